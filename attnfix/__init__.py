@@ -1,0 +1,33 @@
+"""Hotfixes for the attention backends of installed sglang and vLLM releases, applied in memory.
+
+Nothing need be called: installing the package is enough. `activate()` is for processes that no door reaches, `status()` tells
+what became of every fix in this process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["__version__", "activate", "status"]
+
+
+def activate() -> None:
+    """Activate every fix in this process. Idempotent; lets no exception out. Best called before the engine is imported."""
+    from .plugin import activate
+
+    activate()
+
+
+def status() -> list[dict[str, Any]]:
+    """State of every fix in this process: dicts with fix, state, reason, switch, release and counters."""
+    from .plugin import activation
+
+    return [state.as_dict() for state in activation().states.values()]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":  # read on demand: importlib.metadata is too slow for every interpreter start
+        from importlib.metadata import version
+
+        return version("attnfix")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,50 @@
+"""References to a function that were taken before it was wrapped: bound methods kept by instances, names imported from it.
+
+Needed only when attnfix is activated after a target module was loaded; what cannot be rebound is named, and the fix is `late`.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from types import FrameType, FunctionType, MethodType
+from typing import Any
+
+from .wrapping import TargetWrapper
+
+
+def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
+    """Point every captured reference to `function` at `wrapper`; the description of one that cannot be, or None."""
+    modules = {id(vars(module)): module for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
+    for holder in gc.get_referrers(function):
+        if holder is wrapper or isinstance(holder, (FrameType, TargetWrapper)):
+            continue
+        if isinstance(holder, MethodType):
+            if left := _rebind_method(holder, wrapper):
+                return left
+        elif isinstance(holder, dict) and id(holder) in modules:
+            for name in [name for name, value in holder.items() if value is function]:
+                setattr(modules[id(holder)], name, wrapper)
+        elif not _is_local(holder):
+            return f"a {type(holder).__name__}"
+    return None
+
+
+def _rebind_method(method: MethodType, wrapper: TargetWrapper) -> str | None:
+    bound = wrapper.__get__(method.__self__, type(method.__self__))
+    for holder in gc.get_referrers(method):
+        if isinstance(holder, FrameType) or _is_local(holder):
+            continue
+        # Since 3.11 an instance may hold its attributes without a dict of its own
+        attributes: Any = holder if isinstance(holder, dict) else getattr(holder, "__dict__", None)
+        names = [name for name, value in (attributes or {}).items() if value is method]
+        if not names:
+            return f"a {type(holder).__name__}"
+        for name in names:
+            attributes[name] = bound
+    return None
+
+
+def _is_local(holder: Any) -> bool:
+    """The list that `gc.get_referrers` itself returned, while it is being walked."""
+    return type(holder) is list and any(isinstance(item, (MethodType, FrameType, TargetWrapper)) for item in holder)

@@ -1,0 +1,111 @@
+"""Digest of one function, class or module: what the gate compares instead of version strings.
+
+The text of a digest is our own canonical walk of the AST, so that comments, docstrings, formatting and the Python version
+that reads the file make no difference, and everything else does. `ast.dump` and `ast.unparse` are not usable here: their
+text differs between Python 3.11, 3.12 and 3.13.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+
+#: Changes whenever the same source would give another digest; a ledger of another format is not read.
+DIGEST_FORMAT = 1
+
+_LEFT_OUT = frozenset({"ctx", "kind", "type_comment"})
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+_BLOCKS = ("body", "orelse", "finalbody", "handlers")
+
+
+def digest(node: ast.AST) -> str:
+    """sha256 of the canonical serialisation of `node`, as 64 hex digits."""
+    return hashlib.sha256("".join(_canonical(node)).encode()).hexdigest()
+
+
+def find(tree: ast.Module, qualname: str) -> ast.AST | None:
+    """The definition of `qualname` ("Class.method", "function", "" for the whole module), or None if there is none.
+
+    Definitions under `if`, `try` and `with` count. Where a name is bound more than once, by `def`, `class` or assignment,
+    the result is a module that holds all of them: any change to one of them changes the digest.
+    """
+    node: ast.AST = tree
+    for name in filter(None, qualname.split(".")):
+        found = [child for child in _statements(node) if name in _names(child)]
+        if not found:
+            return None
+        node = found[0] if len(found) == 1 else ast.Module(body=found, type_ignores=[])
+    return node
+
+
+def digest_of(source: str, qualname: str) -> str | None:
+    """Digest of `qualname` in `source`; None if it is not defined there. Raises SyntaxError for a broken file."""
+    node = find(ast.parse(source), qualname)
+    return None if node is None else digest(node)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Statements that bind names in the scope of `node`: its own blocks, not those of inner functions and classes."""
+    for block in _BLOCKS:
+        for child in getattr(node, block, ()):
+            if isinstance(child, ast.stmt):
+                yield child
+            if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                yield from _statements(child)
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, ast.Assign):
+        return {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    if isinstance(statement, (ast.AnnAssign, ast.AugAssign)) and isinstance(statement.target, ast.Name):
+        return {statement.target.id}
+    return set()
+
+
+def _canonical(value: object) -> Iterator[str]:
+    if isinstance(value, ast.AST):
+        yield f"({type(value).__name__}"
+        for name in sorted(value._fields):
+            field = getattr(value, name, None)
+            if name == "body" and isinstance(value, _DOCUMENTED):
+                field = _without_docstring(field)
+            keep_none = name == "value" and isinstance(value, ast.Constant)
+            if name in _LEFT_OUT or (field is None and not keep_none) or field == []:
+                continue
+            yield f" {name}="
+            yield from _canonical(field)
+        yield ")"
+    elif isinstance(value, list):
+        yield "["
+        for item in value:
+            yield from _canonical(item)
+            yield ","
+        yield "]"
+    else:
+        yield _text(value)
+
+
+def _text(value: object) -> str:
+    """A constant, spelt the same by every Python version (`repr` of a string depends on its Unicode tables)."""
+    if isinstance(value, str):
+        return "str:" + value.encode("utf-8", "surrogatepass").hex()
+    if isinstance(value, bytes):
+        return "bytes:" + value.hex()
+    if isinstance(value, bool) or value is None or value is Ellipsis:
+        return repr(value)
+    if isinstance(value, int):
+        return "int:" + hex(value)
+    if isinstance(value, float):
+        return "float:" + value.hex()
+    if isinstance(value, complex):
+        return f"complex:{value.real.hex()},{value.imag.hex()}"
+    raise TypeError(f"no canonical text for a {type(value).__name__} in an AST")
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
+        return body[1:]
+    return body

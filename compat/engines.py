@@ -1,0 +1,63 @@
+"""What attnfix knows of each engine as such: its names, its plugin allow-list, where it lies and what it calls itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`name` is the import package, the distribution and the root logger in one: true of both engines."""
+
+    name: str
+    allow_list: str
+    empty_allow_list_admits: bool
+
+    def admits_us(self, environ: os._Environ | dict = os.environ) -> bool:
+        """Whether the operator's plugin allow-list, read as the engine reads it, lets attnfix in."""
+        value = environ.get(self.allow_list)
+        if value is None or (not value and self.empty_allow_list_admits):
+            return True
+        return "attnfix" in [word.strip() for word in value.split(",")]
+
+
+ENGINES = {
+    engine.name: engine
+    for engine in (
+        Engine("sglang", allow_list="SGLANG_PLUGINS", empty_allow_list_admits=True),
+        Engine("vllm", allow_list="VLLM_PLUGINS", empty_allow_list_admits=False),
+    )
+}
+
+
+def engine_of(module: str) -> Engine:
+    """The engine that owns `module`. Raises KeyError for a module of no engine."""
+    return ENGINES[module.partition(".")[0]]
+
+
+def loaded_root(engine: Engine) -> Path | None:
+    """Folder of the engine's package in this process, or None before it is imported. Never imports it."""
+    package = sys.modules.get(engine.name)
+    paths = list(getattr(package, "__path__", ()))
+    return Path(paths[0]) if paths else None
+
+
+def installed_root(engine: Engine) -> Path | None:
+    """Folder of the engine's package on `sys.path`, or None. Looks at folders alone: imports nothing."""
+    for entry in sys.path:
+        root = Path(entry or os.curdir) / engine.name
+        if (root / "__init__.py").is_file():
+            return root.resolve()
+    return None
+
+
+def version_beside(root: Path) -> str | None:
+    """Version of the distribution that lies beside the package folder `root`; None where it left no metadata."""
+    from importlib.metadata import distributions
+
+    for distribution in distributions(name=root.name, path=[str(root.parent)]):
+        return distribution.version
+    return None

@@ -1,0 +1,102 @@
+"""What a fix is: data first. Every folder under `patches/` declares one `Fix`; all tables and log lines come from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+#: wrapt's form of a wrapper: `correction(wrapped, instance, args, kwargs) -> result`
+Correction = Callable[[Any, Any, tuple, dict], Any]
+
+
+class Place(NamedTuple):
+    """Where a definition lives, written `module:Class.method` as in entry points; `module:` is the whole module."""
+
+    module: str
+    qualname: str
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        module, colon, qualname = text.partition(":")
+        if not colon or not module:
+            raise ValueError(f"{text!r} is not of the form 'module:Class.method'")
+        return cls(module, qualname)
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.qualname}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One function or method that a fix wraps. `places` are its homes over the releases; exactly one exists in each."""
+
+    correction: Correction
+    at: tuple[str, ...]
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        return tuple(map(Place.parse, self.at))
+
+    @property
+    def name(self) -> str:
+        return self.places[0].qualname
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """Where the engine's own project speaks of the bug."""
+
+    repository: str
+    pull: int
+    issue: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.repository}#{self.pull}" + (f" (issue {self.issue})" if self.issue else "")
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One bug, one id, one switch.
+
+    `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
+    fix is on without being asked for, and `default_reason` why.
+    """
+
+    id: str
+    title: str
+    symptom: str
+    cause: str
+    correction: str
+    upstream: Upstream
+    hardware: str
+    default: bool
+    default_reason: str
+    targets: tuple[Target, ...]
+    witnesses: tuple[str, ...]
+    remove_when: str
+
+    @property
+    def engine(self) -> str:
+        return self.id.partition(".")[0]
+
+    @property
+    def switch(self) -> str:
+        """Environment variable of this fix, e.g. ATTNFIX_SGLANG_ZERO_KV_ROWS."""
+        return "ATTNFIX_" + self.id.replace(".", "_").replace("-", "_").upper()
+
+    @property
+    def package(self) -> str:
+        """Name of the folder under patches/, e.g. sglang.zero_kv_rows."""
+        return self.id.replace("-", "_")
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """Everything the verdict depends on, in the ledger's order: the targets' places, then the other witnesses."""
+        targets = [place for target in self.targets for place in target.places]
+        return tuple(dict.fromkeys(targets + [Place.parse(text) for text in self.witnesses]))
+
+    @cached_property
+    def target_modules(self) -> frozenset[str]:
+        return frozenset(place.module for target in self.targets for place in target.places)

@@ -1,0 +1,110 @@
+"""The gate: decides from the code that lies here, never from a version string, whether a fix applies."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from . import ledger
+from .digest import digest, find
+from .fix import Fix, Place
+
+READ = Callable[[str], "bytes | None"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind` is one of the ledger's verdicts; `release` the release whose code this is, where it is known;
+    `present` the witnesses that this code has."""
+
+    kind: str
+    reason: str
+    release: str | None = None
+    present: frozenset[Place] = frozenset()
+
+    @property
+    def affected(self) -> bool:
+        return self.kind == ledger.AFFECTED
+
+
+def path_of(root: Path, module: str) -> Path | None:
+    """File of `module` under the package folder `root`, found by path alone: `find_spec` would import its parents."""
+    stem = root.joinpath(*module.split(".")[1:])
+    for path in (stem.with_name(stem.name + ".py"), stem / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def reader(root: Path) -> READ:
+    """`read(module) -> bytes | None` over the package folder `root`; each file is read once."""
+
+    @cache
+    def read(module: str) -> bytes | None:
+        path = path_of(root, module)
+        return None if path is None else path.read_bytes()
+
+    return read
+
+
+def file_hashes(fix: Fix, read: READ) -> tuple[str | None, ...]:
+    """sha256 of the file of each witness, None where the release has no such module."""
+    return tuple(None if (data := read(place.module)) is None else _sha256(data) for place in fix.places)
+
+
+def digests(fix: Fix, read: READ) -> tuple[str | None, ...]:
+    """Digest of each witness, None where the release has no such definition. Raises SyntaxError for a broken file."""
+    return tuple(None if (node := locate(place, read)) is None else digest(node) for place in fix.places)
+
+
+def locate(place: Place, read: READ) -> ast.AST | None:
+    """The definition at `place`, or None."""
+    data = read(place.module)
+    return None if data is None else find(_parsed(data), place.qualname)
+
+
+def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
+    """Verdict of `fix` for the engine whose package folder is `root`.
+
+    File hashes first: equal files hold equal code and no file need be parsed. Otherwise digest by digest, so that a fork or
+    a nightly that did not touch the witnesses is still recognised, and a mismatch can be named.
+    """
+    try:
+        known = ledger.load(fix)
+        read = reader(root)
+        if use_file_hashes and (code := known.by_files(file_hashes(fix, read))):
+            return _known(fix, code, "files")
+        here = digests(fix, read)
+        if code := known.by_digests(here):
+            return _known(fix, code, "code")
+        return Verdict(ledger.UNKNOWN, _difference(fix, here, known))
+    except ledger.LedgerError as error:
+        return Verdict(ledger.UNKNOWN, str(error))
+    except (OSError, SyntaxError, ValueError) as error:
+        return Verdict(ledger.UNKNOWN, f"a witness cannot be read: {error}")
+
+
+def _known(fix: Fix, code: ledger.Code, what: str) -> Verdict:
+    present = frozenset(place for place, found in zip(fix.places, code.digests) if found)
+    return Verdict(code.verdict, f"{what} of {code.first_release}", code.first_release, present)
+
+
+def _difference(fix: Fix, here: tuple[str | None, ...], known: ledger.Ledger) -> str:
+    nearest = known.nearest(here)
+    if nearest is None:
+        return "no code of this fix was ever judged"
+    names = [place.qualname or place.module for place, a, b in zip(fix.places, here, nearest.digests) if a != b]
+    return f"{', '.join(names)}: not the code of any known release (nearest: {nearest.first_release})"
+
+
+@cache
+def _parsed(data: bytes) -> ast.Module:
+    return ast.parse(data)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

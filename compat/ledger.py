@@ -1,0 +1,112 @@
+"""The ledger of a fix: generated data that maps the digests of its witnesses to a verdict and the releases seen with them.
+
+`scripts/ledger.py` writes it, nobody edits it. One JSON file per fix, beside its code:
+
+    {"digest_format": 1, "fix": id, "witnesses": [place, …],
+     "code": [{"verdict": …, "digests": [digest or null, …], "releases": {release: [sha256 of each witness file or null, …]}}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .digest import DIGEST_FORMAT
+from .fix import Fix
+
+AFFECTED, FIXED, NOT_AFFECTED, UNKNOWN = "affected", "fixed upstream", "not affected", "unknown"
+
+
+class LedgerError(Exception):
+    """The ledger cannot be used: missing, of another digest format, or made for other witnesses."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """One state of the witnesses' code: its verdict, its digests, and per release the hashes of the witness files."""
+
+    verdict: str
+    digests: tuple[str | None, ...]
+    releases: dict[str, tuple[str | None, ...]]
+
+    @property
+    def first_release(self) -> str:
+        return next(iter(self.releases))
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All code of one fix that was ever judged, in release order."""
+
+    fix: str
+    witnesses: tuple[str, ...]
+    code: tuple[Code, ...]
+
+    def by_files(self, hashes: Sequence[str | None]) -> Code | None:
+        """The code whose witness files have these sha256, in the order of `witnesses`."""
+        return next((code for code in self.code if tuple(hashes) in code.releases.values()), None)
+
+    def by_digests(self, digests: Sequence[str | None]) -> Code | None:
+        return next((code for code in self.code if code.digests == tuple(digests)), None)
+
+    def nearest(self, digests: Sequence[str | None]) -> Code | None:
+        """The code that shares most digests with these: what an unknown source is compared with in a message."""
+        return max(self.code, key=lambda code: sum(map(_same, code.digests, digests)), default=None)
+
+    def releases(self) -> Iterator[tuple[str, str]]:
+        """(release, verdict) of every release seen, in release order."""
+        from packaging.version import Version
+
+        pairs = [(release, code.verdict) for code in self.code for release in code.releases]
+        yield from sorted(pairs, key=lambda pair: Version(pair[0]))
+
+    def verdict(self, release: str) -> str:
+        """Verdict of a published release, `unknown` if it was never judged."""
+        from packaging.version import Version
+
+        return {Version(seen): verdict for seen, verdict in self.releases()}.get(Version(release), UNKNOWN)
+
+    def fixed_in(self) -> str | None:
+        """First release after the last affected one that was judged fixed."""
+        return next((release for release, verdict in self.releases() if verdict == FIXED), None)
+
+
+def _same(a: str | None, b: str | None) -> bool:
+    return a == b
+
+
+def path_of(fix: Fix) -> Path:
+    """Ledger file of a fix: beside the module that declares it."""
+    import sys
+
+    module = sys.modules[fix.targets[0].correction.__module__]
+    return Path(str(module.__file__)).with_name("ledger.json")
+
+
+@cache
+def load(fix: Fix) -> Ledger:
+    """The ledger of `fix`. Raises LedgerError if it cannot be used."""
+    path = path_of(fix)
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise LedgerError(f"the ledger of {fix.id} cannot be read: {error}") from error
+    if data.get("digest_format") != DIGEST_FORMAT:
+        raise LedgerError(f"the ledger of {fix.id} has digest format {data.get('digest_format')}, not {DIGEST_FORMAT}")
+    if data.get("witnesses") != [str(place) for place in fix.places]:
+        raise LedgerError(f"the ledger of {fix.id} was made for other witnesses; run scripts/ledger.py")
+    return Ledger(
+        fix=data["fix"],
+        witnesses=tuple(data["witnesses"]),
+        code=tuple(
+            Code(
+                verdict=entry["verdict"],
+                digests=tuple(entry["digests"]),
+                releases={release: tuple(hashes) for release, hashes in entry["releases"].items()},
+            )
+            for entry in data["code"]
+        ),
+    )

@@ -1,0 +1,98 @@
+"""What attnfix says in a process: through the engine's own logger, so that it has the engine's format and place."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable
+
+from .engines import Engine
+from .states import EFFECTIVE, INSTALLED, MISSING, UNKNOWN_SOURCE, FixState
+
+EXIT_STRICT = 78  # EX_CONFIG
+_said: set[str] = set()
+
+
+def logger(engine: str) -> logging.Logger:
+    """`<engine>.attnfix`; with ATTNFIX_LOG set, its lines go to standard error at that level whatever the engine does."""
+    log = logging.getLogger(f"{engine}.attnfix")
+    level = os.environ.get("ATTNFIX_LOG", "").upper()
+    if level and not log.handlers and isinstance(logging.getLevelName(level), int):
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s attnfix[%(process)d]: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(level)
+        log.propagate = False
+    return log
+
+
+def _once(engine: str, level: int, message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        logger(engine).log(level, "%s", message)
+
+
+def _main_process() -> bool:
+    return multiprocessing.parent_process() is None
+
+
+def warn(engine: str, message: str) -> None:
+    """A WARNING from the main process, the same text at INFO from its children: one line, however many ranks."""
+    _once(engine, logging.WARNING if _main_process() else logging.INFO, f"attnfix: {message}")
+
+
+def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> None:
+    """One line on what was installed and what was not, once the fixes of this process have settled."""
+    states = [state for state in states if state.fix.engine == engine.name]
+    armed = [state for state in states if state.base == INSTALLED]
+    if armed:
+        names = ", ".join(state.fix.id for state in armed)
+        code = armed[0].release
+        _once(engine.name, logging.INFO, f"attnfix: {names} installed in {engine.name} {version or '?'} (code of {code})")
+    for state in states:
+        if state.base in MISSING:
+            warn(engine.name, f"{state.fix.id} is not installed: {state.reason}")
+        elif state.base == UNKNOWN_SOURCE:
+            speak = warn if version is None or _in_affected_range(state, version) else _quiet
+            speak(engine.name, f"{state.fix.id} left alone, unknown source: {state.reason}")
+        else:
+            _quiet(engine.name, f"{state.fix.id}: {state.state} ({state.reason})")
+
+
+def _quiet(engine: str, message: str) -> None:
+    logger(engine).debug("attnfix: %s", message)
+
+
+def _in_affected_range(state: FixState, version: str) -> bool:
+    """Whether the version string lies between affected releases, or cannot be read: sets how loud to be, nothing else."""
+    from packaging.version import InvalidVersion, Version
+
+    from . import ledger
+
+    try:
+        affected = [Version(r) for r, verdict in ledger.load(state.fix).releases() if verdict == ledger.AFFECTED]
+        return bool(affected) and min(affected) <= Version(version) <= max(affected)
+    except (InvalidVersion, ledger.LedgerError):
+        return True
+
+
+def failed(state: FixState) -> None:
+    """Said at once: an armed fix has disarmed itself while serving."""
+    _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}")
+
+
+def unmet(state: FixState) -> bool:
+    """Whether the engine's code is affected (or cannot be known) and the fix does not stand."""
+    return state.base in MISSING or state.base == UNKNOWN_SOURCE
+
+
+def end_process(states: Iterable[FixState]) -> None:
+    """ATTNFIX_STRICT, or a fix asked for by name, is not met: one line, and the process ends before it serves."""
+    lines = "; ".join(f"{state.fix.id}: {state.state} ({state.reason})" for state in states)
+    print(f"attnfix: refusing to serve, a required fix is not installed: {lines}", file=sys.stderr, flush=True)
+    os._exit(EXIT_STRICT)
+
+
+__all__ = ["EFFECTIVE", "end_process", "failed", "logger", "summary", "unmet", "warn"]

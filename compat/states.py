@@ -1,0 +1,86 @@
+"""State of each fix in this process (DESIGN §10) and the counters behind it."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .fix import Fix, Place
+
+DORMANT = "dormant"
+PENDING = "pending"
+OFF = "off"
+NOT_AFFECTED = "not affected"
+FIXED_UPSTREAM = "fixed upstream"
+UNKNOWN_SOURCE = "unknown source"
+CONFLICT = "conflict"
+LATE = "late"
+FAILED = "failed"
+INSTALLED = "installed"
+EFFECTIVE = "effective"
+
+#: From these a fix never comes back in this process: arming is all or nothing, and disarming is for good.
+FINAL = frozenset({UNKNOWN_SOURCE, CONFLICT, LATE, FAILED})
+#: What is wrong when the engine's code is affected and the fix was wanted.
+MISSING = frozenset({CONFLICT, LATE, FAILED})
+
+
+class Counters(Protocol):
+    """calls: of a target with the fix armed; corrections: that were needed; rows: corrected."""
+
+    calls: int
+    corrections: int
+    rows: int
+
+
+@dataclass
+class PlainCounters:
+    calls: int = 0
+    corrections: int = 0
+    rows: int = 0
+
+
+@dataclass(eq=False)
+class FixState:
+    """What became of one fix in this process. `armed` alone decides whether its corrections run."""
+
+    fix: Fix
+    base: str = DORMANT
+    reason: str = "no target module is loaded"
+    release: str | None = None
+    armed: bool = False
+    traceback: str | None = None
+    swapped: dict[Place, Any] = field(default_factory=dict)
+    counters: Counters = field(default_factory=PlainCounters)
+
+    @property
+    def state(self) -> str:
+        return EFFECTIVE if self.base == INSTALLED and self.counters.calls else self.base
+
+    def settle(self, base: str, reason: str) -> None:
+        """Enter a state, unless the fix is in a final one already."""
+        if self.base not in FINAL:
+            self.base, self.reason = base, reason
+            self.armed = base == INSTALLED
+
+    def fail(self, reason: str) -> None:
+        """Disarm for good: called inside an `except`, whose traceback goes into the record."""
+        self.traceback = traceback.format_exc()
+        self.settle(FAILED, reason)
+        from . import report  # a failure while serving must be heard at once
+
+        report.failed(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """One row of `attnfix status --json`."""
+        counters = self.counters
+        return {
+            "fix": self.fix.id,
+            "state": self.state,
+            "reason": self.reason,
+            "switch": self.fix.switch,
+            "release": self.release,
+            "counters": {"calls": counters.calls, "corrections": counters.corrections, "rows": counters.rows},
+            **({"traceback": self.traceback} if self.traceback else {}),
+        }

@@ -1,0 +1,49 @@
+"""Environment switches, read when a target module is imported, so that variables set inside a launch script count."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from .fix import Fix
+
+#: Every variable that is not the switch of one fix, with what it does: documentation and spelling check in one.
+GENERAL = {
+    "ATTNFIX": "0 turns everything off and always wins",
+    "ATTNFIX_STRICT": "1: end the process when an affected fix that is on cannot be armed",
+    "ATTNFIX_LOG": "a logging level; its lines then go to standard error whatever the engine configures",
+    "ATTNFIX_RUN_DIR": "folder of the process records",
+    "ATTNFIX_CACHE_DIR": "folder of fetched engine releases",
+}
+_VALUES = {"0": False, "off": False, "1": True, "on": True, "auto": None, "": None}
+
+
+def killed(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether ATTNFIX=0: nothing is patched, whatever else is set."""
+    return environ.get("ATTNFIX", "").strip().lower() in ("0", "off")
+
+
+def strict(environ: Mapping[str, str] = os.environ) -> bool:
+    return environ.get("ATTNFIX_STRICT", "").strip().lower() in ("1", "on")
+
+
+def asked(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool | None:
+    """True or False where the operator switched the fix on or off; None for `auto`, an unset or a misspelt value."""
+    return _VALUES.get(environ.get(fix.switch, "").strip().lower())
+
+
+def complaints(fixes: Iterable[Fix], environ: Mapping[str, str] = os.environ) -> list[str]:
+    """One sentence for each ATTNFIX variable that is unknown or has a value we do not read."""
+    known = [*GENERAL, *(fix.switch for fix in fixes)]
+    found = []
+    for name, value in sorted(environ.items()):
+        if name != "ATTNFIX" and not name.startswith("ATTNFIX_"):
+            continue
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)
+            found.append(f"{name} is no variable of attnfix; {hint}")
+        elif name not in ("ATTNFIX_LOG", "ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR") and value.strip().lower() not in _VALUES:
+            found.append(f"{name}={value} is not read; use 0, 1 or auto")
+    return found

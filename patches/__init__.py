@@ -1,0 +1,1 @@
+"""The fixes: one folder each, listed in `catalogue`."""

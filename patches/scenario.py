@@ -1,0 +1,86 @@
+"""What a proof is made of: the contract between `patches/*/proof.py` and the runner in `attnfix/prove`.
+
+A proof module offers
+    MODULES             engine modules it needs, imported before anything runs
+    KERNEL              "emulated" where a stand-in replaces a GPU kernel, else "real"
+    prepare(modules)    put the stand-ins in place
+    scenario(seed)      run the engine's code once on inputs drawn from `seed`; returns an Observation
+    control(seed)       the same on inputs that the bug does not touch
+    sabotages()         name -> context manager; under each of them the proof must fail
+The same module serves the stock and the fixed side. It never calls a wrapper: the installed gate patches, or nothing does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Relative error ‖out - ref‖ / ‖ref‖ against float64 (inf if anything is not finite) and a hash of the exact bits."""
+
+    error: float
+    bits: str
+
+
+def observe(out: Any, reference: Any) -> Observation:
+    """Compare a result of the engine (any float dtype) with its float64 reference of the same shape."""
+    import torch
+
+    if out.shape != reference.shape:
+        raise ValueError(f"result has shape {tuple(out.shape)}, the reference {tuple(reference.shape)}")
+    finite = bool(torch.isfinite(out.double()).all())
+    error = float((out.double() - reference).norm() / reference.norm()) if finite else math.inf
+    raw = out.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return Observation(error, hashlib.sha256(raw).hexdigest())
+
+
+def cumulative(lens: Iterable[int]) -> Any:
+    """[0, l0, l0+l1, …] as int32."""
+    import torch
+
+    return torch.tensor([0, *lens], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any):
+    """Set an attribute for the duration of a block."""
+    former = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, former)
+
+
+def fixup_sabotages() -> dict[str, Any]:
+    """Ways to break `fixup_zero_kv_rows`, for the proofs of every fix that stands on it."""
+    import attnfix.kernels as kernels
+
+    real = kernels.fixup_zero_kv_rows
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    def one_row_missed(out: Any, lse: Any, *args: Any, **kwargs: Any) -> None:
+        before = out.clone(), lse.clone()
+        real(out, lse, *args, **kwargs)
+        changed = (lse != before[1]).any(-1).nonzero()
+        if len(changed):
+            row = int(changed[-1])
+            out[row], lse[row] = before[0][row], before[1][row]
+
+    def zero_lse(out: Any, lse: Any, *args: Any, **kwargs: Any) -> None:
+        real(out, lse, *args, **kwargs)
+        lse.masked_fill_(lse.isinf(), 0.0)
+
+    return {
+        "the correction does nothing": replaced(kernels, "fixup_zero_kv_rows", nothing),
+        "one row is missed": replaced(kernels, "fixup_zero_kv_rows", one_row_missed),
+        "empty rows get lse 0": replaced(kernels, "fixup_zero_kv_rows", zero_lse),
+    }

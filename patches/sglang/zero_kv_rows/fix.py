@@ -1,0 +1,45 @@
+"""sglang.zero-kv-rows, as data."""
+
+from attnfix.compat.fix import Fix, Target, Upstream
+
+from . import wrap
+
+_BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend"
+
+FIX = Fix(
+    id="sglang.zero-kv-rows",
+    title="Empty KV rows corrupt chunked prefill",
+    symptom=(
+        "Wrong answers from DeepSeek-type models when prompts of unequal cached length share a prefill batch and the cached "
+        "prefix is longer than one chunk. No error, and nothing in the log."
+    ),
+    cause=(
+        "The TRT-LLM ragged kernel leaves output and LSE of a request undefined where it has no KV in a chunk; the engine "
+        "merges those rows as if they were attention."
+    ),
+    correction="Rows of requests without KV in the chunk get output 0 and LSE -inf, in place, before the merge.",
+    upstream=Upstream("sgl-project/sglang", pull=22688, issue=22291),
+    hardware="Blackwell (--attention-backend trtllm_mla)",
+    default=True,
+    default_reason="silent wrong output; fixed upstream in the same way",
+    targets=(
+        Target(wrap.forward_extend, at=(f"{_BACKEND}:TRTLLMMLABackend.forward_extend",)),
+        Target(
+            wrap.prepare_chunked_prefix_cache_info,
+            at=(
+                "sglang.srt.model_executor.forward_batch_info:ForwardBatch.prepare_chunked_prefix_cache_info",
+                "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin"
+                ":ForwardBatchDeepSeekMHAMixin.prepare_chunked_prefix_cache_info",
+            ),
+        ),
+    ),
+    witnesses=(
+        f"{_BACKEND}:TRTLLMMLAPrefillMetadata",
+        "sglang.srt.model_executor.forward_batch_info:ForwardBatch.get_prefix_chunk_seq_lens",
+        "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin:ForwardBatchDeepSeekMHAMixin.get_prefix_chunk_seq_lens",
+        "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA._chunked_prefix_attn_mha",
+        "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha"
+        ":DeepseekMHAForwardMixin._chunked_prefix_attn_mha",
+    ),
+    remove_when="no sglang below 0.5.11 is served",
+)

@@ -1,0 +1,46 @@
+"""vllm.empty-context-chunks, as data."""
+
+from attnfix.compat.fix import Fix, Target, Upstream
+
+from . import wrap
+
+_COMMON = "vllm.v1.attention.backends.mla.common"
+_MLA = "vllm.model_executor.layers.attention.mla_attention"
+_RAGGED = "vllm.v1.attention.backends.mla.prefill.trtllm_ragged"
+
+FIX = Fix(
+    id="vllm.empty-context-chunks",
+    title="Undefined rows of empty context chunks are merged",
+    symptom=(
+        "Wrong answers from DeepSeek-type models when requests with cached context share a prefill batch with requests that "
+        "have less of it, or none. No error, and nothing in the log."
+    ),
+    cause=(
+        "The TRT-LLM ragged kernel writes neither output nor LSE of a request without context in a chunk; the engine merges "
+        "what happens to be there."
+    ),
+    correction="Rows of requests without context in the chunk get output 0 and LSE -inf, in place, before the merge.",
+    upstream=Upstream("vllm-project/vllm", pull=36540),
+    hardware="Blackwell (TRT-LLM ragged MLA prefill: default on SM100 in 0.16-0.17 and 0.18.1, else opt-in)",
+    default=True,
+    default_reason="silent wrong output; later releases do the same",
+    targets=(
+        Target(
+            wrap.run_prefill_context_chunk,
+            at=(
+                f"{_COMMON}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
+                f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
+            ),
+        ),
+    ),
+    witnesses=(
+        f"{_COMMON}:MLACommonImpl._compute_prefill_context",
+        f"{_COMMON}:MLACommonImpl._context_parallel_compute_prefill_context",
+        f"{_COMMON}:MLACommonMetadataBuilder.build",
+        f"{_MLA}:MLACommonImpl._compute_prefill_context",
+        f"{_MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
+        f"{_MLA}:MLACommonMetadataBuilder.build",
+        f"{_RAGGED}:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
+    ),
+    remove_when="no vLLM below 0.26.0 is served",
+)
