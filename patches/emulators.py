@@ -110,6 +110,14 @@ def merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_l
         output_lse.copy_(lse.t())
 
 
+def gather_cache(src_cache, dst, block_table, cu_seq_lens, *, seq_starts, **launch):
+    """vLLM's `cp_gather_cache` and `gather_and_maybe_dequant_cache` of unquantised [blocks, block size, d] pages."""
+    at, page = cu_seq_lens.tolist(), src_cache.shape[1]
+    for b, start in enumerate(seq_starts.tolist()):
+        position = torch.arange(start, start + at[b + 1] - at[b], device=src_cache.device)
+        dst[at[b] : at[b + 1]] = src_cache[block_table[b, position // page].long(), position % page]
+
+
 def _merge(a, lse_a, b, lse_b):
     lse_a, lse_b = (torch.where(lse.isinf(), -math.inf, lse.double()) for lse in (lse_a, lse_b))
     top = torch.maximum(lse_a, lse_b)
