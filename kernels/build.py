@@ -98,10 +98,14 @@ def compile_all(
 ) -> list[Path]:
     """Compile every kernel for every architecture and return the files written, the manifest last.
 
-    All or nothing: everything is compiled into a temporary folder first, and only then are old results in `out_dir`
-    removed and the new ones moved in. Raises BuildError when NVRTC, the headers or the sources fail.
+    All or nothing: what an earlier build left in `out_dir` is removed first (foreign files stay), so a failure leaves no
+    stale kernels; everything is compiled before anything is written. Raises BuildError when NVRTC, the headers or the
+    sources fail.
     """
     out_dir, sources = Path(out_dir), Path(sources)
+    for old in out_dir.iterdir() if out_dir.is_dir() else ():
+        if _OURS.fullmatch(old.name):
+            old.unlink()
     kernels = sorted(sources.glob("*.cu"))
     if not kernels:
         raise BuildError(f"no kernel sources (*.cu) in {sources}")
@@ -144,11 +148,7 @@ def compile_all(
 
 
 def _install(staged: Path, out_dir: Path) -> list[Path]:
-    """Replace what an earlier build left in `out_dir`; foreign files there stay."""
     out_dir.mkdir(exist_ok=True)
-    for old in out_dir.iterdir():
-        if _OURS.fullmatch(old.name):
-            old.unlink()
     # The manifest comes last: without it the folder counts as not built, should this be interrupted.
     names = sorted((p.name for p in staged.iterdir()), key=lambda name: (name == MANIFEST, name))
     return [Path(shutil.move(staged / name, out_dir / name)) for name in names]

@@ -1,0 +1,34 @@
+"""Shared fixtures: the built wheel, and virtual environments that hold it beside a real engine release."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel of this tree, built once."""
+    import environments
+
+    return environments.build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def engine_python(wheel, tmp_path_factory):
+    """`engine_python(engine, release) -> Environment`: a virtual environment with the wheel and that release installed."""
+    import environments
+
+    made: dict[tuple[str, str], environments.Environment] = {}
+
+    def get(engine: str, release: str) -> environments.Environment:
+        if (engine, release) not in made:
+            folder = tmp_path_factory.mktemp(f"{engine}-{release}")
+            made[engine, release] = environments.make(folder, wheel, engine, release)
+        return made[engine, release]
+
+    return get
