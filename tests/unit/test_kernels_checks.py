@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from attnfix.kernels import driver, fixup_zero_kv_rows, merge_attn_states
 
 T, H, D = 6, 2, 16

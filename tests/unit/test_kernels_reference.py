@@ -9,9 +9,10 @@ import sys
 import kernel_cases as cases
 import pytest
 import torch
-from attnfix.kernels import fixup_zero_kv_rows, kernel_status, merge_attn_states, reference, register_torch_ops
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from attnfix.kernels import fixup_zero_kv_rows, kernel_status, merge_attn_states, reference, register_torch_ops
 
 NAN, INF = float("nan"), float("inf")
 

@@ -1,0 +1,394 @@
+"""The compiled kernels on a GPU. Every test asserts that the CUDA path ran: the fallback counts as a failure here."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import kernel_cases as cases
+import pytest
+import torch
+from hypothesis import given, settings
+
+from attnfix.kernels import driver, fixup_zero_kv_rows, kernel_status, merge_attn_states, reference
+
+INF = float("inf")
+BF16 = torch.bfloat16
+
+
+@contextlib.contextmanager
+def cuda_launches(fixup: int = 0, merge: int = 0) -> Iterator[None]:
+    """Exactly this many kernel launches of each op in the block, and none served by the reference."""
+    before = kernel_status()
+    yield
+    torch.cuda.synchronize()
+    for op, expected in (("fixup_zero_kv_rows", fixup), ("merge_attn_states", merge)):
+        now, then = (status[op]["launches"] for status in (kernel_status(), before))
+        reason = kernel_status()[op]["reason"]
+        assert now["reference"] == then["reference"], f"{op} was served by the reference: {reason}"
+        assert now["cuda"] - then["cuda"] == expected, op
+
+
+# ---- the cases of the CPU tests -------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=400)
+@given(cases.fixup_cases())
+def test_fixup_matches_the_oracle(case: cases.FixupCase) -> None:
+    with cuda_launches(fixup=1 if case.tokens and case.query_lens else 0):
+        cases.run_fixup_case(case, fixup_zero_kv_rows, "cuda")
+
+
+@settings(deadline=None, max_examples=800)
+@given(cases.merge_cases())
+def test_merge_matches_float64(case: cases.MergeCase) -> None:
+    with cuda_launches(merge=1 if case.tokens else 0):
+        cases.run_merge_case(case, merge_attn_states, "cuda")
+
+
+def test_every_combination_of_layouts() -> None:
+    """Each tensor's strides are its own: all layouts of output, prefix and suffix against each other."""
+    layouts = list(itertools.product(cases.VALUE_LAYOUTS, repeat=3))
+    with cuda_launches(merge=len(layouts)):
+        for seed, names in enumerate(layouts):
+            lse = tuple(cases.LSE_LAYOUTS[(seed + i) % 3] for i in range(3))
+            dtype = cases.DTYPES[seed % 3]
+            case = cases.MergeCase(9, 3, 24, dtype, names, lse, "", "middle", True, False, False, (0, 4), 0.3, 2.0, seed)
+            cases.run_merge_case(case, merge_attn_states, "cuda")
+
+
+@pytest.mark.parametrize("head_size", [8, 16, 40, 128, 192, 320, 512, 576])
+@pytest.mark.parametrize("heads", [1, 7, 128, 256])
+def test_sizes(heads: int, head_size: int) -> None:
+    merge = cases.MergeCase(
+        *(77, heads, head_size, BF16, ("plain",) * 3, ("plain",) * 3, "", "middle", True, False, True),
+        *((0, 4, 0), 0.2, 2.0, 1),
+    )
+    lens = (5, 0, 30, 1, 9), (0, 7, 0, 3, 0)
+    fixup = cases.FixupCase(
+        *(*lens, heads, head_size, BF16, "plain", "transposed", 3, False, (torch.int32,) * 2, 1, 2)
+    )
+    with cuda_launches(fixup=1, merge=1):
+        cases.run_merge_case(merge, merge_attn_states, "cuda")
+        cases.run_fixup_case(fixup, fixup_zero_kv_rows, "cuda")
+
+
+@pytest.mark.parametrize("requests", [1, 255, 1024, 1025, 3000, 5000])
+def test_many_requests(requests: int) -> None:
+    """More requests than one block looks at together."""
+    g = torch.Generator().manual_seed(requests)
+    query = torch.randint(0, 5, (requests,), generator=g).tolist()
+    kv = torch.randint(0, 2, (requests,), generator=g).tolist()
+    ints = (torch.int32,) * 2
+    case = cases.FixupCase(tuple(query), tuple(kv), 2, 64, BF16, "plain", "transposed", 5, False, ints, 1, 3)
+    with cuda_launches(fixup=1):
+        cases.run_fixup_case(case, fixup_zero_kv_rows, "cuda")
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_skewed_and_padded_batch_leaves_other_rows_alone() -> None:
+    lens = [16384] + [16] * 63
+    cum = torch.tensor([sum(lens[:i]) for i in range(65)], device="cuda", dtype=torch.int32)
+    kv = torch.tensor([1] + [0] * 63, device="cuda", dtype=torch.int32)
+    out = torch.full((sum(lens) + 100, 16, 128), float("nan"), device="cuda", dtype=BF16)
+    lse = torch.full((16, sum(lens) + 100), float("nan"), device="cuda")
+    with cuda_launches(fixup=1):
+        fixup_zero_kv_rows(out, lse.t(), kv, cum)
+    assert out[:16384].isnan().all() and out[-100:].isnan().all() and out[16384:-100].eq(0).all()
+    assert lse[:, :16384].isnan().all() and lse[:, -100:].isnan().all() and lse[:, 16384:-100].eq(-INF).all()
+
+
+def needs_free(gib: float) -> None:
+    if torch.cuda.mem_get_info()[0] < gib * 2**30:
+        pytest.skip(f"needs {gib} GiB of free GPU memory")
+
+
+def test_fixup_past_2_to_the_31_elements() -> None:
+    needs_free(10)
+    tokens, heads, dim = 70_000, 128, 256  # 2.29e9 elements
+    out = torch.ones(tokens, heads, dim, device="cuda", dtype=BF16)
+    lse = torch.ones(heads, tokens, device="cuda")
+    cum = torch.tensor([0, 5, 69_000, tokens - 1], device="cuda")
+    with cuda_launches(fixup=1):
+        fixup_zero_kv_rows(out, lse.t(), torch.tensor([0, 9, 0], device="cuda"), cum)
+    assert out[:5].eq(0).all() and out[5:69_000].eq(1).all() and out[69_000:-1].eq(0).all() and out[-1].eq(1).all()
+    assert lse[:, 69_000:-1].eq(-INF).all() and lse[:, -1].eq(1).all() and lse[:, 5:69_000].eq(1).all()
+
+
+@pytest.mark.parametrize("pitch", [128, 129])  # 16 bytes at a time, and the scalar path: more than 2**31 units of work
+def test_merge_past_2_to_the_31_elements(pitch: int) -> None:
+    needs_free(24)
+    tokens, heads, dim = 132_000, 128, 128  # 2.16e9 elements
+    memory = torch.empty(tokens * heads * pitch, device="cuda", dtype=BF16)
+    prefix = memory.as_strided((tokens, heads, dim), (heads * pitch, pitch, 1)).fill_(1)
+    suffix = torch.full((tokens, heads, dim), 3.0, device="cuda", dtype=BF16)
+    lse, out_lse = torch.zeros(heads, tokens, device="cuda"), torch.empty(heads, tokens, device="cuda")
+    with cuda_launches(merge=1):
+        merge_attn_states(suffix, prefix, lse, suffix, lse, out_lse, 131_000)
+    assert suffix[:131_000].eq(2).all() and suffix[131_000:].eq(3).all()
+    torch.testing.assert_close(out_lse[:, :131_000], torch.full_like(out_lse[:, :131_000], 0.6931472))
+    assert out_lse[:, 131_000:].eq(0).all()
+
+
+# ---- streams, graphs, threads, processes ------------------------------------------------------------------------------
+
+
+def small_inputs(device: str = "cuda") -> tuple:
+    """Arguments of one fix-up and one merge."""
+    g = torch.Generator().manual_seed(0)
+    out, prefix, suffix = (torch.randn(64, 4, 128, generator=g).to(device, BF16) for _ in "ops")
+    prefix_lse, suffix_lse = (torch.randn(4, 64, generator=g).to(device) for _ in "ps")
+    kv, cum = (torch.tensor(x, dtype=torch.int32, device=device) for x in ([0, 3, 0], [0, 20, 50, 60]))
+    return (prefix, prefix_lse.t(), kv, cum), (out, prefix, prefix_lse, suffix, suffix_lse, torch.empty_like(suffix_lse))
+
+
+def test_no_sync() -> None:
+    fixup, merge = small_inputs()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with pytest.raises(RuntimeError):
+            fixup[1].sum().item()
+        before = kernel_status()
+        fixup_zero_kv_rows(*fixup)
+        merge_attn_states(*merge, 30, None, kv_lens=fixup[2], cum_seq_lens=fixup[3])
+        after = kernel_status()
+        # The fallback too.
+        reference.fixup_zero_kv_rows(*fixup, False)
+        reference.merge_attn_states(*merge, 30, None, fixup[2], fixup[3], False)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for op in before:
+        assert after[op]["launches"]["cuda"] == before[op]["launches"]["cuda"] + 1
+
+
+def run_captured(fixup_op, merge_op) -> None:
+    fixup, merge = small_inputs()
+    want_fixup, want_merge = ([x.clone() for x in group] for group in (fixup, merge))
+    fixup_op(*want_fixup)
+    want_merge[1], want_merge[2] = want_fixup[0], want_fixup[1].t()
+    merge_op(*want_merge)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        fixup_op(*fixup)
+        merge_op(*merge)
+    merge[0].fill_(float("nan"))
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(merge[0], want_merge[0]) and torch.equal(merge[5], want_merge[5])
+    assert torch.equal(cases.bits(fixup[0]), cases.bits(want_fixup[0]))
+
+
+def test_graph_capture_and_replay() -> None:
+    with cuda_launches(fixup=2, merge=2):
+        run_captured(fixup_zero_kv_rows, merge_attn_states)
+
+
+def test_reference_is_capturable() -> None:
+    run_captured(
+        lambda out, lse, kv, cum: reference.fixup_zero_kv_rows(out, lse, kv, cum, False),
+        lambda *merge: reference.merge_attn_states(*merge, 64, None, None, None, False),
+    )
+
+
+def run_python(code: str) -> None:
+    """In a fresh process, where no kernel is loaded yet."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+FRESH = """
+import os, threading, torch
+from attnfix.kernels import driver, fixup_zero_kv_rows, kernel_status
+def inputs(device="cuda"):
+    lens = [torch.tensor(x, dtype=torch.int32, device=device) for x in ([0, 3], [0, 2, 4])]
+    return (torch.ones(4, 2, 64, device=device), torch.ones(4, 2, device=device), *lens)
+def check(args):
+    torch.cuda.synchronize(args[0].device)
+    assert args[0].sum((1, 2)).tolist() == [0, 0, 128, 128] and args[1].isinf().sum() == 4
+    status = kernel_status()["fixup_zero_kv_rows"]
+    assert status["path"] == "cuda" and status["launches"]["reference"] == 0, status
+"""
+
+
+def test_first_launch_in_a_process_may_be_captured() -> None:
+    run_python(
+        FRESH
+        + """
+args = inputs()
+assert not driver._devices
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    fixup_zero_kv_rows(*args)
+torch.cuda.synchronize()
+assert args[0].min() == 1
+graph.replay()
+check(args)
+"""
+    )
+
+
+def test_first_launch_in_a_thread_without_a_context() -> None:
+    run_python(
+        FRESH
+        + """
+args = inputs(); other = inputs()
+for group in (args, other):
+    thread = threading.Thread(target=fixup_zero_kv_rows, args=group)
+    thread.start(); thread.join()
+    check(group)
+"""
+    )
+
+
+def test_import_and_fork_before_cuda_is_initialised() -> None:
+    """Importing, and serving CPU tensors, initialises no CUDA: a forked child can still use the GPU."""
+    run_python(
+        FRESH
+        + """
+fixup_zero_kv_rows(*inputs("cpu"))
+assert not torch.cuda.is_initialized() and driver._cuda is None
+child = os.fork()
+if child == 0:
+    args = inputs()
+    fixup_zero_kv_rows(*args)
+    check(args)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+args = inputs()
+fixup_zero_kv_rows(*args)
+torch.cuda.synchronize()
+assert kernel_status()["fixup_zero_kv_rows"]["launches"] == {"cuda": 1, "reference": 1}
+"""
+    )
+
+
+def test_a_child_forked_after_cuda_has_no_kernels() -> None:
+    """Handles of the parent mean nothing there; it must say so and not crash."""
+    run_python(
+        FRESH
+        + """
+args = inputs()
+fixup_zero_kv_rows(*args)
+check(args)
+child = os.fork()
+if child == 0:
+    try:
+        driver.device(0)
+    except driver.KernelUnavailable as error:
+        os._exit(0 if "not initialised CUDA" in str(error) else 1)
+    os._exit(2)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+args = inputs()
+fixup_zero_kv_rows(*args)
+check(args)
+"""
+    )
+
+
+def test_without_compiled_kernels_the_reference_serves_and_says_so() -> None:
+    run_python(
+        FRESH
+        + """
+from pathlib import Path
+driver.COMPILED = Path("/nowhere")
+for calls in (1, 2):
+    args = inputs()
+    fixup_zero_kv_rows(*args)
+    assert args[0].sum((1, 2)).tolist() == [0, 0, 128, 128]
+    status = kernel_status()["fixup_zero_kv_rows"]
+    assert status["path"] == "reference" and "no compiled kernels" in status["reason"], status
+    assert status["launches"] == {"cuda": 0, "reference": calls}
+"""
+    )
+
+
+def test_runs_on_the_current_stream() -> None:
+    """Ordered after a long kernel on the same side stream, with no wait in between."""
+    fixup, _ = small_inputs()
+    expected = fixup[0].clone()
+    expected[:20] = 0
+    expected[50:60] = 0
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with cuda_launches(fixup=1), torch.cuda.stream(stream):
+        before = fixup[0].clone()
+        fixup[0].fill_(7)
+        torch.cuda._sleep(20_000_000)
+        fixup[0].copy_(before)
+        fixup_zero_kv_rows(*fixup)
+    assert torch.equal(fixup[0], expected)
+
+
+def test_threads_do_not_share_arguments() -> None:
+    """Each thread writes its own rows; a shared argument block would mix them up."""
+    threads, rounds = 8, 2000
+    wrong: list[str] = []
+
+    def work(me: int) -> None:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            out = torch.ones(4, 1, 64, device="cuda")
+            lse = torch.ones(4, 1, device="cuda")
+            cum = torch.tensor([0, 2, 4], device="cuda")
+            kv = torch.tensor([0, 1], device="cuda")
+            bad = torch.zeros((), device="cuda", dtype=torch.int64)
+            for _ in range(rounds):
+                out.fill_(me + 1)
+                fixup_zero_kv_rows(out, lse, kv, cum)
+                bad += (out[:2] != 0).any() | (out[2:] != me + 1).any()
+            if bad.item():
+                wrong.append(f"thread {me}: {bad.item()} of {rounds} launches")
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(5e-6)
+    try:
+        with cuda_launches(fixup=threads * rounds):
+            workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_a_device_that_is_not_current() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    with cuda_launches(fixup=2):
+        for device in ("cuda:1", "cuda:0"):
+            fixup, _ = small_inputs(device)
+            before = fixup[0].clone()
+            with torch.cuda.device(0):
+                fixup_zero_kv_rows(*fixup)
+                assert torch.cuda.current_device() == 0
+            torch.cuda.synchronize(device)
+            assert fixup[0][:20].eq(0).all() and torch.equal(fixup[0][20:50], before[20:50])
+
+
+def test_torch_ops_launch_the_kernels() -> None:
+    fixup, merge = small_inputs()
+    with cuda_launches(fixup=1, merge=1):
+        torch.ops.attnfix.fixup_zero_kv_rows(*fixup)
+        torch.ops.attnfix.merge_attn_states(*merge, 30)
+    assert fixup[0][:20].eq(0).all() and merge[0].isfinite().all()
+
+
+def test_an_error_of_the_driver_is_raised() -> None:
+    loaded = driver.device(0)
+    with pytest.raises(driver.CudaError, match="CUDA_ERROR_INVALID_VALUE"):
+        loaded.launch("fixup_zero_kv_rows_b16", 1, 4096, struct.Struct("<q"), 0)  # 4096 threads: too many
+    fixup, _ = small_inputs()
+    with cuda_launches(fixup=1):
+        fixup_zero_kv_rows(*fixup)
