@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any
+
+import wrapt
 
 from . import captured, gate, ledger, report, switches
 from .engines import ENGINES, Engine, engine_of, loaded_root, version_beside
@@ -31,7 +33,7 @@ from .states import (
 )
 from .wrapping import TargetWrapper, live, stands, swap
 
-_LEFT_ALONE = {
+LEFT_ALONE = {
     ledger.FIXED: FIXED_UPSTREAM,
     ledger.NOT_AFFECTED: NOT_AFFECTED,
     ledger.UNKNOWN: UNKNOWN_SOURCE,
@@ -51,8 +53,9 @@ class Activation:
 
     def __init__(self, fixes: Iterable[Fix]):
         self.states = {fix.id: FixState(fix) for fix in fixes}
-        self.target_modules = frozenset().union(*(s.fix.target_modules for s in self.states.values()))
-        self._seen: dict[str, Any] = {}
+        watched = {place.module for engine in ENGINES.values() for place in engine.load_model}
+        self.modules = watched.union(*(state.fix.target_modules for state in self.states.values()))
+        self._seen: set[str] = set()
         self._verdicts: dict[str, gate.Verdict] = {}
         self._record: Record | None = None
         self._record_refused = False
@@ -61,35 +64,46 @@ class Activation:
 
     def module_loaded(self, name: str, *, late: bool = False) -> None:
         """Engage every fix that has a target in module `name`. Lets no exception out."""
-        try:
-            with self._lock:
-                if switches.killed() or self._seen.get(name) is sys.modules[name]:
-                    return
-                self._seen[name] = sys.modules[name]
-                engine = engine_of(name)
-                for state in self.states.values():
-                    if name in state.fix.target_modules:
-                        self._engage(state, engine, name, late)
-                self._publish(engine)
-        except Exception as error:  # an engine turns an exception here into another backend, silently
-            report.warn(name.partition(".")[0], f"activation failed in {name}: {type(error).__name__}: {error}")
-        self._insist(name)
+        if not switches.killed():
+            self._guarded(name, lambda: self._engage_all(name, late))
+            self._guarded(name, lambda: self._insist(name))
 
     def catch_up(self) -> None:
         """Engage the fixes of target modules that were imported before attnfix was active."""
-        for name in sorted(self.target_modules & sys.modules.keys()):
+        for name in sorted((self.modules & sys.modules.keys()) - self._seen):
             if not getattr(getattr(sys.modules[name], "__spec__", None), "_initializing", False):
                 self.module_loaded(name, late=True)
 
-    def verify(self, engine: Engine) -> list[FixState]:
+    def unmet(self, engine: Engine) -> list[FixState]:
         """Fixes of `engine` that are required here (STRICT, or asked for by name) and do not stand."""
+        for state in self.states.values():
+            if state.armed and not all(stands(place, wrapper) for place, wrapper in state.swapped.items()):
+                state.settle(CONFLICT, "a target was replaced after the fix was installed")
         return [
             state
             for state in self.states.values()
             if state.fix.engine == engine.name and self._required(state) and report.unmet(state)
         ]
 
-    # One fix, one module
+    # One module, one fix
+
+    @staticmethod
+    def _guarded(module: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:  # an engine turns an exception here into another backend, silently
+            report.warn(module.partition(".")[0], f"activation failed in {module}: {type(error).__name__}: {error}")
+
+    def _engage_all(self, name: str, late: bool) -> None:
+        with self._lock:
+            self._seen.add(name)
+            engine = engine_of(name)
+            self._watch_load(engine, name)
+            states = [state for state in self.states.values() if name in state.fix.target_modules]
+            for state in states:
+                self._engage(state, engine, name, late)
+            if states:
+                self._publish(engine)
 
     def _engage(self, state: FixState, engine: Engine, module: str, late: bool) -> None:
         if state.base in FINAL:
@@ -101,7 +115,7 @@ class Activation:
             verdict = self._judge(state.fix, engine)
             state.release = verdict.release
             if not verdict.affected:
-                state.settle(_LEFT_ALONE[verdict.kind], verdict.reason)
+                state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
                 return
             for target in state.fix.targets:
                 place = next(place for place in target.places if place in verdict.present)
@@ -136,7 +150,7 @@ class Activation:
 
     def _install(self, state: FixState, target: Target, place: Place, late: bool) -> None:
         standing = live(place)
-        if not isinstance(standing, TargetWrapper):
+        if type(standing) is not TargetWrapper:  # `isinstance` believes a foreign wrapper, too
             _check_plain(place, standing, self._line(state.fix, place))
             wrapper = TargetWrapper(standing, place)
             swap(place, wrapper)
@@ -220,13 +234,26 @@ class Activation:
         return state.base != OFF and (switches.strict() or switches.asked(state.fix) is True)
 
     def _insist(self, module: str) -> None:
-        if not switches.killed() and (unmet := self.verify(engine_of(module))):
+        if unmet := self.unmet(engine_of(module)):
             report.end_process(unmet)
+
+    def _watch_load(self, engine: Engine, module: str) -> None:
+        """Under STRICT, look once more when the model is loaded: the last moment before the engine serves."""
+        if not switches.strict():
+            return
+
+        def load_model(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+            self._guarded(module, lambda: self._insist(module))
+            return wrapped(*args, **kwargs)
+
+        for place in engine.load_model:
+            if place.module == module and type(standing := live(place)) is FunctionType:
+                swap(place, wrapt.FunctionWrapper(standing, load_model))
 
 
 def _check_plain(place: Place, standing: Any, line: int) -> None:
     """Refuse a target that is not the plain function which stands at that line of the judged file."""
-    if not isinstance(standing, FunctionType):
+    if type(standing) is not FunctionType:
         raise Refused(CONFLICT, f"{place.qualname} is already wrapped or replaced by {_origin(standing)}")
     module = sys.modules[place.module]
     code = standing.__code__

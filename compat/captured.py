@@ -15,7 +15,7 @@ from .wrapping import TargetWrapper
 
 def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
     """Point every captured reference to `function` at `wrapper`; the description of one that cannot be, or None."""
-    modules = {id(vars(module)): module for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
+    modules = {id(vars(module)) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
     for holder in gc.get_referrers(function):
         if holder is wrapper or isinstance(holder, (FrameType, TargetWrapper)):
             continue
@@ -23,8 +23,8 @@ def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
             if left := _rebind_method(holder, wrapper):
                 return left
         elif isinstance(holder, dict) and id(holder) in modules:
-            for name in [name for name, value in holder.items() if value is function]:
-                setattr(modules[id(holder)], name, wrapper)
+            for name in _names(holder, function):
+                holder[name] = wrapper
         elif not _is_local(holder):
             return f"a {type(holder).__name__}"
     return None
@@ -37,12 +37,21 @@ def _rebind_method(method: MethodType, wrapper: TargetWrapper) -> str | None:
             continue
         # Since 3.11 an instance may hold its attributes without a dict of its own
         attributes: Any = holder if isinstance(holder, dict) else getattr(holder, "__dict__", None)
-        names = [name for name, value in (attributes or {}).items() if value is method]
+        names = _names(attributes or {}, method)
         if not names:
             return f"a {type(holder).__name__}"
         for name in names:
             attributes[name] = bound
     return None
+
+
+def _names(attributes: dict, wanted: Any) -> list[str]:
+    """Names under which `wanted` itself is held. A loop of its own: a closure here would be one more reference to it."""
+    found = []
+    for name, value in attributes.items():
+        if value is wanted:
+            found.append(name)
+    return found
 
 
 def _is_local(holder: Any) -> bool:

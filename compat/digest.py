@@ -106,6 +106,5 @@ def _text(value: object) -> str:
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and isinstance(body[0].value.value, str):
-        return body[1:]
-    return body
+    first = body[0].value if body and isinstance(body[0], ast.Expr) else None
+    return body[1:] if isinstance(first, ast.Constant) and isinstance(first.value, str) else body

@@ -7,14 +7,20 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from .fix import Place
+
 
 @dataclass(frozen=True)
 class Engine:
-    """`name` is the import package, the distribution and the root logger in one: true of both engines."""
+    """`name` is the import package, the distribution and the root logger in one: true of both engines.
+
+    `load_model` are the places of the method that loads the model, watched under ATTNFIX_STRICT alone.
+    """
 
     name: str
     allow_list: str
     empty_allow_list_admits: bool
+    load_model: tuple[Place, ...]
 
     def admits_us(self, environ: os._Environ | dict = os.environ) -> bool:
         """Whether the operator's plugin allow-list, read as the engine reads it, lets attnfix in."""
@@ -27,8 +33,21 @@ class Engine:
 ENGINES = {
     engine.name: engine
     for engine in (
-        Engine("sglang", allow_list="SGLANG_PLUGINS", empty_allow_list_admits=True),
-        Engine("vllm", allow_list="VLLM_PLUGINS", empty_allow_list_admits=False),
+        Engine(
+            "sglang",
+            allow_list="SGLANG_PLUGINS",
+            empty_allow_list_admits=True,
+            load_model=(Place("sglang.srt.model_executor.model_runner", "ModelRunner.load_model"),),
+        ),
+        Engine(
+            "vllm",
+            allow_list="VLLM_PLUGINS",
+            empty_allow_list_admits=False,
+            load_model=(
+                Place("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.load_model"),
+                Place("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.load_model"),
+            ),
+        ),
     )
 }
 

@@ -61,7 +61,7 @@ class Fix:
     """One bug, one id, one switch.
 
     `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
-    fix is on without being asked for, and `default_reason` why.
+    fix is on without being asked for, and `default_reason` why; `examined` are the spans of releases that the ledger judges.
     """
 
     id: str
@@ -75,6 +75,7 @@ class Fix:
     default_reason: str
     targets: tuple[Target, ...]
     witnesses: tuple[str, ...]
+    examined: tuple[str, ...]
     remove_when: str
 
     @property

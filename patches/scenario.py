@@ -20,6 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 
+class NoSuchPath(Exception):
+    """This release does not have the code path of the bug at all: raised by `prepare` or `scenario`, from structure."""
+
+
 @dataclass(frozen=True)
 class Observation:
     """Relative error ‖out - ref‖ / ‖ref‖ against float64 (inf if anything is not finite) and a hash of the exact bits."""

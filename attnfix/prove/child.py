@@ -15,6 +15,8 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
+from attnfix.patches.scenario import NoSuchPath
+
 from . import stubs
 
 
@@ -24,32 +26,33 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     stubs.install(request["engine"])
     _ease_engine(request["engine"])
     proof = importlib.import_module(f"attnfix.patches.{request['package']}.proof")
-    modules = {}
-    for name in proof.MODULES:
-        with suppress(ModuleNotFoundError) if name in getattr(proof, "MAY_LACK", ()) else suppress():
-            modules[name] = importlib.import_module(name)
+    modules = {name: module for name in proof.MODULES if (module := _imported(name, getattr(proof, "MAY_LACK", ())))}
     stubs.freeze()
     _check_origin(request)
-    proof.prepare(modules)
-
-    state = _state(request["fix"])
-    answer = {
-        "door_open": door_open,
-        "kernel": proof.KERNEL,
-        "untouched": _untouched(request["fix"]),
-        "main": _observed(proof.scenario, request["seed"]),
-        "fired": _corrections(request["fix"]),
-        "control": _observed(proof.control, request["seed"]),
-        "control_fired": 0,
-        "state": _state(request["fix"]),
-        "sabotages": {},
-    }
+    answer = {"door_open": door_open, "kernel": proof.KERNEL, "untouched": _untouched(request["fix"]), "sabotages": {}}
+    try:
+        proof.prepare(modules)
+        answer["main"] = _observed(proof.scenario, request["seed"])
+    except NoSuchPath as absent:
+        return {**answer, "no_such_path": str(absent), "state": _state(request["fix"])}
+    answer["fired"] = _corrections(request["fix"])
+    answer["control"] = _observed(proof.control, request["seed"])
     answer["control_fired"] = _corrections(request["fix"]) - answer["fired"]
-    if state and state["state"] == "installed":
+    answer["state"] = state = _state(request["fix"])
+    if state and state["state"] == "effective":
         for name, sabotage in proof.sabotages().items():
             with sabotage:
                 answer["sabotages"][name] = _observed(proof.scenario, request["seed"])["error"]
     return answer
+
+
+def _imported(name: str, may_lack: tuple[str, ...]) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if name in may_lack and error.name and name.startswith(error.name):
+            return None
+        raise
 
 
 def _observed(run: Any, seed: int) -> dict[str, Any]:

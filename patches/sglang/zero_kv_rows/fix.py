@@ -41,5 +41,6 @@ FIX = Fix(
         "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha"
         ":DeepseekMHAForwardMixin._chunked_prefix_attn_mha",
     ),
+    examined=(">=0.5.2",),
     remove_when="no sglang below 0.5.11 is served",
 )

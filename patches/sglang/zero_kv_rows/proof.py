@@ -16,7 +16,9 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend"
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 _POOL = "sglang.srt.mem_cache.memory_pool"
 _RAGGED = "sglang.srt.layers.attention.flashinfer_mla_backend"
-MODULES = (_BACKEND, _BATCH, _POOL, _RAGGED)
+_CONTEXT = "sglang.srt.model_executor.forward_context"
+MODULES = (_BACKEND, _BATCH, _POOL, _RAGGED, _CONTEXT)
+MAY_LACK = (_CONTEXT,)
 KERNEL = "emulated"
 sabotages = fixup_sabotages
 
@@ -53,6 +55,10 @@ def _run(seed: int, prefix_lens: list[int]) -> Observation:
     keys, values = tensor(len(prefix_lens), 64, _HEADS, _DIM), tensor(len(prefix_lens), 64, _HEADS, _VDIM)
     q, k, v = tensor(sum(_EXTEND), _HEADS, _DIM), tensor(sum(_EXTEND), _HEADS, _DIM), tensor(sum(_EXTEND), _HEADS, _VDIM)
     backend, layer, batch = _backend(), _layer(), _forward_batch(prefix_lens)
+    backend.token_to_kv_pool = batch.token_to_kv_pool
+    if _CONTEXT in _modules:  # 0.5.12 and later read the pool through it
+        context = _modules[_CONTEXT]
+        context.set_forward_context(context.ForwardContext(attn_backend=backend))
     batch.prepare_chunked_prefix_cache_info(torch.device("cpu"))
     backend.init_mha_chunk_metadata(batch)
 
@@ -88,7 +94,7 @@ def _backend() -> Any:
     backend.workspace_buffer = torch.zeros(16, dtype=torch.uint8)
     new = torch.tensor(_EXTEND, dtype=torch.int32)
     backend.forward_prefill_metadata = module.TRTLLMMLAPrefillMetadata(max(_EXTEND), cumulative(_EXTEND), new)
-    backend.enable_chunk_kv = True
+    backend.enable_chunk_kv, backend.disable_chunked_prefix_cache = True, False
     backend.mha_chunk_kv_cache = _flashinfer_runner()
     return backend
 
@@ -128,11 +134,11 @@ def _forward_batch(prefix_lens: list[int]) -> Any:
         extend_seq_lens=tensor(_EXTEND),
         extend_seq_lens_cpu=_EXTEND,
         seq_lens=tensor([n + m for n, m in zip(prefix_lens, _EXTEND)]),
-        req_pool_indices=torch.arange(requests),
-        req_to_token_pool=SimpleNamespace(req_to_token=torch.arange(requests * 64, dtype=torch.int32).view(requests, 64)),
         token_to_kv_pool=object.__new__(_modules[_POOL].MLATokenToKVPool),
         mha_return_lse=True,
         # The engine's own figure is 128k tokens for the whole batch
         get_max_chunk_capacity=lambda: _CHUNK * requests,
+        # Where a chunk's KV lies in the pool is no part of the bug: the scenario hands keys and values over itself
+        prepare_chunked_kv_indices=lambda *where: None,
     )
     return batch

@@ -42,5 +42,7 @@ FIX = Fix(
         f"{_MLA}:MLACommonMetadataBuilder.build",
         f"{_RAGGED}:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
     ),
+    # 0.21.0-0.25.1 have the bug in another class, which this fix does not reach yet
+    examined=(">=0.11.0,<0.21", ">=0.26"),
     remove_when="no vLLM below 0.26.0 is served",
 )

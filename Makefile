@@ -1,0 +1,32 @@
+# make demo   set everything up and prove the fixes on two real releases
+# make test   set everything up and run all tests
+PYTHON ?= python3.11
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint ledger clean
+
+demo: $(VENV)/.ready
+	@$(BIN)/attnfix prove --engine sglang==0.5.10.post1 --engine vllm==0.19.1
+
+test: $(VENV)/.ready lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/python scripts/generate.py --check
+
+ledger: $(VENV)/.ready
+	$(BIN)/python scripts/ledger.py
+	$(BIN)/python scripts/generate.py
+
+# torch first and by itself: on a machine whose index offers a CPU build under this version, nothing larger is fetched.
+$(VENV)/.ready: pyproject.toml requirements/cpu.txt requirements/dev.txt $(wildcard kernels/csrc/* kernels/build.py scripts/build_backend.py)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --progress-bar on "$$(grep ^torch== requirements/cpu.txt)"
+	$(BIN)/python -m pip install --quiet --progress-bar on -c requirements/cpu.txt -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --progress-bar on -c requirements/cpu.txt --no-build-isolation -e ".[cpu]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info kernels/compiled

@@ -1,0 +1,61 @@
+"""`attnfix list`: every fix, what it is for and which releases need it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from attnfix.compat import ledger
+from attnfix.compat.fix import Fix
+from attnfix.patches.catalogue import FIXES
+
+from .output import print_json, print_table
+
+NAME = "list"
+HELP = "Every fix: what it is for, which releases need it, its switch."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def describe(fix: Fix) -> dict[str, Any]:
+    """One fix as data: the row of `attnfix list --json` and of the README's table."""
+    known = ledger.load(fix)
+    affected = [release for release, verdict in known.releases() if verdict == ledger.AFFECTED]
+    return {
+        "fix": fix.id,
+        "engine": fix.engine,
+        "title": fix.title,
+        "symptom": fix.symptom,
+        "cause": fix.cause,
+        "correction": fix.correction,
+        "hardware": fix.hardware,
+        "affected": affected,
+        "fixed_in": known.fixed_in(),
+        "upstream": str(fix.upstream),
+        "switch": fix.switch,
+        "default": "on" if fix.default else "off",
+        "default_reason": fix.default_reason,
+        "remove_when": fix.remove_when,
+    }
+
+
+def span(releases: list[str]) -> str:
+    """"0.5.3 … 0.5.10.post1 (21)" of a sorted list."""
+    if not releases:
+        return "none"
+    return releases[0] if len(releases) == 1 else f"{releases[0]} … {releases[-1]} ({len(releases)})"
+
+
+def run(options: argparse.Namespace) -> int:
+    rows = [describe(fix) for fix in FIXES]
+    if options.json:
+        print_json({"fixes": rows})
+        return 0
+    print_table(
+        f"{len(rows)} fixes",
+        ("fix", "what goes wrong", "affected releases", "fixed in", "default", "switch"),
+        ((r["fix"], r["title"], span(r["affected"]), r["fixed_in"] or "-", r["default"], r["switch"]) for r in rows),
+    )
+    return 0

@@ -1,0 +1,134 @@
+"""`attnfix prove`: red before, green after, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from attnfix.compat import gate, ledger
+from attnfix.compat.engines import ENGINES, installed_root, version_beside
+from attnfix.compat.fix import Fix
+from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.prove import runner
+
+from . import releases as release_names
+from .errors import CliError
+from .output import coloured, print_json, print_table
+
+NAME = "prove"
+HELP = "Run the engine's own code stock and fixed, in fresh processes, and compare both with a float64 reference."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine",
+        action="append",
+        metavar="ENGINE==RELEASE",
+        help="a published release, fetched by name and never built (repeatable); default: the engines installed here",
+    )
+    parser.add_argument("--fix", action="append", metavar="ID", help="only this fix (repeatable); default: all of the engine's")
+
+
+def run(options: argparse.Namespace) -> int:
+    wanted = [_fix(name) for name in options.fix] if options.fix else list(FIXES)
+    engines = list(_fetched(options.engine, wanted) if options.engine else _installed(wanted))
+    jobs = [(fix, *engine[1:]) for engine in engines for fix in wanted if fix.engine == engine[0]]
+    if not jobs:
+        raise CliError("none of the named fixes is for the named engine", 2)
+    results = [*_run(jobs, quiet=options.json)]
+    if options.json:
+        print_json({"results": [result.as_dict() for result in results]})
+    else:
+        _print(results)
+    return 0 if all(result.holds for result in results) else 1
+
+
+def _fix(name: str) -> Fix:
+    if name not in BY_ID:
+        raise CliError(f"{name!r} is no fix; known: {', '.join(BY_ID)}", 2)
+    return BY_ID[name]
+
+
+def _fetched(names: list[str], wanted: list[Fix]) -> Iterator[tuple[str, str, Path, Path | None]]:
+    """(engine, release, package folder, folder to put on the path) of each named release."""
+    from attnfix.compat import releases
+
+    pairs = [release_names.parse(name) for name in names]
+    for engine, _ in pairs:
+        if not any(fix.engine == engine for fix in wanted):
+            raise CliError(f"none of the named fixes is for {engine}", 2)
+    _require_extra()
+    for engine, release in pairs:
+        try:
+            site = releases.fetch(engine, release)
+        except releases.ReleaseError as error:
+            raise CliError(str(error)) from error
+        yield engine, release, site / engine, site
+
+
+def _installed(wanted: list[Fix]) -> Iterator[tuple[str, str, Path, Path | None]]:
+    found = [(engine.name, root) for engine in ENGINES.values() if (root := installed_root(engine))]
+    if not found:
+        raise CliError("no engine is installed here; name a release, as in --engine sglang==0.5.10.post1")
+    for name, root in found:
+        if any(fix.engine == name for fix in wanted):
+            yield name, version_beside(root) or "unknown", root, None
+
+
+def _require_extra() -> None:
+    missing = [name for name in ("torch", "triton", "transformers", "pypi_simple") if not importlib.util.find_spec(name)]
+    if missing:
+        raise CliError(f'{", ".join(missing)} missing: proofs of a fetched release need pip install "attnfix[cpu]"')
+
+
+def _run(jobs: list[tuple[Fix, str, Path, Path | None]], quiet: bool) -> Iterator[runner.Result]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    shown = not quiet and sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True) as progress:
+        task = progress.add_task("", total=len(jobs))
+        for fix, release, root, site in jobs:
+            progress.update(task, description=f"{fix.id} on {fix.engine} {release}, stock and fixed")
+            yield _prove(fix, release, root, site)
+            progress.advance(task)
+
+
+def _prove(fix: Fix, release: str, root: Path, site: Path | None) -> runner.Result:
+    if gate.judge(fix, root).kind == ledger.UNKNOWN and not any(gate.path_of(root, m) for m in fix.target_modules):
+        reason = f"this {fix.engine} has none of the modules the fix is about"
+        return runner.Result(fix.id, fix.engine, release, runner.UNPROVEN, reason)
+    return runner.prove(fix, release, root, site=site)
+
+
+def _print(results: list[runner.Result]) -> None:
+    print_table(
+        "Relative error against float64, stock → fixed",
+        ("fix", "release", "stock", "fixed", "untouched case", "kernel", "verdict"),
+        (
+            (
+                result.fix,
+                f"{result.engine} {result.release}",
+                _error(result, result.stock_error),
+                _error(result, result.fixed_error),
+                {True: "identical", False: "[red]changed[/red]", None: "-"}[result.control_identical],
+                f"{result.kernel} ({result.device})",
+                coloured(result.verdict),
+            )
+            for result in results
+        ),
+    )
+    for result in results:
+        if not result.holds:
+            print(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}", file=sys.stderr)
+
+
+def _error(result: runner.Result, error: float | None) -> str:
+    if error is None:
+        return "-" if result.control_identical is None else "[red]not finite[/red]"
+    colour = "red" if error > runner.RED else "green" if error < runner.GREEN else "yellow"
+    return f"[{colour}]{error:.2g}[/{colour}]"

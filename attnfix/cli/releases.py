@@ -1,0 +1,22 @@
+"""Reading `ENGINE==RELEASE` from the command line."""
+
+from __future__ import annotations
+
+from packaging.version import InvalidVersion, Version
+
+from attnfix.compat.engines import ENGINES
+
+from .errors import CliError
+
+
+def parse(text: str) -> tuple[str, str]:
+    """("sglang", "0.5.9") from "sglang==0.5.9". Raises CliError with exit code 2."""
+    engine, separator, release = (part.strip() for part in text.partition("=="))
+    if engine not in ENGINES:
+        raise CliError(f"{engine or text!r} is no engine attnfix knows; known: {', '.join(ENGINES)}", 2)
+    if not separator or not release:
+        raise CliError(f"name the release too, as in {engine}==1.2.3", 2)
+    try:
+        return engine, str(Version(release))
+    except InvalidVersion:
+        raise CliError(f"{release!r} is not a version number", 2) from None

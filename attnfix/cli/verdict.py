@@ -1,0 +1,44 @@
+"""`attnfix verdict ENGINE==RELEASE`: what the ledger says of a published release. Offline, and no torch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from attnfix.compat import ledger
+from attnfix.patches.catalogue import FIXES
+
+from . import releases
+from .output import coloured, print_json, print_table
+
+NAME = "verdict"
+HELP = "What every fix finds in a published release, from the ledger: offline."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("release", metavar="ENGINE==RELEASE", help="as in sglang==0.5.9")
+
+
+def run(options: argparse.Namespace) -> int:
+    engine, release = releases.parse(options.release)
+    known = [(fix, ledger.load(fix)) for fix in FIXES if fix.engine == engine]
+    rows = [{"fix": fix.id, "verdict": book.verdict(release), "fixed_in": book.fixed_in()} for fix, book in known]
+    if options.json:
+        print_json({"engine": engine, "release": release, "fixes": rows})
+    else:
+        print_table(
+            f"{engine} {release}",
+            ("fix", "verdict", "fixed in"),
+            ((row["fix"], coloured(row["verdict"]), row["fixed_in"] or "-") for row in rows),
+        )
+    if all(row["verdict"] == ledger.UNKNOWN for row in rows):
+        newest = max((list(book.releases())[-1][0] for _, book in known), key=_version)
+        print(f"attnfix: {engine} {release} was never judged; the newest that was is {newest}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _version(text: str):
+    from packaging.version import Version
+
+    return Version(text)

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Writes what is generated from the fixes and their ledgers: the tables in README.md and docs/.
+
+    python scripts/generate.py            write
+    python scripts/generate.py --check    fail if a generated part is out of date
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from attnfix.cli.listing import describe, span
+from attnfix.compat import switches
+from attnfix.patches.catalogue import FIXES
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def fixes_table() -> str:
+    rows = ["| fix | what goes wrong | affected releases | fixed in | runs on | upstream |", "|---|---|---|---|---|---|"]
+    for fix in FIXES:
+        row = describe(fix)
+        cells = (f"`{fix.id}`", fix.symptom, f"{fix.engine} {span(row['affected'])}", row["fixed_in"] or "-", fix.hardware)
+        link = f"[#{fix.upstream.pull}](https://github.com/{fix.upstream.repository}/pull/{fix.upstream.pull})"
+        rows.append("| " + " | ".join((*cells, link)) + " |")
+    return "\n".join(rows)
+
+
+def switches_table() -> str:
+    rows = ["| variable | meaning |", "|---|---|"]
+    rows += [f"| `{name}` | {meaning} |" for name, meaning in switches.GENERAL.items()]
+    rows += [f"| `{fix.switch}` | `0` off, `1` required, `auto` as is: {fix.title} |" for fix in FIXES]
+    return "\n".join(rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {"fixes": fixes_table, "switches": switches_table}
+FILES = ("README.md",)
+
+
+def filled(text: str) -> str:
+    def fill(match: re.Match) -> str:
+        return f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}"
+
+    return re.sub(r"(<!-- generated: (\w+) -->)\n.*?(<!-- end -->)", fill, text, flags=re.S)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--check", action="store_true", help="compare instead of writing")
+    check = arguments.parse_args().check
+    stale = []
+    for name in FILES:
+        path = ROOT / name
+        text = path.read_text()
+        if filled(text) != text:
+            stale.append(name)
+            if not check:
+                path.write_text(filled(text))
+    for name in stale:
+        print(f"{name}: {'out of date; run scripts/generate.py' if check else 'written'}", file=sys.stderr)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

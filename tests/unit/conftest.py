@@ -1,0 +1,140 @@
+"""A small engine of our own, to reach what real releases do not do on demand: every state, every failure."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attnfix.compat import gate
+from attnfix.compat.activation import Activation
+from attnfix.compat.digest import DIGEST_FORMAT
+from attnfix.compat.fix import Fix, Target, Upstream
+
+ATTENTION = '''
+"""Attention of a small engine."""
+import functools
+
+
+class Backend:
+    def __init__(self):
+        self.captured = self.forward
+
+    def forward(self, x, scale=2):
+        """Doubles."""
+        # a comment
+        if x == "boom":
+            raise KeyError(x)
+        return x * scale
+'''
+PLAN = """
+def plan(x):
+    return x + 1
+"""
+CORRECTIONS = """
+def forward(wrapped, instance, args, kwargs):
+    result = wrapped(*args, **kwargs)
+    wrapped.corrected(rows=3)
+    return result + 100
+
+def plan(wrapped, instance, args, kwargs):
+    return wrapped(*args, **kwargs) + 1000
+
+def other(wrapped, instance, args, kwargs):
+    return wrapped(*args, **kwargs) + 5
+
+def broken_after(wrapped, instance, args, kwargs):
+    wrapped(*args, **kwargs)
+    raise ValueError("after")
+
+def broken_before(wrapped, instance, args, kwargs):
+    raise ValueError("before")
+"""
+
+
+_forget = gate.ledger.load.cache_clear
+
+
+class SmallEngine:
+    """Package `sglang` with modules `attention` and `planning`, and fixes whose ledger calls this code affected."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.root = folder / "sglang"
+        self.root.mkdir()
+        (self.root / "__init__.py").touch()
+        self.write("attention", ATTENTION)
+        self.write("planning", PLAN)
+        (folder / "corrections.py").write_text(CORRECTIONS)
+        self.corrections = importlib.import_module("corrections")
+        self.fix = Fix(
+            id="sglang.small-fix", title="t", symptom="s", cause="c", correction="r", hardware="any", default=True,
+            default_reason="", upstream=Upstream("a/b", 1), examined=(), remove_when="",
+            targets=(
+                Target(self.corrections.forward, at=("sglang.attention:Backend.forward",)),
+                Target(self.corrections.plan, at=("sglang.planning:plan",)),
+            ),
+            witnesses=("sglang.attention:Backend.__init__",),
+        )  # fmt: skip
+        self.judge_as("affected")
+
+    def write(self, module: str, source: str) -> None:
+        (self.root / f"{module}.py").write_text(textwrap.dedent(source))
+
+    def judge_as(self, verdict: str, fix: Fix | None = None) -> None:
+        """Write the ledger that knows the code as it stands now."""
+        fix = fix or self.fix
+        read = gate.reader(self.root)
+        entry = {
+            "verdict": verdict,
+            "digests": gate.digests(fix, read),
+            "releases": {"1.0": gate.file_hashes(fix, read)},
+        }
+        data = {
+            "digest_format": DIGEST_FORMAT,
+            "fix": fix.id,
+            "witnesses": [str(place) for place in fix.places],
+            "code": [entry],
+        }
+        (self.folder / "ledger.json").write_text(json.dumps(data))
+        _forget()
+
+    def one_target(self, correction: str = "forward", id: str = "sglang.small-fix") -> Fix:
+        target = Target(getattr(self.corrections, correction), at=("sglang.attention:Backend.forward",))
+        fix = replace(self.fix, id=id, targets=(target,), witnesses=())
+        self.judge_as("affected", fix)
+        return fix
+
+    def load(self, activation: Activation, *modules: str):
+        """Import modules of the engine as the import hook sees it; the last one is returned."""
+        for name in modules:
+            module = importlib.import_module(f"sglang.{name}")
+            activation.module_loaded(f"sglang.{name}")
+        return module
+
+
+@pytest.fixture
+def engine(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield SmallEngine(tmp_path)
+    for name in [n for n in sys.modules if n.partition(".")[0] in ("sglang", "corrections")]:
+        del sys.modules[name]
+    _forget()
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch):
+    """No switch of the caller reaches a test, and every message may be said again."""
+    import os
+
+    from attnfix.compat import report
+
+    for name in [n for n in os.environ if n.startswith("ATTNFIX")] + ["SGLANG_PLUGINS", "VLLM_PLUGINS"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(report, "_said", set())

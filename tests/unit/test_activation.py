@@ -1,0 +1,267 @@
+"""Arming: all or nothing, every state, and no exception out of it."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import pickle
+from types import FunctionType
+
+import pytest
+
+from attnfix.compat import activation as module_under_test
+from attnfix.compat import captured, gate, report, wrapping
+from attnfix.compat.activation import Activation
+
+
+def state_of(activation, fix):
+    return activation.states[fix.id]
+
+
+def test_armed_by_the_last_target(engine):
+    activation = Activation([engine.fix])
+    state = state_of(activation, engine.fix)
+    assert state.state == "dormant"
+    backend = engine.load(activation, "attention").Backend()
+    assert state.state == "pending"
+    assert backend.forward(1) == backend.captured(1) == 2, "a pending fix changes nothing"
+    planning = engine.load(activation, "planning")
+    assert state.state == "installed", state.reason
+    assert backend.forward(1) == backend.captured(1) == 102, "a bound method captured while pending is corrected, too"
+    assert planning.plan(1) == 1002
+    assert state.state == "effective"
+    assert (state.counters.calls, state.counters.corrections, state.counters.rows) == (3, 2, 6)
+
+
+@pytest.mark.parametrize("verdict", ["fixed upstream", "not affected"])
+def test_healthy_code_is_left_alone(engine, verdict):
+    engine.judge_as(verdict)
+    activation = Activation([engine.fix])
+    module = engine.load(activation, "planning", "attention")
+    assert state_of(activation, engine.fix).state == verdict
+    assert type(vars(module.Backend)["forward"]) is FunctionType
+
+
+def test_unknown_source_names_what_differs(engine):
+    engine.write("planning", "def plan(x):\n    return x + 2\n")
+    activation = Activation([engine.fix])
+    module = engine.load(activation, "attention", "planning")
+    state = state_of(activation, engine.fix)
+    assert state.state == "unknown source"
+    assert "plan" in state.reason and "1.0" in state.reason and "Backend.forward" not in state.reason
+    assert type(module.plan) is FunctionType
+
+
+def test_a_target_replaced_by_someone_else_is_a_conflict(engine):
+    import sglang.attention as attention
+
+    def mine(self, x):
+        return 0
+
+    attention.Backend.forward = mine
+    activation = Activation([engine.one_target()])
+    engine.load(activation, "attention")
+    state = state_of(activation, engine.fix)
+    assert state.state == "conflict" and "mine" in state.reason
+    assert vars(attention.Backend)["forward"] is mine
+
+
+def test_a_target_wrapped_by_someone_else_is_a_conflict(engine):
+    import sglang.attention as attention
+    import wrapt
+
+    def foreign(wrapped, instance, args, kwargs):
+        return wrapped(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(attention, "Backend.forward", foreign)
+    activation = Activation([engine.one_target()])
+    engine.load(activation, "attention")
+    state = state_of(activation, engine.fix)
+    assert state.state == "conflict" and "foreign" in state.reason
+
+
+def test_a_target_replaced_while_pending_is_a_conflict_and_nothing_stays(engine):
+    activation = Activation([engine.fix])
+    attention = engine.load(activation, "attention")
+    attention.Backend.forward = lambda self, x: 7
+    planning = engine.load(activation, "planning")
+    assert state_of(activation, engine.fix).state == "conflict"
+    assert type(planning.plan) is FunctionType
+    assert attention.Backend().forward(1) == 7
+
+
+def test_late_rebinds_captured_methods_and_imported_names(engine):
+    import sglang.attention as attention
+    import sglang.planning as planning
+
+    backend = attention.Backend()
+    attention.stale = planning.plan
+    activation = Activation([engine.fix])
+    activation.catch_up()
+    assert state_of(activation, engine.fix).state == "installed", state_of(activation, engine.fix).reason
+    assert backend.captured(1) == 102
+    assert attention.stale(1) == 1002
+
+
+def test_late_when_a_reference_cannot_be_rebound(engine):
+    import sglang.attention as attention
+    import sglang.planning as planning
+
+    held = [planning.plan]
+    activation = Activation([engine.fix])
+    activation.catch_up()
+    state = state_of(activation, engine.fix)
+    assert state.state == "late" and "list" in state.reason
+    assert held[0] is planning.plan and type(vars(attention.Backend)["forward"]) is FunctionType
+
+
+@pytest.mark.parametrize(
+    "owner, name",
+    [
+        (gate, "judge"), (gate, "locate"), (module_under_test, "live"), (module_under_test, "swap"),
+        (module_under_test, "stands"), (module_under_test, "TargetWrapper"), (module_under_test, "_check_plain"),
+        (wrapping.TargetWrapper, "add"), (report, "summary"), (module_under_test, "Record"), (captured, "rebind"),
+        (module_under_test, "version_beside"), (module_under_test, "loaded_root"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_failure_at_any_step_leaves_the_fix_wholly_armed_or_disarmed(engine, monkeypatch, owner, name, at):
+    real, count = getattr(owner, name), 0
+
+    def failing(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count == at:
+            raise ImportError(f"injected into {name}")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, failing)
+    activation = Activation([engine.fix])
+    attention = engine.load(activation, "attention")
+    planning = engine.load(activation, "planning")
+    results = attention.Backend().forward(1), planning.plan(1)
+    state = state_of(activation, engine.fix)
+    assert results in ((102, 1002), (2, 2)), f"half armed: {results}, {state.state}: {state.reason}"
+    assert (state.base == "installed") is (results == (102, 1002)) is state.armed
+    if state.base == "failed":
+        assert "injected" in state.reason and "injected" in state.traceback
+
+
+def test_a_correction_that_fails_returns_what_the_engine_returned(engine):
+    activation = Activation([engine.one_target("broken_after")])
+    backend = engine.load(activation, "attention").Backend()
+    assert backend.forward(3) == 6
+    state = state_of(activation, engine.fix)
+    assert state.state == "failed" and "after" in state.reason and not state.armed
+    assert backend.forward(3) == 6
+
+
+def test_a_correction_that_fails_before_the_engine_runs_it_once(engine):
+    activation = Activation([engine.one_target("broken_before")])
+    backend = engine.load(activation, "attention").Backend()
+    assert backend.forward(3) == 6
+    assert state_of(activation, engine.fix).state == "failed"
+
+
+def test_the_engines_own_exception_passes_and_disarms_nothing(engine):
+    activation = Activation([engine.one_target()])
+    backend = engine.load(activation, "attention").Backend()
+    with pytest.raises(KeyError):
+        backend.forward("boom")
+    assert state_of(activation, engine.fix).armed
+
+
+def test_twice_in_one_process_and_after_a_reload(engine):
+    activation = Activation([engine.one_target()])
+    module = engine.load(activation, "attention")
+    activation.module_loaded("sglang.attention")
+    activation.catch_up()
+    assert module.Backend().forward(1) == 102
+    importlib.reload(module)
+    assert module.Backend().forward(1) == 2
+    activation.module_loaded("sglang.attention")
+    assert module.Backend().forward(1) == 102
+
+
+def test_two_fixes_on_one_target_run_in_order_and_switch_apart(engine, monkeypatch):
+    first, second = engine.one_target(), engine.one_target("other", id="sglang.second-fix")
+    monkeypatch.setattr(gate.ledger, "load", lambda fix: both[fix.id])
+    real = gate.ledger.Ledger
+    code = gate.ledger.Code("affected", gate.digests(first, gate.reader(engine.root)), {"1.0": ("x",)})
+    both = {fix.id: real(fix.id, tuple(map(str, fix.places)), (code,)) for fix in (first, second)}
+    monkeypatch.setenv(second.switch, "0")
+    activation = Activation([first, second])
+    module = engine.load(activation, "attention")
+    assert module.Backend().forward(1) == 102
+    assert [state.state for state in activation.states.values()] == ["effective", "off"]
+    monkeypatch.delenv(second.switch)
+    importlib.reload(module)
+    Activation([first, second]).module_loaded("sglang.attention")
+    assert module.Backend().forward(1) == 107
+
+
+def test_patched_bound_methods_pickle_and_copy_as_the_name_they_stand_for(engine):
+    activation = Activation([engine.one_target()])
+    module = engine.load(activation, "attention")
+    backend = module.Backend()
+    del backend.captured
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(backend.forward, protocol))
+        assert again(1) == 102 and again.__self__ is not backend
+        assert pickle.loads(pickle.dumps(module.Backend.forward, protocol))(backend, 1) == 102
+    assert b"attnfix" not in pickle.dumps(backend.forward), "a process without attnfix must be able to read it"
+    assert copy.deepcopy(backend.forward)(1) == 102
+    assert copy.copy(backend.forward)(1) == 102
+    assert copy.deepcopy({"f": module.Backend.forward})["f"](backend, 1) == 102
+
+
+def test_no_record_is_no_harm(engine, monkeypatch, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(blocked / "below"))
+    activation = Activation([engine.one_target()])
+    assert engine.load(activation, "attention").Backend().forward(1) == 102
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    said = []
+    monkeypatch.setattr(report, "end_process", lambda states: said.extend(state.fix.id for state in states))
+    return said
+
+
+@pytest.mark.parametrize("variable", ["ATTNFIX_STRICT", "ATTNFIX_SGLANG_SMALL_FIX"])
+def test_a_required_fix_that_cannot_be_armed_ends_the_process(engine, monkeypatch, ended, variable):
+    import sglang.attention as attention
+
+    attention.Backend.forward = lambda self, x: 0
+    monkeypatch.setenv(variable, "1")
+    engine.load(Activation([engine.one_target()]), "attention")
+    assert ended == [engine.fix.id]
+
+
+def test_strict_is_content_with_a_fix_that_stands_or_is_not_needed(engine, monkeypatch, ended):
+    monkeypatch.setenv("ATTNFIX_STRICT", "1")
+    engine.load(Activation([engine.one_target()]), "attention")
+    engine.judge_as("fixed upstream", engine.fix)
+    engine.load(Activation([engine.fix]), "planning")
+    assert ended == []
+
+
+def test_strict_looks_again_when_the_model_is_loaded(engine, monkeypatch, ended):
+    """A target that somebody replaces after the fix was installed is found before the engine serves."""
+    from dataclasses import replace
+
+    from attnfix.compat.engines import ENGINES
+    from attnfix.compat.fix import Place
+
+    engine.write("runner", "class Runner:\n    def load_model(self):\n        return 'loaded'\n")
+    place = Place("sglang.runner", "Runner.load_model")
+    monkeypatch.setitem(ENGINES, "sglang", replace(ENGINES["sglang"], load_model=(place,)))
+    monkeypatch.setenv("ATTNFIX_STRICT", "1")
+    activation = Activation([engine.one_target()])
+    attention, runner = engine.load(activation, "attention"), engine.load(activation, "runner")
+    assert runner.Runner().load_model() == "loaded" and ended == []
+    attention.Backend.forward = lambda self, x: 0
+    assert runner.Runner().load_model() == "loaded"
+    assert ended == [engine.fix.id] and state_of(activation, engine.fix).state == "conflict"
