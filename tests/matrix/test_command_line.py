@@ -1,0 +1,138 @@
+"""The command line as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def attnfix(*arguments, **environment):
+    import os
+
+    variables = {**{k: v for k, v in os.environ.items() if not k.startswith("ATTNFIX")}, **environment}
+    return subprocess.run([sys.executable, "-m", "attnfix", *arguments], env=variables, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    "engine, release, verdict",
+    [
+        ("sglang", "0.5.9", "affected"),
+        ("sglang", "0.5.2", "not affected"),
+        ("sglang", "0.5.23", "fixed upstream"),
+        ("vllm", "0.11.0", "not affected"),
+        ("vllm", "0.19.1", "affected"),
+        ("vllm", "0.33.0", "fixed upstream"),
+    ],
+)
+def test_verdict_is_offline_and_quick(engine, release, verdict):
+    start = time.perf_counter()
+    done = attnfix("verdict", f"{engine}=={release}", "--json", HTTPS_PROXY="http://127.0.0.1:9", PIP_NO_INDEX="1")
+    seconds = time.perf_counter() - start
+    data = json.loads(done.stdout)
+    assert (data["engine"], data["release"], done.returncode) == (engine, release, 0)
+    assert [row["verdict"] for row in data["fixes"]] == [verdict]
+    assert all(set(row) == {"fix", "verdict", "fixed_in"} for row in data["fixes"])
+    assert seconds < 10, "a loaded machine may be slow, but this imports no torch"
+    imported = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "attnfix", "verdict", f"{engine}=={release}"], capture_output=True, text=True
+    ).stderr
+    assert " torch" not in imported and "requests" not in imported
+
+
+@pytest.mark.parametrize(
+    "arguments, code, says",
+    [
+        (["verdict", "sglang==9.9.9"], 1, "was never judged"),
+        (["verdict", "sglang"], 2, "name the release too"),
+        (["verdict", "sglang==x"], 2, "is not a version number"),
+        (["verdict", "tgi==1.0"], 2, "known: sglang, vllm"),
+        (["prove", "--engine", "sglang==0.5.10.post1", "--fix", "sglang.no-such-fix"], 2, "is no fix; known"),
+        (["prove", "--engine", "sglang==0.5.10.post1", "--fix", "vllm.empty-context-chunks"], 2, "for sglang"),
+        (["prove", "--engine", "sglang==9.9.9"], 1, "9.9.9"),
+        (["prove"], 1, "no engine is installed here"),
+        (["no-such-command"], 2, "invalid choice"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(arguments, code, says):
+    done = attnfix(*arguments)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr and "Traceback" not in done.stderr + done.stdout
+
+
+def test_no_network_is_one_sentence(tmp_path):
+    done = attnfix("prove", "--engine", "sglang==0.5.4", ATTNFIX_CACHE_DIR=str(tmp_path), PIP_INDEX_URL="http://127.0.0.1:9/simple",
+                   PIP_EXTRA_INDEX_URL="", PIP_RETRIES="0")  # fmt: skip
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("attnfix:")]) == 1
+
+
+def test_list_and_status_have_the_promised_shapes():
+    rows = json.loads(attnfix("list", "--json").stdout)["fixes"]
+    assert {"sglang.zero-kv-rows", "vllm.empty-context-chunks"} == {row["fix"] for row in rows}
+    status = json.loads(attnfix("status", "--json").stdout)
+    assert {"attnfix", "active", "engines", "fixes", "processes"} <= set(status)
+    assert status["active"] is True
+    assert all({"fix", "state", "reason", "switch"} <= set(row) for row in status["fixes"])
+    for command in ("list", "status"):
+        done = attnfix(command)
+        assert done.returncode == 0 and "sglang.zero-kv-rows" in done.stdout.replace("\n", "")
+
+
+def test_status_says_not_active(engine_python):
+    environment = engine_python("sglang", "0.5.11")
+    assert json.loads(environment.run("-m", "attnfix", "status", "--json").stdout)["active"] is True
+    off = json.loads(environment.run("-m", "attnfix", "status", "--json", ATTNFIX="0").stdout)
+    assert off["active"] is False and off["reason"] == "ATTNFIX=0"
+    pth = environment.site / "attnfix.pth"
+    text = pth.read_text()
+    pth.unlink()
+    try:
+        assert "NOT ACTIVE" in environment.run("-m", "attnfix", "status").stdout
+    finally:
+        pth.write_text(text)
+
+
+def test_status_shows_the_installed_engine_and_a_running_process(engine_python, tmp_path):
+    environment = engine_python("sglang", "0.5.10.post1")
+    run = {"ATTNFIX_RUN_DIR": str(tmp_path / "run")}
+    script = (
+        "import subprocess, sys\nfrom attnfix.prove import stubs\nstubs.install('sglang')\n"
+        "import sglang.srt.layers.attention.trtllm_mla_backend\n"
+        "print('ANSWER' + subprocess.run([sys.executable, '-m', 'attnfix', 'status', '--json'], "
+        "capture_output=True, text=True).stdout.replace(chr(10), ''))"
+    )
+    line = next(line for line in environment.run("-c", script, **run).stdout.splitlines() if line.startswith("ANSWER"))
+    status = json.loads(line[len("ANSWER") :])
+    assert status["engines"][0]["engine"] == "sglang" and status["engines"][0]["release"] == "0.5.10.post1"
+    (process,) = status["processes"]
+    assert process["alive"] and process["engine"] == "sglang" and process["release"] == "0.5.10.post1"
+    assert process["fixes"][0]["state"] == "installed"
+    after = json.loads(environment.run("-m", "attnfix", "status", "--json", **run).stdout)
+    assert [p["alive"] for p in after["processes"]] == [False]
+
+
+@pytest.mark.parametrize(
+    "engine, release, verdict",
+    [
+        ("sglang", "0.5.2", "not affected"),
+        ("sglang", "0.5.3", "proven"),
+        ("sglang", "0.5.10.post1", "proven"),
+        ("sglang", "0.5.11", "fixed upstream"),
+        ("vllm", "0.11.1", "proven"),
+        ("vllm", "0.19.1", "proven"),
+        ("vllm", "0.33.0", "fixed upstream"),
+    ],
+)
+def test_prove_on_a_published_release(engine, release, verdict):
+    done = attnfix("prove", "--engine", f"{engine}=={release}", "--json")
+    (row,) = json.loads(done.stdout)["results"]
+    assert row["verdict"] == verdict, row
+    assert done.returncode == 0
+    assert (row["engine"], row["release"], row["kernel"]) == (engine, release, "emulated")
+    assert row["control_identical"] is True
+    assert row["fixed_error"] < 0.01
+    assert (row["stock_error"] > 0.05) is (verdict == "proven")

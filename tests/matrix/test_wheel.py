@@ -1,0 +1,97 @@
+"""The wheel and both kinds of install: what lies where, and what is left after uninstalling."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+
+import elf
+import environments
+import pytest
+
+ARCHITECTURES = (80, 90, 100, 120)
+KERNELS = ("fixup_zero_kv_rows", "merge_attn_states")
+
+
+def test_wheel_is_pure_and_holds_kernels_pth_and_typing(wheel):
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"attnfix.pth", "attnfix/py.typed", "attnfix/kernels/compiled/manifest.json"} <= names
+    tops = {name.partition("/")[0] for name in names}
+    assert tops == {"attnfix", "attnfix.pth", *(top for top in tops if top.endswith(".dist-info"))}
+
+
+def test_torch_is_never_pulled_and_requirements_stay_three(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    required = Parser().parsestr(archive.read(name).decode()).get_all("Requires-Dist")
+    assert sorted(line.split()[0].split("!")[0].split("<")[0] for line in required if "extra ==" not in line) == [
+        "packaging",
+        "rich",
+        "wrapt",
+    ]
+
+
+def test_every_cubin_of_the_installed_wheel_holds_its_kernels_for_its_architecture(wheel, tmp_path):
+    environment = environments.bare(tmp_path / "env")
+    environments.install(environment, wheel)
+    compiled = environment.site / "attnfix" / "kernels" / "compiled"
+    cubins = {path.name: elf.read_cubin(path) for path in compiled.glob("*.cubin")}
+    assert set(cubins) == {f"{kernel}.sm_{number}.cubin" for kernel in KERNELS for number in ARCHITECTURES}
+    for name, cubin in cubins.items():
+        kernel, architecture, _ = name.split(".")
+        assert cubin.machine == elf.EM_CUDA and f"sm_{cubin.arch}" == architecture
+        assert any(entry.startswith(kernel) for entry in cubin.kernels), name
+
+
+def pip(environment, *arguments):
+    command = [sys.executable, "-m", "pip", "--python", environment.python, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("editable", [False, True], ids=["install", "editable"])
+def test_install_activates_itself_and_uninstall_leaves_nothing(tmp_path, editable):
+    environment = environments.bare(tmp_path / "env")
+    before = {path.relative_to(environment.folder) for path in environment.folder.rglob("*")}
+    source = ["-e", str(environments.ROOT)] if editable else [str(environments.ROOT)]
+    # Build requirements are those installed here: another test builds in isolation
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", "--no-deps",
+         "--no-build-isolation", *source],
+        check=True, capture_output=True,
+            )  # fmt: skip
+    assert (environment.site / "attnfix.pth").is_file()
+    look = "import sys; print('attnfix._autoload' in sys.modules); import attnfix.kernels, attnfix.patches.catalogue"
+    assert environment.run("-c", look).stdout.strip() == "True"
+    pip(environment, "uninstall", "--yes", "--quiet", "attnfix")
+    left = {path.relative_to(environment.folder) for path in environment.folder.rglob("*")} - before
+    assert not [path for path in left if "attnfix" in str(path)], left
+    assert environment.run("-c", "import sys; print('attnfix._autoload' in sys.modules)").stdout.strip() == "False"
+
+
+def test_sdist_builds_a_wheel_in_isolation(tmp_path):
+    """As on a user's machine: build requirements come from the index, nothing of this environment is used."""
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(tmp_path), str(environments.ROOT)], check=True,
+                   capture_output=True)  # fmt: skip
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "attnfix.pth" in names
+    for kernel in KERNELS:
+        for architecture in ARCHITECTURES:
+            assert f"attnfix/kernels/compiled/{kernel}.sm_{architecture}.cubin" in names
+
+
+def test_a_build_that_cannot_compile_fails(tmp_path):
+    """No wheel without kernels: a broken source ends the build."""
+    import shutil
+
+    tree = tmp_path / "tree"
+    shutil.copytree(environments.ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "build", "compiled", "tests"))
+    source = tree / "kernels" / "csrc" / "fixup_zero_kv_rows.cu"
+    source.write_text(source.read_text() + "\nnot C++\n")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(tree)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0 and "fixup_zero_kv_rows" in done.stdout + done.stderr
+    assert not list(tmp_path.glob("*.whl"))
