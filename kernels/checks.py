@@ -5,6 +5,9 @@ They look at host-side metadata alone, never at the contents of a tensor: that w
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
+
 import torch
 
 MAX_HEADS = 256
@@ -13,7 +16,8 @@ VALUE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 INDEX_DTYPES = (torch.int32, torch.int64)
 FP8 = torch.float8_e4m3fn
 
-Strides = tuple[int, ...]
+Sizes = tuple[int, ...]
+Memory = tuple[int, int, str, torch.Tensor]  # addresses of the first byte and past the last one; a plain tuple is cheap
 
 
 def values(name: str, tensor: object) -> torch.Size:
@@ -73,18 +77,26 @@ def writable(name: str, tensor: torch.Tensor) -> None:
         raise ValueError(f"{name} must not overlap itself (strides {tensor.stride()} of shape {list(tensor.shape)})")
 
 
-def disjoint(name: str, written: torch.Tensor, other_name: str, other: torch.Tensor) -> None:
-    """`written` shares no memory with `other`."""
-    if written.numel() and other.numel() and _overlap(written, other):
-        raise ValueError(f"{name} must not overlap {other_name}")
+def memory(name: str, tensor: torch.Tensor) -> Memory:
+    """Where a tensor lies, for `apart` and `apart_or_same`."""
+    start = tensor.data_ptr()
+    return start, start + _extent(tensor.shape, tensor.stride()) * tensor.element_size(), name, tensor
 
 
-def disjoint_or_same(name: str, written: torch.Tensor, other_name: str, other: torch.Tensor) -> None:
-    """`written` is `other` element for element, or shares no memory with it."""
-    if not written.numel() or not _overlap(written, other):
-        return
-    if written.data_ptr() != other.data_ptr() or written.dtype != other.dtype or not _same_layout(written, other):
-        raise ValueError(f"{name} must be exactly {other_name} (same memory, strides and dtype) or not overlap it")
+def apart(written: Memory, others: Iterable[Memory]) -> None:
+    """`written` shares no memory with any of the others."""
+    start, end, name, tensor = written
+    for at, to, other_name, other in others:
+        if at < end and start < to and _overlap(tensor, other):
+            raise ValueError(f"{name} must not overlap {other_name}")
+
+
+def apart_or_same(written: Memory, others: Iterable[Memory]) -> None:
+    """`written` is one of the others element for element, or shares no memory with it."""
+    start, end, name, tensor = written
+    for at, to, other_name, other in others:
+        if at < end and start < to and not _same_memory(tensor, other) and _overlap(tensor, other):
+            raise ValueError(f"{name} must be exactly {other_name} (same memory, strides and dtype) or not overlap it")
 
 
 def _tensor(name: str, tensor: object) -> None:
@@ -92,27 +104,25 @@ def _tensor(name: str, tensor: object) -> None:
         raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
 
 
+@functools.lru_cache(maxsize=4096)
+def _extent(shape: Sizes, strides: Sizes) -> int:
+    """Elements from the first to past the last one."""
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else 0
+
+
+def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.data_ptr() == b.data_ptr() and a.dtype == b.dtype and _same_layout(a, b)
+
+
 def _same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
-    rows = zip(a.shape, b.shape, a.stride(), b.stride(), strict=False)
-    return all(n == m and (n == 1 or s == t) for n, m, s, t in rows)
-
-
-def _span(t: torch.Tensor) -> int:
-    """Bytes from the first to past the last element."""
-    span = 1
-    for n, s in zip(t.shape, t.stride(), strict=True):
-        span += (n - 1) * s
-    return span * t.element_size()
+    """Strides of dimensions of size 1 mean nothing."""
+    rows = zip(a.shape, b.shape, a.stride(), b.stride())
+    return a.dim() == b.dim() and all(n == m and (n == 1 or s == t) for n, m, s, t in rows)
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    at_a, at_b = a.data_ptr(), b.data_ptr()
-    if at_a < at_b:
-        if at_a + _span(a) <= at_b:
-            return False
-    elif at_b + _span(b) <= at_a:
-        return False
-    return not _interleaved(a, b)
+    """For two tensors whose address ranges meet."""
+    return bool(a.numel() and b.numel()) and not _interleaved(a, b)
 
 
 def _interleaved(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -130,7 +140,8 @@ def _interleaved(a: torch.Tensor, b: torch.Tensor) -> bool:
     return False
 
 
-def _injective(shape: Strides, strides: Strides) -> bool:
+@functools.lru_cache(maxsize=4096)
+def _injective(shape: Sizes, strides: Sizes) -> bool:
     extent = 1
     for stride, n in _steps(shape, strides):
         if stride < extent:
@@ -139,5 +150,5 @@ def _injective(shape: Strides, strides: Strides) -> bool:
     return True
 
 
-def _steps(shape: Strides, strides: Strides) -> list[tuple[int, int]]:
-    return sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1)
+def _steps(shape: Sizes, strides: Sizes) -> list[tuple[int, int]]:
+    return sorted((s, n) for n, s in zip(shape, strides) if n > 1)

@@ -72,10 +72,11 @@ def fixup_zero_kv_rows(
     checks.offsets("cum_seq_lens", cum_seq_lens, requests, device)
     checks.writable("out", out)
     checks.writable("lse", lse)
-    checks.disjoint("out", out, "lse", lse)
-    for written_name, written in (("out", out), ("lse", lse)):
-        checks.disjoint(written_name, written, "cum_kv_lens" if cumulative else "kv_lens", lens)
-        checks.disjoint(written_name, written, "cum_seq_lens", cum_seq_lens)
+    memory_of_out, memory_of_lse = checks.memory("out", out), checks.memory("lse", lse)
+    lens_name = "cum_kv_lens" if cumulative else "kv_lens"
+    read = (checks.memory(lens_name, lens), checks.memory("cum_seq_lens", cum_seq_lens))
+    checks.apart(memory_of_out, (memory_of_lse, *read))
+    checks.apart(memory_of_lse, read)
     if not tokens or not requests:
         return
 
@@ -303,16 +304,16 @@ def _is_base2(lse_base: str | int) -> bool:
 def _check_merge_memory(output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_lse, *small) -> None:
     """In place is fine for values: a thread reads what it writes. LSEs are read by many threads of a row: never."""
     checks.writable("output", output)
-    checks.disjoint_or_same("output", output, "prefix_output", prefix_output)
-    checks.disjoint_or_same("output", output, "suffix_output", suffix_output)
-    others = [("prefix_lse", prefix_lse), ("suffix_lse", suffix_lse)]
-    names = ("output_scale", "kv_lens", "cum_seq_lens")
-    others += [(name, tensor) for name, tensor in zip(names, small, strict=True) if tensor is not None]
-    for name, tensor in others:
-        checks.disjoint("output", output, name, tensor)
-    if output_lse is None:
-        return
-    checks.writable("output_lse", output_lse)
-    for name, tensor in [*others, ("prefix_output", prefix_output), ("suffix_output", suffix_output)]:
-        checks.disjoint("output_lse", output_lse, name, tensor)
-    checks.disjoint("output", output, "output_lse", output_lse)
+    written = checks.memory("output", output)
+    values = (checks.memory("prefix_output", prefix_output), checks.memory("suffix_output", suffix_output))
+    others = [checks.memory("prefix_lse", prefix_lse), checks.memory("suffix_lse", suffix_lse)]
+    for name, tensor in zip(("output_scale", "kv_lens", "cum_seq_lens"), small):
+        if tensor is not None:
+            others.append(checks.memory(name, tensor))
+    checks.apart_or_same(written, values)
+    checks.apart(written, others)
+    if output_lse is not None:
+        checks.writable("output_lse", output_lse)
+        lse = checks.memory("output_lse", output_lse)
+        checks.apart(lse, others)
+        checks.apart(lse, (written, *values))
