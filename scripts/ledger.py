@@ -17,14 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 from attnfix.compat import gate, ledger, releases
 from attnfix.compat.digest import DIGEST_FORMAT
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import BY_ID, FIXES
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
-
 from attnfix.prove import runner
 
 ROOT = Path(__file__).resolve().parents[1]

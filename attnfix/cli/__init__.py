@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from attnfix.compat.ledger import LedgerError
+
 from . import listing, prove, status, verdict
 from .errors import CliError
 
@@ -27,9 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         return options.run(options)
-    except CliError as error:
+    except (CliError, LedgerError) as error:
         print(f"attnfix: {error}", file=sys.stderr)
-        return error.code
+        return getattr(error, "code", 1)
     except BrokenPipeError:  # `attnfix list | head`
         sys.stderr.close()
         return 0

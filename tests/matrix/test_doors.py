@@ -141,8 +141,8 @@ def test_an_allow_list_is_respected_by_every_door(engine_python, engine, release
     code = IMPORT[module] + ROW + f"answer(row({FIX[engine]!r})['state'])"
     assert environment.evaluate(code, **{variable: value}) == state
     if state == "off":
-        said = environment.run("-c", f"from attnfix.prove import stubs\nstubs.install({engine!r})\n{code.partition('answer')[0]}",
-                               ATTNFIX_LOG="warning", **{variable: value}).stderr  # fmt: skip
+        script = f"from attnfix.prove import stubs\nstubs.install({engine!r})\n{IMPORT[module]}"
+        said = environment.run("-c", script, ATTNFIX_LOG="warning", **{variable: value}).stderr
         assert said.count("leaves attnfix out") == 1 and "add the word attnfix" in said
 
 

@@ -91,7 +91,7 @@ def test_a_build_that_cannot_compile_fails(tmp_path):
     shutil.copytree(environments.ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "build", "compiled", "tests"))
     source = tree / "kernels" / "csrc" / "fixup_zero_kv_rows.cu"
     source.write_text(source.read_text() + "\nnot C++\n")
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(tree)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    done = subprocess.run([*command, str(tree)], capture_output=True, text=True)
     assert done.returncode != 0 and "fixup_zero_kv_rows" in done.stdout + done.stderr
     assert not list(tmp_path.glob("*.whl"))

@@ -21,13 +21,17 @@ CHANGES = {
     "argument": (BACKEND, "save_kv_cache: bool = True,\n        q_rope", "save_kv_cache: bool = False,\n        q_rope"),
     "decorator": (BACKEND, "    def forward_extend(", "    @torch.no_grad()\n    def forward_extend("),
     "class renamed": (BACKEND, "class TRTLLMMLABackend(", "class TRTLLMMLABackend2("),
-    "bound again": (BACKEND, "class TRTLLMMLAMultiStepDraftBackend", "TRTLLMMLABackend = None\n\n\nclass TRTLLMMLAMultiStepDraftBackend"),
+    "bound again": (BACKEND, "class TRTLLMMLAMultiStep", "TRTLLMMLABackend = None\n\n\nclass TRTLLMMLAMultiStep"),
     "plan changed": (MIXIN, ".clamp(min=0)", ".clamp(min=1)"),
     "metadata changed": (BACKEND, "fallback_to_flashinfer_impl: bool = False", "fallback_to_flashinfer_impl: bool = True"),
-    "fixed in the caller": (CALLER, "tmp_output = torch.empty_like(accum_output)", "fixup(output, lse)\n            tmp_output = torch.empty_like(accum_output)"),
-    "reordered": (MIXIN, "        self.prefix_chunk_starts = prefix_chunk_starts_cuda\n        self.prefix_chunk_seq_lens = prefix_chunk_seq_lens_cuda\n", "        self.prefix_chunk_seq_lens = prefix_chunk_seq_lens_cuda\n        self.prefix_chunk_starts = prefix_chunk_starts_cuda\n"),
+    "fixed in the caller": (CALLER, "tmp_output = torch.empty_like", "fixup(lse)\n            tmp_output = torch.empty_like"),
+    "reordered": (
+        MIXIN,
+        "self.prefix_chunk_starts = prefix_chunk_starts_cuda\n        self.prefix_chunk_seq_lens = prefix_chunk_seq_lens_cuda",
+        "self.prefix_chunk_seq_lens = prefix_chunk_seq_lens_cuda\n        self.prefix_chunk_starts = prefix_chunk_starts_cuda",
+    ),
     "broken": (BACKEND, "    def forward_extend(", "    def forward_extend(("),
-}  # fmt: skip
+}
 # edits that change nothing, or nothing that the fix depends on
 NO_CHANGES = {
     "comment": (BACKEND, "    def forward_extend(", "    # patched here\n    def forward_extend("),
@@ -100,7 +104,11 @@ def test_a_missing_witness_is_unknown(release, tmp_path):
 def test_a_ledger_that_cannot_be_used_leaves_everything_alone(release, tmp_path, monkeypatch, damage):
     path = tmp_path / "ledger.json"
     text = ledger.path_of(FIX).read_text()
-    edits = {"not json": ("{", "["), "other format": ('"digest_format": 1', '"digest_format": 0'), "other witnesses": ("trtllm", "x")}
+    edits = {
+        "not json": ("{", "["),
+        "other format": ('"digest_format": 1', '"digest_format": 0'),
+        "other witnesses": ("trtllm", "x"),
+    }
     if damage != "missing":
         path.write_text(text.replace(*edits[damage], 1))
     monkeypatch.setattr(ledger, "path_of", lambda fix: path)
