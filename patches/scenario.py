@@ -76,7 +76,7 @@ def fixup_sabotages() -> dict[str, Any]:
         real(out, lse, *args, **kwargs)
         changed = (lse != before[1]).any(-1).nonzero()
         if len(changed):
-            row = int(changed[-1])
+            row = int(changed[0])
             out[row], lse[row] = before[0][row], before[1][row]
 
     def zero_lse(out: Any, lse: Any, *args: Any, **kwargs: Any) -> None:

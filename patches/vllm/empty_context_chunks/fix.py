@@ -7,6 +7,7 @@ from . import wrap
 _COMMON = "vllm.v1.attention.backends.mla.common"
 _MLA = "vllm.model_executor.layers.attention.mla_attention"
 _RAGGED = "vllm.v1.attention.backends.mla.prefill.trtllm_ragged"
+_MASK = "vllm.v1.attention.ops.triton_merge_attn_states"
 
 FIX = Fix(
     id="vllm.empty-context-chunks",
@@ -33,14 +34,28 @@ FIX = Fix(
             ),
         ),
     ),
+    # The loops and their callers, what plans the chunks, and what later releases neutralise empty rows with
     witnesses=(
         f"{_COMMON}:MLACommonImpl._compute_prefill_context",
         f"{_COMMON}:MLACommonImpl._context_parallel_compute_prefill_context",
+        f"{_COMMON}:MLACommonImpl._forward_prefill",
         f"{_COMMON}:MLACommonMetadataBuilder.build",
         f"{_MLA}:MLACommonImpl._compute_prefill_context",
         f"{_MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
+        f"{_MLA}:MLACommonImpl._forward_prefill",
+        f"{_MLA}:MLACommonImpl.forward_mha",
         f"{_MLA}:MLACommonMetadataBuilder.build",
+        f"{_MLA}:MLACommonBaseImpl._compute_prefill_context",
+        f"{_MLA}:MLACommonBaseImpl._context_parallel_compute_prefill_context",
+        f"{_MLA}:MLACommonBaseImpl.forward_mha",
+        f"{_MLA}:build_mla_chunked_context_metadata",
+        f"{_MLA}:plan_mla_context_chunks",
+        f"{_MLA}:init_mla_context_partial",
+        f"{_MLA}:neutralize_empty_context_partials",
+        f"{_MLA}:accumulate_mla_context_chunk",
         f"{_RAGGED}:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
+        f"{_MASK}:mask_empty_context",
+        f"{_MASK}:mask_empty_context_kernel",
     ),
     # 0.21.0-0.25.1 have the bug in another class, which this fix does not reach yet
     examined=(">=0.11.0,<0.21", ">=0.26"),

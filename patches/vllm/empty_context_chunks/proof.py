@@ -1,13 +1,15 @@
 """Proof of vllm.empty-context-chunks: MLA prefill of four requests with unequal cached lengths, on one rank and on two.
 
-Real: the metadata builder with its chunk planning, both context loops, the prefill backend, the final merge's call. On two
-ranks the context is sharded token by token, as decode context parallelism does it. Emulated: the TRT-LLM ragged kernel, the
-CUDA merge, the cache gathers, and the other rank.
+Real: the metadata builder with its chunk planning, both context loops, the prefill backend, upstream's own masking where a
+release has it (its Triton kernel in the interpreter), and the final merge's call. On two ranks the context is sharded token by
+token, as decode context parallelism does it. Emulated: the TRT-LLM ragged kernel, the CUDA merge, the cache gathers, and the
+other rank.
 """
 
 from __future__ import annotations
 
 import math
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +29,8 @@ _SCALE = (_NOPE + _ROPE) ** -0.5
 _PAGE, _PAGES, _CHUNK = 16, 6, 16  # tokens per page, pages per request, context tokens per request and chunk
 _NEW = [3, 2, 4, 5]
 # Those with context come first, as the engine's own runner orders a batch. The second ends in the first chunk, the third in
-# the next, and one request has no context at all.
-_UNEQUAL = [70, 5, 20, 0]
+# the next, one has no context at all. A single token of context also leaves the second rank without any.
+_UNEQUAL = [70, 1, 20, 0]
 _EQUAL = [70, 65, 79, 80]  # five chunks for everyone: the bug is not touched
 _modules: dict[str, Any] = {}
 
@@ -90,10 +92,11 @@ def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, context_lens: list[in
         metadata = _builder(ranks, context_lens).build(0, _batch(context_lens))
     impl, scale = _impl(weight, ranks), torch.ones(1)
     args = q, new[:, :_LORA], new[:, None, _LORA:], ranks.caches[0], metadata, scale
-    if not hasattr(impl, "forward_mha") and "output" not in impl._forward_prefill.__code__.co_varnames[:9]:
-        return impl._forward_prefill(*args).view(-1, _HEADS, _VDIM)
+    forward = impl.forward_mha if hasattr(impl, "forward_mha") else impl._forward_prefill
+    if "output" not in signature(forward).parameters:  # up to 0.11.2
+        return forward(*args).view(-1, _HEADS, _VDIM)
     out = torch.zeros(len(q), _HEADS * _VDIM, dtype=q.dtype)
-    (impl.forward_mha if hasattr(impl, "forward_mha") else impl._forward_prefill)(*args, output=out)
+    forward(*args, output=out)
     return out.view(-1, _HEADS, _VDIM)
 
 
@@ -206,10 +209,13 @@ def _batch(context_lens: list[int]) -> Any:
 
 def _unpinned() -> Any:
     """Pinned memory needs a GPU: inside, torch is asked for ordinary memory."""
+    import torch
     from torch.overrides import TorchFunctionMode
 
     class Unpinned(TorchFunctionMode):
         def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            if function is torch.Tensor.pin_memory:
+                return args[0]
             return function(*args, **{name: value for name, value in (kwargs or {}).items() if name != "pin_memory"})
 
     return Unpinned()
