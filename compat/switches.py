@@ -42,8 +42,8 @@ def complaints(fixes: Iterable[Fix], environ: Mapping[str, str] = os.environ) ->
             continue
         if name not in known:
             near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(known)
-            found.append(f"{name} is no variable of attnfix; {hint}")
+            hint = f"did you mean {near[0]}? " if near else ""
+            found.append(f"{name} is no variable of attnfix. {hint}Known: {', '.join(known)}")
         elif name not in ("ATTNFIX_LOG", "ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR") and value.strip().lower() not in _VALUES:
             found.append(f"{name}={value} is not read; use 0, 1 or auto")
     return found

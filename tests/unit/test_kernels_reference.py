@@ -10,7 +10,7 @@ import kernel_cases as cases
 import pytest
 import torch
 from hypothesis import given, settings
-from torch.utils._python_dispatch import TorchDispatchMode
+from no_sync import NoSync
 
 from attnfix.kernels import fixup_zero_kv_rows, kernel_status, merge_attn_states, reference, register_torch_ops
 
@@ -184,21 +184,6 @@ def test_merge_sabotage_is_noticed(op) -> None:
 
 
 # ---- no host sync ---------------------------------------------------------------------------------------------------
-
-
-class NoSync(TorchDispatchMode):
-    """Fails on every operator that makes the host wait for a device, or whose result's shape depends on data."""
-
-    FORBIDDEN = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "unique", "equal", "is_pinned")
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        name = func.overloadpacket.__name__
-        assert name not in self.FORBIDDEN, f"host sync: {func}"
-        assert not (name == "_to_copy" and kwargs.get("device") is not None), f"moves a tensor: {func}"
-        mask_index = name == "index" and any(i is not None and i.dtype == torch.bool for i in args[1])
-        assert not mask_index, "a bool index makes the host wait for its size"
-        return func(*args, **kwargs)
 
 
 @pytest.mark.parametrize("fp8", [False, True])

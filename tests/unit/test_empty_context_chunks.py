@@ -1,0 +1,34 @@
+"""vllm.empty-context-chunks without an engine: rows, launches, and only the host tensor is looked at."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from no_sync import NoSync
+from test_zero_kv_rows import DIM, HEADS, Wrapped, launches
+
+from attnfix.patches.vllm.empty_context_chunks import wrap
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=6))
+@settings(max_examples=80, deadline=None)
+def test_rows_and_launches(drawn):
+    context, new = torch.tensor([c for c, _ in drawn]), [n for _, n in drawn]
+    offsets = lambda lens: torch.tensor([0, *lens], dtype=torch.int32).cumsum(0, dtype=torch.int32)  # noqa: E731
+    chunked = SimpleNamespace(seq_lens=context[None].int(), cu_seq_lens=offsets(context.tolist())[None])
+    prefill = SimpleNamespace(chunked_context=chunked, query_start_loc=offsets(new))
+    out, lse = torch.randn(sum(new) + 2, HEADS, DIM), torch.randn(HEADS, sum(new) + 2)
+    expected = out.clone(), lse.clone()
+    empty = (context == 0).repeat_interleave(torch.tensor(new))
+    expected[0][: sum(new)][empty] = 0
+    expected[1][:, : sum(new)][:, empty] = -math.inf
+    before, wrapped = launches(), Wrapped((out, lse))
+    with NoSync(chunked.seq_lens):
+        result = wrap.run_prefill_context_chunk(wrapped, None, (), {"prefill": prefill, "chunk_idx": 0, "q": None})
+    assert result[0] is out and result[1] is lse
+    assert torch.equal(out, expected[0]) and torch.equal(lse, expected[1])
+    assert launches() - before == len(wrapped.rows) == int((context == 0).any())
