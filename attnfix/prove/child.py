@@ -50,7 +50,7 @@ def _imported(name: str, may_lack: tuple[str, ...]) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if name in may_lack and error.name and name.startswith(error.name):
+        if name in may_lack and error.name and f"{name}.".startswith(f"{error.name}."):
             return None
         raise
 

@@ -95,3 +95,26 @@ def test_a_build_that_cannot_compile_fails(tmp_path):
     done = subprocess.run([*command, str(tree)], capture_output=True, text=True)
     assert done.returncode != 0 and "fixup_zero_kv_rows" in done.stdout + done.stderr
     assert not list(tmp_path.glob("*.whl"))
+
+
+@pytest.mark.parametrize("engine, release", [("sglang", "0.5.10.post1"), ("vllm", "0.19.1")])
+def test_an_install_beside_an_engine_moves_none_of_its_pins(wheel, tmp_path, engine, release):
+    """With every requirement of the engine as a constraint, pip still finds what attnfix needs."""
+    import json
+
+    from packaging.requirements import Requirement
+
+    from attnfix.compat import releases
+
+    metadata = next(releases.fetch(engine, release).glob("*.dist-info/METADATA")).read_text(errors="replace")
+    required = map(Requirement, Parser().parsestr(metadata).get_all("Requires-Dist"))
+    pins = [f"{r.name}{r.specifier}" for r in required if (r.marker is None or r.marker.evaluate({"extra": ""})) and not r.url]
+    constraints = tmp_path / "engine.txt"
+    constraints.write_text("\n".join(pins))
+    environment = environments.bare(tmp_path / "env")
+    (environment.site / "engine-requirements.pth").unlink()
+    report = tmp_path / "report.json"
+    pip(environment, "install", "--dry-run", "--quiet", "--report", str(report), "-c", str(constraints), str(wheel))
+    installed = {item["metadata"]["name"].lower() for item in json.loads(report.read_text())["install"]}
+    assert {"attnfix", "wrapt", "rich", "packaging"} <= installed
+    assert installed <= {"attnfix", "wrapt", "rich", "packaging", "markdown-it-py", "mdurl", "pygments"}
