@@ -21,12 +21,16 @@ ledger: $(VENV)/.ready
 	$(BIN)/python scripts/generate.py
 
 # torch first and by itself: on a machine whose index offers a CPU build under this version, nothing larger is fetched.
-$(VENV)/.ready: pyproject.toml requirements/cpu.txt requirements/dev.txt $(wildcard kernels/csrc/* kernels/build.py scripts/build_backend.py)
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --progress-bar on "$$(grep ^torch== requirements/cpu.txt)"
-	$(BIN)/python -m pip install --quiet --progress-bar on -c requirements/cpu.txt -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --progress-bar on -c requirements/cpu.txt --no-build-isolation -e ".[cpu]"
-	touch $@
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/cpu.txt
+SOURCES := $(wildcard kernels/csrc/* kernels/build.py scripts/build_backend.py attnfix/attnfix.pth)
+
+$(VENV)/.ready: pyproject.toml requirements/cpu.txt requirements/dev.txt $(SOURCES)
+	@echo "setting up $(VENV): torch, what the engines import, attnfix with its kernels (about two minutes)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "  torch" && $(PIP) torch
+	@echo "  tools" && $(PIP) -r requirements/dev.txt
+	@echo "  attnfix[cpu]" && $(PIP) --no-build-isolation -e ".[cpu]"
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info kernels/compiled
