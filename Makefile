@@ -11,6 +11,7 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready lint
 	$(BIN)/python -m pytest
+	$(BIN)/python scripts/ledger.py --check
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
