@@ -136,3 +136,36 @@ def test_prove_on_a_published_release(engine, release, verdict):
     assert row["control_identical"] is True
     assert row["fixed_error"] < 0.01
     assert (row["stock_error"] > 0.05) is (verdict == "proven")
+
+
+def test_prove_uses_the_engine_that_is_installed(engine_python):
+    environment = engine_python("sglang", "0.5.10.post1")
+    done = environment.run("-m", "attnfix", "prove", "--json")
+    (row,) = json.loads(done.stdout)["results"]
+    assert (row["release"], row["verdict"]) == ("0.5.10.post1", "proven"), row
+
+
+def test_prove_says_when_it_is_not_active(engine_python):
+    environment = engine_python("sglang", "0.5.10.post1")
+    pth = environment.site / "attnfix.pth"
+    text = pth.read_text()
+    pth.unlink()
+    try:
+        done = environment.run("-m", "attnfix", "prove", "--json", check=False)
+    finally:
+        pth.write_text(text)
+    (row,) = json.loads(done.stdout)["results"]
+    assert done.returncode == 1 and row["verdict"] == "unproven" and "NOT ACTIVE" in row["reason"]
+
+
+def test_prove_without_the_extra_is_one_sentence(wheel, tmp_path):
+    import environments
+
+    environment = environments.bare(tmp_path / "env")
+    (environment.site / "engine-requirements.pth").unlink()
+    command = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    done = environment.run("-m", "attnfix", "prove", "--engine", "sglang==0.5.10.post1", check=False)
+    assert done.returncode == 1 and 'pip install "attnfix[cpu]"' in done.stderr and "Traceback" not in done.stderr
+    for command in ("list", "status"):
+        assert environment.run("-m", "attnfix", command).returncode == 0
