@@ -10,7 +10,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/attnfix prove --engine sglang==0.5.10.post1 --engine vllm==0.19.1
 
 test: $(VENV)/.ready lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 	$(BIN)/python scripts/ledger.py --check
 
 lint: $(VENV)/.ready

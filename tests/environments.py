@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -55,10 +56,17 @@ class Environment:
         return json.loads(lines[-1][len("ANSWER") :])
 
 
+def source_tree(folder: Path) -> Path:
+    """A copy of this tree to build in: builds write into their tree, and tests run side by side."""
+    tree = folder / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "build", "dist", "compiled", "*.egg-info", "__pycache__"))
+    return tree
+
+
 def build_wheel(folder: Path) -> Path:
     """Build the wheel with the build requirements that are installed here."""
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(ROOT)], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source_tree(folder))], check=True, capture_output=True)
     (wheel,) = folder.glob("attnfix-*.whl")
     return wheel
 

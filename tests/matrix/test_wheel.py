@@ -55,7 +55,8 @@ def pip(environment, *arguments):
 def test_install_activates_itself_and_uninstall_leaves_nothing(tmp_path, editable):
     environment = environments.bare(tmp_path / "env")
     before = {path.relative_to(environment.folder) for path in environment.folder.rglob("*")}
-    source = ["-e", str(environments.ROOT)] if editable else [str(environments.ROOT)]
+    tree = str(environments.source_tree(tmp_path))
+    source = ["-e", tree] if editable else [tree]
     # Build requirements are those installed here: another test builds in isolation
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", "--no-deps",
@@ -73,8 +74,8 @@ def test_install_activates_itself_and_uninstall_leaves_nothing(tmp_path, editabl
 
 def test_sdist_builds_a_wheel_in_isolation(tmp_path):
     """As on a user's machine: build requirements come from the index, nothing of this environment is used."""
-    subprocess.run([sys.executable, "-m", "build", "--outdir", str(tmp_path), str(environments.ROOT)], check=True,
-                   capture_output=True)  # fmt: skip
+    tree = environments.source_tree(tmp_path)
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(tmp_path), str(tree)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "attnfix.pth" in names
@@ -85,10 +86,7 @@ def test_sdist_builds_a_wheel_in_isolation(tmp_path):
 
 def test_a_build_that_cannot_compile_fails(tmp_path):
     """No wheel without kernels: a broken source ends the build."""
-    import shutil
-
-    tree = tmp_path / "tree"
-    shutil.copytree(environments.ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "build", "compiled", "tests"))
+    tree = environments.source_tree(tmp_path)
     source = tree / "kernels" / "csrc" / "fixup_zero_kv_rows.cu"
     source.write_text(source.read_text() + "\nnot C++\n")
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
