@@ -31,7 +31,7 @@ def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
 
 
 def _rebind_method(method: MethodType, wrapper: TargetWrapper) -> str | None:
-    bound = wrapper.__get__(method.__self__, type(method.__self__))
+    bound: Any = wrapper.__get__(method.__self__, type(method.__self__))
     for holder in gc.get_referrers(method):
         if isinstance(holder, FrameType) or _is_local(holder):
             continue

@@ -71,7 +71,7 @@ def _canonical(value: object) -> Iterator[str]:
         for name in sorted(value._fields):
             field = getattr(value, name, None)
             if name == "body" and isinstance(value, _DOCUMENTED):
-                field = _without_docstring(field)
+                field = _without_docstring(value.body)
             keep_none = name == "value" and isinstance(value, ast.Constant)
             if name in _LEFT_OUT or (field is None and not keep_none) or field == []:
                 continue

@@ -38,15 +38,6 @@ def folder() -> Path:
     return Path(tempfile.gettempdir()) / f"attnfix-{os.getuid()}"
 
 
-class MappedCounters:
-    """Counters of one fix in the mapping; a plain store each, no call into the kernel."""
-
-    __slots__ = ("_slots", "_start")
-
-    def __init__(self, slots: memoryview, start: int):
-        self._slots, self._start = slots, start
-
-
 def _slot(offset: int) -> property:
     def read(self: MappedCounters) -> int:
         return self._slots[self._start + offset]
@@ -57,8 +48,15 @@ def _slot(offset: int) -> property:
     return property(read, write)
 
 
-for _offset, _field in enumerate(_FIELDS):
-    setattr(MappedCounters, _field, _slot(_offset))
+class MappedCounters:
+    """Counters of one fix in the mapping; a plain store each, no call into the kernel."""
+
+    __slots__ = ("_slots", "_start")
+
+    calls, corrections, rows = map(_slot, range(len(_FIELDS)))
+
+    def __init__(self, slots: memoryview, start: int):
+        self._slots, self._start = slots, start
 
 
 class Record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import FunctionType
-from typing import Any
+from typing import Any, SupportsIndex
 
 import wrapt
 
@@ -52,7 +52,7 @@ def _apply(correction: Any, state: FixState, function: Any, instance: Any, args:
 class _Named:
     """Pickles and deep-copies as the name it stands for, as the function it wraps would (wrapt's own raises)."""
 
-    def __reduce_ex__(self, protocol: int) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return self.__reduce__()
 
     def __deepcopy__(self, memo: dict) -> Any:

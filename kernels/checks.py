@@ -20,7 +20,7 @@ Sizes = tuple[int, ...]
 Memory = tuple[int, int, str, torch.Tensor]  # addresses of the first byte and past the last one; a plain tuple is cheap
 
 
-def values(name: str, tensor: object) -> torch.Size:
+def values(name: str, tensor: torch.Tensor) -> torch.Size:
     """A [tokens, heads, head_size] tensor; returns its shape."""
     _tensor(name, tensor)
     shape = tensor.shape
@@ -38,7 +38,7 @@ def value_dtype(name: str, dtype: torch.dtype) -> None:
         raise TypeError(f"{name} must be bfloat16, float16 or float32, not {dtype}")
 
 
-def same(name: str, tensor: object, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+def same(name: str, tensor: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
     """A tensor of exactly this shape, dtype and device."""
     _tensor(name, tensor)
     if tensor.shape != shape:
@@ -48,7 +48,7 @@ def same(name: str, tensor: object, shape: tuple[int, ...], dtype: torch.dtype, 
     on_device(name, tensor, device)
 
 
-def index(name: str, tensor: object, device: torch.device) -> int:
+def index(name: str, tensor: torch.Tensor, device: torch.device) -> int:
     """A 1-D int32 or int64 tensor on this device; returns its length."""
     _tensor(name, tensor)
     if tensor.dim() != 1:
@@ -59,7 +59,7 @@ def index(name: str, tensor: object, device: torch.device) -> int:
     return tensor.shape[0]
 
 
-def offsets(name: str, tensor: object, requests: int, device: torch.device) -> None:
+def offsets(name: str, tensor: torch.Tensor, requests: int, device: torch.device) -> None:
     """Offsets of `requests` requests: one more element than requests."""
     length = index(name, tensor, device)
     if length != requests + 1:

@@ -12,8 +12,9 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 COMPILED = Path(__file__).resolve().parent / "compiled"
 
@@ -86,6 +87,15 @@ def _start() -> None:
     _pid = os.getpid()
 
 
+_lock: threading.Lock
+_devices: dict[int, Device]
+_unavailable: dict[int, str]
+_libraries: dict[Path, ctypes.c_void_p]
+# None until `_bind`, which comes before every use of them: `| Any` says so to type checkers without a test at each launch.
+_cuda: ctypes.CDLL | Any
+_current_stream: Callable[[int], int] | Any
+_current_device: Callable[[], int] | Any
+_pid: int
 _start()
 os.register_at_fork(after_in_child=_start)
 _arguments = _Arguments()
@@ -135,8 +145,8 @@ def _load_device(index: int) -> Device:
     # The context torch uses. Kept for the life of the process, as torch itself keeps it.
     _check(_cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), cu_device), "cuDevicePrimaryCtxRetain")
     sms, major, minor = (_attribute(cu_device, a) for a in (_SM_COUNT, _CC_MAJOR, _CC_MINOR))
-    with _entered(context.value), _capture_allowed():
-        functions = {}
+    with _entered(_address(context)), _capture_allowed():
+        functions: dict[str, int] = {}
         for path, entries in _images(major, minor):
             library = _load_library(path)
             for entry in entries:
@@ -147,8 +157,8 @@ def _load_device(index: int) -> Device:
                 _check(_cuda.cuKernelGetFunction(ctypes.byref(function), kernel), f"cuKernelGetFunction({entry})")
                 if hasattr(_cuda, "cuFuncLoad"):  # driver 12.4+
                     _check(_cuda.cuFuncLoad(function), f"cuFuncLoad({entry})")
-                functions[entry] = kernel.value  # a CUkernel may stand for a CUfunction; it fits every context
-    return Device(index, context.value, sms, functions)
+                functions[entry] = _address(kernel)  # a CUkernel may stand for a CUfunction; it fits every context
+    return Device(index, _address(context), sms, functions)
 
 
 def _images(major: int, minor: int) -> list[tuple[Path, list[str]]]:
@@ -184,6 +194,11 @@ def _load_library(path: Path) -> ctypes.c_void_p:
         _check(code, f"cuLibraryLoadData({path.name})")
         _libraries[path] = library
     return _libraries[path]
+
+
+def _address(handle: ctypes.c_void_p) -> int:
+    """A handle as a number: ctypes reads NULL as None."""
+    return handle.value or 0
 
 
 def _attribute(cu_device: ctypes.c_int, attribute: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from typing import Any
 
 import torch
 
@@ -58,22 +59,20 @@ def fixup_zero_kv_rows(
     checks.value_dtype("out", out.dtype)
     device = out.device
     checks.same("lse", lse, (tokens, heads), torch.float32, device)
-    if (kv_lens is None) == (cum_kv_lens is None):
-        raise ValueError("kv_lens or cum_kv_lens must be given, and not both")
     cumulative = kv_lens is None
+    lens = cum_kv_lens if kv_lens is None else kv_lens
+    if lens is None or cumulative == (cum_kv_lens is None):
+        raise ValueError("kv_lens or cum_kv_lens must be given, and not both")
+    lens_name = "cum_kv_lens" if cumulative else "kv_lens"
+    requests = checks.index(lens_name, lens, device)
     if cumulative:
-        requests = checks.index("cum_kv_lens", cum_kv_lens, device) - 1
+        requests -= 1
         if requests < 0:
             raise ValueError("cum_kv_lens must have at least one element")
-        lens = cum_kv_lens
-    else:
-        requests = checks.index("kv_lens", kv_lens, device)
-        lens = kv_lens
     checks.offsets("cum_seq_lens", cum_seq_lens, requests, device)
     checks.writable("out", out)
     checks.writable("lse", lse)
     memory_of_out, memory_of_lse = checks.memory("out", out), checks.memory("lse", lse)
-    lens_name = "cum_kv_lens" if cumulative else "kv_lens"
     read = (checks.memory(lens_name, lens), checks.memory("cum_seq_lens", cum_seq_lens))
     checks.apart(memory_of_out, (memory_of_lse, *read))
     checks.apart(memory_of_lse, read)
@@ -155,7 +154,8 @@ def merge_attn_states(
     come first and in its order; arXiv 2501.01005, section 2.2.
     """
     shape = tokens, heads, head_size = checks.values("output", output)
-    device, dtype = output.device, getattr(prefix_output, "dtype", None)
+    device = output.device
+    dtype: Any = getattr(prefix_output, "dtype", None)  # whatever was passed: the next line judges it
     checks.value_dtype("prefix_output", dtype)
     checks.same("prefix_output", prefix_output, shape, dtype, device)
     checks.same("suffix_output", suffix_output, shape, dtype, device)
@@ -170,7 +170,7 @@ def merge_attn_states(
     if (kv_lens is None) != (cum_seq_lens is None):
         raise ValueError("kv_lens and cum_seq_lens must be given together")
     requests = 0
-    if kv_lens is not None:
+    if kv_lens is not None and cum_seq_lens is not None:
         requests = checks.index("kv_lens", kv_lens, device)
         checks.offsets("cum_seq_lens", cum_seq_lens, requests, device)
     _check_merge_memory(
@@ -197,8 +197,10 @@ def merge_attn_states(
     head_packs = head_size // pack if vector else head_size
     packs = tokens * heads * head_packs
     flags = _BASE2 if base2 else 0
-    if requests:
+    kv_fields = cum_fields = (0, 0)
+    if requests and kv_lens is not None and cum_seq_lens is not None:
         flags |= _index_flags(kv_lens, cum_seq_lens)
+        kv_fields, cum_fields = _index_fields(kv_lens), _index_fields(cum_seq_lens)
     on.launch(
         f"merge_attn_states_{_MERGE_NAMES[dtype]}{'_fp8' if fp8 else ''}{'' if vector else '_scalar'}",
         min(-(-packs // _THREADS), _MAX_GRID),
@@ -206,8 +208,8 @@ def merge_attn_states(
         MERGE_LAYOUT,
         *(output.data_ptr(), prefix_output.data_ptr(), suffix_output.data_ptr(), _pointer(output_lse)),
         *(prefix_lse.data_ptr(), suffix_lse.data_ptr(), _pointer(output_scale)),
-        *(_index_fields(kv_lens) if requests else (0, 0)),
-        *(_index_fields(cum_seq_lens) if requests else (0, 0)),
+        *kv_fields,
+        *cum_fields,
         *(packs, context_tokens, requests),
         *out_strides,
         *prefix_strides,

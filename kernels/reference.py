@@ -42,7 +42,7 @@ def merge_attn_states(
     """`ops.merge_attn_states`; tokens at or past `context_tokens` copy the suffix."""
     n = context_tokens
     x, s = (_empty_as_neg_inf(lse[:, :n]) for lse in (prefix_lse, suffix_lse))
-    if kv_lens is not None:
+    if kv_lens is not None and cum_seq_lens is not None:
         x = x.masked_fill(rows_without_kv(n, kv_lens, cum_seq_lens), _NEG_INF)
     no_prefix, no_suffix = x == _NEG_INF, s == _NEG_INF
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from attnfix.compat import ledger
 from attnfix.patches.catalogue import FIXES
@@ -22,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     engine, release = releases.parse(options.release)
     known = [(fix, ledger.load(fix)) for fix in FIXES if fix.engine == engine]
-    rows = [{"fix": fix.id, "verdict": book.verdict(release), "fixed_in": book.fixed_in()} for fix, book in known]
+    rows: list[dict[str, Any]] = [
+        {"fix": fix.id, "verdict": book.verdict(release), "fixed_in": book.fixed_in()} for fix, book in known
+    ]
     if options.json:
         print_json({"engine": engine, "release": release, "fixes": rows})
     else:

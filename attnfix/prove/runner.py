@@ -100,11 +100,13 @@ def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None) -> d
 
 
 def is_red(answer: dict[str, Any]) -> bool:
-    return _error(answer) is None or _error(answer) > RED
+    error = _error(answer)
+    return error is None or error > RED
 
 
 def is_green(answer: dict[str, Any]) -> bool:
-    return _error(answer) is not None and _error(answer) < GREEN
+    error = _error(answer)
+    return error is not None and error < GREEN
 
 
 def weigh(judged: gate.Verdict, stock: dict[str, Any], fixed: dict[str, Any]) -> tuple[str, str]:

@@ -115,7 +115,6 @@ class _Base(metaclass=_Class):
 
 
 class _Module(types.ModuleType):
-    __path__: Iterable[str] = ()
     __version__ = "99.0"
 
     def __getattr__(self, name: str):
@@ -155,7 +154,7 @@ def _quieten_transformers() -> None:
     for name in ("is_torchvision_available", "is_torchaudio_available", "is_vision_available"):
         getattr(available, name, lambda: None)()
     for mapping in (configuration_auto._LazyConfigMapping, auto_factory._LazyAutoMapping):
-        mapping.register = _overwriting(mapping.register)
+        mapping.register = _overwriting(mapping.register)  # type: ignore[method-assign]
 
 
 def _overwriting(register):

@@ -138,15 +138,18 @@ class _Ranks:
 
 
 def _impl(weight: Any, ranks: _Ranks) -> Any:
-    class Impl(_mla().MLACommonImpl):
+    base: Any = _mla().MLACommonImpl
+
+    class Impl(base):
         """Decode is abstract there, and not run here."""
 
     Impl.__abstractmethods__ = frozenset()
     impl = object.__new__(Impl)
 
-    def kv_b_proj(latent: Any) -> tuple:
+    def project(latent: Any) -> tuple:
         return latent @ weight.t(), None
 
+    kv_b_proj: Any = project
     kv_b_proj.weight = weight
     impl.__dict__.update(
         num_heads=_HEADS, kv_lora_rank=_LORA, qk_nope_head_dim=_NOPE, qk_rope_head_dim=_ROPE, qk_head_dim=_NOPE + _ROPE,
