@@ -41,7 +41,7 @@ class _Finder:
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
                     if hasattr(spec.loader, "exec_module"):
-                        spec.loader = _Loader(spec.loader)
+                        spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # stands in for any loader
                     return spec
         return None
 

@@ -71,7 +71,7 @@ class _Credentials(AuthBase):
 class _Trusting(HTTPAdapter):
     """For hosts under pip's `trusted-host`: certificates are not checked."""
 
-    def send(self, request, **kwargs):
+    def send(self, request, **kwargs):  # type: ignore[override]  # requests passes the rest by name
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", InsecureRequestWarning)
             return super().send(request, **{**kwargs, "verify": False})
@@ -80,7 +80,7 @@ class _Trusting(HTTPAdapter):
 class _LocalFiles(HTTPAdapter):
     """`file://` indexes and archives, ranges included."""
 
-    def send(self, request, **kwargs):
+    def send(self, request, **kwargs):  # type: ignore[override]  # requests passes the rest by name
         path = Path(url2pathname(urlsplit(request.url).path))
         path = path / "index.html" if path.is_dir() else path
         try:

@@ -53,6 +53,8 @@ def _use(name: str) -> None:
 class _Anything:
     """An attribute of a stubbed module: called, indexed, or used as a decorator or annotation."""
 
+    _name: str
+
     def __init__(self, name: str):
         self.__dict__["_name"] = name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -44,6 +45,51 @@ def test_every_cubin_of_the_installed_wheel_holds_its_kernels_for_its_architectu
         kernel, architecture, _ = name.split(".")
         assert cubin.machine == elf.EM_CUDA and f"sm_{cubin.arch}" == architecture
         assert any(entry.startswith(kernel) for entry in cubin.kernels), name
+
+
+CONSUMER = """
+import torch
+
+import attnfix
+from attnfix.kernels import fixup_zero_kv_rows, kernel_status, merge_attn_states
+
+attnfix.activate()
+installed: list[str] = [row["fix"] for row in attnfix.status() if row["state"] == "installed"]
+out, lse, offsets = torch.ones(4, 2, 64), torch.ones(4, 2), torch.tensor([0, 4])
+fixup_zero_kv_rows(out, lse, torch.tensor([0]), offsets)
+fixup_zero_kv_rows(out, lse, None, offsets, cum_kv_lens=offsets)
+merge_attn_states(out, out, lse.t(), torch.ones(4, 2, 64), torch.ones(2, 4), None, 2, lse_base=2)
+path: str = kernel_status()["merge_attn_states"]["path"]
+"""
+MISUSE = """
+from attnfix.kernels import fixup_zero_kv_rows
+
+fixup_zero_kv_rows([0.0], "lse", kv_lens=3)
+"""
+
+
+def mypy(folder, *arguments, **environment):
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(folder / "mypy-cache"), *arguments]
+    return subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+def test_the_package_of_the_wheel_passes_type_checks(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path / "unpacked")  # errors in an installed package are not reported
+    settings = str(environments.ROOT / "pyproject.toml")
+    done = mypy(tmp_path, "--config-file", settings, "-p", "attnfix", MYPYPATH=str(tmp_path / "unpacked"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_program_is_checked_against_the_types_of_the_installed_wheel(wheel, tmp_path):
+    environment = environments.bare(tmp_path / "env")
+    environments.install(environment, wheel)
+    (tmp_path / "consumer.py").write_text(CONSUMER)
+    (tmp_path / "misuse.py").write_text(MISUSE)
+    strict = ("--strict", "--config-file", os.devnull, "--python-executable", environment.python)
+    fit = mypy(tmp_path, *strict, "consumer.py")
+    assert fit.returncode == 0, fit.stdout + fit.stderr
+    unfit = mypy(tmp_path, *strict, "misuse.py")
+    assert unfit.returncode == 1 and "[arg-type]" in unfit.stdout and "[call-arg]" in unfit.stdout, unfit.stdout + unfit.stderr
 
 
 def pip(environment, *arguments):
