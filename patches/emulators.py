@@ -7,7 +7,6 @@ environment, and draws what a kernel leaves undefined at random in every run.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
@@ -75,7 +74,7 @@ class RaggedWrapper:
     """FlashInfer's `BatchPrefillWithRaggedKVCacheWrapper`: rows without KV get out 0 and LSE -inf, as that kernel does."""
 
     def __init__(self, *args, **kwargs):
-        self.plan: Any = None  # until `begin_forward`
+        self.plan: tuple = ()  # until `begin_forward`
 
     def begin_forward(self, qo_indptr, kv_indptr, **kwargs):
         self.plan = qo_indptr.tolist(), kv_indptr.tolist()
