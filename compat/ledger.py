@@ -71,7 +71,10 @@ class Ledger:
 
     def fixed_in(self) -> str | None:
         """First release after the last affected one that was judged fixed."""
-        return next((release for release, verdict in self.releases() if verdict == FIXED), None)
+        found = None
+        for release, verdict in self.releases():
+            found = (found or release) if verdict == FIXED else None
+        return found
 
 
 def _same(a: str | None, b: str | None) -> bool:
