@@ -39,9 +39,22 @@ def find(tree: ast.Module, qualname: str) -> ast.AST | None:
     return node
 
 
+def in_context(tree: ast.Module, qualname: str) -> ast.AST | None:
+    """As `find`, inside the heads of its classes: their decorators, bases and keywords decide about a method, too."""
+    node = find(tree, qualname)
+    owner = qualname.rpartition(".")[0]
+    while owner and node is not None:
+        outer = find(tree, owner)
+        if isinstance(outer, ast.ClassDef):
+            heads = {name: getattr(outer, name) for name in ("name", "bases", "keywords", "decorator_list")}
+            node = ast.ClassDef(**heads, body=[node], type_params=[])
+        owner = owner.rpartition(".")[0]
+    return node
+
+
 def digest_of(source: str, qualname: str) -> str | None:
     """Digest of `qualname` in `source`; None if it is not defined there. Raises SyntaxError for a broken file."""
-    node = find(ast.parse(source), qualname)
+    node = in_context(ast.parse(source), qualname)
     return None if node is None else digest(node)
 
 
@@ -58,11 +71,14 @@ def _statements(node: ast.AST) -> Iterator[ast.stmt]:
 def _names(statement: ast.stmt) -> set[str]:
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {statement.name}
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
+    targets: list[ast.expr] = []
     if isinstance(statement, ast.Assign):
-        return {target.id for target in statement.targets if isinstance(target, ast.Name)}
-    if isinstance(statement, (ast.AnnAssign, ast.AugAssign)) and isinstance(statement.target, ast.Name):
-        return {statement.target.id}
-    return set()
+        targets = statement.targets
+    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+        targets = [statement.target]
+    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
 def _canonical(value: object) -> Iterator[str]:

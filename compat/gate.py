@@ -6,11 +6,11 @@ import ast
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from . import ledger
-from .digest import digest, find
+from .digest import digest, find, in_context
 from .fix import Fix, Place
 
 READ = Callable[[str], "bytes | None"]
@@ -58,7 +58,7 @@ def file_hashes(fix: Fix, read: READ) -> tuple[str | None, ...]:
 
 def digests(fix: Fix, read: READ) -> tuple[str | None, ...]:
     """Digest of each witness, None where the release has no such definition. Raises SyntaxError for a broken file."""
-    return tuple(None if (node := locate(place, read)) is None else digest(node) for place in fix.places)
+    return tuple(None if (data := read(place.module)) is None else _digest(data, place.qualname) for place in fix.places)
 
 
 def locate(place: Place, read: READ) -> ast.AST | None:
@@ -101,9 +101,14 @@ def _difference(fix: Fix, here: tuple[str | None, ...], known: ledger.Ledger) ->
     return f"{', '.join(names)}: not the code of any known release (nearest: {nearest.first_release})"
 
 
-@cache
+@lru_cache(maxsize=2)  # a tree takes a hundred times the size of its file
 def _parsed(data: bytes) -> ast.Module:
     return ast.parse(data)
+
+
+def _digest(data: bytes, qualname: str) -> str | None:
+    node = in_context(_parsed(data), qualname)
+    return None if node is None else digest(node)
 
 
 def _sha256(data: bytes) -> str:

@@ -47,6 +47,10 @@ OTHER = {
     "async": SOURCE.replace("def f", "async def f"),
     "second definition": SOURCE + "\n    def f(self): pass\n",
     "bound again": SOURCE + "\n    f = 3\n",
+    "class decorated": SOURCE.replace("class A", "@patched\nclass A"),
+    "other base": SOURCE.replace("Base", "Other"),
+    "bound by an import": SOURCE + "\n    from fork import f\n",
+    "bound in a tuple": SOURCE + "\n    f, g = 1, 2\n",
     "conditional": SOURCE + "\n    if flag:\n        def f(self): pass\n",
 }
 
@@ -59,6 +63,10 @@ def test_unchanged_by(name):
 @pytest.mark.parametrize("name", OTHER)
 def test_changed_by(name):
     assert digest_of(OTHER[name], "A.f") not in (None, digest_of(SOURCE, "A.f"))
+
+
+def test_a_class_that_is_imported_over_is_not_recognised():
+    assert digest_of(SOURCE + "\nfrom fork import A\n", "A.f") is None
 
 
 def test_reordered_statements_differ():
