@@ -28,7 +28,7 @@ SOURCES := $(wildcard kernels/csrc/* kernels/build.py scripts/build_backend.py a
 $(VENV)/.ready: pyproject.toml requirements/cpu.txt requirements/dev.txt $(SOURCES)
 	@echo "setting up $(VENV): torch, what the engines import, attnfix with its kernels (about two minutes)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "  torch" && $(PIP) torch
+	@echo "  torch" && $(PIP) $(TORCH_FLAGS) torch
 	@echo "  tools" && $(PIP) -r requirements/dev.txt
 	@echo "  attnfix[cpu]" && $(PIP) --no-build-isolation -e ".[cpu]"
 	@touch $@

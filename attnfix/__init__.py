@@ -6,7 +6,9 @@ what became of every fix in this process.
 
 from __future__ import annotations
 
-from typing import Any
+TYPE_CHECKING = False  # `typing` is not imported here: this runs at every interpreter start
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["__version__", "activate", "status"]
 
@@ -22,7 +24,7 @@ def status() -> list[dict[str, Any]]:
     """State of every fix in this process: dicts with fix, state, reason, switch, release and counters."""
     from .plugin import activation
 
-    return [state.as_dict() for state in activation().states.values()]
+    return activation().rows()
 
 
 def __getattr__(name: str) -> str:

@@ -8,6 +8,8 @@ import sys
 
 from ._targets import MODULES
 
+_busy = set()  # names being looked up: another finder that asks every finder, as ours does, must not ask in a circle
+
 
 class _Loader:
     """Stands before the real loader of one module; takes itself off again before the body runs."""
@@ -16,6 +18,8 @@ class _Loader:
         self.loader = loader
 
     def __getattr__(self, name):
+        if name == "loader":  # not set yet, as in a copy
+            raise AttributeError(name)
         return getattr(self.loader, name)
 
     def create_module(self, spec):
@@ -29,19 +33,37 @@ class _Loader:
 
             module_loaded(module.__name__)
         except Exception as error:  # an engine turns an exception here into another backend, silently
-            print(f"attnfix: not active in {module.__name__}: {type(error).__name__}: {error}", file=sys.stderr)
+            broken(module.__name__, error)
+
+
+def broken(where, error):
+    """attnfix itself does not work here: said at once, and a process that requires a fix ends."""
+    import os
+
+    print(f"attnfix: not active in {where}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    required = ("ATTNFIX_STRICT", "ATTNFIX_SGLANG_", "ATTNFIX_VLLM_")
+    if any(name.startswith(required) and value.strip() in ("1", "on") for name, value in os.environ.items()):
+        os._exit(78)
 
 
 class _Finder:
     def find_spec(self, name, path=None, target=None):
-        if name not in MODULES:
+        if name not in MODULES or name in _busy:
             return None
+        _busy.add(name)
+        try:
+            spec = self._find_elsewhere(name, path, target)
+        finally:
+            _busy.discard(name)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # stands in for any loader
+        return spec
+
+    def _find_elsewhere(self, name, path, target):
         for finder in sys.meta_path:
             if finder is not self and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
                 if spec is not None:
-                    if hasattr(spec.loader, "exec_module"):
-                        spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # stands in for any loader
                     return spec
         return None
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import _autoload
 
 if TYPE_CHECKING:
     from attnfix.compat.activation import Activation
 
+_lock = threading.Lock()
+_activation: Activation | None = None
 
-@cache
+
 def activation() -> Activation:
     """The one activation of this process, over every fix of the catalogue."""
-    from attnfix.compat.activation import Activation
-    from attnfix.patches.catalogue import FIXES
+    global _activation
+    with _lock:  # two target modules may finish in two threads: each must see the other's
+        if _activation is None:
+            from attnfix.compat.activation import Activation
+            from attnfix.patches.catalogue import FIXES
 
-    return Activation(FIXES)
+            _activation = Activation(FIXES, facts=_facts)
+        return _activation
 
 
 def module_loaded(name: str) -> None:
@@ -27,32 +36,24 @@ def module_loaded(name: str) -> None:
 
 
 def activate() -> None:
-    """Install the import hook and engage the fixes of target modules that are loaded already."""
-    from attnfix.compat.switches import killed
+    """Entry point of both engines: install the import hook, engage the fixes of target modules that are loaded already.
 
-    from . import _autoload
-
-    if killed():
-        return
-    _autoload.install()
-    activation().catch_up()
-
-
-def activate_vllm() -> None:
-    """Entry point `vllm.general_plugins`."""
-    _guarded()
-
-
-def activate_sglang() -> None:
-    """Entry point `sglang.srt.plugins` (sglang 0.5.11 and later)."""
-    _guarded()
-
-
-def _guarded() -> None:
-    """vLLM calls plugins unguarded: whatever goes wrong here is said, never raised."""
+    Lets no exception out: vLLM calls plugins unguarded.
+    """
     try:
-        activate()
-    except Exception as error:
-        import logging
+        from attnfix.compat.switches import killed
 
-        logging.getLogger("attnfix").warning("attnfix: not active: %s: %s", type(error).__name__, error)
+        if not killed():
+            _autoload.install()
+            activation().catch_up()
+    except Exception as error:
+        _autoload.broken("this process", error)
+
+
+def _facts() -> dict[str, Any]:
+    """What the process record says beside the fixes: which path serves each op, and the FlashInfer that is loaded."""
+    kernels = sys.modules.get("attnfix.kernels")
+    return {
+        "kernels": kernels.kernel_status() if kernels else {},
+        "flashinfer": getattr(sys.modules.get("flashinfer"), "__version__", None),
+    }

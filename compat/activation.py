@@ -10,6 +10,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -51,8 +53,12 @@ class Refused(Exception):
 class Activation:
     """All fixes in this process. `module_loaded` is called once for each target module, right after its body has run."""
 
-    def __init__(self, fixes: Iterable[Fix]):
+    def __init__(self, fixes: Iterable[Fix], facts: Callable[[], dict[str, Any]] = dict):
+        """`facts()` is what the process record says beside the fixes; it must be cheap and never wait for a GPU."""
         self.states = {fix.id: FixState(fix) for fix in fixes}
+        self._facts = facts
+        for state in self.states.values():
+            state.changed = partial(self._note, ENGINES[state.fix.engine])
         watched = {place.module for engine in ENGINES.values() for place in engine.load_model}
         self.modules = watched.union(*(state.fix.target_modules for state in self.states.values()))
         self._seen: set[str] = set()
@@ -76,14 +82,27 @@ class Activation:
 
     def unmet(self, engine: Engine) -> list[FixState]:
         """Fixes of `engine` that are required here (STRICT, or asked for by name) and do not stand."""
-        for state in self.states.values():
-            if state.armed and not all(stands(place, wrapper) for place, wrapper in state.swapped.items()):
-                state.settle(CONFLICT, "a target was replaced after the fix was installed")
+        self._look_again()
+        version = version_beside(root) if (root := loaded_root(engine)) else None
         return [
             state
             for state in self.states.values()
-            if state.fix.engine == engine.name and self._required(state) and report.unmet(state)
+            if state.fix.engine == engine.name and self._required(state) and report.unmet(state, version)
         ]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """State of every fix as it is now."""
+        if switches.killed():
+            return [{**FixState(state.fix, OFF, "ATTNFIX=0").as_dict()} for state in self.states.values()]
+        self._look_again()
+        return [state.as_dict() for state in self.states.values()]
+
+    def _look_again(self) -> None:
+        """A target may have been replaced after its fix was installed."""
+        for state in self.states.values():
+            if state.armed and not all(stands(place, wrapper) for place, wrapper in state.swapped.items()):
+                state.settle(CONFLICT, "a target was replaced after the fix was installed")
+                state.changed()
 
     # One module, one fix
 
@@ -93,6 +112,8 @@ class Activation:
             step()
         except Exception as error:  # an engine turns an exception here into another backend, silently
             report.warn(module.partition(".")[0], f"activation failed in {module}: {type(error).__name__}: {error}")
+            if switches.strict():
+                report.refuse(f"activation failed in {module}")
 
     def _engage_all(self, name: str, late: bool) -> None:
         with self._lock:
@@ -113,10 +134,11 @@ class Activation:
                 state.settle(OFF, reason)
                 return
             verdict = self._judge(state.fix, engine)
-            state.release = verdict.release
+            state.release, state.code = verdict.release, verdict.code
             if not verdict.affected:
                 state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
                 return
+            self._check_origin(verdict, engine)
             for target in state.fix.targets:
                 place = next(place for place in target.places if place in verdict.present)
                 if place.module == module:
@@ -151,7 +173,7 @@ class Activation:
     def _install(self, state: FixState, target: Target, place: Place, late: bool) -> None:
         standing = live(place)
         if type(standing) is not TargetWrapper:  # `isinstance` believes a foreign wrapper, too
-            _check_plain(place, standing, self._line(state.fix, place))
+            _check_plain(place, standing, *self._home(place))
             wrapper = TargetWrapper(standing, place)
             swap(place, wrapper)
             if late and (held := captured.rebind(standing, wrapper)):
@@ -161,11 +183,24 @@ class Activation:
         standing.add(state, target.correction)
         state.swapped[place] = standing
 
-    def _line(self, fix: Fix, place: Place) -> int:
-        root = loaded_root(ENGINES[fix.engine])
-        node = gate.locate(place, gate.reader(root)) if root else None
+    @staticmethod
+    def _check_origin(verdict: gate.Verdict, engine: Engine) -> None:
+        """Refuse where a witness module was loaded from another file than the one that was judged."""
+        root = loaded_root(engine)
+        for module in {place.module for place in verdict.present} & sys.modules.keys():
+            judged, loaded = root and gate.path_of(root, module), getattr(sys.modules[module], "__file__", None)
+            if judged is None or not _same_file(str(judged), loaded):
+                raise Refused(CONFLICT, f"{module} was loaded from {loaded}, not from {judged}")
+
+    @staticmethod
+    def _home(place: Place) -> tuple[str, int]:
+        """(file, line) where the judged definition of a target begins, its decorators included."""
+        root = loaded_root(engine_of(place.module))
+        if root is None or (node := gate.locate(place, gate.reader(root))) is None:
+            raise LookupError(f"{place} is not in the engine's folder")
         decorators = getattr(node, "decorator_list", [])
-        return min([getattr(node, "lineno", 0), *(decorator.lineno for decorator in decorators)])
+        line = min([getattr(node, "lineno", 0), *(decorator.lineno for decorator in decorators)])
+        return str(gate.path_of(root, place.module)), line
 
     def _arm(self, state: FixState, verdict: gate.Verdict) -> None:
         missing = [target.name for target in state.fix.targets if not any(p in state.swapped for p in target.places)]
@@ -196,8 +231,16 @@ class Activation:
         report.summary(engine, version, self.states.values())
         if self._record is None and not self._record_refused:
             self._open_record(engine)
+        self._note(engine)
+
+    def _note(self, engine: Engine) -> None:
+        """Bring the record up to date. Called while the engine serves, too: lets no exception out."""
         if self._record is not None:
-            self._record.write(describe(engine.name, version, [state.as_dict() for state in self.states.values()]))
+            root = loaded_root(engine)
+            version = version_beside(root) if root else None
+            with suppress(Exception):
+                rows = [state.as_dict() for state in self.states.values()]
+                self._record.write({**describe(engine.name, version, rows), **self._facts()})
 
     def _open_record(self, engine: Engine) -> None:
         try:
@@ -251,13 +294,12 @@ class Activation:
                 swap(place, wrapt.FunctionWrapper(standing, load_model))
 
 
-def _check_plain(place: Place, standing: Any, line: int) -> None:
+def _check_plain(place: Place, standing: Any, file: str, line: int) -> None:
     """Refuse a target that is not the plain function which stands at that line of the judged file."""
     if type(standing) is not FunctionType:
         raise Refused(CONFLICT, f"{place.qualname} is already wrapped or replaced by {_origin(standing)}")
-    module = sys.modules[place.module]
     code = standing.__code__
-    if not _same_file(code.co_filename, getattr(module, "__file__", None)) or code.co_firstlineno != line:
+    if not _same_file(file, code.co_filename) or code.co_firstlineno != line:
         raise Refused(CONFLICT, f"{place.qualname} was replaced by {_origin(standing)}")
 
 

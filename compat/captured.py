@@ -16,24 +16,25 @@ from .wrapping import TargetWrapper
 def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
     """Point every captured reference to `function` at `wrapper`; the description of one that cannot be, or None."""
     modules = {id(vars(module)) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
-    for holder in gc.get_referrers(function):
-        if holder is wrapper or isinstance(holder, (FrameType, TargetWrapper)):
+    referrers = gc.get_referrers(function)
+    for holder in referrers:
+        if holder is wrapper or type(holder) in (FrameType, TargetWrapper):
             continue
         if isinstance(holder, MethodType):
-            if left := _rebind_method(holder, wrapper):
+            if left := _rebind_method(holder, wrapper, referrers):
                 return left
         elif isinstance(holder, dict) and id(holder) in modules:
             for name in _names(holder, function):
                 holder[name] = wrapper
-        elif not _is_local(holder):
+        else:
             return f"a {type(holder).__name__}"
     return None
 
 
-def _rebind_method(method: MethodType, wrapper: TargetWrapper) -> str | None:
-    bound: Any = wrapper.__get__(method.__self__, type(method.__self__))
+def _rebind_method(method: MethodType, wrapper: TargetWrapper, ours: list[Any]) -> str | None:
+    bound = wrapper.__get__(method.__self__, type(method.__self__))
     for holder in gc.get_referrers(method):
-        if isinstance(holder, FrameType) or _is_local(holder):
+        if holder is ours or type(holder) is FrameType:
             continue
         # Since 3.11 an instance may hold its attributes without a dict of its own
         attributes: Any = holder if isinstance(holder, dict) else getattr(holder, "__dict__", None)
@@ -53,7 +54,3 @@ def _names(attributes: dict, wanted: Any) -> list[str]:
             found.append(name)
     return found
 
-
-def _is_local(holder: Any) -> bool:
-    """The list that `gc.get_referrers` itself returned, while it is being walked."""
-    return type(holder) is list and any(isinstance(item, (MethodType, FrameType, TargetWrapper)) for item in holder)

@@ -20,6 +20,7 @@ class Engine:
     name: str
     allow_list: str
     empty_allow_list_admits: bool
+    allow_list_strips: bool
     load_model: tuple[Place, ...]
 
     def admits_us(self, environ: os._Environ | dict = os.environ) -> bool:
@@ -27,7 +28,8 @@ class Engine:
         value = environ.get(self.allow_list)
         if value is None or (not value and self.empty_allow_list_admits):
             return True
-        return "attnfix" in [word.strip() for word in value.split(",")]
+        words = value.split(",")
+        return "attnfix" in ([word.strip() for word in words] if self.allow_list_strips else words)
 
 
 ENGINES = {
@@ -37,12 +39,14 @@ ENGINES = {
             "sglang",
             allow_list="SGLANG_PLUGINS",
             empty_allow_list_admits=True,
+            allow_list_strips=True,
             load_model=(Place("sglang.srt.model_executor.model_runner", "ModelRunner.load_model"),),
         ),
         Engine(
             "vllm",
             allow_list="VLLM_PLUGINS",
             empty_allow_list_admits=False,
+            allow_list_strips=False,
             load_model=(
                 Place("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.load_model"),
                 Place("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.load_model"),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import ledger
 from .digest import digest, find, in_context
+from .engines import version_beside
 from .fix import Fix, Place
 
 READ = Callable[[str], "bytes | None"]
@@ -19,12 +20,13 @@ READ = Callable[[str], "bytes | None"]
 @dataclass(frozen=True)
 class Verdict:
     """`kind` is one of the ledger's verdicts; `release` the release whose code this is, where it is known;
-    `present` the witnesses that this code has."""
+    `present` the witnesses that this code has, `code` a short name of their digests: equal code, equal name."""
 
     kind: str
     reason: str
     release: str | None = None
     present: frozenset[Place] = frozenset()
+    code: str | None = None
 
     @property
     def affected(self) -> bool:
@@ -77,10 +79,10 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
         known = ledger.load(fix)
         read = reader(root)
         if use_file_hashes and (code := known.by_files(file_hashes(fix, read))):
-            return _known(fix, code, "files")
+            return _known(fix, code, "files", root)
         here = digests(fix, read)
         if code := known.by_digests(here):
-            return _known(fix, code, "code")
+            return _known(fix, code, "code", root)
         return Verdict(ledger.UNKNOWN, _difference(fix, here, known))
     except ledger.LedgerError as error:
         return Verdict(ledger.UNKNOWN, str(error))
@@ -88,9 +90,12 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
         return Verdict(ledger.UNKNOWN, f"a witness cannot be read: {error}")
 
 
-def _known(fix: Fix, code: ledger.Code, what: str) -> Verdict:
+def _known(fix: Fix, code: ledger.Code, what: str, root: Path) -> Verdict:
     present = frozenset(place for place, found in zip(fix.places, code.digests) if found)
-    return Verdict(code.verdict, f"{what} of {code.first_release}", code.first_release, present)
+    installed = version_beside(root)
+    release = installed if installed in code.releases else code.first_release
+    name = _sha256(" ".join(map(str, code.digests)).encode())[:12]
+    return Verdict(code.verdict, f"{what} of {release}", release, present, name)
 
 
 def _difference(fix: Fix, here: tuple[str | None, ...], known: ledger.Ledger) -> str:

@@ -64,10 +64,21 @@ class Ledger:
         yield from sorted(pairs, key=lambda pair: Version(pair[0]))
 
     def verdict(self, release: str) -> str:
-        """Verdict of a published release, `unknown` if it was never judged."""
+        """Verdict of a published release, `unknown` if it was never judged. A local label (`+cu128`) is left out."""
         from packaging.version import Version
 
-        return {Version(seen): verdict for seen, verdict in self.releases()}.get(Version(release), UNKNOWN)
+        return {Version(seen): verdict for seen, verdict in self.releases()}.get(Version(Version(release).public), UNKNOWN)
+
+    def may_be_affected(self, release: str) -> bool:
+        """Whether a release that was never judged lies from the first affected one up to the fix, or cannot be read."""
+        from packaging.version import InvalidVersion, Version
+
+        first = next((seen for seen, verdict in self.releases() if verdict == AFFECTED), None)
+        try:
+            here, fixed = Version(release), self.fixed_in()
+            return first is not None and Version(first) <= here and (fixed is None or here < Version(fixed))
+        except InvalidVersion:
+            return True
 
     def fixed_in(self) -> str | None:
         """First release after the last affected one that was judged fixed."""

@@ -14,28 +14,44 @@ import json
 import mmap
 import os
 import socket
+import stat
 import struct
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 MAGIC = b"attnfix1"
-_COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 16
+_COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 15
+_KEPT_S = 24 * 3600  # records of processes that have ended stay this long
 _FIELDS = ("calls", "corrections", "rows")
 
 
 def folder() -> Path:
-    """Folder of the records: $ATTNFIX_RUN_DIR, else one of this user's own under the system's run or temporary folder."""
+    """Folder of the records: $ATTNFIX_RUN_DIR, else one of this user's own under the temporary folder.
+
+    Not $XDG_RUNTIME_DIR: a login shell has one and a service has none, and they would look past each other.
+    """
     named = os.environ.get("ATTNFIX_RUN_DIR")
     if named:
         return Path(named)
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.access(runtime, os.W_OK):
-        return Path(runtime) / "attnfix"
     import tempfile
 
     return Path(tempfile.gettempdir()) / f"attnfix-{os.getuid()}"
+
+
+def _own_folder() -> Path:
+    """`folder`, made if need be. Raises OSError where it is not safely ours."""
+    home = folder()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = home.lstat()
+    if not os.environ.get("ATTNFIX_RUN_DIR") and (not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o022):
+        raise PermissionError(f"{home} is a link or can be written by others")
+    if found.st_uid != os.getuid():
+        raise PermissionError(f"{home} belongs to another user")
+    return home
 
 
 def _slot(offset: int) -> property:
@@ -65,15 +81,16 @@ class Record:
     def __init__(self, fixes: int):
         if _COUNTERS + fixes * len(_FIELDS) * 8 > _TEXT:
             raise ValueError(f"a record has no room for the counters of {fixes} fixes")
-        home = folder()
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if home.stat().st_uid != os.getuid():
-            raise PermissionError(f"{home} belongs to another user")
+        home = _own_folder()
+        _forget_ended(home)
         self.path = home / f"{socket.gethostname()}-{os.getpid()}-{started(os.getpid())}.attnfix"
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, _SIZE)  # a full disk must fail here, not as SIGBUS at a store
             self._map = mmap.mmap(descriptor, _SIZE)
+        except OSError:
+            self.path.unlink(missing_ok=True)
+            raise
         finally:
             os.close(descriptor)
         self._slots = memoryview(self._map)[_COUNTERS:_TEXT].cast("q")
@@ -90,6 +107,15 @@ class Record:
         self._map[8:16] = struct.pack("<q", 0)
         self._map[_TEXT : _TEXT + len(data)] = data
         self._map[8:16] = struct.pack("<q", len(data))
+
+
+def _forget_ended(home: Path) -> None:
+    """Remove old records of processes of this host that have ended: engines restart, and their files would pile up."""
+    for path in home.glob(f"{socket.gethostname()}-*.attnfix"):
+        with suppress(OSError, ValueError):
+            pid, start = map(int, path.stem.rsplit("-", 2)[1:])
+            if started(pid) != start and time.time() - path.stat().st_mtime > _KEPT_S:
+                path.unlink()
 
 
 def started(pid: int) -> int:

@@ -8,8 +8,9 @@ import os
 import sys
 from collections.abc import Iterable
 
+from . import ledger
 from .engines import Engine
-from .states import EFFECTIVE, INSTALLED, MISSING, UNKNOWN_SOURCE, FixState
+from .states import INSTALLED, MISSING, UNKNOWN_SOURCE, FixState
 
 EXIT_STRICT = 78  # EX_CONFIG
 _said: set[str] = set()
@@ -21,7 +22,7 @@ def logger(engine: str) -> logging.Logger:
     level = os.environ.get("ATTNFIX_LOG", "").upper()
     if level and not log.handlers and isinstance(logging.getLevelName(level), int):
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(levelname)s attnfix[%(process)d]: %(message)s"))
+        handler.setFormatter(logging.Formatter("%(levelname)s [%(process)d] %(message)s"))
         log.addHandler(handler)
         log.setLevel(level)
         log.propagate = False
@@ -55,7 +56,7 @@ def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> 
         if state.base in MISSING:
             warn(engine.name, f"{state.fix.id} is not installed: {state.reason}")
         elif state.base == UNKNOWN_SOURCE:
-            speak = warn if version is None or _in_affected_range(state, version) else _quiet
+            speak = warn if in_doubt(state, version) else _quiet
             speak(engine.name, f"{state.fix.id} left alone, unknown source: {state.reason}")
         else:
             _quiet(engine.name, f"{state.fix.id}: {state.state} ({state.reason})")
@@ -65,16 +66,14 @@ def _quiet(engine: str, message: str) -> None:
     logger(engine).debug("attnfix: %s", message)
 
 
-def _in_affected_range(state: FixState, version: str) -> bool:
-    """Whether the version string lies between affected releases, or cannot be read: sets how loud to be, nothing else."""
-    from packaging.version import InvalidVersion, Version
+def in_doubt(state: FixState, version: str | None) -> bool:
+    """Whether unknown code may well have the bug: its version lies from the first affected release up to the fix.
 
-    from . import ledger
-
+    So does one that cannot be read. This sets how loud to be, and nothing else.
+    """
     try:
-        affected = [Version(r) for r, verdict in ledger.load(state.fix).releases() if verdict == ledger.AFFECTED]
-        return bool(affected) and min(affected) <= Version(version) <= max(affected)
-    except (InvalidVersion, ledger.LedgerError):
+        return version is None or ledger.load(state.fix).may_be_affected(version)
+    except ledger.LedgerError:
         return True
 
 
@@ -83,16 +82,18 @@ def failed(state: FixState) -> None:
     _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}")
 
 
-def unmet(state: FixState) -> bool:
-    """Whether the engine's code is affected (or cannot be known) and the fix does not stand."""
-    return state.base in MISSING or state.base == UNKNOWN_SOURCE
+def unmet(state: FixState, version: str | None) -> bool:
+    """Whether the engine's code is affected, or unknown and may well be, and the fix does not stand."""
+    return state.base in MISSING or (state.base == UNKNOWN_SOURCE and in_doubt(state, version))
 
 
 def end_process(states: Iterable[FixState]) -> None:
     """ATTNFIX_STRICT, or a fix asked for by name, is not met: one line, and the process ends before it serves."""
     lines = "; ".join(f"{state.fix.id}: {state.state} ({state.reason})" for state in states)
-    print(f"attnfix: refusing to serve, a required fix is not installed: {lines}", file=sys.stderr, flush=True)
+    refuse(f"a required fix is not installed: {lines}")
+
+
+def refuse(reason: str) -> None:
+    """End the process before it serves."""
+    print(f"attnfix: refusing to serve, {reason}", file=sys.stderr, flush=True)
     os._exit(EXIT_STRICT)
-
-
-__all__ = ["EFFECTIVE", "end_process", "failed", "logger", "summary", "unmet", "warn"]

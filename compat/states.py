@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -43,7 +44,10 @@ class PlainCounters:
 
 @dataclass(eq=False)
 class FixState:
-    """What became of one fix in this process. `armed` alone decides whether its corrections run."""
+    """What became of one fix in this process. `armed` alone decides whether its corrections run.
+
+    `release` and `code` name the code that was found; `changed` is called when the state changes while the engine serves.
+    """
 
     fix: Fix
     base: str = DORMANT
@@ -51,6 +55,8 @@ class FixState:
     release: str | None = None
     armed: bool = False
     traceback: str | None = None
+    code: str | None = None
+    changed: Callable[[], None] = lambda: None
     swapped: dict[Place, Any] = field(default_factory=dict)
     counters: Counters = field(default_factory=PlainCounters)
 
@@ -71,6 +77,7 @@ class FixState:
         from . import report  # a failure while serving must be heard at once
 
         report.failed(self)
+        self.changed()
 
     def as_dict(self) -> dict[str, Any]:
         """One row of `attnfix status --json`."""
@@ -81,6 +88,7 @@ class FixState:
             "reason": self.reason,
             "switch": self.fix.switch,
             "release": self.release,
+            "code": self.code,
             "counters": {"calls": counters.calls, "corrections": counters.corrections, "rows": counters.rows},
             **({"traceback": self.traceback} if self.traceback else {}),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -16,21 +17,26 @@ GENERAL = {
     "ATTNFIX_RUN_DIR": "folder of the process records",
     "ATTNFIX_CACHE_DIR": "folder of fetched engine releases",
 }
-_VALUES = {"0": False, "off": False, "1": True, "on": True, "auto": None, "": None}
+_WORDS = {False: ("0", "off", "no", "false"), True: ("1", "on", "yes", "true"), None: ("auto", "")}
+_VALUES = {word: meaning for meaning, words in _WORDS.items() for word in words}
 
 
 def killed(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether ATTNFIX=0: nothing is patched, whatever else is set."""
-    return environ.get("ATTNFIX", "").strip().lower() in ("0", "off")
+    return _value(environ, "ATTNFIX") is False
 
 
 def strict(environ: Mapping[str, str] = os.environ) -> bool:
-    return environ.get("ATTNFIX_STRICT", "").strip().lower() in ("1", "on")
+    return _value(environ, "ATTNFIX_STRICT") is True
 
 
 def asked(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool | None:
     """True or False where the operator switched the fix on or off; None for `auto`, an unset or a misspelt value."""
-    return _VALUES.get(environ.get(fix.switch, "").strip().lower())
+    return _value(environ, fix.switch)
+
+
+def _value(environ: Mapping[str, str], name: str) -> bool | None:
+    return _VALUES.get(environ.get(name, "").strip().lower())
 
 
 def complaints(fixes: Iterable[Fix], environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -44,6 +50,9 @@ def complaints(fixes: Iterable[Fix], environ: Mapping[str, str] = os.environ) ->
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             found.append(f"{name} is no variable of attnfix. {hint}Known: {', '.join(known)}")
-        elif name not in ("ATTNFIX_LOG", "ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR") and value.strip().lower() not in _VALUES:
+        elif name == "ATTNFIX_LOG":
+            if value and not isinstance(logging.getLevelName(value.upper()), int):
+                found.append(f"ATTNFIX_LOG={value} is no logging level; use debug, info, warning or error")
+        elif name not in ("ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR") and value.strip().lower() not in _VALUES:
             found.append(f"{name}={value} is not read; use 0, 1 or auto")
     return found

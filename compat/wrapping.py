@@ -33,8 +33,11 @@ class Call:
 
     def corrected(self, rows: int = 0) -> None:
         """Count one correction of `rows` rows. Host-known numbers only: counting never waits for a GPU."""
-        self._state.counters.corrections += 1
-        self._state.counters.rows += rows
+        counters = self._state.counters
+        counters.corrections += 1
+        counters.rows += rows
+        if counters.corrections == 1:
+            self._state.changed()
 
 
 def _apply(correction: Any, state: FixState, function: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
@@ -79,7 +82,10 @@ class BoundTarget(_Named, wrapt.BoundFunctionWrapper):
 
 
 class TargetWrapper(_Named, wrapt.FunctionWrapper):
-    """Wrapper around the engine's function at `place`; `add` puts the correction of one more fix on it."""
+    """Wrapper around the engine's function at `place`; `add` puts the correction of one more fix on it.
+
+    Never for a function that Dynamo traces: it would compile the engine's function and drop the corrections (tried).
+    """
 
     __bound_function_wrapper__ = BoundTarget
 
@@ -100,8 +106,12 @@ class TargetWrapper(_Named, wrapt.FunctionWrapper):
         return bool(self._self_corrections)
 
     def _run(self, wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+        corrections = self._self_corrections
+        if len(corrections) == 1:
+            state, correction = corrections[0]
+            return _apply(correction, state, wrapped, instance, args, kwargs) if state.armed else wrapped(*args, **kwargs)
         function = wrapped
-        for state, correction in self._self_corrections:
+        for state, correction in corrections:
             if state.armed:
                 function = _bind(correction, state, function, instance)
         return function(*args, **kwargs)

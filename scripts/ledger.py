@@ -2,7 +2,8 @@
 """Makes the ledger of every fix from published releases: digests from their code, verdicts from running their code.
 
     python scripts/ledger.py            fetch, run each release stock, write patches/*/*/ledger.json and what is generated
-    python scripts/ledger.py --check    recompute digests and generated files, fail if anything differs (no engine is run)
+    python scripts/ledger.py --check    recompute digests and generated files and run one release of each code; fail if
+                                        anything differs
 
 A release is `affected` where the stock scenario of the fix gives a wrong result. A right result is `fixed upstream` after the
 last affected release and `not affected` before the first. Nothing here knows which release is which.
@@ -50,6 +51,26 @@ def observed(fix: Fix, release: str) -> str:
     if runner.is_green(answer):
         return "green"
     raise SystemExit(f"{fix.id} on {release}: error {answer['main']['error']} is neither red nor green")
+
+
+def observe_all(fix: Fix, names: list[str]) -> dict[str, str]:
+    """What each release gives, in order; two run at a time."""
+    seen = {}
+    with ThreadPoolExecutor(2) as pool:
+        for release, colour in zip(names, pool.map(lambda release: observed(fix, release), names)):
+            print(f"{fix.id} {release}: {colour}", file=sys.stderr, flush=True)
+            seen[release] = colour
+    return seen
+
+
+def contradicted(fix: Fix, known: ledger.Ledger) -> list[str]:
+    """One sentence for each code whose first release, run again, gives another result than its verdict says."""
+    verdicts = {code.first_release: code.verdict for code in known.code}
+    return [
+        f"{fix.id} on {release}: {colour}, but the ledger says {verdicts[release]}"
+        for release, colour in observe_all(fix, list(verdicts)).items()
+        if (colour == "red") != (verdicts[release] == ledger.AFFECTED)
+    ]
 
 
 def code_of(fix: Fix, release: str) -> tuple[tuple, tuple]:
@@ -104,25 +125,24 @@ def main() -> int:
     arguments.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
     options = arguments.parse_args()
+    wrong: list[str] = []
     texts = {ROOT / "attnfix" / "_targets.py": targets_text()}
     for fix in [BY_ID[name] for name in options.fix] if options.fix else FIXES:
         if options.check:
-            verdicts = dict(ledger.load(fix).releases())
+            known = ledger.load(fix)
+            verdicts = dict(known.releases())
+            wrong += contradicted(fix, known)
         else:
-            names = examined(fix)
-            with ThreadPoolExecutor(2) as pool:
-                colours = []
-                for release, colour in zip(names, pool.map(lambda r, f=fix: observed(f, r), names)):
-                    print(f"{fix.id} {release}: {colour}", file=sys.stderr, flush=True)
-                    colours.append(colour)
-            verdicts = verdicts_from(dict(zip(names, colours)))
+            verdicts = verdicts_from(observe_all(fix, examined(fix)))
         texts[ledger.path_of(fix)] = ledger_text(make(fix, verdicts))
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
         print(f"{path.relative_to(ROOT)}: {'out of date' if options.check else 'written'}", file=sys.stderr)
         if not options.check:
             path.write_text(texts[path])
-    if options.check and stale:
+    for sentence in wrong:
+        print(sentence, file=sys.stderr)
+    if options.check and (stale or wrong):
         print("run scripts/ledger.py and commit what it writes", file=sys.stderr)
         return 1
     return 0

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rich.text import Text
+
 #: Colour of a verdict or state, everywhere the same
 COLOURS = {
     "affected": "red",
@@ -34,13 +36,13 @@ def print_json(data: Any) -> None:
     print(json.dumps(data, indent=2))
 
 
-def coloured(word: str) -> str:
-    colour = COLOURS.get(word)
-    return f"[{colour}]{word}[/{colour}]" if colour else word
+def coloured(word: str, colour: str | None = None) -> Text:
+    """A word in the colour of its meaning. Everything else is printed as it is: no text is read as markup."""
+    return Text(word, style=colour or COLOURS.get(word, ""))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on standard output; cells are rich markup."""
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+    """A table on standard output."""
     from rich import box
     from rich.table import Table
 
@@ -48,12 +50,12 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column not in WRAPPED)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     console().print(table)
 
 
-def print_line(text: str) -> None:
-    console().print(text, highlight=False, soft_wrap=True)
+def print_line(*parts: str | Text) -> None:
+    console().print(*parts, markup=False, highlight=False, soft_wrap=True)
 
 
 def console() -> Any:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from rich.text import Text
+
 from attnfix.compat import gate, ledger
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
@@ -115,7 +117,7 @@ def _print(results: list[runner.Result]) -> None:
                 f"{result.engine} {result.release}",
                 _error(result, result.stock_error),
                 _error(result, result.fixed_error),
-                {True: "identical", False: "[red]changed[/red]", None: "-"}[result.control_identical],
+                {True: Text("identical"), False: coloured("changed", "red"), None: Text("-")}[result.control_identical],
                 f"{result.kernel} ({result.device})",
                 coloured(result.verdict),
             )
@@ -127,8 +129,7 @@ def _print(results: list[runner.Result]) -> None:
             print(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}", file=sys.stderr)
 
 
-def _error(result: runner.Result, error: float | None) -> str:
+def _error(result: runner.Result, error: float | None) -> Text:
     if error is None:
-        return "-" if result.control_identical is None else "[red]not finite[/red]"
-    colour = "red" if error > runner.RED else "green" if error < runner.GREEN else "yellow"
-    return f"[{colour}]{error:.2g}[/{colour}]"
+        return Text("-") if result.control_identical is None else coloured("not finite", "red")
+    return coloured(f"{error:.2g}", "red" if error > runner.RED else "green" if error < runner.GREEN else "yellow")

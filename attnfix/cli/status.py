@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from rich.text import Text
+
 from attnfix.compat import gate, records, states, switches
 from attnfix.compat.activation import LEFT_ALONE
 from attnfix.compat.engines import ENGINES, Engine, installed_root, version_beside
@@ -26,6 +28,7 @@ def collect() -> dict[str, Any]:
     """Everything `attnfix status --json` prints."""
     import attnfix
 
+    processes = list(records.read_all())
     roots = {engine.name: root for engine in ENGINES.values() if (root := installed_root(engine))}
     return {
         "attnfix": attnfix.__version__,
@@ -35,7 +38,8 @@ def collect() -> dict[str, Any]:
             {"engine": name, "release": version_beside(root), "location": str(root)} for name, root in roots.items()
         ],
         "fixes": [_expected(fix, ENGINES[fix.engine], roots.get(fix.engine)) for fix in FIXES],
-        "processes": list(records.read_all()),
+        "processes": processes,
+        "warnings": disagreements(processes) + switches.complaints(FIXES),
     }
 
 
@@ -75,15 +79,31 @@ def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
     }
 
 
+def disagreements(processes: list[dict[str, Any]]) -> list[str]:
+    """One sentence for each fix that stands in one running process of an engine and is wanted but missing in another."""
+    stands, missing = set(), set()
+    for process in filter(lambda process: process["alive"], processes):
+        for row in process["fixes"]:
+            key = (process["host"], process["engine"], process["release"], row["fix"])
+            if row["state"] in (states.INSTALLED, states.EFFECTIVE):
+                stands.add(key)
+            elif row["state"] in (*states.MISSING, states.UNKNOWN_SOURCE, states.OFF):
+                missing.add(key)
+    return [
+        f"processes of {engine} {release} on {host} disagree: {fix} stands in some and not in others"
+        for host, engine, release, fix in sorted(stands & missing, key=str)
+    ]
+
+
 def run(options: argparse.Namespace) -> int:
     found = collect()
     if options.json:
         print_json(found)
         return 0
     if found["active"]:
-        print_line(f"attnfix {found['attnfix']}: [green]active[/green] in {sys.executable}")
+        print_line(f"attnfix {found['attnfix']}:", coloured("active", "green"), f"in {sys.executable}")
     else:
-        print_line(f"attnfix {found['attnfix']}: [bold red]NOT ACTIVE[/bold red], {found['reason']}")
+        print_line(f"attnfix {found['attnfix']}:", coloured("NOT ACTIVE", "bold red"), f"({found['reason']})")
     for row in found["engines"]:
         print_line(f"{row['engine']} {row['release'] or '(no version)'} in {row['location']}")
     print_table(
@@ -91,22 +111,40 @@ def run(options: argparse.Namespace) -> int:
         ("fix", "state", "reason", "switch"),
         ((row["fix"], coloured(row["state"]), row["reason"], row["switch"]) for row in found["fixes"]),
     )
-    rows = [
-        (
-            f"{process['pid']}" + ("" if process["alive"] else " [dim](ended)[/dim]"),
-            f"{process['engine']} {process['release'] or ''}",
-            row["fix"],
-            coloured(row["state"]),
-            str(row["counters"]["calls"]),
-            str(row["counters"]["corrections"]),
-            row["reason"],
-        )
-        for process in found["processes"]
-        for row in process["fixes"]
-        if row["fix"].startswith(process["engine"] + ".")
-    ]
-    if rows:
-        print_table("Processes", ("pid", "engine", "fix", "state", "calls", "corrections", "reason"), rows)
-    else:
-        print_line(f"No process has left a record in {records.folder()}")
+    _print_processes(found["processes"])
+    for sentence in found["warnings"]:
+        print_line(coloured(sentence, "bold red"))
     return 0
+
+
+def _print_processes(processes: list[dict[str, Any]]) -> None:
+    if not processes:
+        print_line(f"No process has left a record in {records.folder()}")
+        return
+    print_table(
+        "Processes",
+        ("pid", "engine", "fix", "state", "calls", "corrections", "kernel", "reason"),
+        (
+            (
+                f"{process['pid']}" + ("" if process["alive"] else " (ended)"),
+                f"{process['engine']} {process['release'] or ''}",
+                row["fix"],
+                coloured(row["state"]),
+                str(row["counters"]["calls"]),
+                str(row["counters"]["corrections"]),
+                _kernel(process),
+                row["reason"],
+            )
+            for process in processes
+            for row in process["fixes"]
+            if row["fix"].startswith(process["engine"] + ".")
+        ),
+    )
+
+
+def _kernel(process: dict[str, Any]) -> Text:
+    """Which path serves our ops there: the compiled kernels, or the torch reference and why."""
+    used = {op["path"]: op.get("reason") for op in process.get("kernels", {}).values() if op["path"] != "unused"}
+    if "reference" in used:
+        return coloured(f"torch reference ({used['reference'] or 'CPU tensors'})", "yellow")
+    return coloured("cuda", "green") if used else Text("-")

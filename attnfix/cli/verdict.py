@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from packaging.version import Version
+
 from attnfix.compat import ledger
 from attnfix.patches.catalogue import FIXES
 
@@ -35,13 +37,17 @@ def run(options: argparse.Namespace) -> int:
             ((row["fix"], coloured(row["verdict"]), row["fixed_in"] or "-") for row in rows),
         )
     if all(row["verdict"] == ledger.UNKNOWN for row in rows):
-        newest = max((list(book.releases())[-1][0] for _, book in known), key=_version)
-        print(f"attnfix: {engine} {release} was never judged; the newest that was is {newest}", file=sys.stderr)
+        print(f"attnfix: {engine} {release} was never judged; {_where(release, [book for _, book in known])}", file=sys.stderr)
         return 1
     return 0
 
 
-def _version(text: str):
-    from packaging.version import Version
-
-    return Version(text)
+def _where(release: str, books: list[ledger.Ledger]) -> str:
+    """Where an unknown release lies among those that were judged."""
+    newest = max((list(book.releases())[-1][0] for book in books), key=Version)
+    if Version(release) > Version(newest):
+        return f"the newest that was is {newest}"
+    doubtful = [book.fix for book in books if book.may_be_affected(release)]
+    if doubtful:
+        return f"it lies before the release that fixes {', '.join(doubtful)}, so it may have the bug: attnfix does not reach it"
+    return "it lies outside the releases that were run"

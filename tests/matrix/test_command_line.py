@@ -21,6 +21,7 @@ def attnfix(*arguments, **environment):
     "engine, release, verdict",
     [
         ("sglang", "0.5.9", "affected"),
+        ("sglang", "0.5.9+cu128", "affected"),
         ("sglang", "0.5.2", "not affected"),
         ("sglang", "0.5.23", "fixed upstream"),
         ("vllm", "0.11.0", "not affected"),
@@ -46,7 +47,8 @@ def test_verdict_is_offline_and_quick(engine, release, verdict):
 @pytest.mark.parametrize(
     "arguments, code, says",
     [
-        (["verdict", "sglang==9.9.9"], 1, "was never judged"),
+        (["verdict", "sglang==9.9.9"], 1, "was never judged; the newest that was is"),
+        (["verdict", "vllm==0.22.0"], 1, "it may have the bug: attnfix does not reach it"),
         (["verdict", "sglang"], 2, "name the release too"),
         (["verdict", "sglang==x"], 2, "is not a version number"),
         (["verdict", "tgi==1.0"], 2, "known: sglang, vllm"),

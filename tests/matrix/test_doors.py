@@ -153,7 +153,28 @@ def test_an_isolated_interpreter_is_patched_too(engine_python):
     assert "installed" in done.stdout
 
 
-def test_interpreter_start_imports_only_the_names_of_target_modules(engine_python):
+def test_interpreter_start_adds_two_small_files_and_nothing_else(engine_python):
     environment = engine_python("sglang", "0.5.10.post1")
-    done = environment.run("-c", "import sys; print(sorted(m for m in sys.modules if m.startswith(('attnfix', 'wrapt'))))")
-    assert done.stdout.strip() == "['attnfix', 'attnfix._autoload', 'attnfix._targets']"
+    code = "import sys; print(' '.join(sorted(sys.modules)))"
+    pth = environment.site / "attnfix.pth"
+    text = pth.read_text()
+    with_it = set(environment.run("-c", code).stdout.split())
+    pth.unlink()
+    try:
+        without = set(environment.run("-c", code).stdout.split())
+    finally:
+        pth.write_text(text)
+    assert with_it - without - {"__future__"} == {"attnfix", "attnfix._autoload", "attnfix._targets"}
+
+
+def test_another_finder_that_asks_every_finder_does_not_end_in_a_circle(engine_python):
+    code = (
+        "import sys\n"
+        "class Other:\n"
+        "    busy = False\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        for finder in sys.meta_path:\n"
+        "            if finder is not self and (spec := finder.find_spec(name, path, target)): return spec\n"
+        "sys.meta_path.insert(0, Other())\n" + IMPORT["sglang"] + ROW + "answer(row('sglang.zero-kv-rows')['state'])"
+    )
+    assert engine_python("sglang", "0.5.10.post1").evaluate(code) == "installed"

@@ -50,4 +50,4 @@ def test_switched_off_leaves_the_functions_untouched(engine_python, engine, rele
     name = "ATTNFIX" if switch == "ATTNFIX" else "ATTNFIX_" + FIX[engine].replace(".", "_").replace("-", "_").upper()
     seen = look(engine_python(engine, release), engine, module, qualname, **{name: "0"})
     assert seen["plain"]
-    assert seen["state"] == ("dormant" if switch == "ATTNFIX" else "off")
+    assert seen["state"] == "off" and seen["reason"] == f"{name}=0"

@@ -29,10 +29,20 @@ def test_without_insisting_it_is_a_warning_and_the_engine_goes_on(engine_python)
     environment = engine_python("sglang", "0.5.10.post1")
     done = environment.run("-c", LOAD + OTHER + "print('served')", ATTNFIX_LOG="info")
     assert "served" in done.stdout
-    assert done.stderr.count("WARNING attnfix") == 1 and "theirs" in done.stderr
+    assert done.stderr.count("WARNING [") == 1 and "theirs" in done.stderr
 
 
 @pytest.mark.parametrize("release", ["0.5.10.post1", "0.5.11"])
 def test_strict_lets_a_sound_process_start(engine_python, release):
     done = engine_python("sglang", release).run("-c", LOAD + TARGET + "print('served')", ATTNFIX_STRICT="1")
     assert "served" in done.stdout
+
+
+@pytest.mark.parametrize("variable, code", [("ATTNFIX_STRICT", 78), ("ATTNFIX_SGLANG_ZERO_KV_ROWS", 78), ("ATTNFIX_LOG", 0)])
+def test_an_attnfix_that_does_not_work_itself_is_no_reason_to_serve(engine_python, variable, code):
+    broken = "import sys\nsys.modules['wrapt'] = None\n"
+    done = engine_python("sglang", "0.5.10.post1").run(
+        "-c", LOAD + broken + TARGET + "print('served')", check=False, **{variable: "1"}
+    )
+    assert done.returncode == code and ("served" in done.stdout) is (code == 0)
+    assert "attnfix: not active" in done.stderr

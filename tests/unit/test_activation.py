@@ -107,7 +107,7 @@ def test_late_when_a_reference_cannot_be_rebound(engine):
     import sglang.attention as attention
     import sglang.planning as planning
 
-    held = [planning.plan]
+    held = [planning.plan, attention.Backend().forward]
     activation = Activation([engine.fix])
     activation.catch_up()
     state = state_of(activation, engine.fix)
@@ -265,3 +265,73 @@ def test_strict_looks_again_when_the_model_is_loaded(engine, monkeypatch, ended)
     attention.Backend.forward = lambda self, x: 0
     assert runner.Runner().load_model() == "loaded"
     assert ended == [engine.fix.id] and state_of(activation, engine.fix).state == "conflict"
+
+
+def test_a_module_from_another_folder_than_the_judged_one_is_a_conflict(engine, tmp_path):
+    """Same names, same line numbers, other code: what was judged is not what runs."""
+    overlay = tmp_path / "overlay" / "planning.py"
+    overlay.parent.mkdir()
+    overlay.write_text((engine.root / "planning.py").read_text().replace("+ 1", "+ 7"))
+    import sglang
+
+    sglang.__path__.insert(0, str(overlay.parent))
+    import sglang.planning as planning
+
+    sglang.__path__.pop(0)
+    activation = Activation([engine.fix])
+    engine.load(activation, "attention", "planning")
+    state = state_of(activation, engine.fix)
+    assert state.state == "conflict" and "overlay" in state.reason
+    assert planning.plan(1) == 8 and type(planning.plan) is FunctionType
+
+
+def test_the_record_follows_a_fix_that_disarms_itself_while_serving(engine):
+    from attnfix.compat import records
+
+    activation = Activation([engine.one_target("broken_after")], facts=lambda: {"kernels": {"some_op": "reference"}})
+    backend = engine.load(activation, "attention").Backend()
+    (before,) = records.read_all()
+    backend.forward(3)
+    (after,) = records.read_all()
+    assert (before["fixes"][0]["state"], after["fixes"][0]["state"]) == ("installed", "failed")
+    assert "after" in after["fixes"][0]["traceback"] and after["kernels"] == {"some_op": "reference"}
+
+
+def test_a_target_replaced_after_installation_shows(engine):
+    activation = Activation([engine.one_target()])
+    module = engine.load(activation, "attention")
+    module.Backend.forward = lambda self, x: 0
+    assert [row["state"] for row in activation.rows()] == ["conflict"]
+
+
+def test_unknown_source_is_required_only_where_the_bug_may_be(engine, monkeypatch, ended):
+    """STRICT lets a release start that lies past the fix, even where a witness was edited."""
+    engine.write("planning", "def plan(x):\n    return x + 2\n")
+    monkeypatch.setenv("ATTNFIX_STRICT", "1")
+    for version, refused in (("2.0", True), ("0.9", False), (None, True)):
+        ended.clear()
+        monkeypatch.setattr(module_under_test, "version_beside", lambda root, version=version: version)
+        activation = Activation([engine.fix])
+        engine.load(activation, "planning")
+        assert state_of(activation, engine.fix).state == "unknown source"
+        assert bool(ended) is refused, version
+
+
+def test_threads_that_finish_two_targets_share_one_activation(monkeypatch):
+    import threading
+
+    from attnfix import plugin
+
+    monkeypatch.setattr(plugin, "_activation", None)
+    barrier, seen = threading.Barrier(8), []
+
+    def get():
+        barrier.wait()
+        seen.append(plugin.activation())
+
+    threads = [threading.Thread(target=get) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 8 and len(set(map(id, seen))) == 1

@@ -82,3 +82,38 @@ def test_a_link_in_place_of_the_record_is_refused(home, tmp_path):
 def test_more_fixes_than_fit_is_an_error(home):
     with pytest.raises(ValueError, match="no room"):
         records.Record(200)
+
+
+def test_old_records_of_ended_processes_are_removed(home):
+    home.mkdir(mode=0o700)
+    import socket
+
+    names = {"old": 3, "new": 0}
+    for name, days in names.items():
+        path = home / f"{socket.gethostname()}-{10**8 + days}-1.attnfix"
+        path.write_bytes(b"x")
+        os.utime(path, (path.stat().st_mtime - days * 86400,) * 2)
+        names[name] = path
+    record = written()
+    assert record.path.exists() and names["new"].exists() and not names["old"].exists()
+
+
+def test_the_default_folder_is_not_shared_and_not_a_link(tmp_path, monkeypatch):
+    import tempfile
+
+    monkeypatch.delenv("ATTNFIX_RUN_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / f"attnfix-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PermissionError, match="link"):
+        records.Record(1)
+
+
+def test_a_full_disk_leaves_no_file(home, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError):
+        records.Record(1)
+    assert list(home.iterdir()) == []

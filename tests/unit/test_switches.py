@@ -13,7 +13,7 @@ FIX = FIXES[0]
 
 @pytest.mark.parametrize(
     "value, asked",
-    [("0", False), ("off", False), (" 0 ", False), ("1", True), ("ON", True), ("auto", None), ("", None), ("no", None)],
+    [("0", False), ("off", False), (" 0 ", False), ("1", True), ("ON", True), ("auto", None), ("", None), ("maybe", None)],
 )
 def test_values(value, asked):
     assert switches.asked(FIX, {FIX.switch: value}) is asked
@@ -23,8 +23,9 @@ def test_unset_is_auto():
     assert switches.asked(FIX, {}) is None and not switches.killed({}) and not switches.strict({})
 
 
-def test_the_kill_switch_is_zero_alone():
-    assert switches.killed({"ATTNFIX": "0"})
+@pytest.mark.parametrize("value", ["0", "off", "false", "NO"])
+def test_the_kill_switch(value):
+    assert switches.killed({"ATTNFIX": value})
     assert not switches.killed({"ATTNFIX": "1"})
 
 
@@ -34,8 +35,9 @@ def test_the_kill_switch_is_zero_alone():
         ({"ATTNFIX_SGLANG_ZERO_KV_ROW": "0"}, "did you mean ATTNFIX_SGLANG_ZERO_KV_ROWS?"),
         ({"ATTNFIX_STRICK": "1"}, "did you mean ATTNFIX_STRICT?"),
         ({"ATTNFIX_QQQQ": "1"}, "Known: ATTNFIX, "),
-        ({"ATTNFIX_SGLANG_ZERO_KV_ROWS": "no"}, "use 0, 1 or auto"),
-        ({"ATTNFIX": "false"}, "use 0, 1 or auto"),
+        ({"ATTNFIX_SGLANG_ZERO_KV_ROWS": "maybe"}, "use 0, 1 or auto"),
+        ({"ATTNFIX": "nope"}, "use 0, 1 or auto"),
+        ({"ATTNFIX_LOG": "verbose"}, "no logging level"),
     ],
 )
 def test_a_misspelling_is_said_with_what_is_meant(environ, says):
@@ -51,8 +53,9 @@ def test_no_complaint_about_what_is_right():
 @pytest.mark.parametrize(
     "engine, value, admitted",
     [
-        ("vllm", None, True), ("vllm", "", False), ("vllm", "other", False), ("vllm", "a, attnfix", True),
-        ("sglang", None, True), ("sglang", "", True), ("sglang", "other", False), ("sglang", "attnfix,b", True),
+        ("vllm", None, True), ("vllm", "", False), ("vllm", "other", False), ("vllm", "a,attnfix", True),
+        ("vllm", "a, attnfix", False),
+        ("sglang", None, True), ("sglang", "", True), ("sglang", "other", False), ("sglang", "b, attnfix", True),
     ],
 )  # fmt: skip
 def test_allow_lists_as_each_engine_reads_them(engine, value, admitted):
