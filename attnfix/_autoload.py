@@ -8,7 +8,8 @@ import sys
 
 from ._targets import MODULES
 
-_busy = set()  # names being looked up: another finder that asks every finder, as ours does, must not ask in a circle
+# Names being looked up: another finder that asks every finder, as ours does, must not ask in a circle
+_busy: "set[str]" = set()
 
 
 class _Loader:

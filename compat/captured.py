@@ -32,7 +32,7 @@ def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
 
 
 def _rebind_method(method: MethodType, wrapper: TargetWrapper, ours: list[Any]) -> str | None:
-    bound = wrapper.__get__(method.__self__, type(method.__self__))
+    bound: Any = wrapper.__get__(method.__self__, type(method.__self__))
     for holder in gc.get_referrers(method):
         if holder is ours or type(holder) is FrameType:
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterator
+from typing import cast
 
 #: Changes whenever the same source would give another digest; a ledger of another format is not read.
 DIGEST_FORMAT = 1
@@ -46,8 +47,7 @@ def in_context(tree: ast.Module, qualname: str) -> ast.AST | None:
     while owner and node is not None:
         outer = find(tree, owner)
         if isinstance(outer, ast.ClassDef):
-            heads = {name: getattr(outer, name) for name in ("name", "bases", "keywords", "decorator_list")}
-            node = ast.ClassDef(**heads, body=[node], type_params=[])
+            node = ast.ClassDef(outer.name, outer.bases, outer.keywords, [cast(ast.stmt, node)], outer.decorator_list)
         owner = owner.rpartition(".")[0]
     return node
 
