@@ -10,6 +10,7 @@ MODULES = frozenset(
         "sglang.srt.model_executor.model_runner",
         "vllm.model_executor.layers.attention.mla_attention",
         "vllm.v1.attention.backends.mla.common",
+        "vllm.v1.attention.backends.mla.prefill.trtllm_ragged",
         "vllm.v1.worker.gpu.model_runner",
         "vllm.v1.worker.gpu_model_runner",
     }

@@ -48,7 +48,7 @@ def test_verdict_is_offline_and_quick(engine, release, verdict):
     "arguments, code, says",
     [
         (["verdict", "sglang==9.9.9"], 1, "was never judged; the newest that was is"),
-        (["verdict", "vllm==0.22.0"], 1, "it may have the bug: attnfix does not reach it"),
+        (["verdict", "vllm==0.22.99"], 1, "it may have the bug: attnfix does not reach it"),
         (["verdict", "sglang"], 2, "name the release too"),
         (["verdict", "sglang==x"], 2, "is not a version number"),
         (["verdict", "tgi==1.0"], 2, "known: sglang, vllm"),
@@ -126,6 +126,7 @@ def test_status_shows_the_installed_engine_and_a_running_process(engine_python, 
         ("sglang", "0.5.11", "fixed upstream"),
         ("vllm", "0.11.1", "proven"),
         ("vllm", "0.19.1", "proven"),
+        ("vllm", "0.25.1", "proven"),
         ("vllm", "0.33.0", "fixed upstream"),
     ],
 )

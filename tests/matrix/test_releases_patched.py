@@ -7,6 +7,10 @@ import pytest
 SGLANG = ("sglang.srt.layers.attention.trtllm_mla_backend", "TRTLLMMLABackend.forward_extend")
 VLLM_OLD = ("vllm.v1.attention.backends.mla.common", "MLACommonImpl._run_prefill_context_chunk_trtllm_ragged")
 VLLM = ("vllm.model_executor.layers.attention.mla_attention", "MLACommonImpl._run_prefill_context_chunk_trtllm_ragged")
+VLLM_BACKEND = (
+    "vllm.v1.attention.backends.mla.prefill.trtllm_ragged",
+    "TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
+)
 VLLM_NEW = ("vllm.model_executor.layers.attention.mla_attention", "MLACommonBaseImpl._compute_prefill_context")
 
 CASES = [
@@ -16,6 +20,7 @@ CASES = [
     ("sglang", "0.5.11", *SGLANG, "fixed upstream"),
     ("vllm", "0.11.1", *VLLM_OLD, "installed"),
     ("vllm", "0.19.1", *VLLM, "installed"),
+    ("vllm", "0.25.1", *VLLM_BACKEND, "installed"),
     ("vllm", "0.33.0", *VLLM_NEW, "fixed upstream"),
 ]
 FIX = {"sglang": "sglang.zero-kv-rows", "vllm": "vllm.empty-context-chunks"}

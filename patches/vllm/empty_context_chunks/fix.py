@@ -31,6 +31,7 @@ FIX = Fix(
             at=(
                 f"{_COMMON}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
                 f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
+                f"{_RAGGED}:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
             ),
         ),
     ),
@@ -53,11 +54,9 @@ FIX = Fix(
         f"{_MLA}:init_mla_context_partial",
         f"{_MLA}:neutralize_empty_context_partials",
         f"{_MLA}:accumulate_mla_context_chunk",
-        f"{_RAGGED}:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
         f"{_MASK}:mask_empty_context",
         f"{_MASK}:mask_empty_context_kernel",
     ),
-    # 0.21.0-0.25.1 have the bug in another class, which this fix does not reach yet
-    examined=(">=0.11.0,<0.21", ">=0.26"),
+    examined=(">=0.11.0",),
     remove_when="no vLLM below 0.26.0 is served",
 )

@@ -1,7 +1,8 @@
 """Correction of vllm.empty-context-chunks.
 
-The signature is that of 0.11.1-0.20.2 and part of the digests: `(prefill, chunk_idx, q, k, v)`, always called by keyword;
-the plain and the decode-context-parallel loop both call it.
+Up to 0.20.2 the target is a method of the attention layer, `(prefill, chunk_idx, q, k, v)`; from 0.21.0 one of the prefill
+backend, `(chunk_idx, q, k, v)`, which holds the batch's metadata. The plain and the decode-context-parallel loop call it by
+keyword in all of them; both are witnesses.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ def run_prefill_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: 
     out: [tokens, heads, v_head_dim]; lse: [heads, tokens] float32. `seq_lens` is a host tensor: looking at it waits for no GPU.
     """
     result = wrapped(*args, **kwargs)
-    prefill = kwargs["prefill"] if "prefill" in kwargs else args[0]
-    chunk = kwargs["chunk_idx"] if "chunk_idx" in kwargs else args[1]
-    context = prefill.chunked_context
+    prefill = kwargs.get("prefill") or instance._prefill_metadata
+    context, chunk = prefill.chunked_context, kwargs["chunk_idx"]
     if bool(context.seq_lens[chunk].all()):
         return result
     from attnfix.kernels import fixup_zero_kv_rows
