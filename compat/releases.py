@@ -71,7 +71,7 @@ def fetch(engine: str, release: str, *, progress: bool | None = None) -> Path:
     folder = _cache_folder() / f"{engine}-{version}"
     if _complete(folder):
         return folder
-    with _disk(folder.parent), _workplace(folder) as work:
+    with _disk(folder.parent), _work_folder(folder) as work:
         _unpack(engine, version, work, sys.stderr.isatty() if progress is None else progress)
         _settle(work / "site", folder)
     return folder
@@ -218,7 +218,7 @@ def _complete(folder: Path) -> bool:
 
 
 @contextmanager
-def _workplace(folder: Path) -> Iterator[Path]:
+def _work_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, on the same file system, gone afterwards."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     for left in folder.parent.glob(".fetching-*"):
