@@ -9,7 +9,7 @@ from attnfix.compat import ledger
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
 
-from .output import print_json, print_table
+from .output import print_json, print_line, print_table
 
 NAME = "list"
 HELP = "Every fix: what it is for, which releases need it, its switch."
@@ -55,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print_table(
         f"{len(rows)} fixes",
-        ("fix", "what goes wrong", "affected releases", "fixed in", "default", "switch"),
-        ((r["fix"], r["title"], span(r["affected"]), r["fixed_in"] or "-", r["default"], r["switch"]) for r in rows),
+        ("fix", "what goes wrong", "affected releases", "fixed in", "default"),
+        ((r["fix"], r["title"], span(r["affected"]), r["fixed_in"] or "-", r["default"]) for r in rows),
     )
+    print_line(f"Each has a variable that switches it off, as {rows[0]['switch']}=0")
     return 0

@@ -28,8 +28,8 @@ COLOURS = {
     "off": "dim",
 }
 
-#: Columns of free text, which may take several lines
-WRAPPED = frozenset({"reason", "what goes wrong"})
+#: Columns that may take several lines, so that every table fits 80 columns
+WRAPPED = frozenset({"reason", "what goes wrong", "affected releases", "release", "engine", "kernel", "verdict, kernel"})
 
 
 def print_json(data: Any) -> None:
@@ -46,7 +46,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column not in WRAPPED)
     for row in rows:

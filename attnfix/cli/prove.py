@@ -109,17 +109,15 @@ def _prove(fix: Fix, release: str, root: Path, site: Path | None) -> runner.Resu
 
 def _print(results: list[runner.Result]) -> None:
     print_table(
-        "Relative error against float64, stock → fixed",
-        ("fix", "release", "stock", "fixed", "untouched case", "kernel", "verdict"),
+        "Relative error against float64; control: a case that the bug does not touch",
+        ("fix", "release", "stock → fixed", "control", "verdict, kernel"),
         (
             (
                 result.fix,
                 f"{result.engine} {result.release}",
-                _error(result, result.stock_error),
-                _error(result, result.fixed_error),
+                Text.assemble(_error(result, result.stock_error), " → ", _error(result, result.fixed_error)),
                 {True: Text("identical"), False: coloured("changed", "red"), None: Text("-")}[result.control_identical],
-                f"{result.kernel} ({result.device})",
-                coloured(result.verdict),
+                Text.assemble(coloured(result.verdict), f"\n{result.kernel}"),
             )
             for result in results
         ),

@@ -108,8 +108,8 @@ def run(options: argparse.Namespace) -> int:
         print_line(f"{row['engine']} {row['release'] or '(no version)'} in {row['location']}")
     print_table(
         "Fixes, as a process started now would have them",
-        ("fix", "state", "reason", "switch"),
-        ((row["fix"], coloured(row["state"]), row["reason"], row["switch"]) for row in found["fixes"]),
+        ("fix", "state", "reason"),
+        ((row["fix"], coloured(row["state"]), row["reason"]) for row in found["fixes"]),
     )
     _print_processes(found["processes"])
     for sentence in found["warnings"]:
