@@ -83,7 +83,7 @@ class Activation:
     def unmet(self, engine: Engine) -> list[FixState]:
         """Fixes of `engine` that are required here (STRICT, or asked for by name) and do not stand."""
         self._look_again()
-        version = version_beside(root) if (root := loaded_root(engine)) else None
+        version = _version(engine)
         return [
             state
             for state in self.states.values()
@@ -93,7 +93,7 @@ class Activation:
     def rows(self) -> list[dict[str, Any]]:
         """State of every fix as it is now."""
         if switches.killed():
-            return [{**FixState(state.fix, OFF, "ATTNFIX=0").as_dict()} for state in self.states.values()]
+            return [FixState(state.fix, OFF, "ATTNFIX=0").as_dict() for state in self.states.values()]
         self._look_again()
         return [state.as_dict() for state in self.states.values()]
 
@@ -224,11 +224,9 @@ class Activation:
     # What the process tells
 
     def _publish(self, engine: Engine) -> None:
-        root = loaded_root(engine)
-        version = version_beside(root) if root else None
         for complaint in switches.complaints(state.fix for state in self.states.values()):
             report.warn(engine.name, complaint)
-        report.summary(engine, version, self.states.values())
+        report.summary(engine, _version(engine), self.states.values())
         if self._record is None and not self._record_refused:
             self._open_record(engine)
         self._note(engine)
@@ -236,11 +234,9 @@ class Activation:
     def _note(self, engine: Engine) -> None:
         """Bring the record up to date. Called while the engine serves, too: lets no exception out."""
         if self._record is not None:
-            root = loaded_root(engine)
-            version = version_beside(root) if root else None
             with suppress(Exception):
                 rows = [state.as_dict() for state in self.states.values()]
-                self._record.write({**describe(engine.name, version, rows), **self._facts()})
+                self._record.write({**describe(engine.name, _version(engine), rows), **self._facts()})
 
     def _open_record(self, engine: Engine) -> None:
         try:
@@ -292,6 +288,12 @@ class Activation:
         for place in engine.load_model:
             if place.module == module and type(standing := live(place)) is FunctionType:
                 swap(place, wrapt.FunctionWrapper(standing, load_model))
+
+
+def _version(engine: Engine) -> str | None:
+    """What the engine in this process calls itself; None where it left no metadata."""
+    root = loaded_root(engine)
+    return version_beside(root) if root else None
 
 
 def _check_plain(place: Place, standing: Any, file: str, line: int) -> None:
