@@ -1,24 +1,35 @@
 # make demo   set everything up and prove the fixes on two real releases
 # make test   set everything up and run all tests
+# make update judge the engine releases that the ledgers do not know yet
+# make matrix run every fix on every published release (most of an hour; goes on where it stopped) and write docs/support.*
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint ledger clean
+.PHONY: demo test lint ledger update matrix clean
 
 demo: $(VENV)/.ready
-	@$(BIN)/attnfix prove --engine sglang==0.5.10.post1 --engine vllm==0.19.1
+	@$(BIN)/attnfix prove --engine sglang==0.5.9 --engine vllm==0.25.1
 
 test: $(VENV)/.ready lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python scripts/matrix.py --boundaries
 	$(BIN)/python scripts/ledger.py --check
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/python scripts/generate.py --check
 
+matrix: $(VENV)/.ready
+	$(BIN)/python scripts/matrix.py
+	$(BIN)/python scripts/generate.py
+
 ledger: $(VENV)/.ready
 	$(BIN)/python scripts/ledger.py
+	$(BIN)/python scripts/generate.py
+
+update: $(VENV)/.ready
+	$(BIN)/python scripts/ledger.py --new
 	$(BIN)/python scripts/generate.py
 
 # torch first and by itself: on a machine whose index offers a CPU build under this version, nothing larger is fetched.

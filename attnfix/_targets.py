@@ -4,13 +4,18 @@ ATTNFIX_STRICT. Plain data, read at interpreter start.
 
 MODULES = frozenset(
     {
+        "sglang.srt.layers.attention.triton_backend",
+        "sglang.srt.layers.attention.trtllm_mha_backend",
         "sglang.srt.layers.attention.trtllm_mla_backend",
+        "sglang.srt.managers.overlap_utils",
         "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin",
         "sglang.srt.model_executor.forward_batch_info",
         "sglang.srt.model_executor.model_runner",
+        "vllm.attention.ops.merge_attn_states",
         "vllm.model_executor.layers.attention.mla_attention",
         "vllm.v1.attention.backends.mla.common",
         "vllm.v1.attention.backends.mla.prefill.trtllm_ragged",
+        "vllm.v1.attention.ops.merge_attn_states",
         "vllm.v1.worker.gpu.model_runner",
         "vllm.v1.worker.gpu_model_runner",
     }

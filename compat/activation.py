@@ -17,37 +17,29 @@ from typing import Any
 
 import wrapt
 
-from . import captured, gate, ledger, report, switches
+from . import gate, ledger, report, switches
 from .engines import ENGINES, Engine, engine_of, loaded_root, version_beside
-from .fix import Fix, Place, Target
+from .fix import Fix
 from .records import Record, describe
+from .seats import Refused, home, origin, same_file, take
 from .states import (
     CONFLICT,
     FINAL,
     FIXED_UPSTREAM,
     INSTALLED,
-    LATE,
     NOT_AFFECTED,
     OFF,
     PENDING,
     UNKNOWN_SOURCE,
     FixState,
 )
-from .wrapping import TargetWrapper, live, stands, swap
+from .wrapping import live, swap
 
 LEFT_ALONE = {
     ledger.FIXED: FIXED_UPSTREAM,
     ledger.NOT_AFFECTED: NOT_AFFECTED,
     ledger.UNKNOWN: UNKNOWN_SOURCE,
 }
-
-
-class Refused(Exception):
-    """A target cannot be wrapped here; carries the state the fix ends in."""
-
-    def __init__(self, state: str, reason: str):
-        super().__init__(reason)
-        self.state = state
 
 
 class Activation:
@@ -100,7 +92,7 @@ class Activation:
     def _look_again(self) -> None:
         """A target may have been replaced after its fix was installed."""
         for state in self.states.values():
-            if state.armed and not all(stands(place, wrapper) for place, wrapper in state.swapped.items()):
+            if state.armed and not all(seat.stands for seat in state.seats.values()):
                 state.settle(CONFLICT, "a target was replaced after the fix was installed")
                 state.changed()
 
@@ -127,29 +119,36 @@ class Activation:
                 self._publish(engine)
 
     def _engage(self, state: FixState, engine: Engine, module: str, late: bool) -> None:
-        if state.base in FINAL:
-            return
+        if state.base not in FINAL:
+            self._attempt(state, lambda: self._take_seats(state, engine, module, late))
+
+    def _attempt(self, state: FixState, step: Callable[[], None]) -> None:
+        """One step towards an armed fix. Whatever goes wrong becomes its state, and it leaves the engine as it was."""
         try:
-            if reason := self._switched_off(state.fix, engine):
-                state.settle(OFF, reason)
-                return
-            verdict = self._judge(state.fix, engine)
-            state.release, state.code = verdict.release, verdict.code
-            if not verdict.affected:
-                state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
-                return
-            self._check_origin(verdict, engine)
-            for target in state.fix.targets:
-                place = next(place for place in target.places if place in verdict.present)
-                if place.module == module:
-                    self._install(state, target, place, late)
-            self._arm(state, verdict)
+            step()
         except Refused as refusal:
             state.settle(refusal.state, str(refusal))
         except Exception as error:
             state.fail(f"{type(error).__name__}: {error}")
         if state.base in FINAL:
             self._withdraw(state)
+
+    def _take_seats(self, state: FixState, engine: Engine, module: str, late: bool) -> None:
+        if reason := self._switched_off(state.fix, engine):
+            state.settle(OFF, reason)
+            return
+        verdict = self._judge(state.fix, engine)
+        state.release, state.code = verdict.release, verdict.code
+        if not verdict.affected:
+            state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
+            return
+        self._check_origin(verdict, engine)
+        for target in state.fix.targets:
+            place = home(target, verdict.present)
+            taken = state.seats.get(place)
+            if place.module == module and not (taken and taken.stands):  # a reload brings the engine's own back
+                state.seats[place] = take(target, place, state, late)
+        self._arm(state, verdict)
 
     def _switched_off(self, fix: Fix, engine: Engine) -> str | None:
         asked = switches.asked(fix)
@@ -170,56 +169,31 @@ class Activation:
             self._verdicts[fix.id] = gate.judge(fix, root)
         return self._verdicts[fix.id]
 
-    def _install(self, state: FixState, target: Target, place: Place, late: bool) -> None:
-        standing = live(place)
-        if type(standing) is not TargetWrapper:  # `isinstance` believes a foreign wrapper, too
-            _check_plain(place, standing, *self._home(place))
-            wrapper = TargetWrapper(standing, place)
-            swap(place, wrapper)
-            if late and (held := captured.rebind(standing, wrapper)):
-                swap(place, standing)
-                raise Refused(LATE, f"{place.qualname} was already held by {held}; activate attnfix before the engine loads")
-            standing = wrapper
-        standing.add(state, target.correction)
-        state.swapped[place] = standing
-
     @staticmethod
     def _check_origin(verdict: gate.Verdict, engine: Engine) -> None:
         """Refuse where a witness module was loaded from another file than the one that was judged."""
         root = loaded_root(engine)
         for module in {place.module for place in verdict.present} & sys.modules.keys():
             judged, loaded = root and gate.path_of(root, module), getattr(sys.modules[module], "__file__", None)
-            if judged is None or not _same_file(str(judged), loaded):
+            if judged is None or not same_file(str(judged), loaded):
                 raise Refused(CONFLICT, f"{module} was loaded from {loaded}, not from {judged}")
 
-    @staticmethod
-    def _home(place: Place) -> tuple[str, int]:
-        """(file, line) where the judged definition of a target begins, its decorators included."""
-        root = loaded_root(engine_of(place.module))
-        if root is None or (node := gate.locate(place, gate.reader(root))) is None:
-            raise LookupError(f"{place} is not in the engine's folder")
-        decorators = getattr(node, "decorator_list", [])
-        line = min([getattr(node, "lineno", 0), *(decorator.lineno for decorator in decorators)])
-        return str(gate.path_of(root, place.module)), line
-
     def _arm(self, state: FixState, verdict: gate.Verdict) -> None:
-        missing = [target.name for target in state.fix.targets if not any(p in state.swapped for p in target.places)]
+        missing = [target.name for target in state.fix.targets if not any(p in state.seats for p in target.places)]
         if missing:
             state.settle(PENDING, f"waiting for the module of {', '.join(missing)}")
             return
-        for place, wrapper in state.swapped.items():
-            if not stands(place, wrapper):
-                raise Refused(CONFLICT, f"{place.qualname} was replaced by {_origin(live(place))} after it was wrapped")
+        for place, seat in state.seats.items():
+            if not seat.stands:
+                raise Refused(CONFLICT, f"{place.qualname} was replaced by {origin(live(place))} after it was wrapped")
         state.settle(INSTALLED, verdict.reason)
 
     @staticmethod
     def _withdraw(state: FixState) -> None:
-        """Take the wrapper off every target that no other fix uses: a disarmed fix leaves the engine as it was."""
-        for place, wrapper in state.swapped.items():
-            wrapper.remove(state)
-            if not wrapper.in_use and stands(place, wrapper):
-                swap(place, wrapper.__wrapped__)
-        state.swapped.clear()
+        """Take everything off the engine that no other fix uses: a disarmed fix leaves it as it was."""
+        for seat in state.seats.values():
+            seat.withdraw()
+        state.seats.clear()
 
     # What the process tells
 
@@ -294,25 +268,3 @@ def _version(engine: Engine) -> str | None:
     """What the engine in this process calls itself; None where it left no metadata."""
     root = loaded_root(engine)
     return version_beside(root) if root else None
-
-
-def _check_plain(place: Place, standing: Any, file: str, line: int) -> None:
-    """Refuse a target that is not the plain function which stands at that line of the judged file."""
-    if type(standing) is not FunctionType:
-        raise Refused(CONFLICT, f"{place.qualname} is already wrapped or replaced by {_origin(standing)}")
-    code = standing.__code__
-    if not _same_file(file, code.co_filename) or code.co_firstlineno != line:
-        raise Refused(CONFLICT, f"{place.qualname} was replaced by {_origin(standing)}")
-
-
-def _same_file(a: str, b: str | None) -> bool:
-    return b is not None and os.path.realpath(a) == os.path.realpath(b)
-
-
-def _origin(value: Any) -> str:
-    """Who put `value` there, as well as it can be named."""
-    by = getattr(value, "_self_wrapper", None) or value
-    code = getattr(by, "__code__", None)
-    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
-    return f"{getattr(by, '__module__', type(by).__module__)}.{getattr(by, '__qualname__', type(by).__qualname__)}{where}"
-

@@ -31,6 +31,14 @@ def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
     return None
 
 
+def bound_to(function: Any, heir: type) -> str | None:
+    """What holds `function` bound to an instance of `heir`, taken before the heir had a method of its own; or None."""
+    for method in gc.get_referrers(function):
+        if isinstance(method, MethodType) and isinstance(method.__self__, heir):
+            return f"a {type(method.__self__).__name__}"
+    return None
+
+
 def _rebind_method(method: MethodType, wrapper: TargetWrapper, ours: list[Any]) -> str | None:
     bound: Any = wrapper.__get__(method.__self__, type(method.__self__))
     for holder in gc.get_referrers(method):

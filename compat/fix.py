@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,9 @@ from typing import Any, NamedTuple
 
 #: wrapt's form of a wrapper: `correction(wrapped, instance, args, kwargs) -> result`
 Correction = Callable[[Any, Any, tuple, dict], Any]
+#: Recognises, in full, a fault that no release has: `structure(locate)` gives a short reason, or None for any other code.
+#: `locate("module:Class.method")` gives the definition of one of the fix's places, None where there is none.
+Structure = Callable[[Callable[[str], "ast.AST | None"]], "str | None"]
 
 
 class Place(NamedTuple):
@@ -28,11 +32,15 @@ class Place(NamedTuple):
         return f"{self.module}:{self.qualname}"
 
 
-@dataclass(frozen=True)
-class Target:
-    """One function or method that a fix wraps. `places` are its homes over the releases; exactly one exists in each."""
+    @property
+    def owner(self) -> Place:
+        """The class or module that holds it."""
+        return Place(self.module, self.qualname.rpartition(".")[0])
 
-    correction: Correction
+
+class _At:
+    """What all targets have: `places`, its homes over the releases, of which a release has one at most."""
+
     at: tuple[str, ...]
 
     @cached_property
@@ -43,6 +51,40 @@ class Target:
     def name(self) -> str:
         return self.places[0].qualname
 
+    @property
+    def witnesses(self) -> tuple[Place, ...]:
+        """The places whose code the verdict depends on."""
+        return self.places
+
+
+@dataclass(frozen=True)
+class Target(_At):
+    """One function or method that a fix wraps."""
+
+    correction: Correction
+    at: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Override(_At):
+    """A method that the class at `at` inherits from the one at `of`: the wrapper is set on the heir alone."""
+
+    correction: Correction
+    at: tuple[str, ...]
+    of: tuple[str, ...]
+
+    @property
+    def witnesses(self) -> tuple[Place, ...]:
+        return self.places + tuple(map(Place.parse, self.of))
+
+
+@dataclass(frozen=True)
+class Attribute(_At):
+    """A class attribute that has `value` while the fix is armed, whether or not the class has one of its own."""
+
+    value: Any
+    at: tuple[str, ...]
+
 
 @dataclass(frozen=True)
 class Upstream:
@@ -51,6 +93,11 @@ class Upstream:
     repository: str
     pull: int
     issue: int | None = None
+
+    @property
+    def links(self) -> list[str]:
+        home = f"https://github.com/{self.repository}"
+        return [f"{home}/pull/{self.pull}"] + ([f"{home}/issues/{self.issue}"] if self.issue else [])
 
     def __str__(self) -> str:
         return f"{self.repository}#{self.pull}" + (f" (issue {self.issue})" if self.issue else "")
@@ -62,6 +109,8 @@ class Fix:
 
     `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
     fix is on without being asked for, and `default_reason` why; `examined` are the spans of releases that the ledger judges.
+    `cost` is what it costs where it runs; `expect` how to try it on one replica and what shift in output to expect.
+    `structure` recognises code that no ledger knows.
     """
 
     id: str
@@ -73,10 +122,13 @@ class Fix:
     hardware: str
     default: bool
     default_reason: str
-    targets: tuple[Target, ...]
+    targets: tuple[Target | Override | Attribute, ...]
     witnesses: tuple[str, ...]
     examined: tuple[str, ...]
     remove_when: str
+    cost: str
+    expect: str
+    structure: Structure | None = None
 
     @property
     def engine(self) -> str:
@@ -95,7 +147,7 @@ class Fix:
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """Everything the verdict depends on, in the ledger's order: the targets' places, then the other witnesses."""
-        targets = [place for target in self.targets for place in target.places]
+        targets = [place for target in self.targets for place in target.witnesses]
         return tuple(dict.fromkeys(targets + [Place.parse(text) for text in self.witnesses]))
 
     @cached_property

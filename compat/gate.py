@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 from . import ledger
@@ -73,7 +73,8 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
     """Verdict of `fix` for the engine whose package folder is `root`.
 
     File hashes first: equal files hold equal code and no file need be parsed. Otherwise digest by digest, so that a fork or
-    a nightly that did not touch the witnesses is still recognised, and a mismatch can be named.
+    a nightly that did not touch the witnesses is still recognised, and a mismatch can be named. What no ledger knows may
+    still be a fault that never got into a release: the fix's `structure` has the last word.
     """
     try:
         known = ledger.load(fix)
@@ -83,6 +84,8 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
         here = digests(fix, read)
         if code := known.by_digests(here):
             return _known(fix, code, "code", root)
+        if recognised := _recognised(fix, read):
+            return Verdict(ledger.AFFECTED, f"recognised: {recognised}", None, _present(fix, here), _name(here))
         return Verdict(ledger.UNKNOWN, _difference(fix, here, known))
     except ledger.LedgerError as error:
         return Verdict(ledger.UNKNOWN, str(error))
@@ -91,11 +94,33 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
 
 
 def _known(fix: Fix, code: ledger.Code, what: str, root: Path) -> Verdict:
-    present = frozenset(place for place, found in zip(fix.places, code.digests) if found)
     installed = version_beside(root)
     release = installed if installed in code.releases else code.first_release
-    name = _sha256(" ".join(map(str, code.digests)).encode())[:12]
-    return Verdict(code.verdict, f"{what} of {release}", release, present, name)
+    return Verdict(code.verdict, f"{what} of {release}", release, _present(fix, code.digests), _name(code.digests))
+
+
+def _present(fix: Fix, digests: Sequence[str | None]) -> frozenset[Place]:
+    return frozenset(place for place, found in zip(fix.places, digests) if found)
+
+
+def _name(digests: Sequence[str | None]) -> str:
+    return _sha256(" ".join(map(str, digests)).encode())[:12]
+
+
+def _recognised(fix: Fix, read: READ) -> str | None:
+    """The word of the fix's structural predicate. One that stumbles over code it was not made for recognises nothing."""
+    try:
+        return fix.structure(partial(_witness, fix, read)) if fix.structure else None
+    except Exception:
+        return None
+
+
+def _witness(fix: Fix, read: READ, text: str) -> ast.AST | None:
+    """What a structural predicate may look at: the fix's own places, since it is asked about them alone."""
+    place = Place.parse(text)
+    if place not in fix.places:
+        raise ValueError(f"{place} is no witness of {fix.id}")
+    return locate(place, read)
 
 
 def _difference(fix: Fix, here: tuple[str | None, ...], known: ledger.Ledger) -> str:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from .digest import DIGEST_FORMAT
-from .fix import Fix
+from .fix import Attribute, Fix
 
 AFFECTED, FIXED, NOT_AFFECTED, UNKNOWN = "affected", "fixed upstream", "not affected", "unknown"
 
@@ -96,7 +96,8 @@ def path_of(fix: Fix) -> Path:
     """Ledger file of a fix: beside the module that declares it."""
     import sys
 
-    module = sys.modules[fix.targets[0].correction.__module__]
+    correction = next(target.correction for target in fix.targets if not isinstance(target, Attribute))
+    module = sys.modules[correction.__module__]
     return Path(str(module.__file__)).with_name("ledger.json")
 
 

@@ -50,8 +50,8 @@ def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> 
     armed = [state for state in states if state.base == INSTALLED]
     if armed:
         names = ", ".join(state.fix.id for state in armed)
-        code = armed[0].release
-        _once(engine.name, logging.INFO, f"attnfix: {names} installed in {engine.name} {version or '?'} (code of {code})")
+        code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in armed))
+        _once(engine.name, logging.INFO, f"attnfix: {names} installed in {engine.name} {version or '?'} ({code})")
     for state in states:
         if state.base in MISSING:
             warn(engine.name, f"{state.fix.id} is not installed: {state.reason}")

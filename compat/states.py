@@ -27,6 +27,16 @@ FINAL = frozenset({UNKNOWN_SOURCE, CONFLICT, LATE, FAILED})
 MISSING = frozenset({CONFLICT, LATE, FAILED})
 
 
+class Seat(Protocol):
+    """What a fix put into the engine at one place (`compat/seats.py`)."""
+
+    @property
+    def stands(self) -> bool: ...
+    def arm(self) -> None: ...
+    def disarm(self) -> None: ...
+    def withdraw(self) -> None: ...
+
+
 class Counters(Protocol):
     """calls: of a target with the fix armed; corrections: that were needed; rows: corrected."""
 
@@ -57,7 +67,7 @@ class FixState:
     traceback: str | None = None
     code: str | None = None
     changed: Callable[[], None] = lambda: None
-    swapped: dict[Place, Any] = field(default_factory=dict)
+    seats: dict[Place, Seat] = field(default_factory=dict)
     counters: Counters = field(default_factory=PlainCounters)
 
     @property
@@ -66,9 +76,16 @@ class FixState:
 
     def settle(self, base: str, reason: str) -> None:
         """Enter a state, unless the fix is in a final one already."""
-        if self.base not in FINAL:
-            self.base, self.reason = base, reason
-            self.armed = base == INSTALLED
+        if self.base in FINAL:
+            return
+        was_armed, self.armed = self.armed, base == INSTALLED
+        self.base, self.reason = base, reason
+        if self.armed:
+            for seat in self.seats.values():
+                seat.arm()
+        elif was_armed:
+            for seat in self.seats.values():
+                seat.disarm()
 
     def fail(self, reason: str) -> None:
         """Disarm for good: called inside an `except`, whose traceback goes into the record."""

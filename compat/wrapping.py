@@ -26,10 +26,19 @@ class Call:
         self.entered = self.returned = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run(self._function, *args, **kwargs)
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """The same for a `function` that stands for the engine's: its own code with a global bound to something else."""
         self.entered = True
-        self.result = self._function(*args, **kwargs)
+        self.result = function(*args, **kwargs)
         self.returned = True
         return self.result
+
+    @property
+    def engine_function(self) -> FunctionType | None:
+        """The engine's method as a plain function; None where another fix's correction runs in between."""
+        return getattr(self._function, "__func__", None)
 
     def corrected(self, rows: int = 0) -> None:
         """Count one correction of `rows` rows. Host-known numbers only: counting never waits for a GPU."""
@@ -94,9 +103,10 @@ class TargetWrapper(_Named, wrapt.FunctionWrapper):
         self._self_place = place
         self._self_corrections: tuple = ()
 
-    def add(self, state: FixState, correction: Any) -> None:
+    def add(self, state: FixState, correction: Any) -> TargetWrapper:
         if all(known is not state for known, _ in self._self_corrections):
             self._self_corrections += ((state, correction),)
+        return self
 
     def remove(self, state: FixState) -> None:
         self._self_corrections = tuple(pair for pair in self._self_corrections if pair[0] is not state)

@@ -1,11 +1,23 @@
 """Every fix, in the order in which the corrections of one target run. To add one: write its folder, add one line here."""
 
-from attnfix.patches.sglang import zero_kv_rows
-from attnfix.patches.vllm import empty_context_chunks
+from attnfix.patches.sglang import (
+    mha_draft_extend_routing,
+    skip_seq_lens_sync,
+    uniform_replay_stride_mla,
+    uniform_replay_stride_triton,
+    zero_kv_rows,
+)
+from attnfix.patches.vllm import empty_context_chunks, prefill_context_merge, skip_context_zero_fill
 
 FIXES = (
     zero_kv_rows.FIX,
+    uniform_replay_stride_mla.FIX,
+    uniform_replay_stride_triton.FIX,
+    mha_draft_extend_routing.FIX,
+    skip_seq_lens_sync.FIX,
+    skip_context_zero_fill.FIX,
     empty_context_chunks.FIX,
+    prefill_context_merge.FIX,
 )
 
 BY_ID = {fix.id: fix for fix in FIXES}

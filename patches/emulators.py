@@ -37,37 +37,104 @@ def stale(shape, dtype, low, high, device="cpu"):
 
 
 class TrtllmRaggedAttention:
-    """FlashInfer's `trtllm_ragged_attention_deepseek`. Rows of requests without KV are left undefined, in out and LSE.
+    """FlashInfer's `trtllm_ragged_attention_deepseek`: the kernel, and the launcher that computes the LSE.
 
-    Source of the fault: FlashInfer issue 3047, sglang issue 22291. `lse_base` is the base of the returned LSE.
+    The kernel writes nothing for rows of requests without KV: neither `out` nor the softmax statistics, maximum and sum, which
+    lie in the workspace. The launcher computes every LSE from the statistics; (0, 0) gives -inf. So what such a row holds is
+    what the caller's memory held: 0 and -inf where `out` and workspace were zero-filled just before, else what an earlier
+    launch left. With `undefined` it is noise whatever the caller did: for finding out who reads those rows.
+
+    Source: `trtllm_ragged_attention_launcher` and `ComputeLSEFromMD` of FlashInfer 0.5.2 and 0.6.6; its issues 3047, 2408 and
+    2409; sglang issue 22291. `lse_base` is the base of the returned LSE.
     """
 
-    def __init__(self, lse_base=math.e):
+    def __init__(self, lse_base=math.e, undefined=False):
         self.lse_base = lse_base
+        self.undefined = undefined
         self.calls = 0
 
-    def __call__(self, query, key, value, *, seq_lens, cum_seq_lens_q, cum_seq_lens_kv, bmm1_scale, bmm2_scale, batch_size,
-                 is_causal, return_lse, out=None, lse=None, **launch):
+    def __call__(self, query, key, value, *, workspace_buffer, seq_lens, cum_seq_lens_q, cum_seq_lens_kv, bmm1_scale,
+                 bmm2_scale, batch_size, is_causal, return_lse, out=None, **launch):
         self.calls += 1
         tokens, heads = query.shape[:2]
-        undefined = stale((tokens, heads, value.shape[2]), torch.float32, 1, 20, query.device)
         if out is None:
-            out = torch.empty((tokens, heads, value.shape[2]), dtype=query.dtype, device=query.device)
-        if lse is None:
-            lse = torch.empty((tokens, heads), dtype=torch.float32, device=query.device)
-        lse.copy_(stale((tokens, heads), torch.float32, 2, 12, query.device))
+            out = stale((tokens, heads, value.shape[2]), query.dtype, 1, 20, query.device)
+        statistics = workspace_buffer.view(torch.float32)[: 2 * tokens * heads].view(tokens, heads, 2)
         q_at, kv_at = cum_seq_lens_q.tolist(), cum_seq_lens_kv.tolist()
         for b in range(batch_size):
             rows, kv = slice(q_at[b], q_at[b + 1]), slice(kv_at[b], kv_at[b + 1])
             if int(seq_lens[b]) != kv_at[b + 1] - kv_at[b]:
                 raise ValueError(f"request {b}: seq_lens and cum_seq_lens_kv disagree")
-            if kv.start == kv.stop:
-                out[rows] = undefined[rows].to(out.dtype)
-                continue
-            result, natural = attention(query[rows], key[kv], value[kv], float(bmm1_scale), is_causal)
-            out[rows] = (result * float(bmm2_scale)).to(out.dtype)
-            lse[rows] = (natural / math.log(self.lse_base)).float()
+            if kv.start < kv.stop:
+                result, natural = attention(query[rows], key[kv], value[kv], float(bmm1_scale), is_causal)
+                out[rows] = (result * float(bmm2_scale)).to(out.dtype)
+                statistics[rows, :, 0], statistics[rows, :, 1] = natural.float(), 1
+            elif self.undefined:
+                out[rows] = stale(out[rows].shape, out.dtype, 1, 20, query.device)
+                statistics[rows] = stale(statistics[rows].shape, torch.float32, 2, 12, query.device)
+        lse = (statistics[..., 0] + statistics[..., 1].log()) / math.log(self.lse_base)
         return (out, lse) if return_lse else out
+
+
+class PagedDecode:
+    """FlashInfer's `trtllm_batch_decode_with_kv_cache`: `q_len_per_req` rows of every request, the last ones of its KV.
+
+    The number of requests is that of the query's rows divided by `q_len_per_req`, and nobody asks whether `seq_lens` and
+    `block_tables` hold as many. Reading past them is the illegal memory access of sglang issue 24863: it ends the CUDA
+    context, so nothing of such a launch can be used; here its result is NaN throughout.
+    """
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, *, query, kv_cache, block_tables, seq_lens, bmm1_scale, bmm2_scale, window_left, sinks, q_len_per_req=1,
+                 **launch):
+        self.calls += 1
+        _dense(window_left, sinks)
+        batch_size = query.shape[0] // q_len_per_req
+        if batch_size > len(seq_lens) or batch_size > len(block_tables):
+            return torch.full(query.shape, math.nan, dtype=query.dtype)
+        q_at = [q_len_per_req * b for b in range(batch_size + 1)]
+        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale)
+
+
+class PagedContext:
+    """FlashInfer's `trtllm_batch_context_with_kv_cache`: rows of each request by `cum_seq_lens_q`; the rest is undefined."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, *, query, kv_cache, block_tables, seq_lens, max_q_len, bmm1_scale, bmm2_scale, batch_size,
+                 cum_seq_lens_q, cum_seq_lens_kv, window_left, sinks, **launch):
+        self.calls += 1
+        _dense(window_left, sinks)
+        q_at, q_lens, kv_lens = cum_seq_lens_q.tolist(), cum_seq_lens_q.diff().tolist(), cum_seq_lens_kv.diff().tolist()
+        if not batch_size == len(q_lens) == len(kv_lens) == len(seq_lens) <= len(block_tables):
+            raise ValueError("the arguments speak of different numbers of requests")
+        if q_at[-1] > query.shape[0] or max(q_lens) > max_q_len:
+            raise ValueError("cum_seq_lens_q goes beyond the query or max_q_len")
+        if seq_lens.tolist() != kv_lens:
+            raise ValueError("seq_lens and cum_seq_lens_kv disagree")
+        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale)
+
+
+def _dense(window_left, sinks):
+    if window_left not in (None, -1) or sinks is not None:
+        raise NotImplementedError("sliding windows and sinks are not emulated")
+
+
+def _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale):
+    """Causal attention over [pages, KV heads, page size, d] caches; rows that belong to no request stay undefined."""
+    out = stale(query.shape, query.dtype, 1, 20)
+    for b, kv_len in enumerate(seq_lens.tolist()[: len(q_at) - 1]):
+        rows = slice(q_at[b], q_at[b + 1])
+        pages = block_tables[b, : -(-kv_len // kv_cache[0].shape[2])].long()
+        k, v = (cache[pages].transpose(1, 2).flatten(0, 1)[:kv_len] for cache in kv_cache)
+        group = query.shape[1] // k.shape[1]
+        k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+        result, _ = attention(query[rows], k, v, float(bmm1_scale), causal=True)
+        out[rows] = (result * float(bmm2_scale)).to(query.dtype)
+    return out
 
 
 class RaggedWrapper:
@@ -136,3 +203,39 @@ def fixup_zero_kv_rows(out, lse, kv_lens, cum_seq_lens, max_seq_len):
         if kv == 0:
             out[at[b] : at[b + 1]] = 0
             lse[at[b] : at[b + 1]] = -math.inf
+
+
+def build_tree_kernel_efficient(parents, top_scores_index, seq_lens, tree_mask, positions, retrieve_index, retrieve_next_token,
+                                retrieve_next_sibling, topk, spec_steps, num_verify_tokens, tree_mask_mode):
+    """sgl_kernel's op of that name for a chain (topk 1) and the full mask: per draft token seq_len + num_verify_tokens flags.
+
+    The caller has set the mask; the op clears what a draft token must not see. It trusts the mask to be large enough.
+    """
+    if topk != 1 or int(tree_mask_mode) != 0:
+        raise NotImplementedError("a tree of several branches, or a packed mask")
+    n, at = num_verify_tokens, 0
+    later = torch.ones(n, n, dtype=torch.bool).triu(1)
+    for b, seq_len in enumerate(seq_lens.tolist()):
+        rows = tree_mask[at : at + n * (seq_len + n)].view(n, seq_len + n)
+        rows[:, seq_len:].masked_fill_(later, False)
+        at += rows.numel()
+        token = torch.arange(n)
+        positions[b * n : (b + 1) * n] = seq_len + token
+        retrieve_index[b] = b * n + token
+        retrieve_next_token[b, : n - 1] = token[1:]
+
+
+def trtllm_batch_decode_with_kv_cache_mla(*, query, kv_cache, kv_lora_rank, block_tables, seq_lens, bmm1_scale, **launch):
+    """FlashInfer's kernel of that name. query: [requests, tokens, heads, d]; kv_cache: [pages, 1, page size, d].
+
+    The last token of a request sees all its `seq_lens` keys, each one before it one less; rows without any are undefined.
+    """
+    requests, tokens, heads, d = query.shape
+    out = stale((requests, tokens, heads, kv_lora_rank), query.dtype, 1, 20, query.device)
+    cache, page = kv_cache.reshape(-1, d), kv_cache.shape[-2]
+    for b, kv in enumerate(seq_lens.tolist()):
+        if kv > 0:  # padding rows may be told less than nothing
+            position, rows = torch.arange(kv, device=query.device), slice(max(0, tokens - kv), tokens)
+            keys = cache[block_tables[b, position // page].long() * page + position % page][:, None].expand(-1, heads, -1)
+            out[b, rows] = attention(query[b, rows], keys, keys[..., :kv_lora_rank], float(bmm1_scale), True)[0].to(out.dtype)
+    return out

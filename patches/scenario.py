@@ -2,12 +2,19 @@
 
 A proof module offers
     MODULES             engine modules it needs, imported before anything runs
-    KERNEL              "emulated" where a stand-in replaces a GPU kernel, else "real"
+    KERNEL              "emulated" where a stand-in replaces a GPU kernel, "interpreted" where the engine's own Triton
+                        kernel runs in Triton's interpreter, "none" where no kernel is involved, else "real"
+    MEASURE             what an Observation's error counts, where it is not the relative error against float64
     prepare(modules)    put the stand-ins in place
     scenario(seed)      run the engine's code once on inputs drawn from `seed`; returns an Observation
     control(seed)       the same on inputs that the bug does not touch
     sabotages()         name -> context manager; under each of them the proof must fail
 The same module serves the stock and the fixed side. It never calls a wrapper: the installed gate patches, or nothing does.
+
+A fault that no published release has is put back into one, in a copy and by an edit of its AST:
+    EDITED              releases it is put into
+    EDITS               name -> edit(read) -> {module: new source}; `read(module)` is the release's own source
+    UNRECOGNISED        names of edits that the gate must not recognise
 """
 
 from __future__ import annotations
@@ -26,7 +33,11 @@ class NoSuchPath(Exception):
 
 @dataclass(frozen=True)
 class Observation:
-    """Relative error ‖out - ref‖ / ‖ref‖ against float64 (inf if anything is not finite) and a hash of the exact bits."""
+    """How wrong a result is, and exactly what it is.
+
+    error: relative error ‖out - ref‖ / ‖ref‖ against float64 (inf if anything is not finite), or what MEASURE says.
+    bits: a hash of the exact bits.
+    """
 
     error: float
     bits: str
@@ -42,6 +53,12 @@ def observe(out: Any, reference: Any) -> Observation:
     error = float((out.double() - reference).norm() / reference.norm()) if finite else math.inf
     raw = out.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     return Observation(error, hashlib.sha256(raw).hexdigest())
+
+
+def combine(*observations: Observation) -> Observation:
+    """Several observations as one: the worst error, and a hash of all their bits."""
+    worst = max(observation.error for observation in observations)
+    return Observation(worst, hashlib.sha256("".join(observation.bits for observation in observations).encode()).hexdigest())
 
 
 def cumulative(lens: Iterable[int]) -> Any:
@@ -74,7 +91,7 @@ def fixup_sabotages() -> dict[str, Any]:
     def one_row_missed(out: Any, lse: Any, *args: Any, **kwargs: Any) -> None:
         before = out.clone(), lse.clone()
         real(out, lse, *args, **kwargs)
-        changed = (lse != before[1]).any(-1).nonzero()
+        changed = ((lse != before[1]).any(-1) | (out != before[0]).flatten(1).any(-1)).nonzero()
         if len(changed):
             row = int(changed[0])
             out[row], lse[row] = before[0][row], before[1][row]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what is generated from the fixes and their ledgers: the tables in README.md and docs/.
+"""Writes what is generated from the fixes, their ledgers and the last matrix run: tables in README.md, docs/support.*.
 
     python scripts/generate.py            write
     python scripts/generate.py --check    fail if a generated part is out of date
@@ -13,7 +13,10 @@ import argparse
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import support_page
 
 from attnfix.cli.listing import describe, span
 from attnfix.compat import switches
@@ -27,7 +30,7 @@ def fixes_table() -> str:
     for fix in FIXES:
         row = describe(fix)
         cells = (f"`{fix.id}`", fix.symptom, f"{fix.engine} {span(row['affected'])}", row["fixed_in"] or "-", fix.hardware)
-        link = f"[#{fix.upstream.pull}](https://github.com/{fix.upstream.repository}/pull/{fix.upstream.pull})"
+        link = f"[#{fix.upstream.pull}]({fix.upstream.links[0]})"
         rows.append("| " + " | ".join((*cells, link)) + " |")
     return "\n".join(rows)
 
@@ -39,8 +42,12 @@ def switches_table() -> str:
     return "\n".join(rows)
 
 
-PARTS: dict[str, Callable[[], str]] = {"fixes": fixes_table, "switches": switches_table}
-FILES = ("README.md",)
+PARTS: dict[str, Callable[[], str]] = {"fixes": fixes_table, "switches": switches_table, "totals": support_page.totals}
+WRITTEN: dict[str, Callable[[], str]] = {
+    "README.md": lambda: filled((ROOT / "README.md").read_text()),
+    "docs/support.md": partial(support_page.page, "support.md"),
+    "docs/support.html": partial(support_page.page, "support.html"),
+}
 
 
 def filled(text: str) -> str:
@@ -55,13 +62,12 @@ def main() -> int:
     arguments.add_argument("--check", action="store_true", help="compare instead of writing")
     check = arguments.parse_args().check
     stale = []
-    for name in FILES:
-        path = ROOT / name
-        text = path.read_text()
-        if filled(text) != text:
+    for name, written in WRITTEN.items():
+        path, text = ROOT / name, written()
+        if not path.is_file() or path.read_text() != text:
             stale.append(name)
             if not check:
-                path.write_text(filled(text))
+                path.write_text(text)
     for name in stale:
         print(f"{name}: {'out of date; run scripts/generate.py' if check else 'written'}", file=sys.stderr)
     return 1 if check and stale else 0

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,8 +21,10 @@ import torch
 
 from attnfix.kernels import fixup_zero_kv_rows, kernel_status, merge_attn_states
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import kernel_cases as cases
+from gpu_timing import Timer, copy_rate
 
 HEAD_SIZE = 128
 MERGES = [(512, 16), (2048, 16), (8192, 16), (8192, 128)]  # tokens, heads
@@ -92,31 +93,6 @@ def _attempt(name: str, case: object, run: Callable, op: Callable) -> dict:
     return {"op": name, "case": str(case), "ok": error is None, "error": error}
 
 
-class Timer:
-    """Median time of a call on the device in microseconds, L2 flushed before each run."""
-
-    def __init__(self, repeats: int) -> None:
-        self.repeats = repeats
-        l2 = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 64 << 20
-        # Also long enough (tens of microseconds) for the host to have queued the call before the start event runs.
-        self.flush = torch.empty(max(4 * l2, 256 << 20), dtype=torch.int8, device="cuda")
-
-    def __call__(self, call: Callable[[], object]) -> dict:
-        for _ in range(5):
-            call()
-        events = [[torch.cuda.Event(enable_timing=True) for _ in "se"] for _ in range(self.repeats)]
-        torch.cuda.synchronize()
-        for start, end in events:
-            self.flush.zero_()
-            start.record()
-            call()
-            end.record()
-        torch.cuda.synchronize()
-        times = sorted(start.elapsed_time(end) * 1e3 for start, end in events)
-        low, high = (times[int(len(times) * q)] for q in (0.1, 0.9))
-        return {"us": statistics.median(times), "us_p10": low, "us_p90": high}
-
-
 def host_us(call: Callable[[], object], calls: int = 500) -> float:
     """Host time per call while the device keeps up or not: enqueued without a wait, best of five rounds."""
     best = float("inf")
@@ -132,12 +108,12 @@ def host_us(call: Callable[[], object], calls: int = 500) -> float:
 
 def timings(repeats: int) -> dict:
     timer = Timer(repeats)
-    copy_rate = _copy_rate(timer)
+    rate_of_copy = copy_rate(timer)
     rows = []
 
     def row(name: str, size: int, call: Callable[[], object]) -> None:
         measured = timer(call)
-        rate, floor = size / measured["us"] / 1e3, size / copy_rate / 1e3
+        rate, floor = size / measured["us"] / 1e3, size / rate_of_copy / 1e3
         rows.append({"work": name, "bytes": size, **measured, "gb_s": rate, "floor_us": floor})
 
     for tokens, heads in MERGES:
@@ -157,7 +133,7 @@ def timings(repeats: int) -> dict:
     small = [torch.randn(4, 4, HEAD_SIZE, device="cuda") for _ in "ops"], [torch.randn(4, 4, device="cuda") for _ in "ops"]
     lens = torch.tensor([0], device="cuda"), torch.tensor([0, 4], device="cuda")
     return {
-        "copy_gb_s": copy_rate,
+        "copy_gb_s": rate_of_copy,
         "rows": rows,
         "host_us": {
             "merge_attn_states": host_us(
@@ -166,13 +142,6 @@ def timings(repeats: int) -> dict:
             "fixup_zero_kv_rows": host_us(lambda: fixup_zero_kv_rows(small[0][0], small[1][0], *lens)),
         },
     }
-
-
-def _copy_rate(timer: Timer) -> float:
-    """GB/s of a device copy of 1 GiB, reads and writes counted."""
-    source = torch.empty(1 << 30, dtype=torch.int8, device="cuda")
-    target = torch.empty_like(source)
-    return 2 * source.numel() / timer(lambda: target.copy_(source))["us"] / 1e3
 
 
 def main() -> int:

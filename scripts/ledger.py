@@ -2,6 +2,7 @@
 """Makes the ledger of every fix from published releases: digests from their code, verdicts from running their code.
 
     python scripts/ledger.py            fetch, run each release stock, write patches/*/*/ledger.json and what is generated
+    python scripts/ledger.py --new      the same for releases that no ledger has yet: what to do when an engine is released
     python scripts/ledger.py --check    recompute digests and generated files and run one release of each code; fail if
                                         anything differs
 
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
@@ -32,16 +35,22 @@ ROOT = Path(__file__).resolve().parents[1]
 _SEED = 20
 
 
+def known(fix: Fix) -> dict[str, str]:
+    """{release: verdict} of the fix's ledger as it lies there; empty where there is none, or one for other witnesses."""
+    try:
+        return dict(ledger.load(fix).releases())
+    except ledger.LedgerError:
+        return {}
+
+
 def examined(fix: Fix) -> list[str]:
     """Published releases that the fix asks to be judged, in release order."""
     spans = [SpecifierSet(span) for span in fix.examined]
     return [str(v) for v in releases.published(fix.engine) if any(v in span for span in spans)]
 
 
-def observed(fix: Fix, release: str) -> str:
-    """`red`, `green` or `absent`: what the stock scenario gives on a release. Raises SystemExit if it gives neither."""
-    site = releases.fetch(fix.engine, release, progress=False)
-    answer = runner.run_side(fix, _SEED, stock=True, site=site)
+def colour(fix: Fix, release: str, answer: dict) -> str:
+    """`red`, `green` or `absent`: what the stock scenario gave on a release. Raises SystemExit if it gave neither."""
     if "no_such_path" in answer:
         return "absent"
     if "error" in answer:
@@ -53,23 +62,54 @@ def observed(fix: Fix, release: str) -> str:
     raise SystemExit(f"{fix.id} on {release}: error {answer['main']['error']} is neither red nor green")
 
 
-def observe_all(fix: Fix, names: list[str]) -> dict[str, str]:
-    """What each release gives, in order; two run at a time."""
-    seen = {}
+def observed(engine: str, release: str, fixes: Sequence[Fix]) -> dict[Fix, str]:
+    """What the stock scenarios of `fixes` give on a release, after one import of it."""
+    site = releases.fetch(engine, release, progress=False)
+    answers = runner.run_sides(fixes, engine, _SEED, stock=True, site=site, run=True)
+    return {fix: colour(fix, release, answers.get(fix.id, answers)) for fix in fixes}
+
+
+def observe_all(wanted: dict[tuple[str, str], list[Fix]]) -> dict[Fix, dict[str, str]]:
+    """{fix: {release: colour}} of the fixes wanted on each (engine, release); two releases run at a time."""
+    seen: dict[Fix, dict[str, str]] = {}
     with ThreadPoolExecutor(2) as pool:
-        for release, colour in zip(names, pool.map(lambda release: observed(fix, release), names)):
-            print(f"{fix.id} {release}: {colour}", file=sys.stderr, flush=True)
-            seen[release] = colour
+        results = pool.map(lambda item: observed(*item[0], item[1]), wanted.items())
+        for (_, release), colours in zip(wanted, results):
+            for fix, found in colours.items():
+                print(f"{fix.id} {release}: {found}", file=sys.stderr, flush=True)
+                seen.setdefault(fix, {})[release] = found
     return seen
 
 
-def contradicted(fix: Fix, known: ledger.Ledger) -> list[str]:
-    """One sentence for each code whose first release, run again, gives another result than its verdict says."""
-    verdicts = {code.first_release: code.verdict for code in known.code}
+def wanted_on(names: dict[Fix, Iterable[str]]) -> dict[tuple[str, str], list[Fix]]:
+    """{(engine, release): fixes to be run there}, each engine's releases in order."""
+    pairs = [(fix, release) for fix, found in names.items() for release in found]
+    wanted: dict[tuple[str, str], list[Fix]] = {}
+    for fix, release in sorted(pairs, key=lambda pair: (pair[0].engine, Version(pair[1]))):
+        wanted.setdefault((fix.engine, release), []).append(fix)
+    return wanted
+
+
+def sampled(fixes: Sequence[Fix]) -> dict[tuple[str, str], list[Fix]]:
+    """Few releases which together have every code of every ledger: each time the one with most codes not yet seen."""
+    left = {(fix, at): code.releases for fix in fixes for at, code in enumerate(ledger.load(fix).code)}
+    chosen: dict[Fix, list[str]] = {fix: [] for fix in fixes}
+    while left:
+        reach = Counter((fix.engine, release) for (fix, _), found in left.items() for release in found)
+        engine, release = max(reach, key=lambda pair: (reach[pair], Version(pair[1])))
+        for fix, at in [key for key, found in left.items() if key[0].engine == engine and release in found]:
+            chosen[fix].append(release)
+            del left[fix, at]
+    return wanted_on(chosen)
+
+
+def contradicted(fixes: Sequence[Fix]) -> list[str]:
+    """One sentence for each code of which a release, run again, gives another result than its verdict says."""
     return [
-        f"{fix.id} on {release}: {colour}, but the ledger says {verdicts[release]}"
-        for release, colour in observe_all(fix, list(verdicts)).items()
-        if (colour == "red") != (verdicts[release] == ledger.AFFECTED)
+        f"{fix.id} on {release}: {found}, but the ledger says {ledger.load(fix).verdict(release)}"
+        for fix, colours in observe_all(sampled(fixes)).items()
+        for release, found in colours.items()
+        if (found == "red") != (ledger.load(fix).verdict(release) == ledger.AFFECTED)
     ]
 
 
@@ -96,13 +136,31 @@ def make(fix: Fix, verdicts: dict[str, str]) -> dict:
     return {"digest_format": DIGEST_FORMAT, "fix": fix.id, "witnesses": witnesses, "code": entries}
 
 
-def verdicts_from(seen: dict[str, str]) -> dict[str, str]:
-    red = [release for release, colour in seen.items() if colour == "red"]
-    if not red:
-        raise SystemExit("no examined release shows the bug: is the proof right?")
-    first = Version(red[0])
-    healthy = lambda release: ledger.NOT_AFFECTED if Version(release) < first else ledger.FIXED  # noqa: E731
-    return {release: ledger.AFFECTED if colour == "red" else healthy(release) for release, colour in seen.items()}
+def colours(verdicts: dict[str, str]) -> dict[str, str]:
+    """What releases must have given when their verdicts were made."""
+    return {release: "red" if verdict == ledger.AFFECTED else "green" for release, verdict in verdicts.items()}
+
+
+def tell(fix: Fix, before: dict[str, str], now: dict[str, str]) -> None:
+    """One line for each release whose verdict is new or another than before."""
+    for release, verdict in now.items():
+        if before.get(release) != verdict:
+            was = f"was {before[release]}" if release in before else "new"
+            print(f"{fix.id} {release}: {verdict} ({was})", file=sys.stderr)
+
+
+def verdicts_from(fix: Fix, seen: dict[str, str]) -> dict[str, str]:
+    seen = dict(sorted(seen.items(), key=lambda item: Version(item[0])))
+    red = [Version(release) for release, found in seen.items() if found == "red"]
+    if not red and not fix.structure:
+        raise SystemExit(f"{fix.id}: no examined release shows the bug: is the proof right?")
+
+    def verdict(release: str) -> str:
+        if seen[release] == "red":
+            return ledger.AFFECTED
+        return ledger.FIXED if red and Version(release) > red[0] else ledger.NOT_AFFECTED
+
+    return {release: verdict(release) for release in seen}
 
 
 def targets_text() -> str:
@@ -123,18 +181,22 @@ def ledger_text(data: dict) -> str:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--check", action="store_true", help="compare instead of writing")
+    arguments.add_argument("--new", action="store_true", help="run only releases that the ledgers do not have yet")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
     options = arguments.parse_args()
-    wrong: list[str] = []
+    fixes = [BY_ID[name] for name in options.fix] if options.fix else list(FIXES)
+    if options.check:
+        wrong = contradicted(fixes)
+        verdicts = {fix: known(fix) for fix in fixes}
+    else:
+        wrong = []
+        before = {fix: known(fix) if options.new else {} for fix in fixes}
+        seen = observe_all(wanted_on({fix: [name for name in examined(fix) if name not in before[fix]] for fix in fixes}))
+        verdicts = {fix: verdicts_from(fix, colours(before[fix]) | seen.get(fix, {})) for fix in fixes}
+        for fix in fixes:
+            tell(fix, known(fix), verdicts[fix])
     texts = {ROOT / "attnfix" / "_targets.py": targets_text()}
-    for fix in [BY_ID[name] for name in options.fix] if options.fix else FIXES:
-        if options.check:
-            known = ledger.load(fix)
-            verdicts = dict(known.releases())
-            wrong += contradicted(fix, known)
-        else:
-            verdicts = verdicts_from(observe_all(fix, examined(fix)))
-        texts[ledger.path_of(fix)] = ledger_text(make(fix, verdicts))
+    texts |= {ledger.path_of(fix): ledger_text(make(fix, verdicts[fix])) for fix in fixes}
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
         print(f"{path.relative_to(ROOT)}: {'out of date' if options.check else 'written'}", file=sys.stderr)

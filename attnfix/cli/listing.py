@@ -7,8 +7,9 @@ from typing import Any
 
 from attnfix.compat import ledger
 from attnfix.compat.fix import Fix
-from attnfix.patches.catalogue import FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES
 
+from .errors import CliError
 from .output import print_json, print_line, print_table
 
 NAME = "list"
@@ -17,6 +18,13 @@ HELP = "Every fix: what it is for, which releases need it, its switch."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     pass
+
+
+def named(name: str) -> Fix:
+    """The fix of that id. Raises CliError with exit code 2."""
+    if name not in BY_ID:
+        raise CliError(f"{name!r} is no fix; known: {', '.join(BY_ID)}", 2)
+    return BY_ID[name]
 
 
 def describe(fix: Fix) -> dict[str, Any]:
@@ -34,9 +42,12 @@ def describe(fix: Fix) -> dict[str, Any]:
         "affected": affected,
         "fixed_in": known.fixed_in(),
         "upstream": str(fix.upstream),
+        "links": fix.upstream.links,
         "switch": fix.switch,
         "default": "on" if fix.default else "off",
         "default_reason": fix.default_reason,
+        "cost": fix.cost,
+        "expect": fix.expect,
         "remove_when": fix.remove_when,
     }
 

@@ -29,7 +29,9 @@ COLOURS = {
 }
 
 #: Columns that may take several lines, so that every table fits 80 columns
-WRAPPED = frozenset({"reason", "what goes wrong", "affected releases", "release", "engine", "kernel", "verdict, kernel"})
+WRAPPED = frozenset(
+    {"reason", "what goes wrong", "affected releases", "release", "engine", "kernel", "verdict, kernel", "stock → fixed"}
+)
 
 
 def print_json(data: Any) -> None:

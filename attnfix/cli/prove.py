@@ -13,12 +13,16 @@ from rich.text import Text
 from attnfix.compat import gate, ledger
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
-from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.patches.catalogue import FIXES
 from attnfix.prove import runner
 
 from . import releases as release_names
 from .errors import CliError
+from .listing import named
 from .output import coloured, print_json, print_table
+
+#: fix, release, package folder, folder to put on the path, edit
+Job = tuple[Fix, str, Path, Path | None, str | None]
 
 NAME = "prove"
 HELP = "Run the engine's own code stock and fixed, in fresh processes, and compare both with a float64 reference."
@@ -32,12 +36,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a published release, fetched by name and never built (repeatable); default: the engines installed here",
     )
     parser.add_argument("--fix", action="append", metavar="ID", help="only this fix (repeatable); default: all of the engine's")
+    parser.add_argument(
+        "--edit",
+        action="append",
+        metavar="NAME",
+        help="first put a fault that no release has into a copy of the fetched release (repeatable; needs --engine, one --fix)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    wanted = [_fix(name) for name in options.fix] if options.fix else list(FIXES)
+    wanted = [named(name) for name in options.fix] if options.fix else list(FIXES)
+    if options.edit and (not options.engine or len(wanted) != 1):
+        raise CliError("--edit needs --engine ENGINE==RELEASE and one --fix ID", 2)
     engines = list(_fetched(options.engine, wanted) if options.engine else _installed(wanted))
-    jobs = [(fix, *engine[1:]) for engine in engines for fix in wanted if fix.engine == engine[0]]
+    edits = _edits(wanted[0], options.edit) if options.edit else (None,)
+    jobs = [(fix, *engine[1:], edit) for engine in engines for fix in wanted if fix.engine == engine[0] for edit in edits]
     if not jobs:
         raise CliError("none of the named fixes is for the named engine", 2)
     results = [*_run(jobs, quiet=options.json)]
@@ -48,10 +61,13 @@ def run(options: argparse.Namespace) -> int:
     return 0 if all(result.holds for result in results) else 1
 
 
-def _fix(name: str) -> Fix:
-    if name not in BY_ID:
-        raise CliError(f"{name!r} is no fix; known: {', '.join(BY_ID)}", 2)
-    return BY_ID[name]
+def _edits(fix: Fix, names: list[str]) -> list[str]:
+    """The edits asked for, once it is clear that the fix's proof has them."""
+    known = list(getattr(runner.proof_of(fix), "EDITS", ()))
+    for name in names:
+        if name not in known:
+            raise CliError(f"{name!r} is no edit of {fix.id}; known: {', '.join(known) or 'none'}", 2)
+    return names
 
 
 def _fetched(names: list[str], wanted: list[Fix]) -> Iterator[tuple[str, str, Path, Path | None]]:
@@ -86,7 +102,7 @@ def _require_extra() -> None:
         raise CliError(f'{", ".join(missing)} missing: proofs of a fetched release need pip install "attnfix[cpu]"')
 
 
-def _run(jobs: list[tuple[Fix, str, Path, Path | None]], quiet: bool) -> Iterator[runner.Result]:
+def _run(jobs: list[Job], quiet: bool) -> Iterator[runner.Result]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -94,28 +110,27 @@ def _run(jobs: list[tuple[Fix, str, Path, Path | None]], quiet: bool) -> Iterato
     shown = not quiet and sys.stderr.isatty()
     with Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True) as progress:
         task = progress.add_task("", total=len(jobs))
-        for fix, release, root, site in jobs:
-            progress.update(task, description=f"{fix.id} on {fix.engine} {release}, stock and fixed")
-            yield _prove(fix, release, root, site)
+        for job in jobs:
+            progress.update(task, description=f"{job[0].id} on {job[0].engine} {job[1]}, stock and fixed")
+            yield _prove(*job)
             progress.advance(task)
 
 
-def _prove(fix: Fix, release: str, root: Path, site: Path | None) -> runner.Result:
+def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None) -> runner.Result:
     if gate.judge(fix, root).kind == ledger.UNKNOWN and not any(gate.path_of(root, m) for m in fix.target_modules):
         reason = f"this {fix.engine} has none of the modules the fix is about"
         return runner.Result(fix.id, fix.engine, release, runner.UNPROVEN, reason)
-    return runner.prove(fix, release, root, site=site)
+    return runner.prove(fix, release, root, site=site, edit=edit)
 
 
 def _print(results: list[runner.Result]) -> None:
     print_table(
-        "Relative error against float64; control: a case that the bug does not touch",
-        ("fix", "release", "stock → fixed", "control", "verdict, kernel"),
+        "Relative error against float64, or what is named; control: a case that the bug leaves alone",
+        ("fix, release", "stock → fixed", "control", "verdict, kernel"),
         (
             (
-                result.fix,
-                f"{result.engine} {result.release}",
-                Text.assemble(_error(result, result.stock_error), " → ", _error(result, result.fixed_error)),
+                f"{result.fix}\n{result.engine} {result.release}" + (f"\nedit: {result.edit}" if result.edit else ""),
+                _errors(result),
                 {True: Text("identical"), False: coloured("changed", "red"), None: Text("-")}[result.control_identical],
                 Text.assemble(coloured(result.verdict), f"\n{result.kernel}"),
             )
@@ -125,6 +140,11 @@ def _print(results: list[runner.Result]) -> None:
     for result in results:
         if not result.holds:
             print(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}", file=sys.stderr)
+
+
+def _errors(result: runner.Result) -> Text:
+    both = _error(result, result.stock_error), " → ", _error(result, result.fixed_error)
+    return Text.assemble(*both, f"\n{result.measure}" if result.measure and result.verdict == runner.PROVEN else "")
 
 
 def _error(result: runner.Result, error: float | None) -> Text:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
 import sys
 import traceback
 from contextlib import suppress
@@ -21,29 +22,78 @@ from . import stubs
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
-    """Run one side. `request`: fix (id), engine, package (of the proof), seed, site (folder the engine must come from)."""
+    """Run one side of one fix, or of several that share the import: {fix id: answer}.
+
+    `request`: engine, site (folder the engine must come from), seed, packages (fix id -> package of its proof), and run:
+    whether the scenarios are run, or only looked at what stands in the engine.
+    """
     door_open = "attnfix._autoload" in sys.modules  # before anything here could have imported it
     stubs.install(request["engine"])
     _ease_engine(request["engine"])
-    proof = importlib.import_module(f"attnfix.patches.{request['package']}.proof")
-    modules = {name: module for name in proof.MODULES if (module := _imported(name, getattr(proof, "MAY_LACK", ())))}
+    proofs = {fix: importlib.import_module(f"attnfix.patches.{package}.proof") for fix, package in request["packages"].items()}
+    modules = {fix: _tried(_all_imported, proof) for fix, proof in proofs.items()}
     stubs.freeze()
     _check_origin(request)
-    answer = {"door_open": door_open, "kernel": proof.KERNEL, "untouched": _untouched(request["fix"]), "sabotages": {}}
+    answers = {}
+    for fix, proof in proofs.items():
+        answer = {"door_open": door_open, "kernel": proof.KERNEL, "measure": getattr(proof, "MEASURE", None)}
+        answer |= {"untouched": _untouched(fix), "sabotages": {}}
+        if "error" in modules[fix]:
+            answers[fix] = {**answer, **modules[fix]}
+        elif not request["run"]:
+            answers[fix] = {**answer, "state": _state(fix)}
+        elif len(proofs) == 1:
+            answers[fix] = _side(fix, proof, modules[fix], request["seed"], answer)
+        else:
+            answers[fix] = _in_a_fork(_side, fix, proof, modules[fix], request["seed"], answer)
+    return answers
+
+
+def _side(fix: str, proof: Any, modules: dict[str, Any], seed: int, answer: dict[str, Any]) -> dict[str, Any]:
     try:
         proof.prepare(modules)
-        answer["main"] = _observed(proof.scenario, request["seed"])
+        answer["main"] = _observed(proof.scenario, seed)
     except NoSuchPath as absent:
-        return {**answer, "no_such_path": str(absent), "state": _state(request["fix"])}
-    answer["fired"] = _corrections(request["fix"])
-    answer["control"] = _observed(proof.control, request["seed"])
-    answer["control_fired"] = _corrections(request["fix"]) - answer["fired"]
-    answer["state"] = state = _state(request["fix"])
+        return {**answer, "no_such_path": str(absent), "state": _state(fix)}
+    answer["fired"] = _corrections(fix)
+    answer["control"] = _observed(proof.control, seed)
+    answer["control_fired"] = _corrections(fix) - answer["fired"]
+    answer["state"] = state = _state(fix)
     if state and state["state"] == "effective":
         for name, sabotage in proof.sabotages().items():
             with sabotage:
-                answer["sabotages"][name] = _observed(proof.scenario, request["seed"])["error"]
+                answer["sabotages"][name] = _observed(proof.scenario, seed)["error"]
     return answer
+
+
+def _tried(step: Any, *args: Any) -> dict[str, Any]:
+    """What `step` returns, or the error that came of it."""
+    try:
+        return step(*args)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+
+
+def _in_a_fork(step: Any, *args: Any) -> dict[str, Any]:
+    """`step` in a process of its own, so that what one proof replaces in the engine is not there for the next."""
+    reading, writing = os.pipe()
+    if not (pid := os.fork()):
+        try:
+            os.close(reading)
+            with os.fdopen(writing, "w") as pipe:
+                pipe.write(json.dumps(_tried(step, *args)))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    return json.loads(said) if said else {"error": f"the process ended with {status} and said nothing"}
+
+
+def _all_imported(proof: Any) -> dict[str, Any]:
+    may_lack = getattr(proof, "MAY_LACK", ())
+    return {name: module for name in proof.MODULES if (module := _imported(name, may_lack))}
 
 
 def _imported(name: str, may_lack: tuple[str, ...]) -> Any:
@@ -73,16 +123,22 @@ def _corrections(fix: str) -> int:
 
 
 def _untouched(fix: str) -> bool:
-    """Whether every target that this release has is the engine's own plain function."""
-    from attnfix.compat.wrapping import live
+    """Whether every function that the fix is about, in this release, is the engine's own plain one.
+
+    Another fix may have its correction on the same function: then this one must have none there.
+    """
+    from attnfix.compat.fix import Attribute
+    from attnfix.compat.wrapping import TargetWrapper, live
     from attnfix.patches.catalogue import BY_ID
 
-    for target in BY_ID[fix].targets:
-        for place in target.places:
-            with suppress(KeyError, AttributeError):
-                function = live(place)
-                if type(function) is not FunctionType or function.__module__ != place.module:
-                    return False
+    functions = (target for target in BY_ID[fix].targets if not isinstance(target, Attribute))
+    for place in (place for target in functions for place in target.places):
+        with suppress(KeyError, AttributeError):
+            function = live(place)
+            if type(function) is TargetWrapper and all(state.fix.id != fix for state, _ in function._self_corrections):
+                function = function.__wrapped__
+            if type(function) is not FunctionType or function.__module__ != place.module:
+                return False
     return True
 
 
@@ -93,9 +149,15 @@ def _check_origin(request: dict[str, Any]) -> None:
 
 
 def _ease_engine(engine: str) -> None:
-    """sglang 0.5.4 asserts that a kernel is compiled; under Triton's interpreter it is not."""
+    """What stands in the way of an import here, and of no proof."""
     if engine == "sglang":
+        import torch
+
+        if not hasattr(torch._C._cpu, "_is_amx_tile_supported"):  # 0.5.1 asks for it; torch 2.13 has it no more
+            torch._C._cpu._is_amx_tile_supported = lambda: False  # type: ignore[attr-defined]
         import sglang.srt.utils as utils
+
+        # 0.5.4 asserts that a kernel is compiled; under Triton's interpreter it is not
 
         for module in (utils, getattr(utils, "common", utils)):
             if hasattr(module, "cached_triton_kernel"):
@@ -103,8 +165,4 @@ def _ease_engine(engine: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        result = main(json.loads(sys.argv[1]))
-    except Exception as error:
-        result = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-    print("\nattnfix-answer " + json.dumps(result), flush=True)
+    print("\nattnfix-answer " + json.dumps(_tried(main, json.loads(sys.argv[1]))), flush=True)

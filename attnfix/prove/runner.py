@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import secrets
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from attnfix.compat import gate, ledger
 from attnfix.compat.fix import Fix
+from attnfix.patches.catalogue import FIXES
 
-#: Relative errors: above RED the result is wrong, below GREEN it is bfloat16 rounding. Between them nothing is proven.
+from . import edited
+
+#: Errors: above RED the result is wrong, below GREEN it is bfloat16 rounding. Between them nothing is proven.
 RED, GREEN = 0.05, 0.01
-PROVEN, UNPROVEN, FAILED = "proven", "unproven", "failed"
+PROVEN, UNPROVEN, FAILED, LEFT_ALONE = "proven", "unproven", "failed", "unknown source"
 _MARK = "attnfix-answer "
 _TIMEOUT_S = 600
 
@@ -28,7 +34,8 @@ _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", "SGLANG_ENA
 
 @dataclass(frozen=True)
 class Result:
-    """One row of `attnfix prove`. Errors are ‖out - ref‖ / ‖ref‖ against float64; None where they are not finite."""
+    """One row of `attnfix prove`. Errors are ‖out - ref‖ / ‖ref‖ against float64, or what `measure` says; None where they
+    are not finite. `code` names the witnesses' digests; `edit` the edit of the release's source, where there was one."""
 
     fix: str
     engine: str
@@ -40,6 +47,10 @@ class Result:
     stock_error: float | None = None
     fixed_error: float | None = None
     control_identical: bool | None = None
+    corrections: int | None = None
+    measure: str | None = None
+    code: str | None = None
+    edit: str | None = None
 
     @property
     def holds(self) -> bool:
@@ -49,12 +60,37 @@ class Result:
         return asdict(self)
 
 
-def prove(fix: Fix, release: str, root: Path, *, site: Path | None = None) -> Result:
-    """Prove `fix` on the engine package at `root`; `site` is put on the path when the engine is not installed here."""
-    seed = secrets.randbelow(2**31)
-    with ThreadPoolExecutor(2) as both:
-        stock, fixed = both.map(lambda off: run_side(fix, seed, stock=off, site=site), (True, False))
-    verdict, reason = weigh(gate.judge(fix, root), stock, fixed)
+def proof_of(fix: Fix) -> Any:
+    """The fix's proof module. Imports torch."""
+    return importlib.import_module(f"attnfix.patches.{fix.package}.proof")
+
+
+def prove(fix: Fix, release: str, root: Path, *, site: Path | None = None, edit: str | None = None) -> Result:
+    """Prove `fix` on the engine package at `root`; `site` is put on the path when the engine is not installed here.
+
+    With `edit`, one of the proof's EDITS is made in a copy of `site` first: for a fault that no published release has.
+    """
+    proof = proof_of(fix) if edit is not None else None
+    with ExitStack() as stack:
+        if edit is not None:
+            edits: dict[str, edited.Edit] = proof.EDITS  # type: ignore[union-attr]
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="attnfix-"))
+            site = edited.site(Path(folder), fix.engine, root, edits[edit])
+            root = site / fix.engine
+        seed = secrets.randbelow(2**31)
+        if edit in getattr(proof, "UNRECOGNISED", ()):
+            answers = run_sides([fix], fix.engine, seed, stock=False, site=site, run=False)
+            return _unrecognised(fix, release, gate.judge(fix, root), answers.get(fix.id, answers), edit)
+        with ThreadPoolExecutor(2) as both:
+            stock, fixed = both.map(lambda off: run_side(fix, seed, stock=off, site=site), (True, False))
+        return conclude(fix, release, root, (stock, fixed), edit)
+
+
+def conclude(fix: Fix, release: str, root: Path, sides: tuple[dict, dict], edit: str | None = None) -> Result:
+    """What the answers of both sides, stock and fixed, run with the same seed on the package at `root`, prove."""
+    stock, fixed = sides
+    judged = gate.judge(fix, root)
+    verdict, reason = weigh(judged, stock, fixed)
     return Result(
         fix=fix.id,
         engine=fix.engine,
@@ -65,20 +101,34 @@ def prove(fix: Fix, release: str, root: Path, *, site: Path | None = None) -> Re
         stock_error=_error(stock),
         fixed_error=_error(fixed),
         control_identical=_control_identical(stock, fixed),
+        corrections=fixed.get("fired"),
+        measure=stock.get("measure"),
+        code=judged.code,
+        edit=edit,
     )
 
 
 def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None) -> dict[str, Any]:
-    """Run one side in a fresh interpreter; its answer, or {"error": …}. `stock` sets ATTNFIX=0, the sole difference."""
+    """Run one side of a proof in a fresh interpreter; its answer, or {"error": …}. ATTNFIX=0 makes the stock side: the
+    sole difference. On both, all other fixes are off: none answers for its neighbour."""
+    answers = run_sides([fix], fix.engine, seed, stock=stock, site=site, run=True)
+    return answers.get(fix.id, answers)
+
+
+def run_sides(fixes: Sequence[Fix], engine: str, seed: int, *, stock: bool, site: Path | None, run: bool) -> dict[str, Any]:
+    """{fix id: answer} of several fixes after one import of the engine, or {"error": …}.
+
+    With `run` each scenario runs in a fork of its own; without, the answers say what stands in the engine.
+    """
     request = {
-        "fix": fix.id,
-        "engine": fix.engine,
-        "package": fix.package,
-        "seed": seed,
+        "engine": engine,
         "site": str(site) if site else None,
+        "seed": seed,
+        "packages": {fix.id: fix.package for fix in fixes},
+        "run": run,
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
-    environment.update(_ENVIRONMENT)
+    environment.update(_ENVIRONMENT | _switches(fixes))
     for name in ("SGLANG_PLUGINS", "VLLM_PLUGINS"):
         environment.pop(name, None)
     if site:
@@ -97,6 +147,12 @@ def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None) -> d
         return json.loads(answers[-1][len(_MARK) :])
     said = done.stderr.strip().splitlines() or ["nothing on standard error"]
     return {"error": f"the interpreter ended with {done.returncode}: {said[-1]}", "traceback": done.stderr}
+
+
+def _switches(fixes: Sequence[Fix]) -> dict[str, str]:
+    """These fixes on, every other one off."""
+    on = {True: "auto", False: "1"}
+    return {fix.switch: on[fix.default] if fix in fixes else "0" for fix in FIXES}
 
 
 def is_red(answer: dict[str, Any]) -> bool:
@@ -123,6 +179,16 @@ def weigh(judged: gate.Verdict, stock: dict[str, Any], fixed: dict[str, Any]) ->
         return UNPROVEN, "attnfix is NOT ACTIVE in this Python: its .pth file is not in a folder that is processed at start"
     failure = _first_failure(stock, fixed)
     return (FAILED, failure) if failure else (PROVEN, f"{judged.reason}; {fixed['fired']} corrections")
+
+
+def _unrecognised(fix: Fix, release: str, judged: gate.Verdict, stands: dict[str, Any], edit: str | None) -> Result:
+    """For an edit that the gate must not take for code it knows: what stands in the engine with the fix on."""
+    verdict, reason = LEFT_ALONE, judged.reason
+    if "error" in stands:
+        verdict, reason = UNPROVEN, f"the fixed side did not run: {stands['error']}"
+    elif judged.kind != ledger.UNKNOWN or not stands["untouched"]:
+        verdict, reason = FAILED, f"an edit that nobody has tested was taken for known code: {judged.reason}"
+    return Result(fix.id, fix.engine, release, verdict, reason, kernel="none", edit=edit)
 
 
 def _first_failure(stock: dict[str, Any], fixed: dict[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ import torch
 from attnfix.kernels import kernel_status
 from attnfix.patches.sglang.zero_kv_rows import wrap as zero_kv_rows
 from attnfix.patches.vllm.empty_context_chunks import wrap as empty_context_chunks
+from attnfix.patches.vllm.prefill_context_merge import wrap as prefill_context_merge
 
 PREFIX, NEW, CHUNK, HEADS, DIM = [5, 37, 0, 20], [3, 2, 4, 5], 16, 16, 128
 
@@ -91,3 +92,29 @@ def test_empty_context_chunks():
     after = launches()
     assert (after["cuda"] - before["cuda"], after["reference"]) == (1, before["reference"])
     check(out, result[1].t(), original, lens)
+
+
+def test_prefill_context_merge():
+    """The whole way of the count: from the batch's metadata to one launch that reads no prefix of the last two requests."""
+    starts, context = offsets(NEW), torch.tensor([[16, 3, 0, 0]], dtype=torch.int32)
+    chunked = SimpleNamespace(seq_lens=context)
+    metadata = SimpleNamespace(num_decodes=0, prefill=SimpleNamespace(chunked_context=chunked))
+    count = NEW[0] + NEW[1]
+    (prefix, prefix_lse), (suffix, suffix_lse) = parts(), parts()
+    prefix[count:], prefix_lse[count:] = torch.nan, torch.nan
+    output, loop = torch.empty_like(prefix), (prefix, prefix_lse.t().contiguous())
+    merges = lambda: kernel_status()["merge_attn_states"]["launches"]  # noqa: E731
+    before, wrapped = merges(), Wrapped(None)
+    with no_sync():
+        common = SimpleNamespace(query_start_loc_cpu=starts)
+        prefill_context_merge.build(Wrapped(metadata), None, (0, common), {})
+        out, lse = prefill_context_merge.compute_prefill_context(Wrapped(loop), None, (None, None, metadata), {})
+        new = {"suffix_output": suffix, "suffix_lse": suffix_lse.t().contiguous()}
+        arguments = {"output": output, "prefix_output": out, "prefix_lse": lse, **new}
+        prefill_context_merge.merge_attn_states(wrapped, None, (), arguments)
+    after = merges()
+    assert (after["cuda"] - before["cuda"], after["reference"], wrapped.corrections) == (1, before["reference"], 1)
+    assert torch.equal(output[count:], suffix[count:])
+    weight = (prefix_lse[:count] - suffix_lse[:count]).sigmoid()[..., None].double()
+    expected = prefix[:count].double() * weight + suffix[:count].double() * (1 - weight)
+    assert torch.allclose(output[:count].double(), expected, atol=2e-2)

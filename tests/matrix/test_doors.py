@@ -42,8 +42,8 @@ def without_pth(engine_python):
 @pytest.mark.parametrize(
     "engine, release, module, state",
     [
-        ("vllm", "0.11.1", "vllm-old", "installed"),
-        ("vllm", "0.19.1", "vllm", "installed"),
+        ("vllm", "0.11.1", "vllm-old", "not affected"),
+        ("vllm", "0.20.2", "vllm", "installed"),
         ("vllm", "0.33.0", "vllm", "fixed upstream"),
         ("sglang", "0.5.11", "sglang", "fixed upstream"),
         ("sglang", "0.5.23", "sglang", "fixed upstream"),
@@ -56,7 +56,7 @@ def test_the_engines_own_plugin_loader_alone_activates_us(without_pth, engine, r
 
 
 def test_the_pth_alone_activates_us(engine_python, tmp_path):
-    environment = engine_python("vllm", "0.19.1")
+    environment = engine_python("vllm", "0.20.2")
     (points,) = environment.site.glob("attnfix-*.dist-info/entry_points.txt")
     shutil.move(points, tmp_path / "points")
     try:
@@ -75,7 +75,7 @@ def test_both_doors_and_a_second_activation_install_once(engine_python):
         + "answer([row('vllm.empty-context-chunks')['state'], type(f.__wrapped__) is types.FunctionType,"
         + " len(f._self_corrections), len(finders)])"
     )  # fmt: skip
-    assert engine_python("vllm", "0.19.1").evaluate(code) == ["installed", True, 1, 1]
+    assert engine_python("vllm", "0.20.2").evaluate(code) == ["installed", True, 1, 1]
 
 
 def test_no_door_no_patch(without_pth):
@@ -129,9 +129,9 @@ def test_children_are_patched_and_have_records_of_their_own(engine_python, metho
 @pytest.mark.parametrize(
     "engine, release, module, variable, value, state",
     [
-        ("vllm", "0.19.1", "vllm", "VLLM_PLUGINS", "other", "off"),
-        ("vllm", "0.19.1", "vllm", "VLLM_PLUGINS", "", "off"),
-        ("vllm", "0.19.1", "vllm", "VLLM_PLUGINS", "other,attnfix", "installed"),
+        ("vllm", "0.20.2", "vllm", "VLLM_PLUGINS", "other", "off"),
+        ("vllm", "0.20.2", "vllm", "VLLM_PLUGINS", "", "off"),
+        ("vllm", "0.20.2", "vllm", "VLLM_PLUGINS", "other,attnfix", "installed"),
         ("sglang", "0.5.10.post1", "sglang", "SGLANG_PLUGINS", "other", "off"),
         ("sglang", "0.5.10.post1", "sglang", "SGLANG_PLUGINS", "", "installed"),
     ],

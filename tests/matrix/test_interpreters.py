@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 VERSIONS = ("3.10", "3.11", "3.12", "3.13")
-RELEASES = [("sglang", "0.5.2"), ("sglang", "0.5.10.post1"), ("sglang", "0.5.11"), ("vllm", "0.19.1"), ("vllm", "0.33.0")]
+RELEASES = [("sglang", "0.5.2"), ("sglang", "0.5.10.post1"), ("sglang", "0.5.11"), ("vllm", "0.20.2"), ("vllm", "0.33.0")]
 CODE = """
 import json, sys
 from pathlib import Path
@@ -70,10 +70,12 @@ def test_same_digests_and_verdicts(unpacked, here, version):
 
 
 def test_and_they_are_the_expected_verdicts(here):
-    assert {name: kind for name, (kind, _) in here.items()} == {
+    kinds = {name: kind for name, (kind, _) in here.items()}
+    assert kinds.items() >= {
         "sglang.zero-kv-rows 0.5.2": "not affected",
         "sglang.zero-kv-rows 0.5.10.post1": "affected",
         "sglang.zero-kv-rows 0.5.11": "fixed upstream",
-        "vllm.empty-context-chunks 0.19.1": "affected",
+        "vllm.empty-context-chunks 0.20.2": "affected",
         "vllm.empty-context-chunks 0.33.0": "fixed upstream",
-    }
+    }.items()
+    assert len(kinds) > len(RELEASES) and "unknown" not in kinds.values()

@@ -18,8 +18,9 @@ CASES = [
     ("sglang", "0.5.3", *SGLANG, "installed"),
     ("sglang", "0.5.10.post1", *SGLANG, "installed"),
     ("sglang", "0.5.11", *SGLANG, "fixed upstream"),
-    ("vllm", "0.11.1", *VLLM_OLD, "installed"),
-    ("vllm", "0.19.1", *VLLM, "installed"),
+    ("vllm", "0.11.1", *VLLM_OLD, "not affected"),
+    ("vllm", "0.19.1", *VLLM, "not affected"),
+    ("vllm", "0.20.2", *VLLM, "installed"),
     ("vllm", "0.25.1", *VLLM_BACKEND, "installed"),
     ("vllm", "0.33.0", *VLLM_NEW, "fixed upstream"),
 ]

@@ -74,7 +74,7 @@ class SmallEngine:
         self.corrections = importlib.import_module("corrections")
         self.fix = Fix(
             id="sglang.small-fix", title="t", symptom="s", cause="c", correction="r", hardware="any", default=True,
-            default_reason="", upstream=Upstream("a/b", 1), examined=(), remove_when="",
+            default_reason="", upstream=Upstream("a/b", 1), examined=(), remove_when="", cost="", expect="",
             targets=(
                 Target(self.corrections.forward, at=("sglang.attention:Backend.forward",)),
                 Target(self.corrections.plan, at=("sglang.planning:plan",)),

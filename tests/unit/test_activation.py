@@ -10,7 +10,7 @@ from types import FunctionType
 import pytest
 
 from attnfix.compat import activation as module_under_test
-from attnfix.compat import captured, gate, report, wrapping
+from attnfix.compat import captured, gate, report, seats, wrapping
 from attnfix.compat.activation import Activation
 
 
@@ -119,9 +119,10 @@ def test_late_when_a_reference_cannot_be_rebound(engine):
     "owner, name",
     [
         (gate, "judge"), (gate, "locate"), (module_under_test, "live"), (module_under_test, "swap"),
-        (module_under_test, "stands"), (module_under_test, "TargetWrapper"), (module_under_test, "_check_plain"),
-        (wrapping.TargetWrapper, "add"), (report, "summary"), (module_under_test, "Record"), (captured, "rebind"),
-        (module_under_test, "version_beside"), (module_under_test, "loaded_root"),
+        (module_under_test, "home"), (module_under_test, "take"), (seats, "live"), (seats, "swap"), (seats, "stands"),
+        (seats, "TargetWrapper"), (seats, "_check_plain"), (wrapping.TargetWrapper, "add"), (report, "summary"),
+        (module_under_test, "Record"), (captured, "rebind"), (module_under_test, "version_beside"),
+        (module_under_test, "loaded_root"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("at", [1, 2, 3])

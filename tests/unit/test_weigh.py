@@ -7,7 +7,8 @@ import copy
 import pytest
 
 from attnfix.compat.gate import Verdict
-from attnfix.prove.runner import FAILED, PROVEN, UNPROVEN, weigh
+from attnfix.prove import runner
+from attnfix.prove.runner import FAILED, LEFT_ALONE, PROVEN, UNPROVEN, weigh
 
 AFFECTED = Verdict("affected", "files of 1.0", "1.0")
 STOCK = {
@@ -87,3 +88,19 @@ def test_healthy_code(kind):
     assert weighed(healthy, fixed__untouched=True)[0] == FAILED, "red on a release that is called healthy"
     assert weighed(healthy, **{**green, "fixed__untouched": False})[0] == FAILED
     assert weighed(healthy, stock__no_such_path="none", fixed__untouched=True)[0] == kind
+
+
+@pytest.mark.parametrize(
+    "judged, stands, verdict",
+    [
+        (Verdict("unknown", "no such code"), {"untouched": True}, LEFT_ALONE),
+        (Verdict("unknown", "no such code"), {"untouched": False}, FAILED),
+        (AFFECTED, {"untouched": True}, FAILED),
+        (Verdict("unknown", "no such code"), {"error": "no import"}, UNPROVEN),
+    ],
+)
+def test_an_edit_that_must_not_be_recognised(judged, stands, verdict):
+    from attnfix.patches.catalogue import FIXES
+
+    result = runner._unrecognised(FIXES[0], "1.0", judged, stands, "lookalike")
+    assert (result.verdict, result.holds, result.edit) == (verdict, verdict == LEFT_ALONE, "lookalike")

@@ -42,6 +42,14 @@ FIX = Fix(
         "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha"
         ":DeepseekMHAForwardMixin._chunked_prefix_attn_mha",
     ),
-    examined=(">=0.5.2",),
+    examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.11 is served",
+    cost=(
+        "Nothing in a batch without empty chunks; else one kernel launch per chunk and layer, whose time grows with the empty "
+        "rows alone."
+    ),
+    expect=(
+        "On one replica, send a long prompt twice (the second time its prefix is cached) beside short fresh ones: stock, the "
+        "answers change with the company they keep; fixed, each equals that of the prompt sent alone. Nothing else changes."
+    ),
 )

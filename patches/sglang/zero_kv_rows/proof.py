@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import Observation, cumulative, fixup_sabotages, observe
+from attnfix.patches.scenario import NoSuchPath, Observation, cumulative, fixup_sabotages, observe
 
 _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend"
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
@@ -32,6 +32,8 @@ _modules: dict[str, Any] = {}
 def prepare(modules: dict[str, Any]) -> None:
     _modules.update(modules)
     backend = modules[_BACKEND]
+    if "forward_extend" not in vars(backend.TRTLLMMLABackend):
+        raise NoSuchPath("the TRT-LLM MLA backend has no prefill of its own")
     prefill = SimpleNamespace(trtllm_ragged_attention_deepseek=emulators.TrtllmRaggedAttention())
     backend.flashinfer = SimpleNamespace(prefill=prefill)
     modules[_RAGGED].BatchPrefillWithRaggedKVCacheWrapper = emulators.RaggedWrapper
@@ -91,7 +93,7 @@ def _backend() -> Any:
     module = _modules[_BACKEND]
     backend = object.__new__(module.TRTLLMMLABackend)
     backend.data_type = backend.q_data_type = torch.bfloat16
-    backend.workspace_buffer = torch.zeros(16, dtype=torch.uint8)
+    backend.workspace_buffer = torch.zeros(1 << 16, dtype=torch.uint8)  # kept over calls, never filled again
     new = torch.tensor(_EXTEND, dtype=torch.int32)
     backend.forward_prefill_metadata = module.TRTLLMMLAPrefillMetadata(max(_EXTEND), cumulative(_EXTEND), new)
     backend.enable_chunk_kv, backend.disable_chunked_prefix_cache = True, False

@@ -17,12 +17,13 @@ FIX = Fix(
         "have less of it, or none. No error, and nothing in the log."
     ),
     cause=(
-        "The TRT-LLM ragged kernel writes neither output nor LSE of a request without context in a chunk; the engine merges "
-        "what happens to be there."
+        "The TRT-LLM ragged kernel writes neither output nor LSE of a request without context in a chunk: the engine merges "
+        "what an earlier launch left there. Up to 0.19.1 it zero-fills output and workspace before every chunk, which makes "
+        "such rows neutral; PR 36540 dropped the fills and leaves out tokens without any context in the final merge alone."
     ),
     correction="Rows of requests without context in the chunk get output 0 and LSE -inf, in place, before the merge.",
-    upstream=Upstream("vllm-project/vllm", pull=36540),
-    hardware="Blackwell (TRT-LLM ragged MLA prefill: default on SM100 in 0.16-0.17 and 0.18.1, else opt-in)",
+    upstream=Upstream("vllm-project/vllm", pull=49294, issue=49334),
+    hardware="Blackwell (TRT-LLM ragged MLA prefill: opt-in in 0.20, from 0.21.0 second to FlashAttention on SM100)",
     default=True,
     default_reason="silent wrong output; later releases do the same",
     targets=(
@@ -57,6 +58,14 @@ FIX = Fix(
         f"{_MASK}:mask_empty_context",
         f"{_MASK}:mask_empty_context_kernel",
     ),
-    examined=(">=0.11.0",),
+    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.26.0 is served",
+    cost=(
+        "Nothing in a batch without empty chunks; else one kernel launch per chunk and layer, whose time grows with the empty "
+        "rows alone."
+    ),
+    expect=(
+        "On one replica, send a long prompt twice (the second time its prefix is cached) beside short fresh ones: stock, the "
+        "answers change with the company they keep; fixed, each equals that of the prompt sent alone. Nothing else changes."
+    ),
 )

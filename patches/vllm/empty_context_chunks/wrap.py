@@ -11,18 +11,23 @@ from typing import Any
 
 
 def run_prefill_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """After a chunk in which some request has no context: its rows get out 0 and lse -inf, in place, by one launch.
+    """After a chunk in which some request has no context: its rows are neutralised."""
+    result = wrapped(*args, **kwargs)
+    if neutralize(result, kwargs.get("prefill") or instance._prefill_metadata, kwargs["chunk_idx"]):
+        wrapped.corrected()
+    return result
+
+
+def neutralize(result: tuple, prefill: Any, chunk: int) -> bool:
+    """Rows of requests without context in the chunk get out 0 and lse -inf, in place, by one launch; whether there were any.
 
     out: [tokens, heads, v_head_dim]; lse: [heads, tokens] float32. `seq_lens` is a host tensor: looking at it waits for no GPU.
     """
-    result = wrapped(*args, **kwargs)
-    prefill = kwargs.get("prefill") or instance._prefill_metadata
-    context, chunk = prefill.chunked_context, kwargs["chunk_idx"]
+    context = prefill.chunked_context
     if bool(context.seq_lens[chunk].all()):
-        return result
+        return False
     from attnfix.kernels import fixup_zero_kv_rows
 
     out, lse = result
     fixup_zero_kv_rows(out, lse.t(), None, prefill.query_start_loc, cum_kv_lens=context.cu_seq_lens[chunk])
-    wrapped.corrected()
-    return result
+    return True

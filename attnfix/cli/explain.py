@@ -1,0 +1,59 @@
+"""`attnfix explain FIX`: all there is to know of one fix, for whoever has to decide about it. Offline, and no torch."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from attnfix.compat.fix import Fix
+
+from .listing import describe, named, span
+from .output import console, print_json
+
+NAME = "explain"
+HELP = "One fix: symptom, cause, who is affected, correction, cost, links, switch, how to try it, when to remove it."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("fix", metavar="FIX", help="as in sglang.zero-kv-rows")
+
+
+def run(options: argparse.Namespace) -> int:
+    fix = named(options.fix)
+    if options.json:
+        print_json(describe(fix))
+    else:
+        _print(fix, describe(fix))
+    return 0
+
+
+def _print(fix: Fix, row: dict[str, Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    affected = f"{fix.engine} {span(row['affected'])}"
+    if not row["affected"]:
+        affected = "no published release; development code is recognised by its structure"
+    on, off = f"{fix.switch}=1 requires it", f"{fix.switch}=0 turns it off"
+    lines = (
+        ("symptom", fix.symptom),
+        ("cause", fix.cause),
+        ("affected", affected + (f"; fixed in {row['fixed_in']}" if row["fixed_in"] else "")),
+        ("runs on", fix.hardware),
+        ("correction", fix.correction),
+        ("cost", fix.cost),
+        ("default", f"{row['default']}: {fix.default_reason}"),
+        ("switch", f"{off}, {on}" if fix.default else f"{on} (it is off by default), {off}"),
+        ("try it", fix.expect),
+        ("remove", f"when {fix.remove_when}"),
+        ("upstream", "\n".join(row["links"])),
+    )
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in lines:
+        grid.add_row(name, Text(text))
+    out = console()
+    out.width = min(out.width, 110)
+    out.print(Text.assemble((fix.id, "bold"), f": {fix.title}\n"))
+    out.print(grid)

@@ -1,0 +1,184 @@
+"""Where a fix sits in the engine: a wrapper on a function, an override in a class, a class attribute.
+
+`take` swaps it in as soon as the module is there; wrappers pass through until their fix is armed, an attribute waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from . import captured, gate
+from .engines import engine_of, loaded_root
+from .fix import Attribute, Override, Place, Target
+from .states import CONFLICT, LATE, FixState
+from .wrapping import TargetWrapper, live, owner_of, stands, swap
+
+_NONE = object()
+
+
+class Refused(Exception):
+    """A target cannot be taken here; carries the state the fix ends in."""
+
+    def __init__(self, state: str, reason: str):
+        super().__init__(reason)
+        self.state = state
+
+
+class WrapperSeat:
+    """A wrapper on the function at `place`, shared with every other fix that has a correction there."""
+
+    def __init__(self, place: Place, wrapper: TargetWrapper, state: FixState):
+        self.place, self.wrapper, self.state = place, wrapper, state
+
+    @property
+    def stands(self) -> bool:
+        return stands(self.place, self.wrapper)
+
+    def arm(self) -> None:
+        """Nothing to do: the wrapper asks whether its fix is armed."""
+
+    disarm = arm
+
+    def withdraw(self) -> None:
+        self.wrapper.remove(self.state)
+        if not self.wrapper.in_use and self.stands:
+            swap(self.place, self.wrapper.__wrapped__)
+
+
+class OverrideSeat(WrapperSeat):
+    """A wrapper on the heir: taken off, the inherited method is there again."""
+
+    def withdraw(self) -> None:
+        self.wrapper.remove(self.state)
+        if not self.wrapper.in_use and self.stands:
+            delattr(owner_of(self.place), _name(self.place))
+
+
+class AttributeSeat:
+    """A class attribute: ours while the fix is armed, else what the class had, or nothing."""
+
+    def __init__(self, place: Place, value: Any):
+        self.place, self.value = place, value
+        self.former: Any = _NONE
+        self.armed = False
+
+    @property
+    def stands(self) -> bool:
+        return not self.armed or stands(self.place, self.value)
+
+    def arm(self) -> None:
+        if self.armed:
+            return
+        with suppress(KeyError):
+            self.former = live(self.place)
+        swap(self.place, self.value)
+        self.armed = True
+
+    def disarm(self) -> None:
+        if self.armed and self.stands:
+            if self.former is _NONE:
+                delattr(owner_of(self.place), _name(self.place))
+            else:
+                swap(self.place, self.former)
+        self.armed = False
+
+    withdraw = disarm
+
+
+Seat = WrapperSeat | AttributeSeat
+
+
+def home(target: Target | Override | Attribute, present: frozenset[Place]) -> Place:
+    """The one of the target's places that the judged code has; for a class member that is yet to come, its class decides."""
+    for place in target.places:
+        if place in present or (not isinstance(target, Target) and _definition(place.owner) is not None):
+            return place
+    raise LookupError(f"{target.name} has no place in this code")
+
+
+def take(target: Target | Override | Attribute, place: Place, state: FixState, late: bool) -> Seat:
+    """Swap in what `target` asks for at `place`. Raises Refused where something else stands there."""
+    if isinstance(target, Attribute):
+        owner_of(place)  # AttributeError: no such class
+        return AttributeSeat(place, target.value)
+    if isinstance(target, Override):
+        return OverrideSeat(place, _override(target, place, late).add(state, target.correction), state)
+    return WrapperSeat(place, _wrap(place, late).add(state, target.correction), state)
+
+
+def _wrap(place: Place, late: bool) -> TargetWrapper:
+    standing = live(place)
+    if type(standing) is TargetWrapper:  # `isinstance` believes a foreign wrapper, too
+        return standing
+    _check_plain(place, standing)
+    wrapper = TargetWrapper(standing, place)
+    swap(place, wrapper)
+    if late and (held := captured.rebind(standing, wrapper)):
+        swap(place, standing)
+        raise _late(place, held)
+    return wrapper
+
+
+def _override(target: Override, place: Place, late: bool) -> TargetWrapper:
+    heir = owner_of(place)
+    standing = vars(heir).get(_name(place), _NONE)
+    if type(standing) is TargetWrapper:
+        return standing
+    if standing is not _NONE:
+        raise Refused(CONFLICT, f"{place.qualname} is defined by {origin(standing)}")
+    base = next(base for base in map(Place.parse, target.of) if _definition(base) is not None)
+    inherited = getattr(heir, _name(place))
+    _check_plain(base, inherited.__wrapped__ if type(inherited) is TargetWrapper else inherited)
+    if late and (held := captured.bound_to(inherited, heir)):
+        raise _late(place, held)
+    wrapper = TargetWrapper(inherited, place)
+    swap(place, wrapper)
+    return wrapper
+
+
+def _late(place: Place, held: str) -> Refused:
+    return Refused(LATE, f"{place.qualname} was already held by {held}; activate attnfix before the engine loads")
+
+
+def _check_plain(place: Place, standing: Any) -> None:
+    """Refuse a target that is not the plain function which stands at `place` in the judged file."""
+    node = _definition(place)
+    if node is None:
+        raise LookupError(f"{place} is not in the engine's folder")
+    if type(standing) is not FunctionType:
+        raise Refused(CONFLICT, f"{place.qualname} is already wrapped or replaced by {origin(standing)}")
+    line = min([getattr(node, "lineno", 0), *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+    code = standing.__code__
+    if not same_file(str(gate.path_of(_root(place), place.module)), code.co_filename) or code.co_firstlineno != line:
+        raise Refused(CONFLICT, f"{place.qualname} was replaced by {origin(standing)}")
+
+
+def _definition(place: Place) -> Any:
+    return gate.locate(place, gate.reader(_root(place)))
+
+
+def _root(place: Place) -> Path:
+    root = loaded_root(engine_of(place.module))
+    if root is None:
+        raise LookupError(f"the package of {place.module} is not in this process")
+    return root
+
+
+def _name(place: Place) -> str:
+    return place.qualname.rpartition(".")[2]
+
+
+def same_file(a: str, b: str | None) -> bool:
+    return b is not None and os.path.realpath(a) == os.path.realpath(b)
+
+
+def origin(value: Any) -> str:
+    """Who put `value` there, as well as it can be named."""
+    by = getattr(value, "_self_wrapper", None) or value
+    code = getattr(by, "__code__", None)
+    where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+    return f"{getattr(by, '__module__', type(by).__module__)}.{getattr(by, '__qualname__', type(by).__qualname__)}{where}"

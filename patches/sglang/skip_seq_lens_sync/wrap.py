@@ -1,0 +1,68 @@
+"""Corrections of sglang.skip-seq-lens-sync; the opt-out itself is two class attributes.
+
+A batch whose lengths are not known on the host cannot have its tree mask sized by their sum: a mask of the worst case is
+allocated with the CUDA graph's other buffers, and handed out whenever a tree is built.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MASK = "cuda_graph_custom_mask"  # upstream's name for it, since 0.5.13
+_OPTED_OUT = {"TRTLLMMLABackend", "TRTLLMMLAMultiStepDraftBackend"}
+_SERVED_WITHOUT = {"EAGLE", "EAGLE3"}  # algorithms whose worker knows a batch without the lengths
+# Settings under which 0.5.13 itself fails without them: a sum that is None is added to, the lengths are gone through
+_READERS = ("enable_multi_layer_eagle", "enable_forward_pass_metrics")
+
+
+def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """Afterwards the backend has a mask if it verifies drafts: bool, max_num_tokens * (max_context_len + num_draft_tokens)."""
+    result = wrapped(*args, **kwargs)
+    if not _verifies_drafts(instance):
+        return result
+    import torch
+
+    max_num_tokens = args[1] if len(args) > 1 else kwargs["max_num_tokens"]
+    size = _mask_size(instance, max_num_tokens)
+    mask = vars(instance).get(_MASK)
+    if mask is None or mask.numel() != size:  # else its address may be in a captured graph
+        setattr(instance, _MASK, torch.zeros(size, dtype=torch.bool, device=instance.device))
+        wrapped.corrected()
+    return result
+
+
+def get_verify_buffers_to_fill_after_draft(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """[mask, None]; without a CUDA graph there is no mask, and the engine makes one per batch, of the worst case."""
+    buffers = wrapped(*args, **kwargs)
+    mask = vars(instance).get(_MASK)
+    if mask is None:
+        if _verifies_drafts(instance) and instance.decode_cuda_graph_kv_indices is not None:
+            raise RuntimeError("no tree mask, though the CUDA graph's buffers were allocated: was the fix armed after them?")
+        return buffers
+    wrapped.corrected()
+    return _buffers(mask)
+
+
+def decide_needs_cpu_seq_lens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> bool:
+    """The engine's decision; but what would fail without the lengths keeps them, and so does a server of unknown settings."""
+    needed = wrapped(*args, **kwargs)
+    server_args = args[0] if args else kwargs["server_args"]
+    backends = args[1] if len(args) > 1 else kwargs["attn_backends"]
+    if needed or not any(kind.__name__ in _OPTED_OUT for backend in backends for kind in type(backend).__mro__):
+        return needed
+    served = getattr(server_args, "speculative_algorithm", None) in _SERVED_WITHOUT
+    return not served or any(getattr(server_args, name, True) for name in _READERS)
+
+
+def _mask_size(backend: Any, max_num_tokens: int) -> int:
+    return max_num_tokens * (backend.max_context_len + backend.num_draft_tokens)
+
+
+def _buffers(mask: Any) -> list:
+    """The tree's mask and positions: there is no need for positions at a fixed address."""
+    return [mask, None]
+
+
+def _verifies_drafts(backend: Any) -> bool:
+    """Multi-step draft backends skip the prefill: they verify nothing."""
+    return bool(backend.num_draft_tokens) and not backend.skip_prefill

@@ -1,0 +1,59 @@
+"""sglang.uniform-replay-stride-triton, as data."""
+
+from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.patches.sglang.draft_extend_places import PLACES
+
+from . import wrap
+
+_BACKEND = "sglang.srt.layers.attention.triton_backend:TritonAttnBackend"
+
+FIX = Fix(
+    id="sglang.uniform-replay-stride-triton",
+    title="Draft-extend replay on Triton follows accept lengths",
+    symptom=(
+        "EAGLE speculative decoding (spec v2) accepts fewer draft tokens with CUDA graphs than without, and may end in NaN of "
+        "the draft model. The text stays right: the target model verifies it."
+    ),
+    cause=(
+        "The draft-extend graph of spec v2 holds speculative_num_steps + 1 query tokens of every request, accepted or not. At "
+        "replay qo_indptr is made from the accept lengths instead: a request's rows are answered for another, and those "
+        "at the end are never written. In spec v1 the tokens are packed by accept length and the engine is right."
+    ),
+    correction=(
+        "In DRAFT_EXTEND_V2 alone, replay is shown equal lengths, so that qo_indptr is what capture laid out. That kv_indptr "
+        "counts the step's own tokens twice up to 0.5.12.post1 (upstream pull 26651) is another fault, and stays."
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=19807, issue=19717),
+    hardware="any GPU (--attention-backend triton, EAGLE with SGLANG_ENABLE_SPEC_V2=1)",
+    default=True,
+    default_reason="fixed upstream in the same way; the draft model answers for the wrong requests without it",
+    targets=(
+        Target(
+            wrap.init_forward_metadata_replay_cuda_graph,
+            at=(f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",),
+        ),
+    ),
+    # What sets the stride, captures, calls and reads the metadata, and what later releases replay with
+    witnesses=(
+        f"{_BACKEND}.__init__",
+        f"{_BACKEND}.init_forward_metadata_capture_cuda_graph",
+        f"{_BACKEND}.forward_extend",
+        f"{_BACKEND}.init_cuda_graph_state",
+        f"{_BACKEND}.init_forward_metadata_out_graph",
+        f"{_BACKEND}._init_forward_metadata_out_graph",
+        f"{_BACKEND}._build_cuda_graph_forward_metadata",
+        f"{_BACKEND}._apply_cuda_graph_metadata",
+        f"{_BACKEND}._update_draft_extend_buffers",
+        f"{_BACKEND}._fill_kv_indptr_and_indices",
+        "sglang.srt.layers.attention.triton_ops.extend_attention:extend_attention_fwd",
+        "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
+        *PLACES,
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.10 is served",
+    cost="2 µs of host time per replay (measured); no launch, and no allocation after the first replay.",
+    expect=(
+        "On one replica with spec v2, compare the accept length that the engine logs (`accept len`): it should rise towards "
+        "that of the same model with --disable-cuda-graph. The text keeps its distribution: every token is verified."
+    ),
+)

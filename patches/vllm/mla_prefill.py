@@ -1,0 +1,256 @@
+"""MLA prefill of one batch through real vLLM code on the CPU: what the proofs about it share.
+
+Real: the metadata builder with its chunk planning, both context loops, the prefill backend, the merge's Python entry, and
+upstream's own masking where a release has it (its Triton kernel in the interpreter). On two ranks the context is sharded token
+by token, as decode context parallelism does it. Emulated: the TRT-LLM ragged kernel, the CUDA merge, the cache gathers, and
+the other rank.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+from attnfix.patches import emulators
+from attnfix.patches.scenario import NoSuchPath, cumulative
+
+MLA = "vllm.model_executor.layers.attention.mla_attention"
+COMMON = "vllm.v1.attention.backends.mla.common"  # its home up to 0.14
+RAGGED = "vllm.v1.attention.backends.mla.prefill.trtllm_ragged"  # the prefill backend's own class, from 0.21
+MODULES = (MLA, COMMON, RAGGED)
+
+HEADS, NOPE, ROPE, VDIM, LORA = 4, 128, 64, 128, 512
+SCALE = (NOPE + ROPE) ** -0.5
+PAGE, PAGES, CHUNK = 16, 6, 16  # tokens per page, pages per request, context tokens per request and chunk
+_modules: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tokens of context and new tokens of each prefill request, after `decodes` requests that decode one token each.
+
+    Requests without new tokens are what the engine pads a batch with.
+    """
+
+    context: tuple[int, ...]
+    new: tuple[int, ...]
+    decodes: int = 0
+
+    @property
+    def without_context(self) -> Any:
+        """bool [tokens]: of the prefill tokens, those of requests without context."""
+        import torch
+
+        return torch.tensor([n == 0 for n in self.context]).repeat_interleave(torch.tensor(self.new))
+
+
+def prepare(modules: dict[str, Any]) -> None:
+    """Put the stand-ins in place. Raises NoSuchPath for a release whose MLA prefill has no TRT-LLM ragged backend."""
+    _modules.update(modules)
+    mla, ragged = engine(), modules.get(RAGGED)
+    if ragged is None and not hasattr(mla.MLACommonImpl, "_run_prefill_context_chunk_trtllm_ragged"):
+        raise NoSuchPath("MLA prefill has no TRT-LLM ragged backend")
+    use()
+    # The engine's own entry chooses the CUDA op on a CUDA platform alone
+    entry: Any = sys.modules[mla.merge_attn_states.__module__]
+    entry.current_platform = SimpleNamespace(is_cuda=lambda: True, is_rocm=lambda: False, is_cpu=lambda: False)
+    mla.ops.merge_attn_states = emulators.merge_attn_states
+    if ragged:
+        shared = _workspace()
+        workspaces = SimpleNamespace(get_simultaneous=lambda *specs: [shared for _ in specs])
+        ragged.current_workspace_manager = lambda: workspaces
+
+
+def use(undefined: bool = False) -> Any:
+    """Put a new stand-in for the TRT-LLM ragged kernel in place; see there what `undefined` is."""
+    import flashinfer.prefill
+
+    # The kernel returns base-2 LSE. Releases that do not convert it have that as another bug: they get what they expect.
+    base = 2 if hasattr(_modules.get(RAGGED), "log2_lse_to_ln") else math.e
+    kernel = emulators.TrtllmRaggedAttention(base, undefined)
+    flashinfer.prefill.trtllm_ragged_attention_deepseek = kernel
+    return kernel
+
+
+def outputs(seed: int, batch: Batch) -> tuple[Any, Any]:
+    """(out, float64 reference) of the prefill tokens: through the plain loop, then through that of two ranks."""
+    import torch
+
+    draw = torch.Generator().manual_seed(seed)
+    tensor = lambda *shape: torch.randn(*shape, generator=draw).bfloat16()  # noqa: E731
+    requests, tokens = batch.decodes + len(batch.new), sum(batch.new)
+    latent = tensor(requests, PAGES * PAGE, LORA + ROPE)
+    weight = tensor(HEADS * (NOPE + VDIM), LORA) * LORA**-0.5
+    q, new = tensor(tokens, HEADS, NOPE + ROPE), tensor(tokens, LORA + ROPE)
+    outs = [_prefill(q, new, weight, _Ranks(latent, size), batch) for size in (1, 2)]
+
+    at = cumulative(batch.new).tolist()
+    reference = []
+    for b, n in enumerate(batch.context):
+        rows = slice(at[b], at[b + 1])
+        both = torch.cat([latent[batch.decodes + b, :n], new[rows]]).double()
+        up = (both[:, :LORA] @ weight.double().t()).view(-1, HEADS, NOPE + VDIM)
+        k = torch.cat([up[..., :NOPE], both[:, None, LORA:].expand(-1, HEADS, -1)], dim=-1)
+        reference.append(emulators.attention(q[rows], k, up[..., NOPE:], SCALE, causal=True)[0])
+    return torch.cat(outs), torch.cat(reference * len(outs))
+
+
+def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, batch: Batch) -> Any:
+    """One layer's prefill as the engine runs it: build the batch's metadata, then attend."""
+    import torch
+
+    mla = engine()
+    mla.get_dcp_group = lambda: ranks
+    mla.ops.gather_and_maybe_dequant_cache = mla.ops.cp_gather_cache = ranks.gather
+    with _unpinned():
+        metadata = _builder(ranks, batch).build(0, _batch(batch))
+    impl, scale = _impl(weight, ranks), torch.ones(1)
+    args = q, new[:, :LORA], new[:, None, LORA:], ranks.caches[0], metadata, scale
+    forward = impl.forward_mha if hasattr(impl, "forward_mha") else impl._forward_prefill
+    if "output" not in signature(forward).parameters:  # up to 0.11.2
+        return forward(*args).view(-1, HEADS, VDIM)
+    out = torch.zeros(len(q), HEADS * VDIM, dtype=q.dtype)
+    forward(*args, output=out)
+    return out.view(-1, HEADS, VDIM)
+
+
+class _Ranks:
+    """The group of `size` ranks as its first rank sees it. Token i of a request lies on rank i % size, as its i // size-th.
+
+    What the others would gather is read from their caches with the first rank's own arguments: those are the same on all.
+    """
+
+    rank_in_group = 0
+
+    def __init__(self, latent: Any, size: int):
+        self.world_size = size
+        self.caches = [self._paged(latent[:, rank::size]) for rank in range(size)]
+
+    @staticmethod
+    def _paged(latent: Any) -> Any:
+        import torch
+
+        cache = torch.zeros(len(latent), PAGES * PAGE, latent.shape[-1], dtype=latent.dtype)
+        cache[:, : latent.shape[1]] = latent
+        return cache.view(-1, PAGE, latent.shape[-1])
+
+    def gather(self, src_cache: Any, dst: Any, **where: Any) -> None:
+        self.where = where
+        emulators.gather_cache(src_cache, dst, **where)
+
+    def all_gather(self, local: Any, dim: int) -> Any:
+        import torch
+
+        parts = [local, *(torch.zeros_like(local) for _ in self.caches[1:])]
+        for cache, part in zip(self.caches[1:], parts[1:]):
+            emulators.gather_cache(cache, part, **self.where)
+        return torch.cat(parts, dim)
+
+    def kv_gather(self, out: Any, local: Any) -> None:
+        """The same as its own object's method, from 0.28."""
+        out.copy_(self.all_gather(local, 0))
+
+
+def _impl(weight: Any, ranks: _Ranks) -> Any:
+    base: Any = engine().MLACommonImpl
+
+    class Impl(base):
+        """Decode is abstract there, and not run here."""
+
+    Impl.__abstractmethods__ = frozenset()
+    impl = object.__new__(Impl)
+
+    def project(latent: Any) -> tuple:
+        return latent @ weight.t(), None
+
+    kv_b_proj: Any = project
+    kv_b_proj.weight = weight
+    impl.__dict__.update(
+        num_heads=HEADS, kv_lora_rank=LORA, qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, qk_head_dim=NOPE + ROPE,
+        v_head_dim=VDIM, scale=SCALE, kv_cache_dtype="auto", kv_b_proj=kv_b_proj, dcp_world_size=ranks.world_size,
+        _use_flashinfer_concat_mla_k=False, _pad_v=False, _workspace_buffer=_workspace(),
+    )  # fmt: skip
+    if RAGGED not in _modules:  # captured at construction, as its __init__ does
+        impl._run_prefill_context_chunk = impl._run_prefill_context_chunk_trtllm_ragged
+        impl._run_prefill_new_tokens = impl._run_prefill_new_tokens_trtllm_ragged
+    return impl
+
+
+def _builder(ranks: _Ranks, batch: Batch) -> Any:
+    import torch
+
+    mla, size, rows = engine(), ranks.world_size, CHUNK * sum(n > 0 for n in batch.context)
+    builder = object.__new__(mla.MLACommonMetadataBuilder)
+    builder.__dict__.update(
+        device=torch.device("cpu"),
+        model_config=SimpleNamespace(dtype=torch.bfloat16, get_head_size=lambda: LORA + ROPE),
+        vllm_config=_config(),
+        metadata_cls=mla.MLACommonMetadata,
+        _build_decode=lambda *args, **kwargs: None,  # nothing here decodes
+        q_data_type=torch.bfloat16,
+        # What the engine computes for a CUDA device; its own figure is up to 64k rows
+        aot_schedule=True, page_size=PAGE, chunked_prefill_workspace_size=rows,
+        chunked_prefill_workspace=torch.zeros(rows + (rows // size if size > 1 else 0), LORA + ROPE, dtype=torch.bfloat16),
+        use_pcp=False, dcp_world_size=size, dcp_rank=0, dcp_local_block_size=1, dcp_virtual_block_size=size,
+        cp_kv_cache_interleave_size=1, dcp_manager=ranks,
+        # Which prefill backend: attributes up to 0.20, an object from 0.21
+        prefill_metadata_cls=mla.MLACommonPrefillMetadata, _workspace_buffer=_workspace(),
+        _use_trtllm_ragged_prefill=True, _use_cudnn_prefill=False, _use_fi_prefill=False, _prefill_backend=_backend(),
+    )  # fmt: skip
+    return builder
+
+
+def _backend() -> Any:
+    if RAGGED not in _modules:
+        return None
+    return _modules[RAGGED].TrtllmRaggedPrefillBackend(HEADS, SCALE, LORA, NOPE, ROPE, VDIM, _config())
+
+
+def _config() -> Any:
+    return SimpleNamespace(attention_config=SimpleNamespace(trtllm_ragged_backend="trtllm-gen"))
+
+
+def _batch(batch: Batch) -> Any:
+    import torch
+
+    new, context = (1,) * batch.decodes + batch.new, (PAGE,) * batch.decodes + batch.context
+    requests, starts = len(new), cumulative(new)
+    totals = torch.tensor([n + m for n, m in zip(context, new)], dtype=torch.int32)
+    common = object.__new__(engine().CommonAttentionMetadata)
+    common.__dict__.update(
+        num_reqs=requests, num_actual_tokens=sum(new), max_query_len=max(new), max_seq_len=int(totals.max()), causal=True,
+        query_start_loc=starts, query_start_loc_cpu=starts, slot_mapping=None,
+        block_table_tensor=torch.arange(requests * PAGES, dtype=torch.int32).view(requests, PAGES),
+        seq_lens=totals, seq_lens_cpu=totals, _seq_lens_cpu=totals, seq_lens_cpu_upper_bound=totals,
+        dcp_local_seq_lens=totals, dcp_local_seq_lens_cpu=totals,
+    )  # fmt: skip
+    return common
+
+
+def _unpinned() -> Any:
+    """Pinned memory needs a GPU: inside, torch is asked for ordinary memory."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Unpinned(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            if function is torch.Tensor.pin_memory:
+                return args[0]
+            return function(*args, **{name: value for name, value in (kwargs or {}).items() if name != "pin_memory"})
+
+    return Unpinned()
+
+
+def _workspace() -> Any:
+    import torch
+
+    return torch.zeros(1 << 16, dtype=torch.uint8)
+
+
+def engine() -> Any:
+    """The module of MLA attention in this release."""
+    return _modules[MLA if MLA in _modules else COMMON]

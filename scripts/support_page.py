@@ -1,0 +1,110 @@
+"""docs/support.md and docs/support.html: fixes by releases, from the last run of scripts/matrix.py and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+from packaging.version import Version
+
+from attnfix.compat.fix import Fix
+from attnfix.patches.catalogue import FIXES
+
+ROOT = Path(__file__).resolve().parents[1]
+MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
+LEGEND = (
+    ("proven", "proven: red stock, green with the fix"),
+    ("optional", "the same, for a fix that is off by default"),
+    ("fixed", "fixed upstream: left alone"),
+    ("healthy", "not affected: left alone"),
+    ("absent", "has no such code path: left alone"),
+)
+
+
+def page(name: str) -> str:
+    """The text of docs/`name`, `support.md` or `support.html`."""
+    data = json.loads(MATRIX.read_text())
+    cells = [_shown(cell) for cell in data["cells"]]
+    published = {(cell["fix"], cell["release"]): cell for cell in cells if not cell["edit"]}
+    templates = FileSystemLoader(Path(__file__).with_name("templates"))
+    environment = Environment(loader=templates, autoescape=name.endswith("html"), keep_trailing_newline=True)
+    return environment.get_template(f"{name}.j2").render(
+        attnfix=data["attnfix"],
+        machine=data["machine"],
+        totals=totals(),
+        legend=LEGEND,
+        engines=[_engine(engine, published, cells) for engine in dict.fromkeys(fix.engine for fix in FIXES)],
+        edited=[cell for cell in cells if cell["edit"]],
+    )
+
+
+def totals() -> str:
+    """One sentence, for README and both pages."""
+    cells = [cell for cell in json.loads(MATRIX.read_text())["cells"] if not cell["edit"]]
+    proven = sum(cell["verdict"] == "proven" for cell in cells)
+    releases = {(cell["fix"].partition(".")[0], cell["release"]) for cell in cells}
+    return (
+        f"{len(FIXES)} fixes on {len(releases)} published releases: {len(cells)} cells run, {proven} of them proven "
+        f"red → green, {len(cells) - proven} healthy and left untouched."
+    )
+
+
+def _engine(engine: str, published: dict[tuple[str, str], dict], cells: list[dict]) -> dict[str, Any]:
+    fixes = [fix for fix in FIXES if fix.engine == engine]
+    ours = {fix.id for fix in fixes}
+    releases = sorted({release for fix, release in published if fix in ours}, key=Version)
+    rows = [
+        {
+            "fix": fix,
+            "name": fix.id.partition(".")[2],
+            "evidence": _evidence([cell for cell in cells if cell["fix"] == fix.id and cell["verdict"] == "proven"]),
+            "cells": [published.get((fix.id, release), _NOT_RUN) for release in releases],
+        }
+        for fix in fixes
+    ]
+    return {"name": engine, "releases": releases, "rows": rows}
+
+
+def _shown(cell: dict[str, Any]) -> dict[str, Any]:
+    """A cell with what the templates show of it."""
+    fix = next(fix for fix in FIXES if fix.id == cell["fix"])
+    proven = cell["verdict"] == "proven"
+    figures = f"{_number(cell['stock_error'])} → {_number(cell['fixed_error'])}" if proven else "left alone"
+    shown = {"figures": figures, "kind": _kind(fix, cell), "tip": _tip(fix, cell, figures), "short": _short(cell, figures)}
+    return {**cell, **shown}
+
+
+_NOT_RUN = {"kind": "absent", "tip": "not examined", "short": ""}
+
+
+def _kind(fix: Fix, cell: dict[str, Any]) -> str:
+    if cell["verdict"] == "proven":
+        return "proven" if fix.default else "optional"
+    if cell["verdict"] == "fixed upstream":
+        return "fixed"
+    return "absent" if cell["observed"] == "absent" else "healthy"
+
+
+def _short(cell: dict[str, Any], figures: str) -> str:
+    return {"proven": figures, "fixed upstream": "fixed", "not affected": "·"}.get(cell["verdict"], cell["verdict"])
+
+
+def _tip(fix: Fix, cell: dict[str, Any], figures: str) -> str:
+    lines = [f"{fix.id} on {fix.engine} {cell['release']}"]
+    if cell["verdict"] == "proven":
+        lines += [f"{cell['measure'] or 'error'}: {figures}", f"proven, {cell['evidence']}, {cell['corrections']} corrections"]
+    else:
+        ran = f"stock error {_number(cell['stock_error'])} ({cell['evidence']})"
+        lines += [f"{cell['verdict']}, functions untouched", ran if cell["observed"] == "green" else cell["reason"]]
+    return "\n".join([*lines, f"code {cell['code']}"])
+
+
+def _evidence(proven: list[dict[str, Any]]) -> str:
+    ran = ", ".join(sorted({cell["evidence"] for cell in proven}))
+    return "; counts ".join(dict.fromkeys([ran, *(cell["measure"] for cell in proven if cell["measure"])])) or "-"
+
+
+def _number(error: float | None) -> str:
+    return "not finite" if error is None else f"{error:.2g}"

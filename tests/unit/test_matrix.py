@@ -1,0 +1,94 @@
+"""The matrix believes what it ran: a ledger that says otherwise, or an engine that was touched, is an error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from attnfix.compat import ledger
+from attnfix.patches.catalogue import FIXES
+from attnfix.prove import edited, runner
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import matrix
+
+FIX = FIXES[0]
+AFFECTED = next(release for release, verdict in ledger.load(FIX).releases() if verdict == ledger.AFFECTED)
+HEALTHY = next(release for release, verdict in ledger.load(FIX).releases() if verdict == ledger.FIXED)
+RED, GREEN = {"main": {"error": 3.0}, "kernel": "emulated"}, {"main": {"error": 0.001}, "kernel": "emulated"}
+ABSENT = {"no_such_path": "not there", "kernel": "emulated"}
+UNTOUCHED = {"untouched": True, "state": {"state": "fixed upstream", "reason": "files"}}
+PROVEN = runner.Result(FIX.id, FIX.engine, "x", runner.PROVEN, "", stock_error=3.0, fixed_error=0.001, corrections=2, code="c")
+
+
+@pytest.fixture
+def cells(monkeypatch):
+    """`cells(release, stock, patched, proof)`: the cells of one release whose processes would have answered so."""
+
+    def run(release, stock, patched=UNTOUCHED, proof=PROVEN):
+        monkeypatch.setattr(matrix.releases, "fetch", lambda *a, **k: Path("site"))
+        monkeypatch.setattr(matrix.gate, "judge", lambda *a: SimpleNamespace(code="c"))
+        monkeypatch.setattr(matrix.runner, "run_sides", lambda *a, run, **k: {FIX.id: stock if run else patched})
+        monkeypatch.setattr(matrix.runner, "run_side", lambda *a, **k: {})
+        monkeypatch.setattr(matrix.runner, "conclude", lambda *a, **k: proof)
+        monkeypatch.setattr(matrix.runner, "proof_of", lambda fix: SimpleNamespace())
+        (cell,) = matrix.cells(FIX.engine, release, [FIX])
+        return cell
+
+    return run
+
+
+def test_what_was_seen_and_what_the_ledger_says_agree(cells):
+    assert cells(AFFECTED, RED).verdict == "proven"
+    assert cells(HEALTHY, GREEN).verdict == "fixed upstream"
+    assert cells(HEALTHY, ABSENT).observed == "absent"
+
+
+@pytest.mark.parametrize(
+    "release, stock, patched, says",
+    [
+        (HEALTHY, RED, UNTOUCHED, "but the ledger says fixed upstream"),
+        (AFFECTED, GREEN, UNTOUCHED, "but the ledger says affected"),
+        (AFFECTED, ABSENT, UNTOUCHED, "but the ledger says affected"),
+        (HEALTHY, GREEN, {**UNTOUCHED, "untouched": False}, "touched"),
+        (HEALTHY, GREEN, {**UNTOUCHED, "state": {"state": "installed", "reason": ""}}, "the fix is installed"),
+        (HEALTHY, GREEN, {"error": "no import"}, "no import"),
+        (HEALTHY, {"error": "it broke"}, UNTOUCHED, "it broke"),
+        (HEALTHY, {**GREEN, "main": {"error": 0.02}}, UNTOUCHED, "neither red nor green"),
+    ],
+)
+def test_everything_else_is_an_error(cells, release, stock, patched, says):
+    cell = cells(release, stock, patched)
+    assert cell.verdict == "error" and says in cell.reason
+
+
+@pytest.mark.parametrize("verdict", [runner.FAILED, runner.UNPROVEN])
+def test_a_proof_that_does_not_hold_is_an_error(cells, verdict):
+    result = runner.Result(FIX.id, FIX.engine, AFFECTED, verdict, "because")
+    assert (cells(AFFECTED, RED, proof=result).verdict, cells(AFFECTED, RED, proof=result).reason) == ("error", "because")
+
+
+def test_boundaries_are_the_releases_around_every_change(monkeypatch):
+    monkeypatch.setattr(matrix.runner, "proof_of", lambda fix: SimpleNamespace(EDITED=("0.5.12",)))
+    chosen = matrix.boundaries(FIX)
+    names = [release for release, _ in ledger.load(FIX).releases()]
+    verdicts = dict(ledger.load(FIX).releases())
+    changes = {i for i in range(1, len(names)) if verdicts[names[i]] != verdicts[names[i - 1]]}
+    assert chosen == {names[i] for i in changes} | {names[i - 1] for i in changes} | {names[-1], "0.5.12"}
+
+
+def test_an_edited_copy_is_the_release_but_for_the_edit(tmp_path):
+    root = tmp_path / "release" / "engine"
+    (root / "deep" / "er").mkdir(parents=True)
+    for name in ("__init__.py", "deep/__init__.py", "deep/er/__init__.py", "deep/er/code.py", "deep/other.py"):
+        (root / name).write_text(f"name = {name!r}\n")
+    (tmp_path / "release" / "engine-1.0.dist-info").mkdir()
+    name = "engine.deep.er.code"
+    copy = edited.site(tmp_path, "engine", root, lambda read: {name: read(name) + "more = 1\n"})
+    assert (copy / "engine/deep/er/code.py").read_text() == "name = 'deep/er/code.py'\nmore = 1\n"
+    assert (root / "deep/er/code.py").read_text() == "name = 'deep/er/code.py'\n", "the release itself is never written"
+    assert (copy / "engine/deep/other.py").read_text() == (root / "deep/other.py").read_text()
+    assert (copy / "engine-1.0.dist-info").is_dir()
