@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="first put a fault that no release has into a copy of the fetched release (repeatable; needs --engine, one --fix)",
     )
+    parser.add_argument("--seed", type=int, metavar="N", help="repeat a run: its seed is in --json, and beside what failed")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     jobs = [(fix, *engine[1:], edit) for engine in engines for fix in wanted if fix.engine == engine[0] for edit in edits]
     if not jobs:
         raise CliError("none of the named fixes is for the named engine", 2)
-    results = [*_run(jobs, quiet=options.json)]
+    results = [*_run(jobs, options.seed, quiet=options.json)]
     if options.json:
         print_json({"results": [result.as_dict() for result in results]})
     else:
@@ -102,7 +103,7 @@ def _require_extra() -> None:
         raise CliError(f'{", ".join(missing)} missing: proofs of a fetched release need pip install "attnfix[cpu]"')
 
 
-def _run(jobs: list[Job], quiet: bool) -> Iterator[runner.Result]:
+def _run(jobs: list[Job], seed: int | None, quiet: bool) -> Iterator[runner.Result]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -112,15 +113,15 @@ def _run(jobs: list[Job], quiet: bool) -> Iterator[runner.Result]:
         task = progress.add_task("", total=len(jobs))
         for job in jobs:
             progress.update(task, description=f"{job[0].id} on {job[0].engine} {job[1]}, stock and fixed")
-            yield _prove(*job)
+            yield _prove(*job, seed)
             progress.advance(task)
 
 
-def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None) -> runner.Result:
+def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None) -> runner.Result:
     if gate.judge(fix, root).kind == ledger.UNKNOWN and not any(gate.path_of(root, m) for m in fix.target_modules):
         reason = f"this {fix.engine} has none of the modules the fix is about"
         return runner.Result(fix.id, fix.engine, release, runner.UNPROVEN, reason)
-    return runner.prove(fix, release, root, site=site, edit=edit)
+    return runner.prove(fix, release, root, site=site, edit=edit, seed=seed)
 
 
 def _print(results: list[runner.Result]) -> None:
@@ -139,7 +140,8 @@ def _print(results: list[runner.Result]) -> None:
     )
     for result in results:
         if not result.holds:
-            print(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}", file=sys.stderr)
+            seed = f" (--seed {result.seed})" if result.seed is not None else ""
+            print(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}{seed}", file=sys.stderr)
 
 
 def _errors(result: runner.Result) -> Text:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ _ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", "SGLANG_ENA
 @dataclass(frozen=True)
 class Result:
     """One row of `attnfix prove`. Errors are ‖out - ref‖ / ‖ref‖ against float64, or what `measure` says; None where they
-    are not finite. `code` names the witnesses' digests; `edit` the edit of the release's source, where there was one."""
+    are not finite. `code` names the witnesses' digests; `edit` the edit of the release's source, where there was one; `seed`
+    what the run's random numbers came from."""
 
     fix: str
     engine: str
@@ -51,6 +52,7 @@ class Result:
     measure: str | None = None
     code: str | None = None
     edit: str | None = None
+    seed: int | None = None
 
     @property
     def holds(self) -> bool:
@@ -65,10 +67,13 @@ def proof_of(fix: Fix) -> Any:
     return importlib.import_module(f"attnfix.patches.{fix.package}.proof")
 
 
-def prove(fix: Fix, release: str, root: Path, *, site: Path | None = None, edit: str | None = None) -> Result:
+def prove(
+    fix: Fix, release: str, root: Path, *, site: Path | None = None, edit: str | None = None, seed: int | None = None
+) -> Result:
     """Prove `fix` on the engine package at `root`; `site` is put on the path when the engine is not installed here.
 
     With `edit`, one of the proof's EDITS is made in a copy of `site` first: for a fault that no published release has.
+    Lengths and poison are drawn anew in every run unless `seed` is given.
     """
     proof = proof_of(fix) if edit is not None else None
     with ExitStack() as stack:
@@ -77,13 +82,13 @@ def prove(fix: Fix, release: str, root: Path, *, site: Path | None = None, edit:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="attnfix-"))
             site = edited.site(Path(folder), fix.engine, root, edits[edit])
             root = site / fix.engine
-        seed = secrets.randbelow(2**31)
+        seed = secrets.randbelow(2**31) if seed is None else seed
         if edit in getattr(proof, "UNRECOGNISED", ()):
             answers = run_sides([fix], fix.engine, seed, stock=False, site=site, run=False)
             return _unrecognised(fix, release, gate.judge(fix, root), answers.get(fix.id, answers), edit)
         with ThreadPoolExecutor(2) as both:
             stock, fixed = both.map(lambda off: run_side(fix, seed, stock=off, site=site), (True, False))
-        return conclude(fix, release, root, (stock, fixed), edit)
+        return replace(conclude(fix, release, root, (stock, fixed), edit), seed=seed)
 
 
 def conclude(fix: Fix, release: str, root: Path, sides: tuple[dict, dict], edit: str | None = None) -> Result:
