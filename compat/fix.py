@@ -31,7 +31,6 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.module}:{self.qualname}"
 
-
     @property
     def owner(self) -> Place:
         """The class or module that holds it."""
@@ -88,19 +87,27 @@ class Attribute(_At):
 
 @dataclass(frozen=True)
 class Upstream:
-    """Where the engine's own project speaks of the bug."""
+    """Where the engine's own project speaks of the bug; `report` is our page under docs/upstream where it does not, or not yet
+    in a change of its code."""
 
     repository: str
-    pull: int
+    pull: int | None = None
     issue: int | None = None
+    report: str | None = None
 
     @property
-    def links(self) -> list[str]:
+    def links(self) -> dict[str, str]:
+        """name -> address; that of a report is a path in this project."""
         home = f"https://github.com/{self.repository}"
-        return [f"{home}/pull/{self.pull}"] + ([f"{home}/issues/{self.issue}"] if self.issue else [])
+        found = {f"#{self.pull}": f"{home}/pull/{self.pull}"} if self.pull else {}
+        if self.issue:
+            found[f"issue {self.issue}"] = f"{home}/issues/{self.issue}"
+        if self.report:
+            found["report"] = f"docs/upstream/{self.report}.md"
+        return found
 
     def __str__(self) -> str:
-        return f"{self.repository}#{self.pull}" + (f" (issue {self.issue})" if self.issue else "")
+        return f"{self.repository}: {', '.join(self.links)}"
 
 
 @dataclass(frozen=True)

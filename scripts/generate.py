@@ -30,7 +30,7 @@ def fixes_table() -> str:
     for fix in FIXES:
         row = describe(fix)
         cells = (f"`{fix.id}`", fix.symptom, f"{fix.engine} {span(row['affected'])}", row["fixed_in"] or "-", fix.hardware)
-        link = f"[#{fix.upstream.pull}]({fix.upstream.links[0]})"
+        link = ", ".join(f"[{name}]({address})" for name, address in fix.upstream.links.items())
         rows.append("| " + " | ".join((*cells, link)) + " |")
     return "\n".join(rows)
 

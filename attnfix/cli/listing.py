@@ -42,7 +42,7 @@ def describe(fix: Fix) -> dict[str, Any]:
         "affected": affected,
         "fixed_in": known.fixed_in(),
         "upstream": str(fix.upstream),
-        "links": fix.upstream.links,
+        "links": list(fix.upstream.links.values()),
         "switch": fix.switch,
         "default": "on" if fix.default else "off",
         "default_reason": fix.default_reason,
