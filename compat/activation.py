@@ -145,6 +145,10 @@ class Activation:
         self._check_origin(verdict, engine)
         for target in state.fix.targets:
             place = home(target, verdict.present)
+            if place is None:
+                if state.fix.independent:
+                    continue
+                raise LookupError(f"{target.name} has no place in this code")
             taken = state.seats.get(place)
             if place.module == module and not (taken and taken.stands):  # a reload brings the engine's own back
                 state.seats[place] = take(target, place, state, late)
@@ -180,7 +184,7 @@ class Activation:
 
     def _arm(self, state: FixState, verdict: gate.Verdict) -> None:
         missing = [target.name for target in state.fix.targets if not any(p in state.seats for p in target.places)]
-        if missing:
+        if missing and not (state.fix.independent and state.seats):
             state.settle(PENDING, f"waiting for the module of {', '.join(missing)}")
             return
         for place, seat in state.seats.items():

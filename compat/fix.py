@@ -117,7 +117,8 @@ class Fix:
     `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
     fix is on without being asked for, and `default_reason` why; `examined` are the spans of releases that the ledger judges.
     `cost` is what it costs where it runs; `expect` how to try it on one replica and what shift in output to expect.
-    `structure` recognises code that no ledger knows.
+    `structure` recognises code that no ledger knows. The targets stand together or not at all, unless they are `independent`:
+    places of one fault that different deployments load, each corrected as soon as it is there.
     """
 
     id: str
@@ -136,6 +137,7 @@ class Fix:
     cost: str
     expect: str
     structure: Structure | None = None
+    independent: bool = False
 
     @property
     def engine(self) -> str:

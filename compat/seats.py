@@ -92,12 +92,12 @@ class AttributeSeat:
 Seat = WrapperSeat | AttributeSeat
 
 
-def home(target: Target | Override | Attribute, present: frozenset[Place]) -> Place:
+def home(target: Target | Override | Attribute, present: frozenset[Place]) -> Place | None:
     """The one of the target's places that the judged code has; for a class member that is yet to come, its class decides."""
     for place in target.places:
         if place in present or (not isinstance(target, Target) and _definition(place.owner) is not None):
             return place
-    raise LookupError(f"{target.name} has no place in this code")
+    return None
 
 
 def take(target: Target | Override | Attribute, place: Place, state: FixState, late: bool) -> Seat:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .fix import Fix, Place
 
@@ -45,6 +45,14 @@ class Counters(Protocol):
     rows: int
 
 
+class Finding(NamedTuple):
+    """What a correction saw a kernel do. `needed`: whether it has to be corrected; None where it does neither right nor the
+    known wrong, so that it is left alone."""
+
+    what: str
+    needed: bool | None
+
+
 @dataclass
 class PlainCounters:
     calls: int = 0
@@ -57,6 +65,7 @@ class FixState:
     """What became of one fix in this process. `armed` alone decides whether its corrections run.
 
     `release` and `code` name the code that was found; `changed` is called when the state changes while the engine serves.
+    `findings` are by kernel path: the names that tell it from others.
     """
 
     fix: Fix
@@ -69,10 +78,25 @@ class FixState:
     changed: Callable[[], None] = lambda: None
     seats: dict[Place, Seat] = field(default_factory=dict)
     counters: Counters = field(default_factory=PlainCounters)
+    findings: dict[tuple[Hashable, ...], Finding] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
-        return EFFECTIVE if self.base == INSTALLED and self.counters.calls else self.base
+        if self.base != INSTALLED:
+            return self.base
+        needed = {finding.needed for finding in self.findings.values()}
+        if needed and True not in needed:
+            return UNKNOWN_SOURCE if None in needed else FIXED_UPSTREAM
+        return EFFECTIVE if self.counters.calls else INSTALLED
+
+    def found(self, path: tuple[Hashable, ...], finding: Finding) -> None:
+        """A kernel path was seen at work for the first time in this process."""
+        self.findings[path] = finding
+        if finding.needed is None:
+            from . import report
+
+            report.warn(self.fix.engine, f"{self.fix.id} leaves a kernel alone: {_named(path)}: {finding.what}")
+        self.changed()
 
     def settle(self, base: str, reason: str) -> None:
         """Enter a state, unless the fix is in a final one already."""
@@ -99,13 +123,18 @@ class FixState:
     def as_dict(self) -> dict[str, Any]:
         """One row of `attnfix status --json`."""
         counters = self.counters
+        findings = [f"{_named(path)}: {finding.what}" for path, finding in list(self.findings.items())]
         return {
             "fix": self.fix.id,
             "state": self.state,
-            "reason": self.reason,
+            "reason": "; ".join([self.reason, *findings]),
             "switch": self.fix.switch,
             "release": self.release,
             "code": self.code,
             "counters": {"calls": counters.calls, "corrections": counters.corrections, "rows": counters.rows},
             **({"traceback": self.traceback} if self.traceback else {}),
         }
+
+
+def _named(path: tuple[Hashable, ...]) -> str:
+    return " ".join(map(str, path))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from types import FunctionType
 from typing import Any, SupportsIndex
 
 import wrapt
 
 from .fix import Place
-from .states import FixState
+from .states import Finding, FixState
 
 
 class Call:
@@ -39,6 +40,14 @@ class Call:
     def engine_function(self) -> FunctionType | None:
         """The engine's method as a plain function; None where another fix's correction runs in between."""
         return getattr(self._function, "__func__", None)
+
+    def finding(self, path: tuple[Hashable, ...]) -> Finding | None:
+        """What was seen of this kernel path in this process; None before `found`."""
+        return self._state.findings.get(path)
+
+    def found(self, path: tuple[Hashable, ...], finding: Finding) -> None:
+        """Keep what was seen of a kernel path: it goes into the record; a kernel that is left alone, to the log, too."""
+        self._state.found(path, finding)
 
     def corrected(self, rows: int = 0) -> None:
         """Count one correction of `rows` rows. Host-known numbers only: counting never waits for a GPU."""
