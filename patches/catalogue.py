@@ -1,6 +1,7 @@
 """Every fix, in the order in which the corrections of one target run. To add one: write its folder, add one line here."""
 
 from attnfix.patches.sglang import (
+    lse_log_base,
     mha_draft_extend_routing,
     skip_seq_lens_sync,
     uniform_replay_stride_mla,
@@ -11,6 +12,7 @@ from attnfix.patches.vllm import empty_context_chunks, prefill_context_merge, sk
 
 FIXES = (
     zero_kv_rows.FIX,
+    lse_log_base.FIX,
     uniform_replay_stride_mla.FIX,
     uniform_replay_stride_triton.FIX,
     mha_draft_extend_routing.FIX,

@@ -138,13 +138,21 @@ def _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale
 
 
 class RaggedWrapper:
-    """FlashInfer's `BatchPrefillWithRaggedKVCacheWrapper`: rows without KV get out 0 and LSE -inf, as that kernel does."""
+    """FlashInfer's `BatchPrefillWithRaggedKVCacheWrapper`: rows without KV get out 0 and LSE -inf, as that kernel does.
 
-    def __init__(self, *args, **kwargs):
+    `lse_base` is the base of the returned LSE: the kernels' own is 2 (`prefill.cuh` of FlashInfer 0.6.11: m + log2(d)).
+    """
+
+    def __init__(self, lse_base=math.e):
+        self.lse_base = lse_base
+        self._backend = f"emulated, base {lse_base:.4g}"
         self.plan: tuple = ()  # until `begin_forward`
 
     def begin_forward(self, qo_indptr, kv_indptr, **kwargs):
         self.plan = qo_indptr.tolist(), kv_indptr.tolist()
+
+    def forward(self, *args, **kwargs):
+        return self.forward_return_lse(*args, **kwargs)[0]
 
     def forward_return_lse(self, q, k, v, causal, sm_scale, logits_soft_cap=0.0):
         outs, lses = [], []
@@ -154,7 +162,7 @@ class RaggedWrapper:
             out, lse = attention(q[q_at[b] : q_at[b + 1]], k[kv], v[kv], sm_scale, causal)
             outs.append(out)
             lses.append(lse)
-        return torch.cat(outs).to(q.dtype), torch.cat(lses).float()
+        return torch.cat(outs).to(q.dtype), (torch.cat(lses) / math.log(self.lse_base)).float()
 
 
 def merge_state_v2(v_a, s_a, v_b, s_b, v_merged, s_merged):

@@ -1,0 +1,99 @@
+"""The base of a log-sum-exp belongs to the attention kernel that returns it: seen at work, never assumed.
+
+At the first call of a kernel path in a process, one row of one head is computed again in fp32 from its own query and keys. What
+it shows holds for the path from then on: base 2 is brought to the natural base that the engine merges with, anything else is
+left alone. Later calls cost one look-up and, where needed, one launch over the LSE. Kernels write base 2 because their softmax
+works with exp2; later FlashInfer returns the natural base on request.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from attnfix.compat.states import Finding
+from attnfix.compat.wrapping import Call
+
+_LN2 = math.log(2)
+_NATURAL = "attnfix_natural_lse"
+_KEYS = 4096  # computed at a time: a copy of all keys in fp32 may not fit
+
+#: (what the kernel returned, what the row's natural LSE is), or None where no row can be judged
+Row = Callable[[], "tuple[float, float] | None"]
+
+
+def to_natural(call: Call, path: tuple[Hashable, ...], lse: Any, row: Row) -> None:
+    """Bring `lse` (float32, any shape and strides) to the natural base, in place, if the kernel behind `path` returns base 2.
+
+    `row` is called at the path's first call outside CUDA graph capture: it waits for the GPU. A tensor is brought there once,
+    however many targets it passes on its way to the merge.
+    """
+    if hasattr(lse, _NATURAL):
+        return
+    finding = call.finding(path) or _look(call, path, lse, row)
+    if finding is not None and finding.needed:
+        scale(lse)
+        setattr(lse, _NATURAL, True)
+        call.corrected()
+
+
+def scale(lse: Any) -> None:
+    """From base 2 to base e, in place."""
+    lse.mul_(_LN2)
+
+
+def one_row(q: Any, k: Any, lse: Any, q_at: Sequence[int], kv_at: Sequence[int], scaling: float) -> tuple[float, float] | None:
+    """(returned, natural) of the last query row of a request, in the head where the returned LSE is largest.
+
+    q: [tokens, heads, d]; k: [kv, KV heads, d]; lse: [tokens, heads]; q_at, kv_at: where each request begins, and the last
+    one's end. The last row sees every key of its request, with a causal mask, too. Of the requests, one with 16 keys or few
+    more.
+    """
+    import torch
+
+    spans = zip(q_at, q_at[1:], kv_at, kv_at[1:])
+    found = [(stop - start, last - 1, start, stop) for first, last, start, stop in spans if first < last and start < stop]
+    if not found:
+        return None
+    _, row, start, stop = min(found, key=lambda request: (request[0] < 16, abs(request[0] - 16)))
+    head = int(lse[row].abs().argmax())
+    keys = k[start:stop, head * k.shape[1] // q.shape[1]]
+    query = q[row, head].float()
+    scores = torch.cat([some.float() @ query for some in keys.split(_KEYS)]) * scaling
+    return float(lse[row, head]), float(scores.logsumexp(0))
+
+
+def _look(call: Call, path: tuple[Hashable, ...], lse: Any, row: Row) -> Finding | None:
+    """What the path's kernel is seen to return; None while nothing can be told."""
+    import torch
+
+    if lse.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    seen = row()
+    if seen is None or not all(map(math.isfinite, seen)) or abs(seen[1]) <= 1:
+        return None
+    finding = judge(*seen)
+    call.found(path, finding._replace(what=f"{finding.what} ({_flashinfer()})"))
+    return finding
+
+
+def judge(returned: float, natural: float) -> Finding:
+    """The base of a returned LSE whose natural value is known and further than 1 from 0."""
+    near = abs(natural) * (1 / _LN2 - 1) / 4  # a quarter of the way from one base to the other
+    if abs(returned - natural / _LN2) < near:
+        return Finding("LSE in base 2", True)
+    if abs(returned - natural) < near:
+        return Finding("LSE in base e", False)
+    return Finding(f"LSE in neither base: {returned:.4g} where {natural:.4g} is natural", None)
+
+
+def _flashinfer() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    module = sys.modules.get("flashinfer")
+    try:
+        return f"FlashInfer {getattr(module, '__version__', None) or version('flashinfer-python')}"
+    except PackageNotFoundError:
+        return "no FlashInfer"

@@ -1,0 +1,59 @@
+"""sglang.lse-log-base, as data."""
+
+from attnfix.compat.fix import Fix, Target, Upstream
+
+from . import wrap
+
+_FLASHINFER = "sglang.srt.layers.attention.flashinfer_mla_backend"
+_TRTLLM = "sglang.srt.layers.attention.trtllm_mla_backend"
+_MODEL = "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA"
+_MIXIN = "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha:DeepseekMHAForwardMixin"
+
+FIX = Fix(
+    id="sglang.lse-log-base",
+    title="Base-2 log-sum-exp is merged as if it were natural",
+    symptom=(
+        "DeepSeek-type models answer a prompt whose long prefix is cached otherwise than the same prompt uncached: what was "
+        "cached gets too much weight, the newest tokens too little. No error, and nothing in the log."
+    ),
+    cause=(
+        "FlashInfer's and TRT-LLM's prefill kernels return the log-sum-exp in base 2; the merge of new tokens and prefix "
+        "chunks weighs with base e."
+    ),
+    correction=(
+        "At a kernel path's first call one row is computed again; where the kernel is seen to return base 2, its LSE is "
+        "brought to base e in place, before the merge."
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=35045, issue=40903, report="sglang-lse-log-base"),
+    hardware=(
+        "any GPU with --attention-backend flashinfer, flashmla or cutlass_mla, Blackwell with trtllm_mla; DeepSeek-type models "
+        "whose prefix is attended to in chunks (trtllm_mla: cached 8192 or more; others: batches beyond one-shot capacity)"
+    ),
+    default=True,
+    default_reason="silent wrong output; proven on a GPU with FlashInfer's kernels, done only where seen to be needed",
+    targets=(
+        Target(wrap.ragged_forward, at=(f"{_FLASHINFER}:FlashInferMhaChunkKVRunner.forward",)),
+        Target(wrap.trtllm_forward_extend, at=(f"{_TRTLLM}:TRTLLMMLABackend.forward_extend",)),
+    ),
+    independent=True,
+    # What the LSE goes through until it is merged
+    witnesses=(
+        f"{_FLASHINFER}:FlashInferMLAAttnBackend.forward_extend",
+        f"{_TRTLLM}:TRTLLMMLABackend._run_prefill_kernel",
+        f"{_MODEL}._chunked_prefix_attn_mha",
+        f"{_MIXIN}._chunked_prefix_attn_mha",
+        f"{_MODEL}.forward_normal_chunked_kv_core",
+        f"{_MIXIN}.forward_normal_chunked_kv_core",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="the engine converts, or FlashInfer returns the natural base: attnfix then sees it and does nothing",
+    cost=(
+        "One launch over the LSE per attention call of a forward pass with a cached prefix (4 MB for 8192 tokens and 128 "
+        "heads); once per kernel path and process, one row of one head and a wait for it."
+    ),
+    expect=(
+        "On one replica, send a prompt of some ten thousand tokens twice, the second time with a new question at its end, and "
+        "compare log-probabilities with those of the same prompt on a server started with --disable-radix-cache: stock, they "
+        "differ by tenths; fixed, by rounding."
+    ),
+)
