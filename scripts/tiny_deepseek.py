@@ -13,7 +13,8 @@ _NOPE, _ROPE, _VDIM, _LORA = 128, 64, 128, 512
 def make(folder: Path, context: int = 32768, seed: int = 20) -> Path:
     """Write config.json and model.safetensors (about 150 MB, bfloat16) for up to `context` tokens; returns `folder`.
 
-    Four dense layers of 16 heads. Attention scores have standard deviation 1, logits 2: what a trained model has, roughly.
+    Four dense layers of 16 heads. Every projection keeps the size of what it is given; queries are three times as large, so
+    that a token attends to few others and not to the mean of all, and logits twice.
     """
     import torch
     from safetensors.torch import save_file
@@ -34,7 +35,7 @@ def make(folder: Path, context: int = 32768, seed: int = 20) -> Path:
             for name, tensor in {
                 "input_layernorm": torch.ones(_HIDDEN).bfloat16(),
                 "post_attention_layernorm": torch.ones(_HIDDEN).bfloat16(),
-                "self_attn.q_proj": matrix(_HEADS * (_NOPE + _ROPE), _HIDDEN),
+                "self_attn.q_proj": matrix(_HEADS * (_NOPE + _ROPE), _HIDDEN, 3),
                 "self_attn.kv_a_proj_with_mqa": matrix(_LORA + _ROPE, _HIDDEN),
                 "self_attn.kv_a_layernorm": torch.ones(_LORA).bfloat16(),
                 "self_attn.kv_b_proj": matrix(_HEADS * (_NOPE + _VDIM), _LORA),
