@@ -76,6 +76,20 @@ class TrtllmRaggedAttention:
         return (out, lse) if return_lse else out
 
 
+def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal,
+                           return_softmax_lse=False, fa_version=3, out=None, output_scale=None, **launch):
+    """vLLM's FlashAttention 3: rows of requests without keys get out 0 and LSE -inf. The LSE is [heads, tokens] float32."""
+    if out is not None or output_scale is not None:
+        raise NotImplementedError("an output of the caller's")
+    q_at, k_at = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    result, lse = q.new_zeros(*q.shape[:2], v.shape[2]), q.new_full(q.shape[:2], -math.inf, dtype=torch.float32)
+    for b in range(len(q_at) - 1):
+        rows, keys = slice(q_at[b], q_at[b + 1]), slice(k_at[b], k_at[b + 1])
+        part, part_lse = attention(q[rows], k[keys], v[keys], softmax_scale, causal)
+        result[rows], lse[rows] = part.to(q.dtype), part_lse.float()
+    return (result, lse.t().contiguous()) if return_softmax_lse else result
+
+
 class PagedDecode:
     """FlashInfer's `trtllm_batch_decode_with_kv_cache`: `q_len_per_req` rows of every request, the last ones of its KV.
 

@@ -2,21 +2,24 @@
 
 Real: the metadata builder with its chunk planning, both context loops, the prefill backend, the merge's Python entry, and
 upstream's own masking where a release has it (its Triton kernel in the interpreter). On two ranks the context is sharded token
-by token, as decode context parallelism does it. Emulated: the TRT-LLM ragged kernel, the CUDA merge, the cache gathers, and
-the other rank.
+by token, as decode context parallelism does it. Emulated: the kernel (TRT-LLM ragged, or FlashAttention), the CUDA merge, the
+cache gathers, and the other rank.
 """
 
 from __future__ import annotations
 
 import math
 import sys
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, cumulative
+from attnfix.patches.scenario import NoSuchPath, cumulative, replaced
 
 MLA = "vllm.model_executor.layers.attention.mla_attention"
 COMMON = "vllm.v1.attention.backends.mla.common"  # its home up to 0.14
@@ -76,8 +79,11 @@ def use(undefined: bool = False) -> Any:
     return kernel
 
 
-def outputs(seed: int, batch: Batch) -> tuple[Any, Any]:
-    """(out, float64 reference) of the prefill tokens: through the plain loop, then through that of two ranks."""
+def outputs(seed: int, batch: Batch, flash: bool = False) -> tuple[Any, Any]:
+    """(out, float64 reference) of the prefill tokens: through the plain loop, then through that of two ranks.
+
+    The prefill backend is TRT-LLM ragged, or FlashAttention with `flash`.
+    """
     import torch
 
     draw = torch.Generator().manual_seed(seed)
@@ -86,7 +92,7 @@ def outputs(seed: int, batch: Batch) -> tuple[Any, Any]:
     latent = tensor(requests, PAGES * PAGE, LORA + ROPE)
     weight = tensor(HEADS * (NOPE + VDIM), LORA) * LORA**-0.5
     q, new = tensor(tokens, HEADS, NOPE + ROPE), tensor(tokens, LORA + ROPE)
-    outs = [_prefill(q, new, weight, _Ranks(latent, size), batch) for size in (1, 2)]
+    outs = [_prefill(q, new, weight, _Ranks(latent, size), batch, flash) for size in (1, 2)]
 
     at = cumulative(batch.new).tolist()
     reference = []
@@ -99,7 +105,7 @@ def outputs(seed: int, batch: Batch) -> tuple[Any, Any]:
     return torch.cat(outs), torch.cat(reference * len(outs))
 
 
-def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, batch: Batch) -> Any:
+def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, batch: Batch, flash: bool) -> Any:
     """One layer's prefill as the engine runs it: build the batch's metadata, then attend."""
     import torch
 
@@ -107,8 +113,8 @@ def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, batch: Batch) -> Any:
     mla.get_dcp_group = lambda: ranks
     mla.ops.gather_and_maybe_dequant_cache = mla.ops.cp_gather_cache = ranks.gather
     with _unpinned():
-        metadata = _builder(ranks, batch).build(0, _batch(batch))
-    impl, scale = _impl(weight, ranks), torch.ones(1)
+        metadata = _builder(ranks, batch, flash).build(0, _batch(batch))
+    impl, scale = _impl(weight, ranks, flash), torch.ones(1)
     args = q, new[:, :LORA], new[:, None, LORA:], ranks.caches[0], metadata, scale
     forward = impl.forward_mha if hasattr(impl, "forward_mha") else impl._forward_prefill
     if "output" not in signature(forward).parameters:  # up to 0.11.2
@@ -146,8 +152,8 @@ class _Ranks:
         import torch
 
         parts = [local, *(torch.zeros_like(local) for _ in self.caches[1:])]
-        for cache, part in zip(self.caches[1:], parts[1:]):
-            emulators.gather_cache(cache, part, **self.where)
+        for shard, part in zip(self.caches[1:], parts[1:]):
+            emulators.gather_cache(shard, part, **self.where)
         return torch.cat(parts, dim)
 
     def kv_gather(self, out: Any, local: Any) -> None:
@@ -155,7 +161,7 @@ class _Ranks:
         out.copy_(self.all_gather(local, 0))
 
 
-def _impl(weight: Any, ranks: _Ranks) -> Any:
+def _impl(weight: Any, ranks: _Ranks, flash: bool) -> Any:
     base: Any = engine().MLACommonImpl
 
     class Impl(base):
@@ -175,12 +181,14 @@ def _impl(weight: Any, ranks: _Ranks) -> Any:
         _use_flashinfer_concat_mla_k=False, _pad_v=False, _workspace_buffer=_workspace(),
     )  # fmt: skip
     if RAGGED not in _modules:  # captured at construction, as its __init__ does
-        impl._run_prefill_context_chunk = impl._run_prefill_context_chunk_trtllm_ragged
-        impl._run_prefill_new_tokens = impl._run_prefill_new_tokens_trtllm_ragged
+        backend = "fa" if flash else "trtllm_ragged"
+        impl._run_prefill_context_chunk = getattr(impl, f"_run_prefill_context_chunk_{backend}")
+        impl._run_prefill_new_tokens = getattr(impl, f"_run_prefill_new_tokens_{backend}")
+        impl.flash_attn_varlen_func, engine().is_vllm_fa = emulators.flash_attn_varlen_func, True
     return impl
 
 
-def _builder(ranks: _Ranks, batch: Batch) -> Any:
+def _builder(ranks: _Ranks, batch: Batch, flash: bool) -> Any:
     import torch
 
     mla, size, rows = engine(), ranks.world_size, CHUNK * sum(n > 0 for n in batch.context)
@@ -199,19 +207,35 @@ def _builder(ranks: _Ranks, batch: Batch) -> Any:
         cp_kv_cache_interleave_size=1, dcp_manager=ranks,
         # Which prefill backend: attributes up to 0.20, an object from 0.21
         prefill_metadata_cls=mla.MLACommonPrefillMetadata, _workspace_buffer=_workspace(),
-        _use_trtllm_ragged_prefill=True, _use_cudnn_prefill=False, _use_fi_prefill=False, _prefill_backend=_backend(),
+        _use_trtllm_ragged_prefill=not flash, _use_cudnn_prefill=False, _use_fi_prefill=False, _prefill_backend=_backend(flash),
     )  # fmt: skip
     return builder
 
 
-def _backend() -> Any:
+def _backend(flash: bool) -> Any:
     if RAGGED not in _modules:
         return None
-    return _modules[RAGGED].TrtllmRaggedPrefillBackend(HEADS, SCALE, LORA, NOPE, ROPE, VDIM, _config())
+    kind = _flash_attn().FlashAttnPrefillBackend if flash else _modules[RAGGED].TrtllmRaggedPrefillBackend
+    return kind(HEADS, SCALE, LORA, NOPE, ROPE, VDIM, _config())
+
+
+@cache
+def _flash_attn() -> Any:
+    """The module of the FlashAttention backend, from 0.21, which finds FlashAttention 3 on Hopper."""
+    folder = RAGGED.rpartition(".")[0]
+    entry: Any = import_module(f"{folder.rpartition('.mla')[0]}.fa_utils")
+    # The backend's file imports this name, too, which 0.25 and later leave undefined on a CPU
+    vars(entry).setdefault("compile_flash_attn_varlen_func_from_specs", None)
+    flash: Any = import_module(f"{folder}.flash_attn")
+    flash.current_platform = SimpleNamespace(is_cuda=lambda: True, is_xpu=lambda: False, get_device_capability=lambda: (9, 0))
+    flash.get_flash_attn_version = lambda **shape: 3
+    flash.flash_attn_varlen_func = emulators.flash_attn_varlen_func
+    return flash
 
 
 def _config() -> Any:
-    return SimpleNamespace(attention_config=SimpleNamespace(trtllm_ragged_backend="trtllm-gen"))
+    attention = SimpleNamespace(trtllm_ragged_backend="trtllm-gen")
+    return SimpleNamespace(attention_config=attention, kernel_config=SimpleNamespace(enable_jit_warmup=False))
 
 
 def _batch(batch: Batch) -> Any:
@@ -243,6 +267,24 @@ def _unpinned() -> Any:
             return function(*args, **{name: value for name, value in (kwargs or {}).items() if name != "pin_memory"})
 
     return Unpinned()
+
+
+@contextmanager
+def uninitialised(value: float) -> Any:
+    """Inside, uninitialised floating-point memory from torch holds `value`."""
+    import torch
+
+    def filled(function: Any) -> Any:
+        def allocate(*args: Any, **kwargs: Any) -> Any:
+            made = function(*args, **kwargs)
+            return made.fill_(value) if made.is_floating_point() else made
+
+        return allocate
+
+    with ExitStack() as stack:
+        for name in ("empty", "empty_like"):
+            stack.enter_context(replaced(torch, name, filled(getattr(torch, name))))
+        yield
 
 
 def _workspace() -> Any:

@@ -7,8 +7,8 @@ import pytest
 HEAD = """
 from attnfix.patches.scenario import observe
 from attnfix.patches.vllm import mla_prefill
+from attnfix.patches.vllm.mla_prefill import uninitialised
 from attnfix.patches.vllm.prefill_context_merge import proof
-from attnfix.patches.vllm.skip_context_zero_fill.proof import uninitialised
 from attnfix.prove.child import _all_imported
 
 mla_prefill.prepare(_all_imported(proof))

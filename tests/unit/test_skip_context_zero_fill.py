@@ -13,8 +13,9 @@ from test_zero_kv_rows import DIM, HEADS
 from attnfix.compat.states import PlainCounters
 from attnfix.compat.wrapping import Call
 from attnfix.patches.scenario import cumulative
+from attnfix.patches.vllm.mla_prefill import uninitialised
 from attnfix.patches.vllm.skip_context_zero_fill import wrap
-from attnfix.patches.vllm.skip_context_zero_fill.proof import uninitialised, zero_fills
+from attnfix.patches.vllm.skip_context_zero_fill.proof import zero_fills
 
 TOKENS = 9
 SHAPE = (TOKENS, HEADS, DIM)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.patches.vllm.empty_rows import neutralize
+
 
 def run_prefill_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """After a chunk in which some request has no context: its rows are neutralised."""
@@ -16,18 +18,3 @@ def run_prefill_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: 
     if neutralize(result, kwargs.get("prefill") or instance._prefill_metadata, kwargs["chunk_idx"]):
         wrapped.corrected()
     return result
-
-
-def neutralize(result: tuple, prefill: Any, chunk: int) -> bool:
-    """Rows of requests without context in the chunk get out 0 and lse -inf, in place, by one launch; whether there were any.
-
-    out: [tokens, heads, v_head_dim]; lse: [heads, tokens] float32. `seq_lens` is a host tensor: looking at it waits for no GPU.
-    """
-    context = prefill.chunked_context
-    if bool(context.seq_lens[chunk].all()):
-        return False
-    from attnfix.kernels import fixup_zero_kv_rows
-
-    out, lse = result
-    fixup_zero_kv_rows(out, lse.t(), None, prefill.query_start_loc, cum_kv_lens=context.cu_seq_lens[chunk])
-    return True

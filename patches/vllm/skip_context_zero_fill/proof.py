@@ -7,7 +7,7 @@ out uninitialised is NaN in the one run and finite values in the other. Both mus
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from attnfix.patches import emulators
@@ -45,31 +45,13 @@ def _run(seed: int, batch: Batch) -> Observation:
     seen = []
     for undefined in (math.nan, emulators.stale((1,), torch.float32, 1, 20).item()):
         kernel = mla_prefill.use()
-        with uninitialised(undefined), zero_fills() as fills:
+        with mla_prefill.uninitialised(undefined), zero_fills() as fills:
             out, reference = mla_prefill.outputs(seed, batch)
         seen.append(observe(out, reference))
     chunks = kernel.calls - 2  # the new tokens are attended to once on one rank and once on two
     needless = fills.count((sum(batch.new), HEADS, VDIM))
     right = seen[0].error < 0.01 and seen[0].bits == seen[1].bits
     return Observation(needless / max(chunks, 1) if right else math.inf, seen[0].bits)
-
-
-@contextmanager
-def uninitialised(value: float) -> Any:
-    """Inside, uninitialised floating-point memory from torch holds `value`."""
-    import torch
-
-    def filled(function: Any) -> Any:
-        def allocate(*args: Any, **kwargs: Any) -> Any:
-            made = function(*args, **kwargs)
-            return made.fill_(value) if made.is_floating_point() else made
-
-        return allocate
-
-    with ExitStack() as stack:
-        for name in ("empty", "empty_like"):
-            stack.enter_context(replaced(torch, name, filled(getattr(torch, name))))
-        yield
 
 
 @contextmanager
