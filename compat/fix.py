@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 class _At:
-    """What all targets have: `places`, its homes over the releases, of which a release has one at most."""
+    """What all targets have: `places`, its homes over the releases; the first one that a release has is taken."""
 
     at: tuple[str, ...]
 

@@ -8,7 +8,7 @@ from attnfix.patches.sglang import (
     uniform_replay_stride_triton,
     zero_kv_rows,
 )
-from attnfix.patches.vllm import empty_context_chunks, prefill_context_merge, skip_context_zero_fill
+from attnfix.patches.vllm import empty_context_chunks, mla_context_order, prefill_context_merge, skip_context_zero_fill
 
 FIXES = (
     zero_kv_rows.FIX,
@@ -19,6 +19,7 @@ FIXES = (
     skip_seq_lens_sync.FIX,
     skip_context_zero_fill.FIX,
     empty_context_chunks.FIX,
+    mla_context_order.FIX,
     prefill_context_merge.FIX,
 )
 

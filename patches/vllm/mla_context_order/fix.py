@@ -1,0 +1,72 @@
+"""vllm.mla-context-order, as data."""
+
+from attnfix.compat.fix import Fix, Target, Upstream
+
+from . import wrap
+
+_COMMON = "vllm.v1.attention.backends.mla.common"
+_MLA = "vllm.model_executor.layers.attention.mla_attention"
+_MERGE = "vllm.v1.attention.ops.merge_attn_states"
+
+FIX = Fix(
+    id="vllm.mla-context-order",
+    title="Prefills behind a shorter fresh prompt lose their cached context",
+    symptom=(
+        "Wrong answers from DeepSeek-type models: a long prompt in its second or later part, or one whose prefix is cached, "
+        "forgets all that it has in the cache when a shorter fresh prompt shares its step. No error, and nothing in the log."
+    ),
+    cause=(
+        "Since 0.20.0 (PR 36540) the final merge of MLA prefill is told how many leading tokens have context, which takes for "
+        "granted that requests with context come first. Model Runner V2 orders a batch by number of new tokens alone: tokens "
+        "behind that count keep their new part and drop their context."
+    ),
+    correction=(
+        "Where requests with context do not come first, every token merges its context; up to 0.25.1 that of requests "
+        "without any is set to output 0 and LSE -inf before."
+    ),
+    # PR 50613 plans chunks per request, and the count went with the code that used it; no report of the fault is known.
+    upstream=Upstream("vllm-project/vllm", report="vllm-mla-context-order"),
+    hardware=(
+        "any GPU, every MLA prefill backend (Model Runner V2: default for DeepSeek-V2 models in 0.24.0-0.27.1, for "
+        "Longcat-Flash-Ngram from 0.26.0 and Kimi-K3 in 0.27; else with VLLM_USE_V2_MODEL_RUNNER=1)"
+    ),
+    default=True,
+    default_reason="silent wrong output; later releases have no such count",
+    targets=(
+        Target(
+            wrap.build,
+            at=(f"{_MLA}:build_mla_chunked_context_metadata", f"{_MLA}:MLACommonMetadataBuilder.build"),
+        ),
+        Target(
+            wrap.compute_prefill_context,
+            at=(f"{_MLA}:MLACommonBaseImpl._compute_prefill_context", f"{_MLA}:MLACommonImpl._compute_prefill_context"),
+        ),
+        Target(
+            wrap.compute_prefill_context,
+            at=(
+                f"{_MLA}:MLACommonBaseImpl._context_parallel_compute_prefill_context",
+                f"{_MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
+            ),
+        ),
+    ),
+    # What hands the count on and what obeys it. The runner's order is none of them: in an engine that orders its batches by
+    # context, nothing is corrected.
+    witnesses=(
+        f"{_COMMON}:MLACommonMetadataBuilder.build",
+        f"{_MLA}:MLACommonPrefillMetadata",
+        f"{_MLA}:MLACommonImpl.forward_mha",
+        f"{_MLA}:MLACommonBaseImpl.forward_mha",
+        f"{_MERGE}:merge_attn_states",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="no vLLM below 0.28.0 is served",
+    cost=(
+        "A few µs of host time per prefill batch with context. In a batch whose order is wrong, tokens without context are "
+        "merged, too, and up to 0.25.1 one kernel is launched per layer, whose time grows with their rows alone."
+    ),
+    expect=(
+        "On one replica, send a long prompt (longer than max_num_batched_tokens) beside short fresh ones and compare its log "
+        "probabilities with those of the prompt sent alone: stock they differ, fixed they agree up to rounding. Nothing else "
+        "changes."
+    ),
+)

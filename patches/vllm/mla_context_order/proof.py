@@ -1,0 +1,105 @@
+"""Proof of vllm.mla-context-order: prefills with and without context in the order in which Model Runner V2 puts them.
+
+Real: that order, by the release's own function or statement. What else is real and what is emulated stands in
+`patches/vllm/mla_prefill.py`. FlashAttention makes rows without context neutral; with TRT-LLM ragged they are undefined, and
+context fills every chunk, or there is none: what goes wrong in a chunk that ends early is the matter of another fix.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from inspect import signature
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from attnfix.compat.digest import find
+from attnfix.patches.scenario import NoSuchPath, Observation, combine, fixup_sabotages, observe, replaced
+from attnfix.patches.vllm import mla_prefill
+from attnfix.patches.vllm.mla_prefill import Batch
+
+MODULES = MAY_LACK = mla_prefill.MODULES
+KERNEL = "emulated"
+
+_RUNNER = "v1/worker/gpu/model_runner.py"
+# Requests from the one with the fewest new tokens on: which have context. None of them leads; the shortest leads, but not all.
+_NONE_LEADS = (False, False, True, True, False, True)
+_ONE_LEADS = (True, False, True, False)
+_ALL_LEAD = (True, True, True, False, False, False)
+
+
+def prepare(modules: dict[str, Any]) -> None:
+    mla_prefill.prepare(modules)
+    if not _runner().is_file():
+        raise NoSuchPath("no Model Runner V2")
+
+
+def scenario(seed: int) -> Observation:
+    return combine(_flash(seed, _NONE_LEADS), _ragged(seed, _ONE_LEADS))
+
+
+def control(seed: int) -> Observation:
+    """Requests with context have fewer new tokens than the others: the order that the older runner gives every batch."""
+    return combine(_flash(seed, _ALL_LEAD), _ragged(seed, _ALL_LEAD), _flash(seed, (True,) * 4))
+
+
+def _flash(seed: int, has_context: tuple[bool, ...]) -> Observation:
+    return observe(*mla_prefill.outputs(seed, _batch(seed, has_context, 1), flash=True))
+
+
+def _ragged(seed: int, has_context: tuple[bool, ...]) -> Observation:
+    mla_prefill.use()
+    with mla_prefill.uninitialised(1.0):  # an output of the engine's that the kernel leaves as it is
+        return observe(*mla_prefill.outputs(seed, _batch(seed, has_context, 65)))
+
+
+def sabotages() -> dict[str, Any]:
+    from . import wrap
+
+    broken = {
+        "the order is never wrong": replaced(wrap, "context_leads", lambda lens: True),
+        "the first request answers for all": replaced(wrap, "context_leads", lambda lens: lens[0] > 0),
+        "the last request answers for all": replaced(wrap, "context_leads", lambda lens: lens[-1] == 0),
+    }
+    if not hasattr(mla_prefill.engine(), "mask_empty_context"):  # the engine's own, from 0.26.0
+        broken |= {f"tokens without context: {name}": sabotage for name, sabotage in fixup_sabotages().items()}
+    return broken
+
+
+def _batch(seed: int, has_context: tuple[bool, ...], least: int) -> Batch:
+    """A decode and prefills of drawn lengths; those with context have `least` to 80 tokens of it. The runner orders them."""
+    draw = random.Random(seed)
+    new = sorted(draw.sample(range(2, 16), len(has_context)))
+    requests = {f"prefill {n}": (draw.randint(least, 80) if has else 0, n) for has, n in zip(has_context, new)}
+    arrival = ["decode", *requests]
+    draw.shuffle(arrival)
+    order = _sorted({name: requests[name][1] if name in requests else 1 for name in arrival})
+    if order.pop(0) != "decode":
+        raise ValueError("a decode does not come first")
+    return Batch(tuple(requests[name][0] for name in order), tuple(requests[name][1] for name in order), decodes=1)
+
+
+def _sorted(num_tokens: dict[str, int]) -> list[str]:
+    """Request names in the order of Model Runner V2: by its own function (from 0.26.0) or statement, out of its file."""
+    path = _runner()
+    tree = ast.parse(path.read_text())
+    node = find(tree, "sort_batch_req_ids") or next(filter(_is_the_sort, ast.walk(tree)))
+    scheduled = SimpleNamespace(num_scheduled_tokens=num_tokens)
+    names: dict[str, Any] = {"num_tokens_per_req": num_tokens, "scheduler_output": scheduled}
+    exec(compile(ast.Module([node], []), str(path), "exec"), names)  # type: ignore[list-item]
+    if isinstance(node, ast.Assign):
+        return names["req_ids"]
+    arguments = {"num_tokens_per_req": num_tokens, "draft_tokens": {}, "decode_query_len": 1}
+    sort = names["sort_batch_req_ids"]
+    return sort(**{name: arguments[name] for name in signature(sort).parameters})
+
+
+def _is_the_sort(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node).startswith("req_ids = sorted(")
+
+
+def _runner() -> Path:
+    import vllm
+
+    return Path(vllm.__path__[0], _RUNNER)

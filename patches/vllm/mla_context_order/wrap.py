@@ -1,0 +1,47 @@
+"""Corrections of vllm.mla-context-order.
+
+`prefill_tokens_with_context` of a batch's metadata says how many leading prefill tokens have context; the final merge copies
+the suffix from there on. None means that every token merges its prefix, which is right in any order as long as the prefix of
+tokens without context is neutral: output 0, LSE -inf.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnfix.patches.vllm.empty_rows import neutralize
+
+
+def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """After the chunks of a batch are planned: no prefix length where requests with context do not come first.
+
+    From 0.26.0 the target is a function of its own, which the builders of dense and sparse MLA share; it returns the chunked
+    context. Before, it is the builder's method, and the chunked context lies in the metadata that it returns.
+    """
+    result = wrapped(*args, **kwargs)
+    prefill = getattr(result, "prefill", None)
+    context = result if prefill is None else prefill.chunked_context
+    if hasattr(context, "prefill_tokens_with_context") and not context_leads(context.seq_lens[0].tolist()):
+        context.prefill_tokens_with_context = None
+        wrapped.corrected()
+    return result
+
+
+def context_leads(lens: list[int]) -> bool:
+    """Whether requests with context come before all without. lens: those of the first chunk, which has some of all context."""
+    return not any(lens[len(lens) - lens.count(0) :])
+
+
+def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """Either context loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse).
+
+    Up to 0.25.1 the engine trusts the prefix length to keep the final merge away from tokens without context: what a loop
+    leaves there is up to the backend (the TRT-LLM ragged kernel writes nothing) and to the merge (Triton's makes NaN of two
+    empty chunks). The engine itself never leaves the length out. From 0.26.0 it neutralises every chunk.
+    """
+    result = wrapped(*args, **kwargs)
+    prefill = (args[2] if len(args) > 2 else kwargs["attn_metadata"]).prefill
+    context = prefill.chunked_context
+    if context.prefill_tokens_with_context is None and not hasattr(context, "has_empty_context"):
+        neutralize(result, prefill, 0)
+    return result

@@ -1,0 +1,91 @@
+"""vllm.mla-context-order without an engine: which order is wrong, both homes, and a merge that meets no undefined row."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from no_sync import NoSync
+from test_zero_kv_rows import DIM, HEADS, Wrapped, launches
+
+from attnfix.patches import emulators
+from attnfix.patches.scenario import cumulative
+from attnfix.patches.vllm.mla_context_order import wrap
+
+CONTEXT = st.lists(st.integers(0, 3), min_size=1, max_size=7)
+
+
+def planned(context, new, **fields):
+    """The chunked context of a batch as the engine plans it: its prefix length counts requests, whatever their order."""
+    starts, lens = cumulative(new), torch.tensor([context], dtype=torch.int32)
+    length = starts.tolist()[sum(n > 0 for n in context)]
+    return SimpleNamespace(seq_lens=lens, cu_seq_lens=cumulative(context)[None], prefill_tokens_with_context=length, **fields)
+
+
+@given(CONTEXT)
+def test_the_order_is_right_where_no_context_follows_a_request_without_any(context):
+    has = [n > 0 for n in context]
+    follows = any(later and not earlier for i, later in enumerate(has) for earlier in has[:i])
+    assert wrap.context_leads(context) is not follows
+
+
+@given(CONTEXT.filter(any), st.booleans())
+@settings(deadline=None)
+def test_only_a_wrong_order_loses_its_length(context, shared_function):
+    """Up to 0.25.1 the metadata holds the plan; from 0.26.0 the plan itself is returned."""
+    chunked = planned(context, [2] * len(context))
+    length = chunked.prefill_tokens_with_context
+    result = chunked if shared_function else SimpleNamespace(prefill=SimpleNamespace(chunked_context=chunked))
+    wrapped = Wrapped(result)
+    with NoSync(chunked.seq_lens):
+        assert wrap.build(wrapped, None, (), {}) is result
+    right = wrap.context_leads(context)
+    assert chunked.prefill_tokens_with_context == (length if right else None)
+    assert len(wrapped.rows) == (not right)
+
+
+@pytest.mark.parametrize("result", [None, *(SimpleNamespace(prefill=p) for p in (None, SimpleNamespace(chunked_context=None)))])
+def test_a_batch_without_context_is_left_alone(result):
+    wrapped = Wrapped(result)
+    assert wrap.build(wrapped, None, (), {}) is result and not wrapped.rows
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=2, max_size=6), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_no_undefined_row_is_merged_and_no_context_is_lost(drawn, by_keyword):
+    context, new = zip(*drawn)
+    chunked = planned(context, new)
+    prefill = SimpleNamespace(chunked_context=chunked, query_start_loc=cumulative(new))
+    metadata, tokens = SimpleNamespace(prefill=prefill), sum(new)
+    wrap.build(Wrapped(metadata), None, (), {})
+    has_context = torch.tensor([n > 0 for n in context]).repeat_interleave(torch.tensor(new))
+    prefix, prefix_lse = torch.randn(tokens, HEADS, DIM), torch.randn(HEADS, tokens)
+    suffix, suffix_lse = torch.randn(tokens, HEADS, DIM), torch.randn(HEADS, tokens)
+    prefix[~has_context], prefix_lse[:, ~has_context] = math.nan, 3.0  # what a kernel may leave there
+    expected, before = suffix.clone(), launches()
+    emulators.merge_attn_states(expected, prefix, prefix_lse, suffix, suffix_lse)
+    expected[~has_context] = suffix[~has_context]
+    place = ((), {"attn_metadata": metadata}) if by_keyword else ((None, None, metadata, None), {})
+    with NoSync(chunked.seq_lens):
+        result = wrap.compute_prefill_context(Wrapped((prefix, prefix_lse)), None, *place)
+    assert result[0] is prefix and result[1] is prefix_lse
+    out = torch.empty_like(suffix)
+    emulators.merge_attn_states(
+        out, *result, suffix, suffix_lse, prefill_tokens_with_context=chunked.prefill_tokens_with_context
+    )
+    assert torch.equal(out, expected)
+    assert launches() - before == (not wrap.context_leads(list(context)))
+
+
+def test_rows_that_the_engine_neutralises_itself_cost_no_launch():
+    """From 0.26.0 every chunk is masked where the plan says so."""
+    chunked = planned((0, 2), (1, 1), has_empty_context=[True])
+    prefill = SimpleNamespace(chunked_context=chunked, query_start_loc=cumulative((1, 1)))
+    wrap.build(Wrapped(chunked), None, (), {})
+    before = launches()
+    wrap.compute_prefill_context(Wrapped(()), None, (None, None, SimpleNamespace(prefill=prefill)), {})
+    assert chunked.prefill_tokens_with_context is None and launches() == before
