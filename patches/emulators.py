@@ -159,7 +159,6 @@ class RaggedWrapper:
 
     def __init__(self, lse_base=math.e):
         self.lse_base = lse_base
-        self._backend = f"emulated, base {lse_base:.4g}"
         self.plan: tuple = ()  # until `begin_forward`
 
     def begin_forward(self, qo_indptr, kv_indptr, **kwargs):

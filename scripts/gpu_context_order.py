@@ -29,6 +29,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import tiny_deepseek
+
 FIX = "vllm.mla-context-order"
 STEP = 2048  # max_num_batched_tokens
 TOP, LISTED, NEW_TOKENS = 20, 200, 8
@@ -36,65 +39,12 @@ TOP, LISTED, NEW_TOKENS = 20, 200, 8
 ROUNDING = 0.03
 SERVERS = {"stock": {"ATTNFIX": "0"}, "fixed": {}, "old": {"ATTNFIX": "0", "VLLM_USE_V2_MODEL_RUNNER": "0"}}
 
-HEADS, NOPE, ROPE, VDIM, LORA, HIDDEN, INNER, LAYERS, VOCAB = 16, 128, 64, 128, 512, 1024, 2048, 4, 4096
-CONFIG = {
-    "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "torch_dtype": "bfloat16",
-    "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": LAYERS, "vocab_size": VOCAB,
-    "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "q_lora_rank": None, "kv_lora_rank": LORA,
-    "qk_nope_head_dim": NOPE, "qk_rope_head_dim": ROPE, "v_head_dim": VDIM,
-    # No layer is one of experts; the engine asks for these figures all the same
-    "first_k_dense_replace": LAYERS, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1,
-    "moe_intermediate_size": 256, "moe_layer_freq": 1, "n_group": 1, "topk_group": 1, "topk_method": "greedy",
-    "norm_topk_prob": False, "scoring_func": "softmax", "routed_scaling_factor": 1.0,
-    "hidden_act": "silu", "rms_norm_eps": 1e-6, "max_position_embeddings": 32768, "attention_bias": False,
-    "rope_theta": 10000.0, "rope_scaling": None, "tie_word_embeddings": False,
-    "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1,
-}  # fmt: skip
-
-
-def weights(seed: int = 0) -> dict[str, Any]:
-    """{name: bfloat16 tensor} of a checkpoint for CONFIG. Every projection keeps the size of what it is given; queries are
-    three times as large, so that a token attends to few others and not to the mean of all."""
-    import torch
-
-    draw = torch.Generator().manual_seed(seed)
-
-    def matrix(rows: int, columns: int, gain: float = 1.0) -> Any:
-        return (torch.randn(rows, columns, generator=draw) * gain * columns**-0.5).bfloat16()
-
-    ones = lambda n: torch.ones(n, dtype=torch.bfloat16)  # noqa: E731
-    made = {"model.embed_tokens.weight": torch.randn(VOCAB, HIDDEN, generator=draw).bfloat16()}
-    for layer in range(LAYERS):
-        parts = {
-            "self_attn.q_proj": matrix(HEADS * (NOPE + ROPE), HIDDEN, gain=3.0),
-            "self_attn.kv_a_proj_with_mqa": matrix(LORA + ROPE, HIDDEN),
-            "self_attn.kv_a_layernorm": ones(LORA),
-            "self_attn.kv_b_proj": matrix(HEADS * (NOPE + VDIM), LORA),
-            "self_attn.o_proj": matrix(HIDDEN, HEADS * VDIM),
-            "mlp.gate_proj": matrix(INNER, HIDDEN),
-            "mlp.up_proj": matrix(INNER, HIDDEN),
-            "mlp.down_proj": matrix(HIDDEN, INNER),
-            "input_layernorm": ones(HIDDEN),
-            "post_attention_layernorm": ones(HIDDEN),
-        }
-        made |= {f"model.layers.{layer}.{name}.weight": part for name, part in parts.items()}
-    return made | {"model.norm.weight": ones(HIDDEN), "lm_head.weight": matrix(VOCAB, HIDDEN)}
-
-
-def make_model(folder: Path) -> None:
-    """A model folder without a tokenizer: about 200 MB."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG, indent=1))
-    save_file(weights(), str(folder / "model.safetensors"), metadata={"format": "pt"})
-
 
 def prompts() -> dict[str, dict[str, list]]:
     """scenario -> {"before": …, "alone": …, "company": …}, each a list of prompts (token ids) sent at once. The one that is
     looked at is the last of "alone"; it is in "company", too. `before` fills the prefix cache."""
     draw = random.Random(0)
-    tokens = lambda n: [draw.randrange(2, VOCAB) for _ in range(n)]  # noqa: E731
+    tokens = lambda n: [draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(n)]  # noqa: E731
     long = tokens(4 * STEP + 1800)
     # Fills whole steps, so that all that was sent behind it starts together
     ahead, prefix = tokens(4 * STEP), tokens(6000)
@@ -249,7 +199,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     results = {}
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
-        make_model(Path(scratch, "model"))
+        tiny_deepseek.make(Path(scratch, "model"))
         for name in options.runs:
             results[name] = run_server(name, Path(scratch, "model"), options.out.resolve(), options)
     wrong = failures(results)

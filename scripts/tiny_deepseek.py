@@ -1,62 +1,65 @@
-"""A DeepSeek-V2 model with random weights, small enough to be made in seconds: what GPU runs serve in place of a real one."""
+"""A DeepSeek-V2 model with random weights and no tokenizer, made in seconds: what GPU runs serve in place of a real one."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 VOCABULARY = 8192
-_LAYERS, _HIDDEN, _MLP, _HEADS = 4, 1024, 2048, 16
-_NOPE, _ROPE, _VDIM, _LORA = 128, 64, 128, 512
+LAYERS, HIDDEN, INNER, HEADS = 4, 1024, 2048, 16
+NOPE, ROPE, VDIM, LORA = 128, 64, 128, 512
 
 
-def make(folder: Path, context: int = 32768, seed: int = 20) -> Path:
-    """Write config.json and model.safetensors (about 150 MB, bfloat16) for up to `context` tokens; returns `folder`.
+def config() -> dict[str, Any]:
+    """Four dense layers of 16 heads, for up to 32768 tokens."""
+    return dict(
+        architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", torch_dtype="bfloat16", vocab_size=VOCABULARY,
+        hidden_size=HIDDEN, intermediate_size=INNER, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        num_key_value_heads=HEADS, q_lora_rank=None, kv_lora_rank=LORA, qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE,
+        v_head_dim=VDIM, hidden_act="silu", rms_norm_eps=1e-6, attention_bias=False, max_position_embeddings=32768,
+        rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False,
+        # No layer is one of experts; the engines ask for these figures all the same
+        first_k_dense_replace=LAYERS, moe_layer_freq=1, moe_intermediate_size=256, n_routed_experts=8, n_shared_experts=1,
+        num_experts_per_tok=2, n_group=1, topk_group=1, topk_method="greedy", scoring_func="softmax", norm_topk_prob=False,
+        routed_scaling_factor=1.0, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+    )  # fmt: skip
 
-    Four dense layers of 16 heads. Every projection keeps the size of what it is given; queries are three times as large, so
-    that a token attends to few others and not to the mean of all, and logits twice.
-    """
+
+def weights(seed: int = 20) -> dict[str, Any]:
+    """{name: bfloat16 tensor} of a checkpoint. Every projection keeps the size of what it is given; queries are three times as
+    large, so that a token attends to few others and not to the mean of all."""
     import torch
-    from safetensors.torch import save_file
 
     draw = torch.Generator().manual_seed(seed)
 
-    def matrix(rows: int, columns: int, deviation: float = 1.0) -> torch.Tensor:
-        return (torch.randn(rows, columns, generator=draw) * deviation * columns**-0.5).bfloat16()
+    def matrix(rows: int, columns: int, gain: float = 1.0) -> Any:
+        return (torch.randn(rows, columns, generator=draw) * gain * columns**-0.5).bfloat16()
 
-    weights = {
-        "model.embed_tokens.weight": matrix(VOCABULARY, _HIDDEN, _HIDDEN**0.5),
-        "lm_head.weight": matrix(VOCABULARY, _HIDDEN, 2),
-        "model.norm.weight": torch.ones(_HIDDEN).bfloat16(),
-    }
-    for layer in range(_LAYERS):
-        weights |= {
-            f"model.layers.{layer}.{name}.weight": tensor
-            for name, tensor in {
-                "input_layernorm": torch.ones(_HIDDEN).bfloat16(),
-                "post_attention_layernorm": torch.ones(_HIDDEN).bfloat16(),
-                "self_attn.q_proj": matrix(_HEADS * (_NOPE + _ROPE), _HIDDEN, 3),
-                "self_attn.kv_a_proj_with_mqa": matrix(_LORA + _ROPE, _HIDDEN),
-                "self_attn.kv_a_layernorm": torch.ones(_LORA).bfloat16(),
-                "self_attn.kv_b_proj": matrix(_HEADS * (_NOPE + _VDIM), _LORA),
-                "self_attn.o_proj": matrix(_HIDDEN, _HEADS * _VDIM),
-                "mlp.gate_proj": matrix(_MLP, _HIDDEN),
-                "mlp.up_proj": matrix(_MLP, _HIDDEN),
-                "mlp.down_proj": matrix(_HIDDEN, _MLP),
-            }.items()
+    ones = lambda n: torch.ones(n, dtype=torch.bfloat16)  # noqa: E731
+    made = {"model.embed_tokens.weight": torch.randn(VOCABULARY, HIDDEN, generator=draw).bfloat16()}
+    for layer in range(LAYERS):
+        parts = {
+            "self_attn.q_proj": matrix(HEADS * (NOPE + ROPE), HIDDEN, gain=3.0),
+            "self_attn.kv_a_proj_with_mqa": matrix(LORA + ROPE, HIDDEN),
+            "self_attn.kv_a_layernorm": ones(LORA),
+            "self_attn.kv_b_proj": matrix(HEADS * (NOPE + VDIM), LORA),
+            "self_attn.o_proj": matrix(HIDDEN, HEADS * VDIM),
+            "mlp.gate_proj": matrix(INNER, HIDDEN),
+            "mlp.up_proj": matrix(INNER, HIDDEN),
+            "mlp.down_proj": matrix(HIDDEN, INNER),
+            "input_layernorm": ones(HIDDEN),
+            "post_attention_layernorm": ones(HIDDEN),
         }
+        made |= {f"model.layers.{layer}.{name}.weight": part for name, part in parts.items()}
+    return made | {"model.norm.weight": ones(HIDDEN), "lm_head.weight": matrix(VOCABULARY, HIDDEN)}
+
+
+def make(folder: Path) -> Path:
+    """Write config.json and model.safetensors, about 150 MB; returns `folder`."""
+    from safetensors.torch import save_file
+
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = dict(
-        architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", torch_dtype="bfloat16", vocab_size=VOCABULARY,
-        hidden_size=_HIDDEN, intermediate_size=_MLP, moe_intermediate_size=256, num_hidden_layers=_LAYERS,
-        num_attention_heads=_HEADS, num_key_value_heads=_HEADS, q_lora_rank=None, kv_lora_rank=_LORA, qk_nope_head_dim=_NOPE,
-        qk_rope_head_dim=_ROPE, v_head_dim=_VDIM, head_dim=_ROPE, hidden_act="silu", rms_norm_eps=1e-6, attention_bias=False,
-        max_position_embeddings=context, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False,
-        # All layers are dense: no expert is made, but the engines read how many there would be
-        first_k_dense_replace=_LAYERS, moe_layer_freq=1, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=2,
-        n_group=1, topk_group=1, topk_method="greedy", scoring_func="softmax", norm_topk_prob=False, routed_scaling_factor=1.0,
-        bos_token_id=0, eos_token_id=1,
-    )  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    (folder / "config.json").write_text(json.dumps(config(), indent=1))
+    save_file(weights(), folder / "model.safetensors", metadata={"format": "pt"})
     return folder

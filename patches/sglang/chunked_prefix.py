@@ -52,7 +52,9 @@ def use(lse_base: float) -> None:
     _modules[FLASHINFER].BatchPrefillWithRaggedKVCacheWrapper = lambda *args, **kwargs: emulators.RaggedWrapper(lse_base)
 
 
-def outputs(seed: int, prefix: list[int], new: list[int], module: str, fallback: bool = False) -> tuple[Any, Any]:
+def outputs(
+    seed: int, prefix: list[int], new: list[int], module: str, *, fallback: bool = False, dtype: str = "bfloat16"
+) -> tuple[Any, Any]:
     """(out, float64 reference) of a batch's new tokens, [tokens, heads, v_head_dim], through the backend of `module`.
 
     prefix, new: cached and new tokens of each request. With `fallback` the TRT-LLM backend hands over to FlashInfer's.
@@ -60,10 +62,11 @@ def outputs(seed: int, prefix: list[int], new: list[int], module: str, fallback:
     import torch
 
     draw = torch.Generator().manual_seed(seed)
-    tensor = lambda *shape: torch.randn(*shape, generator=draw).bfloat16()  # noqa: E731
+    tensor = lambda *shape: torch.randn(*shape, generator=draw).to(getattr(torch, dtype))  # noqa: E731
     latent, weight = tensor(len(prefix), 64, LORA + ROPE), tensor(HEADS * (NOPE + VDIM), LORA) * LORA**-0.5
     q, k, v = tensor(sum(new), HEADS, NOPE + ROPE), tensor(sum(new), HEADS, NOPE + ROPE), tensor(sum(new), HEADS, VDIM)
-    layer, batch, backend = _layer(), _forward_batch(prefix, new, latent), _backend(module, new, fallback)
+    layer, batch = _layer(), _forward_batch(prefix, new, latent)
+    backend = _backend(module, new, fallback, q.dtype)
     batch.attn_backend, backend.token_to_kv_pool = backend, batch.token_to_kv_pool
     if _CONTEXT in _modules:  # 0.5.12 and later read backend and pool through it
         context = _modules[_CONTEXT]
@@ -103,20 +106,20 @@ def _split(rows: Any) -> tuple[Any, Any]:
     return rows[:, :LORA], rows[:, None, LORA:]
 
 
-def _backend(module: str, new: list[int], fallback: bool) -> Any:
+def _backend(module: str, new: list[int], fallback: bool, dtype: Any) -> Any:
     import torch
 
     flashinfer, lens = _modules[FLASHINFER], torch.tensor(new, dtype=torch.int32)
     kind = _modules[TRTLLM].TRTLLMMLABackend if module == TRTLLM else flashinfer.FlashInferMLAAttnBackend
     backend = object.__new__(kind)
     backend.__dict__.update(
-        data_type=torch.bfloat16, q_data_type=torch.bfloat16, enable_chunk_kv=True, disable_chunked_prefix_cache=fallback,
+        data_type=dtype, q_data_type=dtype, enable_chunk_kv=True, disable_chunked_prefix_cache=fallback,
         workspace_buffer=torch.zeros(1 << 16, dtype=torch.uint8),  # kept over calls, never filled again
     )  # fmt: skip
     runner = backend.mha_chunk_kv_cache = object.__new__(flashinfer.FlashInferMhaChunkKVRunner)
     runner.__dict__.update(
         num_local_heads=HEADS, qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, v_head_dim=VDIM, fmha_backend="auto",
-        data_type=torch.bfloat16, q_data_type=torch.bfloat16, workspace_buffer=None, chunk_ragged_wrappers=[],
+        data_type=dtype, q_data_type=dtype, workspace_buffer=None, chunk_ragged_wrappers=[],
         qo_indptr=torch.zeros(len(new) + 1, dtype=torch.int32),
         ragged_wrapper=flashinfer.BatchPrefillWithRaggedKVCacheWrapper(),
     )  # fmt: skip

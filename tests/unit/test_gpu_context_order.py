@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import gpu_context_order as run
+import tiny_deepseek
 
 
 def answer(first, *others, tokens=(5, 6, 7)):
@@ -30,15 +31,12 @@ def test_the_long_prompt_comes_last_in_a_shared_step():
 
 def test_the_checkpoint_is_that_of_the_configuration(monkeypatch):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    small = {"HIDDEN": 64, "INNER": 32, "LAYERS": 2, "VOCAB": 96, "HEADS": 2}
-    for name, value in small.items():
-        monkeypatch.setattr(run, name, value)
-    config = run.CONFIG | {"hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2, "first_k_dense_replace": 2}
-    config |= {"vocab_size": 96, "num_attention_heads": 2, "num_key_value_heads": 2}
+    for name, value in {"HIDDEN": 64, "INNER": 32, "LAYERS": 2, "VOCABULARY": 96, "HEADS": 2}.items():
+        monkeypatch.setattr(tiny_deepseek, name, value)
     with torch.device("meta"):
-        model = transformers.DeepseekV2ForCausalLM(transformers.DeepseekV2Config(**config))
+        model = transformers.DeepseekV2ForCausalLM(transformers.DeepseekV2Config(**tiny_deepseek.config()))
     expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    assert {name: tuple(weight.shape) for name, weight in run.weights().items()} == expected
+    assert {name: tuple(weight.shape) for name, weight in tiny_deepseek.weights().items()} == expected
 
 
 def test_compare():
