@@ -9,8 +9,8 @@ Needs a vLLM of 0.20.0-0.27.1 and attnfix, on PYTHONPATH or installed, and no ne
 random weights, prompts are token ids. Each server is a fresh process: `stock` with ATTNFIX=0, `fixed` with attnfix merely
 installed, `old` is stock with the older runner, which puts requests with context first. In each, the same request is served
 alone and in company, in two ways:
-    chunked     a prompt of five steps, whose last part shares its step with two short fresh prompts
-    cached      a prompt whose prefix lies in the prefix cache; its step is shared with a short fresh prompt
+    chunked     a prompt of five steps, whose last part shares its step with a shorter fresh prompt
+    cached      a prompt whose prefix lies in the prefix cache; its step is shared with a shorter fresh prompt
 Reported are the log probabilities of its first new token: alone against in company. Writes DIR/gpu_context_order.json and the
 servers' logs. Exits 1 when a check fails.
 """
@@ -34,6 +34,7 @@ import tiny_deepseek
 
 FIX = "vllm.mla-context-order"
 STEP = 2048  # max_num_batched_tokens
+FRESH = 600  # tokens of a short prompt: the FlashAttention backend sends up to 512 new ones through its decode path
 TOP, LISTED, NEW_TOKENS = 20, 200, 8
 #: Difference of two log probabilities up to which they count as equal: bfloat16 and other batch sizes round differently
 ROUNDING = 0.03
@@ -45,14 +46,14 @@ def prompts() -> dict[str, dict[str, list]]:
     looked at is the last of "alone"; it is in "company", too. `before` fills the prefix cache."""
     draw = random.Random(0)
     tokens = lambda n: [draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(n)]  # noqa: E731
-    long = tokens(4 * STEP + 1800)
+    long = tokens(4 * STEP + 1300)
     # Fills whole steps, so that all that was sent behind it starts together
     ahead, prefix = tokens(4 * STEP), tokens(6000)
-    cached = prefix + tokens(300)
+    cached = prefix + tokens(1000)
     return {
-        # The budget of the fifth step leaves room for both
-        "chunked": {"before": [], "alone": [long], "company": [long, tokens(100), tokens(60)]},
-        "cached": {"before": [prefix], "alone": [ahead, cached], "company": [ahead, tokens(100), cached]},
+        # The budget of the fifth step leaves room for it
+        "chunked": {"before": [], "alone": [long], "company": [long, tokens(FRESH)]},
+        "cached": {"before": [prefix], "alone": [ahead, cached], "company": [ahead, tokens(FRESH), cached]},
     }
 
 

@@ -21,12 +21,12 @@ def test_the_long_prompt_comes_last_in_a_shared_step():
     sent = run.prompts()
     (long,), (same, *fresh) = sent["chunked"]["alone"], sent["chunked"]["company"]
     rest = len(long) % run.STEP
-    assert long is same and rest + sum(map(len, fresh)) <= run.STEP and max(map(len, fresh)) < rest
+    assert long is same and rest + sum(map(len, fresh)) <= run.STEP and 512 < max(map(len, fresh)) < rest
     (prefix,), (ahead, cached) = sent["cached"]["before"], sent["cached"]["alone"]
     _, short, asked = sent["cached"]["company"]
     # One token of the prompt ahead, which decodes by then; a block of the cache holds up to 128 tokens
     assert asked is cached and cached[: len(prefix)] == prefix and len(ahead) % run.STEP == 0
-    assert len(short) < len(cached) - len(prefix) and 1 + len(short) + len(cached) - len(prefix) + 128 <= run.STEP
+    assert 512 < len(short) < len(cached) - len(prefix) and 1 + len(short) + len(cached) - len(prefix) + 128 <= run.STEP
 
 
 def test_the_checkpoint_is_that_of_the_configuration(monkeypatch):
