@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import random
+import sys
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,6 +101,4 @@ def _is_the_sort(node: ast.AST) -> bool:
 
 
 def _runner() -> Path:
-    import vllm
-
-    return Path(vllm.__path__[0], _RUNNER)
+    return Path(sys.modules["vllm"].__path__[0], _RUNNER)
