@@ -4,6 +4,7 @@ ATTNFIX_STRICT. Plain data, read at interpreter start.
 
 MODULES = frozenset(
     {
+        "sglang.srt.layers.attention.flashinfer_backend",
         "sglang.srt.layers.attention.flashinfer_mla_backend",
         "sglang.srt.layers.attention.triton_backend",
         "sglang.srt.layers.attention.trtllm_mha_backend",

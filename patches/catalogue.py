@@ -1,6 +1,7 @@
 """Every fix, in the order in which the corrections of one target run. To add one: write its folder, add one line here."""
 
 from attnfix.patches.sglang import (
+    draft_kv_indices,
     lse_log_base,
     mha_draft_extend_routing,
     skip_seq_lens_sync,
@@ -17,6 +18,7 @@ FIXES = (
     uniform_replay_stride_triton.FIX,
     mha_draft_extend_routing.FIX,
     skip_seq_lens_sync.FIX,
+    draft_kv_indices.FIX,
     skip_context_zero_fill.FIX,
     empty_context_chunks.FIX,
     mla_context_order.FIX,

@@ -1,0 +1,54 @@
+"""sglang.draft-kv-indices, as data."""
+
+from attnfix.compat.fix import Fix, Target, Upstream
+
+from . import wrap
+
+_BACKEND = "sglang.srt.layers.attention.flashinfer_backend:FlashInferMultiStepDraftBackend"
+_KERNEL = "generate_draft_decode_kv_indices"
+
+FIX = Fix(
+    id="sglang.draft-kv-indices",
+    title="KV indices of EAGLE's branches overflow their CUDA-graph buffer",
+    symptom=(
+        "With EAGLE and --speculative-eagle-topk above 1, fewer draft tokens are accepted as requests grow longer, and now and "
+        "then the server dies with `vectorized_gather_kernel: index out of bounds` or an illegal memory access."
+    ),
+    cause=(
+        "Each draft step lists the KV slots of every branch in a row of one buffer, which for CUDA graphs is max_bs * "
+        "max_context_len wide. The index kernel writes topk times as much: once topk times the sum of the sequence lengths "
+        "exceeds the width, each row runs into the next, and the last ones into memory of others. Without graphs it is right."
+    ),
+    correction=(
+        "The rows are topk * (max_context_len + speculative_num_steps) indices wide per request. Upstream's width, without "
+        "the drafted tokens, is too small where a full batch comes within them of the context length."
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=27338, issue=26340),
+    hardware=(
+        "any GPU (--attention-backend flashinfer: on Hopper the default for EAGLE, EAGLE3 and STANDALONE with "
+        "--speculative-eagle-topk above 1)"
+    ),
+    default=True,
+    default_reason="silent memory corruption; fixed upstream in the same way",
+    targets=(Target(wrap.init_cuda_graph_state, at=(f"{_BACKEND}.init_cuda_graph_state",)),),
+    # What takes the rows' width for a stride, what writes them, and what later releases reckon the width with
+    witnesses=(
+        f"{_BACKEND}.common_template",
+        f"sglang.srt.speculative.eagle_utils:{_KERNEL}",
+        f"sglang.srt.speculative.spec_utils:{_KERNEL}",
+        f"sglang.srt.speculative.triton_ops.cache_locs:{_KERNEL}",
+        f"sglang.kernels.ops.speculative.cache_locs:{_KERNEL}",
+        "sglang.srt.speculative.spec_utils:draft_kv_indices_buffer_width",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.13 is served",
+    cost=(
+        "GPU memory, once at start: the buffer, 4 bytes * speculative_num_steps * max_bs * max_context_len, becomes topk times "
+        "as large. With 5 steps, topk 4, 48 requests and 131072 tokens of context: 503 MB instead of 126 MB. If it does not "
+        "fit, the engine keeps its own buffer and the fix disarms itself, aloud. No time per step."
+    ),
+    expect=(
+        "On one replica under load with long requests, compare the accept length that the engine logs (`accept len`): it "
+        "should be as high as with --disable-cuda-graph. The text keeps its distribution: every token is verified."
+    ),
+)

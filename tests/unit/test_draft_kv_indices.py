@@ -1,0 +1,96 @@
+"""sglang.draft-kv-indices without an engine: how wide a row is, what stays as it was, and where a row cannot be had."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnfix.compat.states import FixState
+from attnfix.compat.wrapping import _apply
+from attnfix.patches.sglang.draft_kv_indices import FIX, wrap
+
+CONTEXT = 64
+
+
+class Backend:
+    """Allocates as the engine does; `memory` is how many indices can be had."""
+
+    def __init__(self, topk, steps, memory=2**62, context=CONTEXT):
+        self.topk, self.speculative_num_steps, self.max_context_len = topk, steps, context
+        self.memory, self.shapes = memory, []
+
+    def init_cuda_graph_state(self, max_bs, max_num_tokens):
+        shape = self.speculative_num_steps, max_bs * self.max_context_len
+        self.shapes.append(shape)
+        if shape[0] * shape[1] > self.memory:
+            raise MemoryError("CUDA out of memory")
+        self.given = max_bs, max_num_tokens, shape[1]
+        return "the engine's result"
+
+
+def run(backend, *args, **kwargs):
+    state = FixState(FIX)
+    result = _apply(wrap.init_cuda_graph_state, state, backend.init_cuda_graph_state, backend, args, kwargs)
+    assert result == "the engine's result" and backend.max_context_len == CONTEXT
+    return state
+
+
+def last_index(lens, topk, steps):
+    """Of the index kernel's grid, what the furthest program writes: the last step's of the last branch of the last request."""
+    cum_seq_len, bid, iters, topk_id = sum(lens[:-1]), len(lens) - 1, steps, topk - 1
+    return cum_seq_len * topk + bid * iters * topk + topk_id * (lens[-1] + iters) + lens[-1] + iters - 1
+
+
+@given(st.lists(st.integers(1, CONTEXT), min_size=1, max_size=6), st.integers(2, 10), st.integers(1, 8), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_every_batch_fits_and_the_fullest_leaves_nothing_over(lens, topk, steps, keywords):
+    backend, max_bs = Backend(topk, steps), len(lens)
+    calls = {"max_bs": max_bs, "max_num_tokens": max_bs * topk} if keywords else {}
+    state = run(backend, *([] if keywords else [max_bs, max_bs * topk]), **calls)
+    width = backend.given[2]
+    assert backend.given[:2] == (max_bs, max_bs * topk) and len(backend.shapes) == 1
+    assert last_index(lens, topk, steps) < width
+    assert last_index([CONTEXT] * max_bs, topk, steps) == width - 1
+    assert state.counters.corrections == 1
+
+
+def test_one_branch_is_left_alone():
+    backend = Backend(topk=1, steps=3)
+    assert run(backend, 4, 4).counters.corrections == 0
+    assert backend.shapes == [(3, 4 * CONTEXT)]
+
+
+def test_without_the_memory_the_engine_keeps_its_own_buffer():
+    backend = Backend(topk=4, steps=3, memory=3 * 4 * CONTEXT)
+    state = run(backend, 4, 16)
+    assert backend.given == (4, 16, 4 * CONTEXT) and len(backend.shapes) == 2
+    assert state.state == "failed" and "CUDA out of memory" in state.reason and not state.counters.corrections
+
+
+def test_an_error_of_the_engine_passes():
+    backend = Backend(topk=4, steps=3, memory=0)
+    state = FixState(FIX)
+    with pytest.raises(MemoryError):
+        _apply(wrap.init_cuda_graph_state, state, backend.init_cuda_graph_state, backend, (4, 16), {})
+    assert backend.max_context_len == CONTEXT and state.state != "failed"
+
+
+@pytest.mark.parametrize("max_bs, reachable", [(409, True), (410, False)])
+def test_rows_stay_within_32_bit_offsets(max_bs, reachable):
+    """The kernel multiplies row and width in int32: 5 * 8 * (131072 + 5) indices per request."""
+    backend = Backend(topk=8, steps=5, context=131072)
+    state = FixState(FIX)
+    _apply(wrap.init_cuda_graph_state, state, backend.init_cuda_graph_state, backend, (max_bs, 8 * max_bs), {})
+    assert (len(backend.shapes), backend.shapes[0][1]) == (1, max_bs * (8 * 131077 if reachable else 131072))
+    assert (state.state == "failed") is not reachable
+
+
+def test_a_backend_that_came_out_of_it_is_the_engines_own():
+    """No attribute of ours stays on it."""
+    backend = SimpleNamespace(topk=2, speculative_num_steps=3, max_context_len=8)
+    before = dict(vars(backend))
+    _apply(wrap.init_cuda_graph_state, FixState(FIX), lambda *args: None, backend, (1, 2), {})
+    assert vars(backend) == before
