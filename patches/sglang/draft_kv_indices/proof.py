@@ -24,7 +24,7 @@ MODULES = (_BACKEND, *_SPEC, _BATCH, _TRANSLATOR)
 _KERNEL = "generate_draft_decode_kv_indices"
 MAY_LACK = (*_SPEC, _TRANSLATOR)
 KERNEL = "interpreted"
-MEASURE = "share of draft steps whose KV indices are wrong or overwrite memory of others"
+MEASURE = "share of draft steps with wrong or overflowing KV indices"
 
 _SIZES = (2, 4)  # captured batch sizes: batches of 1 and 3 requests are padded
 _ROOM, _CONTEXT = max(_SIZES), 72  # requests, tokens per request
