@@ -26,8 +26,8 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", pull=35045, issue=40903, report="sglang-lse-log-base"),
     hardware=(
-        "any GPU with --attention-backend flashinfer, flashmla or cutlass_mla, Blackwell with trtllm_mla; DeepSeek-type models "
-        "whose prefix is attended to in chunks (trtllm_mla: cached 8192 or more; others: batches beyond one-shot capacity)"
+        "DeepSeek-type models on Blackwell with trtllm_mla (every prefix hit), on any GPU with --attention-backend flashinfer, "
+        "flashmla or cutlass_mla (8192 cached tokens or more in a batch beyond one-shot capacity, by default 128k tokens)"
     ),
     default=True,
     default_reason="silent wrong output; proven on a GPU with FlashInfer's kernels, done only where seen to be needed",
