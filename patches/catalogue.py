@@ -1,6 +1,7 @@
 """Every fix, in the order in which the corrections of one target run. To add one: write its folder, add one line here.
 
-Empty rows come before the base of the LSE: what a kernel left in rows without KV is neutralised before anything is computed with it.
+Empty rows come before the base of the LSE: what a kernel left in rows without KV is neutralised before anything is computed
+with it.
 """
 
 from attnfix.patches.sglang import (
