@@ -11,6 +11,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from attnfix.patches.rebound import rebound
 from attnfix.patches.vllm.empty_context_chunks.wrap import neutralize
 
 
@@ -41,11 +42,4 @@ def unfilled(function: FunctionType) -> FunctionType:
         def __getattr__(self, name: str) -> Any:
             return getattr(torch, name)
 
-    class Globals(dict):
-        def __missing__(self, name: str) -> Any:
-            return function.__globals__[name]
-
-    names = Globals(torch=Torch(), __builtins__=function.__globals__["__builtins__"])
-    twin = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    twin.__kwdefaults__ = function.__kwdefaults__
-    return twin
+    return rebound(function, torch=Torch())
