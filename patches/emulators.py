@@ -157,25 +157,76 @@ class RaggedWrapper:
     `lse_base` is the base of the returned LSE: the kernels' own is 2 (`prefill.cuh` of FlashInfer 0.6.11: m + log2(d)).
     """
 
+    _backend = "emulated"
+
     def __init__(self, lse_base=math.e):
         self.lse_base = lse_base
-        self.plan: tuple = ()  # until `begin_forward`
 
-    def begin_forward(self, qo_indptr, kv_indptr, **kwargs):
-        self.plan = qo_indptr.tolist(), kv_indptr.tolist()
+    def plan(self, qo_indptr, kv_indptr, *, causal=False, sm_scale=None, window_left=-1, logits_soft_cap=None, **shapes):
+        _dense(window_left, None)
+        self._qo_indptr_buf, self._kv_indptr_buf = qo_indptr.clone(), kv_indptr.clone()
+        self._causal, self._sm_scale, self._window_left, self._logits_soft_cap = causal, sm_scale, -1, logits_soft_cap or 0.0
+
+    begin_forward = plan
 
     def forward(self, *args, **kwargs):
         return self.forward_return_lse(*args, **kwargs)[0]
 
     def forward_return_lse(self, q, k, v, causal, sm_scale, logits_soft_cap=0.0):
-        outs, lses = [], []
-        q_at, kv_at = self.plan
-        for b in range(len(q_at) - 1):
-            kv = slice(kv_at[b], kv_at[b + 1])
-            out, lse = attention(q[q_at[b] : q_at[b + 1]], k[kv], v[kv], sm_scale, causal)
-            outs.append(out)
-            lses.append(lse)
-        return torch.cat(outs).to(q.dtype), (torch.cat(lses) / math.log(self.lse_base)).float()
+        self._causal, self._sm_scale = causal, sm_scale
+        return self.run(q, k, v, return_lse=True)
+
+    def run(self, q, k, v, *, out=None, return_lse=False):
+        """out: [tokens, heads, dv]; lse: [tokens, heads] float32, contiguous."""
+        spans = self._qo_indptr_buf.tolist(), self._kv_indptr_buf.tolist()
+        return _planned(q, k, v, *spans, self._sm_scale, self._causal, self.lse_base, out, return_lse)
+
+
+class PagedWrapper:
+    """FlashInfer's `BatchPrefillWithPagedKVCacheWrapper`, for attention that is not causal; else as RaggedWrapper."""
+
+    _backend = "emulated"
+
+    def __init__(self, lse_base=math.e, kv_layout="NHD"):
+        self.lse_base, self._kv_layout = lse_base, kv_layout
+
+    def plan(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads,
+             head_dim_qk, page_size, *, causal, sm_scale, window_left=-1, logits_soft_cap=None, **shapes):
+        _dense(window_left, None)
+        if causal:
+            raise NotImplementedError("a causal mask over pages")
+        self._qo_indptr_buf, self._paged_kv_indptr_buf = qo_indptr.clone(), paged_kv_indptr.clone()
+        self._paged_kv_indices_buf, self._paged_kv_last_page_len_buf = paged_kv_indices.clone(), paged_kv_last_page_len.clone()
+        self._causal, self._sm_scale, self._window_left, self._logits_soft_cap = causal, sm_scale, -1, logits_soft_cap or 0.0
+
+    def run(self, q, paged_kv_cache, *, k_scale=None, v_scale=None, out=None, return_lse=False):
+        """paged_kv_cache: (k, v), each [pages, page size, KV heads, d] (NHD), [pages, KV heads, …] (HND); or [pages, 2, …]."""
+        both = paged_kv_cache if isinstance(paged_kv_cache, tuple) else paged_kv_cache.unbind(1)
+        both = [x.transpose(1, 2) if self._kv_layout == "HND" else x for x in both]
+        at, last = self._paged_kv_indptr_buf.tolist(), self._paged_kv_last_page_len_buf.tolist()
+        indices, kv_at, parts = self._paged_kv_indices_buf.long(), [0], []
+        for b in range(len(at) - 1):
+            tokens = max(at[b + 1] - at[b] - 1, 0) * both[0].shape[1] + (last[b] if at[b] < at[b + 1] else 0)
+            parts.append([x[indices[at[b] : at[b + 1]]].flatten(0, 1)[:tokens] for x in both])
+            kv_at.append(kv_at[-1] + tokens)
+        k, v = (torch.cat(part) for part in zip(*parts))
+        q_at, scale = self._qo_indptr_buf.tolist(), self._sm_scale * (k_scale or 1.0)
+        return _planned(q, k, v * (v_scale or 1.0), q_at, kv_at, scale, False, self.lse_base, out, return_lse)
+
+
+def _planned(q, k, v, q_at, kv_at, scale, causal, lse_base, out, return_lse):
+    outs, lses = [], []
+    for b in range(len(q_at) - 1):
+        keys = slice(kv_at[b], kv_at[b + 1])
+        group = q.shape[1] // k.shape[1]
+        wide = (x[keys].repeat_interleave(group, 1) for x in (k, v))
+        result, lse = attention(q[q_at[b] : q_at[b + 1]], *wide, scale, causal)
+        outs.append(result)
+        lses.append(lse)
+    result = torch.cat(outs).to(q.dtype)
+    if out is not None:
+        result = out.copy_(result)
+    return (result, (torch.cat(lses) / math.log(lse_base)).float()) if return_lse else result
 
 
 def merge_state_v2(v_a, s_a, v_b, s_b, v_merged, s_merged):
@@ -187,8 +238,15 @@ def merge_state_v2(v_a, s_a, v_b, s_b, v_merged, s_merged):
 
 
 def merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_lse=None,
-                      prefill_tokens_with_context=None, output_scale=None):
-    """vLLM's CUDA op of that name (0.11.1 and later): LSE [heads, tokens]; both sides empty gives the prefix row."""
+                      prefill_tokens_with_context=None, output_scale=None, packed=False):
+    """vLLM's CUDA op of that name (0.11.1 and later): LSE [heads, tokens]; both sides empty gives the prefix row.
+
+    `packed`: up to 0.26.0 the kernel looks at neither shape nor strides of an LSE and reads its memory as [heads, tokens].
+    """
+    tokens, heads = output.shape[:2]
+    if packed:
+        read = lambda lse: lse if lse is None else lse.as_strided((heads, tokens), (tokens, 1))  # noqa: E731
+        prefix_lse, suffix_lse, output_lse = read(prefix_lse), read(suffix_lse), read(output_lse)
     out, lse = _merge(prefix_output, prefix_lse.t(), suffix_output, suffix_lse.t())
     if prefill_tokens_with_context is not None:
         out[prefill_tokens_with_context:] = suffix_output[prefill_tokens_with_context:].double()

@@ -2,8 +2,8 @@
 
 Real: the metadata builder with its chunk planning, both context loops, the prefill backend, the merge's Python entry, and
 upstream's own masking where a release has it (its Triton kernel in the interpreter). On two ranks the context is sharded token
-by token, as decode context parallelism does it. Emulated: the kernel (TRT-LLM ragged, or FlashAttention), the CUDA merge, the
-cache gathers, and the other rank.
+by token, as decode context parallelism does it. Emulated: the kernel (TRT-LLM ragged, FlashInfer's ragged wrapper, or
+FlashAttention), the CUDA merge, the cache gathers, and the other rank.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from attnfix.patches.scenario import NoSuchPath, cumulative, replaced
 MLA = "vllm.model_executor.layers.attention.mla_attention"
 COMMON = "vllm.v1.attention.backends.mla.common"  # its home up to 0.14
 RAGGED = "vllm.v1.attention.backends.mla.prefill.trtllm_ragged"  # the prefill backend's own class, from 0.21
+FLASHINFER = "vllm.v1.attention.backends.mla.prefill.flashinfer"  # the same
 MODULES = (MLA, COMMON, RAGGED)
 
 HEADS, NOPE, ROPE, VDIM, LORA = 4, 128, 64, 128, 512
@@ -53,46 +54,83 @@ class Batch:
 
 def prepare(modules: dict[str, Any]) -> None:
     """Put the stand-ins in place. Raises NoSuchPath for a release whose MLA prefill has no TRT-LLM ragged backend."""
-    _modules.update(modules)
-    mla, ragged = engine(), modules.get(RAGGED)
-    if ragged is None and not hasattr(mla.MLACommonImpl, "_run_prefill_context_chunk_trtllm_ragged"):
+    prepare_any(modules)
+    if not has_ragged():
         raise NoSuchPath("MLA prefill has no TRT-LLM ragged backend")
+
+
+def prepare_any(modules: dict[str, Any]) -> None:
+    """The same for any release: FlashInfer's backend is in all of them."""
+    _modules.update(modules)
+    mla = engine()
     use()
     # The engine's own entry chooses the CUDA op on a CUDA platform alone
     entry: Any = sys.modules[mla.merge_attn_states.__module__]
     entry.current_platform = SimpleNamespace(is_cuda=lambda: True, is_rocm=lambda: False, is_cpu=lambda: False)
-    mla.ops.merge_attn_states = emulators.merge_attn_states
-    if ragged:
-        shared = _workspace()
-        workspaces = SimpleNamespace(get_simultaneous=lambda *specs: [shared for _ in specs])
-        ragged.current_workspace_manager = lambda: workspaces
+    mla.ops.merge_attn_states = partial(emulators.merge_attn_states, packed=_packs_lse())
+    shared = _workspace()
+    workspaces = SimpleNamespace(get_simultaneous=lambda *specs: [shared for _ in specs])
+    for module in (_modules[name] for name in (RAGGED, FLASHINFER) if name in _modules):
+        module.current_workspace_manager = lambda: workspaces
 
 
-def use(undefined: bool = False) -> Any:
-    """Put a new stand-in for the TRT-LLM ragged kernel in place; see there what `undefined` is."""
+def has_ragged() -> bool:
+    return RAGGED in _modules or hasattr(engine().MLACommonImpl, "_run_prefill_context_chunk_trtllm_ragged")
+
+
+def returns_tokens_first() -> bool:
+    """Whether FlashInfer's LSE goes on as it comes, [tokens, heads]; the merge reads [heads, tokens]."""
+    return "transpose" not in _names_of_fi()
+
+
+def _packs_lse() -> bool:
+    return returns_tokens_first() or "contiguous" in _names_of_fi()
+
+
+def _names_of_fi() -> tuple[str, ...]:
+    if FLASHINFER in _modules:
+        return _modules[FLASHINFER].FlashInferPrefillBackend.run_prefill_new_tokens.__code__.co_names
+    return engine().MLACommonImpl._run_prefill_new_tokens_fi.__code__.co_names
+
+
+def converts() -> bool:
+    """Whether the release brings a base-2 LSE to the natural base by itself."""
+    return hasattr(_modules.get(RAGGED), "log2_lse_to_ln")
+
+
+def use(undefined: bool = False, lse_base: float | None = None) -> Any:
+    """Put new stand-ins for the TRT-LLM ragged kernel, which is returned, and FlashInfer's wrapper in place.
+
+    For `undefined` see the kernel. Without an `lse_base` they have the one that the release expects: both return base 2, and
+    releases that do not convert it have that as another bug.
+    """
     import flashinfer.prefill
 
-    # The kernel returns base-2 LSE. Releases that do not convert it have that as another bug: they get what they expect.
-    base = 2 if hasattr(_modules.get(RAGGED), "log2_lse_to_ln") else math.e
+    base = lse_base or (2 if converts() else math.e)
     kernel = emulators.TrtllmRaggedAttention(base, undefined)
     flashinfer.prefill.trtllm_ragged_attention_deepseek = kernel
+    wrapper = "BatchPrefillWithRaggedKVCacheWrapper"
+    for module in (flashinfer, engine(), _modules.get(FLASHINFER)):
+        if hasattr(module, wrapper):
+            setattr(module, wrapper, lambda *args, **kwargs: emulators.RaggedWrapper(base))
     return kernel
 
 
-def outputs(seed: int, batch: Batch, flash: bool = False) -> tuple[Any, Any]:
+def outputs(seed: int, batch: Batch, backend: str = "trtllm_ragged", dtype: str = "bfloat16") -> tuple[Any, Any]:
     """(out, float64 reference) of the prefill tokens: through the plain loop, then through that of two ranks.
 
-    The prefill backend is TRT-LLM ragged, or FlashAttention with `flash`.
+    The prefill backend is `trtllm_ragged`, FlashInfer's `fi`, or `fa`, FlashAttention.
     """
     import torch
 
     draw = torch.Generator().manual_seed(seed)
-    tensor = lambda *shape: torch.randn(*shape, generator=draw).bfloat16()  # noqa: E731
+    tensor = lambda *shape: torch.randn(*shape, generator=draw).to(getattr(torch, dtype))  # noqa: E731
     requests, tokens = batch.decodes + len(batch.new), sum(batch.new)
     latent = tensor(requests, PAGES * PAGE, LORA + ROPE)
     weight = tensor(HEADS * (NOPE + VDIM), LORA) * LORA**-0.5
     q, new = tensor(tokens, HEADS, NOPE + ROPE), tensor(tokens, LORA + ROPE)
-    outs = [_prefill(q, new, weight, _Ranks(latent, size), batch, flash) for size in (1, 2)]
+    sizes = (1, 2) if hasattr(engine().MLACommonImpl, "_context_parallel_compute_prefill_context") else (1,)  # one up to 0.10.1
+    outs = [_prefill(q, new, weight, _Ranks(latent, size), batch, backend) for size in sizes]
 
     at = cumulative(batch.new).tolist()
     reference = []
@@ -105,18 +143,20 @@ def outputs(seed: int, batch: Batch, flash: bool = False) -> tuple[Any, Any]:
     return torch.cat(outs), torch.cat(reference * len(outs))
 
 
-def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, batch: Batch, flash: bool) -> Any:
+def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, batch: Batch, backend: str) -> Any:
     """One layer's prefill as the engine runs it: build the batch's metadata, then attend."""
     import torch
 
     mla = engine()
     mla.get_dcp_group = lambda: ranks
-    mla.ops.gather_and_maybe_dequant_cache = mla.ops.cp_gather_cache = ranks.gather
+    mla.ops.gather_and_maybe_dequant_cache = mla.ops.cp_gather_cache = mla.ops.gather_cache = ranks.gather
     with _unpinned():
-        metadata = _builder(ranks, batch, flash).build(0, _batch(batch))
-    impl, scale = _impl(weight, ranks, flash), torch.ones(1)
-    args = q, new[:, :LORA], new[:, None, LORA:], ranks.caches[0], metadata, scale
+        metadata = _builder(ranks, batch, backend, q.dtype).build(0, _batch(batch))
+    impl, scale = _impl(weight, ranks, backend), torch.ones(1)
+    args: tuple = q, new[:, :LORA], new[:, None, LORA:], ranks.caches[0], metadata, scale
     forward = impl.forward_mha if hasattr(impl, "forward_mha") else impl._forward_prefill
+    if "k_scale" not in signature(forward).parameters:  # up to 0.10.0
+        args = args[:-1]
     if "output" not in signature(forward).parameters:  # up to 0.11.2
         return forward(*args).view(-1, HEADS, VDIM)
     out = torch.zeros(len(q), HEADS * VDIM, dtype=q.dtype)
@@ -161,7 +201,7 @@ class _Ranks:
         out.copy_(self.all_gather(local, 0))
 
 
-def _impl(weight: Any, ranks: _Ranks, flash: bool) -> Any:
+def _impl(weight: Any, ranks: _Ranks, backend: str) -> Any:
     base: Any = engine().MLACommonImpl
 
     class Impl(base):
@@ -181,42 +221,58 @@ def _impl(weight: Any, ranks: _Ranks, flash: bool) -> Any:
         _use_flashinfer_concat_mla_k=False, _pad_v=False, _workspace_buffer=_workspace(),
     )  # fmt: skip
     if RAGGED not in _modules:  # captured at construction, as its __init__ does
-        backend = "fa" if flash else "trtllm_ragged"
         impl._run_prefill_context_chunk = getattr(impl, f"_run_prefill_context_chunk_{backend}")
         impl._run_prefill_new_tokens = getattr(impl, f"_run_prefill_new_tokens_{backend}")
         impl.flash_attn_varlen_func, engine().is_vllm_fa = emulators.flash_attn_varlen_func, True
     return impl
 
 
-def _builder(ranks: _Ranks, batch: Batch, flash: bool) -> Any:
+def _builder(ranks: _Ranks, batch: Batch, backend: str, dtype: Any) -> Any:
     import torch
 
     mla, size, rows = engine(), ranks.world_size, CHUNK * sum(n > 0 for n in batch.context)
     builder = object.__new__(mla.MLACommonMetadataBuilder)
     builder.__dict__.update(
         device=torch.device("cpu"),
-        model_config=SimpleNamespace(dtype=torch.bfloat16, get_head_size=lambda: LORA + ROPE),
+        model_config=SimpleNamespace(dtype=dtype, get_head_size=lambda: LORA + ROPE),
         vllm_config=_config(),
         metadata_cls=mla.MLACommonMetadata,
         _build_decode=lambda *args, **kwargs: None,  # nothing here decodes
-        q_data_type=torch.bfloat16,
+        q_data_type=dtype,
         # What the engine computes for a CUDA device; its own figure is up to 64k rows
         aot_schedule=True, page_size=PAGE, chunked_prefill_workspace_size=rows,
-        chunked_prefill_workspace=torch.zeros(rows + (rows // size if size > 1 else 0), LORA + ROPE, dtype=torch.bfloat16),
+        chunked_prefill_workspace=torch.zeros(rows + (rows // size if size > 1 else 0), LORA + ROPE, dtype=dtype),
         use_pcp=False, dcp_world_size=size, dcp_rank=0, dcp_local_block_size=1, dcp_virtual_block_size=size,
         cp_kv_cache_interleave_size=1, dcp_manager=ranks,
         # Which prefill backend: attributes up to 0.20, an object from 0.21
-        prefill_metadata_cls=mla.MLACommonPrefillMetadata, _workspace_buffer=_workspace(),
-        _use_trtllm_ragged_prefill=not flash, _use_cudnn_prefill=False, _use_fi_prefill=False, _prefill_backend=_backend(flash),
+        prefill_metadata_cls=mla.FlashInferPrefillMetadata if backend == "fi" and RAGGED not in _modules
+        else mla.MLACommonPrefillMetadata,
+        _workspace_buffer=_workspace(), _use_trtllm_ragged_prefill=backend == "trtllm_ragged", _use_cudnn_prefill=False,
+        _use_fi_prefill=backend == "fi", _prefill_backend=_backend(backend),
+        # What FlashInfer's plan reads of it
+        _fi_prefill_main=None, _fi_prefill_chunks=[], _global_hyperparameters=_hyperparameters(), num_heads=HEADS,
+        kv_cache_spec=SimpleNamespace(num_kv_heads=1, dtype=dtype), chunked_prefill_enabled=True,
+        mla_dims=SimpleNamespace(qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, v_head_dim=VDIM),
     )  # fmt: skip
     return builder
 
 
-def _backend(flash: bool) -> Any:
+def _backend(name: str) -> Any:
     if RAGGED not in _modules:
         return None
-    kind = _flash_attn().FlashAttnPrefillBackend if flash else _modules[RAGGED].TrtllmRaggedPrefillBackend
-    return kind(HEADS, SCALE, LORA, NOPE, ROPE, VDIM, _config())
+    if name == "fa":
+        kind = _flash_attn().FlashAttnPrefillBackend
+    elif name == "fi":
+        kind = _modules[FLASHINFER].FlashInferPrefillBackend
+    else:
+        kind = _modules[RAGGED].TrtllmRaggedPrefillBackend
+    backend = kind(HEADS, SCALE, LORA, NOPE, ROPE, VDIM, _config())
+    backend._global_hyperparameters = _hyperparameters()  # FlashInfer's would look for them in all layers
+    return backend
+
+
+def _hyperparameters() -> Any:
+    return SimpleNamespace(sm_scale=SCALE, window_left=-1, logits_soft_cap=None)
 
 
 @cache

@@ -46,7 +46,7 @@ def control(seed: int) -> Observation:
 
 
 def _flash(seed: int, has_context: tuple[bool, ...]) -> Observation:
-    return observe(*mla_prefill.outputs(seed, _batch(seed, has_context, 1), flash=True))
+    return observe(*mla_prefill.outputs(seed, _batch(seed, has_context, 1), backend="fa"))
 
 
 def _ragged(seed: int, has_context: tuple[bool, ...]) -> Observation:
