@@ -17,7 +17,8 @@ from attnfix.compat.states import Finding
 from attnfix.compat.wrapping import Call
 
 _LN2 = math.log(2)
-_NATURAL = "attnfix_natural_lse"
+#: A tensor that has this attribute has been brought to the natural base
+NATURAL = "attnfix_natural_lse"
 _KEYS = 4096  # computed at a time: a copy of all keys in fp32 may not fit
 
 #: (what the kernel returned, what the row's natural LSE is), or None where no row can be judged
@@ -30,12 +31,12 @@ def to_natural(call: Call, path: tuple[Hashable, ...], lse: Any, row: Row) -> No
     `row` is called at the path's first call outside CUDA graph capture: it waits for the GPU. A tensor is brought there once,
     however many targets it passes on its way to the merge.
     """
-    if hasattr(lse, _NATURAL):
+    if hasattr(lse, NATURAL):
         return
-    finding = call.finding(path) or _look(call, path, lse, row)
+    finding = look(call, path, lse, row)
     if finding is not None and finding.needed:
         scale(lse)
-        setattr(lse, _NATURAL, True)
+        setattr(lse, NATURAL, True)
         call.corrected()
 
 
@@ -48,16 +49,14 @@ def one_row(q: Any, k: Any, lse: Any, q_at: Sequence[int], kv_at: Sequence[int],
     """(returned, natural) of the last query row of a request, in the head where the returned LSE is largest.
 
     q: [tokens, heads, d]; k: [kv, KV heads, d]; lse: [tokens, heads]; q_at, kv_at: where each request begins, and the last
-    one's end. The last row sees every key of its request, with a causal mask, too. Of the requests, one with 16 keys or few
-    more.
+    one's end. The last row sees every key of its request, with a causal mask, too.
     """
     import torch
 
-    spans = zip(q_at, q_at[1:], kv_at, kv_at[1:])
-    found = [(stop - start, last - 1, start, stop) for first, last, start, stop in spans if first < last and start < stop]
-    if not found:
+    found = a_request(q_at, kv_at)
+    if found is None:
         return None
-    _, row, start, stop = min(found, key=lambda request: (request[0] < 16, abs(request[0] - 16)))
+    row, start, stop = q_at[found + 1] - 1, kv_at[found], kv_at[found + 1]
     head = int(lse[row].abs().argmax())
     keys = k[start:stop, head * k.shape[1] // q.shape[1]]
     query = q[row, head].float()
@@ -65,8 +64,17 @@ def one_row(q: Any, k: Any, lse: Any, q_at: Sequence[int], kv_at: Sequence[int],
     return float(lse[row, head]), float(scores.logsumexp(0))
 
 
-def _look(call: Call, path: tuple[Hashable, ...], lse: Any, row: Row) -> Finding | None:
+def a_request(q_at: Sequence[int], kv_at: Sequence[int]) -> int | None:
+    """Which request to look at: one with 16 keys or few more; None if none has both rows and keys."""
+    has_both = [b for b in range(len(q_at) - 1) if q_at[b] < q_at[b + 1] and kv_at[b] < kv_at[b + 1]]
+    lens = {b: kv_at[b + 1] - kv_at[b] for b in has_both}
+    return min(has_both, key=lambda b: (lens[b] < 16, abs(lens[b] - 16)), default=None)
+
+
+def look(call: Call, path: tuple[Hashable, ...], lse: Any, row: Row) -> Finding | None:
     """What the path's kernel is seen to return; None while nothing can be told."""
+    if known := call.finding(path):
+        return known
     import torch
 
     if lse.is_cuda and torch.cuda.is_current_stream_capturing():
