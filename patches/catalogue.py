@@ -1,23 +1,25 @@
-"""Every fix, in the order in which the corrections of one target run. To add one: write its folder, add one line here.
+"""Every fix, in the order in which the corrections of one target run, from the inside out: the first of them calls the engine.
+To add one: write its folder, add one line here.
 
-Empty rows come before the base of the LSE: what a kernel left in rows without KV is neutralised before anything is computed
-with it.
+Rows without KV are neutralised as the kernel returned them, before the base of the LSE is converted (-inf stays -inf). On a
+context chunk of vLLM's MLA prefill, skip_context_zero_fill runs the engine's own code with another name bound and is the first.
 """
 
 from attnfix.patches.sglang import (
     draft_kv_indices,
-    lse_log_base,
     mha_draft_extend_routing,
     skip_seq_lens_sync,
     uniform_replay_stride_mla,
     uniform_replay_stride_triton,
     zero_kv_rows,
 )
+from attnfix.patches.sglang import lse_log_base as sglang_lse_log_base
 from attnfix.patches.vllm import empty_context_chunks, mla_context_order, prefill_context_merge, skip_context_zero_fill
+from attnfix.patches.vllm import lse_log_base as vllm_lse_log_base
 
 FIXES = (
     zero_kv_rows.FIX,
-    lse_log_base.FIX,
+    sglang_lse_log_base.FIX,
     uniform_replay_stride_mla.FIX,
     uniform_replay_stride_triton.FIX,
     mha_draft_extend_routing.FIX,
@@ -25,6 +27,7 @@ FIXES = (
     draft_kv_indices.FIX,
     skip_context_zero_fill.FIX,
     empty_context_chunks.FIX,
+    vllm_lse_log_base.FIX,
     mla_context_order.FIX,
     prefill_context_merge.FIX,
 )

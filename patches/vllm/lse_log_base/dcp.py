@@ -1,0 +1,117 @@
+"""Correction of vllm.lse-log-base in FlashInfer's prefill under decode context parallelism.
+
+`BatchDCPPrefillWrapper.run` attends to this rank's share of the context and to the new tokens, combines the context over the
+ranks and merges both with base e. The combine wants base 2 from 0.12.0 (PR 28840), so the context's LSE is converted between
+it and the merge; in 0.11.1-0.11.2 it works with base e, and the LSE is converted before. Both are local to the engine's
+function: its own code is run on an object that looks on at both kernels, and with its name of the merge bound to one that
+converts. Nothing is shared between calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+from attnfix.patches import lse_base
+from attnfix.patches.rebound import rebound
+
+
+def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """`(layer, prefill_query, kv_cache, key, value, out)`; returns out [tokens, heads, d]."""
+    function = wrapped.engine_function
+    if function is None:  # not the innermost correction
+        return wrapped(*args, **kwargs)
+    watch = _Watch(wrapped, instance, function)
+    result = wrapped.run(rebound(function, merge_attn_states=watch.merge), watch.parts, *args, **kwargs)
+    if watch.errors:
+        raise watch.errors[0]
+    return result
+
+
+class _Watch:
+    """One call of the target.
+
+    The base of either kernel is seen from its own rows. A rank that holds none of the context cannot see the context's: it
+    goes by the new tokens', since both are FlashInfer's.
+    """
+
+    def __init__(self, call: Any, instance: Any, function: FunctionType):
+        self.call, self.errors = call, []
+        self.context, self.new_tokens = instance._context, instance._new_tokens
+        self.engine_merge = function.__globals__["merge_attn_states"]
+        self.combines_base_2 = "is_lse_base_on_e" in function.__globals__["cp_lse_ag_out_rs"].__code__.co_varnames
+        watched = {"_context": SimpleNamespace(run=self.run_context), "_new_tokens": SimpleNamespace(run=self.run_new_tokens)}
+        self.parts = SimpleNamespace(**vars(instance) | watched)
+
+    def run_context(self, query: Any, cache: Any, **options: Any) -> tuple:
+        out, lse = self.context.run(query, cache, **options)
+        self._do(self._look_at_context, query, cache, lse, options)
+        return out, lse
+
+    def run_new_tokens(self, query: Any, key: Any, value: Any, **options: Any) -> tuple:
+        out, lse = self.new_tokens.run(query, key, value, **options)
+        path = self._path(self.new_tokens, "new tokens", query)
+        self._do(lse_base.to_natural, self.call, path, lse, lambda: new_tokens_row(self.new_tokens, query, key, lse))
+        self.new_tokens_path = path
+        return out, lse
+
+    def merge(self, out: Any, output_context: Any, lse_context: Any, output_query: Any, lse_query: Any) -> Any:
+        if self.combines_base_2:
+            self._do(self._convert_context, lse_context)
+        return self.engine_merge(out, output_context, lse_context, output_query, lse_query)
+
+    def _look_at_context(self, query: Any, cache: Any, lse: Any, options: dict) -> None:
+        scale = options.get("k_scale") or 1.0
+        self.context_path = self._path(self.context, "context", query)
+        self.new_tokens_path = self._path(self.new_tokens, "new tokens", query)
+        lse_base.look(self.call, self.context_path, lse, lambda: context_row(self.context, query, cache, lse, scale))
+        if not self.combines_base_2:
+            self._convert_context(lse)
+
+    def _convert_context(self, lse: Any) -> None:
+        path = self.context_path if self.call.finding(self.context_path) else self.new_tokens_path
+        lse_base.to_natural(self.call, path, lse, lambda: None)
+
+    def _do(self, step: Callable, *args: Any) -> None:
+        """What goes wrong here is no error of the engine's: it disarms the fix once the engine's function is through."""
+        try:
+            step(*args)
+        except Exception as error:
+            self.errors.append(error)
+
+    @staticmethod
+    def _path(kernel: Any, part: str, query: Any) -> tuple:
+        return type(kernel).__name__, getattr(kernel, "_backend", "?"), "DCP", part, query.dtype
+
+
+def new_tokens_row(kernel: Any, q: Any, k: Any, lse: Any) -> tuple[float, float] | None:
+    """q: [tokens, heads, d]; k: [tokens, KV heads, d]; lse: [tokens, heads]. The wrapper knows where requests begin."""
+    if not _plain(kernel):
+        return None
+    return lse_base.one_row(q, k, lse, kernel._qo_indptr_buf.tolist(), kernel._kv_indptr_buf.tolist(), kernel._sm_scale)
+
+
+def context_row(kernel: Any, q: Any, cache: Any, lse: Any, k_scale: float) -> tuple[float, float] | None:
+    """The same from this rank's pages; cache: (k, v), or [pages, 2, …], in the wrapper's layout."""
+    if not _plain(kernel):
+        return None
+    keys = cache[0] if isinstance(cache, tuple) else cache[:, 0]
+    if kernel._kv_layout == "HND":
+        keys = keys.transpose(1, 2)
+    at, last = kernel._paged_kv_indptr_buf.tolist(), kernel._paged_kv_last_page_len_buf.tolist()
+    lens = [(stop - start - 1) * keys.shape[1] + n if start < stop else 0 for start, stop, n in zip(at, at[1:], last)]
+    q_at = kernel._qo_indptr_buf.tolist()
+    b = lse_base.a_request(q_at, [0, *accumulate(lens)])
+    if b is None:
+        return None
+    rows = slice(q_at[b], q_at[b + 1])
+    k = keys[kernel._paged_kv_indices_buf[at[b] : at[b + 1]].long()].flatten(0, 1)[: lens[b]]
+    scale = kernel._sm_scale * k_scale
+    return lse_base.one_row(q[rows], k, lse[rows], [0, rows.stop - rows.start], [0, lens[b]], scale)
+
+
+def _plain(kernel: Any) -> bool:
+    """Whether a row's LSE is that of all its keys' scaled products."""
+    return kernel._window_left < 0 and not kernel._logits_soft_cap

@@ -1,0 +1,329 @@
+"""vllm.lse-log-base without an engine: every form of the targets, both layouts of an LSE, and what comes of an error."""
+
+from __future__ import annotations
+
+import math
+from types import FunctionType, SimpleNamespace
+
+import pytest
+import torch
+from no_sync import NoSync
+
+from attnfix.compat.fix import Place
+from attnfix.compat.states import INSTALLED, FixState
+from attnfix.compat.wrapping import TargetWrapper
+from attnfix.patches import emulators
+from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.patches.scenario import cumulative
+from attnfix.patches.vllm.lse_log_base import dcp, wrap
+
+HEADS, D, SCALE = 4, 32, 32**-0.5
+NEW, CHUNK = [20, 3, 17], [0, 30, 18]  # the first request has no context in the chunk
+
+
+def state_of(fix="vllm.lse-log-base"):
+    state = FixState(BY_ID[fix])
+    state.settle(INSTALLED, "for a test")
+    return state
+
+
+def target(function, correction, state):
+    """`function` as a method of an engine's class, with the correction on it."""
+    return TargetWrapper(function, Place("engine", "Backend.method")).add(state, correction)
+
+
+def drawn(seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    q, new = (torch.randn(sum(NEW), HEADS, D, generator=draw) for _ in range(2))
+    return q, new, torch.randn(sum(CHUNK), HEADS, D, generator=draw)
+
+
+def attend(q, k, q_lens, kv_lens, base=2.0, causal=False):
+    """(out, lse [tokens, heads]) of a ragged kernel with that base."""
+    kernel = emulators.RaggedWrapper(base)
+    kernel.plan(cumulative(q_lens), cumulative(kv_lens), causal=causal, sm_scale=SCALE)
+    return kernel, kernel.run(q, k, k, return_lse=True)
+
+
+def natural(*args, **kwargs):
+    return attend(*args, base=math.e, **kwargs)[1][1].t()
+
+
+def in_layer(**prefill):
+    """How the engine passes the batch up to 0.20.2: with every call."""
+    return {}, {"prefill": SimpleNamespace(**prefill)}
+
+
+def in_backend(**prefill):
+    """From 0.21.0 the backend holds it."""
+    return {"_prefill_metadata": SimpleNamespace(**prefill)}, {}
+
+
+STARTS = {"query_start_loc": cumulative(NEW), "chunked_context": SimpleNamespace(cu_seq_lens=cumulative(CHUNK)[None])}
+_CHUNK = SimpleNamespace(query_start_loc=cumulative(NEW), cu_seq_lens=cumulative(CHUNK), index=0)
+FORMS = {
+    "layer": (*in_layer(**STARTS), {"chunk_idx": 0}),
+    "backend": (*in_backend(**STARTS), {"chunk_idx": 0}),
+    "chunk": (*in_backend(**STARTS), {"chunk": _CHUNK}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("base", [2.0, math.e])
+def test_trtllm(form, strided, base):
+    """A transposed view, as from 0.27.0, stays one; what was contiguous stays so."""
+    attributes, with_prefill, with_chunk = FORMS[form]
+    q, new, chunk = drawn()
+
+    class Backend:
+        def new_tokens(self, q, k, v, return_softmax_lse, **others):
+            out, lse = attend(q, k, NEW, NEW, base, causal=True)[1]
+            return (out, lse.t() if strided else lse.t().contiguous()) if return_softmax_lse else out
+
+        def context_chunk(self, q, k, v, **others):
+            out, lse = attend(q, k, NEW, CHUNK, base)[1]
+            lse[: NEW[0]] = 17.0  # a kernel leaves what it likes in rows without context
+            return out, lse.t() if strided else lse.t().contiguous()
+
+    state = state_of()
+    Backend.new_tokens = target(Backend.new_tokens, wrap.trtllm_new_tokens, state)
+    Backend.context_chunk = target(Backend.context_chunk, wrap.trtllm_context_chunk, state)
+    backend = Backend()
+    vars(backend).update(attributes, scale=SCALE)
+    assert type(backend.new_tokens(q=q, k=new, v=new, return_softmax_lse=False, **with_prefill)) is torch.Tensor
+    assert state.state == "effective" and not state.findings, "nothing to see where nothing is merged"
+    for _ in range(2):
+        _, lse = backend.new_tokens(q=q, k=new, v=new, return_softmax_lse=True, **with_prefill)
+        torch.testing.assert_close(lse, natural(q, new, NEW, NEW, causal=True))
+        assert lse.is_contiguous() is not strided
+        _, lse = backend.context_chunk(q=q, k=chunk, v=chunk, **with_prefill, **with_chunk)
+        torch.testing.assert_close(lse[:, NEW[0] :], natural(q, chunk, NEW, CHUNK)[:, NEW[0] :])
+        assert lse.is_contiguous() is not strided
+    assert [path[1] for path in state.findings] == ["new tokens", "context"]
+    assert state.counters.corrections == (4 if base == 2 else 0) and state.armed
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("base", [2.0, math.e])
+def test_flashinfer(form, base):
+    """Its wrapper says where requests begin: the backend of 0.21.0-0.27.1 keeps no metadata."""
+    _, _, with_chunk = FORMS[form]
+    q, new, chunk = drawn()
+    main, chunks = attend(q, new, NEW, NEW, base, True)[0], [attend(q, chunk, NEW, CHUNK, base)[0]]
+
+    class Backend:
+        scale, _prefill_main, _prefill_chunks = SCALE, main, chunks
+
+        def new_tokens(self, q, k, v, return_softmax_lse, **others):
+            out, lse = main.run(q, k, v, return_lse=True)
+            return (out, lse.transpose(0, 1).contiguous()) if return_softmax_lse else out
+
+        def context_chunk(self, q, k, v, **others):
+            out, lse = chunks[0].run(q, k, v, return_lse=True)
+            return out, lse.transpose(0, 1)
+
+    state = state_of()
+    Backend.new_tokens = target(Backend.new_tokens, wrap.flashinfer_new_tokens, state)
+    Backend.context_chunk = target(Backend.context_chunk, wrap.flashinfer_context_chunk, state)
+    backend, prefill = Backend(), SimpleNamespace(prefill_main=main, prefill_chunks=chunks)
+    kwargs = {"prefill": prefill} if form == "layer" else {}
+    assert type(backend.new_tokens(q=q, k=new, v=new, return_softmax_lse=False, **kwargs)) is torch.Tensor
+    _, lse = backend.new_tokens(q=q, k=new, v=new, return_softmax_lse=True, **kwargs)
+    torch.testing.assert_close(lse, natural(q, new, NEW, NEW, causal=True))
+    _, lse = backend.context_chunk(q=q, k=chunk, v=chunk, **kwargs, **with_chunk)
+    expected = natural(q, chunk, NEW, CHUNK)
+    torch.testing.assert_close(lse, expected)
+    assert lse[:, : NEW[0]].isneginf().all() and state.counters.corrections == (2 if base == 2 else 0) and state.armed
+
+
+@pytest.mark.parametrize("base", [2.0, math.e])
+def test_an_lse_that_goes_on_as_flashinfer_returns_it_is_turned(base):
+    q, new, _ = drawn()
+    main, _ = attend(q, new, NEW, NEW, base, True)
+
+    class Layer:
+        scale = SCALE
+
+        def new_tokens(self, prefill, q, k, v, return_softmax_lse):
+            return prefill.prefill_main.run(q, k, v, return_lse=return_softmax_lse)
+
+    state = state_of()
+    Layer.new_tokens = target(Layer.new_tokens, wrap.flashinfer_new_tokens, state)
+    prefill = SimpleNamespace(prefill_main=main)
+    _, lse = Layer().new_tokens(prefill=prefill, q=q, k=new, v=new, return_softmax_lse=True)
+    torch.testing.assert_close(lse, natural(q, new, NEW, NEW, causal=True))
+    assert lse.is_contiguous() and state.counters.corrections == 1
+
+
+def test_once_a_kernel_is_known_no_call_waits():
+    q, new, _ = drawn()
+    _, result = attend(q, new, NEW, NEW, 2.0, True)
+    state, attributes, with_prefill = state_of(), *in_backend(**STARTS)
+    method = target(lambda self, **kwargs: (result[0], result[1].clone().t()), wrap.trtllm_new_tokens, state)
+    backend = type("Backend", (), {"method": method, "scale": SCALE, **attributes})()
+    backend.method(q=q, k=new, v=new, return_softmax_lse=True, **with_prefill)
+    with NoSync():
+        backend.method(q=q, k=new, v=new, return_softmax_lse=True, **with_prefill)
+    assert state.counters.corrections == 2
+
+
+def test_rows_without_context_are_neutralised_before_the_conversion():
+    """The catalogue's order is that of the corrections, from the inside out, and -inf stays -inf."""
+    from attnfix.patches.vllm.empty_context_chunks import wrap as rows
+    from attnfix.patches.vllm.empty_context_chunks.fix import FIX as ROWS
+
+    order = [fix.id for fix in FIXES]
+    assert order.index("vllm.skip-context-zero-fill") < order.index(ROWS.id) < order.index("vllm.lse-log-base")
+    q, _, chunk = drawn()
+    _, (out, lse) = attend(q, chunk, NEW, CHUNK)
+    lse[: NEW[0]], out[: NEW[0]] = 17.0, 5.0
+    wrapper = TargetWrapper(lambda self, **kwargs: (out, lse.t().contiguous()), Place("engine", "Layer.method"))
+    states = state_of(ROWS.id), state_of()
+    wrapper.add(states[0], rows.run_prefill_context_chunk).add(states[1], wrap.trtllm_context_chunk)
+    prefill = SimpleNamespace(**STARTS)
+    prefill.chunked_context.seq_lens = torch.tensor([CHUNK], dtype=torch.int32)
+    layer = type("Layer", (), {"method": wrapper, "scale": SCALE})()
+    out, lse = layer.method(prefill=prefill, chunk_idx=0, q=q, k=chunk, v=chunk)
+    torch.testing.assert_close(lse, natural(q, chunk, NEW, CHUNK))
+    assert (out[: NEW[0]] == 0).all() and [state.counters.corrections for state in states] == [1, 1]
+
+
+# Decode context parallelism: the engine's wrapper of FlashInfer's two, on a rank of one
+
+PAGE = 4
+ENGINE = '''
+def run(self, layer, q, cache, key, value, out):
+    context, lse_context = self._context.run(q, cache, k_scale=layer._k_scale_float, return_lse=True)
+    context, lse_context = {combine}(context, lse_context)
+    query, lse_query = self._new_tokens.run(q, key, value, return_lse=True)
+    merge_attn_states(out, context, lse_context.transpose(0, 1).contiguous(), query, lse_query.transpose(0, 1).contiguous())
+    return out
+'''
+
+
+class Rank:
+    """`run` of 0.11 (natural combine), of 0.12 (base 2) or of 0.18 (base 2, held by the object), and what it merges."""
+
+    def __init__(self, release, base=2.0, context=CHUNK, layout="NHD", context_base=None):
+        self.merged = self.combined = None
+        self.q, self.new, self.chunk = drawn()
+        self.layout, self.lens = layout, context
+
+        def merge_attn_states(out, context, lse_context, query, lse_query):
+            self.merged = lse_context.clone(), lse_query.clone()
+
+        def natural_combine(out, lse):
+            self.combined = lse.clone()
+            return out, lse
+
+        def combine(out, lse, is_lse_base_on_e=True):
+            self.combined = lse.clone()
+            return out, lse * 1.0
+
+        names = {"merge_attn_states": merge_attn_states, "cp_lse_ag_out_rs": natural_combine if release == 0.11 else combine}
+        exec(ENGINE.format(combine="self._dcp_combine" if release == 0.18 else "cp_lse_ag_out_rs"), names)
+        self.state = state_of()
+        run = target(names["run"], dcp.run, self.state)
+        self.wrapper = type("BatchDCPPrefillWrapper", (), {"run": run})()
+        self.wrapper._dcp_combine = combine
+        self.wrapper._new_tokens, _ = attend(self.q, self.new, NEW, NEW, base, True)
+        pages = [-(-n // PAGE) for n in context]
+        self.wrapper._context = paged = emulators.PagedWrapper(context_base or base, layout)
+        indices = torch.cat([torch.arange(8 * b, 8 * b + n) for b, n in enumerate(pages)])
+        last = torch.tensor([(n - 1) % PAGE + 1 for n in context])
+        paged.plan(cumulative(NEW), cumulative(pages), indices, last, HEADS, HEADS, D, PAGE, causal=False, sm_scale=SCALE)
+        cache, at = torch.zeros(24, PAGE, HEADS, D), 0
+        for b, n in enumerate(context):
+            cache[8 * b : 8 * b + 8].view(-1, HEADS, D)[:n] = self.chunk[at : at + n]
+            at += n
+        self.cache = cache if layout == "NHD" else cache.transpose(1, 2).contiguous()
+
+    def run(self, as_tuple=False):
+        cache = (self.cache, self.cache) if as_tuple else torch.stack([self.cache, self.cache], 1)
+        layer, out = SimpleNamespace(_k_scale_float=1.0), torch.zeros_like(self.q)
+        assert self.wrapper.run(layer, self.q, cache, self.new, self.new, out=out) is out
+        return self.merged
+
+    def right(self):
+        used = self.chunk[: sum(self.lens)]
+        return natural(self.q, used, NEW, self.lens), natural(self.q, self.new, NEW, NEW, causal=True)
+
+
+@pytest.mark.parametrize("release", [0.11, 0.12, 0.18])
+@pytest.mark.parametrize("layout", ["NHD", "HND"])
+@pytest.mark.parametrize("as_tuple", [False, True])
+def test_both_parts_reach_the_merge_natural(release, layout, as_tuple):
+    rank = Rank(release, layout=layout)
+    context, query = rank.right()
+    for _ in range(2):
+        for merged, right in zip(rank.run(as_tuple), (context, query)):
+            torch.testing.assert_close(merged, right)
+        in_base_2 = context.t() / math.log(2)
+        torch.testing.assert_close(rank.combined, context.t() if release == 0.11 else in_base_2)
+    assert [path[3] for path in rank.state.findings] == ["context", "new tokens"]
+    assert rank.state.counters.corrections == 4 and rank.state.armed
+
+
+@pytest.mark.parametrize("release", [0.11, 0.18])
+def test_a_natural_lse_is_left_alone(release):
+    rank = Rank(release, math.e)
+    for merged, right in zip(rank.run(), rank.right()):
+        torch.testing.assert_close(merged, right)
+    assert rank.state.counters.corrections == 0 and rank.state.state == "fixed upstream"
+
+
+def test_each_kernel_is_judged_by_itself():
+    rank = Rank(0.18, math.e, context_base=2.0)
+    for merged, right in zip(rank.run(), rank.right()):
+        torch.testing.assert_close(merged, right)
+    assert rank.state.counters.corrections == 1
+
+
+def test_a_rank_without_context_goes_by_the_new_tokens():
+    """What it merges comes from the other ranks."""
+    rank = Rank(0.12, context=[0, 0, 0])
+    rank.wrapper._context.run = lambda *args, **kwargs: (torch.zeros_like(rank.q), torch.full((sum(NEW), HEADS), 3.0))
+    context, _ = rank.run()
+    torch.testing.assert_close(context, torch.full((HEADS, sum(NEW)), 3 * math.log(2)))
+    assert [path[3] for path in rank.state.findings] == ["new tokens"]
+
+
+@pytest.mark.parametrize("attribute", ["_window_left", "_logits_soft_cap"])
+def test_other_attention_is_not_judged(attribute):
+    rank = Rank(0.12)
+    for kernel in (rank.wrapper._context, rank.wrapper._new_tokens):
+        setattr(kernel, attribute, 30)
+    rank.run()
+    assert not rank.state.findings and rank.state.counters.corrections == 0 and rank.state.armed
+
+
+def test_an_error_of_ours_disarms_and_the_engine_goes_on():
+    rank = Rank(0.12)
+    del rank.wrapper._new_tokens._qo_indptr_buf
+    rank.wrapper._new_tokens.run = lambda *args, **kwargs: (rank.q, torch.full((sum(NEW), HEADS), 3.0))
+    rank.run()
+    assert rank.state.state == "failed" and "_qo_indptr_buf" in rank.state.reason and not rank.state.armed
+    assert (rank.run()[1] == 3).all()
+
+
+def test_an_error_of_the_engine_stays_its_own():
+    rank = Rank(0.12)
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("the engine's")
+
+    rank.wrapper._context.run = broken
+    with pytest.raises(RuntimeError, match="the engine's"):
+        rank.run()
+    assert rank.state.armed
+
+
+def test_another_fix_on_the_same_target_leaves_the_engine_to_itself():
+    rank = Rank(0.12)
+    function = type(rank.wrapper).run
+    function._self_corrections = ((state_of(), lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)),)
+    function.add(rank.state, dcp.run)
+    rank.run()
+    assert not rank.state.findings and rank.state.armed
+    assert type(function.__wrapped__) is FunctionType
