@@ -14,7 +14,13 @@ from attnfix.patches.sglang import (
     zero_kv_rows,
 )
 from attnfix.patches.sglang import lse_log_base as sglang_lse_log_base
-from attnfix.patches.vllm import empty_context_chunks, mla_context_order, prefill_context_merge, skip_context_zero_fill
+from attnfix.patches.vllm import (
+    empty_context_chunks,
+    mla_context_order,
+    prefill_context_merge,
+    quantized_mla_context,
+    skip_context_zero_fill,
+)
 from attnfix.patches.vllm import lse_log_base as vllm_lse_log_base
 
 FIXES = (
@@ -28,6 +34,7 @@ FIXES = (
     skip_context_zero_fill.FIX,
     empty_context_chunks.FIX,
     vllm_lse_log_base.FIX,
+    quantized_mla_context.FIX,  # runs the engine's own loop: before any other correction of it
     mla_context_order.FIX,
     prefill_context_merge.FIX,
 )

@@ -256,6 +256,28 @@ def merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_l
         output_lse.copy_(lse.t())
 
 
+#: Where AWQ packs eight values: value j of a word lies at bit 4 * AWQ_ORDER[j]
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
+
+
+class UnsupportedInput(RuntimeError):
+    """What a linear kernel says to an input of a dtype that it does not take."""
+
+
+def awq_gemm(input, qweight, scales, qzeros, split_k_iters):
+    """vLLM's op of that name. input: [tokens, in]; qweight: int32 [in, out / 8]; scales: [groups, out]; qzeros: int32.
+
+    Source: csrc/quantization/awq/gemm_kernels.cu; the layout agrees with the engine's Triton twin.
+    """
+    if input.dtype != scales.dtype:
+        raise UnsupportedInput(f"awq_gemm: expected an input of {scales.dtype}, got {input.dtype}")
+    shifts = 4 * torch.tensor(AWQ_ORDER, dtype=torch.int32, device=input.device)
+    values, zeros = ((packed[..., None] >> shifts & 15).flatten(-2).double() for packed in (qweight, qzeros))
+    group = len(qweight) // len(scales)
+    weight = (values - zeros.repeat_interleave(group, 0)) * scales.double().repeat_interleave(group, 0)
+    return (input.double() @ weight).to(input.dtype)
+
+
 def gather_cache(src_cache, dst, block_table, cu_seq_lens, *, seq_starts, **launch):
     """vLLM's `cp_gather_cache` and `gather_and_maybe_dequant_cache` of unquantised [blocks, block size, d] pages."""
     at, page = cu_seq_lens.tolist(), src_cache.shape[1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -30,6 +31,8 @@ MODULES = (MLA, COMMON, RAGGED)
 HEADS, NOPE, ROPE, VDIM, LORA = 4, 128, 64, 128, 512
 SCALE = (NOPE + ROPE) ** -0.5
 PAGE, PAGES, CHUNK = 16, 6, 16  # tokens per page, pages per request, context tokens per request and chunk
+#: A way to hold kv_b_proj: bfloat16 weight [out, in] -> (the layer, as the engine calls it; what it holds, in float64)
+Projection = Callable[[Any], "tuple[Any, Any]"]
 _modules: dict[str, Any] = {}
 
 
@@ -116,7 +119,20 @@ def use(undefined: bool = False, lse_base: float | None = None) -> Any:
     return kernel
 
 
-def outputs(seed: int, batch: Batch, backend: str = "trtllm_ragged", dtype: str = "bfloat16") -> tuple[Any, Any]:
+def plain(weight: Any) -> tuple[Any, Any]:
+    """kv_b_proj without quantisation, as a function."""
+
+    def project(latent: Any) -> tuple:
+        return latent @ weight.t(), None
+
+    kv_b_proj: Any = project
+    kv_b_proj.weight = weight
+    return kv_b_proj, weight.double()
+
+
+def outputs(
+    seed: int, batch: Batch, backend: str = "trtllm_ragged", dtype: str = "bfloat16", projection: Projection = plain
+) -> tuple[Any, Any]:
     """(out, float64 reference) of the prefill tokens: through the plain loop, then through that of two ranks.
 
     The prefill backend is `trtllm_ragged`, FlashInfer's `fi`, or `fa`, FlashAttention.
@@ -127,23 +143,23 @@ def outputs(seed: int, batch: Batch, backend: str = "trtllm_ragged", dtype: str 
     tensor = lambda *shape: torch.randn(*shape, generator=draw).to(getattr(torch, dtype))  # noqa: E731
     requests, tokens = batch.decodes + len(batch.new), sum(batch.new)
     latent = tensor(requests, PAGES * PAGE, LORA + ROPE)
-    weight = tensor(HEADS * (NOPE + VDIM), LORA) * LORA**-0.5
+    kv_b_proj, weight = projection(tensor(HEADS * (NOPE + VDIM), LORA) * LORA**-0.5)
     q, new = tensor(tokens, HEADS, NOPE + ROPE), tensor(tokens, LORA + ROPE)
     sizes = (1, 2) if hasattr(engine().MLACommonImpl, "_context_parallel_compute_prefill_context") else (1,)  # one up to 0.10.1
-    outs = [_prefill(q, new, weight, _Ranks(latent, size), batch, backend) for size in sizes]
+    outs = [_prefill(q, new, kv_b_proj, _Ranks(latent, size), batch, backend) for size in sizes]
 
     at = cumulative(batch.new).tolist()
     reference = []
     for b, n in enumerate(batch.context):
         rows = slice(at[b], at[b + 1])
         both = torch.cat([latent[batch.decodes + b, :n], new[rows]]).double()
-        up = (both[:, :LORA] @ weight.double().t()).view(-1, HEADS, NOPE + VDIM)
+        up = (both[:, :LORA] @ weight.t()).view(-1, HEADS, NOPE + VDIM)
         k = torch.cat([up[..., :NOPE], both[:, None, LORA:].expand(-1, HEADS, -1)], dim=-1)
         reference.append(emulators.attention(q[rows], k, up[..., NOPE:], SCALE, causal=True)[0])
     return torch.cat(outs), torch.cat(reference * len(outs))
 
 
-def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, batch: Batch, backend: str) -> Any:
+def _prefill(q: Any, new: Any, kv_b_proj: Any, ranks: _Ranks, batch: Batch, backend: str) -> Any:
     """One layer's prefill as the engine runs it: build the batch's metadata, then attend."""
     import torch
 
@@ -152,7 +168,7 @@ def _prefill(q: Any, new: Any, weight: Any, ranks: _Ranks, batch: Batch, backend
     mla.ops.gather_and_maybe_dequant_cache = mla.ops.cp_gather_cache = mla.ops.gather_cache = ranks.gather
     with _unpinned():
         metadata = _builder(ranks, batch, backend, q.dtype).build(0, _batch(batch))
-    impl, scale = _impl(weight, ranks, backend), torch.ones(1)
+    impl, scale = _impl(kv_b_proj, ranks, backend), torch.ones(1)
     args: tuple = q, new[:, :LORA], new[:, None, LORA:], ranks.caches[0], metadata, scale
     forward = impl.forward_mha if hasattr(impl, "forward_mha") else impl._forward_prefill
     if "k_scale" not in signature(forward).parameters:  # up to 0.10.0
@@ -201,7 +217,7 @@ class _Ranks:
         out.copy_(self.all_gather(local, 0))
 
 
-def _impl(weight: Any, ranks: _Ranks, backend: str) -> Any:
+def _impl(kv_b_proj: Any, ranks: _Ranks, backend: str) -> Any:
     base: Any = engine().MLACommonImpl
 
     class Impl(base):
@@ -210,11 +226,6 @@ def _impl(weight: Any, ranks: _Ranks, backend: str) -> Any:
     Impl.__abstractmethods__ = frozenset()
     impl = object.__new__(Impl)
 
-    def project(latent: Any) -> tuple:
-        return latent @ weight.t(), None
-
-    kv_b_proj: Any = project
-    kv_b_proj.weight = weight
     impl.__dict__.update(
         num_heads=HEADS, kv_lora_rank=LORA, qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, qk_head_dim=NOPE + ROPE,
         v_head_dim=VDIM, scale=SCALE, kv_cache_dtype="auto", kv_b_proj=kv_b_proj, dcp_world_size=ranks.world_size,

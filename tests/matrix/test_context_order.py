@@ -15,10 +15,10 @@ from attnfix.prove.child import _all_imported
 mla_prefill.prepare(_all_imported(proof))
 UNORDERED = Batch((0, 70, 0, 1, 20, 0), (2, 3, 4, 5, 6, 7), decodes=1)
 
-def run(flash):
+def run(backend):
     mla_prefill.use()
     with mla_prefill.uninitialised(1.0):
-        return observe(*mla_prefill.outputs(5, UNORDERED, flash)).error
+        return observe(*mla_prefill.outputs(5, UNORDERED, backend)).error
 
 def row(fix):
     import attnfix
@@ -31,7 +31,7 @@ TRITON = """
 import sys
 entry = sys.modules[mla_prefill.engine().merge_attn_states.__module__]
 entry.current_platform = SimpleNamespace(is_cuda=lambda: False)
-triton = run(flash=True)
+triton = run("fa")
 """
 
 
@@ -39,7 +39,7 @@ def test_beside_its_neighbour_and_with_tritons_merge(engine_python):
     """With TRT-LLM ragged, chunks that end early are the neighbour's matter. Triton's merge, which runs on ROCm and XPU, makes
     NaN of two empty chunks up to 0.25.1: no request without context may see that."""
     environment = engine_python("vllm", "0.25.1")
-    code = HEAD + "ragged, orders, rows = run(flash=False), row('vllm.mla-context-order'), row('vllm.empty-context-chunks')\n"
+    code = HEAD + "ragged, orders, rows = run("trtllm_ragged"), row('vllm.mla-context-order'), row('vllm.empty-context-chunks')\n"
     ragged, orders, rows, triton = environment.evaluate(code + TRITON + "answer([ragged, orders, rows, triton])")
     assert ragged < 0.01 and triton < 0.01
     assert orders == ["effective", 2] and rows[0] == "effective"

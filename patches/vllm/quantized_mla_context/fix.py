@@ -1,0 +1,56 @@
+"""vllm.quantized-mla-context, as data."""
+
+from attnfix.compat.fix import Fix, Target, Upstream
+
+from . import wrap
+
+_COMMON = "vllm.v1.attention.backends.mla.common"
+_MLA = "vllm.model_executor.layers.attention.mla_attention"
+
+FIX = Fix(
+    id="vllm.quantized-mla-context",
+    title="The context loops ask a packed weight for the dtype of its input",
+    symptom=(
+        "DeepSeek-type models with a quantised kv_b_proj answer a first request; one that shares a prefix, or is prefilled in "
+        "chunks, ends the engine: `'ColumnParallelLinear' object has no attribute 'weight'` (AWQ, GPTQ, packed "
+        "compressed-tensors) or `unsupported a scalar_type` (FP8 and NVFP4 served by Marlin)."
+    ),
+    cause=(
+        "Before kv_b_proj expands the cached latent, the context loops cast it to `kv_b_proj.weight.dtype`. AWQ and GPTQ "
+        "layers have no such attribute: 0.18.0 asks whether they have, 0.20.0 forgets it again in the cast itself. A weight "
+        "that Marlin has repacked says int32, one of NVFP4 says uint8 (left alone from 0.20.0)."
+    ),
+    correction=(
+        "For such a layer the loop sees a kv_b_proj that calls the engine's own and names the dtype it was made for. The layer "
+        "itself is not touched."
+    ),
+    upstream=Upstream("vllm-project/vllm", pull=38771, issue=43888),
+    hardware="any GPU (MLA models whose kv_b_proj is quantised; FP8 and NVFP4 where Marlin serves them)",
+    default=True,
+    default_reason="the engine dies; later releases decide the same dtype",
+    targets=(
+        Target(
+            wrap.compute_prefill_context,
+            at=(f"{_MLA}:MLACommonImpl._compute_prefill_context", f"{_MLA}:MLACommonBaseImpl._compute_prefill_context"),
+        ),
+        Target(
+            wrap.compute_prefill_context,
+            at=(
+                f"{_MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
+                f"{_MLA}:MLACommonBaseImpl._context_parallel_compute_prefill_context",
+            ),
+        ),
+    ),
+    # The loop's former home, and what later releases decide the dtype with
+    witnesses=(f"{_COMMON}:MLACommonImpl._compute_prefill_context", f"{_MLA}:_get_kv_b_proj_input_dtype"),
+    examined=(">=0.10.0",),
+    remove_when="no vLLM below 0.28.0 is served",
+    cost=(
+        "Where kv_b_proj keeps a floating-point weight, the wrapper and a look at its dtype; else a few µs of host time per "
+        "layer and prefill; no launch."
+    ),
+    expect=(
+        "On one replica, send a long prompt twice: stock, the second request ends the engine; fixed, it is answered like the "
+        "first. A model whose kv_b_proj is not quantised answers as before, bit for bit."
+    ),
+)

@@ -1,0 +1,58 @@
+"""Corrections of vllm.quantized-mla-context.
+
+The loops ask `self.kv_b_proj.weight` for the dtype that the layer takes, and the layer may read that same attribute as its
+weight. So nothing is put on the layer: the engine's loop runs on a copy of the attention layer's `self`, whose `kv_b_proj`
+names the dtype and calls the engine's own layer. The copy belongs to one call: other threads never see it.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+
+def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """Either context loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`."""
+    function = wrapped.engine_function  # None where another fix's correction runs in between
+    metadata = args[2] if len(args) > 2 else kwargs["attn_metadata"]
+    dtype = function and input_dtype(instance.kv_b_proj, metadata, function.__code__.co_names)
+    if dtype is None:
+        return wrapped(*args, **kwargs)
+    twin = object.__new__(type(instance))
+    twin.__dict__.update(vars(instance), kv_b_proj=Projection(instance.kv_b_proj, dtype))
+    result = wrapped.run(function, twin, *args, **kwargs)
+    wrapped.corrected()
+    return result
+
+
+def input_dtype(kv_b_proj: Any, metadata: Any, names: tuple[str, ...]) -> Any:
+    """The dtype that the layer takes; None where a loop that uses these `names` gets it right.
+
+    As 0.28.0 decides: a layer without `weight`, or with one packed into int32, takes the dtype it was made for; one packed into
+    uint8 (NVFP4) takes what the workspace holds.
+    """
+    import torch
+
+    if "weight" not in names:  # the loop of several ranks casts nothing up to 0.24.0
+        return None
+    weight = getattr(kv_b_proj, "weight", None)
+    if weight is None:
+        return kv_b_proj.params_dtype
+    if weight.dtype.is_floating_point:
+        return None
+    if weight.dtype == torch.uint8:
+        return None if "uint8" in names else metadata.prefill.chunked_context.workspace.dtype
+    return kv_b_proj.params_dtype
+
+
+class Projection:
+    """kv_b_proj as a context loop sees it: something to call, and a weight that has nothing but a dtype."""
+
+    __slots__ = ("_layer", "weight")
+
+    def __init__(self, layer: Any, dtype: Any):
+        self._layer = layer
+        self.weight = SimpleNamespace(dtype=dtype)
+
+    def __call__(self, latent: Any) -> Any:
+        return self._layer(latent)

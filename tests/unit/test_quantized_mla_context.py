@@ -1,0 +1,139 @@
+"""vllm.quantized-mla-context without an engine: the dtype, and that nobody but the loop is shown it."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from attnfix.compat.states import PlainCounters
+from attnfix.compat.wrapping import Call
+from attnfix.patches.vllm.quantized_mla_context import wrap
+
+WORKSPACE = torch.float16
+METADATA = SimpleNamespace(prefill=SimpleNamespace(chunked_context=SimpleNamespace(workspace=torch.empty(0, dtype=WORKSPACE))))
+NOT_ASKED, ASKED, SPARES_UINT8 = ("view",), ("view", "weight"), ("view", "weight", "uint8")
+
+
+class Layer(torch.nn.Module):
+    """A linear layer of bfloat16; `stored` is the dtype of its weight, None for one under another name."""
+
+    params_dtype = torch.bfloat16
+
+    def __init__(self, stored):
+        super().__init__()
+        held = torch.nn.Parameter(torch.ones(4).to(stored or torch.int32), requires_grad=False)
+        self.register_parameter("weight" if stored else "qweight", held)
+
+    def forward(self, latent):
+        return latent, getattr(self, "weight", None)
+
+
+class Engine:
+    """The attention layer. `_chunk` is a method that its constructor bound, as up to 0.20.2."""
+
+    def __init__(self, stored):
+        self.kv_b_proj = Layer(stored)
+        self.bound = self._chunk
+
+    def loop(self, q, cache, attn_metadata, k_scale):
+        latent, weight = self.kv_b_proj(q.to(self.kv_b_proj.weight.dtype))
+        return latent.dtype, weight, self.bound()
+
+    def loop_of_ranks(self, q, cache, attn_metadata, k_scale):
+        return self.kv_b_proj(q)
+
+    def failing(self, q, cache, attn_metadata, k_scale):
+        raise ValueError(f"{self.kv_b_proj.weight.dtype} is not taken")
+
+    def _chunk(self):
+        return self
+
+
+ARGS = (torch.ones(4, dtype=WORKSPACE), None, METADATA, None)
+
+
+def call(engine, function, args=ARGS, kwargs=None):
+    """(result, corrections counted)"""
+    state = SimpleNamespace(counters=PlainCounters(), changed=lambda: None)
+    result = wrap.compute_prefill_context(Call(function, state), engine, args, kwargs or {})
+    return result, state.counters.corrections
+
+
+@pytest.mark.parametrize(
+    ("stored", "names", "expected"),
+    [
+        (None, ASKED, torch.bfloat16),
+        (None, NOT_ASKED, None),
+        (torch.int32, SPARES_UINT8, torch.bfloat16),
+        (torch.int8, ASKED, torch.bfloat16),
+        (torch.uint8, ASKED, WORKSPACE),
+        (torch.uint8, SPARES_UINT8, None),
+        (torch.bfloat16, ASKED, None),
+        (torch.float32, SPARES_UINT8, None),
+        (torch.float8_e4m3fn, ASKED, None),
+    ],
+)
+def test_the_dtype(stored, names, expected):
+    assert wrap.input_dtype(Layer(stored), METADATA, names) is expected
+
+
+@pytest.mark.parametrize("stored", [None, torch.int32, torch.uint8])
+@pytest.mark.parametrize("by_keyword", [False, True])
+def test_the_loop_alone_is_shown_it(stored, by_keyword):
+    engine = Engine(stored)
+    before = dict(vars(engine))
+    args, kwargs = (ARGS[:2], {"attn_metadata": METADATA, "k_scale": None}) if by_keyword else (ARGS, {})
+    (dtype, weight, bound_to), corrections = call(engine, engine.loop, args, kwargs)
+    assert dtype is (WORKSPACE if stored == torch.uint8 else torch.bfloat16) and corrections == 1
+    assert weight is getattr(engine.kv_b_proj, "weight", None)  # what the linear method reads
+    assert bound_to is engine and vars(engine) == before
+    assert {name for name, _ in engine.kv_b_proj.named_parameters()} == {"weight" if stored else "qweight"}
+
+
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float8_e4m3fn])
+def test_a_floating_weight_is_left_to_the_engine(stored):
+    engine = Engine(stored)
+    (dtype, _, bound_to), corrections = call(engine, engine.loop)
+    assert dtype is stored and bound_to is engine and corrections == 0
+
+
+def test_a_loop_that_does_not_ask_is_left_alone():
+    engine = Engine(None)
+    assert call(engine, engine.loop_of_ranks)[1] == 0
+
+
+def test_behind_another_correction_the_engine_runs_as_it_is():
+    engine = Engine(torch.int32)
+    (dtype, _, _), corrections = call(engine, lambda *args: engine.loop(*args))
+    assert dtype is torch.int32 and corrections == 0
+
+
+def test_an_error_of_the_engine_passes_and_leaves_nothing():
+    engine = Engine(None)
+    before = dict(vars(engine))
+    with pytest.raises(ValueError, match=r"torch\.bfloat16 is not taken"):
+        call(engine, engine.failing)
+    assert vars(engine) == before and not hasattr(engine.kv_b_proj, "weight")
+
+
+def test_another_thread_sees_the_layer_as_it_is():
+    """Two micro-batches share their layers: one is inside the loop, the other looks at the layer."""
+    engine, inside, seen = Engine(None), threading.Event(), []
+
+    def look():
+        inside.wait()
+        seen.append((hasattr(engine.kv_b_proj, "weight"), type(engine.kv_b_proj)))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+
+    def bound():
+        inside.set()
+        thread.join()
+
+    engine.bound = bound
+    assert call(engine, engine.loop)[1] == 1
+    assert seen == [(False, Layer)]
