@@ -26,7 +26,7 @@ MLA = "vllm.model_executor.layers.attention.mla_attention"
 COMMON = "vllm.v1.attention.backends.mla.common"  # its home up to 0.14
 RAGGED = "vllm.v1.attention.backends.mla.prefill.trtllm_ragged"  # the prefill backend's own class, from 0.21
 FLASHINFER = "vllm.v1.attention.backends.mla.prefill.flashinfer"  # the same
-MODULES = (MLA, COMMON, RAGGED)
+MODULES = (MLA, COMMON, RAGGED, FLASHINFER)
 
 HEADS, NOPE, ROPE, VDIM, LORA = 4, 128, 64, 128, 512
 SCALE = (NOPE + ROPE) ** -0.5

@@ -14,7 +14,7 @@ from attnfix.patches.scenario import Observation, combine, observe, replaced
 from attnfix.patches.vllm import dcp_prefill, mla_prefill
 from attnfix.patches.vllm.mla_prefill import Batch
 
-MODULES = MAY_LACK = (*mla_prefill.MODULES, mla_prefill.FLASHINFER, dcp_prefill.BACKEND)
+MODULES = MAY_LACK = (*mla_prefill.MODULES, dcp_prefill.BACKEND)
 KERNEL = "emulated"
 MEASURE = "relative error of the worst token"
 
