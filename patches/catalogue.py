@@ -15,6 +15,8 @@ from attnfix.patches.sglang import (
 )
 from attnfix.patches.sglang import lse_log_base as sglang_lse_log_base
 from attnfix.patches.vllm import (
+    both_empty_merge_cuda,
+    both_empty_merge_triton,
     empty_context_chunks,
     mla_context_order,
     prefill_context_merge,
@@ -36,6 +38,8 @@ FIXES = (
     vllm_lse_log_base.FIX,
     quantized_mla_context.FIX,  # runs the engine's own loop: before any other correction of it
     mla_context_order.FIX,
+    both_empty_merge_cuda.FIX,
+    both_empty_merge_triton.FIX,
     prefill_context_merge.FIX,
 )
 

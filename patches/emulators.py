@@ -77,8 +77,12 @@ class TrtllmRaggedAttention:
 
 
 def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal,
-                           return_softmax_lse=False, fa_version=3, out=None, output_scale=None, **launch):
-    """vLLM's FlashAttention 3: rows of requests without keys get out 0 and LSE -inf. The LSE is [heads, tokens] float32."""
+                           return_softmax_lse=False, fa_version=3, out=None, output_scale=None, empty_lse=-math.inf, **launch):
+    """vLLM's FlashAttention. The LSE is [heads, tokens] float32.
+
+    Rows of requests without keys get out 0 and `empty_lse`: -inf in FlashAttention 3, +inf in 2; so say the engine's merge
+    kernels, too.
+    """
     if out is not None or output_scale is not None:
         raise NotImplementedError("an output of the caller's")
     q_at, k_at = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
@@ -87,6 +91,7 @@ def flash_attn_varlen_func(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
         rows, keys = slice(q_at[b], q_at[b + 1]), slice(k_at[b], k_at[b + 1])
         part, part_lse = attention(q[rows], k[keys], v[keys], softmax_scale, causal)
         result[rows], lse[rows] = part.to(q.dtype), part_lse.float()
+    lse.masked_fill_(lse == -math.inf, empty_lse)
     return (result, lse.t().contiguous()) if return_softmax_lse else result
 
 
@@ -254,6 +259,24 @@ def merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_l
     output.copy_(out)
     if output_lse is not None:
         output_lse.copy_(lse.t())
+
+
+class MergeAttnStates:
+    """The same at the compiled op itself, `torch.ops._C.merge_attn_states`: not `guarded`, two empty sides give NaN.
+
+    Source: csrc/attention/merge_attn_states.cu of 0.10.0 and 0.11.0, without the guard, and of 0.11.1.
+    """
+
+    def __init__(self, guarded):
+        self.guarded = guarded
+
+    def __call__(self, output, output_lse, prefix_output, prefix_lse, suffix_output, suffix_lse, *later):
+        merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_lse, *later)
+        if not self.guarded:
+            empty = prefix_lse.isinf() & suffix_lse.isinf()
+            output.masked_fill_(empty.t()[..., None], math.nan)
+            if output_lse is not None:
+                output_lse.masked_fill_(empty, math.nan)
 
 
 #: Where AWQ packs eight values: value j of a word lies at bit 4 * AWQ_ORDER[j]

@@ -28,8 +28,11 @@ PROVEN, UNPROVEN, FAILED, LEFT_ALONE = "proven", "unproven", "failed", "unknown 
 _MARK = "attnfix-answer "
 _TIMEOUT_S = 600
 
-#: Both sides get this; no GPU is used, so Triton kernels run in Triton's interpreter.
-_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", "SGLANG_ENABLE_TORCH_COMPILE": "0", "HF_HUB_OFFLINE": "1"}
+#: Both sides get this; no GPU is used, so Triton kernels run in Triton's interpreter. Tensors are small: threads only contend.
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", "SGLANG_ENABLE_TORCH_COMPILE": "0", "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ PAGE, PAGES, CHUNK = 16, 6, 16  # tokens per page, pages per request, context to
 #: A way to hold kv_b_proj: bfloat16 weight [out, in] -> (the layer, as the engine calls it; what it holds, in float64)
 Projection = Callable[[Any], "tuple[Any, Any]"]
 _modules: dict[str, Any] = {}
+_flash: list[Any] = [emulators.flash_attn_varlen_func]  # the one that is called
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,29 @@ def prepare_any(modules: dict[str, Any]) -> None:
     _modules.update(modules)
     mla = engine()
     use()
-    # The engine's own entry chooses the CUDA op on a CUDA platform alone
-    entry: Any = sys.modules[mla.merge_attn_states.__module__]
-    entry.current_platform = SimpleNamespace(is_cuda=lambda: True, is_rocm=lambda: False, is_cpu=lambda: False)
+    merge_on(cuda=True)
     mla.ops.merge_attn_states = partial(emulators.merge_attn_states, packed=_packs_lse())
     shared = _workspace()
     workspaces = SimpleNamespace(get_simultaneous=lambda *specs: [shared for _ in specs])
     for module in (_modules[name] for name in (RAGGED, FLASHINFER) if name in _modules):
         module.current_workspace_manager = lambda: workspaces
+
+
+def prepare_flash(modules: dict[str, Any]) -> None:
+    """For FlashAttention alone, which every release has, with the engine's own entry to the merge."""
+    _modules.update(modules)
+    use_flash(-math.inf)
+
+
+def use_flash(empty_lse: float) -> None:
+    """FlashAttention gives rows without keys this LSE from here on."""
+    _flash[:] = [partial(emulators.flash_attn_varlen_func, empty_lse=empty_lse)]
+
+
+def merge_on(cuda: bool) -> None:
+    """The engine's own entry chooses the CUDA op on a CUDA platform; else, as on an Intel GPU, its Triton kernel."""
+    entry: Any = sys.modules[engine().merge_attn_states.__module__]
+    entry.current_platform = SimpleNamespace(is_cuda=lambda: cuda, is_rocm=lambda: False, is_cpu=lambda: False)
 
 
 def has_ragged() -> bool:
@@ -131,8 +147,9 @@ def plain(weight: Any) -> tuple[Any, Any]:
 
 
 def outputs(
-    seed: int, batch: Batch, backend: str = "trtllm_ragged", dtype: str = "bfloat16", projection: Projection = plain
-) -> tuple[Any, Any]:
+    seed: int, batch: Batch, backend: str = "trtllm_ragged", dtype: str = "bfloat16", projection: Projection = plain,
+    ranks: tuple[int, ...] = (1, 2),
+) -> tuple[Any, Any]:  # fmt: skip
     """(out, float64 reference) of the prefill tokens: through the plain loop, then through that of two ranks.
 
     The prefill backend is `trtllm_ragged`, FlashInfer's `fi`, or `fa`, FlashAttention.
@@ -145,8 +162,9 @@ def outputs(
     latent = tensor(requests, PAGES * PAGE, LORA + ROPE)
     kv_b_proj, weight = projection(tensor(HEADS * (NOPE + VDIM), LORA) * LORA**-0.5)
     q, new = tensor(tokens, HEADS, NOPE + ROPE), tensor(tokens, LORA + ROPE)
-    sizes = (1, 2) if hasattr(engine().MLACommonImpl, "_context_parallel_compute_prefill_context") else (1,)  # one up to 0.10.1
-    outs = [_prefill(q, new, kv_b_proj, _Ranks(latent, size), batch, backend) for size in sizes]
+    if not hasattr(engine().MLACommonImpl, "_context_parallel_compute_prefill_context"):  # up to 0.10.1
+        ranks = (1,)
+    outs = [_prefill(q, new, kv_b_proj, _Ranks(latent, size), batch, backend) for size in ranks]
 
     at = cumulative(batch.new).tolist()
     reference = []
@@ -234,7 +252,7 @@ def _impl(kv_b_proj: Any, ranks: _Ranks, backend: str) -> Any:
     if RAGGED not in _modules:  # captured at construction, as its __init__ does
         impl._run_prefill_context_chunk = getattr(impl, f"_run_prefill_context_chunk_{backend}")
         impl._run_prefill_new_tokens = getattr(impl, f"_run_prefill_new_tokens_{backend}")
-        impl.flash_attn_varlen_func, engine().is_vllm_fa = emulators.flash_attn_varlen_func, True
+        impl.flash_attn_varlen_func, engine().is_vllm_fa = _called_flash, True
     return impl
 
 
@@ -296,8 +314,12 @@ def _flash_attn() -> Any:
     flash: Any = import_module(f"{folder}.flash_attn")
     flash.current_platform = SimpleNamespace(is_cuda=lambda: True, is_xpu=lambda: False, get_device_capability=lambda: (9, 0))
     flash.get_flash_attn_version = lambda **shape: 3
-    flash.flash_attn_varlen_func = emulators.flash_attn_varlen_func
+    flash.flash_attn_varlen_func = _called_flash
     return flash
+
+
+def _called_flash(*args: Any, **kwargs: Any) -> Any:
+    return _flash[0](*args, **kwargs)
 
 
 def _config() -> Any:

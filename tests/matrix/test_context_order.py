@@ -39,7 +39,8 @@ def test_beside_its_neighbour_and_with_tritons_merge(engine_python):
     """With TRT-LLM ragged, chunks that end early are the neighbour's matter. Triton's merge, which runs on ROCm and XPU, makes
     NaN of two empty chunks up to 0.25.1: no request without context may see that."""
     environment = engine_python("vllm", "0.25.1")
-    code = HEAD + "ragged, orders, rows = run("trtllm_ragged"), row('vllm.mla-context-order'), row('vllm.empty-context-chunks')\n"
+    rows = "row('vllm.mla-context-order'), row('vllm.empty-context-chunks')"
+    code = HEAD + f"ragged, orders, rows = run('trtllm_ragged'), {rows}\n"
     ragged, orders, rows, triton = environment.evaluate(code + TRITON + "answer([ragged, orders, rows, triton])")
     assert ragged < 0.01 and triton < 0.01
     assert orders == ["effective", 2] and rows[0] == "effective"

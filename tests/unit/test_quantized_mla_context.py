@@ -137,3 +137,13 @@ def test_another_thread_sees_the_layer_as_it_is():
     engine.bound = bound
     assert call(engine, engine.loop)[1] == 1
     assert seen == [(False, Layer)]
+
+
+def test_it_is_the_innermost_correction_of_its_targets():
+    """Around another one it could not run the engine's own loop."""
+    from attnfix.patches.catalogue import FIXES
+    from attnfix.patches.vllm.quantized_mla_context import FIX
+
+    loops = {place for target in FIX.targets for place in target.places}
+    sharing = [fix for fix in FIXES if loops & {place for target in fix.targets for place in target.witnesses}]
+    assert sharing[0] is FIX and len(sharing) > 1

@@ -1,0 +1,44 @@
+"""What the two fixes of a merge of two empty parts share: where the context loops live, and what is done after them.
+
+A request without context is empty in every chunk, so each merge of chunks gives its rows NaN, and nothing else: rows never mix.
+Which kernel merges is the engine's entry's choice: the CUDA op on a CUDA platform, else the Triton kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+COMMON = "vllm.v1.attention.backends.mla.common"  # home of the loops up to 0.14
+MLA = "vllm.model_executor.layers.attention.mla_attention"
+ENTRIES = ("vllm.v1.attention.ops.merge_attn_states", "vllm.attention.ops.merge_attn_states")
+PLAIN = (f"{COMMON}:MLACommonImpl._compute_prefill_context", f"{MLA}:MLACommonImpl._compute_prefill_context")
+#: The loop of several ranks; where there is none yet (0.10.0, 0.10.1), the plain one again, which takes a correction once
+OF_RANKS = (
+    f"{COMMON}:MLACommonImpl._context_parallel_compute_prefill_context",
+    f"{MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
+    *PLAIN,
+)
+
+
+def neutralize(wrapped: Any, args: tuple, kwargs: dict, triton: bool) -> Any:
+    """Either loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse). Corrects what the kernel named left.
+
+    out: [tokens, heads, v_head_dim]; lse: [heads, tokens] float32. `seq_lens` is a host tensor: looking at it waits for no GPU.
+    """
+    result = wrapped(*args, **kwargs)
+    metadata = args[2] if len(args) > 2 else kwargs["attn_metadata"]
+    context = metadata.prefill.chunked_context
+    # Every request with context has some of it in the first chunk; a single chunk is not merged here
+    if len(context.seq_tot) > 1 and not bool(context.seq_lens[0].all()) and triton is merges_by_triton():
+        from attnfix.kernels import fixup_zero_kv_rows
+
+        out, lse = result
+        fixup_zero_kv_rows(out, lse.t(), None, metadata.prefill.query_start_loc, cum_kv_lens=context.cu_seq_lens[0])
+        wrapped.corrected()
+    return result
+
+
+def merges_by_triton() -> bool:
+    entry: Any = next(sys.modules[name] for name in ENTRIES if name in sys.modules)
+    return not entry.current_platform.is_cuda()

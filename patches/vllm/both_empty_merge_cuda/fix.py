@@ -1,0 +1,42 @@
+"""vllm.both-empty-merge-cuda, as data."""
+
+from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.patches.vllm import both_empty
+
+from . import wrap
+
+FIX = Fix(
+    id="vllm.both-empty-merge-cuda",
+    title="Merging two empty context chunks gives NaN (CUDA op)",
+    symptom=(
+        "Garbage, often one token repeated, from DeepSeek-type models for a fresh prompt that shares a prefill batch with one "
+        "whose cached context takes more than one chunk. No error, and nothing in the log."
+    ),
+    cause=(
+        "A request without context is empty in every chunk, with an LSE of -inf (FlashAttention 3) or +inf (2). The CUDA op "
+        "`merge_attn_states` subtracts the larger of two such LSEs from both: -inf minus -inf is NaN, in output and LSE, and "
+        "the final merge hands it on. The op of 0.11.1 lets the prefix pass there."
+    ),
+    correction="After the loop over the chunks, rows of requests without context get output 0 and LSE -inf, in place.",
+    upstream=Upstream("vllm-project/vllm", pull=28181, issue=27491),
+    hardware="NVIDIA GPUs with MLA prefill, any backend (V1 engine)",
+    default=True,
+    default_reason="silent wrong output; later releases give the same result",
+    targets=(
+        Target(wrap.compute_prefill_context, at=both_empty.PLAIN),
+        Target(wrap.compute_prefill_context, at=both_empty.OF_RANKS),
+    ),
+    # The op is compiled, and no Python tells whether it has the guard: the wrapper around it and the engine's entry, which
+    # were rewritten in 0.11.1, stand for it. Beside an op that has it, the correction writes what is there already.
+    witnesses=("vllm._custom_ops:merge_attn_states", *(f"{entry}:merge_attn_states" for entry in both_empty.ENTRIES)),
+    examined=(">=0.10.0",),
+    remove_when="no vLLM below 0.11.1 is served",
+    cost=(
+        "A look at a host tensor per layer and prefill. One kernel launch per layer in a batch with a fresh prompt and several "
+        "chunks; its time grows with the fresh prompts' tokens alone."
+    ),
+    expect=(
+        "On one replica, send a long prompt twice (the second time its prefix is cached, in more than one chunk) beside short "
+        "fresh ones: stock, the short ones are answered with garbage; fixed, as if sent alone. Nothing else changes."
+    ),
+)
