@@ -224,8 +224,8 @@ def _planned(q, k, v, q_at, kv_at, scale, causal, lse_base, out, return_lse):
     for b in range(len(q_at) - 1):
         keys = slice(kv_at[b], kv_at[b + 1])
         group = q.shape[1] // k.shape[1]
-        wide = (x[keys].repeat_interleave(group, 1) for x in (k, v))
-        result, lse = attention(q[q_at[b] : q_at[b + 1]], *wide, scale, causal)
+        wide_k, wide_v = (x[keys].repeat_interleave(group, 1) for x in (k, v))
+        result, lse = attention(q[q_at[b] : q_at[b + 1]], wide_k, wide_v, scale, causal)
         outs.append(result)
         lses.append(lse)
     result = torch.cat(outs).to(q.dtype)

@@ -11,10 +11,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnfix.compat.states import Finding
-from attnfix.compat.wrapping import Call
+
+if TYPE_CHECKING:
+    from attnfix.compat.wrapping import Call
 
 _LN2 = math.log(2)
 #: A tensor that has this attribute has been brought to the natural base

@@ -27,7 +27,7 @@ _launch = threading.Lock()  # Triton's interpreter is not made for threads
 def prepare(modules: dict[str, Any]) -> bool:
     """Put the stand-ins in place. Whether the release has this path."""
     _modules.update(modules)
-    backend = _modules.get(BACKEND)
+    backend: Any = _modules.get(BACKEND)
     if not hasattr(backend, "BatchDCPPrefillWrapper"):
         return False
     combine: Any = sys.modules[backend.cp_lse_ag_out_rs.__module__]
@@ -71,8 +71,8 @@ def outputs(seed: int, context: tuple[int, ...], new: tuple[int, ...], layout: s
     at, reference = cumulative(new).tolist(), []
     for b, n in enumerate(context):
         rows = slice(at[b], at[b + 1])
-        both = (torch.cat([part[b, :n], x[rows]]).expand(-1, RANKS * HEADS, -1) for part, x in zip(cached, (k, v)))
-        reference.append(emulators.attention(q[rows], *both, D**-0.5, causal=True)[0])
+        all_k, all_v = (torch.cat([part[b, :n], x[rows]]).expand(-1, RANKS * HEADS, -1) for part, x in zip(cached, (k, v)))
+        reference.append(emulators.attention(q[rows], all_k, all_v, D**-0.5, causal=True)[0])
     return torch.cat(outs, 1), torch.cat(reference)
 
 

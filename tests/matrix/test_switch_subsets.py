@@ -1,4 +1,4 @@
-"""Fixes that meet in one class of an engine, on a real release: every one is right whichever of the others are on.
+"""Fixes that meet on one target of an engine, on a real release: every one is right whichever of the others are on.
 
 The proofs switch all neighbours off, and each knows its own fault alone. Here the scenario of each fix runs under every subset
 of the switches, each subset in a process of its own: with its fix on it must be green, with all of them off red. What stands
@@ -41,12 +41,9 @@ answer({{fix: child._in_a_fork(run, fix) for fix in proofs}})
 
 
 def meet(one: Fix, other: Fix) -> bool:
-    """Whether they have a target in the same class, or are about the same function of a module."""
-    owners = [
-        {place.owner if place.owner.qualname else place for target in fix.targets for place in target.places}
-        for fix in (one, other)
-    ]
-    return bool(owners[0] & owners[1])
+    """Whether they have a target in common."""
+    places = [{place for target in fix.targets for place in target.places} for fix in (one, other)]
+    return bool(places[0] & places[1])
 
 
 def groups(fixes) -> list[frozenset[Fix]]:

@@ -220,7 +220,8 @@ class GpuMemory:
     """What `torch.zeros` allocates on CUDA inside `given`: CPU memory, behind which `others` random words belong to others."""
 
     def __init__(self, draw: Any, others: int):
-        self.draw, self.others, self.blocks = draw, others, []
+        self.draw, self.others = draw, others
+        self.blocks: list[Any] = []
 
     @contextmanager
     def given(self) -> Any:

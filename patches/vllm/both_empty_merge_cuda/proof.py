@@ -24,4 +24,5 @@ def prepare(modules: dict[str, Any]) -> None:
 
     mla_prefill.prepare_flash(modules)
     mla_prefill.merge_on(cuda=True)
-    torch.ops._C.merge_attn_states = emulators.MergeAttnStates(guarded=Version(version("vllm")) >= Version("0.11.1"))
+    ops: Any = torch.ops._C
+    ops.merge_attn_states = emulators.MergeAttnStates(guarded=Version(version("vllm")) >= Version("0.11.1"))

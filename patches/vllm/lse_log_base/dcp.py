@@ -38,7 +38,8 @@ class _Watch:
     """
 
     def __init__(self, call: Any, instance: Any, function: FunctionType):
-        self.call, self.errors = call, []
+        self.call = call
+        self.errors: list[Exception] = []
         self.context, self.new_tokens = instance._context, instance._new_tokens
         self.engine_merge = function.__globals__["merge_attn_states"]
         self.combines_base_2 = "is_lse_base_on_e" in function.__globals__["cp_lse_ag_out_rs"].__code__.co_varnames

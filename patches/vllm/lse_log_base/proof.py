@@ -38,11 +38,10 @@ def control(seed: int) -> Observation:
 
     No context where that is not enough: FlashInfer's LSE is misread up to 0.10.2, and the ranks combine in base 2 from 0.12.0.
     """
-    none, context, base = (0,) * len(_NEW), _CONTEXT, math.e
+    none, base = (0,) * len(_NEW), math.e
     if mla_prefill.converts():
         return combine(*_mla(seed, _CONTEXT, 2, "float16"), *_dcp(seed, _DCP_CONTEXT, 2, "float16"))
-    if mla_prefill.returns_tokens_first():
-        context = none
+    context = none if mla_prefill.returns_tokens_first() else _CONTEXT
     return combine(*_mla(seed, context, base, "float16"), *_dcp(seed, none, base, "float16"))
 
 
