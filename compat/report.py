@@ -45,21 +45,24 @@ def warn(engine: str, message: str) -> None:
 
 
 def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> None:
-    """One line on what was installed and what was not, once the fixes of this process have settled."""
+    """One line on what was installed and one on what was not, once the fixes of this module have settled."""
     states = [state for state in states if state.fix.engine == engine.name]
     armed = [state for state in states if state.base == INSTALLED]
     if armed:
         names = ", ".join(state.fix.id for state in armed)
         code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in armed))
         _once(engine.name, logging.INFO, f"attnfix: {names} installed in {engine.name} {version or '?'} ({code})")
+    problems = []
     for state in states:
         if state.base in MISSING:
-            warn(engine.name, f"{state.fix.id} is not installed: {state.reason}")
-        elif state.base == UNKNOWN_SOURCE:
-            speak = warn if in_doubt(state, version) else _quiet
-            speak(engine.name, f"{state.fix.id} left alone, unknown source: {state.reason}")
+            problems.append(f"{state.fix.id} is not installed: {state.reason}")
+        elif state.base == UNKNOWN_SOURCE and in_doubt(state, version):
+            problems.append(f"{state.fix.id} left alone, unknown source: {state.reason}")
         else:
             _quiet(engine.name, f"{state.fix.id}: {state.state} ({state.reason})")
+    if new := [problem for problem in problems if problem not in _said]:
+        _said.update(new)
+        warn(engine.name, "; ".join(new))
 
 
 def _quiet(engine: str, message: str) -> None:

@@ -75,7 +75,8 @@ def test_both_doors_and_a_second_activation_install_once(engine_python):
         + "answer([row('vllm.empty-context-chunks')['state'], type(f.__wrapped__) is types.FunctionType,"
         + " len(f._self_corrections), len(finders)])"
     )  # fmt: skip
-    assert engine_python("vllm", "0.20.2").evaluate(code) == ["installed", True, 1, 1]
+    # Two fixes have a correction there: neither twice
+    assert engine_python("vllm", "0.20.2").evaluate(code) == ["installed", True, 2, 1]
 
 
 def test_no_door_no_patch(without_pth):

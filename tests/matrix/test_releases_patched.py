@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from attnfix.patches.catalogue import FIXES
+
 SGLANG = ("sglang.srt.layers.attention.trtllm_mla_backend", "TRTLLMMLABackend.forward_extend")
 VLLM_OLD = ("vllm.v1.attention.backends.mla.common", "MLACommonImpl._run_prefill_context_chunk_trtllm_ragged")
 VLLM = ("vllm.model_executor.layers.attention.mla_attention", "MLACommonImpl._run_prefill_context_chunk_trtllm_ragged")
@@ -39,6 +41,8 @@ answer(dict(state=row["state"], reason=row["reason"], plain=type(function) is ty
 
 
 def look(environment, engine, module, qualname, **variables):
+    """With one fix of each engine alone: others have corrections on the same functions."""
+    variables = {fix.switch: "0" for fix in FIXES if fix.id not in FIX.values()} | variables
     return environment.evaluate(LOOK.format(module=module, qualname=qualname, fix=FIX[engine]), **variables)
 
 
