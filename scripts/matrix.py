@@ -33,6 +33,7 @@ from attnfix.cli.releases import parse
 from attnfix.compat import gate, ledger, releases
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
+from attnfix.compat.states import DORMANT
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import runner
 
@@ -119,11 +120,13 @@ def _proven(fix: Fix, release: str, result: runner.Result) -> Cell:
 def _left_alone(fix: Fix, release: str, observed: str | None, reason: str, seen: dict, stands: dict, site: Path) -> Cell:
     """A cell that is not red: nothing may have been touched, and the ledger must call it healthy."""
     known, state = ledger.load(fix).verdict(release), stands.get("state") or {}
+    # Where a release has none of its target modules, a fix stays what it was before
+    waits = state.get("state") == DORMANT and not any(gate.path_of(site / fix.engine, m) for m in fix.target_modules)
     complaints = [
         (observed is None, reason),
         ("error" in stands, f"with every fix on: {stands.get('error')}"),
         (not stands.get("untouched"), "a function of a healthy release was touched"),
-        (state.get("state") not in HEALTHY, f"the fix is {state.get('state')}: {state.get('reason')}"),
+        (state.get("state") not in HEALTHY and not waits, f"the fix is {state.get('state')}: {state.get('reason')}"),
         (known not in HEALTHY, f"the stock scenario is {observed}, but the ledger says {known}"),
     ]
     wrong = next((complaint for found, complaint in complaints if found), None)
