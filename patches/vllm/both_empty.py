@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from attnfix.patches.vllm import empty_rows
+
 COMMON = "vllm.v1.attention.backends.mla.common"  # home of the loops up to 0.14
 MLA = "vllm.model_executor.layers.attention.mla_attention"
 ENTRIES = ("vllm.v1.attention.ops.merge_attn_states", "vllm.attention.ops.merge_attn_states")
@@ -22,19 +24,11 @@ OF_RANKS = (
 
 
 def neutralize(wrapped: Any, args: tuple, kwargs: dict, triton: bool) -> Any:
-    """Either loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse). Corrects what the kernel named left.
-
-    out: [tokens, heads, v_head_dim]; lse: [heads, tokens] float32. `seq_lens` is a host tensor: looking at it waits for no GPU.
-    """
+    """Either loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse). Corrects what the kernel named left."""
     result = wrapped(*args, **kwargs)
-    metadata = args[2] if len(args) > 2 else kwargs["attn_metadata"]
-    context = metadata.prefill.chunked_context
-    # Every request with context has some of it in the first chunk; a single chunk is not merged here
-    if len(context.seq_tot) > 1 and not bool(context.seq_lens[0].all()) and triton is merges_by_triton():
-        from attnfix.kernels import fixup_zero_kv_rows
-
-        out, lse = result
-        fixup_zero_kv_rows(out, lse.t(), None, metadata.prefill.query_start_loc, cum_kv_lens=context.cu_seq_lens[0])
+    prefill = (args[2] if len(args) > 2 else kwargs["attn_metadata"]).prefill
+    # A single chunk is not merged here
+    if len(prefill.chunked_context.seq_tot) > 1 and triton is merges_by_triton() and empty_rows.neutralize(result, prefill, 0):
         wrapped.corrected()
     return result
 

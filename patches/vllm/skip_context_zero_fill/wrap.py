@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from attnfix.patches.rebound import rebound
-from attnfix.patches.vllm.empty_context_chunks.wrap import neutralize
+from attnfix.patches.vllm.empty_rows import neutralize
 
 
 def run_prefill_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
