@@ -177,7 +177,7 @@ def wanted(options: argparse.Namespace) -> list[tuple[str, str, list[Fix]]]:
 def fingerprint(engine: str) -> str:
     """Of all code that has a say in a cell of this engine."""
     folders = [ROOT / name for name in ("attnfix/prove", "compat", "kernels", f"patches/{engine}")]
-    shared = [ROOT / name for name in ("patches/scenario.py", "patches/emulators.py", "scripts/matrix.py")]
+    shared = [ROOT / "scripts/matrix.py", *sorted((ROOT / "patches").glob("*.py"))]
     files = sorted(path for folder in folders for path in folder.rglob("*.*") if path.suffix in (".py", ".json", ".cu"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in shared + files)).hexdigest()
 
