@@ -80,7 +80,7 @@ def writable(name: str, tensor: torch.Tensor) -> None:
 def memory(name: str, tensor: torch.Tensor) -> Memory:
     """Where a tensor lies, for `apart` and `apart_or_same`."""
     start = tensor.data_ptr()
-    return start, start + _extent(tensor.shape, tensor.stride()) * tensor.element_size(), name, tensor
+    return start, start + extent(tensor.shape, tensor.stride()) * tensor.element_size(), name, tensor
 
 
 def apart(written: Memory, others: Iterable[Memory]) -> None:
@@ -105,7 +105,7 @@ def _tensor(name: str, tensor: object) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _extent(shape: Sizes, strides: Sizes) -> int:
+def extent(shape: Sizes, strides: Sizes) -> int:
     """Elements from the first to past the last one."""
     return 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else 0
 

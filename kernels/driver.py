@@ -21,7 +21,8 @@ COMPILED = Path(__file__).resolve().parent / "compiled"
 _INVALID_CONTEXT = 201  # this thread has no context yet
 _CAPTURE_MODE_RELAXED = 2
 _SM_COUNT, _CC_MAJOR, _CC_MINOR = 16, 75, 76
-_MAX_ARGUMENT_BYTES = 512
+# CUlaunchConfig: grid, block, shared memory, (padding,) stream, attributes and their number.
+_CONFIG, _STREAM, _STREAM_AT = struct.Struct("<7I 4x QQ I 4x"), struct.Struct("<Q"), 32
 
 
 class CudaError(RuntimeError):
@@ -39,41 +40,48 @@ class Device:
         self.index = index
         self.context = context
         self.sm_count = sm_count
-        self._functions = functions
+        self.functions = functions
 
-    def launch(self, entry: str, grid: int, block: int, layout: struct.Struct, *values: int | float) -> None:
-        """Launch `entry` on torch's current stream of this device with one struct argument. Raises CudaError.
 
-        `layout` packs `values` into that struct. Allocates nothing, waits for nothing, legal inside graph capture.
-        """
-        layout.pack_into(_arguments.buffer, 0, *values)
-        call = (self._functions[entry], grid, 1, 1, block, 1, 1, 0, _current_stream(self.index), _arguments.pointer, 0)
-        if _current_device() != self.index:
-            with _entered(self.context):
-                code = _cuda.cuLaunchKernel(*call)
+class Launch:
+    """A launch of `entry` with one struct argument, packed by `layout`. For one thread at a time: `arguments` is its own.
+
+    A call launches it on torch's current stream of the device: allocates nothing, waits for nothing, legal inside graph
+    capture. Raises CudaError.
+    """
+
+    __slots__ = ("_call", "_config", "_device", "_entry", "_pointers", "arguments")
+
+    def __init__(self, on: Device, entry: str, grid: int, block: int, layout: struct.Struct, *values: int | float) -> None:
+        self.arguments = ctypes.create_string_buffer(layout.size)
+        layout.pack_into(self.arguments, 0, *values)
+        self._device, self._entry = on, entry
+        self._config = ctypes.create_string_buffer(_CONFIG.pack(grid, 1, 1, block, 1, 1, 0, 0, 0, 0))
+        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.arguments))
+        addresses = ctypes.addressof(self._config), on.functions[entry], ctypes.addressof(self._pointers), None
+        # As ctypes objects: numbers would be converted at every call.
+        self._call = tuple(ctypes.c_void_p(address) for address in addresses)
+
+    def __call__(self) -> None:
+        on = self._device
+        _STREAM.pack_into(self._config, _STREAM_AT, _current_stream(on.index))
+        if _current_device() != on.index:
+            with _entered(on.context):
+                code = _cuda.cuLaunchKernelEx(*self._call)
         else:
-            code = _cuda.cuLaunchKernel(*call)
+            code = _cuda.cuLaunchKernelEx(*self._call)
             if code == _INVALID_CONTEXT:
                 # A new thread has no context until its first runtime call; give it the one that call would bind.
-                _check(_cuda.cuCtxSetCurrent(self.context), "cuCtxSetCurrent")
-                code = _cuda.cuLaunchKernel(*call)
+                _check(_cuda.cuCtxSetCurrent(on.context), "cuCtxSetCurrent")
+                code = _cuda.cuLaunchKernelEx(*self._call)
         if code:
-            _check(code, f"cuLaunchKernel({entry})")
+            _check(code, f"cuLaunchKernelEx({self._entry})")
 
 
 def device(index: int) -> Device:
     """The loaded kernels of CUDA device `index`. Raises KernelUnavailable, the same way each time once remembered."""
     found = _devices.get(index)
     return found if found is not None else _open(index)
-
-
-class _Arguments(threading.local):
-    """One argument block per thread: a shared one would be overwritten by another thread before the driver reads it."""
-
-    def __init__(self) -> None:
-        self.buffer = ctypes.create_string_buffer(_MAX_ARGUMENT_BYTES)
-        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.buffer))
-        self.pointer = ctypes.addressof(self._pointers)
 
 
 def _start() -> None:
@@ -98,7 +106,6 @@ _current_device: Callable[[], int] | Any
 _pid: int
 _start()
 os.register_at_fork(after_in_child=_start)
-_arguments = _Arguments()
 
 
 def _open(index: int) -> Device:
@@ -129,9 +136,7 @@ def _bind(torch) -> None:
     cuda = ctypes.CDLL("libcuda.so.1")
     if not hasattr(cuda, "cuLibraryLoadData"):
         raise KernelUnavailable("the CUDA driver is older than 12.0 (it has no cuLibraryLoadData)")
-    pointer, unsigned = ctypes.c_void_p, ctypes.c_uint
-    cuda.cuLaunchKernel.argtypes = [pointer, *[unsigned] * 7, pointer, pointer, pointer]
-    cuda.cuCtxSetCurrent.argtypes = cuda.cuCtxPushCurrent_v2.argtypes = [pointer]
+    cuda.cuCtxSetCurrent.argtypes = cuda.cuCtxPushCurrent_v2.argtypes = [ctypes.c_void_p]
     # The raw calls cost 0.1 µs where the public ones build a Stream object; both are there since torch 1.13.
     raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     _current_stream = raw_stream or (lambda index: torch.cuda.current_stream(index).cuda_stream)

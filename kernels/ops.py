@@ -7,23 +7,30 @@ differentiable. Code traced by torch.compile calls `torch.ops.attnfix.*` instead
 from __future__ import annotations
 
 import functools
+import itertools
+import os
 import struct
 from typing import Any
 
 import torch
 
-from . import checks, driver, reference, usage
+from . import checks, driver, prepared, reference, usage
 
 _THREADS = 256  # per block, in both kernels
 _MAX_GRID = 0x7FFFFFFF
-_BLOCKS_PER_SM = 8
-_FIXUP_UNIT_PACKS = 2 * _THREADS  # two stores per thread and unit
+_FIXUP_BLOCKS_PER_SM = 4
+_FIXUP_UNIT = 8 * _THREADS  # packs: eight stores per thread
 
 # The kernels' parameter structs, in their order: pointers and 64-bit numbers first, then 32-bit ones.
-FIXUP_LAYOUT = struct.Struct("<2Q QqQq 2q 3q 2q 3I 5I")
-MERGE_LAYOUT = struct.Struct("<7Q QqQq 3q 9q 6q 3I 3I 2I")
-_KV_WIDE, _CUM_WIDE, _KV_IS_CUMULATIVE, _BASE2 = 1, 2, 4, 4
+FIXUP_LAYOUT = struct.Struct("<4Q 2q 2q 3q 2q 3I 3I 2I")
+MERGE_LAYOUT = struct.Struct("<6Q 9I 6I 5I 3I 3I 2I 3Q")
+MERGE_SCALAR_LAYOUT = struct.Struct("<6Q 9q 6q 5q 3I 3I 2I 3Q")
+_KV_IS_CUMULATIVE = _BASE2 = 1
+_PLAIN = (int, type(None))
 
+_fixups, _merges = prepared.Cache(), prepared.Cache()
+for _cache in (_fixups, _merges):
+    os.register_at_fork(after_in_child=_cache.forget)
 _MERGE_NAMES = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32"}
 
 
@@ -55,14 +62,21 @@ def fixup_zero_kv_rows(
 
     Upstream: sgl-project/sglang PR 22688 (`fixup_zero_kv_rows`), vllm-project/vllm `mask_empty_context`.
     """
-    tokens, heads, head_size = checks.values("out", out)
-    checks.value_dtype("out", out.dtype)
-    device = out.device
-    checks.same("lse", lse, (tokens, heads), torch.float32, device)
     cumulative = kv_lens is None
     lens = cum_kv_lens if kv_lens is None else kv_lens
     if lens is None or cumulative == (cum_kv_lens is None):
         raise ValueError("kv_lens or cum_kv_lens must be given, and not both")
+    tensors = out, lse, lens, cum_seq_lens
+    if (known := _fixups.find(tensors, (cumulative,))) is not None:
+        addresses = out.data_ptr(), lse.data_ptr(), lens.data_ptr(), cum_seq_lens.data_ptr()
+        if addresses in known.addresses:
+            known.run(addresses)
+            usage.count_cuda("fixup_zero_kv_rows")
+            return
+    tokens, heads, head_size = checks.values("out", out)
+    checks.value_dtype("out", out.dtype)
+    device = out.device
+    checks.same("lse", lse, (tokens, heads), torch.float32, device)
     lens_name = "cum_kv_lens" if cumulative else "kv_lens"
     requests = checks.index(lens_name, lens, device)
     if cumulative:
@@ -85,26 +99,28 @@ def fixup_zero_kv_rows(
         return
     out_strides = out.stride()
     size = out.element_size()
-    vector = _aligned(out, out_strides, size, 16)
-    head_packs = head_size // (16 // size) if vector else head_size
+    pack = 16 // size if _aligned(out, out_strides, size, 16) else 1
+    head_packs = head_size // pack
     row_packs = heads * head_packs
-    units = -(-row_packs // _FIXUP_UNIT_PACKS)
-    flags = _index_flags(lens, cum_seq_lens) | (_KV_IS_CUMULATIVE if cumulative else 0)
-    on.launch(
-        f"fixup_zero_kv_rows_b{8 * size}{'' if vector else '_scalar'}",
+    addresses = out.data_ptr(), lse.data_ptr(), lens.data_ptr(), cum_seq_lens.data_ptr()
+    launch = driver.Launch(
+        on,
+        "fixup_zero_kv_rows_packs" if pack > 1 else f"fixup_zero_kv_rows_b{8 * size}_scalar",
         # The empty rows are not known here; all tokens are the upper bound of the useful blocks.
-        min(on.sm_count * _BLOCKS_PER_SM, tokens * units),
+        min(on.sm_count * _FIXUP_BLOCKS_PER_SM, -(-tokens * row_packs // _FIXUP_UNIT)),
         _THREADS,
         FIXUP_LAYOUT,
-        *(out.data_ptr(), lse.data_ptr()),
-        *_index_fields(lens),
-        *_index_fields(cum_seq_lens),
-        *(tokens, requests),
-        *out_strides,
+        *addresses,
+        *(_words(lens), _words(cum_seq_lens), tokens, requests),
+        *_in_packs(out_strides, pack),
         *lse.stride(),
+        *fast_div(row_packs),
         *fast_div(head_packs),
-        *(row_packs, _FIXUP_UNIT_PACKS, units, flags, 0),
+        *(_FIXUP_UNIT, _KV_IS_CUMULATIVE if cumulative else 0),
     )
+    launch()
+    if pack > 1:
+        _fixups.add(launch, tensors, (cumulative,), addresses)
     usage.count_cuda("fixup_zero_kv_rows")
 
 
@@ -153,6 +169,20 @@ def merge_attn_states(
     Upstream: vllm-project/vllm `csrc/attention/merge_attn_states.cu` (PR 36540, FP8 output PR 36518), whose arguments
     come first and in its order; arXiv 2501.01005, section 2.2.
     """
+    tensors = output, prefix_output, suffix_output, prefix_lse, suffix_lse
+    if output_lse is not None:
+        tensors = *tensors, output_lse
+    options = prefill_tokens_with_context, lse_base
+    plain = output_scale is kv_lens is cum_seq_lens is None and type(prefill_tokens_with_context) in _PLAIN
+    if plain and (known := _merges.find(tensors, options)) is not None:
+        addresses = (
+            *(output.data_ptr(), prefix_output.data_ptr(), suffix_output.data_ptr(), _pointer(output_lse)),
+            *(prefix_lse.data_ptr(), suffix_lse.data_ptr()),
+        )
+        if addresses in known.addresses:
+            known.run(addresses)
+            usage.count_cuda("merge_attn_states")
+            return
     shape = tokens, heads, head_size = checks.values("output", output)
     device = output.device
     dtype: Any = getattr(prefix_output, "dtype", None)  # whatever was passed: the next line judges it
@@ -187,40 +217,45 @@ def merge_attn_states(
         )
         return
     size = prefix_output.element_size()
-    out_strides, prefix_strides, suffix_strides = output.stride(), prefix_output.stride(), suffix_output.stride()
     pack = 16 // size
+    strides = output.stride(), prefix_output.stride(), suffix_output.stride()
     vector = (
-        _aligned(output, out_strides, output.element_size(), pack * output.element_size())
-        and _aligned(prefix_output, prefix_strides, size, 16)
-        and _aligned(suffix_output, suffix_strides, size, 16)
+        _aligned(output, strides[0], output.element_size(), pack * output.element_size())
+        and _aligned(prefix_output, strides[1], size, 16)
+        and _aligned(suffix_output, strides[2], size, 16)
+        and all(_fits_32_bits(t, pack) for t in (output, prefix_output, suffix_output))
+        and all(_fits_32_bits(t, 1) for t in (output_lse, prefix_lse, suffix_lse) if t is not None)
     )
-    head_packs = head_size // pack if vector else head_size
+    if not vector:
+        pack = 1
+    head_packs = head_size // pack
     packs = tokens * heads * head_packs
-    flags = _BASE2 if base2 else 0
-    kv_fields = cum_fields = (0, 0)
-    if requests and kv_lens is not None and cum_seq_lens is not None:
-        flags |= _index_flags(kv_lens, cum_seq_lens)
-        kv_fields, cum_fields = _index_fields(kv_lens), _index_fields(cum_seq_lens)
-    on.launch(
-        f"merge_attn_states_{_MERGE_NAMES[dtype]}{'_fp8' if fp8 else ''}{'' if vector else '_scalar'}",
+    with_kv = requests > 0 and kv_lens is not None and cum_seq_lens is not None
+    path = "_scalar" if not vector else "_kv" if with_kv else ""
+    addresses = (
+        *(output.data_ptr(), prefix_output.data_ptr(), suffix_output.data_ptr(), _pointer(output_lse)),
+        *(prefix_lse.data_ptr(), suffix_lse.data_ptr()),
+    )
+    launch = driver.Launch(
+        on,
+        f"merge_attn_states_{_MERGE_NAMES[dtype]}{'_fp8' if fp8 else ''}{path}",
         min(-(-packs // _THREADS), _MAX_GRID),
         _THREADS,
-        MERGE_LAYOUT,
-        *(output.data_ptr(), prefix_output.data_ptr(), suffix_output.data_ptr(), _pointer(output_lse)),
-        *(prefix_lse.data_ptr(), suffix_lse.data_ptr(), _pointer(output_scale)),
-        *kv_fields,
-        *cum_fields,
-        *(packs, context_tokens, requests),
-        *out_strides,
-        *prefix_strides,
-        *suffix_strides,
+        MERGE_LAYOUT if vector else MERGE_SCALAR_LAYOUT,
+        *addresses,
+        *itertools.chain(*(_in_packs(s, pack) for s in strides)),
         *_token_head(output_lse),
         *_token_head(prefix_lse),
         *_token_head(suffix_lse),
+        *(packs, context_tokens, *((_words(kv_lens), _words(cum_seq_lens)) if with_kv else (0, 0)), 0),
         *fast_div(heads * head_packs),
         *fast_div(head_packs),
-        *(flags, 0),
+        *(requests, _BASE2 if base2 else 0, _pointer(output_scale)),
+        *((kv_lens.data_ptr(), cum_seq_lens.data_ptr()) if with_kv else (0, 0)),
     )
+    launch()
+    if plain and vector:
+        _merges.add(launch, tensors, options, addresses)
     usage.count_cuda("merge_attn_states")
 
 
@@ -239,10 +274,8 @@ def _cuda_device(op: str, device: torch.device) -> driver.Device | None:
 @functools.lru_cache(maxsize=1024)
 def fast_div(divisor: int) -> tuple[int, int, int]:
     """(divisor, multiplier, shift) of common.cuh's FastDiv: exact for numbers below 2**31."""
-    if divisor == 1:
-        return 1, 0, 0
-    shift = (divisor - 1).bit_length() - 1
-    return divisor, -(-(1 << (32 + shift)) // divisor), shift
+    shift = (divisor - 1).bit_length()
+    return divisor, -(-(1 << (32 + shift)) // divisor) - (1 << 32), shift
 
 
 def _aligned(tensor: torch.Tensor, strides: tuple[int, ...], size: int, width: int) -> bool:
@@ -250,12 +283,19 @@ def _aligned(tensor: torch.Tensor, strides: tuple[int, ...], size: int, width: i
     return strides[2] == 1 and not (tensor.data_ptr() | strides[0] * size | strides[1] * size) % width
 
 
-def _index_fields(tensor: torch.Tensor) -> tuple[int, int]:
-    return tensor.data_ptr(), tensor.stride(0)
+def _in_packs(strides: tuple[int, ...], pack: int) -> tuple[int, int, int]:
+    token, head, dim = strides
+    return token // pack, head // pack, dim
 
 
-def _index_flags(kv: torch.Tensor, cum: torch.Tensor) -> int:
-    return (_KV_WIDE if kv.dtype == torch.int64 else 0) | (_CUM_WIDE if cum.dtype == torch.int64 else 0)
+def _fits_32_bits(tensor: torch.Tensor, pack: int) -> bool:
+    """Whether positions in packs are below 2**31, as the vector path computes them; a grid of packs is then, too."""
+    return checks.extent(tensor.shape, tensor.stride()) < pack << 31
+
+
+def _words(index: torch.Tensor) -> int:
+    """The stride of an index tensor in 32-bit words, of which the kernels read the low one."""
+    return index.stride(0) * (2 if index.dtype == torch.int64 else 1)
 
 
 def _pointer(tensor: torch.Tensor | None) -> int:

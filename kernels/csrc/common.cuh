@@ -1,4 +1,4 @@
-// What both kernels share: index arithmetic, request look-up, and typed packs of elements.
+// What both kernels share: index arithmetic, request look-up, and packs of elements.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,48 +11,44 @@ using i64 = long long;
 using u32 = unsigned int;
 
 constexpr i64 kMaxFastIndex = 0x7fffffff;
+constexpr u32 kAllLanes = 0xffffffff;
 
 __device__ __forceinline__ float neg_inf() { return __int_as_float(0xff800000); }
 
-// Unsigned division by a divisor the host knows: n / divisor == umulhi(n, multiplier) >> shift for n < 2^31.
+// Unsigned division by a divisor the host knows, for n < 2^31.
 struct FastDiv {
   u32 divisor, multiplier, shift;
 };
 
-__device__ __forceinline__ u32 divide(u32 n, const FastDiv& d) {
-  return d.divisor == 1 ? n : __umulhi(n, d.multiplier) >> d.shift;
-}
+__device__ __forceinline__ u32 divide(u32 n, const FastDiv& d) { return (__umulhi(n, d.multiplier) + n) >> d.shift; }
 
-// A 1-D int32 or int64 tensor, with its stride in elements.
-struct IndexTensor {
-  const void* data;
-  i64 stride;
-};
+// Index tensors are int32. Of int64 ones the low halves are read: the host doubles their strides, and no length or offset
+// reaches 2^31.
 
-__device__ __forceinline__ i64 load_index(const IndexTensor& t, i64 i, bool wide) {
-  return wide ? static_cast<const i64*>(t.data)[i * t.stride] : static_cast<const int*>(t.data)[i * t.stride];
-}
-
-// Element strides of a [tokens, heads, head_size] tensor.
+// Strides of a [tokens, heads, head_size] tensor.
+template <typename S>
 struct Strides3 {
-  i64 token, head, dim;
+  S token, head, dim;
 };
 
 // Element strides of an LSE tensor, whichever of [heads, tokens] and [tokens, heads] it is.
+template <typename S>
 struct LseStrides {
-  i64 token, head;
+  S token, head;
 };
 
-// kVec elements that move as one access; `T` may be any plain type.
-template <typename T, int kVec>
-struct alignas(sizeof(T) * kVec) Pack {
-  T elem[kVec];
+// 16 bytes that move as one access.
+struct alignas(16) Pack {
+  u32 word[4];
 };
 
 template <typename T>
-__device__ __forceinline__ float to_float(T x) {
-  return static_cast<float>(x);
-}
+constexpr int kPackElements = 16 / sizeof(T);
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
 template <typename T>
 __device__ __forceinline__ T from_float(float x);
 template <>

@@ -388,7 +388,7 @@ def test_torch_ops_launch_the_kernels() -> None:
 def test_an_error_of_the_driver_is_raised() -> None:
     loaded = driver.device(0)
     with pytest.raises(driver.CudaError, match="CUDA_ERROR_INVALID_VALUE"):
-        loaded.launch("fixup_zero_kv_rows_b16", 1, 4096, struct.Struct("<q"), 0)  # 4096 threads: too many
+        driver.Launch(loaded, "fixup_zero_kv_rows_packs", 1, 4096, struct.Struct("<q"), 0)()  # 4096 threads: too many
     fixup, _ = small_inputs()
     with cuda_launches(fixup=1):
         fixup_zero_kv_rows(*fixup)

@@ -70,19 +70,19 @@ def test_entry_points_are_those_the_ops_launch(compiled: Path) -> None:
     merge = {f"merge_attn_states_{d}{o}{s}" for d in ("bf16", "f16", "f32") for o in ("", "_fp8") for s in SUFFIXES}
     assert set(kernels["merge_attn_states"]["entry_points"]) == merge
     assert set(kernels["fixup_zero_kv_rows"]["entry_points"]) == {
-        f"fixup_zero_kv_rows_{size}{s}" for size in ("b16", "b32") for s in SUFFIXES
+        f"fixup_zero_kv_rows_{name}" for name in ("packs", "b16_scalar", "b32_scalar")
     }
 
 
-SUFFIXES = ("", "_scalar")
+SUFFIXES = ("", "_kv", "_scalar")
 
 
 def test_python_packs_the_structs_the_kernels_take() -> None:
     ops = pytest.importorskip("attnfix.kernels.ops")
-    for name, layout in (("Fixup", ops.FIXUP_LAYOUT), ("Merge", ops.MERGE_LAYOUT)):
-        text = "".join(p.read_text() for p in CSRC.glob("*.cu"))
-        size = re.search(rf"static_assert\(sizeof\({name}Params\) == (\d+)", text)[1]
-        assert layout.size == int(size) <= 512
+    layouts = {"Fixup": ops.FIXUP_LAYOUT, "Pack": ops.MERGE_LAYOUT, "Scalar": ops.MERGE_SCALAR_LAYOUT}
+    text = "".join(p.read_text() for p in CSRC.glob("*.cu"))
+    sizes = dict(re.findall(r"sizeof\((\w+)Params\) == (\d+)", text))
+    assert {name: layout.size for name, layout in layouts.items()} == {name: int(size) for name, size in sizes.items()}
 
 
 def test_two_builds_are_equal(compiled: Path, tmp_path: Path) -> None:

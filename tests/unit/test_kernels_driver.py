@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import struct
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from attnfix.kernels import driver
 
 INVALID_CONTEXT, NO_BINARY = 201, 209
 PAIR = struct.Struct("<2q")
+CONFIG = "@7IQQI"  # CUlaunchConfig: grid, block, shared memory, stream, attributes and their number
 
 
 class FakeCuda:
@@ -24,6 +24,7 @@ class FakeCuda:
         self.calls: list[str] = []
         self.codes: dict[str, list[int]] = {}
         self.arguments: list[bytes] = []
+        self.configs: list[tuple[int, ...]] = []
         self.modes: list[int] = []
         self._functions: dict[str, _Function] = {}
 
@@ -52,8 +53,9 @@ class _Function:
             args[0]._obj.value = 0
         elif name in ("cuGetErrorName", "cuGetErrorString"):
             args[1]._obj.value = b"CUDA_ERROR_TEST" if name.endswith("Name") else b"made up"
-        elif name == "cuLaunchKernel" and not code:
-            pointer = ctypes.cast(args[9], ctypes.POINTER(ctypes.c_void_p))[0]
+        elif name == "cuLaunchKernelEx" and not code:
+            cuda.configs.append(struct.unpack(CONFIG, ctypes.string_at(args[0], struct.calcsize(CONFIG))))
+            pointer = ctypes.cast(args[2], ctypes.POINTER(ctypes.c_void_p))[0]
             cuda.arguments.append(ctypes.string_at(pointer, PAIR.size))
         return code
 
@@ -77,7 +79,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCuda:
 
 
 def launch(device: driver.Device, *values: int) -> None:
-    device.launch("k_a", 3, 256, PAIR, *values)
+    driver.Launch(device, "k_a", 3, 256, PAIR, *values)()
 
 
 def test_loads_once_and_in_relaxed_capture_mode(cuda: FakeCuda) -> None:
@@ -93,16 +95,29 @@ def test_arguments_reach_the_driver(cuda: FakeCuda) -> None:
     device = driver.device(0)
     launch(device, 5, -6)
     assert cuda.arguments == [PAIR.pack(5, -6)]
+    assert cuda.configs == [(3, 1, 1, 256, 1, 1, 0, 7, 0, 0)]
+
+
+def test_a_launch_can_be_repeated_with_other_arguments_on_another_stream(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = driver.Launch(driver.device(0), "k_a", 3, 256, PAIR, 5, -6)
+    again()
+    PAIR.pack_into(again.arguments, 0, 1, 2)
+    monkeypatch.setattr(driver, "_current_stream", lambda index: 8)
+    again()
+    assert cuda.arguments == [PAIR.pack(5, -6), PAIR.pack(1, 2)]
+    assert [config[7] for config in cuda.configs] == [7, 8]
 
 
 def test_a_thread_without_a_context_gets_one_and_retries_once(cuda: FakeCuda) -> None:
     device = driver.device(0)
-    cuda.codes["cuLaunchKernel"] = [INVALID_CONTEXT]
+    cuda.codes["cuLaunchKernelEx"] = [INVALID_CONTEXT]
     cuda.calls.clear()
     launch(device, 1, 2)
-    assert cuda.calls == ["cuLaunchKernel", "cuCtxSetCurrent", "cuLaunchKernel"]
-    cuda.codes["cuLaunchKernel"] = [INVALID_CONTEXT, INVALID_CONTEXT]
-    with pytest.raises(driver.CudaError, match=r"cuLaunchKernel\(k_a\) failed with error 201: CUDA_ERROR_TEST, made up"):
+    assert cuda.calls == ["cuLaunchKernelEx", "cuCtxSetCurrent", "cuLaunchKernelEx"]
+    cuda.codes["cuLaunchKernelEx"] = [INVALID_CONTEXT, INVALID_CONTEXT]
+    with pytest.raises(driver.CudaError, match=r"cuLaunchKernelEx\(k_a\) failed with error 201: CUDA_ERROR_TEST, made up"):
         launch(device, 1, 2)
 
 
@@ -111,16 +126,16 @@ def test_another_current_device_is_left_as_it_was(cuda: FakeCuda, monkeypatch: p
     monkeypatch.setattr(driver, "_current_device", lambda: 1)
     cuda.calls.clear()
     launch(device, 1, 2)
-    assert cuda.calls == ["cuCtxPushCurrent_v2", "cuLaunchKernel", "cuCtxPopCurrent_v2"]
+    assert cuda.calls == ["cuCtxPushCurrent_v2", "cuLaunchKernelEx", "cuCtxPopCurrent_v2"]
 
 
 def test_any_other_error_is_raised_at_once(cuda: FakeCuda) -> None:
     device = driver.device(0)
-    cuda.codes["cuLaunchKernel"] = [1]
+    cuda.codes["cuLaunchKernelEx"] = [1]
     cuda.calls.clear()
     with pytest.raises(driver.CudaError):
         launch(device, 1, 2)
-    assert cuda.calls.count("cuLaunchKernel") == 1 and "cuCtxSetCurrent" not in cuda.calls
+    assert cuda.calls.count("cuLaunchKernelEx") == 1 and "cuCtxSetCurrent" not in cuda.calls
 
 
 @pytest.mark.parametrize("call", ["cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelGetFunction", "cuFuncLoad"])
@@ -137,12 +152,3 @@ def test_an_old_driver_is_named(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: object())
     with pytest.raises(driver.KernelUnavailable, match=r"older than 12\.0"):
         driver.device(0)
-
-
-def test_every_thread_has_its_own_argument_block(cuda: FakeCuda) -> None:
-    driver.device(0)
-    addresses = [driver._arguments.pointer]
-    other = threading.Thread(target=lambda: addresses.append(driver._arguments.pointer))
-    other.start()
-    other.join()
-    assert len(set(addresses)) == 2
