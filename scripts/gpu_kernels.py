@@ -20,11 +20,10 @@ from pathlib import Path
 import torch
 
 from attnfix.kernels import fixup_zero_kv_rows, kernel_status, merge_attn_states
+from attnfix.kernels.bench import Timer, copy_rate, host_us
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import kernel_cases as cases
-from gpu_timing import Timer, copy_rate
 
 HEAD_SIZE = 128
 MERGES = [(512, 16), (2048, 16), (8192, 16), (8192, 128)]  # tokens, heads
@@ -91,19 +90,6 @@ def _attempt(name: str, case: object, run: Callable, op: Callable) -> dict:
     if after["cuda"] != before["cuda"] + 1 or after["reference"] != before["reference"]:
         error = f"{error or ''} the CUDA path did not serve it: {kernel_status()[name]['reason']}".strip()
     return {"op": name, "case": str(case), "ok": error is None, "error": error}
-
-
-def host_us(call: Callable[[], object], calls: int = 500) -> float:
-    """Host time per call while the device keeps up or not: enqueued without a wait, best of five rounds."""
-    best = float("inf")
-    for _ in range(5):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        best = min(best, (time.perf_counter() - start) / calls)
-    torch.cuda.synchronize()
-    return best * 1e6
 
 
 def timings(repeats: int) -> dict:

@@ -24,9 +24,7 @@ from pathlib import Path
 import torch
 
 from attnfix.kernels import kernel_status, merge_attn_states
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from gpu_timing import Timer
+from attnfix.kernels.bench import Timer
 
 WORKSPACE = 394 << 20  # bytes: VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE of 0.11.1-0.19.1
 SIZES = [(2048, 16, 128), (8192, 128, 128)]  # tokens, heads, head size of V

@@ -30,7 +30,18 @@ COLOURS = {
 
 #: Columns that may take several lines, so that every table fits 80 columns
 WRAPPED = frozenset(
-    {"reason", "what goes wrong", "affected releases", "release", "engine", "kernel", "verdict, kernel", "stock → fixed"}
+    {
+        "reason",
+        "what goes wrong",
+        "affected releases",
+        "release",
+        "engine",
+        "kernel",
+        "verdict, kernel",
+        "stock → fixed",
+        "work",
+        "goal",
+    }
 )
 
 
