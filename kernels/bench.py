@@ -254,8 +254,12 @@ def small_inputs() -> tuple[MergeInputs, FixupInputs]:
 
 
 def small_calls() -> dict[str, Callable[[], object]]:
-    merge_inputs, fixup_inputs = small_inputs()
-    return {"merge_attn_states": lambda: ours_merge(merge_inputs), "fixup_zero_kv_rows": lambda: ours_fixup(fixup_inputs)}
+    """Calls of ours with nothing around them."""
+    m, f = small_inputs()
+    return {
+        "merge_attn_states": partial(merge_attn_states, m.output, m.prefix, m.prefix_lse, m.suffix, m.suffix_lse, m.output_lse),
+        "fixup_zero_kv_rows": partial(fixup_zero_kv_rows, f.out, f.lse, f.batch.kv_lens, f.batch.cum_seq_lens),
+    }
 
 
 def require_kernels() -> None:
@@ -272,7 +276,8 @@ def first_launches(processes: int = 3) -> dict[str, float]:
 
     The first one loads the module.
     """
-    code = "from attnfix.kernels import bench; bench.first_launch()"
+    # The same imports as here, from whatever folder this runs.
+    code = f"import sys; sys.path[:] = {sys.path!r}; from attnfix.kernels import bench; bench.first_launch()"
     said = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120) for _ in range(processes)]
     if any(done.returncode for done in said):  # such as on a GPU that serves one process alone
         return {}

@@ -17,7 +17,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,13 @@ def measured(folder: Path, work: Path, repeats: int) -> dict:
         report = bench.run(repeats, peers.candidates, progress)
         inputs, _ = bench.small_inputs()
         calls = peers.host_calls(inputs)
-        report["host_us"] |= tried({name: lambda call=call: bench.host_us(call) for name, call in calls.items()}, "host time")
+        report["host_us"] |= tried({name: partial(bench.host_us, call) for name, call in calls.items()}, "host time")
         progress("first calls")
         ways = {
             "attnfix": lambda i, count: peers.merge(bench.merge_attn_states, i, count),
             f"vLLM {bench_peers.TRITON_COMPILES} Triton": lambda i, count: peers.merge(peers.triton_compiles, i, count),
         }
-        firsts = {name: lambda call=call: bench.first_calls(call, COUNTS) for name, call in ways.items()}
+        firsts = {name: partial(bench.first_calls, call, COUNTS) for name, call in ways.items()}
         report["first_calls_ms"] = tried(firsts, "first calls")
     report |= {"first_calls_of": COUNTS, "peers_failed": peers.failures, "peers": bench_peers.sources(folder)}
     report |= {"upstream": UPSTREAM, "build_seconds": built, "seconds": time.perf_counter() - started}
@@ -64,7 +65,7 @@ def measured(folder: Path, work: Path, repeats: int) -> dict:
     return report
 
 
-def tried(jobs: dict[str, Callable[[], Any]], what: str) -> dict[str, Any]:
+def tried(jobs: Mapping[str, Callable[[], Any]], what: str) -> dict[str, Any]:
     """The results of the jobs that end well; the others cost a line."""
     results = {}
     for name, job in jobs.items():
@@ -140,7 +141,7 @@ def print_all(report: dict) -> None:
             f"first call per new count of tokens with context, {name}: " + ", ".join(f"{ms:.2f}" for ms in times) + " ms"
         )
     for name, said in report["peers_failed"].items():
-        print_line(f"peer {name}: ", coloured(said, "red"))
+        print_line(f"peer {name}:", coloured(said, "red"))
     print_line(report["upstream"] + "; theirs, not measured here")
     print_goals(report["goals"])
 

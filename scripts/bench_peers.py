@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -126,9 +126,9 @@ def _compile(source: Path, library: Path, includes: list[Path], *more: str) -> P
 def _vllm_op(folder: Path, work: Path) -> Callable[..., None]:
     torch_folder = Path(torch.__file__).parent
     headers = torch_folder / "include"
-    links = ["-L", str(torch_folder / "lib"), "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda", "-ltorch", "-DENABLE_FP8"]
+    more = ["-DENABLE_FP8", f"-L{torch_folder / 'lib'}", *(f"-l{name}" for name in ("c10", "c10_cuda", "torch_cpu", "torch"))]
     includes = [folder / CSRC, headers, headers / "torch/csrc/api/include"]
-    torch.ops.load_library(_compile(HERE / "vllm_merge.cu", work / "vllm_merge.so", includes, *links))
+    torch.ops.load_library(_compile(HERE / "vllm_merge.cu", work / "vllm_merge.so", includes, *more))
     return torch.ops.attnfix_peers.merge_attn_states  # as the release calls it: the packet, not an overload
 
 
@@ -266,9 +266,10 @@ class Peers:
 
     def host_calls(self, inputs: Any) -> dict[str, Callable[[], object]]:
         """What is called per launch on the host, by name; only what runs."""
+        i, before = inputs, (inputs.prefix, inputs.prefix_lse, inputs.suffix, inputs.suffix_lse)
         calls = {
-            f"vLLM {CUDA_MERGE} CUDA": ("vllm_op", lambda: self.cuda_merge(inputs)),
-            f"vLLM {TRITON_MERGE} Triton": ("triton", lambda: self.merge(self.triton, inputs)),
+            f"vLLM {CUDA_MERGE} CUDA": ("vllm_op", partial(self.vllm_op, i.output, i.output_lse, *before, None, None)),
+            f"vLLM {TRITON_MERGE} Triton": ("triton", partial(self.triton, i.output, *before, i.output_lse)),
         }
         return {name: call for name, (peer, call) in calls.items() if peer not in self.failures}
 
@@ -283,7 +284,3 @@ def sources(folder: Path) -> dict[str, str]:
 
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-
-
-if __name__ == "__main__":
-    print(json.dumps([str(path) for path in fetch(Path(sys.argv[1]))], indent=1))

@@ -39,10 +39,11 @@ def draw(report: dict, target: Path) -> None:
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    plt.rcParams.update(
-        {"text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": GRID, "xtick.color": INK, "ytick.color": INK}
-        | {"font.size": 11, "font.family": "DejaVu Sans", "svg.hashsalt": "attnfix"}
-    )
+    for name in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color"):
+        plt.rcParams[name] = INK
+    plt.rcParams["axes.edgecolor"] = GRID
+    plt.rcParams["font.size"] = 11
+    plt.rcParams["svg.hashsalt"] = "attnfix"  # ids that are the same in each run
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), sharey=True, width_ratios=(3, 2))
     copy = report["copy_gb_s"] / 1e3
     for axes, (family, title) in zip(panels, PANELS, strict=True):

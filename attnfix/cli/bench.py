@@ -78,7 +78,7 @@ def print_report(report: dict[str, Any]) -> None:
     for row in report["rows"]:
         if row["note"]:
             failed = not row.get("right", False)
-            print_line(f"{row['work']}, {row['by']}: ", coloured(row["note"], "red" if failed else "dim"))
+            print_line(f"{row['work']}, {row['by']}:", coloured(row["note"], "red" if failed else "dim"))
     print_line(f"{len(report['rows'])} rows in {report['seconds']:.0f} s")
 
 
