@@ -1,7 +1,7 @@
 """Times the ops on a GPU beside whatever else does the same work, in one run: what `attnfix bench` reports.
 
-Every result is compared with float64 before anything is timed. A time is the median over replays of a CUDA graph that
-launches once on each of several input sets, together four times the L2 cache: inputs come from memory, as in an engine.
+Every result is compared with float64 before anything is timed. A time is the median over replays of a CUDA graph of 20 or
+more launches that go round several input sets, together four times the L2 cache: inputs come from memory, as in an engine.
 `single` is one launch between two events after the L2 was flushed, with its latency. All candidates take turns, so that
 clocks drift alike for them.
 """
@@ -26,6 +26,8 @@ from .bench_works import COPY, WORKS, Candidate, FixupInputs, MergeInputs, Work
 
 REPEATS = 50
 _MAX_SETS = 64
+_LAUNCHES = 20  # per graph, at least, unless they take
+_LAUNCHED_BYTES = 4 << 30
 _MEMORY_SHARE = 0.6  # of the free memory, for all sets of a work
 
 
@@ -82,14 +84,15 @@ class Timer:
             call()
         return self.turns([call])[0]
 
-    def turns(self, calls: Sequence[Callable[[], object]], parts: int = 1) -> list[dict]:
+    def turns(self, calls: Sequence[Callable[[], object]], parts: int = 1, flush: bool = True) -> list[dict]:
         """The same for several calls that take turns, each divided by the number of its parts."""
         rounds = []
         torch.cuda.synchronize()
         for _ in range(self.repeats):
             events = [[torch.cuda.Event(enable_timing=True) for _ in "se"] for _ in calls]
             for call, (start, end) in zip(calls, events, strict=True):
-                self.flush.zero_()
+                if flush:
+                    self.flush.zero_()
                 start.record()
                 call()
                 end.record()
@@ -137,8 +140,9 @@ def measure(work: Work, candidates: Sequence[Candidate], timer: Timer) -> list[d
     try:
         sets = _sets(work)
         alive = [(c, r) for c, r in zip(candidates, rows, strict=True) if _right(c, sets[0], r)]
-        graphs = [(c, r, g) for c, r in alive if (g := _graph(c, sets, r)) is not None]
-        times = timer.turns([g.replay for _, _, g in graphs], len(sets))
+        rounds = max(1, min(-(-_LAUNCHES // len(sets)), _LAUNCHED_BYTES // (work.bytes * len(sets))))
+        graphs = [(c, r, g) for c, r in alive if (g := _graph(c, sets * rounds, r)) is not None]
+        times = timer.turns([g.replay for _, _, g in graphs], len(sets) * rounds, flush=False)
         singles = timer.turns([partial(c.run, sets[0]) for c, _, _ in graphs])
         for (_, r, _), replayed, single in zip(graphs, times, singles, strict=True):
             r |= replayed | {f"single_{key}": value for key, value in single.items()}

@@ -13,6 +13,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ _INVALID_CONTEXT = 201  # this thread has no context yet
 _CAPTURE_MODE_RELAXED = 2
 _SM_COUNT, _CC_MAJOR, _CC_MINOR = 16, 75, 76
 # CUlaunchConfig: grid, block, shared memory, (padding,) stream, attributes and their number.
-_CONFIG, _STREAM, _STREAM_AT = struct.Struct("<7I 4x QQ I 4x"), struct.Struct("<Q"), 32
+_CONFIG, _STREAM_AT, _pack_stream = struct.Struct("<7I 4x QQ I 4x"), 32, struct.Struct("<Q").pack_into
 
 
 class CudaError(RuntimeError):
@@ -44,36 +45,39 @@ class Device:
 
 
 class Launch:
-    """A launch of `entry` with one struct argument, packed by `layout`. For one thread at a time: `arguments` is its own.
+    """A launch of `entry` with one struct argument, packed by `layout`. For one thread at a time: it owns that argument.
 
-    A call launches it on torch's current stream of the device: allocates nothing, waits for nothing, legal inside graph
-    capture. Raises CudaError.
+    `values` begin with `pointers` addresses, which each call replaces. A call launches on torch's current stream of the
+    device: it allocates nothing, waits for nothing and may be captured in a graph. Raises CudaError.
     """
 
-    __slots__ = ("_call", "_config", "_device", "_entry", "_pointers", "arguments")
+    __slots__ = ("_argument", "_config", "_entry", "_launch", "_on", "_pack", "_pointer")
 
-    def __init__(self, on: Device, entry: str, grid: int, block: int, layout: struct.Struct, *values: int | float) -> None:
-        self.arguments = ctypes.create_string_buffer(layout.size)
-        layout.pack_into(self.arguments, 0, *values)
-        self._device, self._entry = on, entry
-        self._config = ctypes.create_string_buffer(_CONFIG.pack(grid, 1, 1, block, 1, 1, 0, 0, 0, 0))
-        self._pointers = (ctypes.c_void_p * 1)(ctypes.addressof(self.arguments))
-        addresses = ctypes.addressof(self._config), on.functions[entry], ctypes.addressof(self._pointers), None
+    def __init__(
+        self, on: Device, entry: str, grid: int, block: int, layout: struct.Struct, pointers: int, *values: int
+    ) -> None:
+        self._on, self._entry = on, entry
+        self._argument = ctypes.create_string_buffer(layout.pack(*values), layout.size)
+        self._pack = struct.Struct(f"<{pointers}Q").pack_into
+        self._config = ctypes.create_string_buffer(_CONFIG.pack(grid, 1, 1, block, 1, 1, 0, 0, 0, 0), _CONFIG.size)
+        self._pointer = (ctypes.c_void_p * 1)(ctypes.addressof(self._argument))
         # As ctypes objects: numbers would be converted at every call.
-        self._call = tuple(ctypes.c_void_p(address) for address in addresses)
+        addresses = ctypes.addressof(self._config), on.functions[entry], ctypes.addressof(self._pointer), None
+        self._launch = partial(_cuda.cuLaunchKernelEx, *(ctypes.c_void_p(address) for address in addresses))
 
-    def __call__(self) -> None:
-        on = self._device
-        _STREAM.pack_into(self._config, _STREAM_AT, _current_stream(on.index))
-        if _current_device() != on.index:
-            with _entered(on.context):
-                code = _cuda.cuLaunchKernelEx(*self._call)
+    def __call__(self, addresses: tuple[int, ...]) -> None:
+        index = self._on.index
+        self._pack(self._argument, 0, *addresses)
+        _pack_stream(self._config, _STREAM_AT, _current_stream(index))
+        if _current_device() != index:
+            with _entered(self._on.context):
+                code = self._launch()
         else:
-            code = _cuda.cuLaunchKernelEx(*self._call)
+            code = self._launch()
             if code == _INVALID_CONTEXT:
                 # A new thread has no context until its first runtime call; give it the one that call would bind.
-                _check(_cuda.cuCtxSetCurrent(on.context), "cuCtxSetCurrent")
-                code = _cuda.cuLaunchKernelEx(*self._call)
+                _check(_cuda.cuCtxSetCurrent(self._on.context), "cuCtxSetCurrent")
+                code = self._launch()
         if code:
             _check(code, f"cuLaunchKernelEx({self._entry})")
 

@@ -70,7 +70,7 @@ def fixup_zero_kv_rows(
     if (known := _fixups.find(tensors, (cumulative,))) is not None:
         addresses = out.data_ptr(), lse.data_ptr(), lens.data_ptr(), cum_seq_lens.data_ptr()
         if addresses in known.addresses:
-            known.run(addresses)
+            known.launch(addresses)
             usage.count_cuda("fixup_zero_kv_rows")
             return
     tokens, heads, head_size = checks.values("out", out)
@@ -110,6 +110,7 @@ def fixup_zero_kv_rows(
         min(on.sm_count * _FIXUP_BLOCKS_PER_SM, -(-tokens * row_packs // _FIXUP_UNIT)),
         _THREADS,
         FIXUP_LAYOUT,
+        len(addresses),
         *addresses,
         *(_words(lens), _words(cum_seq_lens), tokens, requests),
         *_in_packs(out_strides, pack),
@@ -118,7 +119,7 @@ def fixup_zero_kv_rows(
         *fast_div(head_packs),
         *(_FIXUP_UNIT, _KV_IS_CUMULATIVE if cumulative else 0),
     )
-    launch()
+    launch(addresses)
     if pack > 1:
         _fixups.add(launch, tensors, (cumulative,), addresses)
     usage.count_cuda("fixup_zero_kv_rows")
@@ -180,7 +181,7 @@ def merge_attn_states(
             *(prefix_lse.data_ptr(), suffix_lse.data_ptr()),
         )
         if addresses in known.addresses:
-            known.run(addresses)
+            known.launch(addresses)
             usage.count_cuda("merge_attn_states")
             return
     shape = tokens, heads, head_size = checks.values("output", output)
@@ -242,6 +243,7 @@ def merge_attn_states(
         min(-(-packs // _THREADS), _MAX_GRID),
         _THREADS,
         MERGE_LAYOUT if vector else MERGE_SCALAR_LAYOUT,
+        len(addresses),
         *addresses,
         *itertools.chain(*(_in_packs(s, pack) for s in strides)),
         *_token_head(output_lse),
@@ -253,7 +255,7 @@ def merge_attn_states(
         *(requests, _BASE2 if base2 else 0, _pointer(output_scale)),
         *((kv_lens.data_ptr(), cum_seq_lens.data_ptr()) if with_kv else (0, 0)),
     )
-    launch()
+    launch(addresses)
     if plain and vector:
         _merges.add(launch, tensors, options, addresses)
     usage.count_cuda("merge_attn_states")

@@ -8,7 +8,6 @@ new takes the long way. Each thread keeps its own: a launch holds an argument bl
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,21 +21,15 @@ _ADDRESSES = 4096  # per launch
 
 
 class Prepared:
-    """One checked launch. Tensors are compared by type, shape, strides, dtype and device; `options` by equality."""
+    """One checked launch, for tensors that are the `same` as those it was checked for, at one of the `addresses`."""
 
-    __slots__ = ("_pack", "addresses", "launch", "options", "same")
+    __slots__ = ("addresses", "launch", "options", "same")
 
-    def __init__(self, launch: Launch, same: Callable[..., bool], pointers: int, options: tuple) -> None:
+    def __init__(self, launch: Launch, same: Callable[..., bool], options: tuple) -> None:
         self.launch = launch
-        self.options = options
         self.same = same
+        self.options = options
         self.addresses: set[tuple[int, ...]] = set()
-        self._pack = struct.Struct(f"<{pointers}Q").pack_into
-
-    def run(self, addresses: tuple[int, ...]) -> None:
-        """Launch for tensors at these addresses, which come first in the argument block. Raises CudaError."""
-        self._pack(self.launch.arguments, 0, *addresses)
-        self.launch()
 
 
 class Cache(threading.local):
@@ -66,7 +59,7 @@ class Cache(threading.local):
             same = _comparison(tensors)
             if same is None:
                 return
-            found = Prepared(launch, same, len(addresses), options)
+            found = Prepared(launch, same, options)
             self._kept = [found, *self._kept[: _KEPT - 1]]
         if len(found.addresses) >= _ADDRESSES:
             found.addresses.clear()

@@ -1,15 +1,14 @@
 // Rows of requests without KV get out 0 and LSE -inf, in place, in one launch.
 //
 // Every block finds the empty requests itself (the host must not know them: that would be a sync), lists them with the
-// prefix sum of their rows in shared memory, and takes every gridDim-th unit of those rows. So rows of other requests
-// cost nothing, and one long request is spread over the grid like any other rows.
+// sum of their rows in shared memory, and takes every gridDim-th unit of those rows. So rows of other requests cost
+// nothing, and one long request is spread over the grid like any other rows.
 #include "common.cuh"
 
 namespace attnfix {
 
 constexpr int kThreads = 256;
-constexpr int kPerThread = 4;
-constexpr int kChunk = kThreads * kPerThread;  // requests looked at together
+constexpr int kChunk = 1024;  // requests looked at together
 
 // Packed by kernels/ops.py in this order.
 struct FixupParams {
@@ -31,48 +30,54 @@ constexpr u32 kKvIsCumulative = 1;
 
 __device__ __forceinline__ i64 clamp_row(i64 row, i64 tokens) { return row < 0 ? 0 : (row > tokens ? tokens : row); }
 
-// Rows of the request if it has no KV, else 0; `begin` is the first of them. All loads leave before the first is needed.
-__device__ __forceinline__ i64 empty_rows(const FixupParams& p, i64 request, i64* begin) {
-  int len = p.kv_lens[request * p.kv_stride];
-  const int first = p.cum_seq_lens[request * p.cum_stride], last = p.cum_seq_lens[(request + 1) * p.cum_stride];
-  if (p.flags & kKvIsCumulative) len = p.kv_lens[(request + 1) * p.kv_stride] - len;
-  *begin = clamp_row(first, p.tokens);
-  return len <= 0 ? max(clamp_row(last, p.tokens) - *begin, 0ll) : 0;
-}
-
-// A request with rows to fill, and how many rows: both add up in one 64-bit number.
-constexpr i64 kOneRequest = 1ll << 48;
-constexpr i64 kRows = kOneRequest - 1;
-
-// Inclusive prefix sum over the block; every thread also gets the total.
-__device__ __forceinline__ i64 block_scan(i64 value, i64* warp_sums, i64* total) {
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-#pragma unroll
-  for (int d = 1; d < 32; d <<= 1) {
-    const i64 left = __shfl_up_sync(0xffffffffu, value, d);
-    if (lane >= d) value += left;
-  }
-  if (lane == 31) warp_sums[warp] = value;
-  __syncthreads();
-  i64 before = 0, sum = 0;
-#pragma unroll
-  for (int w = 0; w < kThreads / 32; ++w) {
-    if (w == warp) before = sum;
-    sum += warp_sums[w];
-  }
-  *total = sum;
-  return before + value;
-}
-
-// The chunk's requests with rows to fill, in order.
+// Of a chunk's requests those with rows to fill, in order.
 struct EmptyRequests {
   i64 ends[kChunk];    // rows up to and with this request
   i64 shifts[kChunk];  // token = shift + row
-  int last;
+  i64 rows;            // of all
+  int count;
+
+  // Fills the lists from requests [first, first + count of them up to kChunk), by one warp.
+  __device__ __forceinline__ void fill(const FixupParams& p, i64 first) {
+    const int lane = threadIdx.x;
+    i64 rows_before = 0;
+    int listed = 0;
+    const i64 stop = min(first + kChunk, p.requests);
+#pragma unroll 2
+    for (i64 b = first + lane; b - lane < stop; b += 32) {
+      i64 begin = 0, mine = 0;
+      if (b < stop) {  // all loads leave before the first is needed
+        int len = p.kv_lens[b * p.kv_stride];
+        const int from = p.cum_seq_lens[b * p.cum_stride], to = p.cum_seq_lens[(b + 1) * p.cum_stride];
+        if (p.flags & kKvIsCumulative) len = p.kv_lens[(b + 1) * p.kv_stride] - len;
+        begin = clamp_row(from, p.tokens);
+        if (len <= 0) mine = max(clamp_row(to, p.tokens) - begin, 0ll);
+      }
+      i64 end = mine;
+#pragma unroll
+      for (int d = 1; d < 32; d <<= 1) {
+        const i64 left = __shfl_up_sync(kAllLanes, end, d);
+        if (lane >= d) end += left;
+      }
+      end += rows_before;
+      const u32 with_rows = __ballot_sync(kAllLanes, mine > 0);
+      if (mine > 0) {
+        const int at = listed + __popc(with_rows & ((1u << lane) - 1));
+        ends[at] = end;
+        shifts[at] = begin - (end - mine);
+      }
+      listed += __popc(with_rows);
+      rows_before = __shfl_sync(kAllLanes, end, 31);
+    }
+    if (lane == 0) {
+      rows = rows_before;
+      count = listed;
+    }
+  }
 
   // The request of a row that is not past the last one.
   __device__ __forceinline__ int find(i64 row) const {
-    int low = 0, high = last;
+    int low = 0, high = count - 1;
     while (low < high) {
       const int mid = (low + high) >> 1;
       if (ends[mid] <= row)
@@ -84,22 +89,33 @@ struct EmptyRequests {
   }
 };
 
+// I: u32 where the work is counted in 31 bits, which is several times faster, else i64.
 __device__ __forceinline__ u32 divide_by(u32 n, const FastDiv& d) { return divide(n, d); }
 __device__ __forceinline__ i64 divide_by(i64 n, const FastDiv& d) { return n / d.divisor; }
 
-// I: u32 where the work is counted in 31 bits, which is several times faster, else i64.
-
-// LSE of `rows` rows, in the order of its memory: neighbours share 32 bytes, which are then written once.
+// LSE of all rows. A warp takes 32 neighbours in memory and a few steps along the other dimension, so that what shares
+// 32 bytes is written at once and little is left to compute per element.
 template <typename I>
-__device__ __forceinline__ void fill_lse(const FixupParams& p, const EmptyRequests& requests, I rows, I heads) {
+__device__ __forceinline__ void fill_lse(const FixupParams& p, const EmptyRequests& requests, u32 heads) {
+  constexpr u32 kSteps = 16;
   const bool tokens_side_by_side = p.lse_stride.token < p.lse_stride.head;
-  const I inner = tokens_side_by_side ? rows : heads, step = static_cast<I>(gridDim.x) * kThreads;
-#pragma unroll 4
-  for (I i = static_cast<I>(blockIdx.x) * kThreads + threadIdx.x; i < rows * heads; i += step) {
-    const I outer = i / inner, rest = i - outer * inner;
-    const I row = tokens_side_by_side ? rest : outer, head = tokens_side_by_side ? outer : rest;
-    const i64 token = requests.shifts[requests.find(row)] + row;
-    p.lse[token * p.lse_stride.token + head * p.lse_stride.head] = neg_inf();
+  const I rows = requests.rows, inner = tokens_side_by_side ? rows : heads, outer = tokens_side_by_side ? heads : rows;
+  const I columns = (inner + 31) / 32, tiles = columns * ((outer + kSteps - 1) / kSteps);
+  const I warps = static_cast<I>(gridDim.x) * (kThreads / 32);
+  for (I tile = static_cast<I>(blockIdx.x) * (kThreads / 32) + (threadIdx.x >> 5); tile < tiles; tile += warps) {
+    const I group = tile / columns, first = group * kSteps, stop = min(first + kSteps, outer);
+    const I in = (tile - group * columns) * 32 + (threadIdx.x & 31);
+    if (in >= inner) continue;
+    I row = tokens_side_by_side ? in : first;
+    int request = requests.find(row);
+    for (I out = first; out < stop; ++out) {
+      if (!tokens_side_by_side) {
+        row = out;
+        while (requests.ends[request] <= row) ++request;
+      }
+      const i64 token = requests.shifts[request] + row, head = tokens_side_by_side ? out : in;
+      p.lse[token * p.lse_stride.token + head * p.lse_stride.head] = neg_inf();
+    }
   }
 }
 
@@ -139,39 +155,20 @@ __device__ __forceinline__ void fill_values(const FixupParams& p, const EmptyReq
 template <typename V, int kElements>
 __device__ __forceinline__ void fixup(const FixupParams& p) {
   __shared__ EmptyRequests requests;
-  __shared__ i64 warp_sums[kThreads / 32];
   const u32 heads = p.per_token.divisor / p.per_head.divisor;
   u32 turn = blockIdx.x;  // later chunks go on where earlier ones ended, so the blocks stay even
 
   for (i64 chunk = 0; chunk < p.requests; chunk += kChunk) {
     if (chunk) __syncthreads();  // nobody still reads the previous chunk's list
-    i64 begin[kPerThread], rows[kPerThread], mine = 0;
-#pragma unroll
-    for (int j = 0; j < kPerThread; ++j) {
-      const i64 b = chunk + threadIdx.x * kPerThread + j;
-      rows[j] = b < p.requests ? empty_rows(p, b, &begin[j]) : 0;
-      if (rows[j]) mine += kOneRequest + rows[j];
-    }
-    i64 total, before = block_scan(mine, warp_sums, &total) - mine;
-    if (!total) continue;
-#pragma unroll
-    for (int j = 0; j < kPerThread; ++j) {
-      if (!rows[j]) continue;
-      const int at = static_cast<int>(before / kOneRequest);
-      requests.shifts[at] = begin[j] - (before & kRows);
-      before += kOneRequest + rows[j];
-      requests.ends[at] = before & kRows;
-    }
-    if (threadIdx.x == 0) requests.last = static_cast<int>(total / kOneRequest) - 1;
+    if (threadIdx.x < 32) requests.fill(p, chunk);
     __syncthreads();
-
-    total &= kRows;
-    const i64 packs = total * p.per_token.divisor;
+    const i64 packs = requests.rows * p.per_token.divisor;
+    if (!packs) continue;
     if (packs <= kMaxFastIndex - p.unit) {
-      fill_lse<u32>(p, requests, total, heads);
+      fill_lse<u32>(p, requests, heads);
       fill_values<u32, V, kElements>(p, requests, packs, turn);
     } else {
-      fill_lse<i64>(p, requests, total, heads);
+      fill_lse<i64>(p, requests, heads);
       fill_values<i64, V, kElements>(p, requests, packs, turn);
     }
   }

@@ -363,6 +363,40 @@ def test_threads_do_not_share_arguments() -> None:
     assert not wrong
 
 
+def test_a_repeated_launch_looks_at_its_arguments() -> None:
+    """Calls like one before take a short way; whatever differs from it must not."""
+    size, heads, tokens = 64, 4, 40
+    memory = torch.randn(6 * tokens * heads * size, device="cuda").bfloat16()
+    each = tokens * heads * size
+    lse = [torch.randn(heads, tokens, device="cuda") for _ in "ps"]
+
+    def at(start: int) -> torch.Tensor:
+        return memory[start : start + each].view(tokens, heads, size)
+
+    def merged(out: torch.Tensor, prefix: torch.Tensor, suffix: torch.Tensor, count: int | None = None) -> None:
+        expected = torch.empty_like(out)
+        reference.merge_attn_states(
+            expected, prefix.clone(), lse[0], suffix.clone(), lse[1], None, tokens if count is None else count, *[None] * 3, False
+        )
+        merge_attn_states(out, prefix, lse[0], suffix, lse[1], None, count)
+        torch.testing.assert_close(out, expected, rtol=2**-8, atol=1e-6)
+
+    with cuda_launches(merge=8):
+        for _ in range(2):
+            merged(at(0), at(each), at(2 * each))
+        merged(at(3 * each), at(each), at(2 * each))  # elsewhere
+        merged(at(3 * each), at(each), at(2 * each), 7)  # another option
+        merged(at(each), at(each), at(2 * each))  # in place
+        merged(at(1), at(2 * each + 1), at(3 * each + 3))  # unaligned
+        lse[0] = lse[0].t().contiguous().t()  # another layout
+        merged(at(0), at(each), at(2 * each))
+        merged(at(0).float(), at(each).float(), at(2 * each).float())  # another dtype
+    with pytest.raises(ValueError, match="must be exactly prefix_output"):
+        merge_attn_states(at(8), at(0), lse[0], at(2 * each), lse[1])
+    with pytest.raises(TypeError, match="must be a tensor, not NoneType"):
+        merge_attn_states(at(0), at(each), None, at(2 * each), lse[1])
+
+
 def test_a_device_that_is_not_current() -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
@@ -388,7 +422,7 @@ def test_torch_ops_launch_the_kernels() -> None:
 def test_an_error_of_the_driver_is_raised() -> None:
     loaded = driver.device(0)
     with pytest.raises(driver.CudaError, match="CUDA_ERROR_INVALID_VALUE"):
-        driver.Launch(loaded, "fixup_zero_kv_rows_packs", 1, 4096, struct.Struct("<q"), 0)()  # 4096 threads: too many
+        driver.Launch(loaded, "fixup_zero_kv_rows_packs", 1, 4096, struct.Struct("<Q"), 1, 0)((0,))  # 4096 threads: too many
     fixup, _ = small_inputs()
     with cuda_launches(fixup=1):
         fixup_zero_kv_rows(*fixup)

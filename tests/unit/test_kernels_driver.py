@@ -79,7 +79,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCuda:
 
 
 def launch(device: driver.Device, *values: int) -> None:
-    driver.Launch(device, "k_a", 3, 256, PAIR, *values)()
+    driver.Launch(device, "k_a", 3, 256, PAIR, 1, *values)((values[0],))
 
 
 def test_loads_once_and_in_relaxed_capture_mode(cuda: FakeCuda) -> None:
@@ -101,12 +101,11 @@ def test_arguments_reach_the_driver(cuda: FakeCuda) -> None:
 def test_a_launch_can_be_repeated_with_other_arguments_on_another_stream(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again = driver.Launch(driver.device(0), "k_a", 3, 256, PAIR, 5, -6)
-    again()
-    PAIR.pack_into(again.arguments, 0, 1, 2)
+    again = driver.Launch(driver.device(0), "k_a", 3, 256, PAIR, 1, 5, -6)
+    again((5,))
     monkeypatch.setattr(driver, "_current_stream", lambda index: 8)
-    again()
-    assert cuda.arguments == [PAIR.pack(5, -6), PAIR.pack(1, 2)]
+    again((7,))
+    assert cuda.arguments == [PAIR.pack(5, -6), PAIR.pack(7, -6)]
     assert [config[7] for config in cuda.configs] == [7, 8]
 
 
