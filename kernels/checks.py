@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import torch
 
+MAX_TOKENS = 2**31 - 1
 MAX_HEADS = 256
 MAX_HEAD_SIZE = 576
 VALUE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -26,6 +27,8 @@ def values(name: str, tensor: torch.Tensor) -> torch.Size:
     shape = tensor.shape
     if len(shape) != 3:
         raise ValueError(f"{name} must have the shape [tokens, heads, head_size], not {list(shape)}")
+    if shape[0] > MAX_TOKENS:
+        raise ValueError(f"{name} must have at most {MAX_TOKENS} tokens, not {shape[0]}")
     if not 1 <= shape[1] <= MAX_HEADS:
         raise ValueError(f"{name} must have 1 to {MAX_HEADS} heads, not {shape[1]}")
     if not 8 <= shape[2] <= MAX_HEAD_SIZE or shape[2] % 8:

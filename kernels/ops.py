@@ -19,13 +19,12 @@ from . import checks, driver, prepared, reference, usage
 _THREADS = 256  # per block, in both kernels
 _MAX_GRID = 0x7FFFFFFF
 _FIXUP_BLOCKS_PER_SM = 4
-_FIXUP_UNIT = 8 * _THREADS  # packs: eight stores per thread
+_FIXUP_UNIT = 8 * _THREADS  # packs that a block takes at a time: 32 KiB
 
-# The kernels' parameter structs, in their order: pointers and 64-bit numbers first, then 32-bit ones.
-FIXUP_LAYOUT = struct.Struct("<4Q 2q 2q 3q 2q 3I 3I 2I")
-MERGE_LAYOUT = struct.Struct("<6Q 9I 6I 5I 3I 3I 2I 3Q")
-MERGE_SCALAR_LAYOUT = struct.Struct("<6Q 9q 6q 5q 3I 3I 2I 3Q")
-_KV_IS_CUMULATIVE = _BASE2 = 1
+# The kernels' parameter structs. The merge has one with 32-bit positions in packs and one with 64-bit ones in elements.
+FIXUP_LAYOUT = struct.Struct("<2Q 2Q 2q 2I q 3q 2q 3I 3I 2I")
+MERGE_LAYOUT, MERGE_SCALAR_LAYOUT = (struct.Struct(f"<6Q 9{s} 6{s} 3{s} 3I 3I 2I Q 2Q 2{s} 2I") for s in "Iq")
+_BASE2 = 1
 _PLAIN = (int, type(None))
 
 _fixups, _merges = prepared.Cache(), prepared.Cache()
@@ -112,12 +111,12 @@ def fixup_zero_kv_rows(
         FIXUP_LAYOUT,
         len(addresses),
         *addresses,
-        *(_words(lens), _words(cum_seq_lens), tokens, requests),
+        *(_words(lens), _words(cum_seq_lens), requests, cumulative, tokens),
         *_in_packs(out_strides, pack),
         *lse.stride(),
         *fast_div(row_packs),
         *fast_div(head_packs),
-        *(_FIXUP_UNIT, _KV_IS_CUMULATIVE if cumulative else 0),
+        *(_FIXUP_UNIT, 0),
     )
     launch(addresses)
     if pack > 1:
@@ -249,11 +248,12 @@ def merge_attn_states(
         *_token_head(output_lse),
         *_token_head(prefix_lse),
         *_token_head(suffix_lse),
-        *(packs, context_tokens, *((_words(kv_lens), _words(cum_seq_lens)) if with_kv else (0, 0)), 0),
+        *(packs, context_tokens, 0),
         *fast_div(heads * head_packs),
         *fast_div(head_packs),
-        *(requests, _BASE2 if base2 else 0, _pointer(output_scale)),
-        *((kv_lens.data_ptr(), cum_seq_lens.data_ptr()) if with_kv else (0, 0)),
+        *(_BASE2 if base2 else 0, 0, _pointer(output_scale)),
+        *((kv_lens.data_ptr(), cum_seq_lens.data_ptr(), _words(kv_lens), _words(cum_seq_lens)) if with_kv else (0, 0, 0, 0)),
+        *(requests, 0),
     )
     launch(addresses)
     if plain and vector:

@@ -22,9 +22,6 @@ struct FastDiv {
 
 __device__ __forceinline__ u32 divide(u32 n, const FastDiv& d) { return (__umulhi(n, d.multiplier) + n) >> d.shift; }
 
-// Index tensors are int32. Of int64 ones the low halves are read: the host doubles their strides, and no length or offset
-// reaches 2^31.
-
 // Strides of a [tokens, heads, head_size] tensor.
 template <typename S>
 struct Strides3 {
@@ -36,6 +33,78 @@ template <typename S>
 struct LseStrides {
   S token, head;
 };
+
+// ---- requests -------------------------------------------------------------------------------------------------------
+
+// Both tensors are int32. Of int64 ones the low halves are read: the host doubles their strides, and no length or offset
+// reaches 2^31. `kv_lens` holds lengths [count] or, if `cumulative`, offsets [count + 1]; cum_seq_lens [count + 1].
+template <typename S>
+struct Requests {
+  const int* kv_lens;  // or null: nothing is known of the requests
+  const int* cum_seq_lens;
+  S kv_stride, cum_stride;
+  u32 count;
+  u32 cumulative;
+
+  __device__ __forceinline__ int begin(u32 request) const { return cum_seq_lens[request * cum_stride]; }
+  __device__ __forceinline__ int kv_len(u32 request) const {
+    const int len = kv_lens[request * kv_stride];
+    return cumulative ? kv_lens[(request + 1) * kv_stride] - len : len;
+  }
+};
+
+// Whether `token` belongs to a request of no KV. Tokens outside cum_seq_lens belong to none.
+template <typename S>
+__device__ __forceinline__ bool has_no_kv(const Requests<S>& requests, int token) {
+  if (!requests.count || token < requests.begin(0)) return false;
+  u32 low = 0, high = requests.count;  // the first request that ends past the token; `count` if none
+  while (low < high) {
+    const u32 mid = (low + high) >> 1;
+    if (requests.begin(mid + 1) <= token)
+      low = mid + 1;
+    else
+      high = mid;
+  }
+  return low < requests.count && requests.kv_len(low) <= 0;
+}
+
+struct Run {
+  int end;     // the first token past the run
+  bool no_kv;  // what is true of every token of it
+};
+
+// The run of tokens alike that `token` is in. For a whole warp, which looks for one token, 32 requests at a time with both
+// tensors on their way at once: two levels of 32 cover 1024 requests.
+template <typename S>
+__device__ __forceinline__ Run find_run(const Requests<S>& requests, int token) {
+  if (!requests.count) return {0x7fffffff, false};
+  const u32 lane = threadIdx.x & 31;
+  const int begin = requests.begin(0);
+  u32 low = 0, left = requests.count, step, passed;
+  int end, kv;
+  do {  // the request lies in [low, low + left), or there is none
+    step = (left + 31) >> 5;
+    const u32 request = min(low + (lane + 1) * step, requests.count) - 1;
+    end = requests.begin(request + 1);
+    kv = requests.kv_len(request);
+    passed = __popc(__ballot_sync(kAllLanes, (lane + 1) * step <= left && end <= token));
+    low += passed * step;
+    left = min(step, left - passed * step);
+  } while (step > 1);
+  end = __shfl_sync(kAllLanes, end, passed);
+  kv = __shfl_sync(kAllLanes, kv, passed);
+  if (token < begin) return {begin, false};
+  return low < requests.count ? Run{end, kv <= 0} : Run{0x7fffffff, false};
+}
+
+// has_no_kv for the tokens of a whole warp, which do not fall from lane to lane and mostly share a request.
+template <typename S>
+__device__ __forceinline__ bool has_no_kv_warp(const Requests<S>& requests, int token) {
+  const Run run = find_run(requests, __shfl_sync(kAllLanes, token, 0));
+  return token < run.end ? run.no_kv : has_no_kv(requests, token);
+}
+
+// ---- elements -------------------------------------------------------------------------------------------------------
 
 // 16 bytes that move as one access.
 struct alignas(16) Pack {

@@ -23,61 +23,18 @@ struct MergeParams {
   LseStrides<S> output_lse_stride, prefix_lse_stride, suffix_lse_stride;
   S packs;                // tokens * heads * packs per (token, head)
   S tokens_with_context;  // from here on: copy the suffix
-  S kv_stride, cum_stride;
   S unused;
   FastDiv per_token, per_head;  // packs per token, packs per (token, head)
-  u32 requests;
-  u32 flags;
+  u32 flags, unused_too;
   const float* output_scale;  // FP8 output only
-  const int* kv_lens;         // or null
-  const int* cum_seq_lens;
+  Requests<S> requests;
 };
 using PackParams = MergeParams<u32>;
 using ScalarParams = MergeParams<i64>;
-static_assert(sizeof(PackParams) == 184 && sizeof(ScalarParams) == 264, "kernels/ops.py packs as many bytes");
+static_assert(sizeof(PackParams) == 192 && sizeof(ScalarParams) == 272, "kernels/ops.py packs as many bytes");
 
 constexpr u32 kBase2 = 1;
 constexpr float kLn2 = 0.693147180559945309f;
-
-// ---- requests without KV --------------------------------------------------------------------------------------------
-
-// Whether `token` belongs to a request of no KV. Tokens outside cum_seq_lens belong to none.
-template <typename S>
-__device__ __forceinline__ bool has_no_kv(const MergeParams<S>& p, S token) {
-  const int wanted = static_cast<int>(token);
-  if (wanted < p.cum_seq_lens[0]) return false;
-  u32 low = 0, high = p.requests;  // the first request that ends past the token; `requests` if none
-  while (low < high) {
-    const u32 mid = (low + high) >> 1;
-    if (p.cum_seq_lens[(mid + 1) * p.cum_stride] <= wanted)
-      low = mid + 1;
-    else
-      high = mid;
-  }
-  return low < p.requests && p.kv_lens[low * p.kv_stride] <= 0;
-}
-
-// The same for the tokens of a whole warp, which mostly share a request: all lanes look for the first lane's, 32
-// requests at a time, with both index tensors on their way at once.
-__device__ __forceinline__ bool has_no_kv_warp(const PackParams& p, u32 token) {
-  const u32 lane = threadIdx.x & 31;
-  const int first = __shfl_sync(kAllLanes, token, 0), begin = p.cum_seq_lens[0];
-  u32 low = 0, left = p.requests, step, passed;
-  int end, kv;
-  do {  // the request lies in [low, low + left), or there is none
-    step = (left + 31) >> 5;
-    const u32 request = min(low + (lane + 1) * step, p.requests) - 1;
-    end = p.cum_seq_lens[(request + 1) * p.cum_stride];
-    kv = p.kv_lens[request * p.kv_stride];
-    passed = __popc(__ballot_sync(kAllLanes, (lane + 1) * step <= left && end <= first));
-    low += passed * step;
-    left = min(step, left - passed * step);
-  } while (step > 1);
-  end = __shfl_sync(kAllLanes, end, passed);
-  kv = __shfl_sync(kAllLanes, kv, passed);
-  if (low >= p.requests || static_cast<int>(token) < begin) return false;
-  return static_cast<int>(token) < end ? kv <= 0 : has_no_kv(p, token);
-}
 
 // ---- one row --------------------------------------------------------------------------------------------------------
 
@@ -173,7 +130,7 @@ __device__ __forceinline__ void merge_packs(const PackParams& p) {
 
   const auto at = [&](const Strides3<u32>& s) { return token * s.token + head * s.head + k; };
   const bool copy_suffix = token >= p.tokens_with_context;
-  const bool skip_prefix = (kKv && has_no_kv_warp(p, token)) || copy_suffix;
+  const bool skip_prefix = (kKv && has_no_kv_warp(p.requests, token)) || copy_suffix;
   if (kKv && surplus) return;
   const Pack suffix = static_cast<const Pack*>(p.suffix)[at(p.suffix_stride)];
   const float s = p.suffix_lse[position(p.suffix_lse_stride, token, head)];
@@ -234,7 +191,7 @@ __device__ __forceinline__ void merge_scalar(const ScalarParams& p) {
     const u32 k = rest - head * p.per_head.divisor;
     const auto at = [&](const Strides3<i64>& s) { return token * s.token + head * s.head + k * s.dim; };
     const bool copy_suffix = token >= p.tokens_with_context;
-    const bool skip_prefix = copy_suffix || (p.kv_lens && has_no_kv(p, token));
+    const bool skip_prefix = copy_suffix || (p.requests.kv_lens && has_no_kv(p.requests, static_cast<int>(token)));
     const T suffix = static_cast<const T*>(p.suffix)[at(p.suffix_stride)];
     const T prefix = skip_prefix ? suffix : static_cast<const T*>(p.prefix)[at(p.prefix_stride)];
     const float s = p.suffix_lse[position(p.suffix_lse_stride, token, head)];

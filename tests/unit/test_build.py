@@ -79,9 +79,13 @@ SUFFIXES = ("", "_kv", "_scalar")
 
 def test_python_packs_the_structs_the_kernels_take() -> None:
     ops = pytest.importorskip("attnfix.kernels.ops")
-    layouts = {"Fixup": ops.FIXUP_LAYOUT, "Pack": ops.MERGE_LAYOUT, "Scalar": ops.MERGE_SCALAR_LAYOUT}
+    layouts = {
+        "FixupParams": ops.FIXUP_LAYOUT,
+        "PackParams": ops.MERGE_LAYOUT,
+        "ScalarParams": ops.MERGE_SCALAR_LAYOUT,
+    }
     text = "".join(p.read_text() for p in CSRC.glob("*.cu"))
-    sizes = dict(re.findall(r"sizeof\((\w+)Params\) == (\d+)", text))
+    sizes = dict(re.findall(r"sizeof\((\w{2,})\) == (\d+)", text))
     assert {name: layout.size for name, layout in layouts.items()} == {name: int(size) for name, size in sizes.items()}
 
 
