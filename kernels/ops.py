@@ -98,7 +98,7 @@ def fixup_zero_kv_rows(
         return
     out_strides = out.stride()
     size = out.element_size()
-    pack = 16 // size if _aligned(out, out_strides, size, 16) else 1
+    pack = 16 // size if _aligned(out, out_strides, size, 16) and _fits_32_bits(out, 16 // size) else 1
     head_packs = head_size // pack
     row_packs = heads * head_packs
     addresses = out.data_ptr(), lse.data_ptr(), lens.data_ptr(), cum_seq_lens.data_ptr()

@@ -123,7 +123,8 @@ def _compile(source: Path, library: Path, includes: list[Path], *more: str) -> P
     return library
 
 
-def _vllm_op(folder: Path, work: Path) -> Callable[..., None]:
+def vllm_merge_op(folder: Path, work: Path) -> Callable[..., None]:
+    """vLLM's CUDA op, built from the release's source. Raises PeerUnavailable."""
     torch_folder = Path(torch.__file__).parent
     headers = torch_folder / "include"
     more = ["-DENABLE_FP8", f"-L{torch_folder / 'lib'}", *(f"-l{name}" for name in ("c10", "c10_cuda", "torch_cpu", "torch"))]
@@ -196,7 +197,7 @@ class Peers:
 
     def __init__(self, folder: Path, work: Path) -> None:
         makers: dict[str, Callable[[], Any]] = {
-            "vllm_op": lambda: _vllm_op(folder, work),
+            "vllm_op": lambda: vllm_merge_op(folder, work),
             "sglang_fixup": lambda: _sglang_fixup(folder, work),
             "triton": lambda: load_triton(folder, TRITON_MERGE).merge_attn_states,
             "triton_compiles": lambda: load_triton(folder, TRITON_COMPILES).merge_attn_states,

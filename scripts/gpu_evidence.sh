@@ -1,21 +1,31 @@
 #!/usr/bin/env bash
-# Everything attnfix claims of a GPU, in one run: the GPU tests, the kernels against float64 with timings, what
-# the final merge of MLA prefill reads, compute-sanitizer.
-#   bash scripts/gpu_evidence.sh OUT        with attnfix installed beside a CUDA torch, pytest and hypothesis; about 10 minutes
-# Writes OUT/summary.txt, OUT/gpu_kernels.json and OUT/gpu_prefill_merge.json: what docs/evidence holds.
+# Everything attnfix claims of its kernels, on one GPU: the GPU tests with 10,000 random cases and 200,000 launches from 8
+# threads; speed beside the engines' own kernels; what the final merge of MLA prefill reads; compute-sanitizer.
+#   python scripts/bench_kernels.py --fetch PEERS         once, where there is a network
+#   bash scripts/gpu_evidence.sh OUT PEERS [tests] [speed] [sanitizer]      all three if none is named; about 10 minutes
+# with attnfix installed beside a CUDA torch, pytest, hypothesis and nvcc. Writes OUT/<part>.txt and the JSON files of the
+# scripts: what docs/evidence holds.
 set -uo pipefail
-out=${1:?name a folder for the results}
+out=${1:?name a folder for the results} peers=${2:?name the folder that bench_kernels.py --fetch wrote}
+shift 2
 mkdir -p "$out"
 export PYTHONSAFEPATH=1 # the installed attnfix, not the source folder
-{
-    echo "pytest tests/gpu: $(python3 -m pytest tests/gpu -rs -p no:cacheprovider -o addopts= | grep -E '^(SKIPPED|=+ .*(passed|failed))' | tr -d = | sed 's/tests\/gpu.*py:[0-9]*//' | tr '\n' ' ')"
-    python3 scripts/gpu_kernels.py --out "$out"
-    python3 scripts/gpu_prefill_merge.py --out "$out"
-    if command -v compute-sanitizer >/dev/null; then
-        for tool in memcheck racecheck; do
-            compute-sanitizer --tool "$tool" --error-exitcode 9 python3 -m pytest tests/gpu -q -p no:cacheprovider \
-                -k "corrections or skewed or layouts" >"$out/$tool.log" 2>&1
-            echo "compute-sanitizer $tool: exit $?,$(grep SUMMARY "$out/$tool.log" | tr -d =)"
-        done
-    fi
-} | tee "$out/summary.txt"
+
+tests() {
+    ATTNFIX_GPU_CASES=10000 ATTNFIX_GPU_LAUNCHES=200000 python3 -m pytest tests/gpu -rs -p no:cacheprovider -o addopts= \
+        --durations=3 | grep -E '^(SKIPPED|FAILED|=+ .*(passed|failed)|[0-9.]+s call)' | sed 's/tests\/gpu.*py:[0-9]*//'
+}
+speed() {
+    python3 scripts/bench_kernels.py --peers "$peers" --out "$out" --goals
+    python3 scripts/gpu_prefill_merge.py --peers "$peers" --out "$out"
+}
+sanitizer() {
+    for tool in memcheck racecheck; do
+        compute-sanitizer --tool "$tool" --error-exitcode 9 python3 -m pytest tests/gpu -q -p no:cacheprovider -o addopts= \
+            -k "corrections or skewed or layouts or repeated" >"/tmp/$tool.log" 2>&1
+        echo "compute-sanitizer $tool: exit $?,$(grep SUMMARY "/tmp/$tool.log" | tr -d =)"
+    done
+}
+for part in "${@:-tests speed sanitizer}"; do
+    for name in $part; do "$name" | tee "$out/$name.txt"; done
+done

@@ -4,14 +4,13 @@
     python scripts/gpu_prefill_merge.py --initcheck     the program that runs under compute-sanitizer --tool initcheck
     … --initcheck --control                             the same without the token count: there it must report reads
 
-Needs torch with CUDA and an installed attnfix; the comparison needs the compiled part of a vLLM on the path, of any release
-built for this torch (nothing of vLLM is imported). Exits 1 when a check fails; what could not be checked is said.
+Needs torch with CUDA and an installed attnfix; the comparison needs nvcc and --peers (vLLM's op is built from its source).
+Exits 1 when a check fails; what could not be checked is said.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import math
 import os
@@ -19,7 +18,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -98,24 +99,23 @@ def costs(repeats: int) -> list[dict]:
     return rows
 
 
-def vllm_op():
-    """vLLM's own compiled op, from whichever of its extensions registers it; None where there is none."""
-    spec = importlib.util.find_spec("vllm")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    refused = []
-    for path in sorted(file for folder in folders for file in Path(folder).glob("_C*.so")):
-        try:
-            torch.ops.load_library(path)
-        except OSError as error:
-            refused.append(f"{path.name}: {error}")
-        if hasattr(torch.ops._C, "merge_attn_states"):
-            return torch.ops._C.merge_attn_states.default, path.name
-    return None, "; ".join(refused) or "no vLLM on the path"
+def vllm_op(peers: Path | None) -> tuple[Any, str]:
+    """vLLM's own CUDA op, built from the sources of a release in `peers`, and which one; None and why where it cannot be."""
+    if peers is None:
+        return None, "no --peers"
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    import bench_peers
+
+    try:
+        packet = bench_peers.vllm_merge_op(peers, Path(tempfile.mkdtemp()))
+    except (bench_peers.PeerUnavailable, OSError) as error:
+        return None, str(error)
+    return packet.default, f"vLLM {bench_peers.CUDA_MERGE}"  # type: ignore[attr-defined]
 
 
-def bits(repeats: int) -> dict:
+def bits(repeats: int, peers: Path | None) -> dict:
     """Elements whose bits differ between attnfix's op and vLLM's, by what kind of row they lie in."""
-    op, name = vllm_op()
+    op, name = vllm_op(peers)
     if op is None:
         return {"op": None, "why": name}
     accepts = {argument.name for argument in op._schema.arguments}
@@ -167,6 +167,7 @@ def main() -> int:
     parser.add_argument("--initcheck", action="store_true", help="only the merge, for compute-sanitizer --tool initcheck")
     parser.add_argument("--control", action="store_true", help="with --initcheck: without the token count")
     parser.add_argument("--out", type=Path, help="folder for gpu_prefill_merge.json")
+    parser.add_argument("--peers", type=Path, help="sources of the engines, as scripts/bench_kernels.py --fetch writes them")
     parser.add_argument("--repeats", type=int, default=100, help="timed runs per row (default: %(default)s)")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -179,7 +180,7 @@ def main() -> int:
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "initcheck": None,
-        "bits": bits(6),
+        "bits": bits(6, args.peers),
         "costs": costs(args.repeats),
     }
     if shutil.which("compute-sanitizer"):
@@ -205,7 +206,7 @@ def _print(report: dict) -> bool:
     if compared["op"] is None:
         print(f"bits against vLLM's op: not compared ({compared['why']})")
     else:
-        print(f"bits against vLLM's op in {compared['op']}, {len(compared['cases'])} cases")
+        print(f"bits against the op of {compared['op']}, {len(compared['cases'])} cases")
         print(f"{'rows':<32}{'elements':>14}{'unequal bits':>14}{'unequal numbers':>17}")
         for group, columns in compared["cases"][0]["rows"].items():
             sums = [sum(case["rows"][group][column] for case in compared["cases"]) for column in columns]

@@ -38,20 +38,21 @@ struct EmptyRequests {
     const int lane = threadIdx.x;
     int rows_before = 0, listed = 0;
     const i64 stop = min(chunk + kChunk, static_cast<i64>(requests.count));
+#pragma unroll 1
     for (i64 round = chunk; round < stop; round += kRound) {
-      int begin[kPerLane], mine[kPerLane], rows_here = 0, listed_here = 0;
+      int begin[kPerLane], end[kPerLane], kv[kPerLane], mine[kPerLane], rows_here = 0, listed_here = 0;
+      const u32 first = static_cast<u32>(round) + lane * kPerLane;
 #pragma unroll
-      for (int j = 0; j < kPerLane; ++j) {  // all loads leave before the first is needed
-        const u32 b = static_cast<u32>(round) + lane * kPerLane + j;
-        begin[j] = mine[j] = 0;
-        if (b < stop) {
-          begin[j] = min(max(requests.begin(b), 0), tokens);
-          const int end = min(max(requests.begin(b + 1), 0), tokens);
-          mine[j] = requests.kv_len(b) <= 0 ? max(end - begin[j], 0) : 0;
-        }
+      for (int j = 0; j < kPerLane; ++j) {  // no branch: all loads leave before the first is needed
+        const u32 b = min(first + j, requests.count - 1);
+        begin[j] = requests.begin(b);
+        end[j] = requests.begin(b + 1);
+        kv[j] = requests.kv_len(b);
       }
 #pragma unroll
       for (int j = 0; j < kPerLane; ++j) {
+        begin[j] = min(max(begin[j], 0), tokens);
+        mine[j] = kv[j] <= 0 && first + j < stop ? max(min(end[j], tokens) - begin[j], 0) : 0;
         rows_here += mine[j];
         listed_here += mine[j] > 0;
       }
@@ -83,6 +84,7 @@ struct EmptyRequests {
   // The request of a row that is not past the last one.
   __device__ __forceinline__ int find(int row) const {
     int low = 0, high = count - 1;
+#pragma unroll 1
     while (low < high) {
       const int mid = (low + high) >> 1;
       if (ends[mid] <= row)
@@ -102,6 +104,7 @@ __device__ __forceinline__ void fill_lse(const FixupParams& p, const EmptyReques
   const int rows = requests.rows, heads = p.per_token.divisor / p.per_head.divisor;
   const int inner = tokens_side_by_side ? rows : heads, outer = tokens_side_by_side ? heads : rows;
   const u32 columns = (inner + 31) / 32, tiles = columns * ((outer + kSteps - 1) / kSteps);
+#pragma unroll 1
   for (u32 tile = blockIdx.x * (kThreads / 32) + threadIdx.x / 32; tile < tiles; tile += gridDim.x * (kThreads / 32)) {
     const int group = tile / columns, first = group * kSteps, stop = min(first + kSteps, outer);
     const int in = (tile - group * columns) * 32 + (threadIdx.x & 31);
@@ -110,10 +113,12 @@ __device__ __forceinline__ void fill_lse(const FixupParams& p, const EmptyReques
     const int head = tokens_side_by_side ? first : in;
     float* at = p.lse + static_cast<i64>(requests.shifts[request] + row) * p.lse_stride.token + head * p.lse_stride.head;
     if (tokens_side_by_side) {
+#pragma unroll 1
       for (int i = first; i < stop; ++i, at += p.lse_stride.head) *at = neg_inf();
       continue;
     }
     int end = requests.ends[request];
+#pragma unroll 1
     for (; row < stop; ++row, at += p.lse_stride.token) {
       if (row == end) {
         at += static_cast<i64>(requests.shifts[request + 1] - requests.shifts[request]) * p.lse_stride.token;
@@ -127,16 +132,17 @@ __device__ __forceinline__ void fill_lse(const FixupParams& p, const EmptyReques
 __device__ __forceinline__ u32 divide_by(u32 n, const FastDiv& d) { return divide(n, d); }
 __device__ __forceinline__ i64 divide_by(i64 n, const FastDiv& d) { return n / d.divisor; }
 
-// Values of `packs` packs of rows. I: u32 where they are counted in 31 bits, else i64. `turn`: the first unit of this
-// block, then the one it would have had next. V: a pack.
+// Values of all rows. V: a pack. I: counts packs. `turn`: the first unit of this block, then the one it would have had next.
 template <typename V, typename I>
-__device__ __forceinline__ void fill_values(const FixupParams& p, const EmptyRequests& requests, I packs, u32& turn) {
+__device__ __forceinline__ void fill_values(const FixupParams& p, const EmptyRequests& requests, u32& turn) {
   const u32 row_packs = p.per_token.divisor;
+  const I packs = static_cast<I>(requests.rows) * row_packs;
   const u32 step_rows = kThreads / row_packs, step_rest = kThreads - step_rows * row_packs;
   const i64 dim = sizeof(V) == sizeof(Pack) ? 1 : p.out_stride.dim;
   V* const out = static_cast<V*>(p.out);
   const I units = (packs + p.unit - 1) / p.unit;
   I unit = turn;
+#pragma unroll 1
   for (; unit < units; unit += gridDim.x) {
     I i = unit * p.unit + threadIdx.x;
     const I stop = min(unit * p.unit + p.unit, packs);
@@ -144,7 +150,9 @@ __device__ __forceinline__ void fill_values(const FixupParams& p, const EmptyReq
     int row = static_cast<int>(divide_by(i, p.per_token));
     u32 rest = static_cast<u32>(i - static_cast<I>(row) * row_packs);
     int request = requests.find(row), end = requests.ends[request], shift = requests.shifts[request];
+#pragma unroll 1
     for (; i < stop; i += kThreads) {
+#pragma unroll 1
       while (row >= end) {
         end = requests.ends[++request];
         shift = requests.shifts[request];
@@ -162,33 +170,30 @@ __device__ __forceinline__ void fill_values(const FixupParams& p, const EmptyReq
   turn = static_cast<u32>(unit - units);
 }
 
-template <typename V>
+template <typename V, typename I>
 __device__ __forceinline__ void fixup(const FixupParams& p) {
   __shared__ EmptyRequests requests;
   u32 turn = blockIdx.x;  // later chunks go on where earlier ones ended, so the blocks stay even
+#pragma unroll 1
   for (i64 chunk = 0; chunk < p.requests.count; chunk += kChunk) {
     if (chunk) __syncthreads();  // nobody still reads the previous chunk's list
     if (threadIdx.x < 32) requests.fill(p.requests, chunk, static_cast<int>(p.tokens));
     __syncthreads();
-    const i64 packs = static_cast<i64>(requests.rows) * p.per_token.divisor;
-    if (!packs) continue;
+    if (!requests.rows) continue;
     fill_lse(p, requests);
-    if (packs <= kMaxFastIndex - p.unit)
-      fill_values<V, u32>(p, requests, packs, turn);
-    else
-      fill_values<V, i64>(p, requests, packs, turn);
+    fill_values<V, I>(p, requests, turn);
   }
 }
 
 }  // namespace attnfix
 
 // Zero is all bits zero in every format, so entry points differ by element size alone. The plain one writes 16 bytes at a
-// time and needs aligned rows; the _scalar ones take any strides.
-#define ATTNFIX_FIXUP(name, V)                                                    \
-  extern "C" __global__ void __launch_bounds__(attnfix::kThreads, 8)              \
+// time, needs aligned rows and counts them in 31 bits; the _scalar ones take any strides and sizes.
+#define ATTNFIX_FIXUP(name, V, I)                                                 \
+  extern "C" __global__ void __launch_bounds__(attnfix::kThreads)                 \
       fixup_zero_kv_rows_##name(const __grid_constant__ attnfix::FixupParams p) { \
-    attnfix::fixup<V>(p);                                                         \
+    attnfix::fixup<V, attnfix::I>(p);                                             \
   }
-ATTNFIX_FIXUP(packs, attnfix::Pack)
-ATTNFIX_FIXUP(b16_scalar, unsigned short)
-ATTNFIX_FIXUP(b32_scalar, unsigned int)
+ATTNFIX_FIXUP(packs, attnfix::Pack, u32)
+ATTNFIX_FIXUP(b16_scalar, unsigned short, i64)
+ATTNFIX_FIXUP(b32_scalar, unsigned int, i64)

@@ -18,6 +18,9 @@ from hypothesis import given, settings
 
 from attnfix.kernels import driver, fixup_zero_kv_rows, kernel_status, merge_attn_states, reference
 
+#: scripts/gpu_evidence.sh asks for more of both
+CASES = int(os.environ.get("ATTNFIX_GPU_CASES", 1200))
+LAUNCHES = int(os.environ.get("ATTNFIX_GPU_LAUNCHES", 16_000))
 INF = float("inf")
 BF16 = torch.bfloat16
 
@@ -38,14 +41,14 @@ def cuda_launches(fixup: int = 0, merge: int = 0) -> Iterator[None]:
 # ---- the cases of the CPU tests -------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=CASES // 3)
 @given(cases.fixup_cases())
 def test_fixup_matches_the_oracle(case: cases.FixupCase) -> None:
     with cuda_launches(fixup=1 if case.tokens and case.query_lens else 0):
         cases.run_fixup_case(case, fixup_zero_kv_rows, "cuda")
 
 
-@settings(deadline=None, max_examples=800)
+@settings(deadline=None, max_examples=CASES - CASES // 3)
 @given(cases.merge_cases())
 def test_merge_matches_float64(case: cases.MergeCase) -> None:
     with cuda_launches(merge=1 if case.tokens else 0):
@@ -331,7 +334,7 @@ def test_runs_on_the_current_stream() -> None:
 
 def test_threads_do_not_share_arguments() -> None:
     """Each thread writes its own rows; a shared argument block would mix them up."""
-    threads, rounds = 8, 2000
+    threads, rounds = 8, LAUNCHES // 8
     wrong: list[str] = []
 
     def work(me: int) -> None:
@@ -366,6 +369,7 @@ def test_threads_do_not_share_arguments() -> None:
 def test_a_repeated_launch_looks_at_its_arguments() -> None:
     """Calls like one before take a short way; whatever differs from it must not."""
     size, heads, tokens = 64, 4, 40
+    torch.manual_seed(0)
     memory = torch.randn(6 * tokens * heads * size, device="cuda").bfloat16()
     each = tokens * heads * size
     lse = [torch.randn(heads, tokens, device="cuda") for _ in "ps"]
@@ -374,12 +378,11 @@ def test_a_repeated_launch_looks_at_its_arguments() -> None:
         return memory[start : start + each].view(tokens, heads, size)
 
     def merged(out: torch.Tensor, prefix: torch.Tensor, suffix: torch.Tensor, count: int | None = None) -> None:
-        expected = torch.empty_like(out)
-        reference.merge_attn_states(
-            expected, prefix.clone(), lse[0], suffix.clone(), lse[1], None, tokens if count is None else count, *[None] * 3, False
-        )
+        expected, with_context = torch.empty_like(out), tokens if count is None else count
+        parts = prefix.clone(), lse[0], suffix.clone(), lse[1]
+        reference.merge_attn_states(expected, *parts, None, with_context, None, None, None, False)
         merge_attn_states(out, prefix, lse[0], suffix, lse[1], None, count)
-        torch.testing.assert_close(out, expected, rtol=2**-8, atol=1e-6)
+        torch.testing.assert_close(out, expected, rtol=2**-6, atol=1e-3)  # rounded twice, in two orders
 
     with cuda_launches(merge=8):
         for _ in range(2):

@@ -95,7 +95,7 @@ def test_the_bytes_are_the_least_that_must_move() -> None:
 
 def test_a_peer_that_fails_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
     class Taken:
-        def turns(self, calls: list, parts: int = 1) -> list[dict]:
+        def turns(self, calls: list, parts: int = 1, flush: bool = True) -> list[dict]:
             return [bench.spread([2.0, 4.0, 3.0]) for _ in calls]
 
     monkeypatch.setattr(bench, "_sets", lambda work: [work.inputs("cpu"), work.inputs("cpu")])
