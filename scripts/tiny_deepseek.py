@@ -9,6 +9,11 @@ from typing import Any
 VOCABULARY = 8192
 LAYERS, HIDDEN, INNER, HEADS = 4, 1024, 2048, 16
 NOPE, ROPE, VDIM, LORA = 128, 64, 128, 512
+GROUP = 128  # rows of an AWQ weight that share scale and zero point
+#: Where AWQ packs eight 4-bit values into a word: value j lies at bit 4 * AWQ_ORDER[j]
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
+#: A checkpoint's quantization_config, as AutoAWQ writes it
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm", "modules_to_not_convert": None}
 
 
 def config() -> dict[str, Any]:
@@ -55,11 +60,47 @@ def weights(seed: int = 20) -> dict[str, Any]:
     return made | {"model.norm.weight": ones(HIDDEN), "lm_head.weight": matrix(VOCABULARY, HIDDEN)}
 
 
-def make(folder: Path) -> Path:
-    """Write config.json and model.safetensors, about 150 MB; returns `folder`."""
+def quantized(tensors: dict[str, Any]) -> dict[str, Any]:
+    """The same checkpoint with every projection in AWQ's format: qweight, qzeros and scales instead of weight."""
+    made: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        if "_proj" in name:
+            made |= {name.replace("weight", part): packed for part, packed in awq(tensor).items()}
+        else:
+            made[name] = tensor
+    return made
+
+
+def awq(weight: Any, group: int = GROUP) -> dict[str, Any]:
+    """A weight [out, in] rounded to 4 bits: qweight int32 [in, out / 8], qzeros int32 [groups, out / 8], scales float16
+    [groups, out]; value (q - zero) * scale."""
+    import torch
+
+    grouped = weight.t().float().reshape(-1, group, weight.shape[0])
+    low, high = grouped.amin(1).clamp(max=0), grouped.amax(1).clamp(min=0)
+    scales = ((high - low) / 15).half()
+    zeros = (-low / scales.float()).round().clamp(0, 15)
+    values = (grouped / scales.float()[:, None] + zeros[:, None]).round().clamp(0, 15)
+    shifts = 4 * torch.tensor(AWQ_ORDER)
+
+    def packed(x: Any) -> Any:
+        words = (x.long().unflatten(-1, (-1, 8)) << shifts).sum(-1)
+        return torch.where(words < 2**31, words, words - 2**32).int()
+
+    return {"qweight": packed(values.flatten(0, 1)), "qzeros": packed(zeros), "scales": scales}
+
+
+def make(folder: Path, quantize: bool = False) -> Path:
+    """Write config.json and model.safetensors, about 150 MB, of this model, or of its AWQ form; returns `folder`."""
+    if quantize:
+        return save(folder, config() | {"quantization_config": AWQ}, quantized(weights()))
+    return save(folder, config(), weights())
+
+
+def save(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> Path:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config(), indent=1))
-    save_file(weights(), folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

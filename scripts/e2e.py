@@ -1,0 +1,275 @@
+"""Engines served in processes of their own, and what the gpu_e2e scripts compare: log-probabilities, tokens, speed, records.
+
+`Server` is an engine's child process: it answers requests that come as JSON lines, one at a time. `serve` is the other end. The
+engine's own children (vLLM's engine core, sglang's scheduler) are children of that process, so whether attnfix reaches them is
+part of every run. `write` merges a case into the evidence file of its GPU and release.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+TOP = 20  # tokens compared of each answer
+LISTED = 200  # log-probabilities asked for
+STOCK, PATCHED = "stock", "patched"
+#: On every side: the installed attnfix and not the source folder, no network, no counting of usage
+_ENVIRONMENT = {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
+_LIMIT_S = 500  # for the life of one server: a run that hangs must end before whoever waits for it gives up
+_began = time.monotonic()
+_engaged = ("installed", "effective", "failed", "conflict", "late", "pending", "unknown source")
+
+
+def say(sentence: str) -> None:
+    """Progress, with the seconds since the script began."""
+    print(f"[{time.monotonic() - _began:4.0f} s] {sentence}", flush=True)
+
+
+# The servers
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without switches of attnfix; with `variables` on top."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
+    return ours | _ENVIRONMENT | variables
+
+
+class Server:
+    """One engine in a process of its own, started at once; `ask` waits for an answer.
+
+    folder: where its log, its records and whatever else it writes go. variables: its environment, beside this process's.
+    """
+
+    def __init__(self, script: Path, name: str, folder: Path, variables: dict[str, str]):
+        self.name, self.log = name, folder / f"{name}.log"
+        records = folder / f"{name}-records"
+        shutil.rmtree(records, ignore_errors=True)
+        records.mkdir(mode=0o700, parents=True)
+        self.environment = environment(ATTNFIX_RUN_DIR=str(records), **variables)
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(script.resolve()), "--child"], env=self.environment, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+            )  # fmt: skip
+        self._limit = threading.Timer(_LIMIT_S, self._kill)
+        self._limit.daemon = True
+        self._limit.start()
+
+    def ask(self, do: str, may_fail: bool = False, **request: Any) -> dict[str, Any]:
+        """The answer of the child's action `do`. An error ends the script with the log's last lines, unless it `may_fail`:
+        then it is the answer, {"error": …}."""
+        line = ""
+        with suppress(BrokenPipeError):
+            print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()  # type: ignore[union-attr]
+        answer = json.loads(line) if line else {"error": f"the process ended with {self.process.wait()}"}
+        if "error" in answer and not may_fail:
+            self.close()
+            raise SystemExit(f"{self.name}: {do}: {answer['error']}\n{self.tail(40)}")
+        return answer
+
+    def tail(self, lines: int) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def status(self) -> list[dict[str, Any]]:
+        """What `attnfix status --json` says of each process with a record, while they run: [{"process", "alive", "fixes"}].
+
+        fixes: {id: state, reason, counters, code} of those that are at work or should be; `others` counts states of the rest.
+        """
+        command = [sys.executable, "-m", "attnfix", "status", "--json"]
+        told = json.loads(subprocess.run(command, env=self.environment, check=True, capture_output=True, text=True).stdout)
+        return [engaged(process) for process in told["processes"]]
+
+    def close(self) -> None:
+        """End the child and all of its children."""
+        self._limit.cancel()
+        with suppress(BrokenPipeError, OSError):
+            self.process.stdin.close()  # type: ignore[union-attr]
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=20)
+        self._kill()
+        self.process.wait()
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def serve(actions: dict[str, Callable[..., dict[str, Any]]]) -> None:
+    """The child's end: do what comes as JSON lines on standard input until there is no more. What the engine and its children
+    print goes to standard error, which is the log."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = actions[request.pop("do")](**request)
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+# What processes say of attnfix
+
+
+def engaged(process: dict[str, Any]) -> dict[str, Any]:
+    """One process's record in short; see `Server.status`. kernels: which path served attnfix's own."""
+    fixes, others = {}, {}
+    for row in process["fixes"]:
+        if row["state"] in _engaged:
+            fixes[row["fix"]] = {name: row[name] for name in ("state", "reason", "code")} | row["counters"]
+        else:
+            others[row["state"]] = others.get(row["state"], 0) + 1
+    kernels = {name: op["path"] for name, op in process.get("kernels", {}).items() if op["path"] != "unused"}
+    return {"process": process["pid"], "alive": process["alive"], "fixes": fixes, "others": others, "kernels": kernels}
+
+
+def corrections(processes: list[dict[str, Any]], fix: str) -> int:
+    """How often a fix has corrected, in all processes in which it is at work."""
+    rows = [process["fixes"].get(fix, {}) for process in processes]
+    return sum(row["corrections"] for row in rows if row.get("state") == "effective")
+
+
+def activity(processes: list[dict[str, Any]]) -> list[str]:
+    """One line for each fix that stands in some process."""
+    return [
+        f"{fix}: {row['state']}, {row['corrections']} corrections in {row['calls']} calls (process {process['process']})"
+        for process in processes
+        for fix, row in process["fixes"].items()
+    ]
+
+
+# The comparisons
+
+
+def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Two answers, {"tokens": […], "logprobs": {token: log-probability of the first new one}}, to one request: largest
+    difference of a log-probability over the TOP tokens of `a`, how many of them are also among those of `b`, and how many new
+    tokens are equal before the first that is not.
+
+    A token that `b` does not list is less probable than all it lists: the difference is then a lower bound. Where a
+    log-probability is not a number, the difference is infinite.
+    """
+    best = [sorted(side["logprobs"], key=side["logprobs"].get, reverse=True)[:TOP] for side in (a, b)]
+    floor = min(b["logprobs"].values())
+    differences = [abs(a["logprobs"][token] - b["logprobs"].get(token, floor)) for token in best[0]]
+    difference = max(differences) if all(map(math.isfinite, differences)) else math.inf
+    equal = [x == y for x, y in zip(a["tokens"], b["tokens"])] + [False]
+    return {"difference": difference, "in_common": len(set(best[0]) & set(best[1])), "equal_tokens": equal.index(False)}
+
+
+def worst(compared: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several comparisons as one: the worst of each figure."""
+    return {
+        "difference": max(one["difference"] for one in compared),
+        "in_common": min(one["in_common"] for one in compared),
+        "equal_tokens": min(one["equal_tokens"] for one in compared),
+    }
+
+
+#: Student's t at 97.5 % for 1, 2, … degrees of freedom
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
+    2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+def ratio(patched: Sequence[float], stock: Sequence[float]) -> dict[str, Any]:
+    """Mean ratio patched / stock of measurements taken in pairs, with its 95 % interval: a paired t interval of the logarithms."""
+    logs = [math.log(p / s) for p, s in zip(patched, stock, strict=True)]
+    mean, half = statistics.fmean(logs), math.inf
+    if len(logs) > 1:
+        half = _T[min(len(logs) - 1, len(_T)) - 1] * statistics.stdev(logs) / math.sqrt(len(logs))
+    low, high = math.exp(mean - half), math.exp(mean + half) if half < math.inf else math.inf
+    return {"ratio": math.exp(mean), "low": low, "high": high, "pairs": len(logs)}
+
+
+# Evidence
+
+
+def machine(engine: str) -> dict[str, Any]:
+    """What this process runs on. Initialises CUDA: for a child, after its engine has started."""
+    import importlib
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    found: dict[str, Any] = {"engine": engine, "release": importlib.import_module(engine).__version__}
+    for package in ("attnfix", "flashinfer-python", "triton", "transformers"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    )
+    return found | {
+        "gpu": torch.cuda.get_device_name(), "driver": driver.stdout.split("\n")[0], "torch": torch.__version__,
+        "cuda": torch.version.cuda, "python": platform.python_version(),
+    }  # fmt: skip
+
+
+def write(folder: Path, about: dict[str, Any], case: str, result: dict[str, Any]) -> Path:
+    """Put a case into `folder`/e2e-<gpu>-<engine>-<release>.json, beside the cases that are there. Numbers that JSON has no
+    word for become null."""
+    short = re.search(r"\b[A-Z]+\d+\w*", about["gpu"])
+    gpu = short.group() if short else re.sub(r"\W+", "-", about["gpu"])
+    path = folder / f"e2e-{gpu.lower()}-{about['engine']}-{about['release']}.json"
+    folder.mkdir(parents=True, exist_ok=True)
+    former = json.loads(path.read_text()) if path.exists() else {}
+    whole = {**about, "cases": former.get("cases", {}) | {case: {**result, "machine": about}}}
+    path.write_text(json.dumps(_finite(whole), indent=1) + "\n")
+    return path
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentParser:
+    """The options that every end-to-end script has."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--case", choices=cases, help="what to run")
+    made.add_argument("--out", type=Path, default=Path("e2e"), help="folder of the evidence file and the servers' logs")
+    made.add_argument("--rounds", type=int, default=12, help="no-harm: timed rounds of each server (default 12)")
+    made.add_argument("--models", nargs="+", choices=("mla", "dense"), help="no-harm: which models")
+    made.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    return made
+
+
+def finish(options: argparse.Namespace, about: dict[str, Any], result: dict[str, Any], lines: list[str], wrong: list[str]) -> int:
+    """Print a case's table and what does not hold, write the evidence; the script's exit status."""
+    command = " ".join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    seconds = round(time.monotonic() - _began)
+    result = {"command": command, "date": time.strftime("%Y-%m-%d"), "seconds": seconds, **result, "failures": wrong}
+    path = write(options.out, about, options.case, result)
+    print(f"{about['engine']} {about['release']}, torch {about['torch']}, {about['gpu']}: {options.case}")
+    print("\n".join(lines))
+    print("\n".join(wrong) or "all checks hold")
+    say(f"written: {path}")
+    return 1 if wrong else 0
