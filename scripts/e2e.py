@@ -52,7 +52,8 @@ def environment(**variables: str) -> dict[str, str]:
 class Server:
     """One engine in a process of its own, started at once; `ask` waits for an answer.
 
-    folder: where its log, its records and whatever else it writes go. variables: its environment, beside this process's.
+    script: what it runs, which calls `serve`. folder: where its log, its records and whatever else it writes go. variables: its
+    environment, beside this process's.
     """
 
     def __init__(self, script: Path, name: str, folder: Path, variables: dict[str, str]):
@@ -63,7 +64,7 @@ class Server:
         self.environment = environment(ATTNFIX_RUN_DIR=str(records), **variables)
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(script.resolve()), "--child"], env=self.environment, stdin=subprocess.PIPE,
+                [sys.executable, str(script.resolve())], env=self.environment, stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
         self._limit = threading.Timer(_LIMIT_S, self._kill)
@@ -196,7 +197,7 @@ _T = (
 
 
 def ratio(patched: Sequence[float], stock: Sequence[float]) -> dict[str, Any]:
-    """Mean ratio patched / stock of measurements taken in pairs, with its 95 % interval: a paired t interval of the logarithms."""
+    """Mean ratio patched / stock of measurements taken in pairs, and its 95 % interval: a paired t interval of logarithms."""
     logs = [math.log(p / s) for p, s in zip(patched, stock, strict=True)]
     mean, half = statistics.fmean(logs), math.inf
     if len(logs) > 1:
@@ -221,12 +222,12 @@ def machine(engine: str) -> dict[str, Any]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = None
-    driver = subprocess.run(
-        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
-    )
+    if shutil.which("nvidia-smi"):
+        asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        found["driver"] = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.split("\n")[0]
     return found | {
-        "gpu": torch.cuda.get_device_name(), "driver": driver.stdout.split("\n")[0], "torch": torch.__version__,
-        "cuda": torch.version.cuda, "python": platform.python_version(),
+        "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
+        "python": platform.python_version(),
     }  # fmt: skip
 
 
@@ -254,17 +255,19 @@ def _finite(value: Any) -> Any:
 def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentParser:
     """The options that every end-to-end script has."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--case", choices=cases, help="what to run")
-    made.add_argument("--out", type=Path, default=Path("e2e"), help="folder of the evidence file and the servers' logs")
+    made.add_argument("--case", choices=cases, required=True, help="what to run")
+    made.add_argument("--out", type=Path, default=Path("e2e-out"), help="folder of the evidence file and the servers' logs")
     made.add_argument("--rounds", type=int, default=12, help="no-harm: timed rounds of each server (default 12)")
     made.add_argument("--models", nargs="+", choices=("mla", "dense"), help="no-harm: which models")
-    made.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument("--one-by-one", action="store_true", help="no two servers at once, where a case does without")
     return made
 
 
-def finish(options: argparse.Namespace, about: dict[str, Any], result: dict[str, Any], lines: list[str], wrong: list[str]) -> int:
+def finish(options: Any, about: dict[str, Any], result: dict[str, Any], lines: list[str], wrong: list[str]) -> int:
     """Print a case's table and what does not hold, write the evidence; the script's exit status."""
-    command = " ".join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    command = f"python scripts/{Path(sys.argv[0]).name} --case {options.case}"
+    command += f" --models {' '.join(options.models)}" if options.models else ""
+    command += f" --rounds {options.rounds}" if options.case == "no-harm" else ""
     seconds = round(time.monotonic() - _began)
     result = {"command": command, "date": time.strftime("%Y-%m-%d"), "seconds": seconds, **result, "failures": wrong}
     path = write(options.out, about, options.case, result)

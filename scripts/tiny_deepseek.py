@@ -13,7 +13,7 @@ GROUP = 128  # rows of an AWQ weight that share scale and zero point
 #: Where AWQ packs eight 4-bit values into a word: value j lies at bit 4 * AWQ_ORDER[j]
 AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 #: A checkpoint's quantization_config, as AutoAWQ writes it
-AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm", "modules_to_not_convert": None}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}
 
 
 def config() -> dict[str, Any]:

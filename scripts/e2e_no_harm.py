@@ -1,0 +1,210 @@
+"""Whether attnfix does anything where nothing is to be done: the same requests to stock and patched engines, in turns.
+
+Two pairs of servers share the GPU. In pair `a` the stock engine starts first, in pair `b` the patched one; each pair has a
+compile cache of its own, empty at first, so that either side starts once on what the other has compiled. Then all of them do
+the same round in turns, one at a time: prefixes go into the cache, 200 requests are served, and single ones for the latency of
+a first token. A round's requests are all there before its first step: what is in a step does not depend on arrival times, so
+every round of every server has to give the same tokens.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import e2e
+import tiny_deepseek
+from e2e import PATCHED, STOCK, Server
+
+NEW_TOKENS = 64
+LOWEST = 0.98  # of the interval of tokens/s, patched / stock
+START_ORDER = {"a": (STOCK, PATCHED), "b": (PATCHED, STOCK)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """script: whose `--child` serves. cache: the environment variable that names the compile cache, and `loaded`, what the
+    engine's log says when it has found its graphs there; None where the engine has no such cache. at_work: {model: {fix: its
+    state}} of fixes that stand there and correct nothing. together: whether the pairs may start at the same time."""
+
+    script: Path
+    settings: dict[str, Any]
+    variables: dict[str, str]
+    cache: str | None
+    loaded: str | None
+    at_work: dict[str, dict[str, str]]
+    together: bool
+
+
+def traffic() -> dict[str, list]:
+    """What each round is: {"before": prefixes, "prompts": 200 of them, "singles": …}, token ids."""
+    draw = random.Random(7)
+    tokens = lambda n: [draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(n)]  # noqa: E731
+    before = [tokens(3000) for _ in range(4)]
+    short = [tokens(draw.randrange(20, 400)) for _ in range(90)]
+    long = [tokens(draw.randrange(2500, 6000)) for _ in range(40)]  # more than a step takes
+    cached = [draw.choice(before) + tokens(draw.randrange(30, 900)) for _ in range(70)]
+    prompts = short + long + cached
+    draw.shuffle(prompts)
+    return {"before": before, "prompts": prompts, "singles": [tokens(600) for _ in range(10)]}
+
+
+def turns(rounds: int) -> list[list[tuple[str, str]]]:
+    """The order of servers, (pair, side), in each round. Over four rounds each comes first, and each side of a pair is as often
+    before the other as after it."""
+    order = []
+    for at in range(rounds):
+        pairs = ("a", "b") if at % 2 == 0 else ("b", "a")
+        sides = (STOCK, PATCHED) if at // 2 % 2 == 0 else (PATCHED, STOCK)
+        order.append([(pair, side) for pair in pairs for side in (sides if pair == "a" else sides[::-1])])
+    return order
+
+
+def run(plan: Plan, models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    """(result, lines of a table, what does not hold) of every model."""
+    result: dict[str, Any] = {"settings": plan.settings, "environment": plan.variables, "models": {}}
+    lines, wrong = [], []
+    for name, model in models.items():
+        e2e.say(f"{name}: four servers start")
+        seen = result["models"][name] = _one_model(plan, name, model, rounds, out)
+        result["machine"] = seen.pop("machine")
+        lines += table(name, seen)
+        wrong += [f"{name}: {sentence}" for sentence in failures(seen, plan.at_work[name])]
+    return result, lines, wrong
+
+
+def _one_model(plan: Plan, name: str, model: Path, rounds: int, out: Path) -> dict[str, Any]:
+    servers: dict[tuple[str, str], Server] = {}
+    seen: dict[str, Any] = {"started": {}}
+
+    def start(pair: str) -> None:
+        cache = out / f"cache-{name}-{pair}"
+        for at, side in enumerate(START_ORDER[pair]):
+            own = {} if side == PATCHED else {"ATTNFIX": "0"}
+            if at == 0:
+                shutil.rmtree(cache, ignore_errors=True)
+            own |= {plan.cache: str(cache)} if plan.cache else {}
+            before = _graphs(cache)
+            label = f"{name}-{pair}-{side}"
+            server = servers[pair, side] = Server(plan.script, label, out / "logs", plan.variables | own)
+            up = server.ask("start", model=str(model), **plan.settings)
+            seen["machine"] = up["machine"]
+            e2e.say(f"{label}: up in {up['seconds']} s")
+            seen["started"][f"{pair} {side}"] = {"seconds": up["seconds"], "place": at + 1} | (
+                {"loaded": plan.loaded in server.log.read_text(errors="replace"), "new_graphs": len(_graphs(cache) - before)}
+                if plan.cache and plan.loaded
+                else {}
+            )
+
+    try:
+        if plan.together:
+            with ThreadPoolExecutor(2) as pool:
+                for done in [pool.submit(start, pair) for pair in START_ORDER]:
+                    done.result()
+        else:
+            for pair in START_ORDER:
+                start(pair)
+        seen |= _rounds(servers, rounds)
+        seen["processes"] = {f"{pair} {side}": server.status() for (pair, side), server in sorted(servers.items())}
+    finally:
+        for server in servers.values():
+            server.close()
+    return seen
+
+
+def _graphs(cache: Path) -> set[str]:
+    """Folders of the compile cache, by whose names the engine tells graphs apart."""
+    return {str(path.relative_to(cache)) for depth in ("*/*", "*/*/*") for path in cache.glob(depth) if path.is_dir()}
+
+
+def _rounds(servers: dict[tuple[str, str], Server], rounds: int) -> dict[str, Any]:
+    sent = traffic() | {"new_tokens": NEW_TOKENS}
+    tokens, rate, first = {}, {key: [] for key in servers}, {key: [] for key in servers}  # type: ignore[var-annotated]
+    different = dict.fromkeys((f"{pair} {side}" for pair, side in sorted(servers)), 0)
+    for server in servers.values():  # not timed: kernels that are compiled at first use
+        server.ask("round", **sent)
+    e2e.say("every server has done a round")
+    began = time.monotonic()
+    for at, order in enumerate(turns(rounds)):
+        for key in order:
+            answer = servers[key].ask("round", **sent)
+            tokens.setdefault("of the first", answer["tokens"])
+            different[" ".join(key)] += answer["tokens"] != tokens["of the first"]
+            rate[key].append(sum(map(len, answer["tokens"])) / answer["seconds"])
+            first[key].append(statistics.median(answer["first"]))
+        if at == 0:
+            e2e.say(f"first of {rounds} rounds in {time.monotonic() - began:.1f} s")
+    e2e.say(f"{rounds} rounds of four servers done")
+    return {
+        "rounds": rounds, "requests": len(sent["prompts"]), "new_tokens": NEW_TOKENS, "rounds_with_other_tokens": different,
+        "tokens_per_s": {side: statistics.median(rate["a", side] + rate["b", side]) for side in (STOCK, PATCHED)},
+        "first_token_s": {side: statistics.median(first["a", side] + first["b", side]) for side in (STOCK, PATCHED)},
+        "ratio": {"tokens_per_s": _ratios(rate), "first_token_s": _ratios(first)},
+        "each_round": {"tokens_per_s": _named(rate), "first_token_s": _named(first)},
+    }  # fmt: skip
+
+
+def _ratios(figures: dict[tuple[str, str], list[float]]) -> dict[str, Any]:
+    """patched / stock over all rounds and in each pair; `stock b / stock a` shows what two processes of the same kind do."""
+    both = [figures["a", side] + figures["b", side] for side in (PATCHED, STOCK)]
+    pairs = {f"pair {pair}": e2e.ratio(figures[pair, PATCHED], figures[pair, STOCK]) for pair in START_ORDER}
+    return {**e2e.ratio(*both), **pairs, "stock b / stock a": e2e.ratio(figures["b", STOCK], figures["a", STOCK])}
+
+
+def _named(figures: dict[tuple[str, str], list[float]]) -> dict[str, list[float]]:
+    return {" ".join(key): [round(value, 6) for value in values] for key, values in sorted(figures.items())}
+
+
+def failures(seen: dict[str, Any], at_work: dict[str, str]) -> list[str]:
+    """One sentence for each check that does not hold. Without fixes `at_work`, none may be called."""
+    wrong = []
+    others = {name: count for name, count in seen["rounds_with_other_tokens"].items() if count}
+    if others:
+        wrong.append(f"not the tokens of the first round, in rounds of {others}")
+    if not seen["ratio"]["tokens_per_s"]["low"] >= LOWEST:
+        wrong.append(f"tokens/s, patched / stock: the interval begins at {seen['ratio']['tokens_per_s']['low']:.4f}")
+    for name, up in seen["started"].items():
+        if "loaded" in up and up["place"] == 2 and not (up["loaded"] and up["new_graphs"] == 0):
+            wrong.append(f"{name} did not start on the graphs that the other side compiled: {up}")
+        if "loaded" in up and up["place"] == 1 and not up["new_graphs"]:
+            wrong.append(f"{name} compiled nothing: {up}")
+    for name, processes in seen["processes"].items():
+        rows = [(fix, row) for process in processes for fix, row in process["fixes"].items()]
+        if name.endswith(STOCK) and processes:
+            wrong.append(f"{name}: attnfix was active")
+        if any(row["corrections"] for _, row in rows):
+            wrong.append(f"{name}: something was corrected")
+        states = {fix: {row["state"] for other, row in rows if other == fix} for fix, _ in rows}
+        if name.endswith(PATCHED):
+            for fix, state in at_work.items():
+                if not states.get(fix, set()) & {state, "effective"}:
+                    wrong.append(f"{name}: {fix} is {sorted(states.get(fix, {'not there'}))}, expected {state}")
+            if not at_work and (called := [fix for fix, row in rows if row["calls"]]):
+                wrong.append(f"{name}: called were {called}, and this model is none of theirs")
+    return wrong
+
+
+def table(name: str, seen: dict[str, Any]) -> list[str]:
+    speed, latency = seen["ratio"]["tokens_per_s"], seen["ratio"]["first_token_s"]
+    lines = [
+        f"{name}: {seen['requests']} requests of {seen['new_tokens']} new tokens, {seen['rounds']} rounds of four servers",
+        f"  tokens/s: stock {seen['tokens_per_s'][STOCK]:.0f}, patched {seen['tokens_per_s'][PATCHED]:.0f}; {_interval(speed)}",
+        f"  first token: stock {seen['first_token_s'][STOCK] * 1e3:.2f} ms, patched "
+        f"{seen['first_token_s'][PATCHED] * 1e3:.2f} ms; {_interval(latency)}",
+        f"  stock b / stock a: tokens/s {_interval(speed['stock b / stock a'])}",
+        f"  rounds with other tokens than the first: {seen['rounds_with_other_tokens']}",
+    ]
+    lines += [f"  {server}: up in {up}" for server, up in sorted(seen["started"].items())]
+    for server, processes in seen["processes"].items():
+        lines += [f"  {server}: {line}" for line in e2e.activity(processes)]
+    return lines
+
+
+def _interval(found: dict[str, Any]) -> str:
+    return f"ratio {found['ratio']:.4f}, 95 % interval {found['low']:.4f} to {found['high']:.4f}"

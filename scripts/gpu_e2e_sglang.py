@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Serves tiny models with a real sglang and FlashInfer's kernels on this machine's GPU, stock (ATTNFIX=0) and with attnfix.
+
+    python scripts/gpu_e2e_sglang.py --case lse      sglang.lse-log-base: long prompts, uncached and with their prefix cached
+    python scripts/gpu_e2e_sglang.py --case no-harm  200 requests where no fix is needed: same tokens, same speed
+
+Needs one GPU of the Hopper generation, sglang 0.5.12-0.5.13.post1, nvcc and ninja for FlashInfer, and attnfix, installed or on
+PYTHONPATH, attnfix so that its .pth file is processed. No network: models are made here with random weights, prompts are token
+ids. Two minutes a case (`no-harm`: four for each of its models, `--models mla dense`; by default the first), and three more for
+the first on a machine, when FlashInfer compiles its kernels. Each case merges its figures into
+OUT/e2e-<gpu>-sglang-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
+
+The log-probabilities of the next token must not depend on where the prefix came from. By default one-shot attention covers
+batches up to 128k tokens; SGLANG_MAX_KV_CHUNK_CAPACITY brings the path that merges chunks within reach of a small run, as
+trtllm_mla takes it on every prefix hit of 8192.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import e2e
+import e2e_no_harm
+import e2e_sglang
+import tiny_deepseek
+import tiny_llama
+from e2e import PATCHED, STOCK, TOP, Server
+
+FIX = "sglang.lse-log-base"
+PREFIX, NEW, PROMPTS = 8192, 64, 4
+#: bfloat16 rounds a merge of chunks otherwise than attention at once; the fault is several times that
+ROUNDING, RED = 0.08, 0.1
+CAPACITY = {"SGLANG_MAX_KV_CHUNK_CAPACITY": "2048"}
+SHARED = {
+    "attention_backend": "flashinfer", "sampling_backend": "pytorch", "grammar_backend": "none",
+    "disable_piecewise_cuda_graph": True, "mem_fraction_static": 0.15, "max_total_tokens": 262144, "context_length": 16384,
+}  # fmt: skip
+
+
+def lse(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    settings = {
+        **SHARED, "disable_cuda_graph": True, "chunked_prefill_size": -1, "max_prefill_tokens": 32768,
+    }  # fmt: skip
+    found = {}
+    for name, own in {STOCK: {"ATTNFIX": "0"}, PATCHED: {}}.items():  # one by one: the first compiles FlashInfer's kernels
+        with Server(Path(e2e_sglang.__file__), name, out / "logs", CAPACITY | own) as server:
+            started = server.ask("start", model=str(model), **settings)
+            e2e.say(f"{name}: up in {started['seconds']} s")
+            found[name] = _cached_against_uncached(server)
+            found[name] |= {"environment": CAPACITY | own, "processes": server.status(), "machine": started["machine"]}
+        e2e.say(f"{name}: done")
+    lines = [f"{'side':<10}{'cached':>8}{'new':>6}{'largest difference':>20}{f'of the top {TOP}':>16}{'equal tokens':>14}"]
+    for name, side in found.items():
+        for seen in side["each"]:
+            figures = f"{seen['difference']:>20.4g}{seen['in_common']:>16}{seen['equal_tokens']:>14}"
+            lines.append(f"{name:<10}{seen['cached']:>8}{NEW:>6}{figures}")
+        lines += [f"  {line}" for line in e2e.activity(side["processes"])]
+    return {"settings": settings, "prefix": PREFIX, "new": NEW, "sides": found}, lines, lse_failures(found)
+
+
+def _cached_against_uncached(server: Server) -> dict[str, Any]:
+    draw, each = random.Random(20), []
+    for _ in range(PROMPTS):
+        prefix, new = ([draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(n)] for n in (PREFIX, NEW))
+        server.ask("forget")
+        uncached = server.ask("answer", prompt=prefix + new)
+        server.ask("forget")
+        server.ask("answer", prompt=prefix)
+        cached = server.ask("answer", prompt=prefix + new)
+        each.append({"cached": cached["cached"], **e2e.compare(uncached, cached)})
+    return {"each": each, "compared": {"cached": e2e.worst(each)}}
+
+
+def lse_failures(found: dict[str, Any]) -> list[str]:
+    """One sentence for each check that does not hold."""
+    wrong = [f"{name}: {PREFIX} tokens were not cached" for name, side in found.items() if _least_cached(side) < PREFIX]
+    stock, patched = ([seen["difference"] for seen in found[side]["each"]] for side in (STOCK, PATCHED))
+    if not min(stock) > RED:
+        wrong.append(f"stock: cached and uncached differ by no more than {min(stock):.3g}")
+    if not max(patched) <= ROUNDING:
+        wrong.append(f"patched: cached and uncached differ by {max(patched):.3g}")
+    if not e2e.corrections(found[PATCHED]["processes"], FIX):
+        wrong.append(f"patched: {FIX} corrected nothing")
+    if found[STOCK]["processes"]:
+        wrong.append("stock: attnfix was active")
+    if not all(process["alive"] for process in found[PATCHED]["processes"]):
+        wrong.append("patched: a process that was serving counts as ended")
+    return wrong
+
+
+def _least_cached(side: dict[str, Any]) -> int:
+    return min(seen["cached"] for seen in side["each"])
+
+
+def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    settings = SHARED | {"cuda_graph_max_bs": 64, "max_running_requests": 64, "chunked_prefill_size": 2048}
+    plan = e2e_no_harm.Plan(
+        script=Path(e2e_sglang.__file__), settings=settings, variables={}, cache=None, loaded=None,
+        at_work={"mla": {FIX: "installed"}, "dense": {}}, together=False,
+    )  # fmt: skip
+    return e2e_no_harm.run(plan, models, rounds, out)
+
+
+def main() -> int:
+    options = e2e.parser(__doc__, ("lse", "no-harm")).parse_args()
+    out = options.out.resolve()
+    with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
+        model = Path(scratch, "model")
+        if options.case == "no-harm":
+            makers = {"mla": tiny_deepseek.make, "dense": tiny_llama.make}
+            models = {name: makers[name](model / name) for name in options.models or ["mla"]}
+            result, lines, wrong = no_harm(models, options.rounds, out)
+            about = result.pop("machine")
+        else:
+            result, lines, wrong = lse(tiny_deepseek.make(model), out)
+            about = next(iter([side.pop("machine") for side in result["sides"].values()]))
+    return e2e.finish(options, about, result, lines, wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

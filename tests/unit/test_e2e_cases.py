@@ -1,0 +1,220 @@
+"""The end-to-end cases' own arithmetic: steps that are shared, the plugin, and what each report calls a failure."""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import e2e
+import gpu_e2e_sglang as sglang_cases
+import gpu_e2e_vllm as cases
+import ragged_stand_in
+from gpu_e2e_vllm import BASE, CONTEXTS, EMPTY, ORDER, PATCHED, QUANTIZED, STOCK
+
+
+def test_the_long_prompt_comes_last_in_a_shared_step():
+    sent = cases.order_prompts()
+    (long,), (same, *fresh) = sent["chunked"]["alone"], sent["chunked"]["company"]
+    rest = len(long) % cases.STEP
+    assert long is same and rest + sum(map(len, fresh)) <= cases.STEP and 512 < max(map(len, fresh)) < rest
+    (prefix,), (ahead, cached) = sent["cached"]["before"], sent["cached"]["alone"]
+    _, short, asked = sent["cached"]["company"]
+    # One token of the prompt ahead, which decodes by then; a block of the cache holds up to 128 tokens
+    assert asked is cached and cached[: len(prefix)] == prefix and len(ahead) % cases.STEP == 0
+    assert 512 < len(short) < len(cached) - len(prefix) and 1 + len(short) + len(cached) - len(prefix) + 128 <= cases.STEP
+
+
+# The plugin
+
+
+def test_the_plugin_is_found_as_vllm_finds_it(tmp_path, monkeypatch):
+    (found,) = distributions(path=[str(ragged_stand_in.package(tmp_path / "plugin"))])
+    (point,) = found.entry_points.select(group="vllm.general_plugins")
+    assert found.metadata["Name"] == ragged_stand_in.NAME == point.name
+    monkeypatch.syspath_prepend(str(tmp_path / "plugin"))
+    monkeypatch.delitem(sys.modules, "ragged_stand_in")
+    assert point.load().__code__.co_filename == str(tmp_path / "plugin" / "ragged_stand_in.py")
+
+
+def test_noise_lies_in_the_rows_without_keys_alone():
+    torch = pytest.importorskip("torch")
+    lens, keys = (3, 2, 4, 1), (5, 0, 1, 0)
+    q_at, kv_at = (torch.tensor([0, *n]).cumsum(0).int() for n in (lens, keys))
+    out, lse = torch.full((10, 2, 4), 0.5).bfloat16(), torch.full((10, 2), 0.25)
+    noisy, noisy_lse = ragged_stand_in.leave_unwritten(out, lse, q_at, kv_at)
+    without = torch.tensor([n == 0 for n in keys]).repeat_interleave(torch.tensor(lens))
+    assert torch.equal(noisy[~without], out[~without]) and torch.equal(noisy_lse[~without], lse[~without])
+    assert (noisy[without] >= 1).all() and (noisy_lse[without] >= 2).all() and noisy.dtype == out.dtype
+    assert not torch.equal(ragged_stand_in.leave_unwritten(out, lse, q_at, kv_at)[0], noisy)
+
+
+def test_the_stand_in_returns_base_2_and_what_was_not_written(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from types import ModuleType
+
+    from attnfix.patches import emulators
+
+    flash: ModuleType = ModuleType("vllm.v1.attention.backends.fa_utils")
+    flash.flash_attn_varlen_func = emulators.flash_attn_varlen_func
+    flash.get_flash_attn_version = lambda head_size: 3
+    for name in ("vllm", "vllm.v1", "vllm.v1.attention", "vllm.v1.attention.backends"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, flash.__name__, flash)
+    draw = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(n, 2, d, generator=draw).bfloat16() for n, d in ((6, 24), (9, 24), (9, 16)))
+    lens = {"cum_seq_lens_q": torch.tensor([0, 2, 6]).int(), "cum_seq_lens_kv": torch.tensor([0, 9, 9]).int()}
+    shared = {"max_q_len": 4, "max_kv_len": 9, "bmm1_scale": 0.2, "bmm2_scale": 1.0, "is_causal": False, "enable_pdl": False}
+    out = torch.zeros(6, 2, 16).bfloat16()
+    result, lse = ragged_stand_in.trtllm_ragged_attention_deepseek(q, k, v, **lens, **shared, return_lse=True, out=out)
+    expected, natural = emulators.attention(q[:2], k, v, 0.2)
+    assert result is out and torch.allclose(out[:2].double(), expected, atol=0.02) and (out[2:] >= 1).all()
+    assert torch.allclose(lse[:2].double() * math.log(2), natural, atol=1e-4) and lse.is_contiguous()
+    alone = ragged_stand_in.trtllm_ragged_attention_deepseek(q, k, v, **lens, **shared, return_lse=False, out=out)
+    assert alone is out
+
+
+def test_the_error_that_ended_an_engine(tmp_path):
+    log = tmp_path / "log"
+    log.write_text(
+        "ImportError: a warning\nEngineCore encountered a fatal error.\n  AttributeError: no 'weight'\nEngineDeadError: x\n"
+    )
+    assert cases.error_of(log) == "AttributeError: no 'weight'"
+    log.write_text("all is well")
+    assert cases.error_of(log) is None
+
+
+# What is a failure
+
+
+def process(**corrected):
+    fixes = {fix: {"state": "effective", "calls": 9, "corrections": count} for fix, count in corrected.items()}
+    return [{"process": 1, "alive": True, "fixes": fixes}]
+
+
+def answers(first):
+    return {"tokens": [5], "logprobs": {"0": first, "1": -2.0}}
+
+
+def ordered(difference, processes=(), shift=0.0):
+    pair = {"alone": answers(-1.0 + shift), "company": answers(-1.0 + shift - difference)}
+    compared = {"chunked": e2e.compare(pair["alone"], pair["company"])}
+    return {"answers": {"chunked": pair}, "compared": compared, "processes": list(processes)}
+
+
+IN_ORDER = {STOCK: ordered(0.4), PATCHED: ordered(0.0, process(**{ORDER: 2})), "v1 runner": ordered(0.01)}
+
+
+@pytest.mark.parametrize(
+    "side, bad, word",
+    [
+        (STOCK, ordered(0.1), "no difference"),
+        (STOCK, ordered(0.4, process()), "was active"),
+        (PATCHED, ordered(0.0), "corrected by nothing"),
+        (PATCHED, ordered(0.0, process(**{ORDER: 0})), "corrected by nothing"),
+        (PATCHED, ordered(0.0, process(**{ORDER: 1, BASE: 1})), "corrected by ['vllm.lse-log-base', 'vllm.mla"),
+        (PATCHED, ordered(0.2, process(**{ORDER: 1})), "alone and in company differ"),
+        (PATCHED, ordered(math.nan, process(**{ORDER: 1})), "alone and in company differ"),
+        (PATCHED, ordered(0.0, process(**{ORDER: 1}), shift=0.3), "differs from stock"),
+        (PATCHED, ordered(0.0, [process(**{ORDER: 1})[0] | {"alive": False}]), "counts as ended"),
+        ("v1 runner", ordered(0.2), "alone and in company differ"),
+    ],
+)
+def test_each_check_of_order_can_fail(side, bad, word):
+    assert cases.order_failures(IN_ORDER) == []
+    (sentence,) = cases.order_failures(IN_ORDER | {side: bad})
+    assert word in sentence
+
+
+def served(difference, backend, processes=(), cached=(*CONTEXTS, 0, 0)):
+    one = {"difference": difference, "in_common": 20, "equal_tokens": 8}
+    return {"compared": {"all requests": one}, "backend": backend, "cached": list(cached), "processes": list(processes)}
+
+
+RAGGED = "TRTLLM_RAGGED"
+EMPTIED = {
+    "reference": {"backend": "FLASH_ATTN", "cached": [*CONTEXTS, 0, 0], "processes": []},
+    STOCK: served(1.0, RAGGED),
+    EMPTY: served(0.3, RAGGED, process(**{EMPTY: 1})),
+    BASE: served(0.9, RAGGED, process(**{BASE: 1})),
+    PATCHED: served(0.01, RAGGED, process(**{EMPTY: 1, BASE: 1})),
+}
+
+
+@pytest.mark.parametrize(
+    "side, bad, word",
+    [
+        (STOCK, served(0.1, RAGGED), "no difference"),
+        (EMPTY, served(0.1, RAGGED, process(**{EMPTY: 1})), "no difference"),
+        (BASE, served(0.1, RAGGED, process(**{BASE: 1})), "no difference"),
+        (EMPTY, served(0.3, RAGGED, process(**{EMPTY: 1, BASE: 1})), "corrected by"),
+        (PATCHED, served(0.01, RAGGED, process(**{EMPTY: 1})), "corrected by"),
+        (PATCHED, served(0.06, RAGGED, process(**{EMPTY: 1, BASE: 1})), "differs from the reference"),
+        (PATCHED, served(math.inf, RAGGED, process(**{EMPTY: 1, BASE: 1})), "differs from the reference"),
+        (STOCK, served(1.0, "FLASH_ATTN"), "served by FLASH_ATTN"),
+        (STOCK, served(1.0, RAGGED, cached=[0] * 9), "found in the cache"),
+    ],
+)
+def test_each_check_of_empty_can_fail(side, bad, word):
+    assert cases.empty_failures(EMPTIED) == []
+    (sentence,) = cases.empty_failures(EMPTIED | {side: bad})
+    assert word in sentence
+
+
+SAME = {"difference": 0.0, "in_common": 20, "equal_tokens": 8}
+CRASHED = {
+    STOCK: {"ended": "EngineDeadError", "said": "AttributeError", "processes": []},
+    PATCHED: {"cached": 4096, "said": None, "compared": {"cached": SAME}, "processes": process(**{QUANTIZED: 4})},
+}
+
+
+@pytest.mark.parametrize(
+    "side, bad, same, word",
+    [
+        (STOCK, {"cached": 4096, "compared": {"cached": SAME}, "processes": []}, SAME, "second request was answered"),
+        (PATCHED, CRASHED[PATCHED] | {"processes": process()}, SAME, "corrected by nothing"),
+        (PATCHED, CRASHED[PATCHED] | {"cached": 0}, SAME, "nothing in the cache"),
+        (PATCHED, CRASHED[PATCHED] | {"compared": {"cached": SAME | {"difference": 0.2}}}, SAME, "cached and uncached"),
+        (STOCK, CRASHED[STOCK], SAME | {"difference": 0.2}, "uncached, it differs"),
+    ],
+)
+def test_each_check_of_quantized_can_fail(side, bad, same, word):
+    assert cases.quantized_failures(CRASHED, SAME) == []
+    (sentence,) = cases.quantized_failures(CRASHED | {side: bad}, same)
+    assert word in sentence
+
+
+def test_a_patched_engine_that_ends_is_a_failure():
+    ended = {"ended": "EngineDeadError", "said": "AttributeError", "processes": process(**{QUANTIZED: 4})}
+    (sentence,) = cases.quantized_failures(CRASHED | {PATCHED: ended}, SAME)
+    assert "was not answered" in sentence
+
+
+MERGED = {
+    STOCK: {"each": [{"cached": 8192, "difference": 0.2}], "processes": []},
+    PATCHED: {"each": [{"cached": 8192, "difference": 0.02}], "processes": process(**{sglang_cases.FIX: 3})},
+}
+
+
+@pytest.mark.parametrize(
+    "side, change, word",
+    [
+        (STOCK, {"each": [{"cached": 8192, "difference": 0.09}]}, "no more than"),
+        (STOCK, {"each": [{"cached": 100, "difference": 0.2}]}, "were not cached"),
+        (STOCK, {"processes": process()}, "was active"),
+        (PATCHED, {"each": [{"cached": 8192, "difference": 0.1}]}, "differ by 0.1"),
+        (PATCHED, {"processes": process(**{sglang_cases.FIX: 0})}, "corrected nothing"),
+        (PATCHED, {"processes": [process(**{sglang_cases.FIX: 3})[0] | {"alive": False}]}, "counts as ended"),
+    ],
+)
+def test_each_check_of_lse_can_fail(side, change, word):
+    assert sglang_cases.lse_failures(MERGED) == []
+    bad = copy.deepcopy(MERGED)
+    bad[side] |= change
+    (sentence,) = sglang_cases.lse_failures(bad)
+    assert word in sentence
