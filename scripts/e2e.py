@@ -136,7 +136,8 @@ def serve(actions: dict[str, Callable[..., dict[str, Any]]]) -> None:
 
 def engaged(process: dict[str, Any]) -> dict[str, Any]:
     """One process's record in short; see `Server.status`. kernels: which path served attnfix's own."""
-    fixes, others = {}, {}
+    fixes: dict[str, Any] = {}
+    others: dict[str, int] = {}
     for row in process["fixes"]:
         if row["state"] in _engaged:
             fixes[row["fix"]] = {name: row[name] for name in ("state", "reason", "code")} | row["counters"]
@@ -264,15 +265,21 @@ def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentPa
 
 
 def finish(options: Any, about: dict[str, Any], result: dict[str, Any], lines: list[str], wrong: list[str]) -> int:
-    """Print a case's table and what does not hold, write the evidence; the script's exit status."""
+    """Print a case's table and what does not hold, write the evidence; the script's exit status.
+
+    result: what goes into the file; where it has "models", each of them as a case of its own."""
     command = f"python scripts/{Path(sys.argv[0]).name} --case {options.case}"
-    command += f" --models {' '.join(options.models)}" if options.models else ""
     command += f" --rounds {options.rounds}" if options.case == "no-harm" else ""
     seconds = round(time.monotonic() - _began)
-    result = {"command": command, "date": time.strftime("%Y-%m-%d"), "seconds": seconds, **result, "failures": wrong}
-    path = write(options.out, about, options.case, result)
+    shared = {"command": command, "date": time.strftime("%Y-%m-%d"), "seconds": seconds, **result}
+    models = shared.pop("models", {})
+    for name, seen in models.items():
+        case = {**shared, "command": f"{command} --models {name}", **seen}
+        write(options.out, about, f"{options.case} {name}", case | {"failures": [one for one in wrong if one.startswith(name)]})
+    if not models:
+        write(options.out, about, options.case, shared | {"failures": wrong})
     print(f"{about['engine']} {about['release']}, torch {about['torch']}, {about['gpu']}: {options.case}")
     print("\n".join(lines))
     print("\n".join(wrong) or "all checks hold")
-    say(f"written: {path}")
+    say(f"written to {options.out}")
     return 1 if wrong else 0

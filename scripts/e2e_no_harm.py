@@ -124,8 +124,9 @@ def _graphs(cache: Path) -> set[str]:
 
 
 def _rounds(servers: dict[tuple[str, str], Server], rounds: int) -> dict[str, Any]:
-    sent = traffic() | {"new_tokens": NEW_TOKENS}
-    tokens, rate, first = {}, {key: [] for key in servers}, {key: [] for key in servers}  # type: ignore[var-annotated]
+    sent: dict[str, Any] = {**traffic(), "new_tokens": NEW_TOKENS}
+    rate, first = ({key: list[float]() for key in servers} for _ in range(2))
+    tokens = None  # of the first round; all others must give the same
     different = dict.fromkeys((f"{pair} {side}" for pair, side in sorted(servers)), 0)
     for server in servers.values():  # not timed: kernels that are compiled at first use
         server.ask("round", **sent)
@@ -134,8 +135,8 @@ def _rounds(servers: dict[tuple[str, str], Server], rounds: int) -> dict[str, An
     for at, order in enumerate(turns(rounds)):
         for key in order:
             answer = servers[key].ask("round", **sent)
-            tokens.setdefault("of the first", answer["tokens"])
-            different[" ".join(key)] += answer["tokens"] != tokens["of the first"]
+            tokens = tokens or answer["tokens"]
+            different[" ".join(key)] += answer["tokens"] != tokens
             rate[key].append(sum(map(len, answer["tokens"])) / answer["seconds"])
             first[key].append(statistics.median(answer["first"]))
         if at == 0:

@@ -18,7 +18,9 @@ from e2e import LISTED, TOP, Server
 
 NEW_TOKENS = 8
 #: Every engine. The cache's size is given, so that servers which start together do not measure each other's memory
-SHARED = {"max_num_seqs": 16, "gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 4 << 30, "enable_prefix_caching": True}
+SHARED: dict[str, Any] = {
+    "max_num_seqs": 16, "gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 4 << 30, "enable_prefix_caching": True,
+}  # fmt: skip
 #: The engine core is a process of its own, by spawn; no sampler that FlashInfer would have to compile
 VARIABLES = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_USE_FLASHINFER_SAMPLER": "0",
@@ -122,7 +124,7 @@ class Serving:
         if side.plugin:
             variables["PYTHONPATH"] = f"{side.plugin}:{e2e.environment().get('PYTHONPATH', '')}".rstrip(":")
         with Server(Path(__file__), label, self.out / "logs", variables) as server:
-            started = server.ask("start", model=str(self.model), **SHARED, **side.settings)
+            started = server.ask("start", model=str(self.model), **{**SHARED, **side.settings})
             e2e.say(f"{name}: up in {started['seconds']} s")
             found = work(server)
             found |= {"environment": side.environment, "processes": server.status(), "machine": started["machine"]}

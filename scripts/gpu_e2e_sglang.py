@@ -43,7 +43,7 @@ SHARED = {
 
 
 def lse(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    settings = {
+    settings: dict[str, Any] = {
         **SHARED, "disable_cuda_graph": True, "chunked_prefill_size": -1, "max_prefill_tokens": 32768,
     }  # fmt: skip
     found = {}
