@@ -3,7 +3,8 @@
 A proof module offers
     MODULES             engine modules it needs, imported before anything runs
     KERNEL              "emulated" where a stand-in replaces a GPU kernel, "interpreted" where the engine's own Triton
-                        kernel runs in Triton's interpreter, "none" where no kernel is involved, else "real"
+                        kernel runs in Triton's interpreter, "none" where no kernel is involved, else "real". Where it is
+                        "interpreted", tensors are made on `device()`: on a GPU the kernel is then compiled, and "real"
     MEASURE             what an Observation's error counts, where it is not the relative error against float64
     prepare(modules)    put the stand-ins in place
     scenario(seed)      run the engine's code once on inputs drawn from `seed`; returns an Observation
@@ -25,6 +26,17 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+_device = ["cpu"]
+
+
+def device() -> str:
+    """Where a proof makes its tensors: "cpu", or "cuda" where the engine's Triton kernels are compiled and run."""
+    return _device[0]
+
+
+def run_on(device: str) -> None:
+    _device[0] = device
 
 
 class NoSuchPath(Exception):

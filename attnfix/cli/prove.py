@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="first put a fault that no release has into a copy of the fetched release (repeatable; needs --engine, one --fix)",
     )
+    parser.add_argument("--gpu", action="store_true", help="run the engine's own Triton kernels on this machine's GPU")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat a run: its seed is in --json, and beside what failed")
 
 
@@ -49,17 +50,28 @@ def run(options: argparse.Namespace) -> int:
     wanted = [named(name) for name in options.fix] if options.fix else list(FIXES)
     if options.edit and (not options.engine or len(wanted) != 1):
         raise CliError("--edit needs --engine ENGINE==RELEASE and one --fix ID", 2)
+    if options.gpu:
+        _require_gpu(options)
     engines = list(_fetched(options.engine, wanted) if options.engine else _installed(wanted))
     edits = _edits(wanted[0], options.edit) if options.edit else (None,)
     jobs = [(fix, *engine[1:], edit) for engine in engines for fix in wanted if fix.engine == engine[0] for edit in edits]
     if not jobs:
         raise CliError("none of the named fixes is for the named engine", 2)
-    results = [*_run(jobs, options.seed, quiet=options.json)]
+    results = [*_run(jobs, options.seed, options.gpu, quiet=options.json)]
     if options.json:
         print_json({"results": [result.as_dict() for result in results]})
     else:
         _print(results)
     return 0 if all(result.holds for result in results) else 1
+
+
+def _require_gpu(options: argparse.Namespace) -> None:
+    if options.engine:
+        raise CliError("--gpu is for engines installed here: a release fetched with --engine has no compiled part", 2)
+    import torch
+
+    if not torch.cuda.is_available():
+        raise CliError("--gpu: torch sees no GPU here")
 
 
 def _edits(fix: Fix, names: list[str]) -> list[str]:
@@ -103,7 +115,7 @@ def _require_extra() -> None:
         raise CliError(f'{", ".join(missing)} missing: proofs of a fetched release need pip install "attnfix[cpu]"')
 
 
-def _run(jobs: list[Job], seed: int | None, quiet: bool) -> Iterator[runner.Result]:
+def _run(jobs: list[Job], seed: int | None, gpu: bool, quiet: bool) -> Iterator[runner.Result]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -113,15 +125,17 @@ def _run(jobs: list[Job], seed: int | None, quiet: bool) -> Iterator[runner.Resu
         task = progress.add_task("", total=len(jobs))
         for job in jobs:
             progress.update(task, description=f"{job[0].id} on {job[0].engine} {job[1]}, stock and fixed")
-            yield _prove(*job, seed)
+            yield _prove(*job, seed, gpu)
             progress.advance(task)
 
 
-def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None) -> runner.Result:
+def _prove(
+    fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, gpu: bool
+) -> runner.Result:
     if gate.judge(fix, root).kind == ledger.UNKNOWN and not any(gate.path_of(root, m) for m in fix.target_modules):
         reason = f"this {fix.engine} has none of the modules the fix is about"
         return runner.Result(fix.id, fix.engine, release, runner.UNPROVEN, reason)
-    return runner.prove(fix, release, root, site=site, edit=edit, seed=seed)
+    return runner.prove(fix, release, root, site=site, edit=edit, seed=seed, gpu=gpu)
 
 
 def _print(results: list[runner.Result]) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-from attnfix.patches.scenario import NoSuchPath
+from attnfix.patches.scenario import NoSuchPath, run_on
 
 from . import stubs
 
@@ -24,10 +24,11 @@ from . import stubs
 def main(request: dict[str, Any]) -> dict[str, Any]:
     """Run one side of one fix, or of several that share the import: {fix id: answer}.
 
-    `request`: engine, site (folder the engine must come from), seed, packages (fix id -> package of its proof), and run:
-    whether the scenarios are run, or only looked at what stands in the engine.
+    `request`: engine, site (folder the engine must come from), seed, packages (fix id -> package of its proof), device, and
+    run: whether the scenarios are run, or only looked at what stands in the engine.
     """
     door_open = "attnfix._autoload" in sys.modules  # before anything here could have imported it
+    run_on(request["device"])
     stubs.install(request["engine"])
     _ease_engine(request["engine"])
     proofs = {fix: importlib.import_module(f"attnfix.patches.{package}.proof") for fix, package in request["packages"].items()}
@@ -36,8 +37,9 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     _check_origin(request)
     answers = {}
     for fix, proof in proofs.items():
-        answer = {"door_open": door_open, "kernel": proof.KERNEL, "measure": getattr(proof, "MEASURE", None)}
-        answer |= {"untouched": _untouched(fix), "sabotages": {}}
+        kernel = "real" if request["device"] == "cuda" else proof.KERNEL
+        answer = {"door_open": door_open, "kernel": kernel, "measure": getattr(proof, "MEASURE", None)}
+        answer |= {"untouched": _untouched(fix), "sabotages": {}, "device": request["device"]}
         if "error" in modules[fix]:
             answers[fix] = {**answer, **modules[fix]}
         elif not request["run"]:

@@ -28,11 +28,10 @@ PROVEN, UNPROVEN, FAILED, LEFT_ALONE = "proven", "unproven", "failed", "unknown 
 _MARK = "attnfix-answer "
 _TIMEOUT_S = 600
 
-#: Both sides get this; no GPU is used, so Triton kernels run in Triton's interpreter. Tensors are small: threads only contend.
-_ENVIRONMENT = {
-    "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", "SGLANG_ENABLE_TORCH_COMPILE": "0", "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-}  # fmt: skip
+#: Both sides get this. Tensors are small: threads only contend.
+_ANYWHERE = {"SGLANG_ENABLE_TORCH_COMPILE": "0", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+#: And this, where no GPU is used: Triton kernels then run in Triton's interpreter
+_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", **_ANYWHERE}
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,17 @@ def proof_of(fix: Fix) -> Any:
 
 
 def prove(
-    fix: Fix, release: str, root: Path, *, site: Path | None = None, edit: str | None = None, seed: int | None = None
-) -> Result:
+    fix: Fix, release: str, root: Path, *, site: Path | None = None, edit: str | None = None, seed: int | None = None,
+    gpu: bool = False,
+) -> Result:  # fmt: skip
     """Prove `fix` on the engine package at `root`; `site` is put on the path when the engine is not installed here.
 
     With `edit`, one of the proof's EDITS is made in a copy of `site` first: for a fault that no published release has.
-    Lengths and poison are drawn anew in every run unless `seed` is given.
+    Lengths and poison are drawn anew in every run unless `seed` is given. With `gpu`, a proof whose kernel is the engine's own
+    Triton kernel runs it on the GPU; others run on the CPU as ever.
     """
-    proof = proof_of(fix) if edit is not None else None
+    proof = proof_of(fix) if edit is not None or gpu else None
+    device = "cuda" if gpu and proof.KERNEL == "interpreted" else "cpu"  # type: ignore[union-attr]
     with ExitStack() as stack:
         if edit is not None:
             edits: dict[str, edited.Edit] = proof.EDITS  # type: ignore[union-attr]
@@ -90,7 +92,7 @@ def prove(
             answers = run_sides([fix], fix.engine, seed, stock=False, site=site, run=False)
             return _unrecognised(fix, release, gate.judge(fix, root), answers.get(fix.id, answers), edit)
         with ThreadPoolExecutor(2) as both:
-            stock, fixed = both.map(lambda off: run_side(fix, seed, stock=off, site=site), (True, False))
+            stock, fixed = both.map(lambda off: run_side(fix, seed, stock=off, site=site, device=device), (True, False))
         return replace(conclude(fix, release, root, (stock, fixed), edit), seed=seed)
 
 
@@ -105,6 +107,7 @@ def conclude(fix: Fix, release: str, root: Path, sides: tuple[dict, dict], edit:
         release=release,
         verdict=verdict,
         reason=reason,
+        device=stock.get("device", "cpu"),
         kernel=stock.get("kernel", "emulated"),
         stock_error=_error(stock),
         fixed_error=_error(fixed),
@@ -116,14 +119,16 @@ def conclude(fix: Fix, release: str, root: Path, sides: tuple[dict, dict], edit:
     )
 
 
-def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None) -> dict[str, Any]:
+def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None, device: str = "cpu") -> dict[str, Any]:
     """Run one side of a proof in a fresh interpreter; its answer, or {"error": …}. ATTNFIX=0 makes the stock side: the
     sole difference. On both, all other fixes are off: none answers for its neighbour."""
-    answers = run_sides([fix], fix.engine, seed, stock=stock, site=site, run=True)
+    answers = run_sides([fix], fix.engine, seed, stock=stock, site=site, run=True, device=device)
     return answers.get(fix.id, answers)
 
 
-def run_sides(fixes: Sequence[Fix], engine: str, seed: int, *, stock: bool, site: Path | None, run: bool) -> dict[str, Any]:
+def run_sides(
+    fixes: Sequence[Fix], engine: str, seed: int, *, stock: bool, site: Path | None, run: bool, device: str = "cpu"
+) -> dict[str, Any]:
     """{fix id: answer} of several fixes after one import of the engine, or {"error": …}.
 
     With `run` each scenario runs in a fork of its own; without, the answers say what stands in the engine.
@@ -134,9 +139,10 @@ def run_sides(fixes: Sequence[Fix], engine: str, seed: int, *, stock: bool, site
         "seed": seed,
         "packages": {fix.id: fix.package for fix in fixes},
         "run": run,
+        "device": device,
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
-    environment.update(_ENVIRONMENT | _switches(fixes))
+    environment.update((_ENVIRONMENT if device == "cpu" else _ANYWHERE) | _switches(fixes))
     for name in ("SGLANG_PLUGINS", "VLLM_PLUGINS"):
         environment.pop(name, None)
     if site:

@@ -14,7 +14,7 @@ from typing import Any
 
 from attnfix.compat import gate
 from attnfix.compat.digest import find
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, observe, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, combine, device, observe, replaced
 
 _WORKER = "sglang.srt.speculative.eagle_worker_v2"
 BATCH = "sglang.srt.model_executor.forward_batch_info"
@@ -56,9 +56,9 @@ class Pool:
 
         pages = (ROOM + 1) * CONTEXT // PAGE
         scattered = torch.randperm(pages, generator=draw).view(ROOM + 1, -1, 1) * PAGE
-        self.req_to_token = (scattered + torch.arange(PAGE)).view(ROOM + 1, CONTEXT).int()
+        self.req_to_token = (scattered + torch.arange(PAGE)).view(ROOM + 1, CONTEXT).int().to(device())
         self.slots = pages * PAGE
-        self.rows = (torch.randperm(ROOM, generator=draw) + 1).int()
+        self.rows = (torch.randperm(ROOM, generator=draw) + 1).int().to(device())
 
     def of(self, request: int, start: int, stop: int) -> Any:
         """Slots of a request's tokens from position `start` up to `stop`."""
@@ -109,10 +109,10 @@ class Buffers:
 
         self.modules, self.pool = modules, pool
         self.mode = getattr(modules[BATCH].ForwardMode, mode)
-        self.seq_lens = torch.zeros(ROOM, dtype=torch.int32)
-        self.req_pool_indices = torch.zeros(ROOM, dtype=torch.int32)
-        self.lens = torch.full((ROOM,), STRIDE, dtype=torch.int32)  # query tokens of each request
-        self.accepted = torch.full((ROOM,), STRIDE, dtype=torch.int32)
+        self.seq_lens = torch.zeros(ROOM, dtype=torch.int32, device=device())
+        self.req_pool_indices = torch.zeros_like(self.seq_lens)
+        self.lens = torch.full_like(self.seq_lens, STRIDE)  # query tokens of each request
+        self.accepted = torch.full_like(self.seq_lens, STRIDE)
 
     def fill(self, requests: Requests | None) -> None:
         """Requests in front, padding rows behind them; at capture there are padding rows alone."""
@@ -145,8 +145,8 @@ class Buffers:
         batch = object.__new__(self.modules[BATCH].ForwardBatch)
         batch.__dict__.update(
             forward_mode=self.mode, batch_size=size, seq_lens=self.seq_lens[:size], spec_info=spec, encoder_lens=None,
-            req_pool_indices=self.req_pool_indices[:size], seq_lens_cpu=self.seq_lens[:size].clone(),
-            seq_lens_sum=int(self.seq_lens[:size].sum()), positions=torch.zeros(size * STRIDE, dtype=torch.int64),
+            req_pool_indices=self.req_pool_indices[:size], seq_lens_cpu=self.seq_lens[:size].clone().cpu(),
+            seq_lens_sum=int(self.seq_lens[:size].sum()), positions=torch.zeros(size * STRIDE, device=device()).long(),
             extend_seq_lens=self.lens[:size], extend_seq_lens_cpu=self.lens[:size].tolist(),
         )  # fmt: skip
         return batch
@@ -156,7 +156,7 @@ class Buffers:
         import torch
 
         lens = self.seq_lens[:size].tolist()
-        return torch.cat([torch.ones(STRIDE, n + STRIDE, dtype=torch.bool).tril(n).flatten() for n in lens])
+        return torch.cat([torch.ones(STRIDE, n + STRIDE, dtype=torch.bool).tril(n).flatten() for n in lens]).to(device())
 
 
 class Step:
@@ -218,8 +218,9 @@ class Step:
 def translator(modules: dict[str, Any], pool: Pool, kv_pool: Any) -> Any:
     """What the newest releases read the page table through; it translates nothing here."""
     return modules[TRANSLATOR].KVIndexTranslator(
-        req_to_token=pool.req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=kv_pool, page_size=PAGE, device="cpu"
-    )
+        req_to_token=pool.req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=kv_pool, page_size=PAGE,
+        device=device(),
+    )  # fmt: skip
 
 
 def lay_out(backend: Any, batch: Any, buffers: Buffers, *, capture: bool) -> None:
@@ -250,7 +251,7 @@ def compared(fields: list[Any], expected: list[Any]) -> Observation:
 
     seen = []
     for field, right in zip(fields, expected, strict=True):
-        a, b = (torch.as_tensor(-1 if value is None else value).reshape(-1).double() for value in (field, right))
+        a, b = (torch.as_tensor(-1 if value is None else value).cpu().reshape(-1).double() for value in (field, right))
         one = observe(a, b)
         seen.append(one if torch.equal(a, b) else Observation(max(one.error, 0.1), one.bits))
     return combine(*seen)

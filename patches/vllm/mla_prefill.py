@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, cumulative, replaced
+from attnfix.patches.scenario import NoSuchPath, cumulative, device, replaced
 
 MLA = "vllm.model_executor.layers.attention.mla_attention"
 COMMON = "vllm.v1.attention.backends.mla.common"  # its home up to 0.14
@@ -157,7 +157,7 @@ def outputs(
     import torch
 
     draw = torch.Generator().manual_seed(seed)
-    tensor = lambda *shape: torch.randn(*shape, generator=draw).to(getattr(torch, dtype))  # noqa: E731
+    tensor = lambda *shape: torch.randn(*shape, generator=draw).to(device(), getattr(torch, dtype))  # noqa: E731
     requests, tokens = batch.decodes + len(batch.new), sum(batch.new)
     latent = tensor(requests, PAGES * PAGE, LORA + ROPE)
     kv_b_proj, weight = projection(tensor(HEADS * (NOPE + VDIM), LORA) * LORA**-0.5)
@@ -186,14 +186,14 @@ def _prefill(q: Any, new: Any, kv_b_proj: Any, ranks: _Ranks, batch: Batch, back
     mla.ops.gather_and_maybe_dequant_cache = mla.ops.cp_gather_cache = mla.ops.gather_cache = ranks.gather
     with _unpinned():
         metadata = _builder(ranks, batch, backend, q.dtype).build(0, _batch(batch))
-    impl, scale = _impl(kv_b_proj, ranks, backend), torch.ones(1)
+    impl, scale = _impl(kv_b_proj, ranks, backend), torch.ones(1, device=device())
     args: tuple = q, new[:, :LORA], new[:, None, LORA:], ranks.caches[0], metadata, scale
     forward = impl.forward_mha if hasattr(impl, "forward_mha") else impl._forward_prefill
     if "k_scale" not in signature(forward).parameters:  # up to 0.10.0
         args = args[:-1]
     if "output" not in signature(forward).parameters:  # up to 0.11.2
         return forward(*args).view(-1, HEADS, VDIM)
-    out = torch.zeros(len(q), HEADS * VDIM, dtype=q.dtype)
+    out = q.new_zeros(len(q), HEADS * VDIM)
     forward(*args, output=out)
     return out.view(-1, HEADS, VDIM)
 
@@ -212,9 +212,7 @@ class _Ranks:
 
     @staticmethod
     def _paged(latent: Any) -> Any:
-        import torch
-
-        cache = torch.zeros(len(latent), PAGES * PAGE, latent.shape[-1], dtype=latent.dtype)
+        cache = latent.new_zeros(len(latent), PAGES * PAGE, latent.shape[-1])
         cache[:, : latent.shape[1]] = latent
         return cache.view(-1, PAGE, latent.shape[-1])
 
@@ -262,7 +260,7 @@ def _builder(ranks: _Ranks, batch: Batch, backend: str, dtype: Any) -> Any:
     mla, size, rows = engine(), ranks.world_size, CHUNK * sum(n > 0 for n in batch.context)
     builder = object.__new__(mla.MLACommonMetadataBuilder)
     builder.__dict__.update(
-        device=torch.device("cpu"),
+        device=torch.device(device()),
         model_config=SimpleNamespace(dtype=dtype, get_head_size=lambda: LORA + ROPE),
         vllm_config=_config(),
         metadata_cls=mla.MLACommonMetadata,
@@ -270,7 +268,9 @@ def _builder(ranks: _Ranks, batch: Batch, backend: str, dtype: Any) -> Any:
         q_data_type=dtype,
         # What the engine computes for a CUDA device; its own figure is up to 64k rows
         aot_schedule=True, page_size=PAGE, chunked_prefill_workspace_size=rows,
-        chunked_prefill_workspace=torch.zeros(rows + (rows // size if size > 1 else 0), LORA + ROPE, dtype=dtype),
+        chunked_prefill_workspace=torch.zeros(
+            rows + (rows // size if size > 1 else 0), LORA + ROPE, dtype=dtype, device=device()
+        ),
         use_pcp=False, dcp_world_size=size, dcp_rank=0, dcp_local_block_size=1, dcp_virtual_block_size=size,
         cp_kv_cache_interleave_size=1, dcp_manager=ranks,
         # Which prefill backend: attributes up to 0.20, an object from 0.21
@@ -336,10 +336,10 @@ def _batch(batch: Batch) -> Any:
     common = object.__new__(engine().CommonAttentionMetadata)
     common.__dict__.update(
         num_reqs=requests, num_actual_tokens=sum(new), max_query_len=max(new), max_seq_len=int(totals.max()), causal=True,
-        query_start_loc=starts, query_start_loc_cpu=starts, slot_mapping=None,
-        block_table_tensor=torch.arange(requests * PAGES, dtype=torch.int32).view(requests, PAGES),
-        seq_lens=totals, seq_lens_cpu=totals, _seq_lens_cpu=totals, seq_lens_cpu_upper_bound=totals,
-        dcp_local_seq_lens=totals, dcp_local_seq_lens_cpu=totals,
+        query_start_loc=starts.to(device()), query_start_loc_cpu=starts, slot_mapping=None,
+        block_table_tensor=torch.arange(requests * PAGES, dtype=torch.int32, device=device()).view(requests, PAGES),
+        seq_lens=totals.to(device()), seq_lens_cpu=totals, _seq_lens_cpu=totals, seq_lens_cpu_upper_bound=totals,
+        dcp_local_seq_lens=totals.to(device()), dcp_local_seq_lens_cpu=totals,
     )  # fmt: skip
     return common
 
@@ -379,7 +379,7 @@ def uninitialised(value: float) -> Any:
 def _workspace() -> Any:
     import torch
 
-    return torch.zeros(1 << 16, dtype=torch.uint8)
+    return torch.zeros(1 << 16, dtype=torch.uint8, device=device())
 
 
 def engine() -> Any:

@@ -4,7 +4,7 @@ Real: allocation, capture and replay of the draft steps' metadata in `FlashInfer
 the Triton kernel that writes the KV indices, in the interpreter. FlashInfer's wrapper only holds the buffers of capture. A step
 is right if its attention kernel, which knows no end of the buffer, finds there exactly the slots of each branch.
 
-GPU memory is modelled where the engine asks for it, in the one call of `torch.zeros` on CUDA: what it gets is followed by
+GPU memory is watched where the engine asks for it, in the one call of `torch.zeros` on CUDA: what it gets is followed by
 random words that belong to others. So the overflow of a stock side stays inside memory of the proof.
 """
 
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.scenario import Observation, combine, observe, replaced
+from attnfix.patches.scenario import Observation, combine, device, observe, replaced
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 _SPEC = ("sglang.srt.speculative.eagle_utils", "sglang.srt.speculative.spec_utils")
@@ -98,9 +98,9 @@ class Steps:
 
         self.topk, self.steps = topk, steps
         width = _CONTEXT + topk * steps  # of the page table: what is drafted lies behind the context
-        slots = torch.randperm((_ROOM + 1) * width, generator=draw)
+        slots = torch.randperm((_ROOM + 1) * width, generator=draw).to(device())
         self.req_to_token = slots.view(_ROOM + 1, width).int()  # row 0 belongs to padding rows
-        self.kv_indptr = torch.zeros(steps, _ROOM * topk + 1, dtype=torch.int32)
+        self.kv_indptr = torch.zeros(steps, _ROOM * topk + 1, dtype=torch.int32, device=device())
         self.backend = self._backend()
         self.memory = GpuMemory(draw, others=topk * _ROOM * (_CONTEXT + steps))
         with self.memory.given():
@@ -146,11 +146,13 @@ class Steps:
         import torch
 
         padding = size - len(lens)
-        seq_lens = torch.tensor(lens + [1] * padding, dtype=torch.int32)
+        tensor = lambda values, dtype=torch.int32: torch.tensor(values, dtype=dtype, device=device())  # noqa: E731
+        seq_lens = tensor(lens + [1] * padding)
         return SimpleNamespace(
-            forward_mode=_modules[_BATCH].ForwardMode.DECODE, batch_size=size, seq_lens=seq_lens, seq_lens_cpu=seq_lens.clone(),
-            seq_lens_sum=sum(lens) or size, req_pool_indices=torch.tensor([*range(1, len(lens) + 1)] + [0] * padding).int(),
-            positions=torch.tensor(lens + [0] * padding).repeat_interleave(self.topk), spec_info=_draft_input(),
+            forward_mode=_modules[_BATCH].ForwardMode.DECODE, batch_size=size, seq_lens=seq_lens,
+            seq_lens_cpu=seq_lens.clone().cpu(), seq_lens_sum=sum(lens) or size,
+            req_pool_indices=tensor([*range(1, len(lens) + 1)] + [0] * padding),
+            positions=tensor(lens + [0] * padding, torch.int64).repeat_interleave(self.topk), spec_info=_draft_input(),
             req_to_token_pool=SimpleNamespace(req_to_token=self.req_to_token), out_cache_loc=None, kv_loc_plan=None,
         )  # fmt: skip
 
@@ -161,8 +163,8 @@ class Steps:
         kernel = next(getattr(m, _KERNEL) for m in (module, *map(_modules.get, _SPEC)) if hasattr(m, _KERNEL))
         pool = SimpleNamespace(req_to_token=self.req_to_token)
         shared: dict[str, Any] = {
-            "max_context_len": _CONTEXT, "kv_last_page_len": torch.ones(_ROOM * self.topk, dtype=torch.int32),
-            "req_to_token_pool": pool, "page_size": 1,
+            "max_context_len": _CONTEXT, "req_to_token_pool": pool, "page_size": 1,
+            "kv_last_page_len": torch.ones(_ROOM * self.topk, dtype=torch.int32, device=device()),
         }  # fmt: skip
         if _TRANSLATOR in _modules:
             shared["kv_index_translator"] = _modules[_TRANSLATOR].KVIndexTranslator(
@@ -170,7 +172,7 @@ class Steps:
                 token_to_kv_pool_allocator=None,
                 token_to_kv_pool=None,
                 page_size=1,
-                device="cpu",
+                device=device(),
             )
         backend = object.__new__(module.FlashInferMultiStepDraftBackend)
         backend.__dict__.update(
@@ -217,7 +219,8 @@ def _draft_input() -> Any:
 
 
 class GpuMemory:
-    """What `torch.zeros` allocates on CUDA inside `given`: CPU memory, behind which `others` random words belong to others."""
+    """What `torch.zeros` allocates on CUDA inside `given`: memory of `device()`, behind which `others` random words belong to
+    others."""
 
     def __init__(self, draw: Any, others: int):
         self.draw, self.others = draw, others
@@ -227,13 +230,13 @@ class GpuMemory:
     def given(self) -> Any:
         import torch
 
-        zeros = torch.zeros
+        zeros, memory = torch.zeros, device()
 
         def allocate(*args: Any, device: Any = None, **kwargs: Any) -> Any:
             if device != "cuda":
                 return zeros(*args, device=device, **kwargs)
-            made = zeros(*args, **kwargs)
-            others = torch.randint(2**30, 2**31 - 1, (self.others,), generator=self.draw).to(made.dtype)
+            made = zeros(*args, device=memory, **kwargs)
+            others = torch.randint(2**30, 2**31 - 1, (self.others,), generator=self.draw).to(made)
             block = torch.cat([made.flatten(), others])
             self.blocks.append((block, others))
             return block[: made.numel()].view(made.shape)

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import Observation, combine
+from attnfix.patches.scenario import Observation, combine, device
 from attnfix.patches.sglang import draft_extend_graph as graphs
 from attnfix.patches.sglang.draft_extend_graph import CONTEXT, PAGE, ROOM, STEPS, STRIDE, Requests
 
@@ -57,9 +57,9 @@ class Step(graphs.Step):
         import torch
 
         super().__init__(_modules, mode, draw)
-        self.keys, self.values = (torch.randn(self.pool.slots, 1, _DIM, generator=draw).half() for _ in "kv")
-        self.q = torch.zeros(ROOM * STRIDE, _HEADS, _DIM, dtype=torch.float16)
-        self.k, self.v = (torch.zeros(ROOM * STRIDE, 1, _DIM, dtype=torch.float16) for _ in "kv")
+        self.keys, self.values = (torch.randn(self.pool.slots, 1, _DIM, generator=draw).half().to(device()) for _ in "kv")
+        self.q = torch.zeros(ROOM * STRIDE, _HEADS, _DIM, dtype=torch.float16, device=device())
+        self.k, self.v = (self.q.new_zeros(ROOM * STRIDE, 1, _DIM) for _ in "kv")
         self.backend = _backend(self.pool, self.keys, self.values)
         self.kernel = self.backend.extend_attention_fwd
 
@@ -111,13 +111,13 @@ def _backend(pool: graphs.Pool, keys: Any, values: Any) -> Any:
 
     backend = object.__new__(_modules[_BACKEND].TritonAttnBackend)
     kernels = next(_modules[name] for name in reversed(_KERNELS) if name in _modules)
-    indptr = torch.zeros(ROOM + 1, dtype=torch.int32)
+    indptr = torch.zeros(ROOM + 1, dtype=torch.int32, device=device())
     backend.__dict__.update(
         extend_attention_fwd=kernels.extend_attention_fwd, skip_prefill=False, sliding_window_size=None,
         req_to_token=pool.req_to_token, num_draft_tokens=STRIDE, speculative_num_steps=STEPS, topk=1, num_head=_HEADS,
-        num_kv_head=1, v_head_dim=_DIM, swa_v_head_dim=None, max_context_len=CONTEXT, device="cpu", max_kv_splits=1,
+        num_kv_head=1, v_head_dim=_DIM, swa_v_head_dim=None, max_context_len=CONTEXT, device=device(), max_kv_splits=1,
         allow_bidirectional_attention_in_extend=False, enable_deterministic=False, kv_indptr=indptr, window_kv_indptr=None,
-        qo_indptr=indptr.clone(), mask_indptr=torch.zeros(ROOM + 1, dtype=torch.int64), forward_metadata=None,
+        qo_indptr=indptr.clone(), mask_indptr=indptr.long(), forward_metadata=None,
         cuda_graph_custom_mask=None, use_sliding_window_kv_pool=False, use_mla=False, page_size=PAGE,
         token_to_kv_pool=SimpleNamespace(get_key_buffer=lambda layer: keys, get_value_buffer=lambda layer: values),
         dllm_attention=None, dcp_size=1, dcp_rank=0, enable_lean_attention=False, lean_total_programs=1, lean_block_m=16,
