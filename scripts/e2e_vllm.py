@@ -43,7 +43,8 @@ class Child:
 
     def answer(self, prompts: list, new_tokens: int = NEW_TOKENS, together: bool = False) -> dict[str, Any]:
         """Answers in the order of the prompts. `together`: all are there before the engine's first step."""
-        outputs = self._held(prompts, self._params(new_tokens, LISTED))[0] if together else self._served(prompts, new_tokens)
+        params = self._params(new_tokens, LISTED)
+        outputs = self._held(prompts, params)[0] if together else self.llm.generate(_ids(prompts), params, use_tqdm=False)
         return {"answers": [_answer(output) for output in outputs]}
 
     def forget(self) -> dict[str, Any]:
@@ -57,7 +58,7 @@ class Child:
     def round(self, before: list, prompts: list, singles: list, new_tokens: int) -> dict[str, Any]:
         """One round of no-harm: prefixes into the cache, all prompts together, then single ones for the first-token latency."""
         self.forget()
-        self.llm.generate(_ids(before), self._params(1), use_tqdm=False)
+        self._held(before, self._params(1))  # what a step consists of shows in the last bits of what is cached
         outputs, seconds = self._held(prompts, self._params(new_tokens))
         first = []
         for prompt in singles:
@@ -70,9 +71,6 @@ class Child:
         return self.vllm.SamplingParams(
             temperature=0.0, max_tokens=new_tokens, logprobs=listed, ignore_eos=True, detokenize=False
         )
-
-    def _served(self, prompts: list, new_tokens: int) -> list:
-        return self.llm.generate(_ids(prompts), self._params(new_tokens, LISTED), use_tqdm=False)
 
     def _held(self, prompts: list, params: Any) -> tuple[list, float]:
         """The outputs, and the seconds from the first step on. What a step consists of is then no matter of arrival times."""
