@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what is generated from the fixes, their ledgers and the last matrix run: tables in README.md, docs/support.*.
+"""Writes what is generated from fixes, ledgers, the last matrix run and the last benchmark: tables in README.md, docs/*.
 
     python scripts/generate.py            write
     python scripts/generate.py --check    fail if a generated part is out of date
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import kernels_page
 import support_page
 
 from attnfix.cli.listing import describe, span
@@ -42,9 +43,16 @@ def switches_table() -> str:
     return "\n".join(rows)
 
 
-PARTS: dict[str, Callable[[], str]] = {"fixes": fixes_table, "switches": switches_table, "totals": support_page.totals}
+PARTS: dict[str, Callable[[], str]] = {
+    "fixes": fixes_table,
+    "switches": switches_table,
+    "totals": support_page.totals,
+    "times": kernels_page.times,
+    "goals": kernels_page.goals,
+}
 WRITTEN: dict[str, Callable[[], str]] = {
     "README.md": lambda: filled((ROOT / "README.md").read_text()),
+    "docs/kernels.md": lambda: filled((ROOT / "docs/kernels.md").read_text()),
     "docs/support.md": partial(support_page.page, "support.md"),
     "docs/support.html": partial(support_page.page, "support.html"),
 }
