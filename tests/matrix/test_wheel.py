@@ -47,6 +47,15 @@ def test_every_cubin_of_the_installed_wheel_holds_its_kernels_for_its_architectu
         assert any(entry.startswith(kernel) for entry in cubin.kernels), name
 
 
+def test_the_wheel_holds_the_code_that_its_sources_give(wheel):
+    """Built in another environment, from another folder, to the byte what this checkout compiles to."""
+    from attnfix.kernels import driver
+
+    archive, folder = zipfile.ZipFile(wheel), "attnfix/kernels/compiled/"
+    held = {name.removeprefix(folder): archive.read(name) for name in archive.namelist() if name.startswith(folder)}
+    assert held == {path.name: path.read_bytes() for path in driver.COMPILED.iterdir()}
+
+
 CONSUMER = """
 import torch
 
