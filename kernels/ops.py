@@ -25,7 +25,8 @@ _FIXUP_UNIT = 8 * _THREADS  # packs that a block takes at a time: 32 KiB
 FIXUP_LAYOUT = struct.Struct("<2Q 2Q 2q 2I q 3q 2q 3I 3I 2I")
 MERGE_LAYOUT, MERGE_SCALAR_LAYOUT = (struct.Struct(f"<6Q 9{s} 6{s} 3{s} 3I 3I 2I Q 2Q 2{s} 2I") for s in "Iq")
 _BASE2 = 1
-_PLAIN = (int, type(None))
+#: Types of arguments that a kept launch may be looked up by; others take the long way, and are judged there
+_COUNTS, _BASES = (int, type(None)), (str, int)
 
 _fixups, _merges = prepared.Cache(), prepared.Cache()
 for _cache in (_fixups, _merges):
@@ -54,6 +55,7 @@ def fixup_zero_kv_rows(
         kv_lens: [requests], int32 or int64: KV tokens of each request; 0 or less is none.
         cum_seq_lens: [requests + 1], int32 or int64: offsets of each request's query rows.
         cum_kv_lens: [requests + 1], int32 or int64: KV offsets, instead of `kv_lens`; equal neighbours mean no KV.
+            Lengths and offsets are below 2**31.
 
     Raises:
         TypeError, ValueError: an argument is unfit; nothing was launched.
@@ -160,6 +162,7 @@ def merge_attn_states(
             scale) saturated to ±448.
         kv_lens, cum_seq_lens: [requests] and [requests + 1], int32 or int64, given together: tokens of requests with
             no KV (0 or less) have an empty prefix, which is not read. Tokens outside the offsets merge as usual.
+            Lengths and offsets are below 2**31.
         lse_base: "e" or 2: the base of both input LSEs. In base 2 a copied LSE is converted, not copied bit for bit.
 
     Raises:
@@ -173,7 +176,8 @@ def merge_attn_states(
     if output_lse is not None:
         tensors = *tensors, output_lse
     options = prefill_tokens_with_context, lse_base
-    plain = output_scale is kv_lens is cum_seq_lens is None and type(prefill_tokens_with_context) in _PLAIN
+    plain = output_scale is kv_lens is cum_seq_lens is None
+    plain = plain and type(prefill_tokens_with_context) in _COUNTS and type(lse_base) in _BASES
     if plain and (known := _merges.find(tensors, options)) is not None:
         addresses = (
             *(output.data_ptr(), prefix_output.data_ptr(), suffix_output.data_ptr(), _pointer(output_lse)),
