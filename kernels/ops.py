@@ -172,9 +172,9 @@ def merge_attn_states(
     Upstream: vllm-project/vllm `csrc/attention/merge_attn_states.cu` (PR 36540, FP8 output PR 36518), whose arguments
     come first and in its order; arXiv 2501.01005, section 2.2.
     """
-    tensors = output, prefix_output, suffix_output, prefix_lse, suffix_lse
+    tensors: tuple[torch.Tensor, ...] = (output, prefix_output, suffix_output, prefix_lse, suffix_lse)
     if output_lse is not None:
-        tensors = *tensors, output_lse
+        tensors = (*tensors, output_lse)
     options = prefill_tokens_with_context, lse_base
     plain = output_scale is kv_lens is cum_seq_lens is None
     plain = plain and type(prefill_tokens_with_context) in _COUNTS and type(lse_base) in _BASES
@@ -234,8 +234,11 @@ def merge_attn_states(
         pack = 1
     head_packs = head_size // pack
     packs = tokens * heads * head_packs
-    with_kv = requests > 0 and kv_lens is not None and cum_seq_lens is not None
-    path = "_scalar" if not vector else "_kv" if with_kv else ""
+    path, looked_up = "", (0, 0, 0, 0)
+    if requests and kv_lens is not None and cum_seq_lens is not None:
+        path, looked_up = "_kv", (kv_lens.data_ptr(), cum_seq_lens.data_ptr(), _words(kv_lens), _words(cum_seq_lens))
+    if not vector:
+        path = "_scalar"
     addresses = (
         *(output.data_ptr(), prefix_output.data_ptr(), suffix_output.data_ptr(), _pointer(output_lse)),
         *(prefix_lse.data_ptr(), suffix_lse.data_ptr()),
@@ -256,8 +259,7 @@ def merge_attn_states(
         *fast_div(heads * head_packs),
         *fast_div(head_packs),
         *(_BASE2 if base2 else 0, 0, _pointer(output_scale)),
-        *((kv_lens.data_ptr(), cum_seq_lens.data_ptr(), _words(kv_lens), _words(cum_seq_lens)) if with_kv else (0, 0, 0, 0)),
-        *(requests, 0),
+        *(*looked_up, requests, 0),
     )
     launch(addresses)
     if plain and vector:
