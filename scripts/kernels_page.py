@@ -31,7 +31,8 @@ def _times() -> Iterator[str]:
             continue
         peers = [f"{row['by']} {row['us']:.1f} ({row['us'] / ours[0]['us']:.2f})" for row in by if row not in ours[:1]]
         first = ours[0]
-        cells = (work, f"{first['bytes'] / 1e6:.1f}", f"{first['us']:.1f} ({first['single_us']:.1f})", f"{first['gb_s'] / 1e3:.2f}")
+        times = f"{first['us']:.1f} ({first['single_us']:.1f})"
+        cells = (work, f"{first['bytes'] / 1e6:.1f}", times, f"{first['gb_s'] / 1e3:.2f}")
         yield f"| {' | '.join(cells)} | {first['share_of_copy']:.0%} | {', '.join(peers)} |"
 
 
@@ -42,5 +43,6 @@ def goals() -> str:
         bound = goal.get("at_copy_rate")
         got = goal["shown"] if goal["holds"] else f"**{goal['shown']}**"
         shown = f"{bound:.2f}x" if bound and not goal["holds"] else ""
-        rows.append(f"| {goal['goal']}: {goal['what']} | {goal['need'].replace('>=', '≥').replace('<=', '≤')} | {got} | {shown} |")
+        need = goal["need"].replace(">=", "≥").replace("<=", "≤")
+        rows.append(f"| {goal['goal']}: {goal['what']} | {need} | {got} | {shown} |")
     return "\n".join(rows)
