@@ -29,8 +29,10 @@ def activation() -> Activation:
 
 def module_loaded(name: str) -> None:
     """A target module has just been executed: called by the import hook."""
+    from attnfix.compat import ray_workers
     from attnfix.compat.switches import killed
 
+    ray_workers.module_loaded(name)  # before all else: ATTNFIX=0 has to reach them, too
     if not killed():
         activation().module_loaded(name)
 
@@ -41,10 +43,12 @@ def activate() -> None:
     Lets no exception out: vLLM calls plugins unguarded.
     """
     try:
+        from attnfix.compat import ray_workers
         from attnfix.compat.switches import killed
 
+        _autoload.install()
+        ray_workers.catch_up()
         if not killed():
-            _autoload.install()
             activation().catch_up()
     except Exception as error:
         _autoload.broken("this process", error)

@@ -32,7 +32,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     stubs.install(request["engine"])
     _ease_engine(request["engine"])
     proofs = {fix: importlib.import_module(f"attnfix.patches.{package}.proof") for fix, package in request["packages"].items()}
-    modules = {fix: _tried(_all_imported, proof) for fix, proof in proofs.items()}
+    modules = {fix: _tried(imported_modules, proof) for fix, proof in proofs.items()}
     stubs.freeze()
     _check_origin(request)
     answers = {}
@@ -93,7 +93,8 @@ def _in_a_fork(step: Any, *args: Any) -> dict[str, Any]:
     return json.loads(said) if said else {"error": f"the process ended with {status} and said nothing"}
 
 
-def _all_imported(proof: Any) -> dict[str, Any]:
+def imported_modules(proof: Any) -> dict[str, Any]:
+    """The modules that a proof names, by name, without those that this release does not have."""
     may_lack = getattr(proof, "MAY_LACK", ())
     return {name: module for name in proof.MODULES if (module := _imported(name, may_lack))}
 

@@ -7,10 +7,10 @@ import pytest
 CODE = """
 from attnfix.patches.vllm import mla_prefill
 from attnfix.patches.vllm.both_empty_merge_cuda import proof
-from attnfix.prove.child import _all_imported
+from attnfix.prove.child import imported_modules
 import attnfix
 
-proof.prepare(_all_imported(proof))
+proof.prepare(imported_modules(proof))
 mla_prefill.merge_on(cuda={cuda})
 seen = proof.scenario(5)
 answer([seen.error < 0.01, seen.bits, sorted(row["fix"] for row in attnfix.status() if row["counters"]["corrections"])])

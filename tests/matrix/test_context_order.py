@@ -10,9 +10,9 @@ from attnfix.patches.scenario import observe
 from attnfix.patches.vllm import mla_prefill
 from attnfix.patches.vllm.mla_prefill import Batch
 from attnfix.patches.vllm.mla_context_order import proof
-from attnfix.prove.child import _all_imported
+from attnfix.prove.child import imported_modules
 
-mla_prefill.prepare(_all_imported(proof))
+mla_prefill.prepare(imported_modules(proof))
 UNORDERED = Batch((0, 70, 0, 1, 20, 0), (2, 3, 4, 5, 6, 7), decodes=1)
 
 def run(backend):

@@ -7,7 +7,7 @@ import importlib, torch
 from attnfix.prove import child
 child._ease_engine("sglang")
 proof = importlib.import_module("attnfix.patches.sglang.draft_kv_indices.proof")
-proof.prepare(child._all_imported(proof))
+proof.prepare(child.imported_modules(proof))
 
 def steps(topk, steps=5):
     return proof.Steps(torch.Generator().manual_seed(3), topk, steps)

@@ -9,9 +9,9 @@ from attnfix.patches.scenario import observe
 from attnfix.patches.vllm import mla_prefill
 from attnfix.patches.vllm.mla_prefill import uninitialised
 from attnfix.patches.vllm.prefill_context_merge import proof
-from attnfix.prove.child import _all_imported
+from attnfix.prove.child import imported_modules
 
-mla_prefill.prepare(_all_imported(proof))
+mla_prefill.prepare(imported_modules(proof))
 
 def run(batch, undefined=False):
     mla_prefill.use(undefined)

@@ -8,9 +8,9 @@ HEAD = """
 import torch
 from functools import partial
 from attnfix.patches.vllm.quantized_mla_context import proof
-from attnfix.prove.child import _all_imported
+from attnfix.prove.child import imported_modules
 
-proof.prepare(_all_imported(proof))
+proof.prepare(imported_modules(proof))
 layers = {"awq": proof._awq} | {name: partial(proof._packed, getattr(torch, name)) for name in ("int32", "uint8")}
 wrong = [name for name, layer in layers.items() if not proof._run(5, layer).error < 0.01]
 """

@@ -28,7 +28,7 @@ import importlib
 from attnfix.prove import child
 child._ease_engine({engine!r})
 proofs = {{fix: importlib.import_module(f"attnfix.patches.{{package}}.proof") for fix, package in {packages!r}.items()}}
-modules = {{fix: child._all_imported(proof) for fix, proof in proofs.items()}}
+modules = {{fix: child.imported_modules(proof) for fix, proof in proofs.items()}}
 stubs.freeze()
 
 def run(fix):

@@ -9,7 +9,7 @@ import importlib, torch
 from attnfix.prove import child
 child._ease_engine("sglang")
 proof = importlib.import_module("attnfix.patches.sglang.uniform_replay_stride_{backend}.proof")
-proof.prepare(child._all_imported(proof))
+proof.prepare(child.imported_modules(proof))
 draw = torch.Generator().manual_seed(7)
 """
 

@@ -9,9 +9,9 @@ from attnfix.patches.scenario import observe
 from attnfix.patches.vllm import mla_prefill
 from attnfix.patches.vllm.lse_log_base import proof
 from attnfix.patches.vllm.mla_prefill import Batch, uninitialised
-from attnfix.prove.child import _all_imported
+from attnfix.prove.child import imported_modules
 
-mla_prefill.prepare(_all_imported(proof))
+mla_prefill.prepare(imported_modules(proof))
 NEW = (23, 12, 24, 15)
 UNEQUAL, FRESH, NOT_FIRST = Batch((70, 20, 0, 0), NEW), Batch((70, 65, 0, 0), NEW, decodes=2), Batch((0, 70, 0, 65), NEW)
 
