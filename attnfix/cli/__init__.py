@@ -9,25 +9,17 @@ from collections.abc import Sequence
 from attnfix.compat.ledger import LedgerError
 
 from . import bench, explain, listing, prove, status, verdict
-from .errors import CliError
+from .errors import CliError, no_such
 
-_COMMANDS = (listing, explain, status, verdict, prove, bench)
+COMMANDS = {module.NAME: module for module in (listing, explain, status, verdict, prove, bench)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 fine, 1 a result that is not, 2 bad arguments."""
-    parser = argparse.ArgumentParser(
-        prog="attnfix", description="Hotfixes for the attention backends of installed sglang and vLLM releases."
-    )
-    parser.add_argument("--version", action="version", version=f"attnfix {_version()}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in _COMMANDS:
-        command = commands.add_parser(module.NAME, help=module.HELP, description=module.HELP)
-        command.add_argument("--json", action="store_true", help="print the result as JSON")
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
-    options = parser.parse_args(argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        _require_command(arguments)
+        options = parser().parse_args(arguments)
         return options.run(options)
     except (CliError, LedgerError) as error:
         print(f"attnfix: {error}", file=sys.stderr)
@@ -38,6 +30,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("attnfix: interrupted", file=sys.stderr)
         return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands. Each module has NAME, HELP, EXAMPLE (a line that a reader can type), add_arguments and run."""
+    whole = argparse.ArgumentParser(
+        prog="attnfix", description="Hotfixes for the attention backends of installed sglang and vLLM releases."
+    )
+    whole.add_argument("--version", action="version", version=f"attnfix {_version()}")
+    commands = whole.add_subparsers(metavar="COMMAND", required=True)
+    for name, module in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=module.HELP, description=module.HELP, epilog=f"example: {module.EXAMPLE}"
+        )
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return whole
+
+
+def _require_command(arguments: list[str]) -> None:
+    """argparse would answer a misspelt command with the list of all and no word on which was meant."""
+    word = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if word is not None and word not in COMMANDS:
+        raise no_such("command", word, COMMANDS)
 
 
 def _version() -> str:

@@ -15,6 +15,7 @@ from .output import coloured, print_json, print_line, print_table
 
 NAME = "bench"
 HELP = "Check the kernels against float64 on this machine's GPU and time them beside a plain copy (about a minute)."
+EXAMPLE = "attnfix bench --repeats 20"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

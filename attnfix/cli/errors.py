@@ -1,5 +1,10 @@
 """What a user sees instead of a traceback."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class CliError(Exception):
     """One sentence for the user; `code` is the exit code: 1 it did not work, 2 the arguments are wrong."""
@@ -7,3 +12,13 @@ class CliError(Exception):
     def __init__(self, message: str, code: int = 1):
         super().__init__(message)
         self.code = code
+
+
+def no_such(kind: str, word: str, known: Iterable[str]) -> CliError:
+    """The error for a word that is none of `known`: names the nearest one, or all where none is near."""
+    names = list(known)
+    plain = word.strip().lower().replace("_", "-")
+    inside = [name for name in names if len(plain) > 2 and plain in name]
+    near = get_close_matches(plain, names, n=1) or inside
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+    return CliError(f"{word!r} is no {kind}; {hint}", 2)

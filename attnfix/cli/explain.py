@@ -12,6 +12,7 @@ from .output import console, print_json
 
 NAME = "explain"
 HELP = "One fix: symptom, cause, who is affected, correction, cost, links, switch, how to try it, when to remove it."
+EXAMPLE = "attnfix explain sglang.zero-kv-rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,11 +9,12 @@ from attnfix.compat import ledger
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import BY_ID, FIXES
 
-from .errors import CliError
+from .errors import no_such
 from .output import print_json, print_line, print_table
 
 NAME = "list"
 HELP = "Every fix: what it is for, which releases need it, its switch."
+EXAMPLE = "attnfix list --json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def named(name: str) -> Fix:
     """The fix of that id. Raises CliError with exit code 2."""
     if name not in BY_ID:
-        raise CliError(f"{name!r} is no fix; known: {', '.join(BY_ID)}", 2)
+        raise no_such("fix", name, BY_ID)
     return BY_ID[name]
 
 

@@ -26,6 +26,7 @@ Job = tuple[Fix, str, Path, Path | None, str | None]
 
 NAME = "prove"
 HELP = "Run the engine's own code stock and fixed, in fresh processes, and compare both with a float64 reference."
+EXAMPLE = "attnfix prove --engine sglang==0.5.9 --fix sglang.zero-kv-rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

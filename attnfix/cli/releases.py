@@ -6,14 +6,14 @@ from packaging.version import InvalidVersion, Version
 
 from attnfix.compat.engines import ENGINES
 
-from .errors import CliError
+from .errors import CliError, no_such
 
 
 def parse(text: str) -> tuple[str, str]:
     """("sglang", "0.5.9") from "sglang==0.5.9". Raises CliError with exit code 2."""
     engine, separator, release = (part.strip() for part in text.partition("=="))
     if engine not in ENGINES:
-        raise CliError(f"{engine or text!r} is no engine attnfix knows; known: {', '.join(ENGINES)}", 2)
+        raise no_such("engine", engine or text, ENGINES)
     if not separator or not release:
         raise CliError(f"name the release too, as in {engine}==1.2.3", 2)
     try:

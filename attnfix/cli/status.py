@@ -18,6 +18,7 @@ from .output import coloured, print_json, print_line, print_table
 
 NAME = "status"
 HELP = "Whether attnfix is active here, what it finds in the installed engines, and what it did in running processes."
+EXAMPLE = "attnfix status --json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from .output import coloured, print_json, print_table
 
 NAME = "verdict"
 HELP = "What every fix finds in a published release, from the ledger: offline."
+EXAMPLE = "attnfix verdict sglang==0.5.9"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -65,7 +65,7 @@ def test_verdict_is_offline_and_quick(engine, release, verdict):
         (["prove", "--engine", "sglang==0.5.9", "--fix", "sglang.zero-kv-rows", "--edit", "x"], 2, "known: none"),
         (["explain", "sglang.no-such-fix"], 2, "is no fix; known"),
         (["prove"], 1, "no engine is installed here"),
-        (["no-such-command"], 2, "invalid choice"),
+        (["no-such-command"], 2, "is no command; known: list"),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(arguments, code, says):
