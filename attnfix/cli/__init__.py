@@ -1,4 +1,4 @@
-"""The command line: `attnfix list|explain|status|verdict|prove|bench`. Each takes --json; results go to standard output."""
+"""The command line, `attnfix COMMAND`: one module per command. Each takes --json; results go to standard output."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from attnfix.compat.ledger import LedgerError
 
-from . import bench, explain, listing, prove, status, verdict
+from . import bench, explain, forecast, listing, prove, status, verdict
 from .errors import CliError, no_such
 
-COMMANDS = {module.NAME: module for module in (listing, explain, status, verdict, prove, bench)}
+COMMANDS = {module.NAME: module for module in (listing, explain, status, verdict, forecast, prove, bench)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

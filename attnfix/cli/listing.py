@@ -45,12 +45,16 @@ def describe(fix: Fix) -> dict[str, Any]:
         "upstream": str(fix.upstream),
         "links": list(fix.upstream.links.values()),
         "switch": fix.switch,
-        "default": "on" if fix.default else "off",
+        "default": default(fix),
         "default_reason": fix.default_reason,
         "cost": fix.cost,
         "expect": fix.expect,
         "remove_when": fix.remove_when,
     }
+
+
+def default(fix: Fix) -> str:
+    return "on" if fix.default else "off"
 
 
 def span(releases: list[str]) -> str:

@@ -41,6 +41,8 @@ WRAPPED = frozenset(
         "stock → fixed",
         "work",
         "goal",
+        "from",
+        "to",
     }
 )
 
