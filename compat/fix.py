@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from .condition import Condition
+
+#: How bad a bug is for whoever runs the engine
+WRONG_OUTPUT, CRASH, SLOWER = "wrong output", "crash", "slower"
 #: wrapt's form of a wrapper: `correction(wrapped, instance, args, kwargs) -> result`
 Correction = Callable[[Any, Any, tuple, dict], Any]
 #: Recognises, in full, a fault that no release has: `structure(locate)` gives a short reason, or None for any other code.
@@ -118,7 +122,8 @@ class Fix:
     fix is on without being asked for, and `default_reason` why; `examined` are the spans of releases that the ledger judges.
     `cost` is what it costs where it runs; `expect` how to try it on one replica and what shift in output to expect.
     `structure` recognises code that no ledger knows. The targets stand together or not at all, unless they are `independent`:
-    places of one fault that different deployments load, each corrected as soon as it is there.
+    places of one fault that different deployments load, each corrected as soon as it is there. `harm` is how bad the bug is;
+    `hits` which deployments reach it, over the facts that the engine's module of facts makes.
     """
 
     id: str
@@ -138,6 +143,8 @@ class Fix:
     expect: str
     structure: Structure | None = None
     independent: bool = False
+    harm: str = WRONG_OUTPUT
+    hits: Condition | None = None
 
     @property
     def engine(self) -> str:

@@ -8,18 +8,17 @@ from collections.abc import Sequence
 
 from attnfix.compat.ledger import LedgerError
 
-from . import bench, explain, forecast, listing, prove, status, verdict
+from . import bench, doctor, explain, forecast, listing, prove, status, verdict
 from .errors import CliError, no_such
 
-COMMANDS = {module.NAME: module for module in (listing, explain, status, verdict, forecast, prove, bench)}
+COMMANDS = {module.NAME: module for module in (listing, explain, status, doctor, verdict, forecast, prove, bench)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 fine, 1 a result that is not, 2 bad arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        _require_command(arguments)
-        options = parser().parse_args(arguments)
+        options = parse(arguments)
         return options.run(options)
     except (CliError, LedgerError) as error:
         print(f"attnfix: {error}", file=sys.stderr)
@@ -32,8 +31,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Raises CliError, and what argparse does. What stands behind `--` goes to `launch`, where the command takes a launch line:
+    argparse would take its first word for an argument of ours."""
+    words = list(arguments)
+    command = _command(words)
+    launch: list[str] = []
+    if hasattr(COMMANDS.get(command or ""), "LAUNCH") and "--" in words:
+        at = words.index("--")
+        words, launch = words[:at], words[at + 1 :]
+    return parser().parse_args(words, argparse.Namespace(launch=launch))
+
+
 def parser() -> argparse.ArgumentParser:
-    """All commands. Each module has NAME, HELP, EXAMPLE (a line that a reader can type), add_arguments and run."""
+    """All commands. Each module has NAME, HELP, EXAMPLE (a line to type), add_arguments and run."""
     whole = argparse.ArgumentParser(
         prog="attnfix", description="Hotfixes for the attention backends of installed sglang and vLLM releases."
     )
@@ -49,11 +60,12 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def _require_command(arguments: list[str]) -> None:
+def _command(arguments: Sequence[str]) -> str | None:
     """argparse would answer a misspelt command with the list of all and no word on which was meant."""
     word = next((argument for argument in arguments if not argument.startswith("-")), None)
     if word is not None and word not in COMMANDS:
         raise no_such("command", word, COMMANDS)
+    return word
 
 
 def _version() -> str:

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from packaging.version import Version
-
 from attnfix.compat import gate, ledger
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
@@ -35,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     engine, wanted = releases.parse_optional(options.to)
     books = {fix: ledger.load(fix) for fix in FIXES if fix.engine == engine}
-    known = sorted({release for book in books.values() for release, _ in book.releases()}, key=Version)
-    to = _judged(engine, wanted, known) if wanted else known[-1]
-    origin, before = _origin(engine, options.origin, books, known)
+    known = releases.known(books.values())
+    to = releases.judged(engine, wanted, books.values()) if wanted else known[-1]
+    origin, before = _origin(engine, options.origin, books)
     after = {fix: book.verdict(to) for fix, book in books.items()}
     rows = [
         {"fix": fix.id, "from": a, "to": b, "change": change(a, b), "default": default(fix)}
@@ -78,31 +76,18 @@ def first_healthy(books: Collection[ledger.Ledger], known: Sequence[str]) -> str
     return found
 
 
-def _origin(
-    engine: str, named: str | None, books: Mapping[Fix, ledger.Ledger], known: Sequence[str]
-) -> tuple[str, dict[Fix, str]]:
+def _origin(engine: str, named: str | None, books: Mapping[Fix, ledger.Ledger]) -> tuple[str, dict[Fix, str]]:
     """The release to go from, with its verdicts: those of the ledger, or of the code that is installed here."""
     if named:
         other, release = releases.parse(named)
         if other != engine:
             raise CliError(f"--from names {other}, but the forecast is for {engine}", 2)
-        release = _judged(engine, release, known)
+        release = releases.judged(engine, release, books.values())
         return release, {fix: book.verdict(release) for fix, book in books.items()}
     root = installed_root(ENGINES[engine])
     if root is None:
-        raise CliError(f"no {engine} is installed here; name the release you have, as in --from {engine}=={known[0]}", 2)
+        raise CliError(f"no {engine} is installed here; name the release you have, as in --from {engine}==1.2.3", 2)
     return version_beside(root) or "unknown", {fix: gate.judge(fix, root).kind for fix in books}
-
-
-def _judged(engine: str, release: str, known: Sequence[str]) -> str:
-    """The release as the ledgers write it. Raises CliError for one that they do not know."""
-    wanted = Version(Version(release).public)
-    for name in known:
-        if Version(name) == wanted:
-            return name
-    older = [name for name in known if Version(name) < wanted]
-    nearest = older[-1] if older else known[0]
-    raise CliError(f"{engine} {release} was never judged; nearest that was: {nearest}, newest: {known[-1]}")
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -43,6 +43,7 @@ WRAPPED = frozenset(
         "goal",
         "from",
         "to",
+        "attnfix",
     }
 )
 

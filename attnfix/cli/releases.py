@@ -1,10 +1,13 @@
-"""Reading `ENGINE==RELEASE` from the command line."""
+"""Reading `ENGINE==RELEASE` from the command line, and finding the release in the ledgers."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from packaging.version import InvalidVersion, Version
 
 from attnfix.compat.engines import ENGINES
+from attnfix.compat.ledger import Ledger
 
 from .errors import CliError, no_such
 
@@ -28,3 +31,18 @@ def parse_optional(text: str) -> tuple[str, str | None]:
         return engine, str(Version(release))
     except InvalidVersion:
         raise CliError(f"{release!r} is not a version number", 2) from None
+
+
+def known(books: Collection[Ledger]) -> list[str]:
+    """Every release that one of the ledgers judged, in release order."""
+    return sorted({release for book in books for release, _ in book.releases()}, key=Version)
+
+
+def judged(engine: str, release: str, books: Collection[Ledger]) -> str:
+    """The release as the ledgers write it. Raises CliError for one that none of them knows."""
+    names, wanted = known(books), Version(Version(release).public)
+    older = [name for name in names if Version(name) <= wanted]
+    if older and Version(older[-1]) == wanted:
+        return older[-1]
+    nearest = older[-1] if older else names[0]
+    raise CliError(f"{engine} {release} was never judged; nearest that was: {nearest}, newest: {names[-1]}")

@@ -21,7 +21,7 @@ def test_help_fits_a_screen_and_has_an_example_that_parses(name, monkeypatch, ca
     program, *arguments = shlex.split(module.EXAMPLE)
     assert f"example: {module.EXAMPLE}" in " ".join(" ".join(lines).split())
     assert program == "attnfix" and arguments[0] == name
-    assert cli.parser().parse_args(arguments).run is module.run
+    assert cli.parse(arguments).run is module.run
 
 
 def test_help_lists_every_command(capsys):

@@ -1,6 +1,7 @@
 """sglang.draft-kv-indices, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, Above, AllOf, Is
+from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
 from . import wrap
 
@@ -50,5 +51,14 @@ FIX = Fix(
     expect=(
         "On one replica under load with long requests, compare the accept length that the engine logs (`accept len`): it "
         "should be as high as with --disable-cuda-graph. The text keeps its distribution: every token is verified."
+    ),
+    harm=CRASH,
+    hits=AllOf(
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Above("speculative topk", 1),
+        Above("speculative steps", 1),
+        Is("attention", "MHA"),
+        Is("draft decode backend", "flashinfer"),
+        Is("CUDA graphs", ON),
     ),
 )

@@ -1,6 +1,7 @@
 """sglang.lse-log-base, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
 
@@ -55,5 +56,12 @@ FIX = Fix(
         "On one replica, send a prompt of some ten thousand tokens twice, the second time with a new question at its end, and "
         "compare log-probabilities with those of the same prompt on a server started with --disable-radix-cache: stock, they "
         "differ by tenths; fixed, by rounding."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("attention", "MLA"),
+        Is("prefill backend", "trtllm_mla", "flashinfer", "flashmla", "cutlass_mla"),
+        Is("cached prefix", ON),
+        Is("chunked prefix cache", ON),
     ),
 )

@@ -1,6 +1,7 @@
 """sglang.mha-draft-extend-routing, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
 from . import structure, wrap
 
@@ -35,4 +36,10 @@ FIX = Fix(
         "illegal memory access; fixed, it does not. Outputs stay what they are, at a few percent fewer tokens per second."
     ),
     structure=structure.recognise,
+    harm=CRASH,
+    hits=AllOf(
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Is("spec v2", ON),
+        Is("draft extend backend", "trtllm_mha"),
+    ),
 )

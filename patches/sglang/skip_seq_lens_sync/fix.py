@@ -1,6 +1,7 @@
 """sglang.skip-seq-lens-sync, as data."""
 
-from attnfix.compat.fix import Attribute, Fix, Override, Target, Upstream
+from attnfix.compat.condition import OFF, ON, AllOf, Is
+from attnfix.compat.fix import SLOWER, Attribute, Fix, Override, Target, Upstream
 
 from . import wrap
 from .structure import BACKEND, PATH, structure
@@ -51,4 +52,11 @@ FIX = Fix(
         "token where the CPU was the limit. Compare the free GPU memory at start: the mask takes its share."
     ),
     structure=structure,
+    harm=SLOWER,
+    hits=AllOf(
+        Is("speculative algorithm", "EAGLE", "EAGLE3"),
+        Is("spec v2", ON),
+        Is("decode backend", "trtllm_mla"),
+        Is("two-batch overlap", OFF),
+    ),
 )

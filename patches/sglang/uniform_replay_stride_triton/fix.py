@@ -1,6 +1,7 @@
 """sglang.uniform-replay-stride-triton, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
 from attnfix.patches.sglang.draft_extend_places import PLACES
 
 from . import wrap
@@ -55,5 +56,12 @@ FIX = Fix(
     expect=(
         "On one replica with spec v2, compare the accept length that the engine logs (`accept len`): it should rise towards "
         "that of the same model with --disable-cuda-graph. The text keeps its distribution: every token is verified."
+    ),
+    harm=SLOWER,
+    hits=AllOf(
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Is("spec v2", ON),
+        Is("draft extend backend", "triton"),
+        Is("CUDA graphs", ON),
     ),
 )

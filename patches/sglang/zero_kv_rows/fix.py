@@ -1,6 +1,7 @@
 """sglang.zero-kv-rows, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
 
@@ -51,5 +52,12 @@ FIX = Fix(
     expect=(
         "On one replica, send a long prompt twice (the second time its prefix is cached) beside short fresh ones: stock, the "
         "answers change with the company they keep; fixed, each equals that of the prompt sent alone. Nothing else changes."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("attention", "MLA"),
+        Is("prefill backend", "trtllm_mla"),
+        Is("cached prefix", ON),
+        Is("chunked prefix cache", ON),
     ),
 )

@@ -1,6 +1,7 @@
 """vllm.both-empty-merge-cuda, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 from attnfix.patches.vllm import both_empty
 
 from . import wrap
@@ -39,4 +40,6 @@ FIX = Fix(
         "On one replica, send a long prompt twice (the second time its prefix is cached, in more than one chunk) beside short "
         "fresh ones: stock, the short ones are answered with garbage; fixed, as if sent alone. Nothing else changes."
     ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(Is("attention", "MLA"), Is("GPU", "NVIDIA"), Is("engine core", "V1"), Is("cached prefix", ON)),
 )

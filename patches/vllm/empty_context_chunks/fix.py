@@ -1,6 +1,7 @@
 """vllm.empty-context-chunks, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
 
@@ -68,4 +69,6 @@ FIX = Fix(
         "On one replica, send a long prompt twice (the second time its prefix is cached) beside short fresh ones: stock, the "
         "answers change with the company they keep; fixed, each equals that of the prompt sent alone. Nothing else changes."
     ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(Is("attention", "MLA"), Is("MLA prefill backend", "trtllm_ragged"), Is("cached prefix", ON)),
 )

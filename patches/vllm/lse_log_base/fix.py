@@ -1,6 +1,7 @@
 """vllm.lse-log-base, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, Above, AllOf, AnyOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import dcp, wrap
 
@@ -71,5 +72,17 @@ FIX = Fix(
         "On one replica, send a prompt of some ten thousand tokens twice, the second time with a new question at its end, and "
         "compare log-probabilities with those of the same prompt on a server started with --no-enable-prefix-caching and room "
         "for it in one step: stock, they differ by tenths; fixed, by rounding."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("cached prefix", ON),
+        AnyOf(
+            AllOf(Is("attention", "MLA"), Is("MLA prefill backend", "flashinfer", "trtllm_ragged"), Is("engine core", "V1")),
+            AllOf(
+                Is("attention", "MHA"),
+                Above("decode context parallel size", 1),
+                Is("attention backend", "FLASHINFER"),
+            ),
+        ),
     ),
 )

@@ -1,6 +1,7 @@
 """vllm.mla-context-order, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
 
@@ -69,4 +70,6 @@ FIX = Fix(
         "probabilities with those of the prompt sent alone: stock they differ, fixed they agree up to rounding. Nothing else "
         "changes."
     ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(Is("attention", "MLA"), Is("model runner", "V2"), Is("cached prefix", ON)),
 )

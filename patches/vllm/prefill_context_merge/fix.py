@@ -1,6 +1,7 @@
 """vllm.prefill-context-merge, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
 
 from . import wrap
 
@@ -77,4 +78,6 @@ FIX = Fix(
         "No shift: on one replica, answers to fresh prompts sent beside a long prompt whose prefix is cached stay as they are, "
         "bit for bit. `attnfix status` counts the merges and the tokens that read no prefix."
     ),
+    harm=SLOWER,
+    hits=AllOf(Is("attention", "MLA"), Is("GPU", "NVIDIA"), Is("cached prefix", ON)),
 )

@@ -1,6 +1,7 @@
 """vllm.quantized-mla-context, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
 from . import wrap
 
@@ -53,4 +54,6 @@ FIX = Fix(
         "On one replica, send a long prompt twice: stock, the second request ends the engine; fixed, it is answered like the "
         "first. A model whose kv_b_proj is not quantised answers as before, bit for bit."
     ),
+    harm=CRASH,
+    hits=AllOf(Is("attention", "MLA"), Is("kv_b_proj", "packed"), Is("cached prefix", ON)),
 )

@@ -1,6 +1,7 @@
 """vllm.skip-context-zero-fill, as data."""
 
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
 
 from . import wrap
 
@@ -51,4 +52,6 @@ FIX = Fix(
         "83 µs per chunk and layer at 8192 tokens x 128 heads (268 MB), 6 µs at 2048 x 16. Kept: the workspace fill, 126 µs."
     ),
     expect="No shift in output: on one replica, compare time to first token of long prompts whose prefix is cached.",
+    harm=SLOWER,
+    hits=AllOf(Is("attention", "MLA"), Is("MLA prefill backend", "trtllm_ragged"), Is("cached prefix", ON)),
 )

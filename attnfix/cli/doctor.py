@@ -1,0 +1,186 @@
+"""`attnfix doctor`: which known bugs a deployment would hit, before it starts. No GPU needed, no engine or torch imported."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+from rich.text import Text
+
+from attnfix.compat import diagnosis, gate, gpus, ledger, switches
+from attnfix.compat.condition import HIT, NOT_HIT, POSSIBLE
+from attnfix.compat.deployment import Deployment, read_config
+from attnfix.compat.engines import ENGINES, installed_root, version_beside
+from attnfix.compat.fix import Fix
+from attnfix.compat.launch import Launch, LaunchError, read
+from attnfix.patches.catalogue import FIXES
+
+from . import releases
+from .errors import CliError, no_such
+from .listing import default
+from .output import coloured, print_json, print_line, print_table
+
+NAME = "doctor"
+HELP = (
+    "Which known bugs a deployment would hit before it starts, and what attnfix does about each. "
+    "Exit code 1: one is hit or possible that attnfix would not correct."
+)
+EXAMPLE = "attnfix doctor DeepSeek-R1/ --engine sglang==0.5.9 --gpu b200 -- sglang serve --model-path DeepSeek-R1 --tp 8"
+#: What stands behind `--` is a launch command
+LAUNCH = True
+
+_COLOURS = {HIT: "red", POSSIBLE: "yellow", NOT_HIT: "dim"}
+_ORDER = (HIT, POSSIBLE, NOT_HIT)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", metavar="MODEL_CONFIG", help="config.json or its folder; default: the launch's")
+    parser.add_argument("--engine", metavar="ENGINE==RELEASE", help="default: the engine that is installed here")
+    parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
+    parser.usage = "attnfix doctor [options] [MODEL_CONFIG] [-- launch command …]"
+
+
+def run(options: argparse.Namespace) -> int:
+    launch = _launch(options.launch)
+    engine, release = _engine(options.engine, launch)
+    deployment = Deployment(
+        engine, config=_config(options.model, launch), gpu=_gpu(options.gpu), launch=launch, environment=os.environ
+    )
+    verdicts, name = _verdicts(engine, release)
+    deployment.release = _version(name)
+    facts = diagnosis.facts(deployment)
+    rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment) for fix, code in verdicts.items()]
+    rows.sort(key=lambda row: _ORDER.index(row["verdict"]))
+    found = {
+        "engine": engine,
+        "release": name,
+        "gpu": str(deployment.gpu) if deployment.gpu else None,
+        "architecture": deployment.architecture(),
+        "fixes": rows,
+        "not_understood": launch.not_understood if launch else [],
+        "not_read": launch.not_read if launch else [],
+    }
+    if options.json:
+        print_json(found)
+    else:
+        _print(found)
+    return 1 if any(row["verdict"] != NOT_HIT and not row["corrected"] for row in rows) else 0
+
+
+def _launch(words: list[str] | None) -> Launch | None:
+    try:
+        return read(words) if words else None
+    except LaunchError as error:
+        raise CliError(str(error), 2) from error
+
+
+def _engine(named: str | None, launch: Launch | None) -> tuple[str, str | None]:
+    """Engine and release; release None: what is installed here."""
+    if named:
+        engine, release = releases.parse(named)
+        if launch and launch.engine != engine:
+            raise CliError(f"--engine names {engine}, but the launch command starts {launch.engine}", 2)
+        return engine, release
+    if launch:
+        return launch.engine, None
+    here = [name for name, engine in ENGINES.items() if installed_root(engine)]
+    if len(here) != 1:
+        raise CliError(f"{' and '.join(here) or 'no engine'} installed here; name one, as in --engine sglang==0.5.9", 2)
+    return here[0], None
+
+
+def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:
+    """(verdict on the code, where it comes from) of each fix, and the release."""
+    fixes = [fix for fix in FIXES if fix.engine == engine]
+    if release:
+        books = {fix: ledger.load(fix) for fix in fixes}
+        release = releases.judged(engine, release, books.values())
+        return {fix: (book.verdict(release), f"{engine} {release}") for fix, book in books.items()}, release
+    root = installed_root(ENGINES[engine])
+    if root is None:
+        raise CliError(f"no {engine} is installed here; name a release, as in --engine {engine}==1.2.3", 2)
+    judged = {fix: gate.judge(fix, root) for fix in fixes}
+    return {fix: (verdict.kind, verdict.reason) for fix, verdict in judged.items()}, version_beside(root)
+
+
+def _version(name: str | None) -> Version | None:
+    try:
+        return Version(Version(name).public) if name else None
+    except InvalidVersion:
+        return None
+
+
+def _config(named: str | None, launch: Launch | None) -> Any:
+    """The model's config.json: the one named, else that of the launch's model if it is a folder here."""
+    path = Path(named) if named else Path(launch.model) if launch and launch.model else None
+    if path is None or (not named and not (path / "config.json").is_file()):
+        return None
+    try:
+        return read_config(path)
+    except (OSError, ValueError) as error:
+        raise CliError(f"{path} cannot be read as a model's config.json: {error}", 2) from error
+
+
+def _gpu(name: str | None) -> gpus.Gpu | None:
+    if not name:
+        return gpus.here()
+    gpu = gpus.named(name)
+    if gpu is None:
+        raise no_such("GPU attnfix knows", name, gpus.KNOWN)
+    return gpu
+
+
+def _row(fix: Fix, answer: Any, code: str, deployment: Deployment) -> dict[str, Any]:
+    action, corrected = _action(fix, code, deployment)
+    return {
+        "fix": fix.id,
+        "verdict": answer.verdict,
+        "harm": fix.harm,
+        "corrected": corrected,
+        "attnfix": action if answer.verdict != NOT_HIT else "-",
+        "default": default(fix),
+        "switch": fix.switch,
+        "symptom": fix.symptom,
+        "reasons": list(answer.reasons),
+    }
+
+
+def _action(fix: Fix, code: str, deployment: Deployment) -> tuple[str, bool]:
+    """What attnfix, installed beside that engine, does about the bug; and whether that corrects it."""
+    variables = dict(deployment.variables())
+    asked = switches.asked(fix, variables)
+    if code == ledger.UNKNOWN:
+        return "leaves unknown code alone", False
+    if switches.killed(variables):
+        return "off: ATTNFIX=0", False
+    if not ENGINES[fix.engine].admits_us(variables):
+        return f"left out by {ENGINES[fix.engine].allow_list}", False
+    if asked is False:
+        return f"off: {fix.switch}=0", False
+    if asked is None and not fix.default:
+        return f"off by default; {fix.switch}=1 turns it on", False
+    return "corrects it" + (f" ({fix.switch}=1)" if asked else " (on by default)"), True
+
+
+def _verdict(row: dict[str, Any]) -> Text:
+    return coloured(row["verdict"], _COLOURS[row["verdict"]])
+
+
+def _print(found: dict[str, Any]) -> None:
+    where = ", ".join((found["gpu"] or "unknown GPU", found["architecture"] or "unknown model"))
+    print_table(
+        f"{found['engine']} {found['release'] or '(no version)'}; {where}",
+        ("fix", "verdict", "harm", "attnfix"),
+        ((row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in found["fixes"]),
+    )
+    for row in found["fixes"]:
+        print_line(f"{row['fix']}:", _verdict(row))
+        for reason in row["reasons"]:
+            print_line(f"    {reason}")
+    if found["not_understood"]:
+        print_line(f"Not understood, and taken to decide nothing: {', '.join(found['not_understood'])}")
+    if found["not_read"]:
+        print_line(f"Not read: {', '.join(found['not_read'])}")

@@ -1,0 +1,33 @@
+"""Whether a deployment would hit the bug of a fix: the fix's condition over the engine's facts."""
+
+from __future__ import annotations
+
+from . import ledger, sglang_facts, vllm_facts
+from .condition import HIT, NOT_HIT, POSSIBLE, Answer, Fact, Facts
+from .deployment import Deployment, Makers
+from .fix import Fix
+
+MAKERS: dict[str, Makers] = {"sglang": sglang_facts.MAKERS, "vllm": vllm_facts.MAKERS}
+
+
+def facts(deployment: Deployment) -> Facts:
+    """fact by name; each is made once."""
+    made: dict[str, Fact] = {}
+
+    def get(name: str) -> Fact:
+        if name not in made:
+            made[name] = MAKERS[deployment.engine][name](deployment)
+        return made[name]
+
+    return get
+
+
+def answer(fix: Fix, verdict: str, reason: str, known: Facts) -> Answer:
+    """`verdict` is the ledger's or the gate's on the code, `reason` its word. Code without the bug is not hit; code that nobody
+    judged at most possibly."""
+    if verdict in (ledger.FIXED, ledger.NOT_AFFECTED):
+        return Answer(NOT_HIT, (f"code: {verdict} ({reason})",))
+    found = fix.hits(known) if fix.hits else Answer(POSSIBLE, ("no condition is known",))
+    if verdict == ledger.UNKNOWN and found.verdict == HIT:
+        return Answer(POSSIBLE, (f"code: never judged ({reason})", *found.reasons))
+    return found

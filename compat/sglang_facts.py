@@ -1,0 +1,200 @@
+"""What decides the attention bugs of a sglang deployment. Defaults were read in the releases named beside them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from packaging.version import Version
+
+from .condition import OFF, ON, Fact, known, unknown
+from .deployment import NO_CONFIG, NO_GPU, Deployment, Makers, attention, either, maker, switch
+from .gpus import AMD, NVIDIA
+
+READ_UP_TO = Version("0.5.23")
+_KIMI, _GLM = "KimiK25ForConditionalGeneration", "GlmMoeDsaForCausalLM"
+#: Architecture -> first release that runs it as MLA (configs/model_config.py)
+MLA_SINCE = {
+    "DeepseekV2ForCausalLM": "0.5.1",
+    "DeepseekV3ForCausalLM": "0.5.1",
+    "DeepseekVL2ForCausalLM": "0.5.1",
+    "KimiVLForConditionalGeneration": "0.5.1",
+    "MiniCPM3ForCausalLM": "0.5.1",
+    "LongcatFlashForCausalLM": "0.5.2",
+    "DeepseekV32ForCausalLM": "0.5.3",
+    "MistralLarge3ForCausalLM": "0.5.6.post1",
+    "PixtralForConditionalGeneration": "0.5.6.post1",
+    "Glm4MoeLiteForCausalLM": "0.5.8",
+    _KIMI: "0.5.9",
+    _GLM: "0.5.9",
+    "BailingMoeV2_5ForCausalLM": "0.5.9",
+}
+#: Architecture -> first release that gives it trtllm_mla on SM100, where no attention backend is named at all
+TRTLLM_MLA_SINCE = {
+    "DeepseekV3ForCausalLM": "0.5.3.post2",
+    "MistralLarge3ForCausalLM": "0.5.6.post1",
+    "PixtralForConditionalGeneration": "0.5.6.post1",
+    _KIMI: "0.5.9",
+    _GLM: "0.5.9",
+    "DeepseekV32ForCausalLM": "0.5.12",
+    "LongcatFlashForCausalLM": "0.5.17",
+}
+#: Architectures without MLA that get what the release gives any such model, in every release
+PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+#: Architecture -> (topk, steps) that speculative decoding takes where neither is named (auto_choose_speculative_params)
+CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "DeepseekV2ForCausalLM": (1, 3)}
+CHOSEN_UP_TO = Version("0.5.13.post1")
+EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
+_BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
+
+
+def _attention(it: Deployment) -> Fact:
+    return attention(it, it.architecture(), MLA_SINCE, "architecture")
+
+
+def _backend(it: Deployment, phase: str) -> Fact:
+    """The attention backend of `phase` (prefill, decode): its own option, the common one, the release's default."""
+    if it.given(own := f"{phase}-attention-backend"):
+        return it.option(own)
+    common = it.option("attention-backend")
+    if it.given("prefill-attention-backend", "decode-attention-backend"):
+        pair = {str(it.option(name).values) for name in _BACKENDS[1:]}
+        common = it.option(_BACKENDS[1]) if len(pair) == 1 else common
+    chosen = common if it.given("attention-backend") or common.values else _default(it, common.why)
+    if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
+        return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
+    if chosen.values == ("fa3",) and "fp8_e5m2" in it.option("kv-cache-dtype", "auto").values:
+        return known("triton", "--kv-cache-dtype fp8_e5m2, which fa3 does not take")
+    return chosen
+
+
+def _default(it: Deployment, why: str) -> Fact:
+    """The backend where none is named; `why` says how it is known that none is."""
+    if not why.startswith("no --"):
+        return unknown(why)
+    if it.release is None or it.release > READ_UP_TO:
+        return unknown("the default of this release was not read; name it with --attention-backend")
+    if it.given("enable-deterministic-inference") or it.option("device", "cuda").values != ("cuda",):
+        return unknown("it depends on options that change the default; name it with --attention-backend")
+    kind = _attention(it)
+    if not kind.values:
+        return kind
+    if len(kind.values) > 1:
+        return unknown(kind.why)
+    default = _default_of_mha(it) if kind.values == ("MHA",) else _default_of_mla(it, kind.values == ("sparse MLA",))
+    return Fact(default.values, f"default of sglang {it.release}: {default.why}" if default.values else default.why)
+
+
+def _default_of_mla(it: Deployment, sparse: bool) -> Fact:
+    architecture = it.architecture() or ""
+    if sparse:
+        return Fact(("nsa", "dsa"), architecture) if it.since("0.5.5") else unknown("the default for sparse MLA was not read")
+    own = TRTLLM_MLA_SINCE.get(architecture)
+    sm100 = "trtllm_mla" if own and it.since(own) and not it.given(*_BACKENDS) else "flashinfer"
+    if it.gpu is None:
+        return Fact(("fa3", sm100, "triton", "aiter"), NO_GPU)
+    if it.gpu.maker == NVIDIA:
+        return known({9: "fa3", 10: sm100}.get(it.gpu.generation, "triton"), f"{architecture} on {it.gpu}")
+    return Fact(("aiter", "triton") if it.gpu.maker == AMD else ("triton", "intel_xpu"), f"{architecture} on {it.gpu}")
+
+
+def _default_of_mha(it: Deployment) -> Fact:
+    architecture = it.architecture()
+    if architecture not in PLAIN:
+        return unknown(f"the default for {architecture} was not read; name it with --attention-backend")
+    if it.gpu is None:
+        return unknown(NO_GPU)
+    if it.gpu.maker != NVIDIA:
+        return Fact(("aiter",) if it.gpu.maker == AMD else (), f"{architecture} on {it.gpu}")
+    topk, page = it.number("speculative-eagle-topk", 1), it.number("page-size", 1)
+    one = not it.given("speculative-eagle-topk") or (topk.values == (1,) and page.values == (1,))
+    why = f"{architecture} on {it.gpu}" + ("" if one else ", topk or page size above 1")
+    if one and it.gpu.generation == 9:
+        return known("fa3", why)
+    told = not it.given("speculative-algorithm") or it.given("speculative-eagle-topk")
+    # 0.5.6.post1 has another test of what Blackwell is, and asks for no topk
+    if one and it.gpu.generation in (10, 12) and it.since("0.5.6.post1") and not it.since("0.5.7"):
+        return Fact(("trtllm_mha", "flashinfer"), why)
+    if one and told and it.gpu.generation == 10 and it.since("0.5.7"):
+        return known("trtllm_mha", why)
+    return known("flashinfer", why)
+
+
+def _algorithm(it: Deployment) -> Fact:
+    fact = it.option("speculative-algorithm", "none")
+    return known("EAGLE", "--speculative-algorithm NEXTN") if fact.values == ("NEXTN",) else fact
+
+
+def _chosen(it: Deployment, option: str, place: int) -> Fact:
+    """topk or the number of steps: as given, else as the release chooses both for an architecture."""
+    if it.given(option):
+        return it.number(option)
+    algorithm, absent = _algorithm(it), it.option(option)
+    if algorithm.values == ("none",):
+        return known(1, algorithm.why)
+    if it.launch is None or it.launch.not_read or not algorithm.values:
+        return absent
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    if algorithm.values != ("STANDALONE",) and architecture in CHOSEN and it.release and it.release <= CHOSEN_UP_TO:
+        return known(CHOSEN[architecture][place], f"sglang {it.release} chooses it for {architecture}")
+    return unknown(f"sglang chooses it for {architecture}; name it with --{option}")
+
+
+def _spec_v2(it: Deployment) -> Fact:
+    variable = "SGLANG_ENABLE_SPEC_V2"
+    algorithm = _algorithm(it)
+    if algorithm.values and algorithm.values[0] not in EAGLE:
+        return known(OFF, f"speculative algorithm: {algorithm}")
+    if it.release is None:
+        return unknown("the default of this release was not read")
+    if it.launch is None and variable not in it.variables():
+        return unknown(f"{algorithm.why or 'needs the launch command'}; {variable} is not set here")
+    asked = it.truth(variable)
+    if it.since("0.5.11"):
+        return known(ON if asked is not False else OFF, f"default of sglang {it.release}" if asked is None else variable)
+    return known(ON if asked else OFF, f"no {variable}" if asked is None else f"{variable}={it.variables()[variable]}")
+
+
+def _draft_decode_backend(it: Deployment) -> Fact:
+    """The backend of the draft model's own steps."""
+    own = it.option("speculative-draft-attention-backend")
+    return own if own.values else _backend(it, "decode")
+
+
+def _draft_extend_backend(it: Deployment) -> Fact:
+    """The backend with which the draft model takes over what was verified."""
+    own, mode = it.option("speculative-draft-attention-backend"), it.option("speculative-attention-mode", "prefill")
+    if own.values or not mode.values:
+        return own
+    return _backend(it, "decode" if mode.values == ("decode",) else "prefill")
+
+
+def _cached_prefix(it: Deployment) -> Fact:
+    """Whether a prefill can meet KV of its own request in the cache: by the radix cache, or by prefill in chunks."""
+    radix = switch(it.option("disable-radix-cache", OFF), OFF)
+    size = it.number("chunked-prefill-size", 1)
+    chunked = Fact(tuple(OFF if int(value) <= 0 else ON for value in size.values), size.why)
+    return either(radix, chunked)
+
+
+def _cuda_graphs(it: Deployment) -> Fact:
+    return switch(it.option("disable-cuda-graph", OFF), OFF)
+
+
+MAKERS: Makers = {
+    "attention": _attention,
+    "GPU": maker,
+    "prefill backend": partial(_backend, phase="prefill"),
+    "decode backend": partial(_backend, phase="decode"),
+    "draft decode backend": _draft_decode_backend,
+    "draft extend backend": _draft_extend_backend,
+    "speculative algorithm": _algorithm,
+    "speculative topk": partial(_chosen, option="speculative-eagle-topk", place=0),
+    "speculative steps": partial(_chosen, option="speculative-num-steps", place=1),
+    "spec v2": _spec_v2,
+    "CUDA graphs": _cuda_graphs,
+    "cached prefix": _cached_prefix,
+    "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),
+    "two-batch overlap": lambda it: switch(it.option("enable-two-batch-overlap", OFF), ON),
+}

@@ -1,0 +1,212 @@
+"""Every fix's condition in both directions: deployments that hit the bug, do not, or leave it open, each with why."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from packaging.version import Version
+
+from attnfix.compat import diagnosis, gpus, ledger
+from attnfix.compat.condition import HIT, NOT_HIT, POSSIBLE, Above, AllOf, AnyOf, Fact, Is, known, unknown
+from attnfix.compat.deployment import Deployment
+from attnfix.compat.fix import CRASH, SLOWER, WRONG_OUTPUT
+from attnfix.compat.launch import read
+from attnfix.patches.catalogue import BY_ID, FIXES
+
+DIMS = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+R1 = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", **DIMS,
+      "quantization_config": {"quant_method": "fp8"}}  # fmt: skip
+V2 = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", **DIMS}
+V32 = {**R1, "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32", "index_topk": 2048}
+AWQ = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["lm_head"]}}
+INT4 = {**R1, "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"format": "pack-quantized"}}}}  # fmt: skip
+AWQ_LEFT = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["kv_b_proj"]}}
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
+MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL}
+
+SGL = "sglang serve --model-path m "
+SPEC = SGL + "--speculative-algorithm EAGLE "
+ON_V2 = "SGLANG_ENABLE_SPEC_V2=1 " + SPEC
+VLLM = "vllm serve m "
+RAGGED = VLLM + "-ac.use_trtllm_ragged_deepseek_prefill=true"
+
+#: fix, release, model, GPU, launch, verdict, what a reason must name
+CASES = [
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL, HIT, "prefill backend: trtllm_mla (default of sglang 0.5.9"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b300", SGL + "--attention-backend trtllm_mla", HIT, "(--attention-backend)"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "h200", SGL, NOT_HIT, "prefill backend: fa3"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "rtx5090", SGL, NOT_HIT, "prefill backend: triton"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "mi300x", SGL, NOT_HIT, "aiter or triton"),
+    ("sglang.zero-kv-rows", "0.5.9", "V2", "b200", SGL, NOT_HIT, "prefill backend: flashinfer"),
+    ("sglang.zero-kv-rows", "0.5.3", "R1", "b200", SGL, NOT_HIT, "prefill backend: flashinfer"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", None, SGL, POSSIBLE, "needs --gpu"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", None, POSSIBLE, "needs the launch command"),
+    ("sglang.zero-kv-rows", "0.5.9", None, "b200", SGL, POSSIBLE, "needs the model's config.json"),
+    ("sglang.zero-kv-rows", "0.5.9", "Llama", "b200", SGL, NOT_HIT, "config.json has no kv_lora_rank"),
+    ("sglang.zero-kv-rows", "0.5.9", "V3.2", "b200", SGL, NOT_HIT, "sparse MLA"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL + "--disable-chunked-prefix-cache", NOT_HIT, "prefix cache: off"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL + "--disable-radix-cache", HIT, "cached prefix: on"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL + "--disable-radix-cache --chunked-prefill-size -1", NOT_HIT, "off"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL + "--config a.yaml", POSSIBLE, "--config a.yaml, which is not read"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL + "--decode-attention-backend fa3", NOT_HIT, "flashinfer"),
+    ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL + "--prefill-attention-backend trtllm_mla", HIT, "trtllm_mla"),
+    ("sglang.lse-log-base", "0.5.23", "R1", "h100", SGL + "--attention-backend flashinfer", HIT, "prefill backend: flashinfer"),
+    ("sglang.lse-log-base", "0.5.23", "R1", "h100", SGL, NOT_HIT, "prefill backend: fa3"),
+    ("sglang.lse-log-base", "0.5.23", "V2", "b200", SGL, HIT, "prefill backend: flashinfer (default of sglang 0.5.23"),
+    ("sglang.lse-log-base", "0.5.23", "Kimi-VL", "b200", SGL, HIT, "architecture KimiVLForConditionalGeneration"),
+    ("sglang.lse-log-base", "0.5.9", "Llama", "h100", SGL + "--attention-backend flashinfer", NOT_HIT, "attention: MHA"),
+    ("sglang.uniform-replay-stride-mla", "0.5.9", "R1", "b200", ON_V2, HIT, "spec v2: on (SGLANG_ENABLE_SPEC_V2=1)"),
+    ("sglang.uniform-replay-stride-mla", "0.5.9", "R1", "b200", SPEC, NOT_HIT, "spec v2: off (no SGLANG_ENABLE_SPEC_V2)"),
+    ("sglang.uniform-replay-stride-mla", "0.5.9", "R1", "b200", "SGLANG_ENABLE_SPEC_V2=1 " + SGL, NOT_HIT, "none"),
+    ("sglang.uniform-replay-stride-mla", "0.5.9", "R1", "b200", ON_V2 + "--disable-cuda-graph", NOT_HIT, "CUDA graphs: off"),
+    ("sglang.uniform-replay-stride-mla", "0.5.9", "R1", "h100", ON_V2, NOT_HIT, "draft extend backend: fa3"),
+    ("sglang.uniform-replay-stride-mla", "0.5.9", "R1", "b200",
+     ON_V2 + "--decode-attention-backend flashinfer --prefill-attention-backend trtllm_mla --speculative-attention-mode decode",
+     NOT_HIT, "draft extend backend: flashinfer (--decode-attention-backend)"),
+    ("sglang.uniform-replay-stride-triton", "0.5.9", "Llama", "h100", ON_V2 + "--attention-backend triton", HIT, "triton"),
+    ("sglang.uniform-replay-stride-triton", "0.5.9", "Llama", "h100",
+     ON_V2.replace("EAGLE", "NEXTN") + "--speculative-draft-attention-backend triton", HIT, "NEXTN"),
+    ("sglang.uniform-replay-stride-triton", "0.5.9", "Llama", "h100", ON_V2, NOT_HIT, "draft extend backend: fa3"),
+    ("sglang.uniform-replay-stride-triton", "0.5.9", "Llama", "h100", ON_V2 + "--kv-cache-dtype fp8_e5m2", HIT, "fp8_e5m2"),
+    ("sglang.uniform-replay-stride-triton", "0.5.9", "R1", "a100", ON_V2, HIT, "default of sglang 0.5.9"),
+    ("sglang.draft-kv-indices", "0.5.9", "Llama", "h100", SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 8",
+     HIT, "topk or page size above 1"),
+    ("sglang.draft-kv-indices", "0.5.9", "Llama", "h100", SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 1",
+     NOT_HIT, "speculative topk: 1"),
+    ("sglang.draft-kv-indices", "0.5.9", "Llama", "h100", SPEC + "--speculative-num-steps 1 --speculative-eagle-topk 8",
+     NOT_HIT, "speculative steps: 1"),
+    ("sglang.draft-kv-indices", "0.5.9", "Llama", "h100", SPEC, NOT_HIT, "draft decode backend: fa3"),
+    ("sglang.draft-kv-indices", "0.5.9", "Llama", "h100", SPEC + "--attention-backend flashinfer", HIT,
+     "speculative topk: 4 (sglang 0.5.9 chooses it for LlamaForCausalLM)"),
+    ("sglang.draft-kv-indices", "0.5.9", "Llama", "h100", SGL, NOT_HIT, "speculative algorithm: none"),
+    ("sglang.draft-kv-indices", "0.5.9", "R1", "h100", SPEC + "--attention-backend flashinfer", NOT_HIT, "attention: MLA"),
+    ("sglang.draft-kv-indices", "0.5.9", "Llama", "h100",
+     SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 8 --disable-cuda-graph", NOT_HIT, "CUDA graphs: off"),
+    ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "MLA prefill backend: trtllm_ragged"),
+    ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", VLLM, NOT_HIT, "MLA prefill backend: flash_attn"),
+    ("vllm.empty-context-chunks", "0.20.0", "R1", "h200", RAGGED, NOT_HIT, "flash_attn"),
+    ("vllm.empty-context-chunks", "0.20.0", "R1", "h200", None, NOT_HIT, "flash_attn"),
+    ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", None, POSSIBLE, "needs the launch command"),
+    ("vllm.empty-context-chunks", "0.25.1", "R1", "b200", VLLM, NOT_HIT, "default of vLLM 0.25.1"),
+    ("vllm.empty-context-chunks", "0.25.1", "R1", "b200", VLLM + "-ac.mla_prefill_backend=TRTLLM_RAGGED", HIT, "trtllm_ragged"),
+    ("vllm.empty-context-chunks", "0.25.1", "R1", "b200",
+     VLLM + "-ac.mla_prefill_backend=TRTLLM_RAGGED --no-enable-prefix-caching --no-enable-chunked-prefill", NOT_HIT, "off"),
+    ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", "VLLM_MLA_DISABLE=1 " + RAGGED, NOT_HIT, "VLLM_MLA_DISABLE"),
+    ("vllm.skip-context-zero-fill", "0.16.0", "R1", "b200", VLLM, HIT, "trtllm_ragged"),
+    ("vllm.skip-context-zero-fill", "0.18.0", "R1", "b200", VLLM, NOT_HIT, "flash_attn"),
+    ("vllm.skip-context-zero-fill", "0.13.0", "R1", "b200", "VLLM_USE_TRTLLM_RAGGED_DEEPSEEK_PREFILL=1 " + VLLM, HIT, "trtllm"),
+    ("vllm.lse-log-base", "0.13.0", "R1", "b200", VLLM, HIT, "MLA prefill backend: flashinfer"),
+    ("vllm.lse-log-base", "0.13.0", "R1", "b200", "VLLM_DISABLE_FLASHINFER_PREFILL=1 " + VLLM, NOT_HIT, "flash_attn"),
+    ("vllm.lse-log-base", "0.10.2", "R1", "b200", VLLM, POSSIBLE, "whether FlashInfer is installed"),
+    ("vllm.lse-log-base", "0.13.0", "R1", "h100", VLLM, NOT_HIT, "flash_attn"),
+    ("vllm.lse-log-base", "0.25.1", "Llama", "h100", VLLM + "-dcp 2 --attention-backend FLASHINFER", HIT, "FLASHINFER"),
+    ("vllm.lse-log-base", "0.13.0", "Llama", "h100", "VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM + "-dcp 2", HIT, "VLLM_ATT"),
+    ("vllm.lse-log-base", "0.25.1", "Llama", "h100", VLLM + "-dcp 2", POSSIBLE, "the default depends on"),
+    ("vllm.lse-log-base", "0.25.1", "Llama", "h100", VLLM + "--attention-backend FLASHINFER", NOT_HIT, "parallel size: 1"),
+    ("vllm.quantized-mla-context", "0.25.1", "AWQ", "h100", VLLM, HIT, "kv_b_proj: packed (quantization awq)"),
+    ("vllm.quantized-mla-context", "0.25.1", "INT4", "h100", VLLM, HIT, "kv_b_proj: packed"),
+    ("vllm.quantized-mla-context", "0.25.1", "AWQ-left", "h100", VLLM, NOT_HIT, "which leaves out kv_b_proj"),
+    ("vllm.quantized-mla-context", "0.25.1", "R1", "a100", VLLM, HIT, "by Marlin on a100"),
+    ("vllm.quantized-mla-context", "0.25.1", "R1", "h100", VLLM, NOT_HIT, "kv_b_proj: floats"),
+    ("vllm.quantized-mla-context", "0.25.1", "V2", "h100", VLLM, NOT_HIT, "no quantization_config"),
+    ("vllm.quantized-mla-context", "0.25.1", "V2", "h100", VLLM + "-q bitsandbytes", POSSIBLE, "was not read"),
+    ("vllm.mla-context-order", "0.25.1", "V2", "h100", VLLM, HIT, "default of vLLM 0.25.1 for DeepseekV2ForCausalLM"),
+    ("vllm.mla-context-order", "0.25.1", "V2", "h100", "VLLM_USE_V2_MODEL_RUNNER=0 " + VLLM, NOT_HIT, "model runner: V1"),
+    ("vllm.mla-context-order", "0.25.1", "R1", "h100", VLLM, NOT_HIT, "model runner: V1"),
+    ("vllm.mla-context-order", "0.25.1", "R1", "h100", "VLLM_USE_V2_MODEL_RUNNER=1 " + VLLM, HIT, "model runner: V2"),
+    ("vllm.mla-context-order", "0.20.0", "V2", "h100", VLLM, NOT_HIT, "model runner: V1"),
+    ("vllm.mla-context-order", "0.25.1", "V2", "h100", VLLM + "--made-up", POSSIBLE, "unless an option needs V1"),
+    ("vllm.mla-context-order", "0.25.1", "V2", "h100", None, POSSIBLE, "needs the launch command"),
+    ("vllm.both-empty-merge-cuda", "0.11.0", "R1", "h100", VLLM, HIT, "GPU: NVIDIA"),
+    ("vllm.both-empty-merge-cuda", "0.11.0", "R1", "mi300x", VLLM, NOT_HIT, "GPU: AMD"),
+    ("vllm.both-empty-merge-cuda", "0.10.2", "R1", "h100", "VLLM_USE_V1=0 " + VLLM, NOT_HIT, "engine core: V0"),
+    ("vllm.both-empty-merge-triton", "0.25.1", "R1", "mi300x", VLLM, HIT, "GPU: AMD"),
+    ("vllm.both-empty-merge-triton", "0.25.1", "R1", "h100", VLLM, NOT_HIT, "GPU: NVIDIA"),
+    ("vllm.prefill-context-merge", "0.16.0", "R1", "h100", VLLM, HIT, "GPU: NVIDIA"),
+    ("vllm.prefill-context-merge", "0.16.0", "Llama", "h100", VLLM, NOT_HIT, "attention: MHA"),
+]  # fmt: skip
+#: Faults of development code alone: judged as if the code had them
+DEVELOPMENT = [
+    ("sglang.mha-draft-extend-routing", "0.5.12", "Llama", "b200",
+     SPEC + "--speculative-num-steps 3 --speculative-eagle-topk 1", HIT, "trtllm_mha"),
+    ("sglang.mha-draft-extend-routing", "0.5.12", "Llama", "h100", SPEC, NOT_HIT, "draft extend backend: fa3"),
+    ("sglang.skip-seq-lens-sync", "0.5.12", "R1", "b200", SPEC, HIT, "decode backend: trtllm_mla"),
+    ("sglang.skip-seq-lens-sync", "0.5.12", "R1", "b200", SPEC + "--enable-two-batch-overlap", NOT_HIT, "overlap: on"),
+]  # fmt: skip
+
+
+def answer(fix, release, model, gpu, launch, code=None):
+    deployment = Deployment(
+        BY_ID[fix].engine,
+        release=Version(release),
+        config=MODELS[model] if model else None,
+        gpu=gpus.named(gpu) if gpu else None,
+        launch=read(shlex.split(launch)) if launch else None,
+    )
+    code = code or ledger.load(BY_ID[fix]).verdict(release)
+    return diagnosis.answer(BY_ID[fix], code, release, diagnosis.facts(deployment))
+
+
+@pytest.mark.parametrize("fix, release, model, gpu, launch, verdict, says", CASES)
+def test_a_published_release(fix, release, model, gpu, launch, verdict, says):
+    assert ledger.load(BY_ID[fix]).verdict(release) == ledger.AFFECTED or fix == "sglang.zero-kv-rows", "else the code decides"
+    found = answer(fix, release, model, gpu, launch)
+    assert found.verdict == verdict, found.reasons
+    assert says in " / ".join(found.reasons)
+
+
+@pytest.mark.parametrize("fix, release, model, gpu, launch, verdict, says", DEVELOPMENT)
+def test_development_code(fix, release, model, gpu, launch, verdict, says):
+    found = answer(fix, release, model, gpu, launch, ledger.AFFECTED)
+    assert found.verdict == verdict, found.reasons
+    assert says in " / ".join(found.reasons)
+    assert answer(fix, release, model, gpu, launch).verdict == NOT_HIT, "no release has it"
+
+
+@pytest.mark.parametrize("fix", BY_ID)
+def test_every_fix_is_tried_in_both_directions(fix):
+    verdicts = {case[5] for case in (*CASES, *DEVELOPMENT) if case[0] == fix}
+    assert {HIT, NOT_HIT} <= verdicts
+    assert BY_ID[fix].hits.names <= set(diagnosis.MAKERS[BY_ID[fix].engine])
+    assert BY_ID[fix].harm in (WRONG_OUTPUT, CRASH, SLOWER)
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
+def test_nothing_known_is_never_an_answer(fix):
+    """No release, model, GPU or launch: every bug that the code has is possible."""
+    deployment = Deployment(fix.engine)
+    assert diagnosis.answer(fix, ledger.AFFECTED, "", diagnosis.facts(deployment)).verdict == POSSIBLE
+    assert diagnosis.answer(fix, ledger.FIXED, "", diagnosis.facts(deployment)).verdict == NOT_HIT
+
+
+def test_code_that_nobody_judged_is_at_most_possible():
+    arguments = ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL)
+    assert answer(*arguments, code=ledger.UNKNOWN).verdict == POSSIBLE
+    assert answer("sglang.zero-kv-rows", "0.5.9", "R1", "h100", SGL, code=ledger.UNKNOWN).verdict == NOT_HIT
+
+
+def test_three_valued_logic():
+    facts = {"a": known("x", "said"), "b": Fact(("x", "y")), "c": unknown("ask"), "n": known(3)}.__getitem__
+    assert [Is("a", "x")(facts).verdict, Is("a", "y")(facts).verdict, Is("c", "x")(facts).verdict] == [HIT, NOT_HIT, POSSIBLE]
+    assert Is("b", "x", "y")(facts).verdict == HIT and Is("b", "x")(facts).verdict == POSSIBLE
+    assert Is("b", "z")(facts).verdict == NOT_HIT
+    assert Above("n", 2)(facts).verdict == HIT and Above("n", 3)(facts).verdict == NOT_HIT
+    assert AllOf(Is("c", "x"), Is("a", "y"))(facts).verdict == NOT_HIT, "a missing fact matters only where it decides"
+    assert AllOf(Is("c", "x"), Is("a", "x"))(facts).reasons == ("c: unknown (ask)",)
+    assert AnyOf(Is("c", "x"), Is("a", "x"))(facts).reasons == ("a: x (said)",)
+    assert AnyOf(Is("c", "x"), Is("a", "y"))(facts).verdict == POSSIBLE
+    assert AnyOf(Is("b", "z"), Is("a", "y"))(facts).verdict == NOT_HIT
+
+
+@pytest.mark.parametrize(
+    "name, capability", [("H100", 90), ("NVIDIA H200", 90), ("GB200", 100), ("RTX 5090", 120), ("sm_103", 103), ("sm90a", 90)]
+)
+def test_gpus_are_known_by_the_names_that_people_use(name, capability):
+    assert gpus.named(name).capability == capability
+
+
+def test_an_unknown_gpu_is_none():
+    assert gpus.named("h1000") is None and gpus.named("") is None
