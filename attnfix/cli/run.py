@@ -1,0 +1,115 @@
+"""`attnfix run -- CMD`: attnfix for installs whose `.pth` no Python processes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from .errors import CliError
+
+NAME = "run"
+HELP = "Run a command with attnfix active in every Python that it starts, where no .pth is processed (pip --target, volumes)."
+EXAMPLE = "python /volume/attnfix run -- vllm serve deepseek-ai/DeepSeek-V2-Lite"
+
+NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as a shell has them
+_PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
+_WITH_VALUE = "WX"  # options of Python that take the rest of the word, or the next word, as their value
+_LAST = "cm"  # what follows them is the program's
+_WARNINGS = "ignore::attnfix_door.NeverIssued"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD ...", help="the command and its arguments")
+
+
+def run(options: argparse.Namespace) -> NoReturn:
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise CliError(f"run needs a command, as in `{EXAMPLE}`", 2)
+    flags = python_flags(command)
+    if ignored := "".join(sorted(flags & {"I", "E"})):
+        print(
+            f"attnfix: -{ignored} makes {command[0]} ignore PYTHONPATH: attnfix is active in it only if its own site folder "
+            "holds attnfix.pth",
+            file=sys.stderr,
+        )
+    _execute(command, environment(dict(os.environ), without_site="S" in flags))
+
+
+def environment(variables: dict[str, str], *, without_site: bool) -> dict[str, str]:
+    """`variables` with the door first on PYTHONPATH; for a Python that runs no `sitecustomize` (-S), with its second way in.
+
+    A category in PYTHONWARNINGS is imported at every start, before site would be. Only under -S, since some programs ask
+    whether any warning option was given.
+    """
+    door = Path(__file__).resolve().parents[1] / "door"
+    if not (door / "sitecustomize.py").is_file() or os.pathsep in str(door):
+        raise CliError(f"{door} is no folder that PYTHONPATH can name; unpack attnfix into one")
+    _prepend(variables, "PYTHONPATH", str(door), os.pathsep)
+    if without_site:
+        _prepend(variables, "PYTHONWARNINGS", _WARNINGS, ",")
+    return variables
+
+
+def _prepend(variables: dict[str, str], name: str, entry: str, separator: str) -> None:
+    there = [word for word in [variables.get(name)] if word]  # an empty one must not become an empty entry: the working folder
+    if entry not in separator.join(there).split(separator):
+        variables[name] = separator.join([entry, *there])
+
+
+def python_flags(command: Sequence[str]) -> set[str]:
+    """Letters of the options of the first Python in `command`, or of the one that its `#!` line names."""
+    for words in (command, _interpreter(command[0])):
+        for index, word in enumerate(words):
+            if _PYTHON.fullmatch(os.path.basename(word)):
+                return _flags(words[index + 1 :])
+    return set()
+
+
+def _flags(words: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    rest = iter(words)
+    for word in rest:
+        if not re.fullmatch(r"-[a-zA-Z].*", word):
+            break
+        for place, letter in enumerate(word[1:], 2):
+            if letter in _LAST:
+                return found
+            if letter in _WITH_VALUE:
+                if place == len(word):
+                    next(rest, None)
+                break
+            found.add(letter)
+    return found
+
+
+def _interpreter(program: str) -> list[str]:
+    """Words of a script's `#!` line; none for anything else."""
+    try:
+        with open(shutil.which(program) or program, "rb") as file:
+            line = file.readline(256)
+    except OSError:
+        return []
+    return line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
+
+
+def _execute(command: Sequence[str], variables: dict[str, str]) -> NoReturn:
+    """Become `command`: same process, so signals and exit code are its own."""
+    for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and would hand that on
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(command[0], list(command), variables)
+    except FileNotFoundError:
+        raise CliError(f"{command[0]}: no such command", NOT_FOUND) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CliError(f"{command[0]} cannot be run: {reason}", NOT_EXECUTABLE) from None
