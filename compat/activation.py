@@ -233,6 +233,8 @@ class Activation:
         from .states import PlainCounters
 
         self._lock = threading.RLock()
+        for state in self.states.values():
+            state.fired = False
         if self._record is None:
             return
         self._record = None

@@ -7,13 +7,17 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 
 from . import ledger
 from .engines import Engine
+from .held_line import say_with_next
 from .states import INSTALLED, MISSING, UNKNOWN_SOURCE, FixState
 
 EXIT_STRICT = 78  # EX_CONFIG
-_said: set[str] = set()
+_said: dict[object, object] = {}
+_armed: dict[str, list[FixState]] = {}  # by engine: fixes that no line has named yet
 
 
 def logger(engine: str) -> logging.Logger:
@@ -29,14 +33,21 @@ def logger(engine: str) -> logging.Logger:
     return log
 
 
-def _once(engine: str, level: int, message: str) -> None:
-    if message not in _said:
-        _said.add(message)
+def _once(engine: str, level: int, message: str, key: object = None) -> None:
+    if _first(key or message):
         logger(engine).log(level, "%s", message)
 
 
+def _first(key: object) -> bool:
+    """Whether `key` was never said: one answer is yes, in however many threads it is asked."""
+    mine = object()
+    return _said.setdefault(key, mine) is mine
+
+
 def _main_process() -> bool:
-    return multiprocessing.parent_process() is None
+    """Neither a child nor a rank that Ray or torchrun has started."""
+    started_by_ray = sys.argv[:1] and sys.argv[0].endswith("default_worker.py")
+    return multiprocessing.parent_process() is None and not started_by_ray and os.environ.get("RANK", "0") == "0"
 
 
 def warn(engine: str, message: str) -> None:
@@ -47,11 +58,12 @@ def warn(engine: str, message: str) -> None:
 def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> None:
     """One line on what was installed and one on what was not, once the fixes of this module have settled."""
     states = [state for state in states if state.fix.engine == engine.name]
-    armed = [state for state in states if state.base == INSTALLED]
-    if armed:
-        names = ", ".join(state.fix.id for state in armed)
-        code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in armed))
-        _once(engine.name, logging.INFO, f"attnfix: {names} installed in {engine.name} {version or '?'} ({code})")
+    if new := [state for state in states if state.base == INSTALLED and _first(("installed", state.fix.id))]:
+        _armed.setdefault(engine.name, []).extend(new)
+        if logger(engine.name).handlers:  # ATTNFIX_LOG: heard whatever the engine does
+            _installed(engine.name, version)
+        else:
+            say_with_next(engine.name, partial(_installed, engine.name, version))
     problems = []
     for state in states:
         if state.base in MISSING:
@@ -60,9 +72,26 @@ def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> 
             problems.append(f"{state.fix.id} left alone, unknown source: {state.reason}")
         else:
             _quiet(engine.name, f"{state.fix.id}: {state.state} ({state.reason})")
-    if new := [problem for problem in problems if problem not in _said]:
-        _said.update(new)
-        warn(engine.name, "; ".join(new))
+    if problems := [problem for problem in problems if _first(problem)]:
+        warn(engine.name, "; ".join(problems))
+
+
+def _installed(engine: str, version: str | None) -> None:
+    """Name what is installed and was not named yet. Runs inside the engine's logging: lets no exception out."""
+    with suppress(Exception):
+        states = [state for state in _armed.pop(engine, []) if state.base == INSTALLED]
+        if states:
+            names = ", ".join(state.fix.id for state in states)
+            code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in states))
+            logger(engine).info("attnfix: %s installed in %s %s (%s)", names, engine, version or "?", code)
+
+
+def first_correction(state: FixState, rows: int) -> None:
+    """One line in each process whose serving a fix has changed. Called between kernel launches: lets no exception out."""
+    with suppress(Exception):
+        counted = f" ({rows} rows)" if rows else ""
+        message = f"attnfix: {state.fix.id} corrected its first call{counted}: {state.fix.title}"
+        _once(state.fix.engine, logging.INFO, message, ("corrected", state.fix.id, os.getpid()))
 
 
 def _quiet(engine: str, message: str) -> None:

@@ -65,7 +65,7 @@ class FixState:
     """What became of one fix in this process. `armed` alone decides whether its corrections run.
 
     `release` and `code` name the code that was found; `changed` is called when the state changes while the engine serves.
-    `findings` are by kernel path: the names that tell it from others.
+    `findings` are by kernel path: the names that tell it from others. `fired`: a correction was needed in this process.
     """
 
     fix: Fix
@@ -73,6 +73,7 @@ class FixState:
     reason: str = "no target module is loaded"
     release: str | None = None
     armed: bool = False
+    fired: bool = False
     traceback: str | None = None
     code: str | None = None
     changed: Callable[[], None] = lambda: None
@@ -96,6 +97,14 @@ class FixState:
             from . import report
 
             report.warn(self.fix.engine, f"{self.fix.id} leaves a kernel alone: {_named(path)}: {finding.what}")
+        self.changed()
+
+    def first_correction(self, rows: int) -> None:
+        """The engine's result had to be corrected for the first time in this process, in `rows` rows."""
+        self.fired = True
+        from . import report
+
+        report.first_correction(self, rows)
         self.changed()
 
     def settle(self, base: str, reason: str) -> None:

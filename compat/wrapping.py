@@ -54,8 +54,8 @@ class Call:
         counters = self._state.counters
         counters.corrections += 1
         counters.rows += rows
-        if counters.corrections == 1:
-            self._state.changed()
+        if not self._state.fired:
+            self._state.first_correction(rows)
 
 
 def _apply(correction: Any, state: FixState, function: Any, instance: Any, args: tuple, kwargs: dict) -> Any:

@@ -137,4 +137,5 @@ def _plain_environment(monkeypatch):
 
     for name in [n for n in os.environ if n.startswith("ATTNFIX")] + ["SGLANG_PLUGINS", "VLLM_PLUGINS"]:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(report, "_said", set())
+    monkeypatch.setattr(report, "_said", {})
+    monkeypatch.setattr(report, "_armed", {})
