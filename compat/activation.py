@@ -10,17 +10,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import partial
 from types import FunctionType
 from typing import Any
 
 import wrapt
 
 from . import gate, ledger, report, switches
-from .engines import ENGINES, Engine, engine_of, loaded_root, version_beside
+from .engines import ENGINES, Engine, engine_of, loaded_root, version_of
 from .fix import Fix
-from .records import Record, describe
+from .recorder import Recorder
 from .seats import Refused, home, origin, same_file, take
 from .states import (
     CONFLICT,
@@ -48,15 +46,12 @@ class Activation:
     def __init__(self, fixes: Iterable[Fix], facts: Callable[[], dict[str, Any]] = dict):
         """`facts()` is what the process record says beside the fixes; it must be cheap and never wait for a GPU."""
         self.states = {fix.id: FixState(fix) for fix in fixes}
-        self._facts = facts
+        self._recorder = Recorder(self.states, facts)
         for state in self.states.values():
-            state.changed = partial(self._note, ENGINES[state.fix.engine])
-        watched = {place.module for engine in ENGINES.values() for place in engine.load_model}
-        self.modules = watched.union(*(state.fix.target_modules for state in self.states.values()))
+            state.changed = self._recorder.note
+        self.modules = watched_modules(state.fix for state in self.states.values())
         self._seen: set[str] = set()
         self._verdicts: dict[str, gate.Verdict] = {}
-        self._record: Record | None = None
-        self._record_refused = False
         self._lock = threading.RLock()
         os.register_at_fork(after_in_child=self._forked)
 
@@ -75,7 +70,7 @@ class Activation:
     def unmet(self, engine: Engine) -> list[FixState]:
         """Fixes of `engine` that are required here (STRICT, or asked for by name) and do not stand."""
         self._look_again()
-        version = _version(engine)
+        version = version_of(engine)
         return [
             state
             for state in self.states.values()
@@ -116,7 +111,8 @@ class Activation:
             for state in states:
                 self._engage(state, engine, name, late)
             if states:
-                self._publish(engine)
+                self._say(engine)
+            self._recorder.open(engine if states else None)
 
     def _engage(self, state: FixState, engine: Engine, module: str, late: bool) -> None:
         if state.base not in FINAL:
@@ -199,53 +195,17 @@ class Activation:
             seat.withdraw()
         state.seats.clear()
 
-    # What the process tells
-
-    def _publish(self, engine: Engine) -> None:
+    def _say(self, engine: Engine) -> None:
         for complaint in switches.complaints(state.fix for state in self.states.values()):
             report.warn(engine.name, complaint)
-        report.summary(engine, _version(engine), self.states.values())
-        if self._record is None and not self._record_refused:
-            self._open_record(engine)
-        self._note(engine)
-
-    def _note(self, engine: Engine) -> None:
-        """Bring the record up to date. Called while the engine serves, too: lets no exception out."""
-        if self._record is not None:
-            with suppress(Exception):
-                rows = [state.as_dict() for state in self.states.values()]
-                self._record.write({**describe(engine.name, _version(engine), rows), **self._facts()})
-
-    def _open_record(self, engine: Engine) -> None:
-        try:
-            self._record = Record(len(self.states))
-        except (OSError, ValueError) as error:
-            self._record_refused = True
-            report.warn(engine.name, f"no process record, `attnfix status` will not show this process: {error}")
-            return
-        for index, state in enumerate(self.states.values()):
-            mapped, counters = self._record.counters(index), state.counters
-            mapped.calls, mapped.corrections, mapped.rows = counters.calls, counters.corrections, counters.rows
-            state.counters = mapped
+        report.summary(engine, version_of(engine), self.states.values())
 
     def _forked(self) -> None:
-        """A forked child gets a record of its own, with counters from zero; the parent's mapping is left alone."""
-        from .states import PlainCounters
-
+        """A forked child gets a record of its own; nothing is said again."""
         self._lock = threading.RLock()
         for state in self.states.values():
             state.fired = False
-        if self._record is None:
-            return
-        self._record = None
-        for state in self.states.values():
-            state.counters = PlainCounters()
-        try:
-            for engine in ENGINES.values():
-                if loaded_root(engine) and any(name.startswith(engine.name + ".") for name in self._seen):
-                    self._publish(engine)
-        except Exception as error:
-            report.warn("attnfix", f"no process record in a forked child: {error}")
+        self._recorder.forked()
 
     # STRICT
 
@@ -270,7 +230,8 @@ class Activation:
                 swap(place, wrapt.FunctionWrapper(standing, load_model))
 
 
-def _version(engine: Engine) -> str | None:
-    """What the engine in this process calls itself; None where it left no metadata."""
-    root = loaded_root(engine)
-    return version_beside(root) if root else None
+def watched_modules(fixes: Iterable[Fix]) -> set[str]:
+    """Modules after which attnfix acts: those of targets; the engines' packages, whose import opens the process record; those
+    that load the model, watched under STRICT."""
+    loads = {place.module for engine in ENGINES.values() for place in engine.load_model}
+    return loads.union(ENGINES, *(fix.target_modules for fix in fixes))

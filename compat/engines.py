@@ -84,3 +84,9 @@ def version_beside(root: Path) -> str | None:
     for distribution in distributions(name=root.name, path=[str(root.parent)]):
         return distribution.version
     return None
+
+
+def version_of(engine: Engine) -> str | None:
+    """What the engine in this process calls itself; None where it is not loaded or left no metadata."""
+    root = loaded_root(engine)
+    return version_beside(root) if root else None

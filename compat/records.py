@@ -6,27 +6,35 @@ the mapping, and the text is rewritten when a state changes. A reader takes what
     offset 0      "attnfix1", then the length of the text as a little-endian 64-bit integer
     offset 64     counters, three 64-bit integers for each fix in the order of "fixes" in the text
     offset 4096   the text: JSON
+
+Its process holds a lock (flock) on it for life: the kernel lets it go however the process ends. So a reader in another
+container, to whom pid and host name mean nothing, still knows who is alive. Where the file system has no locks, pid and start
+time tell it on the same host. Not seen: a network volume mounted with host-local locks (`nolock`) shows other hosts as ended.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
+import secrets
 import socket
 import stat
 import struct
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from . import roles
 
 MAGIC = b"attnfix1"
 _COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 15
 _KEPT_S = 24 * 3600  # records of processes that have ended stay this long
 _FIELDS = ("calls", "corrections", "rows")
+_LOOKS = 5  # at a text that is just being written
 
 
 def folder() -> Path:
@@ -76,98 +84,176 @@ class MappedCounters:
 
 
 class Record:
-    """The record of this process. Raises OSError where the folder cannot be used: the caller then does without."""
+    """The record of this process. Raises OSError where the folder cannot be used: the caller then does without.
+
+    `unlocked` says why its life cannot be told by a lock; None where it can.
+    """
 
     def __init__(self, fixes: int):
         if _COUNTERS + fixes * len(_FIELDS) * 8 > _TEXT:
             raise ValueError(f"a record has no room for the counters of {fixes} fixes")
         home = _own_folder()
         _forget_ended(home)
-        self.path = home / f"{socket.gethostname()}-{os.getpid()}-{started(os.getpid())}.attnfix"
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        # Containers may share host name and pid: chance makes the name unique
+        self.path = home / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.attnfix"
+        unborn = self.path.with_suffix(".new")  # nobody reads it, or tries its lock, before it is locked
+        descriptor = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, _SIZE)  # a full disk must fail here, not as SIGBUS at a store
             self._map = mmap.mmap(descriptor, _SIZE)
+            self._map[: len(MAGIC)] = MAGIC
+            self._lock(unborn)
+            unborn.rename(self.path)
         except OSError:
-            self.path.unlink(missing_ok=True)
+            unborn.unlink(missing_ok=True)
             raise
         finally:
             os.close(descriptor)
         self._slots = memoryview(self._map)[_COUNTERS:_TEXT].cast("q")
-        self._map[: len(MAGIC)] = MAGIC
+
+    def _lock(self, path: Path) -> None:
+        """Lock the file by an opening of its own: a forked child keeps the one that is mapped open, and a lock with it."""
+        self.unlocked: str | None = None
+        self._locked = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        self._identity = _identity(self._locked)
+        try:
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.unlocked = str(error)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close the parent's lock, which the child shares. Never unlock it: that frees the parent's, too."""
+        with suppress(OSError):
+            if _identity(self._locked) == self._identity:  # a program that closed all descriptors has given the number away
+                os.close(self._locked)
 
     def counters(self, index: int) -> MappedCounters:
         return MappedCounters(self._slots, index * len(_FIELDS))
 
     def write(self, text: dict[str, Any]) -> None:
         """Replace the text. Its length is 0 while it is being written."""
+        text = {**text, "locked": self.unlocked is None}
         data = json.dumps(text).encode()
         if len(data) > _SIZE - _TEXT:
-            data = json.dumps({**text, "fixes": [{**row, "traceback": None} for row in text["fixes"]]}).encode()
+            rows = [{**row, "traceback": None, "reason": row["reason"][:200]} for row in text["fixes"]]
+            data = json.dumps({**text, "fixes": rows}).encode()
         self._map[8:16] = struct.pack("<q", 0)
         self._map[_TEXT : _TEXT + len(data)] = data
         self._map[8:16] = struct.pack("<q", len(data))
 
 
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+# Who is alive
+
+
 def _forget_ended(home: Path) -> None:
-    """Remove old records of processes of this host that have ended: engines restart, and their files would pile up."""
-    for path in home.glob(f"{socket.gethostname()}-*.attnfix"):
-        with suppress(OSError, ValueError):
-            pid, start = map(int, path.stem.rsplit("-", 2)[1:])
-            if started(pid) != start and time.time() - path.stat().st_mtime > _KEPT_S:
+    """Remove old records of processes that have ended, whoever's host they ran on: engines restart, and files pile up."""
+    for path in (*home.glob("*.attnfix"), *home.glob("*.new")):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > _KEPT_S and not _alive(path, read(path) or {}):
                 path.unlink()
+
+
+def _alive(path: Path, text: dict[str, Any]) -> bool:
+    """Whether the process of a record lives. Without a lock, and on another host, nothing can tell: it is taken to live."""
+    if text.get("locked", True):
+        with suppress(OSError):
+            return _held(path)
+    return text.get("host") != socket.gethostname() or runs(text["pid"], text["started"])
+
+
+def _held(path: Path) -> bool:
+    """Whether somebody holds the lock. Raises OSError where the file system has none."""
+    with _opened(path) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def started(pid: int) -> int:
     """Start time of a process in clock ticks since boot (Linux), 0 where it cannot be read: tells a reused pid apart."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        return int(_stat(pid)[19])
     except (OSError, ValueError, IndexError):
         return 0
 
 
+def runs(pid: int, start: int) -> bool:
+    """Whether that very process runs on this host: it has not ended, not even as one that nobody has waited for."""
+    try:
+        return int(_stat(pid)[19]) == start and _stat(pid)[0] not in "ZX"
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+# What a reader sees
+
+
 def read(path: Path) -> dict[str, Any] | None:
     """Text of one record with its counters filled in, or None if it is torn or not ours."""
-    try:
-        data = path.read_bytes()
-        if data[:8] != MAGIC:
+    for _ in range(_LOOKS):
+        try:
+            data = path.read_bytes()
+            if data[:8] != MAGIC:
+                return None
+            return _parsed(data)
+        except (ValueError, KeyError, TypeError, struct.error):
+            time.sleep(0.002)
+        except OSError:
             return None
-        (length,) = struct.unpack_from("<q", data, 8)
-        text = json.loads(data[_TEXT : _TEXT + length])
-        for index, row in enumerate(text["fixes"]):
-            counters = struct.unpack_from("<3q", data, _COUNTERS + index * 24)
-            row["counters"] = dict(zip(_FIELDS, counters))
-            if row["state"] == "installed" and counters[0]:
-                row["state"] = "effective"
-        return text
-    except (OSError, ValueError, KeyError, TypeError, struct.error):
-        return None
+    return None
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    (length,) = struct.unpack_from("<q", data, 8)
+    text = json.loads(data[_TEXT : _TEXT + length])
+    for name, kind in (("pid", int), ("started", int), ("host", str), ("engine", str)):
+        if not isinstance(text[name], kind):
+            raise TypeError(name)
+    for index, row in enumerate(text["fixes"]):
+        counters = struct.unpack_from("<3q", data, _COUNTERS + index * 24)
+        row["counters"] = dict(zip(_FIELDS, counters))
+        if row["state"] == "installed" and counters[0]:
+            row["state"] = "effective"
+    return text
 
 
 def read_all() -> Iterator[dict[str, Any]]:
-    """Every readable record in the folder, each with `alive`: False for a process of this host that has ended."""
+    """Every readable record in the folder, each with `alive`: False for a process that has ended."""
     try:
         paths = sorted(folder().glob("*.attnfix"))
     except OSError:
         return
-    here = socket.gethostname()
     for path in paths:
         text = read(path)
         if text is not None:
-            text["alive"] = text["host"] != here or (started(text["pid"]) or None) == text["started"]
-            yield text
+            text["alive"] = _alive(path, text)
+            yield text | _called_now(text)
 
 
-def describe(engine: str, version: str | None, fixes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Text of this process's record."""
-    pid = os.getpid()
-    return {
-        "pid": pid,
-        "started": started(pid),
-        "host": socket.gethostname(),
-        "argv": sys.argv[:1],
-        "rank": os.environ.get("RANK"),
-        "engine": engine,
-        "release": version,
-        "fixes": fixes,
-    }
+def _called_now(text: dict[str, Any]) -> dict[str, Any]:
+    """Role and rank from the title that a process of this host has now: engines set it when most modules are loaded."""
+    if text["alive"] and text["host"] == socket.gethostname() and runs(text["pid"], text["started"]):
+        role = roles.of_title(roles.title(text["pid"]))
+        if role.name != roles.UNKNOWN:
+            return {"role": role.name, "rank": role.rank or text.get("rank")}
+    return {}

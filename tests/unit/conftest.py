@@ -121,6 +121,8 @@ class SmallEngine:
 @pytest.fixture
 def engine(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "run"))
+    # The hook of the attnfix that is installed here would take the small engine for the real one
+    monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if type(finder).__name__ != "_Finder"])
     monkeypatch.syspath_prepend(str(tmp_path))
     yield SmallEngine(tmp_path)
     for name in [n for n in sys.modules if n.partition(".")[0] in ("sglang", "corrections")]:

@@ -10,7 +10,7 @@ from types import FunctionType
 import pytest
 
 from attnfix.compat import activation as module_under_test
-from attnfix.compat import captured, gate, report, seats, wrapping
+from attnfix.compat import captured, gate, recorder, report, seats, wrapping
 from attnfix.compat.activation import Activation
 
 
@@ -121,7 +121,7 @@ def test_late_when_a_reference_cannot_be_rebound(engine):
         (gate, "judge"), (gate, "locate"), (module_under_test, "live"), (module_under_test, "swap"),
         (module_under_test, "home"), (module_under_test, "take"), (seats, "live"), (seats, "swap"), (seats, "stands"),
         (seats, "TargetWrapper"), (seats, "_check_plain"), (wrapping.TargetWrapper, "add"), (report, "summary"),
-        (module_under_test, "Record"), (captured, "rebind"), (module_under_test, "version_beside"),
+        (recorder, "Record"), (captured, "rebind"), (module_under_test, "version_of"), (recorder, "version_of"),
         (module_under_test, "loaded_root"),
     ],
 )  # fmt: skip
@@ -311,7 +311,7 @@ def test_unknown_source_is_required_only_where_the_bug_may_be(engine, monkeypatc
     monkeypatch.setenv("ATTNFIX_STRICT", "1")
     for version, refused in (("2.0", True), ("0.9", False), (None, True)):
         ended.clear()
-        monkeypatch.setattr(module_under_test, "version_beside", lambda root, version=version: version)
+        monkeypatch.setattr(module_under_test, "version_of", lambda engine, version=version: version)
         activation = Activation([engine.fix])
         engine.load(activation, "planning")
         assert state_of(activation, engine.fix).state == "unknown source"

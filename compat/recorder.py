@@ -1,0 +1,117 @@
+"""Keeps this process's record up to date: opened when an engine is imported, rewritten when a state changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from multiprocessing import util
+from typing import Any
+
+from . import report, roles
+from .engines import ENGINES, Engine, version_of
+from .records import Record, started
+from .states import FixState, PlainCounters
+
+
+class Recorder:
+    """One in each process. A disk that takes no record costs a WARNING and nothing else."""
+
+    def __init__(self, states: Mapping[str, FixState], facts: Callable[[], dict[str, Any]]):
+        """`facts()` is what the record says beside the fixes; it must be cheap and never wait for a GPU."""
+        self._states, self._facts = states, facts
+        self._engine: Engine | None = None
+        self._record: Record | None = None
+        self._refused = False
+        self._activated = time.time()
+        self._lock = threading.RLock()
+        # A multiprocessing child has its name only after the fork
+        util.register_after_fork(self, Recorder.note)
+
+    def open(self, engine: Engine | None = None) -> None:
+        """Have a record and bring it up to date. `engine`: the one whose target module was loaded, None for a mere package."""
+        self._engine = engine or self._engine or _first_imported()
+        if self._record is None and not self._refused and self._engine:
+            self._open(self._engine.name)
+        self.note()
+
+    def _open(self, engine: str) -> None:
+        try:
+            self._record = Record(len(self._states))
+        except (OSError, ValueError) as error:
+            self._refused = True
+            report.warn(engine, f"no process record, `attnfix status` will not show this process: {error}")
+            return
+        if self._record.unlocked:
+            report.warn(engine, f"the process record has no lock, other hosts cannot tell its end: {self._record.unlocked}")
+        for index, state in enumerate(self._states.values()):
+            mapped, counters = self._record.counters(index), state.counters
+            mapped.calls, mapped.corrections, mapped.rows = counters.calls, counters.corrections, counters.rows
+            state.counters = mapped
+
+    def note(self) -> None:
+        """Bring the record up to date. Called while the engine serves, too: lets no exception out."""
+        if self._record is not None:
+            with suppress(Exception), self._lock:
+                self._record.write(self._text())
+
+    def forked(self) -> None:
+        """In a forked child: a record of its own, with counters from zero; the parent's is left alone."""
+        self._lock = threading.RLock()
+        if self._record is None:
+            return
+        try:
+            self._record.leave_to_parent()
+            self._record = None
+            self._activated = time.time()
+            for state in self._states.values():
+                state.counters = PlainCounters()
+            self.open()
+        except Exception as error:
+            report.warn("attnfix", f"no process record in a forked child: {error}")
+
+    def _text(self) -> dict[str, Any]:
+        pid, role, version = os.getpid(), roles.of_this_process(), own_version()
+        assert self._engine is not None
+        return {
+            "pid": pid,
+            "started": started(pid),
+            "host": socket.gethostname(),
+            "role": role.name,
+            "rank": role.rank,
+            "engine": self._engine.name,
+            "release": version_of(self._engine),
+            "attnfix": version,
+            "activated": self._activated,
+            "fixset": fixset(version, self._states.values()),
+            "fixes": [state.as_dict() for state in self._states.values()],
+            **self._facts(),
+        }
+
+
+def fixset(version: str | None, states: Iterable[FixState]) -> str:
+    """Short name of the fixes that are armed in a process, and of the attnfix that armed them: equal sets, equal name."""
+    armed = sorted(state.fix.id for state in states if state.armed)
+    return hashlib.sha256("\n".join([version or "", *armed]).encode()).hexdigest()[:12]
+
+
+@cache
+def own_version() -> str | None:
+    """Version of the attnfix in this process; None where its metadata was left out."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("attnfix")
+    except PackageNotFoundError:
+        return None
+
+
+def _first_imported() -> Engine | None:
+    """Of two engines in a process, the one that brought the other: its package was imported first."""
+    return next((ENGINES[name] for name in list(sys.modules) if name in ENGINES), None)
