@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what is generated from fixes, ledgers, the last matrix run and the last benchmark: tables in README.md, docs/*.
+"""Writes what is generated from fixes, ledgers, the last matrix run and the last benchmark: README.md, docs/*.
 
     python scripts/generate.py            write
     python scripts/generate.py --check    fail if a generated part is out of date
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import fix_pages
 import kernels_page
 import support_page
 
@@ -55,6 +56,7 @@ WRITTEN: dict[str, Callable[[], str]] = {
     "docs/kernels.md": lambda: filled((ROOT / "docs/kernels.md").read_text()),
     "docs/support.md": partial(support_page.page, "support.md"),
     "docs/support.html": partial(support_page.page, "support.html"),
+    **fix_pages.pages(),
 }
 
 
@@ -75,9 +77,14 @@ def main() -> int:
         if not path.is_file() or path.read_text() != text:
             stale.append(name)
             if not check:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
+    for path in fix_pages.left_over():
+        stale.append(str(path.relative_to(ROOT)))
+        if not check:
+            path.unlink()
     for name in stale:
-        print(f"{name}: {'out of date; run scripts/generate.py' if check else 'written'}", file=sys.stderr)
+        print(f"{name}: {'out of date; run scripts/generate.py' if check else 'written or removed'}", file=sys.stderr)
     return 1 if check and stale else 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +26,48 @@ LEGEND = (
 
 def page(name: str) -> str:
     """The text of docs/`name`, `support.md` or `support.html`."""
-    data = json.loads(MATRIX.read_text())
-    cells = [_shown(cell) for cell in data["cells"]]
-    published = {(cell["fix"], cell["release"]): cell for cell in cells if not cell["edit"]}
-    templates = FileSystemLoader(Path(__file__).with_name("templates"))
-    environment = Environment(loader=templates, autoescape=name.endswith("html"), keep_trailing_newline=True)
-    return environment.get_template(f"{name}.j2").render(
-        attnfix=data["attnfix"],
-        machine=data["machine"],
+    shown = [_shown(cell) for cell in cells()]
+    published = {(cell["fix"], cell["release"]): cell for cell in shown if not cell["edit"]}
+    return rendered(
+        name,
+        attnfix=_run()["attnfix"],
+        machine=_run()["machine"],
         totals=totals(),
         legend=LEGEND,
-        engines=[_engine(engine, published, cells) for engine in dict.fromkeys(fix.engine for fix in FIXES)],
-        edited=[cell for cell in cells if cell["edit"]],
+        engines=[_engine(engine, published, shown) for engine in dict.fromkeys(fix.engine for fix in FIXES)],
+        edited=[cell for cell in shown if cell["edit"]],
     )
+
+
+def rendered(name: str, **facts: Any) -> str:
+    """The template of that name, filled."""
+    templates = FileSystemLoader(Path(__file__).with_name("templates"))
+    environment = Environment(loader=templates, autoescape=name.endswith("html"), keep_trailing_newline=True)
+    return environment.get_template(f"{name}.j2").render(**facts)
+
+
+def cells() -> list[dict[str, Any]]:
+    """The cells of the last run, as scripts/matrix.py wrote them."""
+    return _run()["cells"]
+
+
+@cache
+def _run() -> dict[str, Any]:
+    return json.loads(MATRIX.read_text())
 
 
 def totals() -> str:
     """One sentence, for README and both pages."""
-    cells = [cell for cell in json.loads(MATRIX.read_text())["cells"] if not cell["edit"]]
-    proven = sum(cell["verdict"] == "proven" for cell in cells)
-    releases = {(cell["fix"].partition(".")[0], cell["release"]) for cell in cells}
+    published = [cell for cell in cells() if not cell["edit"]]
+    proven = sum(cell["verdict"] == "proven" for cell in published)
+    releases = {(cell["fix"].partition(".")[0], cell["release"]) for cell in published}
     return (
-        f"{len(FIXES)} fixes on {len(releases)} published releases: {len(cells)} cells run, {proven} of them proven "
-        f"red → green, {len(cells) - proven} healthy and left untouched."
+        f"{len(FIXES)} fixes on {len(releases)} published releases: {len(published)} cells run, {proven} of them proven "
+        f"red → green, {len(published) - proven} healthy and left untouched."
     )
 
 
-def _engine(engine: str, published: dict[tuple[str, str], dict], cells: list[dict]) -> dict[str, Any]:
+def _engine(engine: str, published: dict[tuple[str, str], dict], shown: list[dict]) -> dict[str, Any]:
     fixes = [fix for fix in FIXES if fix.engine == engine]
     ours = {fix.id for fix in fixes}
     releases = sorted({release for fix, release in published if fix in ours}, key=Version)
@@ -59,7 +75,7 @@ def _engine(engine: str, published: dict[tuple[str, str], dict], cells: list[dic
         {
             "fix": fix,
             "name": fix.id.partition(".")[2],
-            "evidence": _evidence([cell for cell in cells if cell["fix"] == fix.id and cell["verdict"] == "proven"]),
+            "evidence": _evidence([cell for cell in shown if cell["fix"] == fix.id and cell["verdict"] == "proven"]),
             "cells": [published.get((fix.id, release), _NOT_RUN) for release in releases],
         }
         for fix in fixes
@@ -71,7 +87,7 @@ def _shown(cell: dict[str, Any]) -> dict[str, Any]:
     """A cell with what the templates show of it."""
     fix = next(fix for fix in FIXES if fix.id == cell["fix"])
     proven = cell["verdict"] == "proven"
-    figures = f"{_number(cell['stock_error'])} → {_number(cell['fixed_error'])}" if proven else "left alone"
+    figures = f"{number(cell['stock_error'])} → {number(cell['fixed_error'])}" if proven else "left alone"
     shown = {"figures": figures, "kind": _kind(fix, cell), "tip": _tip(fix, cell, figures), "short": _short(cell, figures)}
     return {**cell, **shown}
 
@@ -96,7 +112,7 @@ def _tip(fix: Fix, cell: dict[str, Any], figures: str) -> str:
     if cell["verdict"] == "proven":
         lines += [f"{cell['measure'] or 'error'}: {figures}", f"proven, {cell['evidence']}, {cell['corrections']} corrections"]
     else:
-        ran = f"stock error {_number(cell['stock_error'])} ({cell['evidence']})"
+        ran = f"stock error {number(cell['stock_error'])} ({cell['evidence']})"
         lines += [f"{cell['verdict']}, functions untouched", ran if cell["observed"] == "green" else cell["reason"]]
     return "\n".join([*lines, f"code {cell['code']}"])
 
@@ -106,5 +122,6 @@ def _evidence(proven: list[dict[str, Any]]) -> str:
     return "; counts ".join(dict.fromkeys([ran, *(cell["measure"] for cell in proven if cell["measure"])])) or "-"
 
 
-def _number(error: float | None) -> str:
+def number(error: float | None) -> str:
+    """An error as tables show it; None where something was not finite."""
     return "not finite" if error is None else f"{error:.2g}"
