@@ -36,6 +36,7 @@ def page(name: str) -> str:
         legend=LEGEND,
         engines=[_engine(engine, published, shown) for engine in dict.fromkeys(fix.engine for fix in FIXES)],
         edited=[cell for cell in shown if cell["edit"]],
+        releases=sorted({cell["release"] for cell in shown}, key=Version),
     )
 
 
@@ -76,11 +77,24 @@ def _engine(engine: str, published: dict[tuple[str, str], dict], shown: list[dic
             "fix": fix,
             "name": fix.id.partition(".")[2],
             "evidence": _evidence([cell for cell in shown if cell["fix"] == fix.id and cell["verdict"] == "proven"]),
-            "cells": [published.get((fix.id, release), _NOT_RUN) for release in releases],
+            **_affected(row := [published.get((fix.id, release), _NOT_RUN) for release in releases], releases),
+            "cells": row,
         }
         for fix in fixes
     ]
     return {"name": engine, "releases": releases, "rows": rows}
+
+
+def _affected(row: list[dict[str, Any]], releases: list[str]) -> dict[str, dict[str, Any]]:
+    """Since which release a fix is needed and in which no more, each as text and as what it is sorted by: its place among the
+    releases, behind them all where there is none."""
+    proven = [at for at, cell in enumerate(row) if cell["verdict"] == "proven"]
+    if not proven:
+        never = {"text": "-", "rank": len(releases) + 1}
+        return {"since": never, "fixed_in": never}
+    after = proven[-1] + 1
+    healed = releases[after] if after < len(releases) else "not yet"
+    return {"since": {"text": releases[proven[0]], "rank": proven[0]}, "fixed_in": {"text": healed, "rank": after}}
 
 
 def _shown(cell: dict[str, Any]) -> dict[str, Any]:
@@ -88,11 +102,14 @@ def _shown(cell: dict[str, Any]) -> dict[str, Any]:
     fix = next(fix for fix in FIXES if fix.id == cell["fix"])
     proven = cell["verdict"] == "proven"
     figures = f"{number(cell['stock_error'])} → {number(cell['fixed_error'])}" if proven else "left alone"
-    shown = {"figures": figures, "kind": _kind(fix, cell), "tip": _tip(fix, cell, figures), "short": _short(cell, figures)}
-    return {**cell, **shown}
+    kind = _kind(fix, cell)
+    shown = {"figures": figures, "tip": _tip(fix, cell, figures), "short": _short(cell, figures)}
+    return {**cell, **shown, "kind": kind, "rank": _RANKS[kind]}
 
 
-_NOT_RUN = {"kind": "absent", "tip": "not examined", "short": ""}
+#: A release that needs a fix comes before one that does not
+_RANKS = {kind: rank for rank, (kind, _) in enumerate(LEGEND)}
+_NOT_RUN = {"kind": "absent", "rank": _RANKS["absent"], "tip": "not examined", "short": "", "verdict": "not examined"}
 
 
 def _kind(fix: Fix, cell: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ SGLANG_SCHEDULERS = """
 from sglang.srt.ray.scheduler_actor import SchedulerActor
 stock = []
 scheduler = SchedulerActor.__ray_metadata__.modified_class
-needed = [name for name in inspect.signature(scheduler.__init__).parameters if name != "self"]
+needed = [name for name in inspect.signature(scheduler.__init__).parameters if name[0] != "_" and name != "self"]
 scheduler.__init__ = lambda self, **given: None
 scheduler.get_info = lambda self: states()
 actors = [SchedulerActor.options(num_cpus=1, resources={f"node{rank}": 1}).remote(**dict.fromkeys(needed)) for rank in (0, 1)]
