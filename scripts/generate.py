@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -22,31 +22,64 @@ import support_page
 
 from attnfix.cli.listing import describe, span
 from attnfix.compat import switches
+from attnfix.compat.engines import ENGINES
 from attnfix.patches.catalogue import FIXES
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def fixes_table() -> str:
-    rows = ["| fix | what goes wrong | affected releases | fixed in | runs on | upstream |", "|---|---|---|---|---|---|"]
+    rows = []
     for fix in FIXES:
         row = describe(fix)
         cells = (f"`{fix.id}`", fix.symptom, f"{fix.engine} {span(row['affected'])}", row["fixed_in"] or "-", fix.hardware)
-        link = ", ".join(f"[{name}]({address})" for name, address in fix.upstream.links.items())
-        rows.append("| " + " | ".join((*cells, link)) + " |")
-    return "\n".join(rows)
+        rows.append((*cells, ", ".join(f"[{name}]({address})" for name, address in fix.upstream.links.items())))
+    return _table(("fix", "what goes wrong", "affected releases", "fixed in", "runs on", "upstream"), rows)
+
+
+def general_switches() -> str:
+    return _table(("variable", "meaning"), ((f"`{name}`", meaning) for name, meaning in switches.GENERAL.items()))
+
+
+def fix_switches() -> str:
+    rows = ((f"`{fix.switch}`", "on" if fix.default else "off", f"[{fix.title}](fixes/{fix.id}.md)") for fix in FIXES)
+    return _table(("variable", "default", "fix"), rows)
 
 
 def switches_table() -> str:
-    rows = ["| variable | meaning |", "|---|---|"]
-    rows += [f"| `{name}` | {meaning} |" for name, meaning in switches.GENERAL.items()]
-    rows += [f"| `{fix.switch}` | `0` off, `1` required, `auto` as is: {fix.title} |" for fix in FIXES]
-    return "\n".join(rows)
+    rows = [(f"`{name}`", meaning) for name, meaning in switches.GENERAL.items()]
+    rows += [(f"`{fix.switch}`", f"`0` off, `1` required, `auto` as is: {fix.title}") for fix in FIXES]
+    return _table(("variable", "meaning"), rows)
+
+
+def allow_lists() -> str:
+    """What each engine's plugin allow-list lets in, asked of the code that reads it."""
+    values = ("unset", "empty", "`attnfix`", "`other`", "`other, attnfix`")
+    rows = []
+    for engine in ENGINES.values():
+        admitted = (engine.admits_us({} if text == "unset" else {engine.allow_list: _value(text)}) for text in values)
+        rows.append((engine.name, f"`{engine.allow_list}`", *("in" if admits else "out" for admits in admitted)))
+    return _table(("engine", "variable", *values), rows)
+
+
+def _value(text: str) -> str:
+    return "" if text == "empty" else text.strip("`")
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join([_row(header), "|" + "---|" * len(header), *map(_row, rows)])
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 PARTS: dict[str, Callable[[], str]] = {
     "fixes": fixes_table,
     "switches": switches_table,
+    "general_switches": general_switches,
+    "fix_switches": fix_switches,
+    "allow_lists": allow_lists,
     "totals": support_page.totals,
     "times": kernels_page.times,
     "goals": kernels_page.goals,
@@ -54,6 +87,7 @@ PARTS: dict[str, Callable[[], str]] = {
 WRITTEN: dict[str, Callable[[], str]] = {
     "README.md": lambda: filled((ROOT / "README.md").read_text()),
     "docs/kernels.md": lambda: filled((ROOT / "docs/kernels.md").read_text()),
+    "docs/switches.md": lambda: filled((ROOT / "docs/switches.md").read_text()),
     "docs/support.md": partial(support_page.page, "support.md"),
     "docs/support.html": partial(support_page.page, "support.html"),
     **fix_pages.pages(),
