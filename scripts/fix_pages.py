@@ -34,15 +34,16 @@ def page(fix: Fix) -> str:
     proven = [cell for cell in cells if cell["verdict"] == "proven"]
     published = [cell for cell in proven if not cell["edit"]]
     edited = [cell for cell in cells if cell["edit"]]
+    row = describe(fix)
     targets = {place for target in fix.targets for place in target.places}
     return support_page.rendered(
         "fix.md",
         fix=fix,
-        row=describe(fix),
+        row=row,
         span=span,
         links={name: _from_here(address) for name, address in fix.upstream.links.items()},
         folder=f"../../patches/{fix.package.replace('.', '/')}",
-        proof_arguments=_proof_arguments(fix, published, edited),
+        proof_arguments=_proof_arguments(fix, row["affected"], edited),
         attributes=any(isinstance(target, Attribute) for target in fix.targets),
         others=[place for place in fix.places if place not in targets],
         measure=next((cell["measure"] for cell in proven if cell["measure"]), "relative error against float64"),
@@ -62,11 +63,14 @@ def _from_here(address: str) -> str:
     return address if "://" in address else "../" + address.removeprefix("docs/")
 
 
-def _proof_arguments(fix: Fix, published: list[dict], edited: list[dict]) -> str:
+def _proof_arguments(fix: Fix, affected: list[str], edited: list[dict]) -> str:
     """Of the command that proves the fix on the newest release that has the bug, or into which it was put back."""
-    newest = max(published or edited, key=lambda cell: Version(cell["release"]))
-    edit = "" if published else f' --edit "{newest["edit"]}"'
-    return f" --engine {fix.engine}=={newest['release']} --fix {fix.id}{edit}"
+    if affected:
+        return f" --engine {fix.engine}=={affected[-1]} --fix {fix.id}"
+    if not edited:
+        return f" --fix {fix.id}"
+    newest = max(edited, key=lambda cell: Version(cell["release"]))
+    return f' --engine {fix.engine}=={newest["release"]} --fix {fix.id} --edit "{newest["edit"]}"'
 
 
 def _grouped(cells: list[dict[str, Any]], field: str) -> dict[str, list[dict[str, Any]]]:

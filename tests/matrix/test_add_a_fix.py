@@ -22,9 +22,10 @@ def checkout(tmp_path_factory) -> Path:
     """A copy to write into, and beside it `path/attnfix`, the package as an editable install of the copy would show it."""
     copy = tmp_path_factory.mktemp("checkout")
     without = shutil.ignore_patterns("__pycache__")
-    for name in ("attnfix", *PACKAGES, "scripts"):
+    for name in ("attnfix", *PACKAGES, "scripts", "docs"):
         shutil.copytree(ROOT / name, copy / name, ignore=without)
-    shutil.copy(ROOT / "pyproject.toml", copy)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, copy)
     package = copy / "path" / "attnfix"
     package.mkdir(parents=True)
     for entry in [*(copy / "attnfix").iterdir(), *(copy / name for name in PACKAGES)]:
@@ -50,6 +51,10 @@ def test_the_page_can_be_typed(checkout):
     assert re.search(r"not finite → 0\.00\d+ +identical +proven", said)
 
     assert "failed" in typed(checkout, fooled)
+
+    typed(checkout, "python scripts/generate.py")
+    assert "vllm 0.25.1; fixed in 0.26.0" in (checkout / "docs" / "fixes" / "vllm.my-fix.md").read_text()
+    assert "`vllm.my-fix`" in (checkout / "README.md").read_text()
 
 
 def files() -> list[tuple[str, str]]:
