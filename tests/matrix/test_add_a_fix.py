@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from markdown import Page
+from pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Page(ROOT / "docs" / "add-a-fix.md")

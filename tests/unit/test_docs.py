@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import tomllib
 import yaml
-from markdown import Page, arguments_in, call
+from pages import Page, arguments_in, call
 
 from attnfix import cli
 from attnfix.cli import releases
@@ -150,6 +150,20 @@ def test_dockerfiles_are_an_image_and_one_more_line(page):
         assert re.fullmatch(r"FROM [\w./-]+:v?\d[\w.-]*", first), "an image by its release: attnfix is for pinned ones"
         assert [line for line in others if line.startswith("RUN ")] == ["RUN pip install attnfix"]
         assert {line.split()[0] for line in others} <= {"RUN", "ENV"}
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_a_quickstart_shows_each_way_to_run(engine):
+    page = Page(ROOT / "docs" / f"quickstart-{engine}.md")
+    called = [arguments[0] for arguments in page.commands()]
+    assert {"verdict", "status", "run"} <= set(called)
+    assert len(page.blocks_in("dockerfile")) == 1
+    (deployment,) = [yaml.safe_load(block) for block in page.blocks_in("yaml")]
+    (container,) = next(_with_key(deployment, "containers"))["containers"]
+    assert ["status"] in _calls_in_yaml(container["readinessProbe"])
+    assert container["readinessProbe"]["timeoutSeconds"] > 1, "the default is less than a Python takes to start"
+    assert {"name": "ATTNFIX_RUN_DIR", "value": "/run/attnfix"} in container["env"]
+    assert "/run/attnfix" in [mount["mountPath"] for mount in container["volumeMounts"]]
 
 
 @each_page
