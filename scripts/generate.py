@@ -32,7 +32,13 @@ def fixes_table() -> str:
     rows = []
     for fix in FIXES:
         row = describe(fix)
-        cells = (f"`{fix.id}`", fix.symptom, f"{fix.engine} {span(row['affected'])}", row["fixed_in"] or "-", fix.hardware)
+        cells = (
+            f"[{fix.id}](docs/fixes/{fix.id}.md)",
+            fix.symptom,
+            f"{fix.engine} {span(row['affected'])}",
+            row["fixed_in"] or "-",
+            fix.hardware,
+        )
         rows.append((*cells, ", ".join(f"[{name}]({address})" for name, address in fix.upstream.links.items())))
     return _table(("fix", "what goes wrong", "affected releases", "fixed in", "runs on", "upstream"), rows)
 
@@ -44,12 +50,6 @@ def general_switches() -> str:
 def fix_switches() -> str:
     rows = ((f"`{fix.switch}`", "on" if fix.default else "off", f"[{fix.title}](fixes/{fix.id}.md)") for fix in FIXES)
     return _table(("variable", "default", "fix"), rows)
-
-
-def switches_table() -> str:
-    rows = [(f"`{name}`", meaning) for name, meaning in switches.GENERAL.items()]
-    rows += [(f"`{fix.switch}`", f"`0` off, `1` required, `auto` as is: {fix.title}") for fix in FIXES]
-    return _table(("variable", "meaning"), rows)
 
 
 def allow_lists() -> str:
@@ -76,7 +76,6 @@ def _row(cells: tuple[str, ...]) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "fixes": fixes_table,
-    "switches": switches_table,
     "general_switches": general_switches,
     "fix_switches": fix_switches,
     "allow_lists": allow_lists,

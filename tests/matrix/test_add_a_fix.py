@@ -54,7 +54,7 @@ def test_the_page_can_be_typed(checkout):
 
     typed(checkout, "python scripts/generate.py")
     assert "vllm 0.25.1; fixed in 0.26.0" in (checkout / "docs" / "fixes" / "vllm.my-fix.md").read_text()
-    assert "`vllm.my-fix`" in (checkout / "README.md").read_text()
+    assert "[vllm.my-fix](docs/fixes/vllm.my-fix.md)" in (checkout / "README.md").read_text()
 
 
 def files() -> list[tuple[str, str]]:
