@@ -65,7 +65,8 @@ def test_the_table_says_verdict_reason_and_what_is_done(model):
     assert "prefill backend: trtllm_mla (--attention-backend)" in text and "code: not affected (sglang 0.5.9)" in text
     assert "Not understood, and taken to decide nothing: --odd" in text and "Not read" not in text
     text = attnfix(*arguments, "--config", "a.yaml").stdout
-    assert "Not read: --config a.yaml" in text and "--disable-radix-cache may be set in --config a.yaml, which is not read" in text
+    assert "Not read: --config a.yaml" in text
+    assert "--disable-radix-cache may be set in --config a.yaml, which is not read" in text
 
 
 def test_the_model_of_the_launch_is_read_where_it_lies_here(model):
