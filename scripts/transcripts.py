@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Writes docs/transcripts.md: each command typed on a deployment of a real release, and what it printed.
+
+    python scripts/transcripts.py           write
+    python scripts/transcripts.py --check   run all again and compare; pids, times and the width of tables may differ
+
+The deployment is that of scripts/deployment.py, in a folder of its own. Takes two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnfix.compat import releases
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "transcripts.md"
+ENGINE, RELEASE, FIX = "vllm", "0.25.1", "vllm.mla-context-order"
+WIDTH = 100
+#: What doctor reads of a model: as published for DeepSeek-V2-Lite
+MODEL = {
+    "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "num_attention_heads": 16,
+    "num_key_value_heads": 16, "hidden_size": 2048, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "max_position_embeddings": 163840, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """`command` is typed in a shell; `serving`: while the deployment runs."""
+
+    title: str
+    why: str
+    command: str
+    serving: bool = False
+
+
+SECTIONS = (
+    Section(
+        "Before the start",
+        "Which known bugs this deployment would hit. No GPU and no engine code is needed for the answer.",
+        "attnfix doctor model --gpu h200 -- vllm serve ./model --tensor-parallel-size 2",
+    ),
+    Section("While it serves", "Two ranks have run a batch that the fix corrects.", "attnfix status; echo exit code $?", True),
+    Section(
+        "For a bug report",
+        "Everything that a maintainer asks for, and nothing secret. The head of it:",
+        "attnfix report --json | head -n 24",
+        True,
+    ),
+    Section("Before an upgrade", "What changes for the fixes.", "attnfix forecast vllm==0.33.0"),
+    Section("One release", "What each fix finds in a published release.", "attnfix verdict vllm==0.25.1"),
+    Section("The catalogue", "All fixes.", "attnfix list"),
+    Section("One fix", "All there is to know of it.", f"attnfix explain {FIX}"),
+    Section(
+        "Red, then green",
+        "The engine's own code stock and fixed, in fresh processes, against float64.",
+        f"attnfix prove --fix {FIX} --seed 1",
+    ),
+    Section(
+        "Where no `.pth` is processed",
+        "`-S` keeps Python from reading any. The command gets attnfix all the same.",
+        "attnfix run -- python -S -c \"import sys; print('attnfix._autoload' in sys.modules)\"",
+    ),
+    Section("A word misspelt", "The nearest one is named.", "attnfix explain vllm.mla-contxt-order"),
+    Section(
+        "The kernels",
+        "On a machine without a GPU; figures from one that has it are in [kernels](kernels.md).",
+        "attnfix bench",
+    ),
+)
+HEAD = f"""\
+# Transcripts
+
+Written by `scripts/transcripts.py`, which runs every command; a test runs it again and compares. The engine is the published
+code of {ENGINE} {RELEASE}, on a machine without a GPU: a process that imports the package, and two ranks that run one batch of
+the proof of `{FIX}`, with stand-ins for GPU kernels (`scripts/deployment.py`).
+"""
+
+
+def transcripts() -> Iterator[tuple[Section, str]]:
+    """Each section with what its command printed, made ready to be read."""
+    site = releases.fetch(ENGINE, RELEASE)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "model").mkdir()
+        (Path(folder) / "model" / "config.json").write_text(json.dumps(MODEL))
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+        environment = clean | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(site),
+            "ATTNFIX_RUN_DIR": f"{folder}/run",
+            "COLUMNS": str(WIDTH),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TRITON_INTERPRET": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        names = {str(site): "…/site-packages", str(folder): "…", str(Path(sys.executable).parent): "…/bin"}
+        names |= {str(ROOT): "…/attnfix", str(Path.home()): "~"}
+        with serving(environment, folder):
+            shown = {section: output(section.command, environment, folder) for section in SECTIONS if section.serving}
+        for section in SECTIONS:
+            text = shown[section] if section in shown else output(section.command, environment, folder)
+            yield section, readable(text, names)
+
+
+@contextlib.contextmanager
+def serving(environment: dict[str, str], folder: str) -> Iterator[None]:
+    command = [sys.executable, str(ROOT / "scripts" / "deployment.py"), f"{ENGINE}=={RELEASE}", FIX]
+    with open(f"{folder}/log", "w") as log, subprocess.Popen(
+        command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+    ) as process:  # fmt: skip
+        assert process.stdin and process.stdout
+        try:
+            if not any(line == "ready\n" for line in process.stdout):
+                raise RuntimeError(f"the deployment ended before it was ready:\n{Path(folder, 'log').read_text()}")
+            yield
+        finally:
+            process.stdin.close()
+
+
+def output(command: str, environment: dict[str, str], folder: str) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return done.stdout
+
+
+def readable(text: str, names: dict[str, str]) -> str:
+    for path, name in names.items():
+        text = text.replace(path, name)
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+def page() -> str:
+    parts = [HEAD]
+    for section, text in transcripts():
+        print(f"{section.title}: {section.command}", file=sys.stderr)
+        parts.append(f"## {section.title}\n\n{section.why}\n\n```console\n$ {section.command}\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def comparable(text: str) -> list[str]:
+    """Lines without what changes from run to run or machine to machine: pids, times, the host, errors' last digits, and the
+    width of columns that hold them."""
+    text = text.replace(socket.gethostname(), "HOST")
+    text = re.sub(r"\d{4,}(\.\d+)?", "N", text)
+    text = re.sub(r"[\d.]+ → [\d.]+", "N → N", text)
+    lines = (re.sub(r"[\s─]+", " ", line).strip() for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--check", action="store_true", help="compare instead of writing")
+    check, text = arguments.parse_args().check, page()
+    if not check:
+        PAGE.write_text(text)
+        return 0
+    there = PAGE.read_text() if PAGE.is_file() else ""
+    changed = [*difflib.unified_diff(comparable(there), comparable(text), "docs/transcripts.md", "now", lineterm="", n=1)]
+    print(*changed, sep="\n")
+    if changed:
+        print("docs/transcripts.md is out of date; run scripts/transcripts.py", file=sys.stderr)
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
