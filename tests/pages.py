@@ -80,11 +80,12 @@ def arguments_in(line: str) -> Iterator[list[str]]:
 
 
 def call(words: list[str]) -> Iterator[list[str]]:
-    """Arguments of attnfix in one simple command, if it is called there at all."""
+    """Arguments of attnfix in one simple command, if it is called there at all; and of the one behind `attnfix run --`."""
     for at, word in enumerate(words):
         if word in ("install", "uninstall", "download", "show"):
             return
         after_python = at > 0 and re.fullmatch(r"(.*/)?python[\d.]*", words[at - 1])
         if word == "attnfix" or (after_python and word.endswith("/attnfix")):
             yield words[at + 1 :]
+            yield from call(words[at + 1 :])
             return

@@ -224,6 +224,7 @@ def test_anchors_are_those_of_github(tmp_path):
         ("pip install attnfix && attnfix status", [["status"]]),
         ("kubectl exec deploy/x -- attnfix status  # all ranks", [["status"]]),
         ("python /opt/attnfix/attnfix run -- vllm serve x", [["run", "--", "vllm", "serve", "x"]]),
+        ("python3 /a/attnfix run -- python3 /a/attnfix list", [["run", "--", "python3", "/a/attnfix", "list"], ["list"]]),
         ("docker run -v /opt/attnfix:/opt/attnfix image", []),
         ("pip install --target /opt/attnfix attnfix", []),
     ],
