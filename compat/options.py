@@ -77,7 +77,7 @@ SGLANG = (
         "--max-running-requests",
         "--cuda-graph-max-bs",
         "--speculative-num-draft-tokens",
-        "--speculative-draft-model-path",
+        "--speculative-draft-model-path --speculative-draft-model",
         "--moe-runner-backend",
         "--tool-call-parser",
         "--reasoning-parser",

@@ -36,7 +36,7 @@ TRTLLM_MLA_SINCE = {
     _KIMI: "0.5.9",
     _GLM: "0.5.9",
     "DeepseekV32ForCausalLM": "0.5.12",
-    "LongcatFlashForCausalLM": "0.5.17",
+    "LongcatFlashForCausalLM": "0.5.16",
 }
 #: Architectures without MLA that get what the release gives any such model, in every release
 PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
@@ -54,17 +54,27 @@ def _attention(it: Deployment) -> Fact:
 def _backend(it: Deployment, phase: str) -> Fact:
     """The attention backend of `phase` (prefill, decode): its own option, the common one, the release's default."""
     if it.given(own := f"{phase}-attention-backend"):
-        return it.option(own)
+        asked = it.option(own)
+        if phase == "prefill" and _accepted(it, asked) != asked:  # the engine tests the others alone
+            return unknown(f"what trtllm_mla does in prefill on {it.gpu} was not read")
+        return _accepted(it, asked)
     common = it.option("attention-backend")
     if it.given("prefill-attention-backend", "decode-attention-backend"):
         pair = {str(it.option(name).values) for name in _BACKENDS[1:]}
         common = it.option(_BACKENDS[1]) if len(pair) == 1 else common
-    chosen = common if it.given("attention-backend") or common.values else _default(it, common.why)
+    chosen = _accepted(it, common) if common.values else _default(it, common.why)
     if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
         return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
     if chosen.values == ("fa3",) and "fp8_e5m2" in it.option("kv-cache-dtype", "auto").values:
         return known("triton", "--kv-cache-dtype fp8_e5m2, which fa3 does not take")
     return chosen
+
+
+def _accepted(it: Deployment, asked: Fact) -> Fact:
+    """The backend asked for, unless the engine refuses to start with it on this GPU."""
+    if asked.values == ("trtllm_mla",) and it.gpu and it.gpu.generation < 10:
+        return known("refused", f"{asked.why} trtllm_mla: no server starts with it on {it.gpu}")
+    return asked
 
 
 def _default(it: Deployment, why: str) -> Fact:

@@ -11,7 +11,7 @@ from .condition import OFF, ON, Fact, known, unknown
 from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
 from .gpus import NVIDIA
 
-READ_UP_TO = Version("0.33.0")
+READ_UP_TO = Version("0.31.0")
 #: model_type -> first release that runs it as MLA (is_deepseek_mla)
 MLA_SINCE = {
     "deepseek_v2": "0.10.0",
@@ -33,7 +33,7 @@ V2_BY_DEFAULT = {
 #: (qk_nope_head_dim, qk_rope_head_dim, v_head_dim) of DeepSeek-R1 and its kin, and of GLM-5
 R1_DIMS, GLM_DIMS = (128, 64, 128), (192, 64, 256)
 FLASH_ATTN, FLASHINFER, RAGGED, CUDNN = "flash_attn", "flashinfer", "trtllm_ragged", "cudnn"
-#: Options that choose the prefill backend up to 0.21, with the variable that sets each up to 0.14 and the fallback
+#: Options that choose the prefill backend up to 0.20.2, and the variable that sets each up to 0.14
 _USE_RAGGED, _USE_CUDNN, _NO_FLASHINFER = (
     "use_trtllm_ragged_deepseek_prefill",
     "use_cudnn_prefill",
@@ -44,6 +44,8 @@ _VARIABLE = {
     _USE_CUDNN: "VLLM_USE_CUDNN_PREFILL",
     _NO_FLASHINFER: "VLLM_DISABLE_FLASHINFER_PREFILL",
 }
+#: First release that reads each of these variables
+_VARIABLE_SINCE = {_USE_RAGGED: "0.11.1", _USE_CUDNN: "0.10.0", _NO_FLASHINFER: "0.11.0"}
 
 
 def default_of(option: str, release: Version) -> bool:
@@ -97,7 +99,7 @@ def _by_options(it: Deployment) -> Fact:
         chosen = chosen or (FLASHINFER if fits and not on & {_NO_FLASHINFER, _USE_CUDNN} else None)
     else:
         chosen = None if on else FLASHINFER
-        chosen = chosen or (RAGGED if _USE_RAGGED in on and it.since("0.11.1") else None)
+        chosen = chosen or (RAGGED if _USE_RAGGED in on else None)
     chosen = chosen or (CUDNN if _USE_CUDNN in on else FLASH_ATTN)
     if chosen != FLASH_ATTN and not it.since("0.11.1"):
         return Fact((chosen, FLASH_ATTN), f"{why}; whether FlashInfer is installed, which this release does not require")
@@ -112,14 +114,15 @@ def _is_sm100(it: Deployment) -> bool:
 
 
 def _asked(it: Deployment, option: str) -> Fact:
-    """On or off: `--attention-config`, up to 0.14 its variable, else the default."""
+    """On or off: by its variable, which wins up to 0.14, from 0.13 by `--attention-config`, else the default."""
     assert it.release is not None
-    if it.given(name := f"attention-config.{option}"):
-        fact = it.option(name)
-        return Fact((ON if str(fact.values[0]).lower() in ("true", "1") else OFF,), fact.why)
-    asked = it.truth(_VARIABLE[option]) if not it.since("0.15.0") else None
+    name, variable = f"attention-config.{option}", _VARIABLE[option]
+    asked = it.truth(variable) if it.since(_VARIABLE_SINCE[option]) and not it.since("0.15.0") else None
     if asked is not None:
-        return known(ON if asked else OFF, _VARIABLE[option])
+        return known(ON if asked else OFF, variable)
+    if it.given(name) and it.since("0.13.0"):
+        fact = it.option(name)
+        return known(ON if str(fact.values[0]).lower() in ("true", "1") else OFF, fact.why)
     default = default_of(option, it.release)
     fact = it.option(name, ON if default else OFF)
     return known(fact.values[0], "default") if fact.values else fact
@@ -130,7 +133,10 @@ def _by_priority(it: Deployment) -> Fact:
     assert it.gpu is not None
     asked = it.option("attention-config.mla_prefill_backend")
     if asked.values:
-        return known(str(asked.values[0]).lower(), asked.why)
+        name = str(asked.values[0]).lower()
+        if name in (FLASHINFER, RAGGED) and it.gpu.generation != 10:
+            return known("refused", f"{asked.why} {name}: no server starts with it on {it.gpu}")
+        return known(name, asked.why)
     if it.gpu.generation != 10:
         return known(FLASH_ATTN, f"vLLM {it.release} on {it.gpu}")
     if it.launch is not None and it.launch.not_read:

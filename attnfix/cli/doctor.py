@@ -28,7 +28,7 @@ HELP = (
     "Which known bugs a deployment would hit before it starts, and what attnfix does about each. "
     "Exit code 1: one is hit or possible that attnfix would not correct."
 )
-EXAMPLE = "attnfix doctor DeepSeek-R1/ --engine sglang==0.5.9 --gpu b200 -- sglang serve --model-path DeepSeek-R1 --tp 8"
+EXAMPLE = "attnfix doctor --engine sglang==0.5.9 --gpu b200 -- sglang serve --model-path /models/DeepSeek-R1 --tp 8"
 #: What stands behind `--` is a launch command
 LAUNCH = True
 

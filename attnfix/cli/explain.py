@@ -37,6 +37,7 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
         affected = "no published release; development code is recognised by its structure"
     on, off = f"{fix.switch}=1 requires it", f"{fix.switch}=0 turns it off"
     lines = (
+        ("harm", fix.harm),
         ("symptom", fix.symptom),
         ("cause", fix.cause),
         ("affected", affected + (f"; fixed in {row['fixed_in']}" if row["fixed_in"] else "")),

@@ -36,6 +36,7 @@ def describe(fix: Fix) -> dict[str, Any]:
         "fix": fix.id,
         "engine": fix.engine,
         "title": fix.title,
+        "harm": fix.harm,
         "symptom": fix.symptom,
         "cause": fix.cause,
         "correction": fix.correction,
