@@ -16,7 +16,7 @@ from .errors import CliError
 
 NAME = "run"
 HELP = "Run a command with attnfix active in every Python that it starts, where no .pth is processed (pip --target, volumes)."
-EXAMPLE = "python /volume/attnfix run -- vllm serve deepseek-ai/DeepSeek-V2-Lite"
+EXAMPLE = "attnfix run -- vllm serve deepseek-ai/DeepSeek-V2-Lite"
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as a shell has them
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")

@@ -57,7 +57,7 @@ ARGS = (torch.ones(4, dtype=WORKSPACE), None, METADATA, None)
 
 def call(engine, function, args=ARGS, kwargs=None):
     """(result, corrections counted)"""
-    state = SimpleNamespace(counters=PlainCounters(), changed=lambda: None)
+    state = SimpleNamespace(counters=PlainCounters(), fired=True)
     result = wrap.compute_prefill_context(Call(function, state), engine, args, kwargs or {})
     return result, state.counters.corrections
 

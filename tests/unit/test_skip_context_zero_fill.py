@@ -40,7 +40,7 @@ WITH_CONTEXT = SimpleNamespace(chunked_context=SimpleNamespace(seq_lens=torch.on
 
 def call(engine, function=None, dtype=torch.bfloat16, prefill=WITH_CONTEXT):
     """(result, corrections counted) of one chunk; `function` stands for another fix's correction in between."""
-    state = SimpleNamespace(counters=PlainCounters(), changed=lambda: None)
+    state = SimpleNamespace(counters=PlainCounters(), fired=True)
     q, v = torch.ones(TOKENS, HEADS, DIM + 4, dtype=dtype), torch.ones(5, HEADS, DIM, dtype=dtype)
     kwargs = {"prefill": prefill, "chunk_idx": 0, "q": q, "k": q, "v": v}
     wrapped = Call(function or engine.chunk, state)
