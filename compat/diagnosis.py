@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import ledger, sglang_facts, vllm_facts
-from .condition import HIT, NOT_HIT, POSSIBLE, Answer, Fact, Facts
+from .condition import HIT, NOT_HIT, POSSIBLE, Answer, Fact, Facts, unknown
 from .deployment import Deployment, Makers
 from .fix import Fix
 
@@ -11,12 +11,16 @@ MAKERS: dict[str, Makers] = {"sglang": sglang_facts.MAKERS, "vllm": vllm_facts.M
 
 
 def facts(deployment: Deployment) -> Facts:
-    """fact by name; each is made once."""
+    """fact by name; each is made once. A config.json of an unheard-of form leaves it unknown."""
     made: dict[str, Fact] = {}
 
     def get(name: str) -> Fact:
         if name not in made:
-            made[name] = MAKERS[deployment.engine][name](deployment)
+            maker = MAKERS[deployment.engine][name]
+            try:
+                made[name] = maker(deployment)
+            except (AttributeError, TypeError, ValueError) as error:
+                made[name] = unknown(f"config.json has a form that is not read: {error}")
         return made[name]
 
     return get

@@ -185,10 +185,72 @@ def test_nothing_known_is_never_an_answer(fix):
     assert diagnosis.answer(fix, ledger.FIXED, "", diagnosis.facts(deployment)).verdict == NOT_HIT
 
 
+#: The facts that make each fix's bug hit: name -> (values that do, one that does not). A bug with two ways to it stands twice
+_MLA, _PREFIX, _GRAPHS = (("MLA",), "MHA"), (("on",), "off"), (("on",), "off")
+_NVIDIA, _OTHERS, _CORE = (("NVIDIA",), "AMD"), (("AMD", "Intel"), "NVIDIA"), (("V1",), "V0")
+_V2 = {"speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE"), "NGRAM"), "spec v2": (("on",), "off")}
+_RAGGED = {"attention": _MLA, "cached prefix": _PREFIX, "MLA prefill backend": (("trtllm_ragged",), "flash_attn")}
+_MERGED = {"attention": _MLA, "cached prefix": _PREFIX, "engine core": _CORE}
+_CHUNKED = {"attention": _MLA, "cached prefix": _PREFIX, "chunked prefix cache": (("on",), "off")}
+_BASE_2 = ("trtllm_mla", "flashinfer", "flashmla", "cutlass_mla")
+WAYS = [
+    ("sglang.zero-kv-rows", {**_CHUNKED, "prefill backend": (("trtllm_mla",), "flashinfer")}),
+    ("sglang.lse-log-base", {**_CHUNKED, "prefill backend": (_BASE_2, "fa3")}),
+    ("sglang.uniform-replay-stride-mla", {**_V2, "draft extend backend": (("trtllm_mla",), "triton"), "CUDA graphs": _GRAPHS}),
+    ("sglang.uniform-replay-stride-triton", {**_V2, "draft extend backend": (("triton",), "fa3"), "CUDA graphs": _GRAPHS}),
+    ("sglang.mha-draft-extend-routing", {**_V2, "draft extend backend": (("trtllm_mha",), "trtllm_mla")}),
+    ("sglang.skip-seq-lens-sync",
+     {**_V2, "speculative algorithm": (("EAGLE", "EAGLE3"), "STANDALONE"), "decode backend": (("trtllm_mla",), "fa3"),
+      "two-batch overlap": (("off",), "on")}),
+    ("sglang.draft-kv-indices",
+     {"speculative algorithm": _V2["speculative algorithm"], "speculative topk": ((2, 8), 1), "speculative steps": ((2, 5), 1),
+      "attention": (("MHA",), "MLA"), "draft decode backend": (("flashinfer",), "triton"), "CUDA graphs": _GRAPHS}),
+    ("vllm.skip-context-zero-fill", _RAGGED),
+    ("vllm.empty-context-chunks", _RAGGED),
+    ("vllm.lse-log-base", {**_RAGGED, "engine core": _CORE, "MLA prefill backend": (("trtllm_ragged", "flashinfer"), "cudnn")}),
+    ("vllm.lse-log-base",
+     {"attention": (("MHA",), "MLA"), "cached prefix": _PREFIX, "decode context parallel size": ((2, 8), 1),
+      "attention backend": (("FLASHINFER",), "FLASH_ATTN")}),
+    ("vllm.quantized-mla-context", {"attention": _MLA, "cached prefix": _PREFIX, "kv_b_proj": (("packed",), "floats")}),
+    ("vllm.mla-context-order", {"attention": _MLA, "cached prefix": _PREFIX, "model runner": (("V2",), "V1")}),
+    ("vllm.both-empty-merge-cuda", {**_MERGED, "GPU": _NVIDIA}),
+    ("vllm.both-empty-merge-triton", {**_MERGED, "GPU": _OTHERS}),
+    ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fix, way", WAYS)
+def test_each_fact_decides(fix, way):
+    """With all of them the bug is hit; one wrong value, and it is not; one unknown, and it is possible."""
+    asks = BY_ID[fix].hits
+    # What only the other way to the bug asks for has a value that never fulfils it
+    base = {name: known(0) for name in asks.names} | {name: known(values[0]) for name, (values, _) in way.items()}
+    assert set(way) <= asks.names
+    for name, (values, wrong) in way.items():
+        for value in values:
+            assert asks({**base, name: known(value)}.__getitem__).verdict == HIT, (name, value)
+        assert asks({**base, name: known(wrong)}.__getitem__).verdict == NOT_HIT, (name, wrong)
+        assert asks({**base, name: unknown("")}.__getitem__).verdict == POSSIBLE, name
+
+
+@pytest.mark.parametrize("fix", BY_ID)
+def test_no_fact_is_left_out(fix):
+    ways = [way for name, way in WAYS if name == fix]
+    assert set().union(*ways) == BY_ID[fix].hits.names
+
+
 def test_code_that_nobody_judged_is_at_most_possible():
     arguments = ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL)
     assert answer(*arguments, code=ledger.UNKNOWN).verdict == POSSIBLE
     assert answer("sglang.zero-kv-rows", "0.5.9", "R1", "h100", SGL, code=ledger.UNKNOWN).verdict == NOT_HIT
+
+
+@pytest.mark.parametrize("odd", [[1], {"quant_method": "x", "config_groups": 1}])
+def test_a_config_of_an_unheard_of_form_leaves_the_fact_unknown(odd):
+    config = {**R1, "quantization_config": odd}
+    deployment = Deployment("vllm", Version("0.25.1"), config, gpus.named("h100"), read(["vllm", "serve", "m"]))
+    found = diagnosis.answer(BY_ID["vllm.quantized-mla-context"], ledger.AFFECTED, "", diagnosis.facts(deployment))
+    assert found.verdict == POSSIBLE and "config.json has a form that is not read" in found.reasons[0]
 
 
 def test_three_valued_logic():
