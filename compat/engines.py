@@ -14,7 +14,8 @@ from .fix import Place
 class Engine:
     """`name` is the import package, the distribution and the root logger in one: true of both engines.
 
-    `load_model` are the places of the method that loads the model, watched under ATTNFIX_STRICT alone.
+    `load_model` are the places of the method that loads the model, watched under ATTNFIX_STRICT alone; `compiled` the packages
+    whose compiled modules only this engine's processes map.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Engine:
     empty_allow_list_admits: bool
     allow_list_strips: bool
     load_model: tuple[Place, ...]
+    compiled: tuple[str, ...]
 
     def admits_us(self, environ: os._Environ | dict = os.environ) -> bool:
         """Whether the operator's plugin allow-list, read as the engine reads it, lets attnfix in."""
@@ -41,6 +43,7 @@ ENGINES = {
             empty_allow_list_admits=True,
             allow_list_strips=True,
             load_model=(Place("sglang.srt.model_executor.model_runner", "ModelRunner.load_model"),),
+            compiled=("sglang", "sgl_kernel"),
         ),
         Engine(
             "vllm",
@@ -51,6 +54,7 @@ ENGINES = {
                 Place("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.load_model"),
                 Place("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.load_model"),
             ),
+            compiled=("vllm",),
         ),
     )
 }

@@ -42,14 +42,18 @@ class Environment:
 
     def run(self, *arguments: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
         """Run this environment's Python; ATTNFIX variables of the caller do not reach it."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
-        variables = {**clean, **CPU, "ATTNFIX_RUN_DIR": str(self.folder / "run"), **environment}
+        variables = self.variables(**environment)
         done = subprocess.run(
             [self.python, *arguments], env=variables, cwd=self.folder, capture_output=True, text=True, timeout=300
         )
         if check and done.returncode:
             raise AssertionError(f"exit {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
+
+    def variables(self, **environment: str) -> dict[str, str]:
+        """What a process of this environment has around it."""
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+        return {**clean, **CPU, "ATTNFIX_RUN_DIR": str(self.folder / "run"), **environment}
 
     def evaluate(self, code: str, *, stubs: bool = True, **environment: str) -> Any:
         """Run `code` and return what it passes to `answer(value)`. With `stubs`, missing compiled packages are stubbed."""

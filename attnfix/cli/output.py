@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 #: Colour of a verdict or state, everywhere the same
 COLOURS = {
@@ -44,6 +47,8 @@ WRAPPED = frozenset(
         "from",
         "to",
         "attnfix",
+        "process",
+        "host",
     }
 )
 
@@ -59,15 +64,20 @@ def coloured(word: str, colour: str | None = None) -> Text:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
     """A table on standard output."""
+    console().print(table(title, columns, rows))
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A table in the style of all."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
+    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column not in WRAPPED)
+        made.add_column(column, overflow="fold", no_wrap=column not in WRAPPED)
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    console().print(table)
+        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return made
 
 
 def print_line(*parts: str | Text) -> None:

@@ -3,45 +3,100 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
-from rich.text import Text
-
-from attnfix.compat import gate, records, states, switches
+from attnfix.compat import gate, processes, records, report, states, switches
 from attnfix.compat.activation import LEFT_ALONE
 from attnfix.compat.engines import ENGINES, Engine, installed_root, version_beside
 from attnfix.compat.fix import Fix
-from attnfix.patches.catalogue import FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES
 
-from .output import coloured, print_json, print_line, print_table
+from . import status_view
+from .errors import CliError
+from .output import console, print_json
 
 NAME = "status"
-HELP = "Whether attnfix is active here, what it finds in the installed engines, and what it did in running processes."
-EXAMPLE = "attnfix status --json"
+HELP = (
+    "Whether attnfix is active here, what it finds in the installed engines, and what it did in running processes. "
+    "Ends with 3 where a fix that is needed and on is missing."
+)
+EXAMPLE = "attnfix status --watch"
+EXIT_MISSING = 3
+_STANDS = (states.INSTALLED, states.EFFECTIVE)
+_LEFT = (*states.MISSING, states.UNKNOWN_SOURCE, states.OFF, states.NOT_AFFECTED, states.FIXED_UPSTREAM)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    watch = "look again every SECONDS (default: 2), until Ctrl-C"
+    parser.add_argument("--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help=watch)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.watch is not None:
+        return _watch(options)
+    found = collect()
+    if options.json:
+        print_json(found)
+    else:
+        out = console()
+        out.print(status_view.view(found, out.width))
+    return exit_code(found)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    """Look again and again; the exit code is that of the last look."""
+    from rich.live import Live
+
+    if options.json or not options.watch >= 0.1:
+        raise CliError("--watch takes 0.1 seconds or more, and no --json", 2)
+    out, code = console(), 0
+    try:
+        with Live(console=out, auto_refresh=False, vertical_overflow="visible") as live:
+            while True:
+                found = collect()
+                code = exit_code(found)
+                shown = status_view.view(found, out.width)
+                if out.is_terminal:
+                    live.update(shown, refresh=True)
+                else:  # in a pipe, `live` would show the last look alone
+                    out.print(shown)
+                time.sleep(options.watch)
+    except KeyboardInterrupt:
+        return code
+
+
+def exit_code(found: dict[str, Any]) -> int:
+    return EXIT_MISSING if found["missing"] else 0
 
 
 def collect() -> dict[str, Any]:
     """Everything `attnfix status --json` prints."""
     import attnfix
 
-    processes = list(records.read_all())
+    running = list(records.read_all())
     roots = {engine.name: root for engine in ENGINES.values() if (root := installed_root(engine))}
-    return {
+    here = socket.gethostname()
+    recorded = [(process["pid"], process["started"]) for process in running if process["alive"] and process["host"] == here]
+    unrecorded = list(processes.without_record(roots, recorded))
+    engines = [{"engine": name, "release": version_beside(root), "location": str(root)} for name, root in roots.items()]
+    found = {
         "attnfix": attnfix.__version__,
+        "python": sys.executable,
         "active": door_open() and not switches.killed(),
         "reason": _inactive_reason(),
-        "engines": [
-            {"engine": name, "release": version_beside(root), "location": str(root)} for name, root in roots.items()
-        ],
+        "engines": engines,
         "fixes": [_expected(fix, ENGINES[fix.engine], roots.get(fix.engine)) for fix in FIXES],
-        "processes": processes,
-        "warnings": disagreements(processes) + switches.complaints(FIXES),
+        "records": str(records.folder()),
+        "processes": running,
+        "unrecorded": unrecorded,
+        "warnings": disagreements(running) + switches.complaints(FIXES),
     }
+    return {**found, "missing": list(missing(found))}
 
 
 def door_open() -> bool:
@@ -80,72 +135,50 @@ def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
     }
 
 
+# What is wrong
+
+
+def missing(found: dict[str, Any]) -> Iterator[str]:
+    """One sentence for each place where a fix that is needed and on does not stand."""
+    if not found["active"] and found["reason"] != "ATTNFIX=0":
+        for row in found["engines"]:
+            yield f"NOT ACTIVE: {row['engine']} {row['release'] or ''} is installed, and {found['reason']}"
+    for process in found["unrecorded"]:
+        if process["state"] == processes.RESTART_NEEDED:
+            yield f"restart needed: {process['engine']} {status_view.named(process)}: {process['reason']}"
+    for process in found["processes"]:
+        for row in process["fixes"] if process["alive"] else ():
+            if row["state"] in states.MISSING or _in_doubt(row, process["release"]):
+                yield f"{row['fix']} is missing in {process['engine']} {status_view.named(process)}: {row['state']}"
+
+
+def _in_doubt(row: dict[str, Any], version: str | None) -> bool:
+    """Whether unknown code may well have the bug. Known code around a kernel that nobody can judge is not meant."""
+    if row["state"] != states.UNKNOWN_SOURCE or row.get("code") or row["fix"] not in BY_ID:
+        return False
+    return report.in_doubt(states.FixState(BY_ID[row["fix"]]), version)
+
+
 def disagreements(processes: list[dict[str, Any]]) -> list[str]:
-    """One sentence for each fix that stands in one running process of an engine and is wanted but missing in another."""
-    stands, missing = set(), set()
-    for process in filter(lambda process: process["alive"], processes):
-        for row in process["fixes"]:
-            key = (process["host"], process["engine"], process["release"], row["fix"])
-            if row["state"] in (states.INSTALLED, states.EFFECTIVE):
-                stands.add(key)
-            elif row["state"] in (*states.MISSING, states.UNKNOWN_SOURCE, states.OFF):
-                missing.add(key)
+    """One sentence for each fix that stands in one running process of a release and, its code loaded, not in another.
+
+    Not by the fix sets' names alone: a rank that has not loaded a module yet is healthy, and names another set.
+    """
+    seen: dict[tuple[str, ...], set[bool]] = defaultdict(set)
+    versions: dict[str, set[str]] = defaultdict(set)
+    for process in processes:
+        if process["alive"]:
+            engine = f"{process['engine']} {process['release'] or '(no version)'}"
+            versions[engine].add(str(process.get("attnfix")))
+            for row in process["fixes"]:
+                if row["state"] in _STANDS or row["state"] in _LEFT:
+                    seen[engine, row["fix"]].add(row["state"] in _STANDS)
     return [
-        f"processes of {engine} {release} on {host} disagree: {fix} stands in some and not in others"
-        for host, engine, release, fix in sorted(stands & missing, key=str)
+        f"processes of {engine} disagree: {fix} stands in some and not in others"
+        for (engine, fix), stands in sorted(seen.items())
+        if len(stands) > 1
+    ] + [
+        f"processes of {engine} disagree: they run attnfix {' and '.join(sorted(names))}"
+        for engine, names in versions.items()
+        if len(names) > 1
     ]
-
-
-def run(options: argparse.Namespace) -> int:
-    found = collect()
-    if options.json:
-        print_json(found)
-        return 0
-    if found["active"]:
-        print_line(f"attnfix {found['attnfix']}:", coloured("active", "green"), f"in {sys.executable}")
-    else:
-        print_line(f"attnfix {found['attnfix']}:", coloured("NOT ACTIVE", "bold red"), f"({found['reason']})")
-    for row in found["engines"]:
-        print_line(f"{row['engine']} {row['release'] or '(no version)'} in {row['location']}")
-    print_table(
-        "Fixes, as a process started now would have them",
-        ("fix", "state", "reason"),
-        ((row["fix"], coloured(row["state"]), row["reason"]) for row in found["fixes"]),
-    )
-    _print_processes(found["processes"])
-    for sentence in found["warnings"]:
-        print_line(coloured(sentence, "bold red"))
-    return 0
-
-
-def _print_processes(processes: list[dict[str, Any]]) -> None:
-    if not processes:
-        print_line(f"No process has left a record in {records.folder()}")
-        return
-    print_table(
-        "Processes",
-        ("pid", "engine", "fix", "state", "calls", "corrections", "kernel", "reason"),
-        (
-            (
-                f"{process['pid']}" + ("" if process["alive"] else " (ended)"),
-                f"{process['engine']} {process['release'] or ''}",
-                row["fix"],
-                coloured(row["state"]),
-                str(row["counters"]["calls"]),
-                str(row["counters"]["corrections"]),
-                _kernel(process),
-                row["reason"],
-            )
-            for process in processes
-            for row in process["fixes"]
-            if row["fix"].startswith(process["engine"] + ".")
-        ),
-    )
-
-
-def _kernel(process: dict[str, Any]) -> Text:
-    """Which path serves our ops there: the compiled kernels, or the torch reference and why."""
-    used = {op["path"]: op.get("reason") for op in process.get("kernels", {}).values() if op["path"] != "unused"}
-    if "reference" in used:
-        return coloured(f"torch reference ({used['reference'] or 'CPU tensors'})", "yellow")
-    return coloured("cuda", "green") if used else Text("-")

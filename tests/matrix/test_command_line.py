@@ -17,7 +17,8 @@ FIX = {"sglang": "sglang.zero-kv-rows", "vllm": "vllm.empty-context-chunks"}
 def attnfix(*arguments, **environment):
     import os
 
-    variables = {**{k: v for k, v in os.environ.items() if not k.startswith("ATTNFIX")}, **environment}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ATTNFIX") or k == "ATTNFIX_RUN_DIR"}
+    variables = {**kept, **environment}
     return subprocess.run([sys.executable, "-m", "attnfix", *arguments], env=variables, capture_output=True, text=True)
 
 
@@ -81,7 +82,8 @@ def test_no_network_is_one_sentence(tmp_path):
     assert len([line for line in done.stderr.splitlines() if line.startswith("attnfix:")]) == 1
 
 
-def test_list_and_status_have_the_promised_shapes():
+def test_list_and_status_have_the_promised_shapes(monkeypatch, tmp_path):
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path))
     rows = json.loads(attnfix("list", "--json").stdout)["fixes"]
     assert [row["fix"] for row in rows] == list(BY_ID)
     status = json.loads(attnfix("status", "--json").stdout)
@@ -113,7 +115,8 @@ def test_status_says_not_active(engine_python):
     text = pth.read_text()
     pth.unlink()
     try:
-        assert "NOT ACTIVE" in environment.run("-m", "attnfix", "status").stdout
+        done = environment.run("-m", "attnfix", "status", check=False)
+        assert "NOT ACTIVE" in done.stdout and done.returncode == 3
     finally:
         pth.write_text(text)
 

@@ -1,0 +1,171 @@
+"""What `attnfix status` shows: a table of running processes for each engine release, the reasons, and what is wrong, loud."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from attnfix.compat import states
+from attnfix.compat.processes import RESTART_NEEDED
+
+from .output import coloured, table
+
+_FIX_WIDTH = 14  # of the longest state
+_WIDTHS = {"process": 14, "pid": 8, "host": 12, "fixset": 8}
+_ENDED_SHOWN = 5
+_HEALTHY = (states.NOT_AFFECTED, states.FIXED_UPSTREAM)
+
+
+def view(found: dict[str, Any], width: int) -> Group:
+    """All of `found` (what `status.collect` returns), in `width` columns."""
+    parts: list[RenderableType] = [*_head(found)]
+    shown = _shown(found["processes"])
+    for _, group in groupby(sorted(shown, key=_engine), key=_engine):
+        parts += _release([*group], width)
+    if more := len(found["processes"]) - len(shown):
+        parts.append(Text(f"and {more} more that have ended", "dim"))
+    if not found["processes"]:
+        parts.append(Text(f"No process has left a record in {found['records']}"))
+    if not any(process["alive"] for process in found["processes"]):
+        rows = [(row["fix"], coloured(row["state"]), row["reason"]) for row in found["fixes"]]
+        parts.append(table("Fixes, as a process started now would have them", ("fix", "state", "reason"), rows))
+    for process in found["unrecorded"]:
+        if process["state"] != RESTART_NEEDED:
+            told = f"{process['engine']} {named(process)} has no record: {process['state']}, {process['reason']}"
+            parts.append(Text(told, "yellow"))
+    parts += [Text(sentence, "bold red") for sentence in (*found["missing"], *found["warnings"])]
+    return Group(*parts)
+
+
+def named(process: dict[str, Any]) -> str:
+    """A process as sentences call it: role, rank, pid."""
+    return f"{_role(process)} (pid {process['pid']})"
+
+
+def _role(process: dict[str, Any]) -> str:
+    return " ".join(filter(None, (process.get("role") or "process", process.get("rank"))))
+
+
+def _engine(process: dict[str, Any]) -> str:
+    return f"{process['engine']} {process['release'] or '(no version)'}"
+
+
+def _head(found: dict[str, Any]) -> Iterator[Text]:
+    if found["active"]:
+        yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("active", "green"), f" in {found['python']}")
+    else:
+        yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("NOT ACTIVE", "bold red"), f" ({found['reason']})")
+    for row in found["engines"]:
+        yield Text(f"{row['engine']} {row['release'] or '(no version)'} in {row['location']}")
+
+
+def _shown(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that run, then the last that have ended: a server that starts again and again must not fill the screen."""
+    ended = sorted((p for p in processes if not p["alive"]), key=lambda p: p.get("activated") or 0, reverse=True)
+    return [p for p in processes if p["alive"]] + ended[:_ENDED_SHOWN]
+
+
+# One release: its processes and their fixes
+
+
+def _release(processes: list[dict[str, Any]], width: int) -> Iterator[RenderableType]:
+    fixes = _relevant(processes)
+    title = f"{_engine(processes[0])}: state of each fix; calls/corrections/rows"
+    for columns, chunk in _blocks(fixes, width):
+        heads = (*columns, *("\n".join(_folded(fix)) for fix in chunk))
+        rows = [tuple(_row(process, columns, chunk)) for process in processes]
+        yield table(title, heads, rows)
+        title = ""
+    yield from _reasons(processes, fixes)
+    yield from _references(processes)
+
+
+def _relevant(processes: list[dict[str, Any]]) -> list[str]:
+    """Fixes that are more than healthy somewhere: in a running process, or in one that has ended where none runs."""
+    alive = [process for process in processes if process["alive"]] or processes
+    rows = [row for process in alive for row in process["fixes"] if row["fix"].startswith(process["engine"] + ".")]
+    return list(dict.fromkeys(row["fix"] for row in rows if row["state"] not in _HEALTHY))
+
+
+def _blocks(fixes: list[str], width: int) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+    """The table cut into pieces that fit: (columns that name the process, fixes)."""
+    columns = tuple(_WIDTHS)
+    while True:
+        room = width - 2 - sum(_WIDTHS[name] + 1 for name in columns)
+        fit = max(1, room // (_FIX_WIDTH + 1))
+        yield columns, fixes[:fit]
+        fixes, columns = fixes[fit:], ("process", "pid")
+        if not fixes:
+            return
+
+
+def _row(process: dict[str, Any], columns: Iterable[str], fixes: list[str]) -> Iterator[Text]:
+    told = {
+        "process": _role(process) + ("" if process["alive"] else "\n(ended)"),
+        "pid": str(process["pid"]),
+        "host": process["host"],
+        "fixset": (process.get("fixset") or "-")[:8],
+    }
+    rows = {row["fix"]: row for row in process["fixes"]}
+    style = "" if process["alive"] else "dim"
+    yield from (Text(told[name], style=style) for name in columns)
+    for fix in fixes:
+        yield _cell(rows[fix], style) if fix in rows else Text("-")
+
+
+def _cell(row: dict[str, Any], style: str) -> Text:
+    counted = row["counters"]["calls"] or row["counters"]["corrections"]
+    counters = "\n" + "/".join(map(_short, row["counters"].values())) if counted else ""
+    return Text.assemble(coloured(row["state"], style or None), (counters, style))
+
+
+def _short(number: int) -> str:
+    for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= size and number >= 10_000:
+            return f"{number // size}{unit}"
+    return str(number)
+
+
+def _folded(fix: str) -> list[str]:
+    return textwrap.wrap(fix.partition(".")[2], _FIX_WIDTH)
+
+
+def _reasons(processes: list[dict[str, Any]], fixes: list[str]) -> Iterator[Table]:
+    """Why a fix is not installed, each reason once, with the processes it holds for unless it holds for all that run."""
+    alive = [process for process in processes if process["alive"]]
+    why: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for process in alive:
+        for row in process["fixes"]:
+            if row["fix"] in fixes and row["state"] not in (states.INSTALLED, states.EFFECTIVE):
+                why[row["state"], row["reason"]][row["fix"]].append(named(process))
+    if why:
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for (state, reason), where in why.items():
+            grid.add_row(coloured(state), Text(f"{reason}: {'; '.join(_places(where, len(alive)))}"))
+        yield grid
+
+
+def _places(where: dict[str, list[str]], of: int) -> Iterator[str]:
+    """The fixes of one reason, those of the same processes together."""
+    together: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for fix, processes in where.items():
+        together[tuple(processes)].append(fix)
+    for names, fixes in together.items():
+        yield ", ".join(fixes) + ("" if len(names) == of else f" in {', '.join(names)}")
+
+
+def _references(processes: list[dict[str, Any]]) -> Iterator[Text]:
+    """Where our ops are served by the torch reference, which is slower than the compiled kernels, and why."""
+    for process in processes:
+        slow = {op: told for op, told in process.get("kernels", {}).items() if told["path"] == "reference"}
+        for op, told in slow.items() if process["alive"] else ():
+            yield Text(f"{named(process)}: torch reference serves {op} ({told.get('reason') or 'CPU tensors'})", "yellow")

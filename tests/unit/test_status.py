@@ -1,0 +1,154 @@
+"""What `attnfix status` makes of records: exit code, loud sentences, a view that fits 80 columns."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from attnfix.cli import status, status_view
+from attnfix.patches.catalogue import FIXES
+
+SGLANG = [fix.id for fix in FIXES if fix.engine == "sglang"]
+
+
+def row(fix, state, reason="why", calls=0, code="abc"):
+    counters = {"calls": calls, "corrections": calls, "rows": calls * 1000}
+    return {"fix": fix, "state": state, "reason": reason, "code": code, "counters": counters}
+
+
+def process(pid=1, states=None, **facts):
+    """A running process in which every fix is dormant but those named."""
+    rows = [row(fix, "dormant", "no target module is loaded") for fix in SGLANG]
+    rows = [(states or {}).get(each["fix"], each) for each in rows]
+    rows = [row(SGLANG[i], each) if isinstance(each, str) else each for i, each in enumerate(rows)]
+    plain = {"pid": pid, "started": 5, "host": "a-long-host-name.cluster.local", "role": "scheduler", "rank": f"TP{pid}",
+             "engine": "sglang", "release": "0.5.9", "attnfix": "0.1.0", "fixset": "0123456789ab", "activated": pid,
+             "alive": True, "fixes": rows}  # fmt: skip
+    return plain | facts
+
+
+def found(*processes, **facts):
+    plain = {"attnfix": "0.1.0", "python": "/opt/venv/bin/python", "active": True, "reason": None, "records": "/tmp/r",
+             "engines": [{"engine": "sglang", "release": "0.5.9", "location": "/opt/venv/sglang"}], "fixes": [],
+             "processes": list(processes), "unrecorded": [], "warnings": status.disagreements(list(processes))}  # fmt: skip
+    plain |= facts
+    return {**plain, "missing": list(status.missing(plain))}
+
+
+def text(found, width=80):
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(status_view.view(found, width))
+    return console.export_text()
+
+
+@pytest.mark.parametrize(
+    "state, code",
+    [
+        ("dormant", 0), ("pending", 0), ("off", 0), ("not affected", 0), ("fixed upstream", 0), ("installed", 0),
+        ("effective", 0), ("conflict", 3), ("late", 3), ("failed", 3),
+    ],
+)  # fmt: skip
+def test_what_is_missing(state, code):
+    told = found(process(1, {SGLANG[0]: state}))
+    assert status.exit_code(told) == code
+    assert any(SGLANG[0] in sentence and state in sentence for sentence in told["missing"]) is bool(code)
+    assert status.exit_code(found(process(1, {SGLANG[0]: state}, alive=False))) == 0, "it has ended"
+
+
+@pytest.mark.parametrize(
+    "release, judged, code", [("0.5.9", None, 3), ("0.5.23", None, 0), (None, None, 3), ("0.5.9", "abc", 0)]
+)
+def test_unknown_source_is_missing_where_the_bug_may_be(release, judged, code):
+    """Not after the fix; nor where the code is known and a kernel cannot be judged."""
+    unknown = row("sglang.zero-kv-rows", "unknown source", code=judged)
+    assert status.exit_code(found(process(1, {"sglang.zero-kv-rows": unknown}, release=release))) == code
+
+
+def test_not_active_is_missing_where_an_engine_is_installed():
+    reason = "attnfix.pth is not in a site folder"
+    assert status.exit_code(found(active=False, reason=reason)) == 3
+    assert status.exit_code(found(active=False, reason=reason, engines=[])) == 0
+    assert status.exit_code(found(active=False, reason="ATTNFIX=0")) == 0, "switched off, not missing"
+    assert "NOT ACTIVE" in text(found(active=False, reason=reason))
+
+
+@pytest.mark.parametrize("state, code", [("restart needed", 3), ("starting", 0), ("off", 0)])
+def test_engine_processes_without_a_record(state, code):
+    other = {"pid": 7, "started": 1, "engine": "sglang", "role": "server", "rank": None, "state": state, "reason": "why"}
+    told = found(process(), unrecorded=[other])
+    assert status.exit_code(told) == code
+    assert "server (pid 7)" in text(told) and state in text(told)
+
+
+@pytest.mark.parametrize(
+    "one, other, says",
+    [
+        ({}, {}, None),
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "effective"}, None),
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "dormant"}, None),  # not loaded yet: healthy
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "pending"}, None),
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "off"}, "stands in some"),
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "conflict"}, "stands in some"),
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "fixed upstream"}, "stands in some"),  # another code under one version
+        ({SGLANG[0]: "off"}, {SGLANG[0]: "conflict"}, None),
+    ],
+)
+def test_ranks_that_disagree(one, other, says):
+    told = status.disagreements([process(1, one), process(2, other, host="another container")])
+    assert (len(told) == 1 and says in told[0] and SGLANG[0] in told[0]) if says else not told
+    assert not status.disagreements([process(1, one), process(2, other, alive=False)])
+    assert not status.disagreements([process(1, one), process(2, other, release="0.5.10")]), "another deployment"
+
+
+def test_ranks_of_two_attnfix_releases_disagree():
+    (told,) = status.disagreements([process(1), process(2, attnfix="0.2.0")])
+    assert "attnfix 0.1.0 and 0.2.0" in told
+
+
+def test_eighty_columns_hold_every_process_fix_state_and_count():
+    states = ("effective", "installed", "conflict", "unknown source", "off", "late", "failed")
+    named = {fix: row(fix, state, calls=8) for fix, state in zip(SGLANG, states)}
+    shown = text(found(process(1, named), process(2, named), process(3, named, alive=False)))
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(sum(f"TP{pid} " in line for line in lines) >= 2 for pid in (1, 2, 3)), "a row in every piece of the table"
+    assert "(ended)" in shown and "8/8/8000" in shown
+    assert all(part in shown for name in named for part in name.partition(".")[2].split("-"))
+    assert all(state in shown for state in states)
+
+
+def test_only_relevant_fixes_have_a_column():
+    healthy = {fix: "not affected" for fix in SGLANG} | {SGLANG[0]: "fixed upstream", SGLANG[1]: "installed"}
+    shown = text(found(process(1, healthy), process(2, {SGLANG[2]: "failed"}, alive=False)), 160)
+    assert SGLANG[1].partition(".")[2] in shown and SGLANG[0].partition(".")[2] not in shown
+
+
+def test_each_reason_once_with_the_processes_it_holds_for():
+    same, mine = row(SGLANG[0], "off", "switched off here"), row(SGLANG[1], "failed", "boom")
+    shown = text(found(process(1, {SGLANG[0]: same, SGLANG[1]: mine}), process(2, {SGLANG[0]: same})), 200)
+    assert shown.count("switched off here") == shown.count("boom") == shown.count("no target module is loaded") == 1
+    assert f"boom: {SGLANG[1]} in scheduler TP1 (pid 1)" in shown
+    (line,) = (line.strip() for line in shown.splitlines() if "switched off here" in line)
+    assert line.endswith(f"switched off here: {SGLANG[0]}"), "it holds for all"
+
+
+def test_a_torch_reference_is_said_with_its_reason():
+    told = text(found(process(1, kernels={"merge": {"path": "reference", "reason": "no GPU"}, "other": {"path": "cuda"}})))
+    assert "torch reference serves merge (no GPU)" in told and "other" not in told
+
+
+def test_many_ended_processes_do_not_fill_the_screen():
+    told = text(found(*(process(pid, alive=False) for pid in range(100, 130))), 160)
+    assert told.count("(ended)") == 5 and "TP129" in told and "25 more" in told
+
+
+def test_no_text_of_a_record_is_read_as_markup():
+    told = text(found(process(1, {SGLANG[0]: row(SGLANG[0], "failed", "[bold]x[/bold]")}, rank="[red]")), 160)
+    assert "[bold]x[/bold]" in told and "[red]" in told
+
+
+def test_json_is_the_whole():
+    assert json.loads(json.dumps(found(process())))["processes"][0]["fixset"] == "0123456789ab"
