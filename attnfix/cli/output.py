@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,7 @@ def print_line(*parts: str | Text) -> None:
 
 
 def console() -> Any:
-    """Standard output; a pipe or a log file gets lines that are wide enough for every table."""
+    """Standard output; a pipe or a log file gets lines that are wide enough for every table, unless COLUMNS says how wide."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 160)
+    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
