@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from attnfix.compat.ledger import LedgerError
 
-from . import bench, doctor, explain, forecast, listing, prove, run, status, verdict
+from . import bench, doctor, explain, forecast, listing, prove, report, run, status, verdict
 from .errors import CliError, no_such
 
-COMMANDS = {module.NAME: module for module in (listing, explain, status, doctor, verdict, forecast, prove, run, bench)}
+_MODULES = (listing, explain, doctor, status, report, verdict, forecast, prove, run, bench)
+COMMANDS = {module.NAME: module for module in _MODULES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
