@@ -1,7 +1,7 @@
 """The door that needs nobody: run by the `.pth` file at every interpreter start, so it imports `sys` alone and is small.
 
-Puts one finder on `sys.meta_path` that answers only the exact names of target modules, finds them with the other finders,
-and calls `plugin.module_loaded` when the body of one has run. Everything else is imported at that moment, not here.
+Puts one finder on `sys.meta_path` that answers only the exact names in `_targets`, finds them with the other finders, and calls
+`plugin.module_loaded` when the body of one has run. Everything else is imported at that moment, not here.
 """
 
 import sys

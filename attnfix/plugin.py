@@ -28,36 +28,43 @@ def activation() -> Activation:
 
 
 def module_loaded(name: str) -> None:
-    """A target module has just been executed: called by the import hook."""
-    from attnfix.compat import ray_workers
+    """A module of `_targets` has just been executed: called by the import hook."""
+    from attnfix.compat import metrics, ray_workers
+    from attnfix.compat.engines import ENGINES
     from attnfix.compat.switches import killed
 
     ray_workers.module_loaded(name)  # before all else: ATTNFIX=0 has to reach them, too
     if not killed():
-        activation().module_loaded(name)
+        metrics.module_loaded(name)
+        if name.partition(".")[0] in ENGINES:
+            activation().module_loaded(name)
 
 
 def activate() -> None:
-    """Entry point of both engines: install the import hook, engage the fixes of target modules that are loaded already.
+    """Entry point of both engines: install the import hook, catch up with the modules that are loaded already.
 
     Lets no exception out: vLLM calls plugins unguarded.
     """
     try:
-        from attnfix.compat import ray_workers
+        from attnfix.compat import metrics, ray_workers
         from attnfix.compat.switches import killed
 
         _autoload.install()
         ray_workers.catch_up()
         if not killed():
+            metrics.catch_up()
             activation().catch_up()
     except Exception as error:
         _autoload.broken("this process", error)
 
 
 def _facts() -> dict[str, Any]:
-    """What the process record says beside the fixes: which path serves each op, and the FlashInfer that is loaded."""
+    """What the process record says beside the fixes: its server, which path serves each op, the FlashInfer that is loaded."""
+    from attnfix.compat import metrics
+
     kernels = sys.modules.get("attnfix.kernels")
     return {
+        "server": metrics.server(),
         "kernels": kernels.kernel_status() if kernels else {},
         "flashinfer": getattr(sys.modules.get("flashinfer"), "__version__", None),
     }
