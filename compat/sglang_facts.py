@@ -71,7 +71,10 @@ def _backend(it: Deployment, phase: str) -> Fact:
 
 
 def _accepted(it: Deployment, asked: Fact) -> Fact:
-    """The backend asked for, unless the engine refuses to start with it on this GPU."""
+    """The backend asked for, unless the engine refuses to start with it on this GPU. One that takes over code of trtllm_mla may
+    behave as it does."""
+    if asked.values in (("tokenspeed_mla",), ("cutedsl_mla",)):
+        return Fact((*asked.values, "trtllm_mla"), f"{asked.why}, which shares code with trtllm_mla; how much was not read")
     if asked.values == ("trtllm_mla",) and it.gpu and it.gpu.generation < 10:
         return known("refused", f"{asked.why} trtllm_mla: no server starts with it on {it.gpu}")
     return asked

@@ -208,7 +208,12 @@ def _engine_core(it: Deployment) -> Fact:
 
 def _cached_prefix(it: Deployment) -> Fact:
     """Whether a prefill can meet KV of its own request in the cache: by prefix caching, or by prefill in chunks."""
-    return either(it.option("enable-prefix-caching", ON), it.option("enable-chunked-prefill", ON))
+    return either(*(_on_by_default(it, option) for option in ("enable-prefix-caching", "enable-chunked-prefill")))
+
+
+def _on_by_default(it: Deployment, option: str) -> Fact:
+    fact = it.option(option, ON)
+    return fact if it.given(option) or not fact.values else known(ON, f"{option.removeprefix('enable-')}, on by default")
 
 
 def _dcp(it: Deployment) -> Fact:
