@@ -56,6 +56,10 @@ class Deployment:
         options = self.launch.options if self.launch else {}
         return any(option == name or option.startswith(f"{name}.") for option in options for name in names)
 
+    def absent(self, name: str) -> bool:
+        """Whether the option is certainly not given: the launch line is known, and no file may hold it."""
+        return self.launch is not None and not self.launch.not_read and not self.given(name)
+
     def variables(self) -> Mapping[str, str]:
         """The environment of the engine: what the launch inherits, and over it what the line sets."""
         return {**self.environment, **(self.launch.variables if self.launch else {})}

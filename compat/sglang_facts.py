@@ -62,7 +62,7 @@ def _backend(it: Deployment, phase: str) -> Fact:
     if it.given("prefill-attention-backend", "decode-attention-backend"):
         pair = {str(it.option(name).values) for name in _BACKENDS[1:]}
         common = it.option(_BACKENDS[1]) if len(pair) == 1 else common
-    chosen = _accepted(it, common) if common.values else _default(it, common.why)
+    chosen = _default(it) if it.absent("attention-backend") and not common.values else _accepted(it, common)
     if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
         return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
     if chosen.values == ("fa3",) and "fp8_e5m2" in it.option("kv-cache-dtype", "auto").values:
@@ -80,10 +80,8 @@ def _accepted(it: Deployment, asked: Fact) -> Fact:
     return asked
 
 
-def _default(it: Deployment, why: str) -> Fact:
-    """The backend where none is named; `why` says how it is known that none is."""
-    if not why.startswith("no --"):
-        return unknown(why)
+def _default(it: Deployment) -> Fact:
+    """The backend where none is named."""
     if it.release is None or it.release > READ_UP_TO:
         return unknown("the default of this release was not read; name it with --attention-backend")
     if it.given("enable-deterministic-inference") or it.option("device", "cuda").values != ("cuda",):
@@ -141,11 +139,11 @@ def _chosen(it: Deployment, option: str, place: int) -> Fact:
     """topk or the number of steps: as given, else as the release chooses both for an architecture."""
     if it.given(option):
         return it.number(option)
-    algorithm, absent = _algorithm(it), it.option(option)
+    algorithm = _algorithm(it)
     if algorithm.values == ("none",):
         return known(1, algorithm.why)
-    if it.launch is None or it.launch.not_read or not algorithm.values:
-        return absent
+    if not it.absent(option) or not algorithm.values:
+        return it.option(option)
     if it.config is None:
         return unknown(NO_CONFIG)
     architecture = it.architecture()
@@ -171,15 +169,15 @@ def _spec_v2(it: Deployment) -> Fact:
 
 def _draft_decode_backend(it: Deployment) -> Fact:
     """The backend of the draft model's own steps."""
-    own = it.option("speculative-draft-attention-backend")
-    return own if own.values else _backend(it, "decode")
+    option = "speculative-draft-attention-backend"
+    return _backend(it, "decode") if it.absent(option) else it.option(option)
 
 
 def _draft_extend_backend(it: Deployment) -> Fact:
     """The backend with which the draft model takes over what was verified."""
-    own, mode = it.option("speculative-draft-attention-backend"), it.option("speculative-attention-mode", "prefill")
-    if own.values or not mode.values:
-        return own
+    option, mode = "speculative-draft-attention-backend", it.option("speculative-attention-mode", "prefill")
+    if not it.absent(option):
+        return it.option(option)
     return _backend(it, "decode" if mode.values == ("decode",) else "prefill")
 
 
