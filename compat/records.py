@@ -225,16 +225,24 @@ def read(path: Path) -> dict[str, Any] | None:
 
 def _parsed(data: bytes) -> dict[str, Any]:
     (length,) = struct.unpack_from("<q", data, 8)
-    text = json.loads(data[_TEXT : _TEXT + length])
-    for name, kind in (("pid", int), ("started", int), ("host", str), ("engine", str)):
-        if not isinstance(text[name], kind):
-            raise TypeError(name)
+    text = {"release": None, "kernels": {}, **json.loads(data[_TEXT : _TEXT + length])}
+    _check(text, pid=int, started=int, host=str, engine=str, release=(str, type(None)), fixes=list, kernels=dict)
+    for told in text["kernels"].values():
+        _check(told, path=str)
     for index, row in enumerate(text["fixes"]):
+        _check(row, fix=str, state=str, reason=str)
         counters = struct.unpack_from("<3q", data, _COUNTERS + index * 24)
         row["counters"] = dict(zip(_FIELDS, counters))
         if row["state"] == "installed" and counters[0]:
             row["state"] = "effective"
     return text
+
+
+def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
+    """Raises KeyError or TypeError where `found` is not of this form: another version of attnfix may have written it."""
+    for name, kind in kinds.items():
+        if not isinstance(found[name], kind):
+            raise TypeError(name)
 
 
 def read_all() -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -34,8 +35,14 @@ def written(counts, *, server=None, release="1.0", states=("installed", "dormant
     record = records.Record(len(states))
     record.counters(0).calls, record.counters(0).corrections, record.counters(0).rows = counts
     rows = [{"fix": f"sglang.f{place}", "state": state, "reason": ""} for place, state in enumerate(states)]
-    record.write({**records.describe("sglang", release, rows), "server": server or metrics.server()})
+    record.write(text("sglang", release, rows, server or metrics.server()))
     return record
+
+
+def text(engine, release, rows, server):
+    pid = os.getpid()
+    return {"pid": pid, "started": records.started(pid), "host": socket.gethostname(), "engine": engine, "release": release,
+            "fixes": rows, "server": server}  # fmt: skip
 
 
 def test_the_page_names_what_was_counted():
@@ -64,9 +71,9 @@ def test_processes_add_up_and_one_that_ended_is_not_taken_away(monkeypatch):
     written((5, 2, 30))
     code = (
         "from attnfix.compat import records\n"
-        "import sys, json\nr = records.Record(1)\nr.counters(0).calls = 7\n"
-        "rows = [{'fix': 'sglang.f0', 'state': 'failed', 'reason': ''}]\n"
-        "r.write({**records.describe('sglang', '1.0', rows), 'server': sys.argv[1]})\n"
+        "import os, sys\nr = records.Record(1)\nr.counters(0).calls = 7\n"
+        "r.write({'pid': os.getpid(), 'started': 0, 'host': '', 'engine': 'sglang', 'release': '1.0', 'server': sys.argv[1],"
+        " 'fixes': [{'fix': 'sglang.f0', 'state': 'failed', 'reason': ''}]})\n"
     )
     subprocess.run([sys.executable, "-c", code, metrics.server()], check=True)
     lines = page(metrics._Collector())
@@ -144,8 +151,8 @@ def test_by_the_import_hook_a_page_has_each_sample_once(tmp_path, code, said):
     record = (
         "from attnfix.compat import metrics, records\n"
         "r = records.Record(1)\nr.counters(0).calls = 7\n"
-        "r.write({**records.describe('vllm', '1.0', [{'fix': 'vllm.f0', 'state': 'installed', 'reason': ''}]),"
-        " 'server': metrics.server()})\n"
+        "r.write({'pid': os.getpid(), 'started': 0, 'host': '', 'engine': 'vllm', 'release': '1.0', 'server': metrics.server(),"
+        " 'fixes': [{'fix': 'vllm.f0', 'state': 'installed', 'reason': ''}]})\n"
         "print(generate_latest(registry).decode().count('\\nattnfix_calls_total{'))"
     )
     script = HOOKED.format(setting=setting, code=code + "\n" + record)
@@ -163,7 +170,7 @@ def test_joined_late_a_page_that_stands_is_extended_once(tmp_path, monkeypatch):
     multiprocess.MultiProcessCollector(registry)
     written((5, 2, 30))
     for _ in range(2):
-        metrics.join("prometheus_client.multiprocess")
+        metrics.module_loaded("prometheus_client.multiprocess")
     assert prometheus_client.generate_latest(registry).decode().count("\nattnfix_calls_total{") == 1
 
 
