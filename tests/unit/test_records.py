@@ -193,7 +193,9 @@ def test_torn_and_foreign_files_are_no_record(home, damage):
     assert list(records.read_all()) == []
 
 
-@pytest.mark.parametrize("text", [{}, {"pid": "1"}, {"fixes": [{}]}, {"fixes": 1}, {"kernels": {"op": "reference"}}, {"release": 1}])
+@pytest.mark.parametrize(
+    "text", [{}, {"pid": "1"}, {"release": 1}, {"fixes": [{}]}, {"fixes": 1}, {"kernels": {"op": "reference"}}]
+)
 def test_a_text_of_another_shape_is_no_record(home, text):
     record = written()
     who = {"pid": 1, "started": 1, "host": "h", **TEXT}
