@@ -29,12 +29,13 @@ CONTAINER = ["unshare", "--user", "--map-root-user", "--pid", "--mount-proc", "-
 
 @pytest.fixture
 def deploy(tmp_path):
-    """`deploy(environment, *methods, before=(), **variables)`: a running deployment with its records in `tmp_path / "run"`."""
+    """`deploy(environment, *methods, modules=…, before=(), **variables)`: a running deployment with its records in
+    `tmp_path / "run"`."""
     running = []
 
-    def start(environment, *methods, before=(), **variables):
-        _, module, title, _ = ENGINES[environment.engine]
-        command = [*before, environment.python, str(DEPLOYMENT), environment.engine, module, title, *methods]
+    def start(environment, *methods, modules=None, before=(), **variables):
+        _, its_modules, title, _ = ENGINES[environment.engine]
+        command = [*before, environment.python, str(DEPLOYMENT), environment.engine, modules or its_modules, title, *methods]
         variables = environment.variables(ATTNFIX_RUN_DIR=str(tmp_path / "run"), **variables)
         with (tmp_path / f"{len(running)}.log").open("w") as log:
             process = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
@@ -94,6 +95,16 @@ def test_every_rank_has_a_row_while_it_lives(engine_python, deploy, status, engi
     assert until(lambda: len(shown(status(environment)[0], fix, alive=False)) == 2)
     told, code = status(environment)
     assert code == 0 and shown(told, fix) == [(role, "TP0", "installed")]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_process_that_has_loaded_no_target_is_dormant_and_healthy(engine_python, deploy, status, engine):
+    """As vLLM's API server: without a record it would seem to need a restart."""
+    release, _, _, fix = ENGINES[engine]
+    environment = engine_python(engine, release)
+    deploy(environment, modules=engine)
+    told, code = status(environment)
+    assert shown(told, fix) == [("process", None, "dormant")] and code == 0
 
 
 def test_containers_that_share_a_volume(engine_python, deploy, status):

@@ -24,7 +24,8 @@ import json, os, socket, sys
 from attnfix.compat import records
 record = records.Record(1)
 pid = os.getpid()
-text = {"pid": pid, "started": records.started(pid), "host": socket.gethostname(), "engine": "vllm", "fixes": []}
+text = {"pid": pid, "started": records.started(pid), "host": socket.gethostname(), "engine": "vllm",
+        "release": None, "fixes": []}
 record.write({**text, **json.loads(sys.argv[1])})
 print("ready", flush=True)
 for line in sys.stdin:
