@@ -10,15 +10,12 @@ that engines make of a folder (PROMETHEUS_MULTIPROC_DIR), what `MultiProcessColl
 from __future__ import annotations
 
 import functools
-import hashlib
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from . import records
 from .states import DORMANT, EFFECTIVE, INSTALLED
 
 _CLIENT, _MULTIPROCESS = "prometheus_client", "prometheus_client.multiprocess"
@@ -34,6 +31,9 @@ _LABELS = ("fix", "engine", "state", "release")
 
 def server() -> str:
     """Name of the server that this process belongs to: equal in all processes that `multiprocessing` made for one another."""
+    import hashlib  # here and below: joining a page must cost next to nothing in programs that are no engine
+    import multiprocessing
+
     return hashlib.sha256(b"attnfix" + multiprocessing.current_process().authkey).hexdigest()[:16]
 
 
@@ -79,6 +79,8 @@ class _Collector:
 def families() -> list[Any]:
     """What this server's processes have counted so far, in `prometheus_client`'s form; empty where there is nothing to say."""
     with suppress(Exception):
+        from . import records
+
         mine = server()
         processes = [process for process in records.read_all() if process.get("server") == mine]
         return [family for family in _families(processes) if family.samples]
