@@ -29,15 +29,19 @@ def activation() -> Activation:
 
 def module_loaded(name: str) -> None:
     """A module of `_targets` has just been executed: called by the import hook."""
-    from attnfix.compat import metrics, ray_workers
     from attnfix.compat.engines import ENGINES
     from attnfix.compat.switches import killed
 
-    ray_workers.module_loaded(name)  # before all else: ATTNFIX=0 has to reach them, too
-    if not killed():
-        metrics.module_loaded(name)
-        if name.partition(".")[0] in ENGINES:
+    if name.partition(".")[0] in ENGINES:
+        from attnfix.compat import ray_workers
+
+        ray_workers.module_loaded(name)  # under ATTNFIX=0, too: it has to reach them
+        if not killed():
             activation().module_loaded(name)
+    elif not killed():
+        from attnfix.compat import metrics  # alone: the program need be no engine
+
+        metrics.module_loaded(name)
 
 
 def activate() -> None:
