@@ -61,4 +61,3 @@ def _names(attributes: dict, wanted: Any) -> list[str]:
         if value is wanted:
             found.append(name)
     return found
-

@@ -112,7 +112,7 @@ def test_the_server_is_one_name_in_all_its_processes_and_another_in_the_next(tmp
         "        queue = context.Queue()\n"
         "        process = context.Process(target=rank, args=(queue, method == 'spawn'))\n"
         "        process.start()\n"
-        "        names += [queue.get() for _ in range(1 + (method == 'spawn'))]\n"
+        "        names += [queue.get(timeout=60) for _ in range(1 + (method == 'spawn'))]\n"
         "        process.join()\n"
         "    print(json.dumps(names))\n"
     )
