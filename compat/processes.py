@@ -20,7 +20,7 @@ from .engines import ENGINES
 from .records import runs, started
 
 _STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
-OFF, STARTING, RESTART_NEEDED = "off", "starting", "restart needed"
+OFF, STARTING, ELSEWHERE, RESTART_NEEDED = "off", "starting", "elsewhere", "restart needed"
 
 
 def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
@@ -44,8 +44,11 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
 
 
 def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
-    if switches.killed(_environment(pid)):
+    environment = _environment(pid)
+    if switches.killed(environment):
         return OFF, "ATTNFIX=0"
+    if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
+        return ELSEWHERE, f"its records are in {named or 'the default folder'}"
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:
         return RESTART_NEEDED, "started before attnfix was installed"

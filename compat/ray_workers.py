@@ -50,9 +50,10 @@ def _vllm(module: ModuleType) -> None:
         names = names_to_copy(exclude_vars, *args, **kwargs)
         return names | (switches().keys() - excluded - (exclude_vars or set()))
 
+    name = "get_env_vars_to_copy"
     for holder in list(sys.modules.values()):  # the executors import it by name
-        if getattr(holder, "__dict__", {}).get(names_to_copy.__name__) is names_to_copy:
-            setattr(holder, names_to_copy.__name__, get_env_vars_to_copy)
+        if getattr(holder, "__dict__", {}).get(name) is names_to_copy:
+            setattr(holder, name, get_env_vars_to_copy)
 
 
 def _sglang(module: ModuleType) -> None:

@@ -56,8 +56,8 @@ SECTIONS = (
     Section("While it serves", "Two ranks have run a batch that the fix corrects.", "attnfix status; echo exit code $?", True),
     Section(
         "For a bug report",
-        "Everything that a maintainer asks for, and nothing secret. The head of it:",
-        "attnfix report --json | head -n 24",
+        "Everything that a maintainer asks for, and nothing secret. A part of it:",
+        f"attnfix report --json | grep -m 1 -A 5 '{FIX}'",
         True,
     ),
     Section("Before an upgrade", "What changes for the fixes.", "attnfix forecast vllm==0.33.0"),
@@ -74,7 +74,7 @@ SECTIONS = (
         "`-S` keeps Python from reading any. The command gets attnfix all the same.",
         "attnfix run -- python -S -c \"import sys; print('attnfix._autoload' in sys.modules)\"",
     ),
-    Section("A word misspelt", "The nearest one is named.", "attnfix explain vllm.mla-contxt-order"),
+    Section("A word misspelt", "The nearest one is named.", "attnfix forcast vllm"),
     Section(
         "The kernels",
         "On a machine without a GPU; figures from one that has it are in [kernels](kernels.md).",

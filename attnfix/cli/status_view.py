@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnfix.compat import states
-from attnfix.compat.processes import RESTART_NEEDED
+from attnfix.compat.processes import ELSEWHERE, RESTART_NEEDED
 
 from .output import coloured, table
 
@@ -37,7 +37,7 @@ def view(found: dict[str, Any], width: int) -> Group:
         rows = [(row["fix"], coloured(row["state"]), row["reason"]) for row in found["fixes"]]
         parts.append(table("Fixes, as a process started now would have them", ("fix", "state", "reason"), rows))
     for process in found["unrecorded"]:
-        if process["state"] != RESTART_NEEDED:
+        if process["state"] not in (RESTART_NEEDED, ELSEWHERE):  # told below; of another deployment
             told = f"{process['engine']} {named(process)} has no record: {process['state']}, {process['reason']}"
             parts.append(Text(told, "yellow"))
     parts += [Text(sentence, "bold red") for sentence in (*found["missing"], *found["warnings"])]

@@ -175,7 +175,7 @@ def test_other_code_is_code(page):
         tomllib.loads(block)
     for block in page.blocks_in("json"):
         json.loads(block)
-    known = {"", "sh", "yaml", "dockerfile", "python", "toml", "json", "text"}
+    known = {"", "sh", "console", "yaml", "dockerfile", "python", "toml", "json", "text"}
     assert {language for language, _ in page.blocks} <= known
 
 

@@ -88,6 +88,15 @@ def test_one_that_is_switched_off_is_told_apart(start, roots):
     assert (found(roots, pid)["state"], found(roots, pid)["reason"]) == ("off", "ATTNFIX=0")
 
 
+def test_one_of_another_deployment_keeps_its_records_elsewhere(start, roots, tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "_STARTING_S", 0)
+    theirs = str(tmp_path / "theirs")
+    pid = start(MAPS, roots["vllm"] / "_C.abi3.so", ATTNFIX_RUN_DIR=theirs)
+    assert (found(roots, pid)["state"], found(roots, pid)["reason"]) == ("elsewhere", f"its records are in {theirs}")
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", theirs)
+    assert found(roots, pid)["state"] == "restart needed", "it should have one where we look"
+
+
 def test_the_time_of_installation_is_the_pth_files(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert processes._installed_at() is None

@@ -83,6 +83,12 @@ def test_engine_processes_without_a_record(state, code):
     assert "server (pid 7)" in text(told) and state in text(told)
 
 
+def test_a_process_of_another_deployment_is_in_the_json_alone():
+    other = {"pid": 7, "started": 1, "engine": "sglang", "role": "server", "rank": None, "state": "elsewhere", "reason": "why"}
+    told = found(process(), unrecorded=[other])
+    assert status.exit_code(told) == 0 and "pid 7" not in text(told)
+
+
 @pytest.mark.parametrize(
     "one, other, says",
     [
