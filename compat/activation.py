@@ -38,6 +38,7 @@ LEFT_ALONE = {
     ledger.NOT_AFFECTED: NOT_AFFECTED,
     ledger.UNKNOWN: UNKNOWN_SOURCE,
 }
+HEALTHY = (ledger.FIXED, ledger.NOT_AFFECTED)
 
 
 class Activation:
@@ -135,6 +136,9 @@ class Activation:
             return
         verdict = self._judge(state.fix, engine)
         state.release, state.code = verdict.release, verdict.code
+        if switches.left_off(state.fix) and verdict.kind not in HEALTHY:
+            state.settle(OFF, f"off by default; {state.fix.switch}=1 turns it on")
+            return
         if not verdict.affected:
             state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
             return
@@ -151,11 +155,8 @@ class Activation:
         self._arm(state, verdict)
 
     def _switched_off(self, fix: Fix, engine: Engine) -> str | None:
-        asked = switches.asked(fix)
-        if asked is False:
+        if switches.asked(fix) is False:
             return f"{fix.switch}=0"
-        if asked is None and not fix.default:
-            return f"off by default; {fix.switch}=1 turns it on"
         if not engine.admits_us():
             report.warn(engine.name, f"{engine.allow_list} leaves attnfix out: nothing is patched; add the word attnfix to it")
             return f"{engine.allow_list} leaves attnfix out"

@@ -35,6 +35,11 @@ def asked(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool | None:
     return _value(environ, fix.switch)
 
 
+def left_off(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the fix is off by default and nobody has asked for it."""
+    return not fix.default and asked(fix, environ) is None
+
+
 def _value(environ: Mapping[str, str], name: str) -> bool | None:
     return _VALUES.get(environ.get(name, "").strip().lower())
 

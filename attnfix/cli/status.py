@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnfix.compat import gate, processes, records, report, states, switches
-from attnfix.compat.activation import LEFT_ALONE
+from attnfix.compat.activation import HEALTHY, LEFT_ALONE
 from attnfix.compat.engines import ENGINES, Engine, installed_root, version_beside
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import BY_ID, FIXES
@@ -115,11 +115,12 @@ def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
     state, reason, verdict = states.DORMANT, f"{engine.name} is not installed here", None
     if root is not None:
         verdict = gate.judge(fix, root)
-        asked = switches.asked(fix)
         if switches.killed():
             state, reason = states.OFF, "ATTNFIX=0"
-        elif asked is False or (asked is None and not fix.default):
-            state, reason = states.OFF, f"{fix.switch}=0" if asked is False else "off by default"
+        elif switches.asked(fix) is False:
+            state, reason = states.OFF, f"{fix.switch}=0"
+        elif switches.left_off(fix) and verdict.kind not in HEALTHY:
+            state, reason = states.OFF, f"off by default; {fix.switch}=1 turns it on"
         elif not engine.admits_us():
             state, reason = states.OFF, f"{engine.allow_list} leaves attnfix out"
         elif verdict.affected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+from dataclasses import replace
 from types import FunctionType
 
 import pytest
@@ -184,6 +185,25 @@ def test_twice_in_one_process_and_after_a_reload(engine):
     assert module.Backend().forward(1) == 102
 
 
+@pytest.mark.parametrize(
+    "verdict, asked, state",
+    [
+        ("affected", None, "off"),
+        ("fixed upstream", None, "fixed upstream"),  # more than `off` can say: nothing is to be turned on
+        ("fixed upstream", "0", "off"),
+        ("affected", "1", "installed"),
+    ],
+)
+def test_off_by_default_is_said_where_it_could_be_turned_on(engine, monkeypatch, verdict, asked, state):
+    fix = replace(engine.one_target(), default=False)
+    engine.judge_as(verdict, fix)
+    if asked is not None:
+        monkeypatch.setenv(fix.switch, asked)
+    activation = Activation([fix])
+    engine.load(activation, "attention")
+    assert state_of(activation, fix).state == state
+
+
 def test_two_fixes_on_one_target_run_in_order_and_switch_apart(engine, monkeypatch):
     first, second = engine.one_target(), engine.one_target("other", id="sglang.second-fix")
     monkeypatch.setattr(gate.ledger, "load", lambda fix: both[fix.id])
@@ -251,7 +271,6 @@ def test_strict_is_content_with_a_fix_that_stands_or_is_not_needed(engine, monke
 
 def test_strict_looks_again_when_the_model_is_loaded(engine, monkeypatch, ended):
     """A target that somebody replaces after the fix was installed is found before the engine serves."""
-    from dataclasses import replace
 
     from attnfix.compat.engines import ENGINES
     from attnfix.compat.fix import Place
@@ -289,13 +308,13 @@ def test_a_module_from_another_folder_than_the_judged_one_is_a_conflict(engine, 
 def test_the_record_follows_a_fix_that_disarms_itself_while_serving(engine):
     from attnfix.compat import records
 
-    activation = Activation([engine.one_target("broken_after")], facts=lambda: {"kernels": {"some_op": "reference"}})
+    activation = Activation([engine.one_target("broken_after")], facts=lambda: {"kernels": {"some_op": {"path": "reference"}}})
     backend = engine.load(activation, "attention").Backend()
     (before,) = records.read_all()
     backend.forward(3)
     (after,) = records.read_all()
     assert (before["fixes"][0]["state"], after["fixes"][0]["state"]) == ("installed", "failed")
-    assert "after" in after["fixes"][0]["traceback"] and after["kernels"] == {"some_op": "reference"}
+    assert "after" in after["fixes"][0]["traceback"] and after["kernels"] == {"some_op": {"path": "reference"}}
 
 
 def test_a_target_replaced_after_installation_shows(engine):
