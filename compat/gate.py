@@ -85,7 +85,7 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
         if code := known.by_digests(here):
             return _known(fix, code, "code", root)
         if recognised := _recognised(fix, read):
-            return Verdict(ledger.AFFECTED, f"recognised: {recognised}", None, _present(fix, here), _name(here))
+            return Verdict(ledger.AFFECTED, f"recognised: {recognised}", None, _present(fix, here), name_of(here))
         return Verdict(ledger.UNKNOWN, _difference(fix, here, known))
     except ledger.LedgerError as error:
         return Verdict(ledger.UNKNOWN, str(error))
@@ -96,14 +96,15 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
 def _known(fix: Fix, code: ledger.Code, what: str, root: Path) -> Verdict:
     installed = version_beside(root)
     release = installed if installed in code.releases else code.first_release
-    return Verdict(code.verdict, f"{what} of {release}", release, _present(fix, code.digests), _name(code.digests))
+    return Verdict(code.verdict, f"{what} of {release}", release, _present(fix, code.digests), name_of(code.digests))
 
 
 def _present(fix: Fix, digests: Sequence[str | None]) -> frozenset[Place]:
     return frozenset(place for place, found in zip(fix.places, digests) if found)
 
 
-def _name(digests: Sequence[str | None]) -> str:
+def name_of(digests: Sequence[str | None]) -> str:
+    """Short name of a code by the digests of its witnesses, as records and evidence have it."""
     return _sha256(" ".join(map(str, digests)).encode())[:12]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import roles, switches
 from .engines import ENGINES
-from .records import runs, started
+from .records import parent, runs, started
 
 _STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
 OFF, STARTING, ELSEWHERE, RESTART_NEEDED = "off", "starting", "elsewhere", "restart needed"
@@ -45,10 +45,11 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
 
 def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
     environment = _environment(pid)
-    if switches.killed(environment):
-        return OFF, "ATTNFIX=0"
-    if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
-        return ELSEWHERE, f"its records are in {named or 'the default folder'}"
+    if environment is not None:
+        if switches.killed(environment):
+            return OFF, "ATTNFIX=0"
+        if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
+            return ELSEWHERE, f"its records are in {named or 'the default folder'}"
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:
         return RESTART_NEEDED, "started before attnfix was installed"
@@ -89,12 +90,19 @@ def _mapped(pid: int) -> set[str]:
     return set()
 
 
-def _environment(pid: int) -> dict[str, str]:
-    """attnfix's own switches in the environment that a process was started with; nothing else of it is kept."""
-    with suppress(OSError):
-        entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-        return dict(entry.split("=", 1) for entry in entries if entry.startswith("ATTNFIX") and "=" in entry)
-    return {}
+def _environment(pid: int) -> dict[str, str] | None:
+    """attnfix's own switches in the environment that a process was started with; nothing else of it is kept.
+
+    An engine that gives its process a title wipes the environment off /proc (tried): then its parent's, from which it came.
+    None where there is none to be read.
+    """
+    while pid > 1:
+        with suppress(OSError):
+            entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").strip("\0").split("\0")
+            if entries != [""]:
+                return dict(entry.split("=", 1) for entry in entries if entry.startswith("ATTNFIX") and "=" in entry)
+        pid = parent(pid)
+    return None
 
 
 def _installed_at() -> float | None:

@@ -193,6 +193,14 @@ def started(pid: int) -> int:
         return 0
 
 
+def parent(pid: int) -> int:
+    """The process that started this one, 0 where it cannot be read."""
+    try:
+        return int(_stat(pid)[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def runs(pid: int, start: int) -> bool:
     """Whether that very process runs on this host: it has not ended, not even as one that nobody has waited for."""
     try:

@@ -3,8 +3,8 @@
 
     python scripts/ledger.py            fetch, run each release stock, write patches/*/*/ledger.json and what is generated
     python scripts/ledger.py --new      the same for releases that no ledger has yet: what to do when an engine is released
-    python scripts/ledger.py --check    recompute digests and generated files and run one release of each code; fail if
-                                        anything differs
+    python scripts/ledger.py --check    recompute digests and generated files, compare verdicts with the committed matrix, run
+                                        what it has not run and some releases drawn anew; fail if anything differs
 
 A release is `affected` where the stock scenario of the fix gives a wrong result. A right result is `fixed upstream` after the
 last affected release and `not affected` before the first. Nothing here knows which release is which.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -32,7 +33,9 @@ from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import runner
 
 ROOT = Path(__file__).resolve().parents[1]
+_MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
 _SEED = 20
+_DRAWN = 12
 
 
 def known(fix: Fix) -> dict[str, str]:
@@ -90,10 +93,32 @@ def wanted_on(names: dict[Fix, Iterable[str]]) -> dict[tuple[str, str], list[Fix
     return wanted
 
 
-def sampled(fixes: Sequence[Fix]) -> dict[tuple[str, str], list[Fix]]:
-    """Few releases which together have every code of every ledger: each time the one with most codes not yet seen."""
-    left = {(fix, at): code.releases for fix in fixes for at, code in enumerate(ledger.load(fix).code)}
-    chosen: dict[Fix, list[str]] = {fix: [] for fix in fixes}
+def to_be_run(fixes: Sequence[Fix]) -> dict[tuple[str, str], list[Fix]]:
+    """Releases that have every code of a ledger which the committed matrix has not run or judged otherwise; and of those that
+    have all others, a few, drawn anew each time."""
+    codes = [(fix, code) for fix in fixes for code in ledger.load(fix).code]
+    ran = matrix_cells()
+    unseen = [(fix, code) for fix, code in codes if not any(_cell(fix, code, release) in ran for release in code.releases)]
+    every = covering(codes)
+    drawn = random.sample(sorted(every), min(_DRAWN, len(every)))
+    return covering(unseen) | {pair: every[pair] for pair in drawn}
+
+
+def matrix_cells() -> set[tuple[str, str, str | None, str]]:
+    """(fix, release, name of the code, verdict) of every cell of the last whole run of scripts/matrix.py."""
+    cells = json.loads(_MATRIX.read_text())["cells"]
+    says = {runner.PROVEN: ledger.AFFECTED}
+    return {(c["fix"], c["release"], c["code"], says.get(c["verdict"], c["verdict"])) for c in cells if not c["edit"]}
+
+
+def _cell(fix: Fix, code: ledger.Code, release: str) -> tuple[str, str, str | None, str]:
+    return fix.id, release, gate.name_of(code.digests), code.verdict
+
+
+def covering(codes: Sequence[tuple[Fix, ledger.Code]]) -> dict[tuple[str, str], list[Fix]]:
+    """Few releases which together have all of `codes`: each time the one with most codes not yet seen."""
+    left = {(fix, at): code.releases for at, (fix, code) in enumerate(codes)}
+    chosen: dict[Fix, list[str]] = {fix: [] for fix, _ in codes}
     while left:
         reach = Counter((fix.engine, release) for (fix, _), found in left.items() for release in found)
         engine, release = max(reach, key=lambda pair: (reach[pair], Version(pair[1])))
@@ -107,7 +132,7 @@ def contradicted(fixes: Sequence[Fix]) -> list[str]:
     """One sentence for each code of which a release, run again, gives another result than its verdict says."""
     return [
         f"{fix.id} on {release}: {found}, but the ledger says {ledger.load(fix).verdict(release)}"
-        for fix, colours in observe_all(sampled(fixes)).items()
+        for fix, colours in observe_all(to_be_run(fixes)).items()
         for release, found in colours.items()
         if (found == "red") != (ledger.load(fix).verdict(release) == ledger.AFFECTED)
     ]

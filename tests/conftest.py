@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+os.environ.pop("COLUMNS", None)  # of the terminal that runs the tests: tables would be as wide as it
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -20,12 +21,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         options = parse(arguments)
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
     except (CliError, LedgerError) as error:
         print(f"attnfix: {error}", file=sys.stderr)
         return getattr(error, "code", 1)
     except BrokenPipeError:  # `attnfix list | head`
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at exit
         return 0
     except KeyboardInterrupt:
         print("attnfix: interrupted", file=sys.stderr)

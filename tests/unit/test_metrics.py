@@ -1,4 +1,4 @@
-"""What joins a metrics page and what does not. Pages of real engines are in tests/matrix/test_metrics.py."""
+"""What joins a metrics page and what does not. Pages of real engines are in tests/matrix/test_metrics_page.py."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,23 @@ def test_one_of_another_deployment_keeps_its_records_elsewhere(start, roots, tmp
     assert (found(roots, pid)["state"], found(roots, pid)["reason"]) == ("elsewhere", f"its records are in {theirs}")
     monkeypatch.setenv("ATTNFIX_RUN_DIR", theirs)
     assert found(roots, pid)["state"] == "restart needed", "it should have one where we look"
+
+
+def test_a_process_that_has_a_title_has_the_switches_of_its_parent(start, roots, tmp_path, monkeypatch):
+    """setproctitle overwrites the environment that /proc shows."""
+    code = (
+        "import os, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {CALLED + WAIT!r}, 'VLLM::Worker_TP0'], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "open(sys.argv[1], 'w').write(str(child.pid))\n"
+    )
+    start(code, tmp_path / "pid", ATTNFIX="0")
+    pid = int((tmp_path / "pid").read_text())
+    try:
+        assert b"ATTNFIX" not in Path(f"/proc/{pid}/environ").read_bytes(), "nothing to be tested"
+        assert found(roots, pid)["state"] == "off"
+    finally:
+        os.kill(pid, 9)
 
 
 def test_the_time_of_installation_is_the_pth_files(tmp_path, monkeypatch):

@@ -1,0 +1,57 @@
+"""Which releases `scripts/ledger.py --check` runs again: what the committed matrix says otherwise is never left to chance."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attnfix.compat import ledger as ledgers
+from attnfix.patches.catalogue import BY_ID, FIXES
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import ledger
+
+FIX = BY_ID["sglang.zero-kv-rows"]
+
+
+@pytest.fixture
+def edited(monkeypatch):
+    """`edited(**changes)`: the ledger of FIX with its newest code changed; the releases of that code."""
+    load = ledgers.load
+
+    def edit(**changes):
+        book = load(FIX)
+        last = book.code[-1]
+        changed = replace(book, code=(*book.code[:-1], replace(last, **changes)))
+        monkeypatch.setattr(ledgers, "load", lambda fix: changed if fix is FIX else load(fix))
+        return {("sglang", release) for release in last.releases}
+
+    return edit
+
+
+def runs_of(fix):
+    return {pair for pair, fixes in ledger.to_be_run(FIXES).items() if fix in fixes}
+
+
+@pytest.fixture(autouse=True)
+def nothing_drawn(monkeypatch):
+    monkeypatch.setattr(ledger, "_DRAWN", 0)
+
+
+def test_the_committed_matrix_has_run_every_code():
+    assert ledger.to_be_run(FIXES) == {}
+
+
+@pytest.mark.parametrize("changes", [{"verdict": ledgers.AFFECTED}, {"digests": ("0" * 64,)}])
+def test_a_verdict_or_a_code_that_it_does_not_know_is_run(edited, changes):
+    of_that_code = edited(**changes)
+    assert len(runs_of(FIX)) == 1 and runs_of(FIX) <= of_that_code
+
+
+def test_some_of_the_others_are_drawn(monkeypatch):
+    monkeypatch.setattr(ledger, "_DRAWN", 12)
+    drawn = [frozenset(ledger.to_be_run(FIXES)) for _ in range(3)]
+    assert {len(pairs) for pairs in drawn} == {12} and len(set(drawn)) > 1
