@@ -88,10 +88,15 @@ def _release(processes: list[dict[str, Any]], width: int) -> Iterator[Renderable
 
 
 def _relevant(processes: list[dict[str, Any]]) -> list[str]:
-    """Fixes that are more than healthy somewhere: in a running process, or in one that has ended where none runs."""
+    """Fixes that are more than healthy in a running process, or in one that has ended where none runs; and those of which no
+    process has loaded any code yet."""
     alive = [process for process in processes if process["alive"]] or processes
-    rows = [row for process in alive for row in process["fixes"] if row["fix"].startswith(process["engine"] + ".")]
-    return list(dict.fromkeys(row["fix"] for row in rows if row["state"] not in _HEALTHY))
+    seen: dict[str, set[str]] = defaultdict(set)
+    for process in alive:
+        for row in process["fixes"]:
+            if row["fix"].startswith(process["engine"] + "."):
+                seen[row["fix"]].add(row["state"])
+    return [fix for fix, found in seen.items() if found - {*_HEALTHY, states.DORMANT} or found == {states.DORMANT}]
 
 
 def _blocks(fixes: list[str], width: int) -> Iterator[tuple[tuple[str, ...], list[str]]]:

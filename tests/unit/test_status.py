@@ -130,6 +130,10 @@ def test_only_relevant_fixes_have_a_column():
     healthy = {fix: "not affected" for fix in SGLANG} | {SGLANG[0]: "fixed upstream", SGLANG[1]: "installed"}
     shown = text(found(process(1, healthy), process(2, {SGLANG[2]: "failed"}, alive=False)), 160)
     assert SGLANG[1].partition(".")[2] in shown and SGLANG[0].partition(".")[2] not in shown
+    server = process(3)  # has loaded no code, and so says nothing against the rank that has
+    shown = text(found(process(1, healthy), server), 160)
+    assert SGLANG[1].partition(".")[2] in shown and SGLANG[0].partition(".")[2] not in shown
+    assert SGLANG[0].partition(".")[2] in text(found(server), 160), "nobody has"
 
 
 def test_each_reason_once_with_the_processes_it_holds_for():
