@@ -91,6 +91,8 @@ def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
     """Counters over all processes, so that they never fall when one ends; states of those that run."""
     from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily
 
+    from .recorder import own_version
+
     totals: dict[tuple[str, str], list[int]] = {}
     states: set[tuple[str, ...]] = set()
     for process in processes:
@@ -108,12 +110,5 @@ def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
             counter.add_metric(labels, total[place])
     info = InfoMetricFamily("attnfix_fix", "State of each fix in the processes of this server.", labels=_LABELS)
     for state in sorted(states):
-        info.add_metric(state, {"attnfix": _version()})
+        info.add_metric(state, {"attnfix": own_version() or ""})
     return [*counters, info]
-
-
-@functools.cache
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("attnfix")
