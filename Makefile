@@ -1,12 +1,13 @@
 # make demo   set everything up and prove the fixes on two real releases
 # make test   set everything up and run all tests
 # make update judge the engine releases that the ledgers do not know yet
+# make torture try attnfix under wrong sources, faults, load and foreign patchers, and write the table of docs/safety.md
 # make matrix run every fix on every published release (most of an hour; goes on where it stopped) and write docs/support.*
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint ledger update matrix clean
+.PHONY: demo test lint ledger update matrix torture clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/attnfix prove --engine sglang==0.5.9 --engine vllm==0.25.1
@@ -22,6 +23,10 @@ lint: $(VENV)/.ready
 
 matrix: $(VENV)/.ready
 	$(BIN)/python scripts/matrix.py
+	$(BIN)/python scripts/generate.py
+
+torture: $(VENV)/.ready
+	$(BIN)/python scripts/run_torture.py
 	$(BIN)/python scripts/generate.py
 
 ledger: $(VENV)/.ready

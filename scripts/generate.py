@@ -19,6 +19,7 @@ from pathlib import Path
 import fix_pages
 import kernels_page
 import support_page
+import torture_table
 
 from attnfix.cli.listing import describe, span
 from attnfix.compat import switches
@@ -82,10 +83,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "totals": support_page.totals,
     "times": kernels_page.times,
     "goals": kernels_page.goals,
+    "torture": torture_table.table,
 }
 WRITTEN: dict[str, Callable[[], str]] = {
     "README.md": lambda: filled((ROOT / "README.md").read_text()),
     "docs/kernels.md": lambda: filled((ROOT / "docs/kernels.md").read_text()),
+    "docs/safety.md": lambda: filled((ROOT / "docs/safety.md").read_text()),
     "docs/switches.md": lambda: filled((ROOT / "docs/switches.md").read_text()),
     "docs/support.md": partial(support_page.page, "support.md"),
     "docs/support.html": partial(support_page.page, "support.html"),

@@ -1,0 +1,30 @@
+"""What attnfix is tried under before it is trusted: wrong sources, faults, load, foreign patchers. `make torture` runs it.
+
+A part is a module of this folder with `run(quick, say)`; it returns one `Row` for each line of the table in docs/safety.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+#: Parts in the order of the table; each is `tests/torture/<name>.py`
+PARTS: tuple[str, ...] = ()
+
+
+@dataclass
+class Row:
+    """what: what was tried, a phrase. tried: how often; `wrong` has one sentence for each time it came out wrong.
+
+    figures: measured values with their unit, `{"engine import": "+31 ms"}`. not_run: what could not be tried here, and why.
+    """
+
+    what: str
+    tried: int
+    wrong: list[str] = field(default_factory=list)
+    figures: dict[str, str] = field(default_factory=dict)
+    not_run: list[str] = field(default_factory=list)
+
+
+#: What a part is called with: `quick`, for CI, and where progress goes
+Run = Callable[[bool, Callable[[str], None]], list[Row]]
