@@ -21,8 +21,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from torture import PARTS, Row  # noqa: E402
-from torture_table import EVIDENCE  # noqa: E402
+from torture import PARTS, Row
+from torture_table import EVIDENCE
 
 
 def main() -> int:
