@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 TOP = 20  # tokens compared of each answer
 LISTED = 200  # log-probabilities asked for
@@ -49,14 +49,14 @@ def environment(**variables: str) -> dict[str, str]:
     return ours | _ENVIRONMENT | variables
 
 
-class Server:
-    """One engine in a process of its own, started at once; `ask` waits for an answer.
+class Process:
+    """One process and all of its children, with a log and a folder of attnfix's records; started at once.
 
-    script: what it runs, which calls `serve`. folder: where its log, its records and whatever else it writes go. variables: its
-    environment, beside this process's.
+    command: what runs. folder: where its log, its records and whatever else it writes go. variables: its environment, beside
+    this process's. answers: whether its standard output is read here; else it goes to the log, too.
     """
 
-    def __init__(self, script: Path, name: str, folder: Path, variables: dict[str, str]):
+    def __init__(self, command: list[str], name: str, folder: Path, variables: dict[str, str], answers: bool = False):
         self.name, self.log = name, folder / f"{name}.log"
         records = folder / f"{name}-records"
         shutil.rmtree(records, ignore_errors=True)
@@ -64,25 +64,12 @@ class Server:
         self.environment = environment(ATTNFIX_RUN_DIR=str(records), **variables)
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(script.resolve())], env=self.environment, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
+                command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else log, stderr=log,
+                text=True, start_new_session=True,
             )  # fmt: skip
         self._limit = threading.Timer(_LIMIT_S, self._kill)
         self._limit.daemon = True
         self._limit.start()
-
-    def ask(self, do: str, may_fail: bool = False, **request: Any) -> dict[str, Any]:
-        """The answer of the child's action `do`. An error ends the script with the log's last lines, unless it `may_fail`:
-        then it is the answer, {"error": …}."""
-        line = ""
-        with suppress(BrokenPipeError):
-            print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
-            line = self.process.stdout.readline()  # type: ignore[union-attr]
-        answer = json.loads(line) if line else {"error": f"the process ended with {self.process.wait()}"}
-        if "error" in answer and not may_fail:
-            self.close()
-            raise SystemExit(f"{self.name}: {do}: {answer['error']}\n{self.tail(40)}")
-        return answer
 
     def tail(self, lines: int) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
@@ -100,22 +87,48 @@ class Server:
     def close(self) -> None:
         """End the child and all of its children."""
         self._limit.cancel()
-        with suppress(BrokenPipeError, OSError):
-            self.process.stdin.close()  # type: ignore[union-attr]
+        self._end()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=20)
         self._kill()
         self.process.wait()
 
+    def _end(self) -> None:
+        self.process.terminate()
+
     def _kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+
+class Server(Process):
+    """One engine in a process of its own that runs `script`, which calls `serve`; `ask` waits for an answer."""
+
+    def __init__(self, script: Path, name: str, folder: Path, variables: dict[str, str]):
+        super().__init__([sys.executable, str(script.resolve())], name, folder, variables, answers=True)
+
+    def ask(self, do: str, may_fail: bool = False, **request: Any) -> dict[str, Any]:
+        """The answer of the child's action `do`. An error ends the script with the log's last lines, unless it `may_fail`:
+        then it is the answer, {"error": …}."""
+        line = ""
+        with suppress(BrokenPipeError):
+            print(json.dumps({"do": do, **request}), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()  # type: ignore[union-attr]
+        answer = json.loads(line) if line else {"error": f"the process ended with {self.process.wait()}"}
+        if "error" in answer and not may_fail:
+            self.close()
+            raise SystemExit(f"{self.name}: {do}: {answer['error']}\n{self.tail(40)}")
+        return answer
+
+    def _end(self) -> None:
+        with suppress(BrokenPipeError, OSError):
+            self.process.stdin.close()  # type: ignore[union-attr]
 
 
 def serve(actions: dict[str, Callable[..., dict[str, Any]]]) -> None:

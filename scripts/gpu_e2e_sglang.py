@@ -2,6 +2,7 @@
 """Serves tiny models with a real sglang and FlashInfer's kernels on this machine's GPU, stock (ATTNFIX=0) and with attnfix.
 
     python scripts/gpu_e2e_sglang.py --case lse      sglang.lse-log-base: long prompts, uncached and with their prefix cached
+    python scripts/gpu_e2e_sglang.py --case metrics  the engine's HTTP server: attnfix on its metrics page and in attnfix status
     python scripts/gpu_e2e_sglang.py --case no-harm  200 requests where no fix is needed: same tokens, same speed
 
 Needs one GPU of the Hopper generation, sglang 0.5.12-0.5.13.post1, nvcc and ninja for FlashInfer, and attnfix, installed or on
@@ -25,6 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import e2e
+import e2e_http
 import e2e_no_harm
 import e2e_sglang
 import tiny_deepseek
@@ -42,11 +44,11 @@ SHARED = {
 }  # fmt: skip
 
 
+LONG: dict[str, Any] = {**SHARED, "disable_cuda_graph": True, "chunked_prefill_size": -1, "max_prefill_tokens": 32768}
+
+
 def lse(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    settings: dict[str, Any] = {
-        **SHARED, "disable_cuda_graph": True, "chunked_prefill_size": -1, "max_prefill_tokens": 32768,
-    }  # fmt: skip
-    found = {}
+    settings, found = LONG, {}
     for name, own in {STOCK: {"ATTNFIX": "0"}, PATCHED: {}}.items():  # one by one: the first compiles FlashInfer's kernels
         with Server(Path(e2e_sglang.__file__), name, out / "logs", CAPACITY | own) as server:
             started = server.ask("start", model=str(model), **settings)
@@ -97,6 +99,16 @@ def _least_cached(side: dict[str, Any]) -> int:
     return min(seen["cached"] for seen in side["each"])
 
 
+def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    launch = ["-m", "sglang.launch_server", "--model-path", "{model}", "--skip-tokenizer-init", "--enable-metrics"]
+    launch += ["--host", "127.0.0.1", "--port", "{port}", *e2e_http.flags(LONG)]
+    draw = random.Random(21)
+    prefix, new = ([draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(n)] for n in (PREFIX, NEW))
+    shared = {"sampling_params": {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}}
+    bodies = [shared | {"input_ids": prompt} for prompt in (prefix, prefix + new)]
+    return e2e_http.metrics(launch, model, out, CAPACITY, FIX, "/generate", bodies)
+
+
 def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     settings = SHARED | {"cuda_graph_max_bs": 64, "max_running_requests": 64, "chunked_prefill_size": 2048}
     plan = e2e_no_harm.Plan(
@@ -107,7 +119,7 @@ def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, 
 
 
 def main() -> int:
-    options = e2e.parser(__doc__, ("lse", "no-harm")).parse_args()
+    options = e2e.parser(__doc__, ("lse", "metrics", "no-harm")).parse_args()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
@@ -116,6 +128,9 @@ def main() -> int:
             models = {name: makers[name](model / name) for name in options.models or ["mla"]}
             result, lines, wrong = no_harm(models, options.rounds, out)
             about = result.pop("machine")
+        elif options.case == "metrics":
+            result, lines, wrong = metrics(tiny_deepseek.make(model), out)
+            about = e2e.machine("sglang")
         else:
             result, lines, wrong = lse(tiny_deepseek.make(model), out)
             about = next(iter([side.pop("machine") for side in result["sides"].values()]))

@@ -5,6 +5,7 @@
     python scripts/gpu_e2e_vllm.py --case empty      vllm.empty-context-chunks and vllm.lse-log-base: requests of unequal
                                                      context in one step, against the FlashAttention prefill backend
     python scripts/gpu_e2e_vllm.py --case quantized  vllm.quantized-mla-context: an AWQ model and a cached prefix
+    python scripts/gpu_e2e_vllm.py --case metrics    the engine's HTTP server: attnfix on its metrics page and in attnfix status
     python scripts/gpu_e2e_vllm.py --case no-harm    200 requests where no fix is needed: same tokens, same speed
 
 Needs one GPU of the Hopper generation, vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`: 0.21.0-0.25.1) and attnfix, both
@@ -26,6 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import e2e
+import e2e_http
 import e2e_no_harm
 import e2e_vllm
 import ragged_stand_in
@@ -220,6 +222,16 @@ def error_of(log: Path) -> str | None:
     return found[0] if found else None
 
 
+def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "enforce_eager": True}
+    launch = ["-m", "vllm.entrypoints.openai.api_server", "--model", "{model}", "--skip-tokenizer-init", "--host", "127.0.0.1"]
+    launch += ["--port", "{port}", "--served-model-name", "tiny", *e2e_http.flags(settings)]
+    prompts = [prompt for sent in order_prompts().values() for prompt in sent["company"]]
+    shared = {"model": "tiny", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    bodies = [shared | {"prompt": prompt} for prompt in prompts]
+    return e2e_http.metrics(launch, model, out, VARIABLES, ORDER, "/v1/completions", bodies)
+
+
 def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "max_num_seqs": 64}
     plan = e2e_no_harm.Plan(
@@ -231,7 +243,7 @@ def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, 
 
 
 def main() -> int:
-    options = e2e.parser(__doc__, ("order", "empty", "quantized", "no-harm")).parse_args()
+    options = e2e.parser(__doc__, ("order", "empty", "quantized", "metrics", "no-harm")).parse_args()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
@@ -240,6 +252,9 @@ def main() -> int:
             models = {name: makers[name](model / name) for name in options.models or makers}
             result, lines, wrong = no_harm(models, options.rounds, out)
             about = result.pop("machine")
+        elif options.case == "metrics":
+            result, lines, wrong = metrics(tiny_deepseek.make(model), out)
+            about = e2e.machine("vllm")
         else:
             tiny_deepseek.make(model, quantize=options.case == "quantized")
             result, lines, wrong = {"order": order, "empty": empty, "quantized": quantized}[options.case](

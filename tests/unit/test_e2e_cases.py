@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import e2e
+import e2e_http
 import gpu_e2e_sglang as sglang_cases
 import gpu_e2e_vllm as cases
 import ragged_stand_in
@@ -218,3 +219,52 @@ def test_each_check_of_lse_can_fail(side, change, word):
     bad[side] |= change
     (sentence,) = sglang_cases.lse_failures(bad)
     assert word in sentence
+
+
+PAGE = """# HELP attnfix_corrections_total Calls whose result had to be corrected.
+attnfix_corrections_total{engine="vllm",fix="vllm.mla-context-order",release="0.25.1",state="effective"} 3.0
+attnfix_calls_total{engine="vllm",fix="vllm.mla-context-order",release="0.25.1",state="effective"} 7.0
+vllm:request_success_total{model_name="tiny"} 9.0
+"""
+SERVED = {
+    "requests": 5, "page": {"before": {}, "after": e2e_http.on_page(PAGE)}, "processes": process(**{ORDER: 3}) + process(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"page": {"after": {}}}, "the page counts 0 corrections, the records 3"),
+        ({"processes": process(**{ORDER: 3})}, "1 processes"),
+        ({"processes": [*process(**{ORDER: 3}), process()[0] | {"alive": False}]}, "counts as ended"),
+    ],
+)
+def test_each_check_of_metrics_can_fail(change, word):
+    assert e2e_http.failures(SERVED, ORDER) == []
+    assert any(word in sentence for sentence in e2e_http.failures(SERVED | change, ORDER))
+
+
+def test_a_page_that_never_counts_is_a_failure():
+    nothing = {"requests": 5, "page": {"before": {}, "after": {}}, "processes": process(**{ORDER: 0}) + process()}
+    assert "corrected nothing" in e2e_http.failures(nothing, ORDER)[0]
+
+
+HTTP = """
+import http.server, sys
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b"attnfix_x 1\\n")
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200); self.end_headers(); self.wfile.write(body)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Page).serve_forever()
+"""
+
+
+def test_an_http_server_is_waited_for_asked_and_ended(tmp_path):
+    with e2e_http.Http(["-c", HTTP, "{port}"], "one", tmp_path, {}) as server:
+        assert e2e_http.on_page(server.get("/metrics")) == {"attnfix_x": 1}
+        assert server.post("/generate", {"input_ids": [1]}) == {"input_ids": [1]}
+    assert server.process.returncode is not None
+    with pytest.raises(SystemExit, match="two: the server did not start"):
+        e2e_http.Http(["-c", "print(1 / 0)", "{port}"], "two", tmp_path, {})
