@@ -167,6 +167,11 @@ def corrections(processes: list[dict[str, Any]], fix: str) -> int:
     return sum(row["corrections"] for row in rows if row.get("state") == "effective")
 
 
+def alive(processes: list[dict[str, Any]]) -> bool:
+    """Whether every process that has called a fix lives. Others may have ended: vLLM looks at a model's class in one."""
+    return all(process["alive"] for process in processes if any(row["calls"] for row in process["fixes"].values()))
+
+
 def activity(processes: list[dict[str, Any]]) -> list[str]:
     """One line for each fix that stands in some process."""
     return [

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from e2e import Process
 
 ROUNDS = 20  # at most; requests that meet in one step are a matter of arrival times
 _START_S = 400
+#: number of a round -> what is sent in it
+Bodies = Callable[[int], list[dict[str, Any]]]
 _PORT, _MODEL = "{port}", "{model}"  # in a launch line, where they go
 
 
@@ -72,7 +75,7 @@ def counted(page: dict[str, float], fix: str, what: str) -> float:
 
 
 def metrics(
-    launch: list[str], model: Path, out: Path, variables: dict[str, str], fix: str, path: str, bodies: list[dict[str, Any]]
+    launch: list[str], model: Path, out: Path, variables: dict[str, str], fix: str, path: str, bodies: Bodies
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """Serve `model` with `launch` (`{model}` and `{port}` in it), send `bodies` to `path`: (result, table, failures)."""
     filled = [word.replace(_MODEL, str(model)) for word in launch]
@@ -82,16 +85,19 @@ def metrics(
     return {"launch": ["python", *launch], "environment": variables, **found}, table(found), failures(found, fix)
 
 
-def _served(server: Http, fix: str, path: str, bodies: list[dict[str, Any]]) -> dict[str, Any]:
-    """Send all `bodies` at once, again and again, until the page counts a correction; what page and status say then."""
-    first, rounds = on_page(server.get("/metrics")), 0
+def _served(server: Http, fix: str, path: str, bodies: Bodies) -> dict[str, Any]:
+    """Send the bodies of a round at once, round by round, until the page counts a correction; what page and status say then."""
+    first, requests = on_page(server.get("/metrics")), 0
     page = first
-    with ThreadPoolExecutor(len(bodies)) as pool:
-        while not counted(page, fix, "corrections") and rounds < ROUNDS:
-            list(pool.map(lambda body: server.post(path, body), bodies))
-            rounds += 1
-            page = on_page(server.get("/metrics"))
-    return {"requests": rounds * len(bodies), "page": {"before": first, "after": page}, "processes": server.status()}
+    for at in range(ROUNDS):
+        sent = bodies(at)
+        with ThreadPoolExecutor(len(sent)) as pool:
+            list(pool.map(lambda body: server.post(path, body), sent))
+        requests += len(sent)
+        page = on_page(server.get("/metrics"))
+        if counted(page, fix, "corrections"):
+            break
+    return {"requests": requests, "page": {"before": first, "after": page}, "processes": server.status()}
 
 
 def failures(found: dict[str, Any], fix: str) -> list[str]:
@@ -104,7 +110,7 @@ def failures(found: dict[str, Any], fix: str) -> list[str]:
         wrong.append(f"{fix}: the page counts {counted(after, fix, 'corrections'):.0f} corrections, the records {records}")
     if len(found["processes"]) < 2:
         wrong.append(f"attnfix status shows {len(found['processes'])} processes of a server and its engine")
-    if not all(process["alive"] for process in found["processes"]):
+    if not e2e.alive(found["processes"]):
         wrong.append("a process that was serving counts as ended")
     return wrong
 

@@ -140,7 +140,7 @@ def activity_failures(found: dict[str, Any], expected: dict[str, set[str]]) -> l
         if name not in expected and side["processes"]:
             wrong.append(f"{name}: attnfix was active")
         ended = "ended" in side
-        if not ended and not all(process["alive"] for process in side["processes"]):
+        if not ended and not e2e.alive(side["processes"]):
             wrong.append(f"{name}: a process that was serving counts as ended")
     return wrong
 

@@ -58,10 +58,10 @@ def tokens(draw: random.Random, count: int) -> list[int]:
 # order
 
 
-def order_prompts() -> dict[str, dict[str, list]]:
+def order_prompts(seed: int = 0) -> dict[str, dict[str, list]]:
     """scenario -> {"before": …, "alone": …, "company": …}, each a list of prompts (token ids) sent at once. The one that is
     looked at is the last of "alone"; it is in "company", too. `before` fills the prefix cache."""
-    draw = random.Random(0)
+    draw = random.Random(seed)
     long = tokens(draw, 4 * STEP + 1300)
     # Fills whole steps, so that all that was sent behind it starts together
     ahead, prefix = tokens(draw, 4 * STEP), tokens(draw, 6000)
@@ -226,9 +226,11 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
     settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "enforce_eager": True}
     launch = ["-m", "vllm.entrypoints.openai.api_server", "--model", "{model}", "--skip-tokenizer-init", "--host", "127.0.0.1"]
     launch += ["--port", "{port}", "--served-model-name", "tiny", *e2e_http.flags(settings)]
-    prompts = [prompt for sent in order_prompts().values() for prompt in sent["company"]]
     shared = {"model": "tiny", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
-    bodies = [shared | {"prompt": prompt} for prompt in prompts]
+
+    def bodies(at: int) -> list[dict[str, Any]]:  # none is in the cache yet
+        return [shared | {"prompt": prompt} for sent in order_prompts(at).values() for prompt in sent["company"]]
+
     return e2e_http.metrics(launch, model, out, VARIABLES, ORDER, "/v1/completions", bodies)
 
 

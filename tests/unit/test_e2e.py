@@ -192,11 +192,11 @@ def test_turns_are_fair():
     assert all(place == [0, 0, 1, 1, 2, 2, 3, 3] for place in places.values())
 
 
+FIRST, SECOND = ({"place": 1, "loaded": False, "new_graphs": ["g"]}, {"place": 2, "loaded": True, "new_graphs": ["h"]})
+GRAPHS = {"a stock": FIRST, "a patched": SECOND, "b patched": FIRST, "b stock": SECOND}
 GOOD = {
     "rounds_with_other_tokens": {"a patched": 0}, "ratio": {"tokens_per_s": {"low": 0.99}},
-    "started": {
-        "a stock": {"place": 1, "loaded": False, "new_graphs": 1}, "a patched": {"place": 2, "loaded": True, "new_graphs": 0},
-    },
+    "started": GRAPHS,
     "processes": {"a stock": [], "a patched": [{"fixes": {"x": {"state": "effective", "calls": 3, "corrections": 0}}}]},
 }  # fmt: skip
 
@@ -209,9 +209,10 @@ GOOD = {
         ({"rounds_with_other_tokens": {"a patched": 1}}, {"x": "effective"}, "not the tokens"),
         ({"ratio": {"tokens_per_s": {"low": 0.979}}}, {"x": "effective"}, "begins at 0.979"),
         ({"ratio": {"tokens_per_s": {"low": math.nan}}}, {"x": "effective"}, "begins at nan"),
-        ({"started": {"a stock": {"place": 2, "loaded": False, "new_graphs": 0}}}, {"x": "effective"}, "did not start on"),
-        ({"started": {"a stock": {"place": 2, "loaded": True, "new_graphs": 1}}}, {"x": "effective"}, "did not start on"),
-        ({"started": {"a stock": {"place": 1, "loaded": False, "new_graphs": 0}}}, {"x": "effective"}, "compiled nothing"),
+        ({"started": {"a stock": SECOND | {"loaded": False}}}, {"x": "effective"}, "did not start on"),
+        ({"started": GRAPHS | {"b patched": FIRST | {"new_graphs": ["i"]}}}, {"x": "effective"}, "in place 1"),
+        ({"started": GRAPHS | {"b stock": SECOND | {"new_graphs": []}}}, {"x": "effective"}, "in place 2"),
+        ({"started": {"a stock": FIRST | {"new_graphs": []}}}, {"x": "effective"}, "compiled nothing"),
         ({"processes": {"a stock": [{"fixes": {}}]}}, {}, "was active"),
         ({"processes": {"a patched": []}}, {"x": "effective"}, "not there"),
         ({"processes": {"a patched": [{"fixes": {"x": {"state": "installed", "calls": 0, "corrections": 0}}}]}},

@@ -236,7 +236,7 @@ SERVED = {
     [
         ({"page": {"after": {}}}, "the page counts 0 corrections, the records 3"),
         ({"processes": process(**{ORDER: 3})}, "1 processes"),
-        ({"processes": [*process(**{ORDER: 3}), process()[0] | {"alive": False}]}, "counts as ended"),
+        ({"processes": [process(**{ORDER: 3})[0] | {"alive": False}]}, "counts as ended"),
     ],
 )
 def test_each_check_of_metrics_can_fail(change, word):
