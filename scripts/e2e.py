@@ -30,7 +30,7 @@ LISTED = 200  # log-probabilities asked for
 STOCK, PATCHED = "stock", "patched"
 #: On every side: the installed attnfix and not the source folder, no network, no counting of usage
 _ENVIRONMENT = {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
-_LIMIT_S = 500  # for the life of one server: a run that hangs must end before whoever waits for it gives up
+_LIMIT_S = 550  # for the life of one server: a run that hangs must end before whoever waits for it gives up
 _began = time.monotonic()
 _engaged = ("installed", "effective", "failed", "conflict", "late", "pending", "unknown source")
 

@@ -40,7 +40,7 @@ ROUNDING, RED = 0.08, 0.1
 CAPACITY = {"SGLANG_MAX_KV_CHUNK_CAPACITY": "2048"}
 SHARED = {
     "attention_backend": "flashinfer", "sampling_backend": "pytorch", "grammar_backend": "none",
-    "disable_piecewise_cuda_graph": True, "mem_fraction_static": 0.15, "max_total_tokens": 262144, "context_length": 16384,
+    "disable_piecewise_cuda_graph": True, "mem_fraction_static": 0.5, "max_total_tokens": 262144, "context_length": 16384,
 }  # fmt: skip
 
 
