@@ -277,7 +277,7 @@ def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentPa
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--case", choices=cases, required=True, help="what to run")
     made.add_argument("--out", type=Path, default=Path("e2e-out"), help="folder of the evidence file and the servers' logs")
-    made.add_argument("--rounds", type=int, default=12, help="no-harm: timed rounds of each server (default 12)")
+    made.add_argument("--rounds", type=int, default=36, help="no-harm: timed rounds of each server (default 36)")
     made.add_argument("--models", nargs="+", choices=("mla", "dense"), help="no-harm: which models")
     made.add_argument("--one-by-one", action="store_true", help="no two servers at once, where a case does without")
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import socket
 import sys
@@ -11,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,7 @@ class Http(Process):
     """launch: what follows `python`, with `{port}` in it. The server is up when the constructor returns."""
 
     def __init__(self, launch: list[str], name: str, folder: Path, variables: dict[str, str]):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._address = f"http://127.0.0.1:{free.getsockname()[1]}"
+        self._address = f"http://127.0.0.1:{_free_port()}"
         port = self._address.rpartition(":")[2]
         super().__init__([sys.executable, *(word.replace(_PORT, port) for word in launch)], name, folder, variables)
         until = time.monotonic() + _START_S
@@ -55,6 +55,15 @@ class Http(Process):
         request = urllib.request.Request(self._address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as response:
             return json.loads(response.read())
+
+
+def _free_port() -> int:
+    """Below where the system takes its own from: sglang adds 10000 to it for a second one."""
+    for port in random.sample(range(20000, 30000), 50):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise SystemExit("no free port between 20000 and 30000")
 
 
 def flags(settings: dict[str, Any]) -> list[str]:

@@ -31,6 +31,7 @@ from e2e import PATCHED, STOCK, Server
 
 NEW_TOKENS = 64
 LOWEST = 0.98  # of the interval of tokens/s, patched / stock
+THREADS = {"OMP_NUM_THREADS": "1"}  # torch's on the CPU, which would wait for each other on the few cores
 CORES = slice(2, 6)  # which of the allowed CPU cores the servers share
 START_ORDER = {"a": (STOCK, PATCHED), "b": (PATCHED, STOCK)}
 

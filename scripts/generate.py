@@ -18,6 +18,7 @@ from pathlib import Path
 
 import fix_pages
 import kernels_page
+import served_table
 import support_page
 import torture_table
 
@@ -83,6 +84,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "totals": support_page.totals,
     "times": kernels_page.times,
     "goals": kernels_page.goals,
+    "served": served_table.table,
     "torture": torture_table.table,
 }
 WRITTEN: dict[str, Callable[[], str]] = {

@@ -118,7 +118,7 @@ def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, 
         "sleep_on_idle": True,
     }
     plan = e2e_no_harm.Plan(
-        script=Path(e2e_sglang.__file__), settings=settings, variables={}, cache=None, loaded=None,
+        script=Path(e2e_sglang.__file__), settings=settings, variables=e2e_no_harm.THREADS, cache=None, loaded=None,
         at_work={"mla": {FIX: "installed"}, "dense": {}}, together=False,
     )  # fmt: skip
     return e2e_no_harm.run(plan, models, rounds, out)

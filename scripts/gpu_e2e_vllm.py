@@ -10,7 +10,7 @@
 
 Needs one GPU of the Hopper generation, vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`: 0.21.0-0.25.1) and attnfix, both
 installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models are made here with random weights,
-prompts are token ids. One to three minutes a case, `no-harm` six. Each case merges its figures into
+prompts are token ids. One to three minutes a case, `no-harm` seven for each model. Each case merges its figures into
 OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/ragged_stand_in.py.
@@ -237,7 +237,8 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
 def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "max_num_seqs": 64}
     plan = e2e_no_harm.Plan(
-        script=Path(e2e_vllm.__file__), settings=settings, variables=VARIABLES | V1_RUNNER, cache="VLLM_CACHE_ROOT",
+        script=Path(e2e_vllm.__file__), settings=settings, variables=VARIABLES | V1_RUNNER | e2e_no_harm.THREADS,
+        cache="VLLM_CACHE_ROOT",
         loaded="Directly load", together=True,
         at_work={"mla": {ORDER: "effective", QUANTIZED: "effective"}, "dense": {}},
     )  # fmt: skip

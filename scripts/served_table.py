@@ -1,0 +1,59 @@
+"""README's table of engines that served on a GPU: what docs/evidence/e2e-*.json hold, made by the gpu_e2e scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+EVIDENCE = Path(__file__).resolve().parents[1] / "docs/evidence"
+_TITLES = {
+    "order": "`vllm.mla-context-order`: a long prompt beside a fresh one, against alone",
+    "empty": "`vllm.empty-context-chunks`, `vllm.lse-log-base`: seven contexts in one step, against another backend",
+    "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
+    "lse": "`sglang.lse-log-base`: cached prefix against none",
+    "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
+    "no-harm mla": "no harm, DeepSeek-V2: 200 requests where no fix has anything to do",
+    "no-harm dense": "no harm, Llama: 200 requests, no fix is called",
+}
+
+
+def table() -> str:
+    """One row for each case, in the order of the files."""
+    header = ("served", "engine", "GPU", "stock", "with attnfix", "kernels", "checks that failed")
+    rows = [header, ("---",) * len(header), *_rows()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _rows() -> Iterator[tuple[str, ...]]:
+    for path in sorted(EVIDENCE.glob("e2e-*.json")):
+        found = json.loads(path.read_text())
+        for name, case in found["cases"].items():
+            engine = f"[{found['engine']} {found['release']}](docs/evidence/{path.name})"
+            kernels = "one emulated, others real" if "emulated" in case else "real"
+            failed = "; ".join(case["failures"]) or "none"
+            yield (_TITLES[name], engine, found["gpu"], *_seen(case), kernels, failed)
+
+
+def _seen(case: dict[str, Any]) -> tuple[str, str]:
+    if "ratio" in case:
+        speed, cpu = case["ratio"]["tokens_per_s"], case["ratio"]["cpu_s"]
+        tokens = "the same tokens" if not any(case["rounds_with_other_tokens"].values()) else "other tokens"
+        return f"{case['tokens_per_s']['stock']:.0f} tokens/s", f"{tokens}, {_times(speed)} tokens/s, {_times(cpu)} CPU seconds"
+    if "page" in case:
+        counted = sum(value for name, value in case["page"]["after"].items() if name.startswith("attnfix_corrections_total"))
+        return "-", f"{len(case['processes'])} processes with records, {counted:.0f} corrections on the page"
+    return _difference(case["sides"]["stock"]), _difference(case["sides"]["patched"])
+
+
+def _times(ratio: dict[str, float]) -> str:
+    return f"{ratio['ratio']:.3f} ({ratio['low']:.3f}-{ratio['high']:.3f}) times the"
+
+
+def _difference(side: dict[str, Any]) -> str:
+    """The largest difference of a log-probability among the top 20, over everything that was compared."""
+    if "ended" in side:
+        return f"the engine ended: {side['said'] or side['ended']}".split(". Did")[0]
+    seen = side["compared"].values()
+    return f"{max(one['difference'] for one in seen):.2g}, {min(one['in_common'] for one in seen)} of the top 20"
