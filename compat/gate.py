@@ -89,7 +89,7 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
         return Verdict(ledger.UNKNOWN, _difference(fix, here, known))
     except ledger.LedgerError as error:
         return Verdict(ledger.UNKNOWN, str(error))
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Verdict(ledger.UNKNOWN, f"a witness cannot be read: {error}")
 
 

@@ -13,15 +13,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from .digest import DIGEST_FORMAT
 from .fix import Attribute, Fix
 
 AFFECTED, FIXED, NOT_AFFECTED, UNKNOWN = "affected", "fixed upstream", "not affected", "unknown"
+#: What code of a ledger can be
+VERDICTS = frozenset({AFFECTED, FIXED, NOT_AFFECTED})
 
 
 class LedgerError(Exception):
-    """The ledger cannot be used: missing, of another digest format, or made for other witnesses."""
+    """The ledger cannot be used: missing, damaged, of another digest format, or made for other witnesses."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,14 @@ class Ledger:
         return max(self.code, key=lambda code: sum(map(_same, code.digests, digests)), default=None)
 
     def releases(self) -> Iterator[tuple[str, str]]:
-        """(release, verdict) of every release seen, in release order."""
-        from packaging.version import Version
+        """(release, verdict) of every release seen, in release order. Raises LedgerError for one that is no version."""
+        from packaging.version import InvalidVersion, Version
 
         pairs = [(release, code.verdict) for code in self.code for release in code.releases]
-        yield from sorted(pairs, key=lambda pair: Version(pair[0]))
+        try:
+            yield from sorted(pairs, key=lambda pair: Version(pair[0]))
+        except InvalidVersion as error:
+            raise LedgerError(f"the ledger of {self.fix} is damaged: {error}") from error
 
     def verdict(self, release: str) -> str:
         """Verdict of a published release, `unknown` if it was never judged. A local label (`+cu128`) is left out."""
@@ -104,24 +110,40 @@ def path_of(fix: Fix) -> Path:
 @cache
 def load(fix: Fix) -> Ledger:
     """The ledger of `fix`. Raises LedgerError if it cannot be used."""
-    path = path_of(fix)
     try:
-        data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        return parse(fix, path_of(fix).read_bytes())
+    except OSError as error:
         raise LedgerError(f"the ledger of {fix.id} cannot be read: {error}") from error
-    if data.get("digest_format") != DIGEST_FORMAT:
-        raise LedgerError(f"the ledger of {fix.id} has digest format {data.get('digest_format')}, not {DIGEST_FORMAT}")
-    if data.get("witnesses") != [str(place) for place in fix.places]:
+
+
+def parse(fix: Fix, text: bytes) -> Ledger:
+    """The ledger of `fix` from the text of its file. Raises LedgerError if it cannot be used."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LedgerError(f"the ledger of {fix.id} cannot be read: {error}") from error
+    found = data if isinstance(data, dict) else {}
+    if found.get("digest_format") != DIGEST_FORMAT:
+        raise LedgerError(f"the ledger of {fix.id} has digest format {found.get('digest_format')}, not {DIGEST_FORMAT}")
+    if found.get("witnesses") != [str(place) for place in fix.places]:
         raise LedgerError(f"the ledger of {fix.id} was made for other witnesses; run scripts/ledger.py")
-    return Ledger(
-        fix=data["fix"],
-        witnesses=tuple(data["witnesses"]),
-        code=tuple(
-            Code(
-                verdict=entry["verdict"],
-                digests=tuple(entry["digests"]),
-                releases={release: tuple(hashes) for release, hashes in entry["releases"].items()},
-            )
-            for entry in data["code"]
-        ),
-    )
+    try:
+        return Ledger(fix.id, tuple(found["witnesses"]), tuple(_code(entry, len(fix.places)) for entry in found["code"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise LedgerError(f"the ledger of {fix.id} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _code(entry: dict[str, Any], witnesses: int) -> Code:
+    """One code of a ledger. Raises AttributeError, KeyError, TypeError or ValueError where it has not that form."""
+    if entry["verdict"] not in VERDICTS:
+        raise ValueError(f"{entry['verdict']!r} is no verdict")
+    releases = {release: _hex(hashes, witnesses) for release, hashes in entry["releases"].items()}
+    if not releases:
+        raise ValueError("a code that no release has")
+    return Code(entry["verdict"], _hex(entry["digests"], witnesses), releases)
+
+
+def _hex(found: list[str | None], witnesses: int) -> tuple[str | None, ...]:
+    if len(found) != witnesses or not all(text is None or isinstance(text, str) for text in found):
+        raise ValueError("not one digest for each witness")
+    return tuple(found)

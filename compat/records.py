@@ -34,6 +34,11 @@ MAGIC = b"attnfix1"
 _COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 15
 _KEPT_S = 24 * 3600  # records of processes that have ended stay this long
 _FIELDS = ("calls", "corrections", "rows")
+_NONE = type(None)
+_MAY_LACK: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("release", "role", "rank", "attnfix", "fixset"), (str, _NONE)),
+    "activated": (int, float, _NONE),
+}
 _LOOKS = 5  # at a text that is just being written
 
 
@@ -224,7 +229,7 @@ def read(path: Path) -> dict[str, Any] | None:
             if data[:8] != MAGIC:
                 return None
             return _parsed(data)
-        except (ValueError, KeyError, TypeError, struct.error):
+        except (ValueError, KeyError, TypeError, RecursionError, struct.error):
             time.sleep(0.002)
         except OSError:
             return None
@@ -233,8 +238,8 @@ def read(path: Path) -> dict[str, Any] | None:
 
 def _parsed(data: bytes) -> dict[str, Any]:
     (length,) = struct.unpack_from("<q", data, 8)
-    text = {"release": None, "kernels": {}, **json.loads(data[_TEXT : _TEXT + length])}
-    _check(text, pid=int, started=int, host=str, engine=str, release=(str, type(None)), fixes=list, kernels=dict)
+    text = {**dict.fromkeys(_MAY_LACK), "kernels": {}, **json.loads(data[_TEXT : _TEXT + length])}
+    _check(text, pid=int, started=int, host=str, engine=str, fixes=list, kernels=dict, **_MAY_LACK)
     for told in text["kernels"].values():
         _check(told, path=str)
     for index, row in enumerate(text["fixes"]):

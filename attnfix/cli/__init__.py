@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ COMMANDS = {module.NAME: module for module in _MODULES}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 fine, 1 a result that is not, 2 bad arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _never_fail_on_a_character()
     try:
         options = parse(arguments)
         code = options.run(options)
@@ -33,6 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("attnfix: interrupted", file=sys.stderr)
         return 130
+
+
+def _never_fail_on_a_character() -> None:
+    """Paths and records may hold characters that the output cannot: those are escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a caller may have put anything there
+            stream.reconfigure(errors="backslashreplace")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

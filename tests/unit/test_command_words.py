@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -58,3 +61,12 @@ def test_a_word_near_none_gets_them_all(arguments, known, capsys):
     assert cli.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(f"known: {', '.join(known)}")
+
+
+def test_a_character_that_the_output_has_not_is_escaped():
+    """A folder with a name that is no UTF-8, in a record; a table in a terminal that knows ASCII alone."""
+    code = "import sys\nfrom attnfix import cli\ncli.main(['list'])\nprint(chr(0xdcff), file=sys.stderr)"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii:strict", "COLUMNS": "80"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "sglang.zero-kv-rows" in done.stdout, done.stderr
+    assert done.stderr == "\\udcff\n"

@@ -195,12 +195,22 @@ def test_torn_and_foreign_files_are_no_record(home, damage):
 
 
 @pytest.mark.parametrize(
-    "text", [{}, {"pid": "1"}, {"release": 1}, {"fixes": [{}]}, {"fixes": 1}, {"kernels": {"op": "reference"}}]
-)
+    "text",
+    [{}, {"pid": "1"}, {"release": 1}, {"fixes": [{}]}, {"fixes": 1}, {"kernels": {"op": "reference"}}, {"role": 1},
+     {"rank": 0}, {"fixset": 5}, {"activated": "now"}, {"attnfix": []}],
+)  # fmt: skip
 def test_a_text_of_another_shape_is_no_record(home, text):
     record = written()
     who = {"pid": 1, "started": 1, "host": "h", **TEXT}
     record.write({**who, "fixes": [], **text} if text else {})
+    assert list(records.read_all()) == []
+
+
+def test_a_text_nested_too_deep_is_no_record(home):
+    record = written()
+    text = b"[" * 10_000
+    record._map[4096 : 4096 + len(text)] = text
+    record._map[8:16] = len(text).to_bytes(8, "little")
     assert list(records.read_all()) == []
 
 
