@@ -9,7 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 #: Parts in the order of the table; each is `tests/torture/<name>.py`
-PARTS: tuple[str, ...] = ("parsers",)
+PARTS: tuple[str, ...] = (
+    "mutants",
+    "parsers",
+)
 
 
 @dataclass

@@ -1,0 +1,152 @@
+"""The functions of the engine that a fix's targets call, or whose result they read, found in the sources alone.
+
+Names are resolved as the target's module binds them: definitions and imports of the module and of the function, also through
+modules that only pass a name on; `self.method`, `super().method` and properties in the class and its bases; and for an
+attribute of `self` that a target reads, the methods of the class that set it. What only an argument's type tells is not found.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from functools import cache
+
+from attnfix.compat import gate
+from attnfix.compat.digest import _names, _statements, find
+from attnfix.compat.fix import Attribute, Fix, Place
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def callees(fix: Fix, read: gate.READ) -> list[Place]:
+    """In the order of the sources, without the fix's own places: a change of those is none of a callee."""
+    resolver = Resolver(fix.engine, read)
+    targets = [place for target in fix.targets if not isinstance(target, Attribute) for place in target.witnesses]
+    found = dict.fromkeys(place for target in targets for place in resolver.used_by(target))
+    return [place for place in found if not any(_within(place, witness) for witness in fix.places)]
+
+
+def _within(place: Place, witness: Place) -> bool:
+    """Whether a change at `place` is one of the witness."""
+    return place.module == witness.module and f"{place.qualname}.".startswith(
+        f"{witness.qualname}." if witness.qualname else ""
+    )
+
+
+class Resolver:
+    """Places of names over the package that `read` gives the sources of."""
+
+    def __init__(self, engine: str, read: gate.READ):
+        self.engine = engine
+        self.tree: Callable[[str], ast.Module | None] = cache(
+            lambda module: None if (data := read(module)) is None else ast.parse(data)
+        )
+
+    def used_by(self, place: Place) -> Iterator[Place]:
+        tree = self.tree(place.module)
+        function = find(tree, place.qualname) if tree else None
+        if function is None:
+            return
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call):
+                yield from self._function(self._called(node.func, place, function))
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_self(node.value):
+                yield from self._set_or_computed(place, node.attr)
+
+    def _called(self, node: ast.expr, place: Place, function: ast.AST) -> Place | None:
+        """Where the definition of what is called stands; None outside the engine, or where only a type would tell."""
+        if isinstance(node, ast.Subscript):  # kernel[grid](…)
+            return self._called(node.value, place, function)
+        if isinstance(node, ast.Name):
+            return self._bound(place.module, node.id, function)
+        if isinstance(node, ast.Attribute):
+            owner = place.owner
+            if _is_self(node.value):
+                return self._method(owner, node.attr)
+            if isinstance(node.value, ast.Call) and getattr(node.value.func, "id", None) == "super":
+                return next((found for base in self._bases(owner) if (found := self._method(base, node.attr))), None)
+            holder = self._called(node.value, place, function)
+            if holder and not holder.qualname:
+                return self._bound(holder.module, node.attr)
+            return self._method(holder, node.attr) if holder else None
+        return None
+
+    def _bound(self, module: str, name: str, function: ast.AST | None = None, depth: int = 0) -> Place | None:
+        """What `name` is in `module`, or in a function of it that imports for itself: a definition, or a module."""
+        tree = self.tree(module)
+        if tree is None or depth > 5:
+            return None
+        inner = [node for node in ast.walk(function) if isinstance(node, (ast.Import, ast.ImportFrom))] if function else []
+        for statement in [*inner, *_statements(tree)]:
+            if name not in _names(statement):
+                continue
+            if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
+                return Place(module, name)
+            if isinstance(statement, ast.ImportFrom):
+                real = next(alias.name for alias in statement.names if (alias.asname or alias.name) == name)
+                source = self._source(module, statement)
+                if not source.startswith(self.engine + ".") and source != self.engine:
+                    return None
+                return self._bound(source, real, depth=depth + 1) or (
+                    Place(f"{source}.{real}", "") if self.tree(f"{source}.{real}") else None
+                )
+            if isinstance(statement, ast.Import):
+                real = next(alias.name for alias in statement.names if (alias.asname or alias.name.partition(".")[0]) == name)
+                return Place(real, "") if real.startswith(self.engine + ".") and self.tree(real) else None
+        return None
+
+    def _source(self, module: str, statement: ast.ImportFrom) -> str:
+        if not statement.level:
+            return statement.module or ""
+        package = module.rsplit(".", statement.level)[0]
+        return f"{package}.{statement.module}" if statement.module else package
+
+    def _bases(self, owner: Place) -> Iterator[Place]:
+        tree = self.tree(owner.module)
+        node = find(tree, owner.qualname) if tree and owner.qualname else None
+        if isinstance(node, ast.ClassDef):
+            for base in node.bases:
+                if isinstance(base, ast.Subscript):
+                    base = base.value
+                if isinstance(base, ast.Name) and (found := self._bound(owner.module, base.id)) and found != owner:
+                    yield found
+
+    def _method(self, owner: Place | None, name: str) -> Place | None:
+        """The method where the class or its first base that has it defines it."""
+        if owner is None or not owner.qualname:
+            return None
+        tree = self.tree(owner.module)
+        if tree and isinstance(find(tree, f"{owner.qualname}.{name}"), (*_FUNCTIONS, ast.Module)):
+            return Place(owner.module, f"{owner.qualname}.{name}")
+        return next((found for base in self._bases(owner) if (found := self._method(base, name))), None)
+
+    def _function(self, place: Place | None) -> Iterator[Place]:
+        """The function itself; of a class, its `__init__` or, where it has none, the class."""
+        tree = self.tree(place.module) if place else None
+        if place is None or tree is None or not place.qualname:
+            return
+        if isinstance(find(tree, place.qualname), ast.ClassDef):
+            yield self._method(place, "__init__") or place
+        else:
+            yield place
+
+    def _set_or_computed(self, place: Place, attribute: str) -> Iterator[Place]:
+        """The property of that name, or the methods of the class that set the attribute."""
+        if found := self._method(place.owner, attribute):
+            yield found
+            return
+        tree = self.tree(place.module)
+        owner = find(tree, place.owner.qualname) if tree and place.owner.qualname else None
+        for method in getattr(owner, "body", ()):
+            if isinstance(method, _FUNCTIONS) and any(
+                isinstance(node, ast.Attribute)
+                and node.attr == attribute
+                and not isinstance(node.ctx, ast.Load)
+                and _is_self(node.value)
+                for node in ast.walk(method)
+            ):
+                yield Place(place.module, f"{place.owner.qualname}.{method.name}")
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
