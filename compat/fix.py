@@ -15,7 +15,8 @@ WRONG_OUTPUT, CRASH, SLOWER = "wrong output", "crash", "slower"
 #: wrapt's form of a wrapper: `correction(wrapped, instance, args, kwargs) -> result`
 Correction = Callable[[Any, Any, tuple, dict], Any]
 #: Recognises, in full, a fault that no release has: `structure(locate)` gives a short reason, or None for any other code.
-#: `locate("module:Class.method")` gives the definition of one of the fix's places, None where there is none.
+#: `locate("module:Class.method")` gives the definition of one of the fix's places inside the heads of its classes, None where
+#: there is none.
 Structure = Callable[[Callable[[str], "ast.AST | None"]], "str | None"]
 
 

@@ -69,6 +69,12 @@ def locate(place: Place, read: READ) -> ast.AST | None:
     return None if data is None else find(_parsed(data), place.qualname)
 
 
+def witness(place: Place, read: READ) -> ast.AST | None:
+    """The definition at `place` inside the heads of its classes, whose code decides about it too: what is digested. Or None."""
+    data = read(place.module)
+    return None if data is None else in_context(_parsed(data), place.qualname)
+
+
 def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
     """Verdict of `fix` for the engine whose package folder is `root`.
 
@@ -117,11 +123,11 @@ def _recognised(fix: Fix, read: READ) -> str | None:
 
 
 def _witness(fix: Fix, read: READ, text: str) -> ast.AST | None:
-    """What a structural predicate may look at: the fix's own places, since it is asked about them alone."""
+    """What a structural predicate may look at: the fix's own witnesses, since it is asked about them alone."""
     place = Place.parse(text)
     if place not in fix.places:
         raise ValueError(f"{place} is no witness of {fix.id}")
-    return locate(place, read)
+    return witness(place, read)
 
 
 def _difference(fix: Fix, here: tuple[str | None, ...], known: ledger.Ledger) -> str:

@@ -36,13 +36,13 @@ def tree(release, edit=None):
 def recognise(release, backend):
     """The predicate's word on a release whose backend is this class."""
     return structure.recognise(
-        lambda text: backend if text == structure.BACKEND else gate.locate(Place.parse(text), reader(release))
+        lambda text: backend if text == structure.BACKEND else gate.witness(Place.parse(text), reader(release))
     )
 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_no_release_is_taken_for_the_fault(release):
-    assert structure.recognise(lambda text: gate.locate(Place.parse(text), reader(release))) is None
+    assert structure.recognise(lambda text: gate.witness(Place.parse(text), reader(release))) is None
     assert ledger.load(FIX).verdict(release) == ledger.NOT_AFFECTED
 
 
@@ -63,7 +63,7 @@ def test_the_condition_alone_is_not_the_fault(release):
 def test_the_known_digests_are_those_of_the_releases():
     assert {digest(find(tree(release), CLASS)): release for release in structure.HEALTHY.values()} == structure.HEALTHY
     for text, known in structure.REST.items():
-        found = [gate.locate(Place.parse(text), reader(release)) for release in structure.HEALTHY.values()]
+        found = [gate.witness(Place.parse(text), reader(release)) for release in structure.HEALTHY.values()]
         assert {digest(node) for node in found} == set(known)
 
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from attnfix.compat import gate, ledger, releases
-from attnfix.compat.digest import find
+from attnfix.compat.digest import find, in_context
 from attnfix.compat.fix import Place
 from attnfix.patches.sglang.skip_seq_lens_sync import FIX, edits
 from attnfix.patches.sglang.skip_seq_lens_sync import structure as recognition
@@ -34,8 +34,8 @@ def locator(read, sources=None):
     def locate(text):
         place = Place.parse(text)
         if place.module in trees:
-            return find(trees[place.module], place.qualname)
-        return gate.locate(place, read)
+            return in_context(trees[place.module], place.qualname)
+        return gate.witness(place, read)
 
     return locate
 
@@ -49,7 +49,7 @@ def after(edit, release):
 def test_no_published_release_is_recognised(release):
     assert PUBLISHED[release] == ledger.NOT_AFFECTED
     read = gate.reader(root_of(release))
-    assert recognition.structure(lambda text: gate.locate(Place.parse(text), read)) is None
+    assert recognition.structure(lambda text: gate.witness(Place.parse(text), read)) is None
 
 
 @pytest.mark.parametrize("release", EDITED)
@@ -108,6 +108,18 @@ def test_a_statement_lost_by_any_part_of_the_path_is_not_recognised(path):
         body = (functions(mutant) or [mutant])[-1].body
         body[-1:] = ast.parse("raise KeyError").body
         assert recognition.structure({**path, place: mutant}.get) is None, place
+
+
+def test_another_head_of_a_class_of_the_path_is_not_recognised(path):
+    """A decorator or a base class decides about every method; the path's methods carry the heads of their classes."""
+    methods = 0
+    for place, node in path.items():
+        if isinstance(node, ast.ClassDef):
+            for change in (lambda c: c.decorator_list.append(ast.Name("slotted")), lambda c: c.bases.append(ast.Name("Mixin"))):
+                change(mutant := copy.deepcopy(node))
+                assert recognition.structure({**path, place: mutant}.get) is None, place
+            methods += "." in place.partition(":")[2]
+    assert methods >= 10
 
 
 def test_every_guard_against_missing_lengths_is_needed(path):

@@ -60,8 +60,8 @@ PATH = (
 #: Digests of that path in 0.5.13 without the opt-out: without the mask's attribute, and with it left at None
 KNOWN = frozenset(
     {
-        "29282578c36c2e2c3ef44ac98ca6eb9476a036c744f08a13cf75c8e3f721eab5",
-        "dde3d54ea74067dc41f1e3d3983aef4f9c60d1b0acf859d6e6be448222da1848",
+        "2602991f718f465ddbdb7ae65b13c1e5b24545891e4d6b7e0f4090099f525968",
+        "6e758d9cd1baedc8e0c00ffab5cb03e0e8d3bb6ea583f093d053462c4df1ee66",
     }
 )
 
