@@ -6,15 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from interpreters import PRESENT
 
-VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 RELEASES = [("sglang", "0.5.2"), ("sglang", "0.5.10.post1"), ("sglang", "0.5.11"), ("vllm", "0.20.2"), ("vllm", "0.33.0")]
 CODE = """
 import json, sys
-from pathlib import Path
 from attnfix.compat import gate
 from attnfix.patches.catalogue import FIXES
 found = {}
@@ -25,16 +23,6 @@ for engine, release, root in json.loads(sys.argv[1]):
             found[f"{fix.id} {release}"] = [verdict.kind, gate.digests(fix, gate.reader(Path(root)))]
 print(json.dumps(found))
 """
-
-
-def interpreter(version: str) -> str | None:
-    """A CPython of that version: on the path, or one that pyenv keeps."""
-    for candidate in sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")):
-        return str(candidate)
-    return shutil.which(f"python{version}")
-
-
-PRESENT = {version: path for version in VERSIONS if (path := interpreter(version))}
 
 
 def judged_by(python, wheel_folder):
@@ -71,11 +59,14 @@ def test_same_digests_and_verdicts(unpacked, here, version):
 
 def test_and_they_are_the_expected_verdicts(here):
     kinds = {name: kind for name, (kind, _) in here.items()}
-    assert kinds.items() >= {
-        "sglang.zero-kv-rows 0.5.2": "not affected",
-        "sglang.zero-kv-rows 0.5.10.post1": "affected",
-        "sglang.zero-kv-rows 0.5.11": "fixed upstream",
-        "vllm.empty-context-chunks 0.20.2": "affected",
-        "vllm.empty-context-chunks 0.33.0": "fixed upstream",
-    }.items()
+    assert (
+        kinds.items()
+        >= {
+            "sglang.zero-kv-rows 0.5.2": "not affected",
+            "sglang.zero-kv-rows 0.5.10.post1": "affected",
+            "sglang.zero-kv-rows 0.5.11": "fixed upstream",
+            "vllm.empty-context-chunks 0.20.2": "affected",
+            "vllm.empty-context-chunks 0.33.0": "fixed upstream",
+        }.items()
+    )
     assert len(kinds) > len(RELEASES) and "unknown" not in kinds.values()

@@ -5,15 +5,13 @@ from __future__ import annotations
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from attnfix.compat import ledger
-from attnfix.compat.fix import Fix
-from attnfix.patches.catalogue import BY_ID, FIXES
 
-from . import Row
+from . import Row, faulty, recognised
 from .judged import sources
 from .mutations import Mutations
 
@@ -38,41 +36,36 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
     seed = secrets.randbelow(2**31)
     say(f"mutants: seed {seed}")
     with ProcessPoolExecutor(2) as pool:
-        return [witnesses(quick, seed, pool, say)]
+        return [witnesses(quick, seed, pool, say), recognised.run(quick, seed, say)]
 
 
 # Mutants of witnesses
 
 
 def witnesses(quick: bool, seed: int, pool: ProcessPoolExecutor, say: Callable[[str], None]) -> Row:
-    """Every code of every ledger; one of each verdict of a fix where it is quick."""
-    jobs = [(fix.id, code.verdict, draw_release(code, seed), seed) for fix in FIXES for code in codes(fix, quick)]
-    total, judged = Outcome(), Counter()
-    for (name, verdict, *_), outcome in zip(jobs, pool.map(of_witnesses, *zip(*((*job, 8 if quick else 0) for job in jobs)))):
+    """Of every code that is patched, and of the codes of healthy releases; of one of each a fix where it is quick."""
+    draw = random.Random(seed)
+    patched, healthy = faulty.every(draw), faulty.healthy(draw)
+    if quick:
+        patched, healthy = [
+            list({code.fix: code for code in draw.sample(codes, len(codes))}.values()) for codes in (patched, healthy)
+        ]
+    wanted = [(code, 6 if quick else MUTANTS) for code in patched] + [(code, 1 if quick else OF_HEALTHY) for code in healthy]
+    total = Outcome()
+    for (code, _), outcome in zip(wanted, pool.map(of_witnesses, *zip(*((code, count, seed) for code, count in wanted)))):
         total += outcome
-        judged[verdict] += 1
         if outcome.wrong:
-            say(f"{name}: {len(outcome.wrong)} wrong")
-    figures = {f"codes that are {verdict}": str(count) for verdict, count in judged.items()}
+            say(f"{code}: {len(outcome.wrong)} wrong")
+    figures = {"codes that are patched": str(len(patched)), "codes of healthy releases": str(len(healthy))}
     figures |= {kind: f"{count:,}" for kind, count in total.kinds.most_common()}
     return Row("mutants of witnesses: unknown source", total.tried, total.wrong, figures)
 
 
-def codes(fix: Fix, quick: bool) -> Iterable[ledger.Code]:
-    code = ledger.load(fix).code
-    return {each.verdict: each for each in code}.values() if quick else code
-
-
-def draw_release(code: ledger.Code, seed: int) -> str:
-    return random.Random(f"{seed} {code.digests}").choice(list(code.releases))
-
-
-def of_witnesses(name: str, verdict: str, release: str, seed: int, at_most: int) -> Outcome:
-    """Mutants of each witness of one code in turn. Wrong: any that the gate takes for code it knows."""
-    fix, outcome = BY_ID[name], Outcome()
-    wanted = at_most or (MUTANTS if verdict == ledger.AFFECTED else OF_HEALTHY)
-    draw = random.Random(f"{seed} {name} {release}")
-    with sources(fix, release) as here:
+def of_witnesses(code: faulty.Code, wanted: int, seed: int) -> Outcome:
+    """Mutants of each witness of one code in turn. Wrong: any that the gate takes for code it knows, and, where a structural
+    predicate does, on which the proof does not hold."""
+    outcome, draw = Outcome(), random.Random(f"{seed} {code}")
+    with sources(code.fix, code.release, code.files()) as here:
         drawn = [(place, Mutations(here.source(place.module), place.qualname).drawn(draw)) for place in here.present()]
         draw.shuffle(drawn)
         while outcome.tried < wanted and drawn:
@@ -86,5 +79,5 @@ def of_witnesses(name: str, verdict: str, release: str, seed: int, at_most: int)
             outcome.tried += 1
             outcome.kinds[mutant.kind] += 1
             if found.kind != ledger.UNKNOWN:
-                outcome.wrong.append(f"{name} on {release}, {place}, {mutant.what}: {found.kind}, {found.reason} (seed {seed})")
+                outcome.wrong.append(f"{code}, {place}, {mutant.what}: {found.kind}, {found.reason} (seed {seed})")
     return outcome

@@ -80,7 +80,7 @@ class Mutations:
         before = _head(definition) if definition is self._owner else definition
         copy = deepcopy(before)
         node = next(node for at, node in enumerate(ast.walk(copy)) if at == number)
-        what = f"{kind} at line {getattr(node, 'lineno', 0)}: {ast.unparse(node).splitlines()[0][:60]}"
+        what = f"{kind} at line {getattr(node, 'lineno', 0)}: {ast.unparse(node).partition(chr(10))[0][:60]}"
         change(node, copy)
         if ast.dump(copy) == ast.dump(before):
             return None
