@@ -238,8 +238,7 @@ def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, 
     settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "max_num_seqs": 64}
     plan = e2e_no_harm.Plan(
         script=Path(e2e_vllm.__file__), settings=settings, variables=VARIABLES | V1_RUNNER | e2e_no_harm.THREADS,
-        cache="VLLM_CACHE_ROOT",
-        loaded="Directly load", together=True,
+        cache="VLLM_CACHE_ROOT", loaded="Directly load", together=True,
         at_work={"mla": {ORDER: "effective", QUANTIZED: "effective"}, "dense": {}},
     )  # fmt: skip
     return e2e_no_harm.run(plan, models, rounds, out)
