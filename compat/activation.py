@@ -71,12 +71,9 @@ class Activation:
     def unmet(self, engine: Engine) -> list[FixState]:
         """Fixes of `engine` that are required here (STRICT, or asked for by name) and do not stand."""
         self._look_again()
-        version = version_of(engine)
-        return [
-            state
-            for state in self.states.values()
-            if state.fix.engine == engine.name and self._required(state) and report.unmet(state, version)
-        ]
+        required = [state for state in self.states.values() if state.fix.engine == engine.name and self._required(state)]
+        version = version_of(engine) if required else None
+        return [state for state in required if report.unmet(state, version)]
 
     def rows(self) -> list[dict[str, Any]]:
         """State of every fix as it is now."""

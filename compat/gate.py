@@ -55,7 +55,9 @@ def reader(root: Path) -> READ:
 
 def file_hashes(fix: Fix, read: READ) -> tuple[str | None, ...]:
     """sha256 of the file of each witness, None where the release has no such module."""
-    return tuple(None if (data := read(place.module)) is None else _sha256(data) for place in fix.places)
+    modules = {place.module for place in fix.places}
+    hashes = {module: None if (data := read(module)) is None else _sha256(data) for module in modules}
+    return tuple(hashes[place.module] for place in fix.places)
 
 
 def digests(fix: Fix, read: READ) -> tuple[str | None, ...]:

@@ -1,0 +1,136 @@
+"""What an engine's import does not pay for, and that the check of a target is as strict without a parse of its file."""
+
+from __future__ import annotations
+
+import hashlib
+from types import FunctionType
+
+import pytest
+
+from attnfix.compat import engines, gate, seats
+from attnfix.compat.activation import Activation
+
+SHAPES = '''
+import functools
+
+def same_file_wrapper(function):
+    @functools.wraps(function)
+    def wrapper(self, x):
+        return -1
+    return wrapper
+
+def mark(text, *more):
+    return lambda function: function
+
+class Other:
+    def forward(self, x):
+        return -1
+
+class Backend:
+    @mark(
+        """
+        a text
+        """
+    )
+    @mark("again")
+    def forward(self, x):
+        return x * 2
+'''
+
+
+@pytest.fixture
+def shapes(engine):
+    engine.write("attention", SHAPES)
+    return engine
+
+
+def forward_after(shapes, change):
+    fix = shapes.one_target()
+    import sglang.attention as attention
+
+    change(attention)
+    activation = Activation([fix])
+    activation.module_loaded("sglang.attention")
+    state = activation.states[fix.id]
+    return state.state, state.reason, attention.Backend().forward(1)
+
+
+def test_a_decorated_target_is_recognised(shapes):
+    assert forward_after(shapes, lambda attention: None)[::2] == ("installed", 102)
+
+
+def test_what_only_looks_like_the_definition_is_none(shapes):
+    """A text is not told from code; where it matters, the fix is not installed."""
+    shapes.write("attention", SHAPES.replace("a text", "def text():"))
+    assert forward_after(shapes, lambda attention: None)[::2] == ("conflict", 2)
+
+
+def by_another_class(attention):
+    attention.Backend.forward = attention.Other.forward
+
+
+def by_a_wrapper_of_the_same_file(attention):
+    attention.Backend.forward = attention.same_file_wrapper(attention.Backend.forward)
+
+
+def by_another_class_under_its_name(attention):
+    attention.Other.forward.__qualname__ = "Backend.forward"
+    by_another_class(attention)
+
+
+def by_code_of_another_line(attention):
+    function = attention.Backend.forward
+    function.__code__ = function.__code__.replace(co_firstlineno=function.__code__.co_firstlineno + 1)
+
+
+@pytest.mark.parametrize("change", [by_another_class, by_a_wrapper_of_the_same_file, by_code_of_another_line])
+def test_a_function_of_the_same_file_that_is_another_is_a_conflict(shapes, change):
+    state, reason, value = forward_after(shapes, change)
+    assert state == "conflict" and "was replaced by" in reason and value in (-1, 2)
+
+
+def test_the_name_is_the_codes_own_where_python_has_it(shapes):
+    import sys
+
+    if sys.version_info < (3, 11):
+        pytest.skip("before Python 3.11 code has no qualified name")
+    assert forward_after(shapes, by_another_class_under_its_name)[::2] == ("conflict", -1)
+
+
+def test_a_file_changed_after_it_was_loaded_is_a_conflict(engine):
+    """Its code is known, and the function that runs is not the one that stands there."""
+    import sglang.attention as attention
+
+    engine.write("attention", "# upgraded in place\n" + (engine.root / "attention.py").read_text())
+    activation = Activation([engine.one_target()])
+    activation.module_loaded("sglang.attention")
+    assert activation.states[engine.fix.id].state == "conflict"
+    assert type(vars(attention.Backend)["forward"]) is FunctionType
+
+
+def test_known_code_is_recognised_and_wrapped_without_parsing_a_file(engine, monkeypatch):
+    monkeypatch.setattr(gate, "_parsed", lambda data: pytest.fail("parsed"))
+    activation = Activation([engine.fix])
+    engine.load(activation, "attention", "planning")
+    assert activation.states[engine.fix.id].state == "installed"
+
+
+def test_a_witness_file_is_hashed_once(engine, monkeypatch):
+    hashed = []
+    monkeypatch.setattr(gate, "_sha256", lambda data: hashed.append(data) or hashlib.sha256(data).hexdigest())
+    first, again, other = gate.file_hashes(engine.fix, gate.reader(engine.root))[:3]
+    assert len(engine.fix.places) == 3 and len(hashed) == 2 and first == other != again
+
+
+def test_the_version_is_that_of_the_head_and_the_rest_is_not_parsed(tmp_path, monkeypatch):
+    (tmp_path / "vllm-1.2.dist-info").mkdir()
+    text = "Metadata-Version: 2.4\nName: vllm\nVersion: 1.2+cu129\nRequires-Dist: torch\n\nVersion: 9 in the README\n"
+    (tmp_path / "vllm-1.2.dist-info/METADATA").write_text(text)
+    monkeypatch.setattr("email.message_from_string", lambda text: pytest.fail("parsed"))
+    assert engines.version_beside(tmp_path / "vllm") == "1.2+cu129"
+    assert engines.version_beside(tmp_path / "sglang") is None
+
+
+def test_seats_know_heads_of_both_kinds():
+    assert [seats._HEAD.match(line)[1] for line in (b"def f(x):", b"  async  def g (x):", b"\tdef h")] == [b"f", b"g", b"h"]
+    assert not seats._HEAD.match(b"    # def f(x):") and not seats._HEAD.match(b"define = 1")
