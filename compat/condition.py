@@ -8,16 +8,14 @@ A fact that nobody gave is never guessed: what depends on it is possible, and th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 HIT, NOT_HIT, POSSIBLE = "hit", "not hit", "possible"
 #: Values of a fact that is a switch
 ON, OFF = "on", "off"
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """What is known of one thing: the values it may have (none listed: any), and `why`: what says so, or what would."""
 
     values: tuple[str | int, ...]
@@ -41,8 +39,7 @@ def unknown(why: str) -> Fact:
 Facts = Callable[[str], Fact]
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """`reasons` are sentences: of a hit all that make it one, else what excludes it or what is missing."""
 
     verdict: str
@@ -77,38 +74,29 @@ class _OfOne:
         return Answer(verdict, (f"{self.name}: {fact}",))
 
 
-@dataclass(frozen=True, init=False)
 class Is(_OfOne):
     """The fact has one of the values."""
 
-    name: str
-    wanted: tuple[str, ...]
-
     def __init__(self, name: str, *wanted: str):
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "wanted", wanted)
+        self.name, self.wanted = name, wanted
 
     def holds(self, value: str | int) -> bool:
         return value in self.wanted
 
 
-@dataclass(frozen=True)
 class Above(_OfOne):
     """The fact is a number above the bound."""
 
-    name: str
-    bound: int
+    def __init__(self, name: str, bound: int):
+        self.name, self.bound = name, bound
 
     def holds(self, value: str | int) -> bool:
         return int(value) > self.bound
 
 
-@dataclass(frozen=True, init=False)
 class _OfSeveral:
-    parts: tuple[Condition, ...]
-
     def __init__(self, *parts: Condition):
-        object.__setattr__(self, "parts", parts)
+        self.parts = parts
 
     @property
     def names(self) -> frozenset[str]:

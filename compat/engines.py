@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .fix import Place
 
 
-@dataclass(frozen=True)
-class Engine:
+class Engine(NamedTuple):
     """`name` is the import package, the distribution and the root logger in one: true of both engines.
 
     `load_model` are the places of the method that loads the model, watched under ATTNFIX_STRICT alone; `compiled` the packages

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from . import ledger
 from .digest import digest, find, in_context
@@ -17,8 +17,7 @@ from .fix import Fix, Place
 READ = Callable[[str], "bytes | None"]
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`kind` is one of the ledger's verdicts; `release` the release whose code this is, where it is known;
     `present` the witnesses that this code has, `code` a short name of their digests: equal code, equal name."""
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .digest import DIGEST_FORMAT
 from .fix import Attribute, Fix
@@ -27,8 +26,7 @@ class LedgerError(Exception):
     """The ledger cannot be used: missing, damaged, of another digest format, or made for other witnesses."""
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(NamedTuple):
     """One state of the witnesses' code: its verdict, its digests, and per release the hashes of the witness files."""
 
     verdict: str
@@ -40,8 +38,7 @@ class Code:
         return next(iter(self.releases))
 
 
-@dataclass(frozen=True)
-class Ledger:
+class Ledger(NamedTuple):
     """All code of one fix that was ever judged, in release order."""
 
     fix: str

@@ -53,11 +53,9 @@ class Finding(NamedTuple):
     needed: bool | None
 
 
-@dataclass
 class PlainCounters:
-    calls: int = 0
-    corrections: int = 0
-    rows: int = 0
+    def __init__(self) -> None:
+        self.calls = self.corrections = self.rows = 0
 
 
 @dataclass(eq=False)

@@ -277,7 +277,7 @@ def test_strict_looks_again_when_the_model_is_loaded(engine, monkeypatch, ended)
 
     engine.write("runner", "class Runner:\n    def load_model(self):\n        return 'loaded'\n")
     place = Place("sglang.runner", "Runner.load_model")
-    monkeypatch.setitem(ENGINES, "sglang", replace(ENGINES["sglang"], load_model=(place,)))
+    monkeypatch.setitem(ENGINES, "sglang", ENGINES["sglang"]._replace(load_model=(place,)))
     monkeypatch.setenv("ATTNFIX_STRICT", "1")
     activation = Activation([engine.one_target()])
     attention, runner = engine.load(activation, "attention"), engine.load(activation, "runner")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def edited(monkeypatch):
     def edit(**changes):
         book = load(FIX)
         last = book.code[-1]
-        changed = replace(book, code=(*book.code[:-1], replace(last, **changes)))
+        changed = book._replace(code=(*book.code[:-1], last._replace(**changes)))
         monkeypatch.setattr(ledgers, "load", lambda fix: changed if fix is FIX else load(fix))
         return {("sglang", release) for release in last.releases}
 
