@@ -14,6 +14,7 @@ time tell it on the same host. Not seen: a network volume mounted with host-loca
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import mmap
@@ -67,25 +68,13 @@ def _own_folder() -> Path:
     return home
 
 
-def _slot(offset: int) -> property:
-    def read(self: MappedCounters) -> int:
-        return self._slots[self._start + offset]
-
-    def write(self: MappedCounters, value: int) -> None:
-        self._slots[self._start + offset] = value
-
-    return property(read, write)
-
-
-class MappedCounters:
+class MappedCounters(ctypes.Structure):
     """Counters of one fix in the mapping; a plain store each, no call into the kernel."""
 
-    __slots__ = ("_slots", "_start")
-
-    calls, corrections, rows = map(_slot, range(len(_FIELDS)))
-
-    def __init__(self, slots: memoryview, start: int):
-        self._slots, self._start = slots, start
+    _fields_ = tuple((name, ctypes.c_int64) for name in _FIELDS)
+    calls: int
+    corrections: int
+    rows: int
 
 
 class Record:
@@ -114,7 +103,6 @@ class Record:
             raise
         finally:
             os.close(descriptor)
-        self._slots = memoryview(self._map)[_COUNTERS:_TEXT].cast("q")
 
     def _lock(self, path: Path) -> None:
         """Lock the file by an opening of its own: a forked child keeps the one that is mapped open, and a lock with it."""
@@ -133,7 +121,7 @@ class Record:
                 os.close(self._locked)
 
     def counters(self, index: int) -> MappedCounters:
-        return MappedCounters(self._slots, index * len(_FIELDS))
+        return MappedCounters.from_buffer(self._map, _COUNTERS + index * ctypes.sizeof(MappedCounters))
 
     def write(self, text: dict[str, Any]) -> None:
         """Replace the text. Its length is 0 while it is being written."""

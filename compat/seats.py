@@ -183,7 +183,7 @@ def _name(place: Place) -> str:
 
 
 def same_file(a: str, b: str | None) -> bool:
-    return b is not None and os.path.realpath(a) == os.path.realpath(b)
+    return a == b or (b is not None and os.path.realpath(a) == os.path.realpath(b))
 
 
 def origin(value: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 
 from .fix import Fix
 
@@ -48,10 +47,11 @@ def complaints(fixes: Iterable[Fix], environ: Mapping[str, str] = os.environ) ->
     """One sentence for each ATTNFIX variable that is unknown or has a value we do not read."""
     known = [*GENERAL, *(fix.switch for fix in fixes)]
     found = []
-    for name, value in sorted(environ.items()):
-        if name != "ATTNFIX" and not name.startswith("ATTNFIX_"):
-            continue
+    for name in sorted(name for name in environ if name == "ATTNFIX" or name.startswith("ATTNFIX_")):
+        value = environ[name]
         if name not in known:
+            from difflib import get_close_matches
+
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             found.append(f"{name} is no variable of attnfix. {hint}Known: {', '.join(known)}")

@@ -355,3 +355,33 @@ def test_threads_that_finish_two_targets_share_one_activation(monkeypatch):
     for thread in threads:
         thread.join()
     assert len(seen) == 8 and len(set(map(id, seen))) == 1
+
+
+def test_a_correction_that_calls_twice_sees_each_failure_of_the_one_inside_it_anew(engine):
+    """The first call ends well; in the second, the inner correction fails before it has called the engine."""
+    turn = iter([False, True])
+
+    def inner(wrapped, instance, args, kwargs):
+        if next(turn):
+            raise ValueError("the second time")
+        return wrapped(*args, **kwargs) + 100
+
+    def outer(wrapped, instance, args, kwargs):
+        return [wrapped(1), wrapped(2)]
+
+    first, second = wrapping.FixState(engine.one_target()), wrapping.FixState(engine.one_target(id="sglang.second-fix"))
+    first.armed = second.armed = True
+    target = wrapping.TargetWrapper(lambda x: x * 2, wrapping.Place("m", "f")).add(first, inner).add(second, outer)
+    assert target(0) == [102, 4] and (first.state, second.armed) == ("failed", True)
+
+
+def test_an_error_of_the_engine_in_a_second_call_is_the_engines(engine):
+    def outer(wrapped, instance, args, kwargs):
+        return [wrapped(1), wrapped(0)]
+
+    state = wrapping.FixState(engine.one_target())
+    state.armed = True
+    target = wrapping.TargetWrapper(lambda x: 1 / x, wrapping.Place("m", "f")).add(state, outer)
+    with pytest.raises(ZeroDivisionError):
+        target(0)
+    assert state.armed
