@@ -8,8 +8,11 @@ import sys
 
 from ._targets import MODULES
 
-# Names being looked up: another finder that asks every finder, as ours does, must not ask in a circle
-_busy: "set[str]" = set()
+# Names being looked up: another finder that asks every finder, as ours does, must not ask in a circle. One thread at a time
+# looks up: Python holds its import lock meanwhile.
+_busy: "set[str | None]" = set()
+# The words of `compat.switches`, which may be what does not work
+ON, OFF = ("1", "on", "yes", "true"), ("0", "off", "no", "false")
 
 
 class _Loader:
@@ -27,7 +30,10 @@ class _Loader:
         return self.loader.create_module(spec)
 
     def exec_module(self, module):
-        module.__spec__.loader = module.__loader__ = self.loader
+        try:
+            module.__spec__.loader = module.__loader__ = self.loader
+        except Exception as error:
+            broken(module.__name__, error)
         self.loader.exec_module(module)
         try:
             from .plugin import module_loaded
@@ -41,31 +47,40 @@ def broken(where, error):
     """attnfix itself does not work here: said at once, and a process that requires a fix ends."""
     import os
 
-    print(f"attnfix: not active in {where}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    try:
+        if sys.stderr is not None:
+            print(f"attnfix: not active in {where}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    except Exception:  # closed, or on a full disk
+        pass
+    values = {name: value.strip().lower() for name, value in os.environ.items() if name.startswith("ATTNFIX")}
     required = ("ATTNFIX_STRICT", "ATTNFIX_SGLANG_", "ATTNFIX_VLLM_")
-    if any(name.startswith(required) and value.strip() in ("1", "on") for name, value in os.environ.items()):
+    if values.get("ATTNFIX") not in OFF and any(name.startswith(required) and values[name] in ON for name in values):
         os._exit(78)
 
 
 class _Finder:
     def find_spec(self, name, path=None, target=None):
-        if name not in MODULES or name in _busy:
-            return None
-        _busy.add(name)
+        asking = asked = None
         try:
-            spec = self._find_elsewhere(name, path, target)
+            if name not in MODULES or name in _busy:
+                return None
+            asking = name
+            _busy.add(name)
+            for finder in sys.meta_path:
+                if finder is not self and hasattr(finder, "find_spec"):
+                    asked = finder
+                    spec = finder.find_spec(name, path, target)
+                    asked = None
+                    if spec is not None:
+                        if hasattr(spec.loader, "exec_module"):
+                            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # stands in for any loader
+                        return spec
+        except Exception as error:
+            if asked is not None:
+                raise  # the other finder's own
+            broken(name, error)
         finally:
-            _busy.discard(name)
-        if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # stands in for any loader
-        return spec
-
-    def _find_elsewhere(self, name, path, target):
-        for finder in sys.meta_path:
-            if finder is not self and hasattr(finder, "find_spec"):
-                spec = finder.find_spec(name, path, target)
-                if spec is not None:
-                    return spec
+            _busy.discard(asking)
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ from . import _autoload
 if TYPE_CHECKING:
     from attnfix.compat.activation import Activation
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+# A fork waits until another thread is done here: its child would wait for that thread for ever
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _activation: Activation | None = None
 
 
@@ -37,6 +40,7 @@ def module_loaded(name: str) -> None:
 
         ray_workers.module_loaded(name)  # under ATTNFIX=0, too: it has to reach them
         if not killed():
+            activation().catch_up()  # a module whose hook failed
             activation().module_loaded(name)
     elif not killed():
         from attnfix.compat import metrics  # alone: the program need be no engine

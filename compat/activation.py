@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
@@ -22,6 +23,8 @@ from .recorder import Recorder
 from .seats import Refused, home, origin, same_file, take
 from .states import (
     CONFLICT,
+    DORMANT,
+    FAILED,
     FINAL,
     FIXED_UPSTREAM,
     INSTALLED,
@@ -54,25 +57,29 @@ class Activation:
         self._seen: set[str] = set()
         self._verdicts: dict[str, gate.Verdict] = {}
         self._lock = threading.RLock()
-        os.register_at_fork(after_in_child=self._forked)
+        # A fork waits until no fix is half-way in another thread: its child would keep it so for ever
+        os.register_at_fork(
+            before=lambda: self._lock.acquire(), after_in_parent=lambda: self._lock.release(), after_in_child=self._forked
+        )
 
     def module_loaded(self, name: str, *, late: bool = False) -> None:
-        """Engage every fix that has a target in module `name`. Lets no exception out."""
+        """Engage every fix that has a target in module `name`. Lets no exception out but an interrupt, as by Ctrl-C."""
         if not switches.killed():
-            self._guarded(name, lambda: self._engage_all(name, late))
-            self._guarded(name, lambda: self._insist(name))
+            self._guarded(name, lambda: self._engage_all(name, late), required=True)
+            self._guarded(name, lambda: self._tell(name), required=False)
+            self._guarded(name, lambda: self._insist(name), required=True)
 
     def catch_up(self) -> None:
         """Engage the fixes of target modules that were imported before attnfix was active."""
         for name in sorted((self.modules & sys.modules.keys()) - self._seen):
-            if not getattr(getattr(sys.modules[name], "__spec__", None), "_initializing", False):
+            if not getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
                 self.module_loaded(name, late=True)
 
     def unmet(self, engine: Engine) -> list[FixState]:
         """Fixes of `engine` that are required here (STRICT, or asked for by name) and do not stand."""
-        self._look_again()
         required = [state for state in self.states.values() if state.fix.engine == engine.name and self._required(state)]
         version = version_of(engine) if required else None
+        self._look_again()
         return [state for state in required if report.unmet(state, version)]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -84,33 +91,50 @@ class Activation:
 
     def _look_again(self) -> None:
         """A target may have been replaced after its fix was installed."""
-        for state in self.states.values():
-            if state.armed and not all(seat.stands for seat in state.seats.values()):
-                state.settle(CONFLICT, "a target was replaced after the fix was installed")
-                state.changed()
+        with self._lock:
+            for state in self.states.values():
+                if state.armed and not all(seat.stands for seat in state.seats.values()):
+                    state.settle(CONFLICT, "a target was replaced after the fix was installed")
+                    state.changed()
 
     # One module, one fix
 
-    @staticmethod
-    def _guarded(module: str, step: Callable[[], None]) -> None:
+    def _guarded(self, module: str, step: Callable[[], None], *, required: bool) -> None:
+        """Run one step. Where it raises, a process that requires a fix ends; unless the step only tells what was done."""
         try:
             step()
         except Exception as error:  # an engine turns an exception here into another backend, silently
             report.warn(module.partition(".")[0], f"activation failed in {module}: {type(error).__name__}: {error}")
-            if switches.strict():
+            if required and any(map(self._required, self.states.values())):
                 report.refuse(f"activation failed in {module}")
 
     def _engage_all(self, name: str, late: bool) -> None:
         with self._lock:
-            self._seen.add(name)
-            engine = engine_of(name)
-            self._watch_load(engine, name)
-            states = [state for state in self.states.values() if name in state.fix.target_modules]
-            for state in states:
-                self._engage(state, engine, name, late)
+            states = self._with_target_in(name)
+            try:
+                engine = engine_of(name)
+                self._watch_load(engine, name)
+                for state in states:
+                    self._engage(state, engine, name, late)
+                self._seen.add(name)
+            except BaseException as error:
+                # An interrupt, too, must leave nothing half-way: it may be caught, and the engine serve
+                for state in states:
+                    if state.base in (DORMANT, PENDING, INSTALLED):
+                        state.settle(FAILED, f"interrupted in {name} by {type(error).__name__}")
+                        self._withdraw(state)
+                raise
+
+    def _tell(self, name: str) -> None:
+        """Log and record what became of the fixes in module `name`."""
+        with self._lock:
+            engine, states = engine_of(name), self._with_target_in(name)
             if states:
                 self._say(engine)
             self._recorder.open(engine if states else None)
+
+    def _with_target_in(self, module: str) -> list[FixState]:
+        return [state for state in self.states.values() if module in state.fix.target_modules]
 
     def _engage(self, state: FixState, engine: Engine, module: str, late: bool) -> None:
         if state.base not in FINAL:
@@ -190,7 +214,8 @@ class Activation:
     def _withdraw(state: FixState) -> None:
         """Take everything off the engine that no other fix uses: a disarmed fix leaves it as it was."""
         for seat in state.seats.values():
-            seat.withdraw()
+            with suppress(Exception):  # the others come off all the same
+                seat.withdraw()
         state.seats.clear()
 
     def _say(self, engine: Engine) -> None:
@@ -220,7 +245,7 @@ class Activation:
             return
 
         def load_model(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-            self._guarded(module, lambda: self._insist(module))
+            self._guarded(module, lambda: self._insist(module), required=True)
             return wrapped(*args, **kwargs)
 
         for place in engine.load_model:

@@ -44,7 +44,7 @@ class Recorder:
     def _open(self, engine: str) -> None:
         try:
             self._record = Record(len(self._states))
-        except (OSError, ValueError) as error:
+        except Exception as error:  # a disk that is full, read-only or gone; no memory
             self._refused = True
             report.warn(engine, f"no process record, `attnfix status` will not show this process: {error}")
             return

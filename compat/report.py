@@ -34,8 +34,10 @@ def logger(engine: str) -> logging.Logger:
 
 
 def _once(engine: str, level: int, message: str, key: object = None) -> None:
-    if _first(key or message):
-        logger(engine).log(level, "%s", message)
+    """Said once or, where the program's own logging raises, not at all."""
+    with suppress(Exception):
+        if _first(key or message):
+            logger(engine).log(level, "%s", message)
 
 
 def _first(key: object) -> bool:
@@ -126,6 +128,9 @@ def end_process(states: Iterable[FixState]) -> None:
 
 
 def refuse(reason: str) -> None:
-    """End the process before it serves."""
-    print(f"attnfix: refusing to serve, {reason}", file=sys.stderr, flush=True)
-    os._exit(EXIT_STRICT)
+    """End the process before it serves, whether or not standard error takes the line."""
+    try:
+        if sys.stderr is not None:
+            print(f"attnfix: refusing to serve, {reason}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(EXIT_STRICT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -116,12 +117,13 @@ class FixState:
                 seat.arm()
         elif was_armed:
             for seat in self.seats.values():
-                seat.disarm()
+                with suppress(Exception):  # the others go all the same
+                    seat.disarm()
 
     def fail(self, reason: str) -> None:
         """Disarm for good: called inside an `except`, whose traceback goes into the record."""
+        self.settle(FAILED, reason)  # first: what follows may fail, too
         self.traceback = traceback.format_exc()
-        self.settle(FAILED, reason)
         from . import report  # a failure while serving must be heard at once
 
         report.failed(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable
+from contextlib import suppress
 from types import FunctionType
 from typing import Any, SupportsIndex
 
@@ -49,7 +50,8 @@ class Call:
         except Exception as error:
             if self.entered and not self.returned:
                 raise  # the engine's own error
-            self._state.fail(f"{self._correction.__name__} raised {type(error).__name__}: {error}")
+            with suppress(Exception):  # such as no memory for the traceback
+                self._state.fail(f"{self._correction.__name__} raised {type(error).__name__}: {error}")
             return self.result if self.returned else self(*args, **kwargs)
 
     @property
