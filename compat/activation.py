@@ -11,12 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from types import FunctionType
 from typing import Any
 
 import wrapt
 
-from . import gate, ledger, report, switches
+from . import gate, in_memory, ledger, report, switches
 from .engines import ENGINES, Engine, engine_of, loaded_root, version_of
 from .fix import Fix
 from .recorder import Recorder
@@ -55,7 +56,7 @@ class Activation:
             state.changed = self._recorder.note
         self.modules = watched_modules(state.fix for state in self.states.values())
         self._seen: set[str] = set()
-        self._verdicts: dict[str, gate.Verdict] = {}
+        self._verdicts: dict[str, tuple[in_memory.Stamp, gate.Verdict]] = {}
         self._lock = threading.RLock()
         # A fork waits until no fix is half-way in another thread: its child would keep it so for ever
         os.register_at_fork(
@@ -184,21 +185,32 @@ class Activation:
         return None
 
     def _judge(self, fix: Fix, engine: Engine) -> gate.Verdict:
-        if fix.id not in self._verdicts:
-            root = loaded_root(engine)
-            if root is None:
-                raise RuntimeError(f"the package of {engine.name} is not in this process")
-            self._verdicts[fix.id] = gate.judge(fix, root)
-        return self._verdicts[fix.id]
+        root = loaded_root(engine)
+        if root is None:
+            raise RuntimeError(f"the package of {engine.name} is not in this process")
+        stamp = in_memory.stamp(fix, root)
+        known, verdict = self._verdicts.get(fix.id, (None, None))
+        if verdict is None or known != stamp:
+            again = gate.judge(fix, root)
+            if verdict is not None and (verdict.kind, verdict.code) != (again.kind, again.code):
+                raise Refused(CONFLICT, in_memory.CHANGED)
+            verdict = again
+            self._verdicts[fix.id] = stamp, verdict
+        return verdict
 
     @staticmethod
     def _check_origin(verdict: gate.Verdict, engine: Engine) -> None:
-        """Refuse where a witness module was loaded from another file than the one that was judged."""
+        """Refuse where a witness was loaded from another file than the judged one, or from what that file held before."""
         root = loaded_root(engine)
-        for module in {place.module for place in verdict.present} & sys.modules.keys():
-            judged, loaded = root and gate.path_of(root, module), getattr(sys.modules[module], "__file__", None)
-            if judged is None or not same_file(str(judged), loaded):
-                raise Refused(CONFLICT, f"{module} was loaded from {loaded}, not from {judged}")
+        for place in verdict.present:
+            module = sys.modules.get(place.module)
+            if module is None:
+                continue
+            judged, loaded = root and gate.path_of(root, place.module), getattr(module, "__file__", None)
+            if root is None or judged is None or not same_file(str(judged), loaded):
+                raise Refused(CONFLICT, f"{place.module} was loaded from {loaded}, not from {judged}")
+            if in_memory.younger_than_process(judged) and in_memory.holds_other_code(place, module, gate.reader(root)):
+                raise Refused(CONFLICT, in_memory.CHANGED)
 
     def _arm(self, state: FixState, verdict: gate.Verdict) -> None:
         missing = [target.name for target in state.fix.targets if not any(p in state.seats for p in target.places)]
@@ -208,7 +220,20 @@ class Activation:
         for place, seat in state.seats.items():
             if not seat.stands:
                 raise Refused(CONFLICT, f"{place.qualname} was replaced by {origin(live(place))} after it was wrapped")
+        state.confirm = partial(self._confirm, state, verdict, frozenset(sys.modules))
         state.settle(INSTALLED, verdict.reason)
+
+    def _confirm(self, state: FixState, verdict: gate.Verdict, then: frozenset[str]) -> None:
+        """At the first call: a witness that was imported since, after `then`, may come from a file that nobody has judged."""
+        engine = ENGINES[state.fix.engine]
+        root = loaded_root(engine)
+        if root is None or in_memory.stamp(state.fix, root) == self._verdicts[state.fix.id][0]:
+            return
+        since = {place.module for place in verdict.present} & sys.modules.keys() - then
+        if since and gate.judge(state.fix, root).code != verdict.code:
+            state.settle(CONFLICT, in_memory.CHANGED)
+            state.changed()
+        report.warn(engine.name, in_memory.CHANGED)
 
     @staticmethod
     def _withdraw(state: FixState) -> None:

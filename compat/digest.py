@@ -33,7 +33,7 @@ def find(tree: ast.Module, qualname: str) -> ast.AST | None:
     """
     node: ast.AST = tree
     for name in filter(None, qualname.split(".")):
-        found = [child for child in _statements(node) if name in _names(child)]
+        found = [child for child in statements(node) if name in _names(child)]
         if not found:
             return None
         node = found[0] if len(found) == 1 else ast.Module(body=found, type_ignores=[])
@@ -58,14 +58,14 @@ def digest_of(source: str, qualname: str) -> str | None:
     return None if node is None else digest(node)
 
 
-def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
     """Statements that bind names in the scope of `node`: its own blocks, not those of inner functions and classes."""
     for block in _BLOCKS:
         for child in getattr(node, block, ()):
             if isinstance(child, ast.stmt):
                 yield child
             if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                yield from _statements(child)
+                yield from statements(child)
 
 
 def _names(statement: ast.stmt) -> set[str]:

@@ -59,6 +59,9 @@ ENGINES = {
 }
 
 
+_versions: dict[Path, str | None] = {}
+
+
 def engine_of(module: str) -> Engine:
     """The engine that owns `module`. Raises KeyError for a module of no engine."""
     return ENGINES[module.partition(".")[0]]
@@ -92,6 +95,11 @@ def version_beside(root: Path) -> str | None:
 
 
 def version_of(engine: Engine) -> str | None:
-    """What the engine in this process calls itself; None where it is not loaded or left no metadata."""
+    """What the engine in this process calls itself; None where it is not loaded or left no metadata.
+
+    Read once: an upgrade in place changes the metadata, and not what is loaded.
+    """
     root = loaded_root(engine)
-    return version_beside(root) if root else None
+    if root and root not in _versions:
+        _versions[root] = version_beside(root)
+    return _versions[root] if root else None

@@ -67,13 +67,13 @@ def digests(fix: Fix, read: READ) -> tuple[str | None, ...]:
 def locate(place: Place, read: READ) -> ast.AST | None:
     """The definition at `place`, or None."""
     data = read(place.module)
-    return None if data is None else find(_parsed(data), place.qualname)
+    return None if data is None else find(parsed(data), place.qualname)
 
 
 def witness(place: Place, read: READ) -> ast.AST | None:
     """The definition at `place` inside the heads of its classes, whose code decides about it too: what is digested. Or None."""
     data = read(place.module)
-    return None if data is None else in_context(_parsed(data), place.qualname)
+    return None if data is None else in_context(parsed(data), place.qualname)
 
 
 def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
@@ -140,12 +140,12 @@ def _difference(fix: Fix, here: tuple[str | None, ...], known: ledger.Ledger) ->
 
 
 @lru_cache(maxsize=2)  # a tree takes a hundred times the size of its file
-def _parsed(data: bytes) -> ast.Module:
+def parsed(data: bytes) -> ast.Module:
     return ast.parse(data)
 
 
 def _digest(data: bytes, qualname: str) -> str | None:
-    node = in_context(_parsed(data), qualname)
+    node = in_context(parsed(data), qualname)
     return None if node is None else digest(node)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from . import captured, gate
+from . import captured, gate, in_memory
 from .engines import engine_of, loaded_root
 from .fix import Attribute, Override, Place, Target
 from .states import CONFLICT, LATE, FixState
@@ -150,16 +150,21 @@ def _check_plain(place: Place, standing: Any) -> None:
     """Refuse a target that is not the plain function which stands at `place` in the judged file."""
     if type(standing) is not FunctionType:
         raise Refused(CONFLICT, f"{place.qualname} is already wrapped or replaced by {origin(standing)}")
-    if not _is_defined_at(place, standing):
+    root = _root(place)
+    path = gate.path_of(root, place.module)
+    if path is None or not _is_defined_in(path, place, standing):
         raise Refused(CONFLICT, f"{place.qualname} was replaced by {origin(standing)}")
+    # A parse costs 20 ms, more than all else here together: only where the file may have been replaced since it was imported
+    if in_memory.younger_than_process(path) and not in_memory.is_defined(standing, place, gate.reader(root)):
+        raise Refused(CONFLICT, f"{place.qualname} is not what its file defines: {origin(standing)}")
 
 
-def _is_defined_at(place: Place, function: FunctionType) -> bool:
+def _is_defined_in(path: Path, place: Place, function: FunctionType) -> bool:
     """Whether `function` came from the judged file, by what its code says of itself: name, file and line, with a definition of
-    that name on the line. To parse the file for it costs 20 ms, more than all else here together."""
-    code, path = function.__code__, gate.path_of(_root(place), place.module)
+    that name on the line."""
+    code = function.__code__
     called = getattr(code, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
-    if path is None or called != place.qualname or not same_file(str(path), code.co_filename):
+    if called != place.qualname or not same_file(str(path), code.co_filename):
         return False
     lines = path.read_bytes().splitlines()[code.co_firstlineno - 1 :]
     decorated = bool(lines) and lines[0].lstrip().startswith(b"@")

@@ -64,6 +64,7 @@ class FixState:
     """What became of one fix in this process. `armed` alone decides whether its corrections run.
 
     `release` and `code` name the code that was found; `changed` is called when the state changes while the engine serves.
+    `confirm` is called once, at the first call while armed, and may disarm.
     `findings` are by kernel path: the names that tell it from others. `fired`: a correction was needed in this process.
     """
 
@@ -76,6 +77,7 @@ class FixState:
     traceback: str | None = None
     code: str | None = None
     changed: Callable[[], None] = lambda: None
+    confirm: Callable[[], None] | None = None
     seats: dict[Place, Seat] = field(default_factory=dict)
     counters: Counters = field(default_factory=PlainCounters)
     findings: dict[tuple[Hashable, ...], Finding] = field(default_factory=dict)

@@ -44,6 +44,8 @@ class Call:
     def apply(self, args: tuple, kwargs: dict) -> Any:
         """Run the correction; what the engine gets is its result, or the engine's own where the correction fails."""
         self.entered = self.returned = False  # the correction around this one may call twice
+        if self._state.confirm and not _confirmed(self._state):
+            return self(*args, **kwargs)
         self._state.counters.calls += 1
         try:
             return self._correction(self, self._instance, args, kwargs)
@@ -74,6 +76,14 @@ class Call:
         counters.rows += rows
         if not self._state.fired:
             self._state.first_correction(rows)
+
+
+def _confirmed(state: FixState) -> bool:
+    confirm, state.confirm = state.confirm, None
+    with suppress(Exception):
+        if confirm:
+            confirm()
+    return state.armed
 
 
 class _Named:

@@ -7,7 +7,7 @@ from types import FunctionType
 
 import pytest
 
-from attnfix.compat import engines, gate, seats
+from attnfix.compat import engines, gate, in_memory, seats
 from attnfix.compat.activation import Activation
 
 SHAPES = '''
@@ -65,6 +65,12 @@ def test_what_only_looks_like_the_definition_is_none(shapes):
     assert forward_after(shapes, lambda attention: None)[::2] == ("conflict", 2)
 
 
+@pytest.fixture(autouse=True)
+def files_that_were_there_before(monkeypatch):
+    """The engines' files here are as old as the test; an installed engine's are older than its process."""
+    monkeypatch.setattr(in_memory, "younger_than_process", lambda path: False)
+
+
 def by_another_class(attention):
     attention.Backend.forward = attention.Other.forward
 
@@ -109,7 +115,7 @@ def test_a_file_changed_after_it_was_loaded_is_a_conflict(engine):
 
 
 def test_known_code_is_recognised_and_wrapped_without_parsing_a_file(engine, monkeypatch):
-    monkeypatch.setattr(gate, "_parsed", lambda data: pytest.fail("parsed"))
+    monkeypatch.setattr(gate, "parsed", lambda data: pytest.fail("parsed"))
     activation = Activation([engine.fix])
     engine.load(activation, "attention", "planning")
     assert activation.states[engine.fix.id].state == "installed"

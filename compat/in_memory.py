@@ -1,0 +1,105 @@
+"""Whether what runs is what was judged. The gate reads files, and files may be replaced under a live process.
+
+A function's code object in memory is compared with the one that this Python makes of its definition in the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from . import gate, records
+from .digest import find, statements
+from .fix import Fix, Place
+
+_STEP_S = 10  # by which a clock may have been set meanwhile
+CHANGED = "the engine's files were replaced under this process: restart it"
+
+#: Of each witness file what changes when it is replaced, None where there is none
+Stamp = tuple[tuple[int, ...] | None, ...]
+
+
+def stamp(fix: Fix, root: Path) -> Stamp:
+    """Tells without reading them whether the witness files of `fix` are the same as before."""
+    return tuple(_stamp(gate.path_of(root, place.module)) for place in fix.places)
+
+
+def _stamp(path: Path | None) -> tuple[int, ...] | None:
+    if path is None:
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def younger_than_process(path: Path) -> bool:
+    """Whether a file was made or touched after this process had started, or shortly before."""
+    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return path.stat().st_ctime > booted + records.started(os.getpid()) / os.sysconf("SC_CLK_TCK") - _STEP_S
+
+
+def is_defined(function: FunctionType, place: Place, read: gate.READ) -> bool:
+    """Whether the code of `function` is that of a definition at `place`, to the line."""
+    return any(function.__code__ == code for code in _codes(place, read))
+
+
+def holds_other_code(place: Place, module: ModuleType, read: gate.READ) -> bool:
+    """Whether a plain function at `place`, or in the class or module that it names, has other code in memory than in the file.
+
+    What is no plain function (a decorated one, one that somebody has wrapped) and values are not compared.
+    """
+    holder: Any = module
+    for name in filter(None, place.qualname.split(".")):
+        holder = vars(holder).get(name)
+        if type(holder) is FunctionType or not hasattr(holder, "__dict__"):
+            break
+    if type(holder) is FunctionType:
+        return _is_own(holder, place) and not is_defined(holder, place, read)
+    if not isinstance(holder, (type, ModuleType)):
+        return False
+    prefix = f"{place.qualname}." if place.qualname else ""
+    members = {Place(place.module, prefix + name): member for name, member in vars(holder).items()}
+    functions = {there: member for there, member in members.items() if type(member) is FunctionType and _is_own(member, there)}
+    return any(not is_defined(function, there, read) for there, function in functions.items())
+
+
+def _is_own(function: FunctionType, place: Place) -> bool:
+    """Whether it was defined at `place`, and not put there by somebody else."""
+    called = getattr(function.__code__, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
+    return function.__module__ == place.module and called == place.qualname
+
+
+def _codes(place: Place, read: gate.READ) -> Iterator[CodeType]:
+    """The code objects that an import of the file makes of the definitions at `place`."""
+    data = read(place.module)
+    tree = gate.parsed(data) if data is not None else None
+    node = tree and find(tree, place.qualname)
+    if tree is None or node is None:
+        return
+    *owners, name = place.qualname.split(".")
+    body: list[ast.stmt] = node.body if isinstance(node, ast.Module) else [node]  # type: ignore[list-item]
+    for depth in range(len(owners), 0, -1):  # names are mangled, and `super` found, by the class around
+        outer = find(tree, ".".join(owners[:depth]))
+        if not isinstance(outer, ast.ClassDef):
+            return
+        around = copy.copy(outer)
+        around.body = body
+        body = [around]
+    # Imports of the module: those of `__future__`, and a call of what was imported is compiled in another way
+    imports = [found for found in statements(tree) if isinstance(found, (ast.Import, ast.ImportFrom))]
+    code = compile(ast.Module([*imports, *body], []), "", "exec", dont_inherit=True)
+    yield from _named(code, [*owners, name])
+
+
+def _named(code: CodeType, names: list[str]) -> Iterator[CodeType]:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType) and inner.co_name == names[0]:
+            if len(names) == 1:
+                yield inner
+            else:
+                yield from _named(inner, names[1:])

@@ -1,0 +1,184 @@
+"""An engine whose files are replaced under a live process: what runs must be what was judged."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+from attnfix.compat import gate, in_memory
+from attnfix.compat.activation import Activation
+from attnfix.compat.fix import Place
+
+NEWER = "def plan(x):\n    return x + 2\n"
+CALLER = "def call(x):\n    return x\n"
+
+
+def also_affected(engine, fix):
+    """The ledger knows the code as it stands now, too."""
+    before = json.loads((engine.folder / "ledger.json").read_text())
+    engine.judge_as("affected", fix)
+    after = json.loads((engine.folder / "ledger.json").read_text())
+    after["code"][0]["releases"] = {"2.0": after["code"][0]["releases"]["1.0"]}
+    (engine.folder / "ledger.json").write_text(json.dumps({**after, "code": before["code"] + after["code"]}))
+    gate.ledger.load.cache_clear()
+
+
+@pytest.fixture
+def witnessed(engine):
+    """The small fix with a witness in a module that is no target's."""
+    engine.write("caller", CALLER)
+    fix = replace(engine.fix, witnesses=("sglang.caller:call",))
+    engine.judge_as("affected", fix)
+    return fix
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_replaced_between_two_targets(engine, known):
+    activation = Activation([engine.fix])
+    attention = engine.load(activation, "attention")
+    time.sleep(0.02)
+    engine.write("planning", NEWER)
+    if known:
+        also_affected(engine, engine.fix)
+    planning = engine.load(activation, "planning")
+    (row,) = activation.rows()
+    assert row["state"] == "conflict" and "restart" in row["reason"]
+    assert type(planning.plan) is FunctionType and attention.Backend().forward(1) == 2
+
+
+def test_replaced_between_the_import_and_the_gate(engine):
+    """Same file, same line, code that the ledger calls affected, too: and not what was imported."""
+    activation = Activation([engine.fix])
+    attention = engine.load(activation, "attention")
+    activation._verdicts.clear()
+    planning = importlib.import_module("sglang.planning")
+    engine.write("planning", NEWER)
+    also_affected(engine, engine.fix)
+    activation.module_loaded("sglang.planning")
+    (row,) = activation.rows()
+    assert row["state"] == "conflict" and "restart" in row["reason"], row
+    assert planning.plan(1) == 2 and attention.Backend().forward(1) == 2
+
+
+def test_a_witness_that_was_loaded_before_it_was_replaced(engine, witnessed):
+    import sglang.caller  # noqa: F401
+
+    time.sleep(0.02)
+    engine.write("caller", CALLER.replace("return x", "return x * 2"))
+    also_affected(engine, witnessed)
+    activation = Activation([witnessed])
+    engine.load(activation, "attention", "planning")
+    (row,) = activation.rows()
+    assert row["state"] == "conflict" and "restart" in row["reason"]
+
+
+@pytest.mark.parametrize("imported, state, result", [("before", "effective", 102), ("after", "conflict", 2)])
+def test_replaced_after_arming_is_noticed_at_the_first_call(engine, witnessed, caplog, imported, state, result):
+    """A module that was loaded runs as it was judged; one that is loaded later is code that nobody has judged."""
+    activation = Activation([witnessed])
+    if imported == "before":
+        importlib.import_module("sglang.caller")
+    backend = engine.load(activation, "attention").Backend()
+    engine.load(activation, "planning")
+    assert activation.rows()[0]["state"] == "installed"
+    time.sleep(0.02)
+    engine.write("caller", CALLER.replace("return x", "return x * 2"))
+    importlib.import_module("sglang.caller")
+    with caplog.at_level(logging.WARNING):
+        assert backend.forward(1) == backend.forward(1) == result
+    assert activation.rows()[0]["state"] == state
+    assert caplog.text.count("restart it") == 1
+
+
+def test_a_file_that_was_only_touched(engine, witnessed, caplog):
+    activation = Activation([witnessed])
+    backend = engine.load(activation, "attention").Backend()
+    time.sleep(0.02)
+    for name in ("attention", "planning", "caller"):
+        os.utime(engine.root / f"{name}.py")
+    engine.load(activation, "planning")
+    importlib.import_module("sglang.caller")
+    assert backend.forward(1) == 102, activation.rows()
+
+
+def test_the_version_is_that_of_the_code_in_memory(engine):
+    from attnfix.compat.engines import ENGINES, version_of
+
+    metadata = engine.folder / "sglang-1.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 1.0\n")
+    import sglang  # noqa: F401
+
+    assert version_of(ENGINES["sglang"]) == "1.0"
+    metadata.write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 2.0\n")
+    assert version_of(ENGINES["sglang"]) == "1.0"
+
+
+SOURCE = """
+from __future__ import annotations
+import math, contextlib
+if math.pi:
+    import os.path as path
+
+class Base:
+    def f(self): return 1
+
+class Outer(Base):
+    class Inner:
+        def g(self, x: Unknown = 1, *, y=2):
+            "Documented."
+            return [self.__hidden for _ in (math.sqrt(x), path.join(str(y), "a"))] if x in {1, 2, 3} else -0.0
+    @property
+    def p(self): return 1
+    def f(self):
+        with contextlib.suppress(ValueError):
+            return super().f() + __class__.__name__ + (lambda: self.__private)()
+
+if path:
+    def twice(): return 1
+else:
+    def twice(): return 2
+"""
+
+
+def code_of(source, qualname, tmp_path):
+    (tmp_path / "module.py").write_text(source)
+    return list(in_memory._codes(Place("sglang.module", qualname), gate.reader(tmp_path)))
+
+
+@pytest.mark.parametrize("qualname", ["Outer.Inner.g", "Outer.f", "Outer.p", "twice", "Base.f"])
+def test_the_code_of_one_definition_is_that_of_an_import(tmp_path, qualname):
+    whole = compile(SOURCE, "elsewhere.py", "exec", dont_inherit=True)
+    expected = list(in_memory._named(whole, qualname.split(".")))
+    assert expected and code_of(SOURCE, qualname, tmp_path) == expected
+    changed = SOURCE.replace("return 1", "return 3").replace("{1, 2, 3}", "{1, 2}").replace("__private", "__other")
+    assert code_of(changed, qualname, tmp_path) != expected
+
+
+def test_a_class_or_module_witness_is_compared_function_by_function(engine):
+    import sglang.attention as attention
+
+    read = gate.reader(engine.root)
+    for qualname in ("", "Backend", "Backend.forward"):
+        assert not in_memory.holds_other_code(Place("sglang.attention", qualname), attention, read)
+    attention.Backend.foreign = lambda self: 1
+    assert not in_memory.holds_other_code(Place("sglang.attention", "Backend"), attention, read), "not the module's own"
+    source = (engine.root / "attention.py").read_text()
+    engine.write("attention", source.replace("self.captured = self.forward", "self.captured = None"))
+    assert in_memory.holds_other_code(Place("sglang.attention", "Backend"), attention, gate.reader(engine.root))
+    assert not in_memory.holds_other_code(Place("sglang.attention", "Backend.forward"), attention, gate.reader(engine.root))
+
+
+def test_which_file_is_younger_than_this_process(tmp_path):
+    (tmp_path / "new").touch()
+    assert in_memory.younger_than_process(tmp_path / "new")
+    assert not in_memory.younger_than_process(Path(sys.executable).resolve())
