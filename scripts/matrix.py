@@ -2,7 +2,8 @@
 """Runs every (fix, release) cell on the CPU, in fresh processes, and writes docs/evidence/matrix/matrix.json.
 
     python scripts/matrix.py                 all published releases: most of an hour on two cores
-    python scripts/matrix.py --boundaries    where verdicts change, and the newest releases: what CI runs; writes nothing
+    python scripts/matrix.py --boundaries    where verdicts change, and the newest releases: what CI runs, in forks of one warm
+                                             Python (scripts/warm.py); writes nothing
     python scripts/matrix.py --engine vllm==0.19.1 --fix vllm.empty-context-chunks
 
 Per release: the stock scenarios of all fixes after one import; a look at what stands in the engine with every fix switched
@@ -21,12 +22,14 @@ import platform
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import warm
 from packaging.version import Version
 
 from attnfix.cli.releases import parse
@@ -237,7 +240,8 @@ def main() -> int:
     arguments.add_argument("--engine", action="append", metavar="ENGINE==RELEASE", help="only this release (repeatable)")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
     options = arguments.parse_args()
-    found = run_all(wanted(options))
+    with warm.proofs() if options.boundaries else nullcontext():
+        found = run_all(wanted(options))
     wrong = sum(cell.verdict == ERROR for cell in found)
     proven = sum(cell.verdict == runner.PROVEN for cell in found)
     print(f"{len(found)} cells: {proven} proven, {len(found) - proven - wrong} healthy and untouched, {wrong} in error")

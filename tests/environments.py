@@ -16,14 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attnfix.prove.runner import CPU
+
 ROOT = Path(__file__).resolve().parents[1]
-CPU = {
-    "CUDA_VISIBLE_DEVICES": "",
-    "TRITON_INTERPRET": "1",
-    "SGLANG_ENABLE_TORCH_COMPILE": "0",
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-}
 
 
 @dataclass(frozen=True)

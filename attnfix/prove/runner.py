@@ -9,7 +9,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -31,7 +31,7 @@ _TIMEOUT_S = 600
 #: Both sides get this. Tensors are small: threads only contend.
 _ANYWHERE = {"SGLANG_ENABLE_TORCH_COMPILE": "0", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 #: And this, where no GPU is used: Triton kernels then run in Triton's interpreter
-_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", **_ANYWHERE}
+CPU = {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1", **_ANYWHERE}
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def run_sides(
         "device": device,
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
-    environment.update((_ENVIRONMENT if device == "cpu" else _ANYWHERE) | _switches(fixes))
+    environment.update((CPU if device == "cpu" else _ANYWHERE) | _switches(fixes))
     for name in ("SGLANG_PLUGINS", "VLLM_PLUGINS"):
         environment.pop(name, None)
     if site:
@@ -151,9 +151,9 @@ def run_sides(
         environment["ATTNFIX"] = "0"
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         environment["ATTNFIX_RUN_DIR"] = scratch
-        command = [sys.executable, "-m", "attnfix.prove.child", json.dumps(request)]
+        command = ["-m", "attnfix.prove.child", json.dumps(request)]
         try:
-            done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S)
+            done = start(command, env=environment, cwd=scratch, timeout=_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return {"error": f"no answer within {_TIMEOUT_S} s"}
     answers = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
@@ -167,6 +167,14 @@ def _switches(fixes: Sequence[Fix]) -> dict[str, str]:
     """These fixes on, every other one off."""
     on = {True: "auto", False: "1"}
     return {fix.switch: on[fix.default] if fix in fixes else "0" for fix in FIXES}
+
+
+def _fresh(arguments: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **how)
+
+
+#: Starts the Python of a side. CI has forks of one that has imported torch here (scripts/warm.py).
+start: Callable[..., subprocess.CompletedProcess[str]] = _fresh
 
 
 def is_red(answer: dict[str, Any]) -> bool:

@@ -213,7 +213,7 @@ def look(tmp_path_factory):
     def get(edit, **variables):
         site = edited.site(tmp_path_factory.mktemp("edited"), "sglang", root_of("0.5.13"), edit)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
-        environment |= runner._ENVIRONMENT | {"PYTHONPATH": str(site), "ATTNFIX_RUN_DIR": str(site.parent)} | variables
+        environment |= runner.CPU | {"PYTHONPATH": str(site), "ATTNFIX_RUN_DIR": str(site.parent)} | variables
         environment |= {"ATTNFIX_SGLANG_LSE_LOG_BASE": "0"}  # it has a correction in the same class
         done = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, timeout=600)
         lines = [line for line in done.stdout.splitlines() if line.startswith("seen ")]
