@@ -127,11 +127,13 @@ def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None, devi
 
 
 def run_sides(
-    fixes: Sequence[Fix], engine: str, seed: int, *, stock: bool, site: Path | None, run: bool, device: str = "cpu"
-) -> dict[str, Any]:
+    fixes: Sequence[Fix], engine: str, seed: int, *, stock: bool, site: Path | None, run: bool, device: str = "cpu",
+    child: Sequence[str] = ("-m", "attnfix.prove.child"),
+) -> dict[str, Any]:  # fmt: skip
     """{fix id: answer} of several fixes after one import of the engine, or {"error": …}.
 
-    With `run` each scenario runs in a fork of its own; without, the answers say what stands in the engine.
+    With `run` each scenario runs in a fork of its own; without, the answers say what stands in the engine. `child` are the
+    interpreter's arguments that take the request.
     """
     request = {
         "engine": engine,
@@ -151,7 +153,7 @@ def run_sides(
         environment["ATTNFIX"] = "0"
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         environment["ATTNFIX_RUN_DIR"] = scratch
-        command = ["-m", "attnfix.prove.child", json.dumps(request)]
+        command = [*child, json.dumps(request)]
         try:
             done = start(command, env=environment, cwd=scratch, timeout=_TIMEOUT_S)
         except subprocess.TimeoutExpired:

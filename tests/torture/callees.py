@@ -53,9 +53,9 @@ class Resolver:
             elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and _is_self(node.value):
                 yield from self._set_or_computed(place, node.attr)
 
-    def _called(self, node: ast.expr, place: Place, function: ast.AST) -> Place | None:
+    def _called(self, node: ast.expr, place: Place, function: ast.AST | None = None) -> Place | None:
         """Where the definition of what is called stands; None outside the engine, or where only a type would tell."""
-        if isinstance(node, ast.Subscript):  # kernel[grid](…)
+        if isinstance(node, ast.Subscript):  # kernel[grid](…), Base[T]
             return self._called(node.value, place, function)
         if isinstance(node, ast.Name):
             return self._bound(place.module, node.id, function)
@@ -105,11 +105,7 @@ class Resolver:
         tree = self.tree(owner.module)
         node = find(tree, owner.qualname) if tree and owner.qualname else None
         if isinstance(node, ast.ClassDef):
-            for base in node.bases:
-                if isinstance(base, ast.Subscript):
-                    base = base.value
-                if isinstance(base, ast.Name) and (found := self._bound(owner.module, base.id)) and found != owner:
-                    yield found
+            yield from (found for base in node.bases if (found := self._called(base, owner)) and found != owner)
 
     def _method(self, owner: Place | None, name: str) -> Place | None:
         """The method where the class or its first base that has it defines it."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from attnfix.compat import ledger
 
-from . import Row, faulty, recognised
+from . import Row, called, faulty, proofs, recognised
 from .judged import sources
 from .mutations import Mutations
 
@@ -21,12 +21,16 @@ MUTANTS, OF_HEALTHY = 50, 10
 
 @dataclass
 class Outcome:
+    """`proven`: mutants that a structural predicate recognised, on which the proof was run."""
+
     tried: int = 0
+    proven: int = 0
     wrong: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
 
     def __iadd__(self, other: Outcome) -> Outcome:
         self.tried += other.tried
+        self.proven += other.proven
         self.wrong += other.wrong
         self.kinds += other.kinds
         return self
@@ -36,7 +40,7 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
     seed = secrets.randbelow(2**31)
     say(f"mutants: seed {seed}")
     with ProcessPoolExecutor(2) as pool:
-        return [witnesses(quick, seed, pool, say), recognised.run(quick, seed, say)]
+        return [witnesses(quick, seed, pool, say), recognised.run(quick, seed, say), called.run(quick, seed, say)]
 
 
 # Mutants of witnesses
@@ -57,6 +61,7 @@ def witnesses(quick: bool, seed: int, pool: ProcessPoolExecutor, say: Callable[[
         if outcome.wrong:
             say(f"{code}: {len(outcome.wrong)} wrong")
     figures = {"codes that are patched": str(len(patched)), "codes of healthy releases": str(len(healthy))}
+    figures["recognised by a structural predicate, and proven"] = str(total.proven)
     figures |= {kind: f"{count:,}" for kind, count in total.kinds.most_common()}
     return Row("mutants of witnesses: unknown source", total.tried, total.wrong, figures)
 
@@ -78,6 +83,12 @@ def of_witnesses(code: faulty.Code, wanted: int, seed: int) -> Outcome:
                 continue  # no Python: nothing is shown by that
             outcome.tried += 1
             outcome.kinds[mutant.kind] += 1
-            if found.kind != ledger.UNKNOWN:
-                outcome.wrong.append(f"{code}, {place}, {mutant.what}: {found.kind}, {found.reason} (seed {seed})")
+            if found.kind == ledger.UNKNOWN:
+                continue
+            complaint = f"{found.kind}, {found.reason}"
+            if found.affected and code.fix.structure:
+                outcome.proven += 1
+                complaint = proofs.on(code, {place.module: mutant.source.encode()}, seed).complaint
+            if complaint:
+                outcome.wrong.append(f"{code}, {place}, {mutant.what}: {complaint} (seed {seed})")
     return outcome

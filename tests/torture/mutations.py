@@ -41,7 +41,7 @@ class Mutations:
         if found is None:
             raise LookupError(qualname)
         known = set(map(id, ast.walk(self._tree)))
-        self._definitions = [found] if id(found) in known and qualname else list(getattr(found, "body", ()))
+        self._definitions = [found] if id(found) in known and qualname else _without_docstring(found)
         owner = find(self._tree, qualname.rpartition(".")[0])
         self._owner = owner if isinstance(owner, ast.ClassDef) and id(owner) in known else None
 
@@ -127,6 +127,10 @@ def _text(node: Any) -> str:
 
 def _first_line(node: Any) -> int:
     return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+
+
+def _without_docstring(module: Any) -> list[ast.AST]:
+    return module.body[1:] if module.body and _is_docstring(module.body[0]) else module.body
 
 
 def _docstrings(within: ast.AST) -> set[int]:

@@ -1,0 +1,65 @@
+"""The proof of a fix on sources that nobody has judged: real engine code in fresh processes, stock and with the fix."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnfix.compat import gate, releases
+from attnfix.prove import edited, runner
+
+from .faulty import Code
+
+_CHILD = str(Path(__file__).with_name("watched_child.py"))
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the gate said and what both sides answered; `came_up`: whether the engine could be imported at all."""
+
+    judged: gate.Verdict
+    stock: dict[str, Any]
+    fixed: dict[str, Any]
+
+    @property
+    def came_up(self) -> bool:
+        return "error" not in self.stock and "error" not in self.fixed
+
+    @property
+    def complaint(self) -> str | None:
+        """What the proof has against it; None where it holds."""
+        verdict, reason = runner.weigh(self.judged, self.stock, self.fixed)
+        return None if verdict == runner.PROVEN else reason
+
+
+def on(code: Code, sources: Mapping[str, bytes], seed: int) -> Answers:
+    """The proof on `code` where the modules in `sources` are others."""
+    with _changed(code, sources) as site, ThreadPoolExecutor(2) as both:
+        stock, fixed = both.map(lambda off: side(code, seed, site, stock=off), (True, False))
+        return Answers(gate.judge(code.fix, site / code.fix.engine), stock, fixed)
+
+
+@contextmanager
+def _changed(code: Code, sources: Mapping[str, bytes]) -> Iterator[Path]:
+    root = releases.fetch(code.fix.engine, code.release, progress=False) / code.fix.engine
+    changed = {module: text.decode() for module, text in {**code.files(), **sources}.items()}
+    with tempfile.TemporaryDirectory(prefix="attnfix-proof-") as folder:
+        yield edited.site(Path(folder), code.fix.engine, root, lambda read: changed)
+
+
+def traced(code: Code, seed: int) -> dict[str, Any]:
+    """The answer of the stock side on `code` itself, with what it ran."""
+    with _changed(code, {}) as site:
+        return side(code, seed, site, stock=True, trace=True)
+
+
+def side(code: Code, seed: int, site: Path, *, stock: bool, trace: bool = False) -> dict[str, Any]:
+    answers = runner.run_sides(
+        [code.fix], code.fix.engine, seed, stock=stock, site=site, run=True, child=[_CHILD, *(["trace"] if trace else [])]
+    )
+    return answers.get(code.fix.id, answers)
