@@ -3,6 +3,7 @@
 
     python scripts/ledger.py            fetch, run each release stock, write patches/*/*/ledger.json and what is generated
     python scripts/ledger.py --new      the same for releases that no ledger has yet: what to do when an engine is released
+    python scripts/ledger.py --witnesses  the verdicts that are there, with the digests of fixes whose witnesses have changed
     python scripts/ledger.py --check    recompute digests and generated files, compare verdicts with the committed matrix, run
                                         what it has not run and some releases drawn anew, in forks of one warm Python
                                         (scripts/warm.py); fail if anything differs
@@ -46,6 +47,23 @@ def known(fix: Fix) -> dict[str, str]:
         return dict(ledger.load(fix).releases())
     except ledger.LedgerError:
         return {}
+
+
+def verdicts_on_file(fix: Fix) -> dict[str, str]:
+    """{release: verdict} of the ledger that lies there, whatever witnesses it was made for."""
+    entries = json.loads(ledger.path_of(fix).read_text())["code"]
+    found = {release: entry["verdict"] for entry in entries for release in entry["releases"]}
+    return dict(sorted(found.items(), key=lambda item: Version(item[0])))
+
+
+def rename_matrix_codes(fixes: Sequence[Fix]) -> None:
+    """The names of codes in the committed matrix follow the witnesses; what ran there, and what came out, is the same."""
+    data = json.loads(_MATRIX.read_text())
+    by_id = {fix.id: fix for fix in fixes}
+    for cell in data["cells"]:
+        if cell["fix"] in by_id and cell["code"] and not cell["edit"]:
+            cell["code"] = gate.name_of(code_of(by_id[cell["fix"]], cell["release"])[0])
+    _MATRIX.write_text(json.dumps(data, indent=1) + "\n")
 
 
 def examined(fix: Fix) -> list[str]:
@@ -209,6 +227,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments.add_argument("--new", action="store_true", help="run only releases that the ledgers do not have yet")
+    arguments.add_argument("--witnesses", action="store_true", help="run nothing: new digests for the verdicts that are there")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
     options = arguments.parse_args()
     fixes = [BY_ID[name] for name in options.fix] if options.fix else list(FIXES)
@@ -216,6 +235,9 @@ def main() -> int:
         with warm.proofs():
             wrong = contradicted(fixes)
         verdicts = {fix: known(fix) for fix in fixes}
+    elif options.witnesses:
+        wrong, verdicts = [], {fix: verdicts_on_file(fix) for fix in fixes}
+        rename_matrix_codes([fix for fix in fixes if not known(fix)])
     else:
         wrong = []
         before = {fix: known(fix) if options.new else {} for fix in fixes}
