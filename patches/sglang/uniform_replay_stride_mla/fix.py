@@ -44,6 +44,7 @@ FIX = Fix(
         f"{_BACKEND}.init_forward_metadata_out_graph",
         f"{_BACKEND}._init_cuda_graph_metadata",
         f"{_BACKEND}._apply_cuda_graph_metadata",
+        "sglang.srt.layers.attention.utils:create_flashmla_kv_indices_triton",
         *PLACES,
     ),
     examined=(">=0.5.1",),

@@ -48,6 +48,7 @@ FIX = Fix(
         f"{_BACKEND}._fill_kv_indptr_and_indices",
         "sglang.srt.layers.attention.triton_ops.extend_attention:extend_attention_fwd",
         "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
+        "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
         *PLACES,
     ),
     examined=(">=0.5.1",),

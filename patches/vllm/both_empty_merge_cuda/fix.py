@@ -3,6 +3,7 @@
 from attnfix.compat.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 from attnfix.patches.vllm import both_empty
+from attnfix.patches.vllm.context_path import COMPUTING
 
 from . import wrap
 
@@ -28,8 +29,13 @@ FIX = Fix(
         Target(wrap.compute_prefill_context, at=both_empty.OF_RANKS),
     ),
     # The op is compiled, and no Python tells whether it has the guard: the wrapper around it and the engine's entry, which
-    # were rewritten in 0.11.1, stand for it. Beside an op that has it, the correction writes what is there already.
-    witnesses=("vllm._custom_ops:merge_attn_states", *(f"{entry}:merge_attn_states" for entry in both_empty.ENTRIES)),
+    # were rewritten in 0.11.1, stand for it. Beside an op that has it, the correction writes what is there already. And what
+    # the loops call.
+    witnesses=(
+        "vllm._custom_ops:merge_attn_states",
+        *(f"{entry}:merge_attn_states" for entry in both_empty.ENTRIES),
+        *COMPUTING,
+    ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.11.1 is served",
     cost=(

@@ -3,6 +3,7 @@
 from attnfix.compat.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 from attnfix.patches.vllm import both_empty
+from attnfix.patches.vllm.context_path import COMPUTING
 
 from . import wrap
 
@@ -30,10 +31,11 @@ FIX = Fix(
         Target(wrap.compute_prefill_context, at=both_empty.PLAIN),
         Target(wrap.compute_prefill_context, at=both_empty.OF_RANKS),
     ),
-    # The kernel and its launcher, the engine's entry, and the later home of the loops
+    # The kernel and its launcher, the engine's entry, what the loops call, and their later home
     witnesses=(
         *(f"{module}:{name}" for module in _TRITON for name in ("merge_attn_states", "merge_attn_states_kernel")),
         *(f"{entry}:merge_attn_states" for entry in both_empty.ENTRIES),
+        *COMPUTING,
         f"{both_empty.MLA}:MLACommonBaseImpl._compute_prefill_context",
     ),
     examined=(">=0.10.0",),

@@ -56,6 +56,7 @@ FIX = Fix(
         f"{_MLA}:init_mla_context_partial",
         f"{_MLA}:neutralize_empty_context_partials",
         f"{_MLA}:accumulate_mla_context_chunk",
+        f"{_RAGGED}:TrtllmRaggedPrefillBackend.__init__",
         f"{_MASK}:mask_empty_context",
         f"{_MASK}:mask_empty_context_kernel",
     ),

@@ -10,6 +10,12 @@ _MLA = "vllm.model_executor.layers.attention.mla_attention"
 _PREFILL = "vllm.v1.attention.backends.mla.prefill"
 _FLASHINFER = "vllm.v1.attention.backends.flashinfer"
 _IMPL = f"{_COMMON}:MLACommonImpl", f"{_MLA}:MLACommonImpl", f"{_MLA}:MLACommonBaseImpl"
+_SET_UP = (
+    "flashinfer:FlashInferPrefillBackend.__init__",
+    "flashinfer:FlashInferPrefillBackend.prepare_metadata",
+    "trtllm_ragged:TrtllmRaggedPrefillBackend.__init__",
+    "trtllm_ragged:TrtllmRaggedPrefillBackend.prepare_metadata",
+)
 _PATH = "_compute_prefill_context", "_context_parallel_compute_prefill_context", "_forward_prefill", "forward_mha"
 
 
@@ -56,6 +62,9 @@ FIX = Fix(
     witnesses=(
         *(f"{impl}.{method}" for impl in _IMPL for method in _PATH),
         f"{_MLA}:accumulate_mla_context_chunk",
+        *(f"{_PREFILL}.{name}" for name in _SET_UP),
+        "vllm.attention.ops.merge_attn_states:merge_attn_states",
+        "vllm.v1.attention.ops.merge_attn_states:merge_attn_states",
         f"{_FLASHINFER}:BatchDCPPrefillWrapper.__init__",
         "vllm.attention.ops.common:cp_lse_ag_out_rs",
         "vllm.v1.attention.ops.common:cp_lse_ag_out_rs",

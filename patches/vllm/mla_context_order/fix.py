@@ -2,6 +2,7 @@
 
 from attnfix.compat.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.patches.vllm.context_path import BUILDING, COMPUTING
 
 from . import wrap
 
@@ -58,6 +59,9 @@ FIX = Fix(
         f"{_MLA}:MLACommonImpl.forward_mha",
         f"{_MLA}:MLACommonBaseImpl.forward_mha",
         f"{_MERGE}:merge_attn_states",
+        "vllm.v1.attention.ops.triton_merge_attn_states:mask_empty_context",
+        *BUILDING,
+        *COMPUTING,
     ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.28.0 is served",

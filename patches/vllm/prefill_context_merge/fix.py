@@ -2,6 +2,7 @@
 
 from attnfix.compat.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
+from attnfix.patches.vllm.context_path import BUILDING, COMPUTING
 
 from . import wrap
 
@@ -65,6 +66,8 @@ FIX = Fix(
         f"{_RAGGED}:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
         f"{_TRITON}:mask_empty_context",
         f"{_TRITON}:mask_empty_context_kernel",
+        *BUILDING,
+        *COMPUTING,
     ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.20.0 is served",

@@ -2,6 +2,7 @@
 
 from attnfix.compat.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
+from attnfix.patches.vllm.context_path import COMPUTING
 
 from . import wrap
 
@@ -42,8 +43,13 @@ FIX = Fix(
             ),
         ),
     ),
-    # The loop's former home, and what later releases decide the dtype with
-    witnesses=(f"{_COMMON}:MLACommonImpl._compute_prefill_context", f"{_MLA}:_get_kv_b_proj_input_dtype"),
+    # The loop's former home, what later releases decide the dtype with, and what the loop calls
+    witnesses=(
+        f"{_COMMON}:MLACommonImpl._compute_prefill_context",
+        f"{_MLA}:_get_kv_b_proj_input_dtype",
+        "vllm.v1.attention.ops.merge_attn_states:merge_attn_states",
+        *COMPUTING,
+    ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.28.0 is served",
     cost=(
