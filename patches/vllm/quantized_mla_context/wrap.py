@@ -31,8 +31,6 @@ def input_dtype(kv_b_proj: Any, metadata: Any, names: tuple[str, ...]) -> Any:
     As 0.28.0 decides: a layer without `weight`, or with one packed into int32, takes the dtype it was made for; one packed into
     uint8 (NVFP4) takes what the workspace holds.
     """
-    import torch
-
     if "weight" not in names:  # the loop of several ranks casts nothing up to 0.24.0
         return None
     weight = getattr(kv_b_proj, "weight", None)
@@ -40,6 +38,8 @@ def input_dtype(kv_b_proj: Any, metadata: Any, names: tuple[str, ...]) -> Any:
         return kv_b_proj.params_dtype
     if weight.dtype.is_floating_point:
         return None
+    import torch
+
     if weight.dtype == torch.uint8:
         return None if "uint8" in names else metadata.prefill.chunked_context.workspace.dtype
     return kv_b_proj.params_dtype

@@ -1,0 +1,147 @@
+"""What attnfix costs: interpreter start, the import of an engine, a call that needs no correction. Stock and patched in turns.
+
+Machines are loaded: each figure is the median over pairs of processes (or blocks of calls) that ran one after the other, with
+its 95 % confidence interval; limits hold for CPU time, user and system, and wall time stands beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import environments
+
+from torture import Row
+from torture.paired import Difference, Run, difference, in_turns, plain_environment, timed, too_busy_to_judge
+
+START_MS, IMPORT_MS, CALL_US = 1.0, 50.0, 1.5
+RELEASES = [("sglang", "0.5.10.post1"), ("vllm", "0.20.2"), ("sglang", "0.5.23"), ("vllm", "0.33.0")]
+TARGET = {
+    "sglang": "sglang.srt.layers.attention.trtllm_mla_backend",
+    "vllm": "vllm.model_executor.layers.attention.mla_attention",
+}
+STUBS = "from attnfix.prove import stubs\nstubs.install({engine!r})\n"
+CALLED = Path(__file__).with_name("wrapped_calls.py")
+
+
+def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        places = Places(Path(folder))
+        releases = RELEASES[:2]
+        rows = [_start(places, 40 if quick else 200, 15 if quick else 60, say)]
+        rows.append(_imports(places, releases[:1] if quick else RELEASES, 12 if quick else 340, quick, say))
+        rows.append(_calls(places, releases[1:] if quick else releases, say))
+    return rows
+
+
+class Places:
+    """Environments with attnfix, each beside one whose doors are closed: equal but for the `.pth` and the entry points."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.wheel = folder, environments.build_wheel(folder)
+
+    def pair(self, engine: str | None = None, release: str = "") -> tuple[environments.Environment, environments.Environment]:
+        """(stock, patched)"""
+        made = []
+        for side in ("stock", "patched"):
+            environment = environments.Environment(self.folder / f"{side}-{engine}-{release}", engine)
+            if not environment.folder.is_dir():
+                environments.bare(environment.folder)
+                environments.install(environment, self.wheel)
+                if engine:
+                    environments.add_engine(environment, engine, release)
+            if side == "stock":
+                (environment.site / "attnfix.pth").unlink(missing_ok=True)
+                for points in environment.site.glob("attnfix-*.dist-info/entry_points.txt"):
+                    points.unlink()
+            made.append(environment)
+        return made[0], made[1]
+
+
+def _start(places: Places, pairs: int, seconds: float, say: Callable[[str], None]) -> Row:
+    """`python -c pass`; what is imported by other `.pth` files of this machine is on both sides."""
+    say("interpreter start")
+    stock, patched = places.pair()
+    sides = [_command(environment, "pass") for environment in (stock, patched)]
+    return _judged("interpreter start without an engine", {"": in_turns(*sides, pairs, seconds)}, START_MS, "ms")
+
+
+def _imports(places: Places, releases: list, seconds: float, quick: bool, say: Callable[[str], None]) -> Row:
+    kinds = {"package": "import {engine}", "target module": STUBS + "import {target}"}
+    cases = [(kind, engine, release) for engine, release in releases for kind in (["package"] if quick else kinds)]
+    found = {}
+    for kind, engine, release in cases:
+        say(f"import of {engine} {release}, {kind}")
+        code = kinds[kind].format(engine=engine, target=TARGET[engine])
+        sides = [_command(environment, code) for environment in places.pair(engine, release)]
+        found[f"{engine} {release} {kind}"] = in_turns(*sides, 30, seconds / len(cases))
+    return _judged("an engine's import, whole processes", found, IMPORT_MS, "ms")
+
+
+def _command(environment: environments.Environment, code: str) -> Callable[[], Run]:
+    variables = {**plain_environment(), **environments.CPU, "ATTNFIX_RUN_DIR": str(environment.folder / "run")}
+    return lambda: timed([environment.python, "-c", code], env=variables, cwd=environment.folder)
+
+
+def _judged(what: str, cases: dict[str, tuple[list[Run], list[Run]]], limit: float, unit: str) -> Row:
+    row = Row(what, 0)
+    for name, (stock, ours) in cases.items():
+        cpu = difference([one.cpu for one in ours], [one.cpu for one in stock])
+        wall = difference([one.wall for one in ours], [one.wall for one in stock])
+        row.tried += cpu.pairs
+        row.figures[f"{name} CPU".strip()] = f"{cpu} {unit} (at most +{limit:g})"
+        row.figures[f"{name} wall".strip()] = f"{wall} {unit}"
+        _judge(row, name or what, cpu, limit, unit)
+    return row
+
+
+def _judge(row: Row, name: str, found: Difference, limit: float, unit: str) -> None:
+    """Above its limit, unless the machine was busy: a slowed-down machine proves nothing against a limit, only for it."""
+    if found.median <= limit:
+        return
+    sentence = f"{name} costs {found} {unit}, more than {limit:g}"
+    if busy := too_busy_to_judge():
+        row.not_run.append(f"a verdict, for {busy}: {sentence}")
+    else:
+        row.wrong.append(sentence)
+
+
+def _calls(places: Places, releases: list, say: Callable[[str], None]) -> Row:
+    """Every fix of the engine on, those that are off by default, too."""
+    from attnfix.patches.catalogue import FIXES
+
+    row = Row("a call of a wrapped method whose correction is not needed, all fixes of the target on", 0)
+    worst: dict[str, tuple[Difference, str]] = {}
+    for engine, release in releases:
+        say(f"calls in {engine} {release}")
+        fixes = [fix for fix in FIXES if fix.engine == engine]
+        _, patched = places.pair(engine, release)
+        packages = json.dumps({fix.id: fix.package for fix in fixes})
+        done = patched.run(str(CALLED), engine, packages, **{fix.switch: "1" for fix in fixes})
+        for line in done.stdout.splitlines():
+            if line.startswith("TARGET"):
+                _one_call(row, worst, release, json.loads(line.removeprefix("TARGET")))
+        if not any(name.startswith(f"{engine} {release}") for name in worst):
+            row.wrong.append(f"no target of {engine} {release} was called")
+    row.figures |= {name: f"{found} µs ({fixes})" for name, (found, fixes) in worst.items()}
+    for name, (found, _) in worst.items():
+        _judge(row, name, found, CALL_US, "µs")
+    return row
+
+
+def _one_call(row: Row, worst: dict, release: str, told: dict) -> None:
+    """Of a target that several controls call, the dearest counts."""
+    engine, name = told["target"].partition(".")[0], told["target"].rpartition(":")[2]
+    row.tried += len(told["ours"])
+    row.wrong += [f"{name}: disarmed while it was measured, {reason}" for reason in told["unarmed"]]
+    row.wrong += [f"{name}: {fix} corrected, so this is no call that needs nothing" for fix in told["corrected"]]
+    row.wrong += [f"{name}: {fix} was not asked" for fix in told["uncalled"]]
+    if told["grown"] > 1:
+        row.wrong.append(f"{name}: {told['grown']:.0f} bytes stay allocated per call")
+    found = difference(told["ours"], told["stock"])
+    row.figures["the engine's function alone"] = f"{min(told['stock']):.2f} µs"
+    key = f"{engine} {release} {name}"
+    if key not in worst or found.median > worst[key][0].median:
+        worst[key] = found, ", ".join(fix.partition(".")[2] for fix in told["fixes"])
