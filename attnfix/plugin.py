@@ -23,6 +23,9 @@ def activation() -> Activation:
     global _activation
     with _lock:  # two target modules may finish in two threads: each must see the other's
         if _activation is None:
+            from attnfix.compat import own_imports
+
+            own_imports.bring()
             from attnfix.compat.activation import Activation
             from attnfix.patches.catalogue import FIXES
 

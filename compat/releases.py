@@ -220,7 +220,8 @@ def _complete(folder: Path) -> bool:
 @contextmanager
 def _work_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, on the same file system, gone afterwards."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.parent.parent.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(mode=0o700, exist_ok=True)  # its files are imported: nobody else may write them
     for left in folder.parent.glob(".fetching-*"):
         with suppress(OSError):  # another process is throwing it away too
             if time.time() - left.stat().st_mtime > STALE:

@@ -19,6 +19,7 @@ from attnfix.compat.release_error import ReleaseError
 
 MAX_FILE = 2 << 20  # bytes; nothing larger in an engine's package is source
 MAX_RECORD = 16 << 20
+MAX_PACKAGE = 512 << 20  # of all that is written for one release, five times the largest there is: an archive may claim little
 COMPILED = re.compile(r"\.(so(\.\d+)*|a|o|py[cod]|dll|dylib|cubin|fatbin|hsaco)$")
 
 
@@ -90,9 +91,13 @@ class _Site:
         self.folder, self.engine, self.release = folder, engine, release
         self.dist_info = f"{engine}-{release}.dist-info"
         self._rows: list[tuple[str, str, str]] = []
+        self._room = MAX_PACKAGE
 
     def add(self, name: str, data: bytes) -> None:
         path = self.folder / _checked(name)
+        self._room -= len(data)
+        if self._room < 0:
+            raise ReleaseError(f"The archive of {self.engine} {self.release} holds more than {MAX_PACKAGE >> 20} MiB.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         self._rows.append((name, _digest(data), str(len(data))))

@@ -1,12 +1,14 @@
 """In-tree PEP 517 backend: setuptools, plus the compiled kernels and the `.pth` file at the top of site-packages.
 
 setuptools alone puts a `.pth` elsewhere or drops it, and an editable install never sees it; so every wheel it makes, editable
-or not, is opened again and the file added. A build that cannot compile the kernels fails: no wheel without them.
+or not, is opened again and the file added. A build that cannot compile the kernels fails: no wheel without them. Two
+builds of one tree are equal to the byte: no file carries the time at which it was built.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,6 +23,8 @@ from setuptools.build_meta import (
 
 ROOT = Path(__file__).resolve().parents[1]
 PTH = ROOT / "attnfix" / "attnfix.pth"
+
+os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")  # 1980, where a zip's time begins; setuptools and wheel read it
 
 get_requires_for_build_editable = build_meta.get_requires_for_build_editable
 prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable

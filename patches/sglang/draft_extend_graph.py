@@ -282,7 +282,7 @@ def require_replayed(backend: Any, steps_backend: Any) -> None:
     scope |= {"_is_cuda": True, "_is_npu": False, "_is_hip": False, "_is_musa": False, "time": time, "logger": _Silent()}
     scope |= {"get_available_gpu_memory": lambda *_: 0.0, "log_info_on_rank0": lambda *_: None}
     scope |= {"EAGLEDraftExtendCudaGraphRunner": _Captured}
-    exec(compile(ast.Module([init], []), str(path), "exec"), scope)
+    exec(compile(ast.Module([init], []), str(path), "exec"), scope)  # nosec B102
     worker = SimpleNamespace(
         server_args=SimpleNamespace(disable_cuda_graph=False, model_impl="auto"), speculative_num_steps=1, device="cuda",
         gpu_id=0, target_worker=SimpleNamespace(device="cuda"),

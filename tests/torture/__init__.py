@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 #: Parts in the order of the table; each is `tests/torture/<name>.py`
 PARTS: tuple[str, ...] = (
     "mutants",
-    "parsers",
     "cost",
+    "security",
+    "parsers",
 )
 
 

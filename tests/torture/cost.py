@@ -23,7 +23,7 @@ TARGET = {
     "vllm": "vllm.model_executor.layers.attention.mla_attention",
 }
 STUBS = "from attnfix.prove import stubs\nstubs.install({engine!r})\n"
-CALLED = Path(__file__).with_name("wrapped_calls.py")
+WRAPPED_CALLS = Path(__file__).with_name("wrapped_calls.py")
 
 
 def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
@@ -119,7 +119,7 @@ def _calls(places: Places, releases: list, say: Callable[[str], None]) -> Row:
         fixes = [fix for fix in FIXES if fix.engine == engine]
         _, patched = places.pair(engine, release)
         packages = json.dumps({fix.id: fix.package for fix in fixes})
-        done = patched.run(str(CALLED), engine, packages, **{fix.switch: "1" for fix in fixes})
+        done = patched.run(str(WRAPPED_CALLS), engine, packages, **{fix.switch: "1" for fix in fixes})
         for line in done.stdout.splitlines():
             if line.startswith("TARGET"):
                 _one_call(row, worst, release, json.loads(line.removeprefix("TARGET")))

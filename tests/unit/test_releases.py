@@ -360,3 +360,21 @@ def test_the_first_index_that_has_a_release_is_used(server, monkeypatch):
     assert list(map(str, published("sglang"))) == ["1.0", "2.0"]
     assert list(second.sent) == ["sglang-2.0-py3-none-any.whl"]
     second.stop()
+
+
+def test_an_archive_of_many_files_is_not_unpacked_without_end(server, cache, monkeypatch):
+    monkeypatch.setattr("attnfix.compat.unpack.MAX_PACKAGE", 100)
+    server.add("sglang-1.0-py3-none-any.whl", wheel(extra={f"sglang/{number}.py": b"#" * 60 for number in range(3)}))
+    with pytest.raises(ReleaseError, match="holds more than"):
+        fetch("sglang", "1.0")
+    assert nothing_left(cache)
+
+
+def test_the_cache_is_its_owners_alone(server, cache):
+    server.add("sglang-1.0-py3-none-any.whl", wheel())
+    before = os.umask(0)
+    try:
+        fetch("sglang", "1.0")
+    finally:
+        os.umask(before)
+    assert cache.stat().st_mode & 0o077 == 0

@@ -98,7 +98,7 @@ _WAITING = (
     {"disable_piecewise_cuda_graph": False},
     {"speculative_algorithm": "NGRAM"},
     {"enable_multi_layer_eagle": True},
-    {"enable_forward_pass_metrics": True},
+    {"enable_forward_pass_metrics": True},  # nosec B105
 )
 
 
@@ -209,7 +209,8 @@ def _draft() -> Any:
         return None
     names: dict[str, Any] = {"contextlib": contextlib, "EagleVerifyInput": SimpleNamespace}
     names["build_tree_kernel_efficient"] = _modules[_UTILS].build_tree_kernel_efficient
-    exec(compile(ast.Module([node], []), str(path), "exec"), names)  # annotations are not evaluated, as in this module
+    # Annotations are not evaluated, as in this module
+    exec(compile(ast.Module([node], []), str(path), "exec"), names)  # nosec B102
     return names["draft"]
 
 
