@@ -1,5 +1,5 @@
 # make demo   set everything up and prove the fixes on two real releases
-# make test   set everything up and run all tests
+# make test   set everything up and run all tests, proofs where verdicts change, and a quick torture
 # make update judge the engine releases that the ledgers do not know yet
 # make torture try attnfix under wrong sources, faults, load and foreign patchers, and write the table of docs/safety.md
 # make matrix run every fix on every published release (most of an hour; goes on where it stopped) and write docs/support.*
@@ -13,9 +13,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/attnfix prove --engine sglang==0.5.9 --engine vllm==0.25.1
 
 test: $(VENV)/.ready lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal
-	$(BIN)/python scripts/matrix.py --boundaries
-	$(BIN)/python scripts/ledger.py --check
+	$(BIN)/python scripts/run_tests.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@
 
     python scripts/matrix.py                 all published releases: most of an hour on two cores
     python scripts/matrix.py --boundaries    where verdicts change, and the newest releases: what CI runs, in forks of one warm
-                                             Python (scripts/warm.py); writes nothing
+                                             Python (scripts/warm.py), each edit on one of its releases; writes nothing
     python scripts/matrix.py --engine vllm==0.19.1 --fix vllm.empty-context-chunks
 
 Per release: the stock scenarios of all fixes after one import; a look at what stands in the engine with every fix switched
@@ -19,12 +19,13 @@ import hashlib
 import json
 import os
 import platform
+import random
+import secrets
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,8 @@ class Cell:
     edit: str | None = None
 
 
-def cells(engine: str, release: str, fixes: list[Fix]) -> Iterator[Cell]:
-    """Every cell of one release: all fixes that are for this engine."""
+def cells(engine: str, release: str, fixes: list[Fix], seed: int | None = None) -> Iterator[Cell]:
+    """Every cell of one release: all fixes that are for this engine. With `seed`, each edit on one of its releases alone."""
     site = releases.fetch(engine, release, progress=False)
     with ThreadPoolExecutor(2) as both:
         stock, patched = both.map(
@@ -84,9 +85,17 @@ def cells(engine: str, release: str, fixes: list[Fix]) -> Iterator[Cell]:
         else:
             yield _left_alone(fix, release, observed, reason, seen, stands, site)
         proof = runner.proof_of(fix)
-        for edit in proof.EDITS if release in getattr(proof, "EDITED", ()) else ():
+        for edit in edits_on(release, proof, seed):
             result = runner.prove(fix, release, site / engine, site=site, edit=edit, seed=_SEED)
             yield _proven(fix, release, result)
+
+
+def edits_on(release: str, proof: Any, seed: int | None = None) -> list[str]:
+    """The edits that are made on this release: each on all of its releases, or with `seed` on one of them."""
+    at = getattr(proof, "EDITED", ())
+    if seed is None:
+        return [*proof.EDITS] if release in at else []
+    return [edit for edit in getattr(proof, "EDITS", ()) if random.Random(f"{seed} {edit}").choice(at) == release]
 
 
 def _colour(answer: dict[str, Any]) -> tuple[str | None, str]:
@@ -185,17 +194,17 @@ def fingerprint(engine: str) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in shared + files)).hexdigest()
 
 
-def run_release(job: tuple[str, str, list[Fix]]) -> list[Cell]:
-    """The cells of one release: kept ones if they were made by this very code, else new ones."""
+def run_release(job: tuple[str, str, list[Fix]], seed: int | None = None) -> list[Cell]:
+    """The cells of one release: kept ones if they were made by this very code, else new ones. For `seed` see `edits_on`."""
     engine, release, fixes = job
     kept = KEPT / f"{engine}-{release}.json"
-    names, mark = [fix.id for fix in fixes], fingerprint(engine)
+    names, mark = [fix.id for fix in fixes], f"{fingerprint(engine)} {seed}"
     if kept.is_file():
         data = json.loads(kept.read_text())
         if (data["mark"], data["fixes"]) == (mark, names):
             return [Cell(**cell) for cell in data["cells"]]
     try:
-        found = list(cells(engine, release, fixes))
+        found = list(cells(engine, release, fixes, seed))
     except releases.ReleaseError as error:
         return [Cell(name, release, None, ERROR, str(error)) for name in names]
     if all(cell.verdict != ERROR for cell in found):
@@ -204,7 +213,7 @@ def run_release(job: tuple[str, str, list[Fix]]) -> list[Cell]:
     return found
 
 
-def run_all(jobs: list[tuple[str, str, list[Fix]]]) -> list[Cell]:
+def run_all(jobs: list[tuple[str, str, list[Fix]]], seed: int | None = None) -> list[Cell]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -212,7 +221,7 @@ def run_all(jobs: list[tuple[str, str, list[Fix]]]) -> list[Cell]:
     found: list[Cell] = []
     with Progress(*columns, console=Console(stderr=True)) as progress, ThreadPoolExecutor(2) as pool:
         task = progress.add_task("releases", total=len(jobs))
-        for job, result in zip(jobs, pool.map(run_release, jobs)):
+        for job, result in zip(jobs, pool.map(partial(run_release, seed=seed), jobs)):
             found += result
             progress.advance(task)
             proven = sum(cell.verdict == runner.PROVEN for cell in result)
@@ -237,10 +246,16 @@ def write(found: list[Cell]) -> None:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--boundaries", action="store_true", help="only releases around a change of verdict, and the newest")
+    arguments.add_argument("--seed", type=int, help="on which of its releases each edit is made (default: drawn anew)")
     arguments.add_argument("--engine", action="append", metavar="ENGINE==RELEASE", help="only this release (repeatable)")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
     options = arguments.parse_args()
-    with warm.proofs() if options.boundaries else nullcontext():
+    if options.boundaries:
+        seed = secrets.randbelow(2**31) if options.seed is None else options.seed
+        print(f"each edit on one of its releases, drawn with --seed {seed}; make matrix has it on all", flush=True)
+        with warm.proofs():
+            found = run_all(wanted(options), seed)
+    else:
         found = run_all(wanted(options))
     wrong = sum(cell.verdict == ERROR for cell in found)
     proven = sum(cell.verdict == runner.PROVEN for cell in found)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "scripts")]
 os.environ.pop("COLUMNS", None)  # of the terminal that runs the tests: tables would be as wide as it
 
 
@@ -34,3 +34,19 @@ def engine_python(wheel, tmp_path_factory):
         return made[engine, release]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def engine_fork(wheel, tmp_path_factory):
+    """`engine_fork(engine, release) -> Environment`: the same, in forks of a Python that has imported torch and no engine."""
+    import environments
+    from warm import Warm
+
+    from attnfix.compat import releases
+
+    environment = environments.bare(tmp_path_factory.mktemp("warm") / "env")
+    environments.install(environment, wheel)
+    with Warm(environment.python, environment.variables()) as parent:
+        yield lambda engine, release: environments.Forked(
+            environment.folder, engine, parent, str(releases.fetch(engine, release))
+        )

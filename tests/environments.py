@@ -37,13 +37,13 @@ class Environment:
 
     def run(self, *arguments: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
         """Run this environment's Python; ATTNFIX variables of the caller do not reach it."""
-        variables = self.variables(**environment)
-        done = subprocess.run(
-            [self.python, *arguments], env=variables, cwd=self.folder, capture_output=True, text=True, timeout=300
-        )
+        done = self._started(arguments, {"env": self.variables(**environment), "cwd": self.folder, "timeout": 300})
         if check and done.returncode:
             raise AssertionError(f"exit {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
+
+    def _started(self, arguments: tuple[str, ...], how: dict[str, Any]) -> subprocess.CompletedProcess:
+        return subprocess.run([self.python, *arguments], capture_output=True, text=True, **how)
 
     def variables(self, **environment: str) -> dict[str, str]:
         """What a process of this environment has around it."""
@@ -59,6 +59,23 @@ class Environment:
         lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER")]
         assert lines, f"no answer\n{done.stdout}\n{done.stderr}"
         return json.loads(lines[-1][len("ANSWER") :])
+
+
+@dataclass(frozen=True)
+class Forked(Environment):
+    """A release beside the installed wheel, its processes forks of one Python that has imported torch (scripts/warm.py).
+
+    For tests that ask nothing about an interpreter's start; the release is on PYTHONPATH, not in site-packages.
+    """
+
+    parent: Any = None
+    release: str = ""
+
+    def _started(self, arguments: tuple[str, ...], how: dict[str, Any]) -> subprocess.CompletedProcess:
+        return self.parent.run(arguments, **how)
+
+    def variables(self, **environment: str) -> dict[str, str]:
+        return super().variables(PYTHONPATH=self.release, **environment)
 
 
 def source_tree(folder: Path) -> Path:

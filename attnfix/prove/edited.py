@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from attnfix.compat import gate
@@ -28,15 +30,23 @@ def site(folder: Path, engine: str, root: Path, edit: Edit) -> Path:
             _own(copy / parent)
         (copy / relative).unlink()
         (copy / relative).write_text(source)
+        Path(cache_from_source(str(copy / relative))).unlink(missing_ok=True)
     return copy
 
 
 def _linked(original: Path, copy: Path) -> None:
-    """A folder of links to everything in `original`."""
+    """A folder of links to everything in `original`; of its bytecode copies, for here other modules will be compiled."""
     copy.mkdir()
     for entry in original.iterdir():
-        if entry.name != "__pycache__":
+        if entry.name == "__pycache__":
+            shutil.copytree(entry, copy / entry.name, ignore=_being_written)
+        else:
             (copy / entry.name).symlink_to(entry)
+
+
+def _being_written(folder: str, names: list[str]) -> list[str]:
+    """Files that another process is about to rename."""
+    return [name for name in names if not name.endswith(".pyc")]
 
 
 def _own(folder: Path) -> None:

@@ -17,7 +17,7 @@ from attnfix.patches.vllm.mla_prefill import Batch
 __all__ = ["MODULES", "control", "fixup_sabotages", "scenario"]
 MODULES = mla_prefill.MODULES
 
-_FRESH = Batch((40, 0, 35, 0), (1, 2, 2, 3), decodes=1)  # three chunks
+_FRESH = Batch((40, 0, 35, 0), (2, 3, 2, 3), decodes=1)  # three chunks
 # Context for everyone: chunks are merged, and none is empty. Two of them: the interpreter cuts bfloat16 off at each merge.
 _ALL = Batch((30, 25, 29, 32), (3, 2, 4, 5))
 

@@ -27,14 +27,14 @@ answer([seen.error < 0.01, seen.bits, sorted(row["fix"] for row in attnfix.statu
         ("0.19.1", False, ["vllm.both-empty-merge-triton"]),
     ],
 )
-def test_the_kernel_that_merges_decides(engine_python, release, cuda, corrected):
-    environment, code = engine_python("vllm", release), CODE.format(cuda=cuda)
+def test_the_kernel_that_merges_decides(engine_fork, release, cuda, corrected):
+    environment, code = engine_fork("vllm", release), CODE.format(cuda=cuda)
     _, stock, _ = environment.evaluate(code, ATTNFIX="0")
     right, bits, found = environment.evaluate(code)
     assert right and found == corrected and (bits == stock) is (not corrected)
 
 
-def test_beside_a_fix_that_merges_at_the_end(engine_python):
+def test_beside_a_fix_that_merges_at_the_end(engine_fork):
     """What prefill-context-merge notes on the LSE is still there after the rows were neutralised."""
-    right, _, found = engine_python("vllm", "0.19.1").evaluate(CODE.format(cuda=False), ATTNFIX_VLLM_PREFILL_CONTEXT_MERGE="1")
+    right, _, found = engine_fork("vllm", "0.19.1").evaluate(CODE.format(cuda=False), ATTNFIX_VLLM_PREFILL_CONTEXT_MERGE="1")
     assert right and "vllm.both-empty-merge-triton" in found

@@ -35,10 +35,10 @@ triton = run("fa")
 """
 
 
-def test_beside_its_neighbour_and_with_tritons_merge(engine_python):
+def test_beside_its_neighbour_and_with_tritons_merge(engine_fork):
     """With TRT-LLM ragged, chunks that end early are the neighbour's matter. Triton's merge, which runs on ROCm and XPU, makes
     NaN of two empty chunks up to 0.25.1: no request without context may see that."""
-    environment = engine_python("vllm", "0.25.1")
+    environment = engine_fork("vllm", "0.25.1")
     rows = "row('vllm.mla-context-order'), row('vllm.empty-context-chunks')"
     code = HEAD + f"ragged, orders, rows = run('trtllm_ragged'), {rows}\n"
     ragged, orders, rows, triton = environment.evaluate(code + TRITON + "answer([ragged, orders, rows, triton])")
@@ -47,7 +47,7 @@ def test_beside_its_neighbour_and_with_tritons_merge(engine_python):
     assert not math.isfinite(environment.evaluate(HEAD + TRITON + "answer(triton)", ATTNFIX="0"))
 
 
-def test_the_builder_of_sparse_mla(engine_python):
+def test_the_builder_of_sparse_mla(engine_fork):
     """It has imported the function that dense MLA shares with it."""
     code = HEAD + (
         "import torch\n"
@@ -64,4 +64,4 @@ def test_the_builder_of_sparse_mla(engine_python):
         "    return made.prefill_tokens_with_context\n"
         "answer([length([0, 40], [2, 3]), length([40, 0], [2, 3])])"
     )
-    assert engine_python("vllm", "0.27.1").evaluate(code) == [None, 2]  # stock: [2, 2]
+    assert engine_fork("vllm", "0.27.1").evaluate(code) == [None, 2]  # stock: [2, 2]

@@ -137,8 +137,8 @@ def test_children_are_patched_and_have_records_of_their_own(engine_python, metho
         ("sglang", "0.5.10.post1", "sglang", "SGLANG_PLUGINS", "", "installed"),
     ],
 )
-def test_an_allow_list_is_respected_by_every_door(engine_python, engine, release, module, variable, value, state):
-    environment = engine_python(engine, release)
+def test_an_allow_list_is_respected_by_every_door(engine_fork, engine, release, module, variable, value, state):
+    environment = engine_fork(engine, release)
     code = IMPORT[module] + ROW + f"answer(row({FIX[engine]!r})['state'])"
     assert environment.evaluate(code, **{variable: value}) == state
     if state == "off":

@@ -43,10 +43,10 @@ answer(said)
 """
 
 
-def test_the_last_affected_release(engine_python):
+def test_the_last_affected_release(engine_fork):
     """Batches that fit the engine's rows give the same bits. With upstream's width, the rows of a full batch overflow by the
     tokens that are drafted beyond the context; ours hold them. TRT-LLM MHA inherits the class and allocates for itself."""
-    environment = engine_python("sglang", "0.5.12.post1")
+    environment = engine_fork("sglang", "0.5.12.post1")
     stock = environment.evaluate(HEAD + FITTING + "answer(found)", ATTNFIX="0")
     fixed = environment.evaluate(HEAD + FITTING + LIMIT + "answer(found)")
     assert stock["bits"] == fixed["bits"] and stock["errors"] == fixed["errors"] == [0, 0, 0]
@@ -56,7 +56,7 @@ def test_the_last_affected_release(engine_python):
     assert fixed["heir"] == ["function", False]
 
 
-def test_at_the_context_length_the_newest_release_raises(engine_python):
+def test_at_the_context_length_the_newest_release_raises(engine_fork):
     """It compares the batch with the width before it writes, with one branch as with several: the scheduler ends with it."""
-    for said in engine_python("sglang", "0.5.23").evaluate(HEAD + RAISED):
+    for said in engine_fork("sglang", "0.5.23").evaluate(HEAD + RAISED):
         assert "used" in said and "capacity" in said

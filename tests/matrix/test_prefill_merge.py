@@ -34,7 +34,7 @@ ON = {"ATTNFIX_VLLM_PREFILL_CONTEXT_MERGE": "1"}
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("filled", [True, False])
-def test_all_together_give_the_right_result(engine_python, release, filled):
+def test_all_together_give_the_right_result(engine_fork, release, filled):
     """Whatever the order of the requests, and whatever fresh memory holds."""
     code = HEAD + (
         "errors = []\n"
@@ -44,15 +44,15 @@ def test_all_together_give_the_right_result(engine_python, release, filled):
         "answer([max(errors), row(MERGE), row(ROWS), row(FILL)])"
     )
     switches = ON if filled else {**ON, "ATTNFIX_VLLM_SKIP_CONTEXT_ZERO_FILL": "1"}
-    worst, merge, rows, fill = engine_python("vllm", release).evaluate(code, **switches)
+    worst, merge, rows, fill = engine_fork("vllm", release).evaluate(code, **switches)
     assert worst < 0.01
     assert [merge[0], rows[0], fill[0]] == ["effective", "not affected", "off" if filled else "effective"]
     assert merge[1] and bool(fill[1]) is not filled
 
 
-def test_where_context_does_not_come_first_the_engines_own_merge_runs(engine_python):
+def test_where_context_does_not_come_first_the_engines_own_merge_runs(engine_fork):
     code = HEAD + "seen = run(proof._NOT_FIRST)\nanswer([seen.error, seen.bits, row(MERGE)])"
-    environment = engine_python("vllm", "0.19.1")
+    environment = engine_fork("vllm", "0.19.1")
     error, bits, merge = environment.evaluate(code, **ON)
     assert error < 0.01 and merge == ["effective", 0]
     assert environment.evaluate(code, ATTNFIX="0")[:2] == [error, bits]

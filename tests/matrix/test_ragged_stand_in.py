@@ -39,9 +39,9 @@ answer([before > 0, backend.validate_configuration(hopper, model), absent, funct
 
 
 @pytest.mark.parametrize("release", ["0.22.1", "0.25.1"])
-def test_the_plugin_opens_the_ragged_path(engine_python, tmp_path, release):
+def test_the_plugin_opens_the_ragged_path(engine_fork, tmp_path, release):
     folder = ragged_stand_in.package(tmp_path / "plugin")
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); NAME = {ragged_stand_in.NAME!r}\n{CODE}"
-    closed, reasons, absent, module, stands = engine_python("vllm", release).evaluate(code)
+    closed, reasons, absent, module, stands = engine_fork("vllm", release).evaluate(code)
     assert closed and reasons == [] and absent and module == "ragged_stand_in"
     assert {"vllm.empty-context-chunks", "vllm.lse-log-base"} <= set(stands)

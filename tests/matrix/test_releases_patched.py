@@ -1,4 +1,4 @@
-"""Real releases, in virtual environments as pip leaves them: patched by having installed the wheel, or left alone."""
+"""Real releases beside the installed wheel: patched by having it installed, or left alone."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def look(environment, engine, module, qualname, **variables):
 
 
 @pytest.mark.parametrize("engine, release, module, qualname, state", CASES)
-def test_importing_the_engine_is_enough(engine_python, engine, release, module, qualname, state):
-    seen = look(engine_python(engine, release), engine, module, qualname)
+def test_importing_the_engine_is_enough(engine_fork, engine, release, module, qualname, state):
+    seen = look(engine_fork(engine, release), engine, module, qualname)
     assert seen["state"] == state, seen["reason"]
     assert seen["plain"] is (state != "installed")
     assert seen["code"]
@@ -56,8 +56,8 @@ def test_importing_the_engine_is_enough(engine_python, engine, release, module, 
 
 @pytest.mark.parametrize("engine, release, module, qualname", [case[:4] for case in CASES if case[4] == "installed"][1::2])
 @pytest.mark.parametrize("switch", ["ATTNFIX", "fix"])
-def test_switched_off_leaves_the_functions_untouched(engine_python, engine, release, module, qualname, switch):
+def test_switched_off_leaves_the_functions_untouched(engine_fork, engine, release, module, qualname, switch):
     name = "ATTNFIX" if switch == "ATTNFIX" else "ATTNFIX_" + FIX[engine].replace(".", "_").replace("-", "_").upper()
-    seen = look(engine_python(engine, release), engine, module, qualname, **{name: "0"})
+    seen = look(engine_fork(engine, release), engine, module, qualname, **{name: "0"})
     assert seen["plain"]
     assert seen["state"] == "off" and seen["reason"] == f"{name}=0"

@@ -78,8 +78,8 @@ def test_some_fixes_meet():
 @pytest.mark.parametrize(
     "engine, release, names", MEETINGS, ids=lambda value: value if isinstance(value, str) else "+".join(value)
 )
-def test_every_subset_of_switches(engine_python, engine, release, names):
-    environment = engine_python(engine, release)
+def test_every_subset_of_switches(engine_fork, engine, release, names):
+    environment = engine_fork(engine, release)
     packages = {name: BY_ID[name].package for name in names}
     code = SCENARIOS.format(engine=engine, packages=packages, seed=20)
 

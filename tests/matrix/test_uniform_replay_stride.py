@@ -56,8 +56,8 @@ answer([of(1, 4, 2), of(4, 4, 4)])
 
 
 @pytest.mark.parametrize("backend", ["mla", "triton"])
-def test_a_corrected_replay_runs_what_the_stock_one_runs(engine_python, backend):
-    seen = engine_python("sglang", "0.5.9").evaluate(PROOF.format(backend=backend) + REPLAYS)
+def test_a_corrected_replay_runs_what_the_stock_one_runs(engine_fork, backend):
+    seen = engine_fork("sglang", "0.5.9").evaluate(PROOF.format(backend=backend) + REPLAYS)
     assert max(seen["first"]) < 0.01
     assert seen["same"] and seen["operators"] and seen["addresses"] == 1
 
@@ -71,9 +71,9 @@ def test_a_corrected_replay_runs_what_the_stock_one_runs(engine_python, backend)
         ("mla", "0.5.10", False, True),
     ],
 )
-def test_no_uniform_stride_is_right_for_the_packed_tokens_of_spec_v1(engine_python, backend, release, uneven_right, full_right):
+def test_no_uniform_stride_is_right_for_the_packed_tokens_of_spec_v1(engine_fork, backend, release, uneven_right, full_right):
     """Upstream made the stride uniform for v1, too (0.5.10). Triton was right before. On MLA only full batches become right:
     in a graph the tokens always divide evenly by the requests, so `forward_extend` never pads the query."""
-    uneven, full = engine_python("sglang", release).evaluate(PROOF.format(backend=backend) + V1)
+    uneven, full = engine_fork("sglang", release).evaluate(PROOF.format(backend=backend) + V1)
     assert (uneven < 0.01) is uneven_right and (uneven > 0.05) is not uneven_right
     assert (full < 0.01) is full_right and (full > 0.05) is not full_right

@@ -30,21 +30,21 @@ DONE = ["effective", True]
 
 
 @pytest.mark.parametrize("release", ["0.14.1", "0.19.1"])
-def test_with_the_final_merge_that_skips_prefixes(engine_python, release):
+def test_with_the_final_merge_that_skips_prefixes(engine_fork, release):
     """It hangs a number on the LSE, and neutralises rows before the conversion."""
     code = HEAD + (
         "errors = [run(batch) for batch in (UNEQUAL, FRESH, NOT_FIRST)]\n"
         "answer([max(errors), states('lse-log-base', 'prefill-context-merge', 'skip-context-zero-fill')])"
     )
-    worst, states = engine_python("vllm", release).evaluate(code, **ON)
+    worst, states = engine_fork("vllm", release).evaluate(code, **ON)
     assert worst < 0.01 and states == [DONE] * 3
 
 
 @pytest.mark.parametrize("release", ["0.20.2", "0.25.1"])
-def test_with_rows_that_are_neutralised_and_an_order_that_is_wrong(engine_python, release):
+def test_with_rows_that_are_neutralised_and_an_order_that_is_wrong(engine_fork, release):
     code = HEAD + (
         "errors = [run(UNEQUAL), run(NOT_FIRST), run(FRESH, 'fi')]\n"
         "answer([max(errors), states('lse-log-base', 'empty-context-chunks', 'mla-context-order')])"
     )
-    worst, states = engine_python("vllm", release).evaluate(code)
+    worst, states = engine_fork("vllm", release).evaluate(code)
     assert worst < 0.01 and states == [DONE] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,6 +81,15 @@ def test_boundaries_are_the_releases_around_every_change(monkeypatch):
     assert chosen == {names[i] for i in changes} | {names[i - 1] for i in changes} | {names[-1], "0.5.12"}
 
 
+def test_each_edit_is_made_on_one_of_its_releases_and_all_of_them_in_turn():
+    proof = SimpleNamespace(EDITS=dict.fromkeys("abcdefgh"), EDITED=("0.5.11", "0.5.12"))
+    assert [matrix.edits_on(release, proof) for release in ("0.5.11", "0.5.10")] == [[*"abcdefgh"], []]
+    drawn = [[matrix.edits_on(release, proof, seed) for release in proof.EDITED] for seed in range(20)]
+    assert all(sorted(one + other) == [*"abcdefgh"] for one, other in drawn)
+    assert {edit for one, _ in drawn for edit in one} == {edit for _, other in drawn for edit in other} == {*"abcdefgh"}
+    assert matrix.edits_on("0.5.11", SimpleNamespace(), 1) == []
+
+
 def test_an_edited_copy_is_the_release_but_for_the_edit(tmp_path):
     root = tmp_path / "release" / "engine"
     (root / "deep" / "er").mkdir(parents=True)
@@ -92,3 +102,22 @@ def test_an_edited_copy_is_the_release_but_for_the_edit(tmp_path):
     assert (root / "deep/er/code.py").read_text() == "name = 'deep/er/code.py'\n", "the release itself is never written"
     assert (copy / "engine/deep/other.py").read_text() == (root / "deep/other.py").read_text()
     assert (copy / "engine-1.0.dist-info").is_dir()
+
+
+def test_an_edited_copy_has_bytecode_and_writes_none_into_the_release(tmp_path):
+    """Else every copy would compile the engine's files anew, or leave its own code for the release to run."""
+    root = tmp_path / "release" / "engine"
+    root.mkdir(parents=True)
+    for name in ("__init__", "code", "other"):
+        (root / f"{name}.py").write_text("value = 'old'\n")
+
+    def printed(site, module, *flags):
+        look = f"import engine.{module} as m, os; print(m.value, os.stat(m.__cached__).st_mtime_ns)"
+        command = [sys.executable, *flags, "-c", look]
+        return subprocess.run(command, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True).stdout.split()
+
+    before = {module: printed(root.parent, module) for module in ("code", "other")}
+    copy = edited.site(tmp_path, "engine", root, lambda read: {"engine.code": read("engine.code").replace("old", "new")})
+    assert printed(copy, "other")[0] == "old" and printed(copy, "code")[0] == "new"
+    assert (copy / "engine/__pycache__").is_dir() and not (copy / "engine/__pycache__").is_symlink()
+    assert {module: printed(root.parent, module) for module in before} == before
