@@ -105,9 +105,10 @@ class Activation:
         try:
             step()
         except Exception as error:  # an engine turns an exception here into another backend, silently
-            report.warn(module.partition(".")[0], f"activation failed in {module}: {type(error).__name__}: {error}")
+            reason = f"activation failed in {module}: {type(error).__name__}: {error}"
             if required and any(map(self._required, self.states.values())):
-                report.refuse(f"activation failed in {module}")
+                report.refuse(reason)
+            report.warn(module.partition(".")[0], reason)
 
     def _engage_all(self, name: str, late: bool) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 #: Parts in the order of the table; each is `tests/torture/<name>.py`
 PARTS: tuple[str, ...] = (
     "mutants",
+    "faults",
     "cost",
     "security",
     "parsers",

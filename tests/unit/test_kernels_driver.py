@@ -2,79 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
-import struct
 from pathlib import Path
 
+import fake_cuda
 import pytest
-import torch
+from fake_cuda import PAIR, FakeCuda
 
 from attnfix.kernels import driver
 
 INVALID_CONTEXT, NO_BINARY = 201, 209
-PAIR = struct.Struct("<2q")
-CONFIG = "@7IQQI"  # CUlaunchConfig: grid, block, shared memory, stream, attributes and their number
-
-
-class FakeCuda:
-    """Answers every driver call with 0, or with the next of the codes set for its name."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.codes: dict[str, list[int]] = {}
-        self.arguments: list[bytes] = []
-        self.configs: list[tuple[int, ...]] = []
-        self.modes: list[int] = []
-        self._functions: dict[str, _Function] = {}
-
-    def __getattr__(self, name: str) -> _Function:
-        if name.startswith("cu"):
-            return self._functions.setdefault(name, _Function(self, name))
-        raise AttributeError(name)
-
-
-class _Function:
-    def __init__(self, cuda: FakeCuda, name: str) -> None:
-        self.cuda, self.name = cuda, name
-
-    def __call__(self, *args):
-        cuda, name = self.cuda, self.name
-        cuda.calls.append(name)
-        code = cuda.codes[name].pop(0) if cuda.codes.get(name) else 0
-        if name == "cuDeviceGetAttribute":
-            args[0]._obj.value = {16: 132, 75: 9, 76: 0}[args[1]]
-        elif name == "cuDevicePrimaryCtxRetain":
-            args[0]._obj.value = 4711
-        elif name == "cuLibraryGetKernel":
-            args[0]._obj.value = 100 + len(cuda.calls)
-        elif name == "cuThreadExchangeStreamCaptureMode":
-            cuda.modes.append(args[0]._obj.value)
-            args[0]._obj.value = 0
-        elif name in ("cuGetErrorName", "cuGetErrorString"):
-            args[1]._obj.value = b"CUDA_ERROR_TEST" if name.endswith("Name") else b"made up"
-        elif name == "cuLaunchKernelEx" and not code:
-            cuda.configs.append(struct.unpack(CONFIG, ctypes.string_at(args[0], struct.calcsize(CONFIG))))
-            pointer = ctypes.cast(args[2], ctypes.POINTER(ctypes.c_void_p))[0]
-            cuda.arguments.append(ctypes.string_at(pointer, PAIR.size))
-        return code
 
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCuda:
-    """An initialised CUDA with one sm_90 device and one compiled kernel."""
-    fake = FakeCuda()
-    files = {"sm_90": "k.sm_90.cubin"}
-    manifest = {"arches": ["sm_90"], "ptx": None, "kernels": {"k": {"entry_points": ["k_a"], "files": files}}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    (tmp_path / "k.sm_90.cubin").write_bytes(b"code")
-    monkeypatch.setattr(driver, "COMPILED", tmp_path)
-    monkeypatch.setattr(driver.ctypes, "CDLL", lambda name: fake)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 7, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
-    driver._start()
-    yield fake
+    yield fake_cuda.install(tmp_path, monkeypatch.setattr)
     driver._start()
 
 

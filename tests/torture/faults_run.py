@@ -1,0 +1,265 @@
+"""Forks a child for each injection: `python faults_run.py REQUEST`, REQUEST as JSON; answers are JSON lines.
+
+The children come from one parent that has loaded attnfix (`warm`) or its door alone, and not the engine. Each imports the
+engine with a fault at one step, as a program would that catches what it can and goes on, then uses it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import injection
+import small_engine
+
+FAULTS: dict[str, Callable[[], None]] = {
+    "exception": injection.raising(RuntimeError),
+    "MemoryError": injection.raising(MemoryError),
+    "KeyboardInterrupt": injection.raising(KeyboardInterrupt),
+    "killed": injection.kill,
+}
+TIMEOUT_S = 60
+
+
+def small(inject: injection.Injection) -> dict[str, Any]:
+    """Import and use the small engine; again without a fault, where an interrupt has passed."""
+    told: dict[str, Any] = {"interrupted": False, "error": None}
+    try:
+        with inject:
+            small_engine.load()
+    except KeyboardInterrupt:
+        told["interrupted"] = True
+        small_engine.load()
+    except BaseException as error:
+        told["error"] = f"{type(error).__name__}: {error}"
+        try:
+            small_engine.load()
+        except BaseException as again:
+            return {**told, "error": f"{told['error']}, and again {again!r}"}
+    seen = small_engine.use()
+    return {**told, "half": seen.half, "armed": seen.armed, "seen": list(seen)}
+
+
+def real(inject: injection.Injection) -> dict[str, Any]:
+    """Import the target modules of a real engine; what stands is told by its functions, not by what attnfix says."""
+    import importlib
+
+    told: dict[str, Any] = {"interrupted": False, "error": None}
+
+    def load() -> None:
+        for name in REQUEST["modules"]:
+            importlib.import_module(name)
+
+    try:
+        with inject:
+            load()
+    except KeyboardInterrupt:
+        told["interrupted"] = True
+        with suppress(Exception):  # an engine need not bear a second import: ops are registered already
+            load()
+    except BaseException as error:
+        told["error"] = f"{type(error).__name__}: {error}"
+        return told
+    from attnfix import plugin
+
+    halves = [state.fix.id for state in plugin.activation().states.values() if half(state)]
+    rows = {row["fix"]: row["state"] for row in plugin.activation().rows()}
+    return {**told, "half": bool(halves), "seen": halves, "armed": all(rows[fix] == "installed" for fix in REQUEST["expected"])}
+
+
+def kernel(inject: injection.Injection) -> dict[str, Any]:
+    """Load the kernels of a device, by a stand-in for the CUDA driver: wholly there or unavailable, and so the second time."""
+    from attnfix.kernels import driver
+
+    told: dict[str, Any] = {"interrupted": False, "error": None, "half": False, "seen": []}
+    for faulty in (True, False):
+        try:
+            if faulty:
+                with inject:
+                    driver.device(0)
+            device = driver.device(0)
+        except KeyboardInterrupt:
+            told["interrupted"] = True
+        except (driver.KernelUnavailable, RuntimeError, MemoryError) as error:  # the last two disarm the fix that asked
+            told["seen"].append(type(error).__name__)
+            told["armed"] = False
+        else:
+            told["seen"].append("loaded")
+            told["armed"] = True
+            told["half"] = told["half"] or set(device.functions) != {"k_a"} or not all(device.functions.values())
+    return told
+
+
+def half(state: Any) -> bool:
+    """Whether a correction of this fix would run in one place of the engine and not in another that is loaded."""
+    from attnfix.compat.fix import Attribute
+    from attnfix.compat.wrapping import TargetWrapper, live
+
+    active = []
+    for target in state.fix.targets:
+        for place in target.places:
+            try:
+                standing = live(place)
+            except (KeyError, AttributeError):
+                continue  # not loaded, not in this release, or a member that is not there
+            if isinstance(target, Attribute):
+                active.append(standing == target.value and place in state.seats)
+            elif type(standing) is TargetWrapper:
+                known = any(one is state for one, _ in standing._self_corrections)
+                active.append(known and state.armed)
+            else:
+                active.append(False)
+    return not state.fix.independent and any(active) and not all(active)
+
+
+def forked(run: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """Run in a child; its answer, with how it ended and what it said."""
+    answer, said = folder / "answer.json", folder / "said.txt"
+    answer.unlink(missing_ok=True)
+    child = os.fork()
+    if not child:
+        try:
+            out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(out, 2)
+            told = run()
+            answer.write_text(json.dumps(told))
+            os._exit(0)
+        except BaseException as error:
+            answer.write_text(json.dumps({"error": f"the harness: {type(error).__name__}: {error}"}))
+            os._exit(99)
+    ended = wait(child)
+    told = json.loads(answer.read_text()) if answer.exists() else {}
+    lines = [line for line in said.read_text().splitlines() if "attnfix: " in line] if said.exists() else []
+    return {**told, "ended": ended, "lines": lines}
+
+
+def wait(child: int) -> int:
+    """Exit status of a child, or minus the signal; -1000 for one that had to be ended after the time limit."""
+    import signal
+    import time
+
+    until = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < until:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -1000
+
+
+def wrong(kind: str, strict: bool, told: dict[str, Any]) -> str | None:
+    """What came out wrong, or None."""
+    if told["ended"] == -1000:
+        return f"did not end within {TIMEOUT_S} s"
+    if kind == "killed":
+        return None if told["ended"] in (-9, 0) else f"ended with {told['ended']}: {told.get('error')}"
+    if strict and told["ended"] == 78:
+        ours = [line for line in told["lines"] if line.startswith(("attnfix: refusing to serve, ", "attnfix: not active in "))]
+        return None if len(ours) == 1 else f"ended with 78 and {len(ours)} lines that say why: {told['lines']}"
+    if told["ended"] or told.get("error"):
+        return f"ended with {told['ended']}, raised {told.get('error')}"
+    if told["half"]:
+        return f"half armed: {told['seen']}"
+    if strict and not told["armed"]:
+        return f"served without a required fix: {told['seen']}"
+    if told["interrupted"] and kind != "KeyboardInterrupt":
+        return "an interrupt that nobody sent"
+    return None
+
+
+def steps_to_try(sites: list[list[Any]]) -> list[int]:
+    """Of each line the first two times it runs and the last; loops over rows and records make up the rest."""
+    times: dict[tuple[str, int], list[int]] = {}
+    for at, site in enumerate(sites, start=1):
+        times.setdefault((site[0], site[1]), []).append(at)
+    return sorted({at for found in times.values() for at in (*found[:2], found[-1])})
+
+
+def jobs(steps: list[int]) -> Iterator[tuple[str, int, int]]:
+    """(kind of fault, step, distance of a second fault)."""
+    dice = random.Random(REQUEST["seed"])
+    for kind in REQUEST["kinds"]:
+        few = sorted(dice.sample(steps, min(REQUEST["sample"] or len(steps), len(steps))))
+        if kind == "two faults":
+            yield from (("exception", at, dice.randint(1, 40)) for at in few)
+        else:
+            yield from ((kind, at, 0) for at in few)
+
+
+def main() -> None:
+    run = {"small": small, "real": real, "kernel": kernel}[REQUEST["on"]]
+    with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
+        folder = Path(scratch)
+        os.environ["ATTNFIX_RUN_DIR"] = str(folder / "run")
+        if REQUEST["on"] == "real":
+            prepare_real()
+        elif REQUEST["on"] == "kernel":
+            sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+            import fake_cuda
+
+            fake_cuda.install(Path(REQUEST["folder"]), lambda owner, name, value, raising=True: setattr(owner, name, value))
+        else:
+            small_engine.put_in_place(Path(REQUEST["folder"]))
+        if REQUEST["warm"]:
+            import attnfix.compat.activation
+            import attnfix.compat.metrics
+            import attnfix.compat.ray_workers  # noqa: F401
+        counter = injection.Injection(0, lambda: None)
+        whole = forked(lambda: {**run(counter), "sites": counter.sites}, folder)
+        steps = steps_to_try(whole.pop("sites", []))
+        print(json.dumps({"steps": len(steps), "whole": whole}), flush=True)
+        if not whole.get("armed"):
+            return
+        for kind, at, then in jobs(steps):
+            inject = injection.Injection(at, FAULTS[kind], then)
+            told = forked(lambda inject=inject: {**run(inject), "site": inject.site}, folder)  # type: ignore[misc]
+            found = wrong(kind, REQUEST["strict"], told)
+            outcome = outcome_of(told)
+            if kind != "killed":  # whose records the survivor must cope with
+                shutil.rmtree(folder / "run", ignore_errors=True)
+            name = f"{kind} and a second fault {then} calls later" if then else kind
+            print(
+                json.dumps({"kind": name, "at": at, "site": told.get("site"), "outcome": outcome, "wrong": found}), flush=True
+            )
+        survivor = forked(lambda: {**run(injection.Injection(0, lambda: None)), "records": readable()}, folder)
+        print(json.dumps({"survivor": survivor}), flush=True)
+
+
+def outcome_of(told: dict[str, Any]) -> str:
+    if told["ended"]:
+        return {78: "refused", -9: "killed"}.get(told["ended"], "ended")
+    return "interrupted" if told.get("interrupted") else "armed" if told.get("armed") else "stock"
+
+
+def readable() -> int:
+    """How many records of ended processes are there, all of them read without an exception."""
+    from attnfix.compat import records
+
+    return sum(not record["alive"] for record in records.read_all())
+
+
+def prepare_real() -> None:
+    """Everything the engine imports that is not the engine."""
+    from attnfix.prove import stubs
+
+    stubs.install(REQUEST["engine"])
+    import torch
+    import transformers  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    REQUEST = json.loads(sys.argv[1])
+    main()
