@@ -21,7 +21,7 @@ from . import gate, in_memory, ledger, report, switches
 from .engines import ENGINES, Engine, engine_of, loaded_root, version_of
 from .fix import Fix
 from .recorder import Recorder
-from .seats import Refused, home, origin, same_file, take
+from .seats import Refused, home, same_file, standing_at, take
 from .states import (
     CONFLICT,
     DORMANT,
@@ -94,8 +94,11 @@ class Activation:
         """A target may have been replaced after its fix was installed."""
         with self._lock:
             for state in self.states.values():
-                if state.armed and not all(seat.stands for seat in state.seats.values()):
-                    state.settle(CONFLICT, "a target was replaced after the fix was installed")
+                gone = [place for place, seat in state.seats.items() if not seat.stands]
+                if state.armed and gone:
+                    reason = f"{gone[0].qualname} was replaced by {standing_at(gone[0])} after it was wrapped"
+                    state.settle(CONFLICT, reason)
+                    report.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}")
                     state.changed()
 
     # One module, one fix
@@ -220,12 +223,14 @@ class Activation:
             return
         for place, seat in state.seats.items():
             if not seat.stands:
-                raise Refused(CONFLICT, f"{place.qualname} was replaced by {origin(live(place))} after it was wrapped")
+                raise Refused(CONFLICT, f"{place.qualname} was replaced by {standing_at(place)} after it was wrapped")
         state.confirm = partial(self._confirm, state, verdict, frozenset(sys.modules))
         state.settle(INSTALLED, verdict.reason)
 
     def _confirm(self, state: FixState, verdict: gate.Verdict, then: frozenset[str]) -> None:
-        """At the first call: a witness that was imported since, after `then`, may come from a file that nobody has judged."""
+        """At the first call: another patcher may have come since, and a witness that was imported after `then` may come from a
+        file that nobody has judged."""
+        self._look_again()
         engine = ENGINES[state.fix.engine]
         root = loaded_root(engine)
         if root is None or in_memory.stamp(state.fix, root) == self._verdicts[state.fix.id][0]:

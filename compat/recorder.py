@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from multiprocessing import util
+from pathlib import Path
 from typing import Any
 
 from . import report, roles
@@ -103,9 +104,14 @@ def fixset(version: str | None, states: Iterable[FixState]) -> str:
 
 @cache
 def own_version() -> str | None:
-    """Version of the attnfix in this process; None where its metadata was left out."""
-    from importlib.metadata import PackageNotFoundError, version
+    """Version of the attnfix in this process; None where its metadata was left out.
 
+    What lies beside the package comes first: `sys.path` may hold another copy before it.
+    """
+    from importlib.metadata import PackageNotFoundError, distributions, version
+
+    for distribution in distributions(name="attnfix", path=[str(Path(__file__).parents[2])]):
+        return distribution.version
     try:
         return version("attnfix")
     except PackageNotFoundError:

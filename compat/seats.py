@@ -191,6 +191,14 @@ def same_file(a: str, b: str | None) -> bool:
     return a == b or (b is not None and os.path.realpath(a) == os.path.realpath(b))
 
 
+def standing_at(place: Place) -> str:
+    """Who put what stands at `place` now."""
+    try:
+        return origin(live(place))
+    except (AttributeError, KeyError):
+        return "something that does not define it"
+
+
 def origin(value: Any) -> str:
     """Who put `value` there, as well as it can be named."""
     by = getattr(value, "_self_wrapper", None) or value

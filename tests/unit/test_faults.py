@@ -211,3 +211,21 @@ def test_what_goes_wrong_while_telling_costs_a_warning(engine, monkeypatch):
     module = engine.load(activation, "attention")
     assert type(module.Backend.__dict__["forward"]) is not FunctionType
     assert activation.rows()[0]["state"] == "installed"
+
+
+@pytest.mark.parametrize("target", ["forward", "plan"])
+def test_another_patcher_that_came_after_is_noticed_at_the_first_call(engine, caplog, target):
+    """And not only when somebody asks: the other targets of the fix would be corrected, and this one not."""
+    activation = Activation([engine.fix])
+    attention, planning = engine.load(activation, "attention"), engine.load(activation, "planning")
+    owner, name = (attention.Backend, "forward") if target == "forward" else (planning, "plan")
+    ours = getattr(owner, name)
+
+    def theirs(*args):
+        return ours(*args)
+
+    setattr(owner, name, theirs)
+    with caplog.at_level(logging.WARNING):
+        assert (attention.Backend().forward(1), planning.plan(1)) == (2, 2)
+    assert caplog.text.count("not installed any more") == 1 and "theirs" in caplog.text
+    assert activation.rows()[0]["state"] == "conflict"
