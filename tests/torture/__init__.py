@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 PARTS: tuple[str, ...] = (
     "mutants",
     "faults",
+    "crowd",
     "cost",
     "security",
     "parsers",

@@ -20,6 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import injection
 import small_engine
+from children import TOO_LONG, forked, prepare_for
 
 FAULTS: dict[str, Callable[[], None]] = {
     "exception": injection.raising(RuntimeError),
@@ -27,7 +28,6 @@ FAULTS: dict[str, Callable[[], None]] = {
     "KeyboardInterrupt": injection.raising(KeyboardInterrupt),
     "killed": injection.kill,
 }
-TIMEOUT_S = 60
 
 
 def small(inject: injection.Injection) -> dict[str, Any]:
@@ -121,47 +121,10 @@ def half(state: Any) -> bool:
     return not state.fix.independent and any(active) and not all(active)
 
 
-def forked(run: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """Run in a child; its answer, with how it ended and what it said."""
-    answer, said = folder / "answer.json", folder / "said.txt"
-    answer.unlink(missing_ok=True)
-    child = os.fork()
-    if not child:
-        try:
-            out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(out, 2)
-            told = run()
-            answer.write_text(json.dumps(told))
-            os._exit(0)
-        except BaseException as error:
-            answer.write_text(json.dumps({"error": f"the harness: {type(error).__name__}: {error}"}))
-            os._exit(99)
-    ended = wait(child)
-    told = json.loads(answer.read_text()) if answer.exists() else {}
-    lines = [line for line in said.read_text().splitlines() if "attnfix: " in line] if said.exists() else []
-    return {**told, "ended": ended, "lines": lines}
-
-
-def wait(child: int) -> int:
-    """Exit status of a child, or minus the signal; -1000 for one that had to be ended after the time limit."""
-    import signal
-    import time
-
-    until = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < until:
-        pid, status = os.waitpid(child, os.WNOHANG)
-        if pid:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.001)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1000
-
-
 def wrong(kind: str, strict: bool, told: dict[str, Any]) -> str | None:
     """What came out wrong, or None."""
-    if told["ended"] == -1000:
-        return f"did not end within {TIMEOUT_S} s"
+    if told["ended"] == TOO_LONG:
+        return "did not end in time"
     if kind == "killed":
         return None if told["ended"] in (-9, 0) else f"ended with {told['ended']}: {told.get('error')}"
     if strict and told["ended"] == 78:
@@ -203,7 +166,7 @@ def main() -> None:
         folder = Path(scratch)
         os.environ["ATTNFIX_RUN_DIR"] = str(folder / "run")
         if REQUEST["on"] == "real":
-            prepare_real()
+            prepare_for(REQUEST["engine"])
         elif REQUEST["on"] == "kernel":
             sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
             import fake_cuda
@@ -247,17 +210,6 @@ def readable() -> int:
     from attnfix.compat import records
 
     return sum(not record["alive"] for record in records.read_all())
-
-
-def prepare_real() -> None:
-    """Everything the engine imports that is not the engine."""
-    from attnfix.prove import stubs
-
-    stubs.install(REQUEST["engine"])
-    import torch
-    import transformers  # noqa: F401
-
-    torch.set_num_threads(1)
 
 
 if __name__ == "__main__":
