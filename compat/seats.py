@@ -113,7 +113,10 @@ def take(target: Target | Override | Attribute, place: Place, state: FixState, l
 
 
 def _wrap(place: Place, late: bool) -> TargetWrapper:
-    standing = live(place)
+    try:
+        standing = live(place)
+    except KeyError:
+        raise Refused(CONFLICT, f"{place.owner.qualname} was replaced by {origin(owner_of(place))}") from None
     if type(standing) is TargetWrapper:  # `isinstance` believes a foreign wrapper, too
         return standing
     _check_plain(place, standing)

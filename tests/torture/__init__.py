@@ -13,6 +13,7 @@ PARTS: tuple[str, ...] = (
     "mutants",
     "faults",
     "crowd",
+    "foreign",
     "cost",
     "security",
     "parsers",

@@ -81,6 +81,16 @@ def test_a_target_wrapped_by_someone_else_is_a_conflict(engine):
     assert state.state == "conflict" and "foreign" in state.reason
 
 
+def test_a_class_replaced_by_someone_else_is_a_conflict(engine):
+    import sglang.attention as attention
+
+    attention.Backend = type("Theirs", (attention.Backend,), {})
+    activation = Activation([engine.one_target()])
+    engine.load(activation, "attention")
+    state = state_of(activation, engine.fix)
+    assert state.state == "conflict" and "Theirs" in state.reason
+
+
 def test_a_target_replaced_while_pending_is_a_conflict_and_nothing_stays(engine):
     activation = Activation([engine.fix])
     attention = engine.load(activation, "attention")
