@@ -22,6 +22,7 @@ import injection
 import small_engine
 from children import TOO_LONG, forked, prepare_for
 
+REQUEST: dict[str, Any] = {}
 FAULTS: dict[str, Callable[[], None]] = {
     "exception": injection.raising(RuntimeError),
     "MemoryError": injection.raising(MemoryError),
@@ -213,5 +214,5 @@ def readable() -> int:
 
 
 if __name__ == "__main__":
-    REQUEST = json.loads(sys.argv[1])
+    REQUEST.update(json.loads(sys.argv[1]))
     main()

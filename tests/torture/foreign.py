@@ -29,13 +29,17 @@ REGISTRIES = ("0.5.11", "0.5.20")
 #: ddtrace asks no agent and no server
 QUIET = {"DD_INSTRUMENTATION_TELEMETRY_ENABLED": "0", "DD_REMOTE_CONFIGURATION_ENABLED": "0", "DD_TRACE_ENABLED": "1"}
 IMPORT = """
-import importlib, json, sys
+import importlib.machinery, json, sys
 from attnfix.prove import stubs
 ours = next(finder for finder in sys.meta_path if type(finder).__module__ == "attnfix._autoload")
 stubs.install({engine!r})
 {patch}
-sys.meta_path.remove(ours)
-sys.meta_path.insert({place}, ours)
+if not {first}:  # behind every other patcher's finder
+    sys.meta_path.remove(ours)
+    sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), ours)
+elif sys.meta_path[0] is not ours:
+    sys.meta_path.remove(ours)
+    sys.meta_path.insert(0, ours)
 for name in {modules!r}:
     importlib.import_module(name)
 {after}
@@ -233,10 +237,10 @@ def _real_registry() -> Beside:
 
 def _beside(cases: list[Beside], folder: Path, say: Callable[[str], None]) -> Row:
     row = Row("real engines imported beside each of them, attnfix's finder first and last", 0)
-    jobs = [(case, place) for case in cases for place in (0, 1000)]
+    jobs = [(case, first) for case in cases for first in (True, False)]
     with ThreadPoolExecutor(2) as pool:
-        for (case, place), found in zip(jobs, pool.map(lambda job: _imported(*job, folder), jobs)):
-            order = "first" if place == 0 else "last"
+        for (case, first), found in zip(jobs, pool.map(lambda job: _imported(*job, folder), jobs)):
+            order = "first" if first else "last"
             say(f"{case.name}, {case.engine} {case.release}, attnfix {order}: {found or 'as expected'}")
             row.tried += 1
             if found:
@@ -244,7 +248,7 @@ def _beside(cases: list[Beside], folder: Path, say: Callable[[str], None]) -> Ro
     return row
 
 
-def _imported(case: Beside, place: int, folder: Path) -> str | None:
+def _imported(case: Beside, first: bool, folder: Path) -> str | None:
     from environments import CPU
 
     from attnfix.compat import releases
@@ -253,7 +257,7 @@ def _imported(case: Beside, place: int, folder: Path) -> str | None:
     path = os.pathsep.join(filter(None, (case.variables.get("PYTHONPATH"), site)))
     environment = {**_clean(), **CPU, **case.variables, "PYTHONPATH": path, "ATTNFIX_RUN_DIR": str(folder / "run")}
     script = IMPORT.format(
-        engine=case.engine, patch=case.patch, place=place, modules=case.modules, after=case.after, there=case.there
+        engine=case.engine, patch=case.patch, first=first, modules=case.modules, after=case.after, there=case.there
     )  # fmt: skip
     told = _answer([*case.launch, sys.executable, "-c", script], environment, folder)
     if not isinstance(told, list):

@@ -21,7 +21,7 @@ import small_engine
 from children import forked
 
 THEIRS = 10_000
-REQUEST: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+REQUEST: dict[str, Any] = {}
 FORWARD, PLAN, BACKEND = "sglang.attention.Backend.forward", "sglang.planning.plan", "sglang.attention.Backend"
 
 
@@ -209,4 +209,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    REQUEST.update(json.loads(sys.argv[1]))
     main()
