@@ -77,7 +77,7 @@ class Resolver:
         if tree is None or depth > 5:
             return None
         inner = [node for node in ast.walk(function) if isinstance(node, (ast.Import, ast.ImportFrom))] if function else []
-        for statement in [*inner, *_statements(tree)]:
+        for statement in [*inner, *statements(tree)]:
             if name not in _names(statement):
                 continue
             if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
