@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from attnfix.compat import gate
-from attnfix.compat.digest import _names, _statements, find
+from attnfix.compat.digest import _names, find, statements
 from attnfix.compat.fix import Attribute, Fix, Place
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
