@@ -68,8 +68,10 @@ def _in_turn(codes: list[faulty.Code], draw: random.Random) -> Iterator[faulty.C
 
 
 def _entered(code: faulty.Code, seed: int, found: list[Place]) -> list[Place]:
-    """Which of the functions `found` the stock scenario or control enters."""
+    """Which of the functions `found` the stock scenario or control enters. Raises RuntimeError where it does not run."""
     answer = proofs.traced(code, seed)
+    if "main" not in answer or "control" not in answer:
+        raise RuntimeError(f"{code}: the stock scenario did not run: {answer.get('error', answer)} (seed {seed})")
     ran = {place for run in ("main", "control") for place in answer[run]["ran"]}
     return [place for place in found if str(place) in ran]
 
