@@ -213,7 +213,7 @@ class Activation:
             judged, loaded = root and gate.path_of(root, place.module), getattr(module, "__file__", None)
             if root is None or judged is None or not same_file(str(judged), loaded):
                 raise Refused(CONFLICT, f"{place.module} was loaded from {loaded}, not from {judged}")
-            if in_memory.younger_than_process(judged) and in_memory.holds_other_code(place, module, gate.reader(root)):
+            if in_memory.younger_than_process(judged, root) and in_memory.holds_other_code(place, module, gate.reader(root)):
                 raise Refused(CONFLICT, in_memory.CHANGED)
 
     def _arm(self, state: FixState, verdict: gate.Verdict) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -37,10 +38,25 @@ def _stamp(path: Path | None) -> tuple[int, ...] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def younger_than_process(path: Path) -> bool:
-    """Whether a file was made or touched after this process had started, or shortly before."""
-    booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return path.stat().st_ctime > booted + records.started(os.getpid()) / os.sysconf("SC_CLK_TCK") - _STEP_S
+def younger_than_process(path: Path, root: Path) -> bool:
+    """Whether a file of the package at `root` may have been put there after this process had started: it, a folder that holds
+    it, or a link on the way to it was made, moved or touched since."""
+    inside = [path, *(folder for folder in path.parents if folder.is_relative_to(root))]
+    above = [folder for folder in root.parents if folder.is_symlink()]
+    since = _BEGAN - _STEP_S
+    return any(place.lstat().st_ctime > since or place.stat().st_ctime > since for place in (*inside, *above))
+
+
+def _began() -> float:
+    """When this process started, seconds since the epoch. Where the system does not tell, every file counts as younger."""
+    try:
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return booted + records.started(os.getpid()) / os.sysconf("SC_CLK_TCK")
+    except (AttributeError, OSError, ValueError):
+        return -math.inf
+
+
+_BEGAN = _began()  # kept by a forked child, which has modules of its parent
 
 
 def is_defined(function: FunctionType, place: Place, read: gate.READ) -> bool:

@@ -158,7 +158,7 @@ def _check_plain(place: Place, standing: Any) -> None:
     if path is None or not _is_defined_in(path, place, standing):
         raise Refused(CONFLICT, f"{place.qualname} was replaced by {origin(standing)}")
     # A parse costs 20 ms, more than all else here together: only where the file may have been replaced since it was imported
-    if in_memory.younger_than_process(path) and not in_memory.is_defined(standing, place, gate.reader(root)):
+    if in_memory.younger_than_process(path, root) and not in_memory.is_defined(standing, place, gate.reader(root)):
         raise Refused(CONFLICT, f"{place.qualname} is not what its file defines: {origin(standing)}")
 
 

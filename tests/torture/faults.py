@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import Row, surroundings
+from . import Row, surroundings, upgraded
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("exception", "MemoryError", "KeyboardInterrupt", "killed")
@@ -79,7 +79,7 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
             _judge(batch, seed, row, outcomes.setdefault(batch.what, Counter()))
     for what, row in rows.items():
         row.figures = {f"came out {outcome}": str(count) for outcome, count in sorted(outcomes[what].items())}
-    return [*rows.values(), _surroundings(quick, say)]
+    return [*rows.values(), _surroundings(quick, say), *([] if quick else [_upgraded(say)])]
 
 
 def _done(batch: Batch, scratch: Path, seed: int) -> Batch:
@@ -132,6 +132,16 @@ def _surroundings(quick: bool, say: Callable[[str], None]) -> Row:
             if found:
                 row.wrong.append(f"{case.name}: {found}")
     say(f"{row.what}: {row.tried} cases")
+    return row
+
+
+def _upgraded(say: Callable[[str], None]) -> Row:
+    found = upgraded.wrong()
+    row = Row(
+        "a real engine upgraded in place under a live process: never patched by what was known of the old files", len(found)
+    )
+    row.wrong = [f"{what}: {sentence}" for what, sentence in found.items() if sentence]
+    say(f"{row.what}: {row.tried}")
     return row
 
 

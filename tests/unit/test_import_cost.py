@@ -68,7 +68,7 @@ def test_what_only_looks_like_the_definition_is_none(shapes):
 @pytest.fixture(autouse=True)
 def files_that_were_there_before(monkeypatch):
     """The engines' files here are as old as the test; an installed engine's are older than its process."""
-    monkeypatch.setattr(in_memory, "younger_than_process", lambda path: False)
+    monkeypatch.setattr(in_memory, "younger_than_process", lambda path, root: False)
 
 
 def by_another_class(attention):

@@ -6,7 +6,6 @@ import importlib
 import json
 import logging
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -179,6 +178,13 @@ def test_a_class_or_module_witness_is_compared_function_by_function(engine):
 
 
 def test_which_file_is_younger_than_this_process(tmp_path):
+    """Also one that was moved or linked there: its own times are then older."""
+    old = Path(in_memory.__file__).resolve()
+    root = old.parent
+    assert not in_memory.younger_than_process(Path(os.__file__), Path(os.__file__).parent)
     (tmp_path / "new").touch()
-    assert in_memory.younger_than_process(tmp_path / "new")
-    assert not in_memory.younger_than_process(Path(sys.executable).resolve())
+    assert in_memory.younger_than_process(tmp_path / "new", tmp_path)
+    (tmp_path / "linked").symlink_to(root)
+    assert in_memory.younger_than_process(tmp_path / "linked" / old.name, tmp_path / "linked")
+    (tmp_path / "above").symlink_to(root.parent)
+    assert in_memory.younger_than_process(tmp_path / "above" / root.name / old.name, tmp_path / "above" / root.name)
