@@ -105,6 +105,8 @@ def apart_or_same(written: Memory, others: Iterable[Memory]) -> None:
 def _tensor(name: str, tensor: object) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a tensor, not {type(tensor).__name__}")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, not {tensor.layout}")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -59,7 +59,8 @@ def merge_attn_states(
     if output_scale is None:
         head = _pick(row_masks, 0, merged.to(prefix_output.dtype), prefix_output[:n], suffix_output[:n])
         output[:n].copy_(head)
-        output[n:].copy_(suffix_output[n:])
+        if output.data_ptr() != suffix_output.data_ptr():  # in place nothing is to be copied, and torch may refuse to
+            output[n:].copy_(suffix_output[n:])
     else:
         inverse = output_scale.reshape(()).reciprocal()
         head = _pick(row_masks, 0, merged, prefix_output[:n].float(), suffix_output[:n].float())

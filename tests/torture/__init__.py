@@ -14,9 +14,11 @@ PARTS: tuple[str, ...] = (
     "faults",
     "crowd",
     "foreign",
+    "interpreters",
     "cost",
     "security",
     "parsers",
+    "kernel_arguments",
 )
 
 

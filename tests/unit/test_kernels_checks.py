@@ -41,6 +41,7 @@ SHARED = torch.ones(2 * T * H * D).bfloat16()
 
 FIXUP_ERRORS = [
     (dict(out=None), TypeError, "out must be a tensor"),
+    (dict(kv_lens=ints(0, 3).to_sparse()), TypeError, "kv_lens must be a dense tensor"),
     (dict(out=values(T, D)), ValueError, "out must have the shape"),
     (dict(out=values(T, 257, D)), ValueError, "out must have 1 to 256 heads"),
     (dict(out=values(T, 0, D)), ValueError, "out must have 1 to 256 heads"),

@@ -281,3 +281,12 @@ def test_torch_compile_traces_the_ops() -> None:
     out, lse = torch.ones(4, 1, 8), torch.ones(1, 4)
     result = step(out, lse, torch.tensor([0, 2]), torch.tensor([0, 3, 4]))
     assert result[:3].eq(1).all() and result[3].eq(2).all() and lse.tolist() == [[-INF, -INF, -INF, 1.0]]
+
+
+def test_in_place_where_the_stride_of_a_single_head_differs():
+    """Strides of dimensions of size 1 mean nothing to the checks; torch's copy refused such a pair."""
+    output = torch.randn(9, 64).as_strided((9, 1, 64), (64, 576, 1))
+    suffix, prefix = output.as_strided((9, 1, 64), (64, 64, 1)), torch.randn(9, 1, 64)
+    expected = suffix.clone()
+    merge_attn_states(output, prefix, torch.zeros(1, 9), suffix, torch.zeros(1, 9), prefill_tokens_with_context=0)
+    assert torch.equal(output, expected)
