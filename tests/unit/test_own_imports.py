@@ -31,7 +31,7 @@ def test_what_lies_in_the_working_folder_is_not_taken(tmp_path, name):
 
 
 def test_nor_when_that_folder_is_gone(tmp_path):
-    code = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n" + CODE
+    code = "import asyncio, os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n" + CODE
     assert started_in(tmp_path, code).returncode == 0
 
 

@@ -1,0 +1,112 @@
+"""Gate, arming, command line and doors on every Python and wrapt that attnfix supports; torch's names in every torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import environments
+
+from torture import Row, torch_names
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+#: Versions of torch that engines of the ledgers pin, and the newest
+TORCH = ("2.4.0", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
+
+
+def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
+    return [_cells(quick, say), _torch(TORCH[::5] if quick else TORCH, say)]
+
+
+def _cells(quick: bool, say: Callable[[str], None]) -> Row:
+    """The sessions of noxfile.py, each a virtual environment with the wheel, a wrapt and no torch."""
+    row = Row("Python and wrapt, without torch: unit tests of gate, arming, records and command line, and every door", 0)
+    present = {version: path for version in VERSIONS if (path := interpreter(version))}
+    row.not_run += [f"Python {version}: not on this machine" for version in VERSIONS if version not in present]
+    if len(present) < 3:
+        row.wrong.append(f"only {', '.join(present)} here: three must run")
+    with tempfile.TemporaryDirectory() as folder:
+        say("a wheel")
+        wheel = environments.build_wheel(Path(folder))
+        paths = os.pathsep.join([*(str(Path(path).parent) for path in present.values()), os.environ["PATH"]])
+        around = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+        command = [sys.executable, "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), "--envdir", f"{folder}/nox"]
+        for session in _listed(command, quick):
+            say(session)
+            one = [*command, "-s", session, "--", str(wheel)]
+            done = subprocess.run(one, cwd=ROOT, env={**around, "PATH": paths}, capture_output=True, text=True)
+            said = done.stdout + done.stderr
+            if re.search(r"skipped|Missing interpreters", said) and "doors: " not in said:
+                row.not_run.append(f"{session}: {said.strip().splitlines()[-1]}")
+                continue
+            row.tried += 1
+            if done.returncode:
+                row.wrong.append(f"{session}: {_last_words(said)}")
+            elif found := re.search(r"doors: (.*)", said):
+                passed = re.search(r"(\d+) passed", said)
+                row.figures[found[1]] = f"{passed[1] if passed else '?'} tests"
+            shutil.rmtree(f"{folder}/nox", ignore_errors=True)
+    return row
+
+
+def _listed(command: list[str], quick: bool) -> list[str]:
+    done = subprocess.run([*command, "-l", *(["-t", "boundary"] if quick else [])], cwd=ROOT, capture_output=True, text=True)
+    return re.findall(r"^\* (\w+\(.+?\))", done.stdout, re.M)
+
+
+def _last_words(said: str) -> str:
+    lines = [line for line in said.splitlines() if re.match(r"(FAILED|ERROR|E  |.*Error|.*exit )", line)]
+    return " | ".join(lines[:4])[:600] or said[-400:]
+
+
+def interpreter(version: str) -> str | None:
+    """A CPython of that version: on the path, or one that pyenv keeps."""
+    for candidate in sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")):
+        return str(candidate)
+    return shutil.which(f"python{version}")
+
+
+def _torch(versions: tuple[str, ...], say: Callable[[str], None]) -> Row:
+    row = Row("names of torch that a serving process uses, in the sources of other versions of torch", 0)
+    names = torch_names.used()
+    row.figures["names"] = str(len(names))
+    row.wrong += [f"the installed torch has no torch.{name}" for name in torch_names.missing_here(names)]
+    row.tried += len(names)
+    for version in versions:
+        say(f"torch {version}")
+        try:
+            with _wheel(version) as wheel:
+                lacks = torch_names.missing_in(wheel, names)
+        except Exception as error:  # no network, no such wheel
+            row.not_run.append(f"torch {version}: {type(error).__name__}: {error}")
+            continue
+        row.tried += len(names)
+        for name in lacks:
+            if name in torch_names.OPTIONAL:
+                row.figures[f"torch {version}"] = f"no torch.{name}, which is optional"
+            else:
+                row.wrong.append(f"torch {version} has no torch.{name} ({', '.join(names[name])})")
+    return row
+
+
+def _wheel(version: str) -> zipfile.ZipFile:
+    """A wheel of torch on the index, its files read as they are asked for."""
+    from attnfix.compat import pip_settings
+    from attnfix.compat.package_index import Index, RemoteFile
+
+    index = Index(pip_settings.read())
+    places, _ = index.archives("torch")
+    for archive in (archive for place in places for archive in place):
+        if str(archive.version) == version and "cp311-cp311-manylinux" in archive.filename and "x86_64" in archive.filename:
+            size = index.size(archive)
+            if size is not None:
+                return zipfile.ZipFile(RemoteFile(index, archive, size))
+    raise LookupError("no wheel of it on the index")
