@@ -18,7 +18,7 @@ from . import Row
 from .faults import REAL
 
 HERE = Path(__file__).resolve().parent
-TIMEOUT_S = 900
+TIMEOUT_S = 1500
 THREADS = "64 threads import an engine's target modules at once, activate and ask for the status"
 CHILDREN = "children of a small engine, at most 16 alive at a time: spawned, forked, forked from a parent that serves"
 REAL_CHILDREN = "children that import a real engine, at most 2 alive at a time: forked and spawned"
