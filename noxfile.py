@@ -32,7 +32,7 @@ def without_torch(session: nox.Session, wrapt: str) -> None:
     wheel = session.posargs[0] if session.posargs else _built(session)
     session.install("--quiet", wheel, f"wrapt{wrapt}", "pytest")
     session.run("python", "tests/torture/doors.py")
-    session.run("pytest", "-q", "-p", "no:cacheprovider", *(f"tests/unit/test_{name}.py" for name in TESTS))
+    session.run("pytest", "-p", "no:cacheprovider", *(f"tests/unit/test_{name}.py" for name in TESTS))
 
 
 def _built(session: nox.Session) -> str:
