@@ -20,6 +20,8 @@ MODULES = frozenset(
         "vllm",
         "vllm.attention.ops.merge_attn_states",
         "vllm.model_executor.layers.attention.mla_attention",
+        "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
+        "vllm.model_executor.layers.quantization.kv_cache",
         "vllm.ray.ray_env",
         "vllm.v1.attention.backends.flashinfer",
         "vllm.v1.attention.backends.mla.common",

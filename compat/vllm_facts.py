@@ -220,6 +220,23 @@ def _dcp(it: Deployment) -> Fact:
     return it.number("decode-context-parallel-size", 1)
 
 
+def _quantization(it: Deployment) -> Mapping[str, Any]:
+    """The checkpoint's quantization_config; empty where it has none."""
+    assert it.config is not None
+    return it.config.get("quantization_config") or it.text_config().get("quantization_config") or {}
+
+
+def _kv_cache_scales(it: Deployment) -> Fact:
+    """Who loads the scales of a quantised KV cache, where the checkpoint has some."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    quantization = _quantization(it)
+    method = str(quantization.get("quant_method") or "none")
+    if method == "compressed-tensors" and quantization.get("kv_cache_scheme"):
+        return known("compressed-tensors", "kv_cache_scheme of quantization_config")
+    return known("others", f"quantization {method}, no kv_cache_scheme of compressed-tensors")
+
+
 _PACKED = ("awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_gptq")
 _FP8 = ("fp8", "fbgemm_fp8")
 
@@ -228,7 +245,7 @@ def _kv_b_proj(it: Deployment) -> Fact:
     """How the weight of kv_b_proj is kept: as floats, or packed into integers."""
     if it.config is None:
         return unknown(NO_CONFIG)
-    quantization = it.config.get("quantization_config") or it.text_config().get("quantization_config") or {}
+    quantization = _quantization(it)
     asked = it.option("quantization", "")
     method = str(quantization.get("quant_method") or next(iter(asked.values), ""))
     if not method:
@@ -271,4 +288,5 @@ MAKERS: Makers = {
     "cached prefix": _cached_prefix,
     "decode context parallel size": _dcp,
     "kv_b_proj": _kv_b_proj,
+    "KV cache scales": _kv_cache_scales,
 }

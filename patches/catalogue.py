@@ -18,6 +18,7 @@ from attnfix.patches.vllm import (
     both_empty_merge_cuda,
     both_empty_merge_triton,
     empty_context_chunks,
+    kv_scale_float,
     mla_context_order,
     prefill_context_merge,
     quantized_mla_context,
@@ -41,6 +42,7 @@ FIXES = (
     both_empty_merge_cuda.FIX,
     both_empty_merge_triton.FIX,
     prefill_context_merge.FIX,
+    kv_scale_float.FIX,
 )
 
 BY_ID = {fix.id: fix for fix in FIXES}
