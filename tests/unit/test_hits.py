@@ -22,10 +22,13 @@ V32 = {**R1, "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepsee
 AWQ = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["lm_head"]}}
 INT4 = {**R1, "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"],
         "config_groups": {"group_0": {"format": "pack-quantized"}}}}  # fmt: skip
+FP8_KV = {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+          "quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8}}}  # fmt: skip
 AWQ_LEFT = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["kv_b_proj"]}}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
-MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL}
+MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
+          "FP8-KV": FP8_KV}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
@@ -115,6 +118,10 @@ CASES = [
     ("vllm.lse-log-base", "0.13.0", "Llama", "h100", "VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM + "-dcp 2", HIT, "VLLM_ATT"),
     ("vllm.lse-log-base", "0.25.1", "Llama", "h100", VLLM + "-dcp 2", POSSIBLE, "the default depends on"),
     ("vllm.lse-log-base", "0.25.1", "Llama", "h100", VLLM + "--attention-backend FLASHINFER", NOT_HIT, "parallel size: 1"),
+    ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM + "--attention-backend FLASHINFER", HIT, "kv_cache_scheme"),
+    ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "FLASH_ATTN"),
+    ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM, POSSIBLE, "the default depends on GPU"),
+    ("vllm.kv-scale-float", "0.19.1", "Llama", "l40s", VLLM + "--attention-backend FLASHINFER", NOT_HIT, "quantization none"),
     ("vllm.quantized-mla-context", "0.25.1", "AWQ", "h100", VLLM, HIT, "kv_b_proj: packed (quantization awq)"),
     ("vllm.quantized-mla-context", "0.25.1", "INT4", "h100", VLLM, HIT, "kv_b_proj: packed"),
     ("vllm.quantized-mla-context", "0.25.1", "AWQ-left", "h100", VLLM, NOT_HIT, "which leaves out kv_b_proj"),
@@ -221,6 +228,9 @@ WAYS = [
     ("vllm.mla-context-order", {"attention": _MLA, "cached prefix": _PREFIX, "model runner": (("V2",), "V1")}),
     ("vllm.both-empty-merge-cuda", {**_MERGED, "GPU": _NVIDIA}),
     ("vllm.both-empty-merge-triton", {**_MERGED, "GPU": _OTHERS}),
+    ("vllm.kv-scale-float",
+     {"KV cache scales": (("compressed-tensors",), "others"),
+      "attention backend": (("FLASHINFER", "FLASHINFER_MLA"), "TRITON_ATTN")}),
     ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
 ]  # fmt: skip
 
