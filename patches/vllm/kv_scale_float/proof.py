@@ -41,7 +41,7 @@ def control(seed: int) -> Observation:
     return combine(_run(seed, _modules[_FLASHINFER].FlashInferImpl, _NOT_CALIBRATED), *others)
 
 
-def _run(seed: int, impl: type, scales: tuple[float, ...], read: str = "_float") -> Observation:
+def _run(seed: int, impl: Any, scales: tuple[float, ...], read: str = "_float") -> Observation:
     import torch
 
     if read and "_q_scale_float" not in impl.forward.__code__.co_names:  # up to 0.10.0 FlashInfer's queries are not quantised
@@ -57,7 +57,7 @@ def _run(seed: int, impl: type, scales: tuple[float, ...], read: str = "_float")
     return Observation(seen.error, hashlib.sha256(f"{seen.bits} {numbers if not read else ''}".encode()).hexdigest())
 
 
-def _loaded(impl: type, scales: tuple[float, ...]) -> Any:
+def _loaded(impl: Any, scales: tuple[float, ...]) -> Any:
     """A layer of that backend after the engine has loaded a checkpoint with these scales."""
     import torch
 
