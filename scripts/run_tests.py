@@ -13,10 +13,9 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-from torture import PARTS  # noqa: E402
+from torture_table import PARTS
 
+ROOT = Path(__file__).resolve().parents[1]
 _REPORT = ROOT / "build" / "tests.xml"
 _SLOWEST = 10
 

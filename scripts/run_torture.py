@@ -21,8 +21,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from torture import PARTS, Row
-from torture_table import EVIDENCE
+from torture import Row
+from torture_table import EVIDENCE, PARTS
 
 
 def main() -> int:

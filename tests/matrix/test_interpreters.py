@@ -13,6 +13,7 @@ from interpreters import PRESENT
 RELEASES = [("sglang", "0.5.2"), ("sglang", "0.5.10.post1"), ("sglang", "0.5.11"), ("vllm", "0.20.2"), ("vllm", "0.33.0")]
 CODE = """
 import json, sys
+from pathlib import Path
 from attnfix.compat import gate
 from attnfix.patches.catalogue import FIXES
 found = {}

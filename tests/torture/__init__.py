@@ -8,19 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-#: Parts in the order of the table; each is `tests/torture/<name>.py`
-PARTS: tuple[str, ...] = (
-    "mutants",
-    "faults",
-    "crowd",
-    "foreign",
-    "interpreters",
-    "cost",
-    "security",
-    "parsers",
-    "kernel_arguments",
-)
-
 
 @dataclass
 class Row:

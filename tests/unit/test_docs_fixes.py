@@ -42,7 +42,7 @@ def test_every_code_that_was_proven_has_its_figures(fix):
 @pytest.fixture
 def checkout(tmp_path):
     """What generate.py reads and writes, to spoil."""
-    for name in ("docs", "scripts", "tests/torture"):
+    for name in ("docs", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "README.md", tmp_path)
     return tmp_path
