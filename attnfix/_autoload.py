@@ -10,7 +10,7 @@ from ._targets import MODULES
 
 # Names being looked up: another finder that asks every finder, as ours does, must not ask in a circle. One thread at a time
 # looks up: Python holds its import lock meanwhile.
-_busy: "set[str | None]" = set()
+_busy: "set[str]" = set()
 # The words of `compat.switches`, which may be what does not work
 ON, OFF = ("1", "on", "yes", "true"), ("0", "off", "no", "false")
 
@@ -50,7 +50,7 @@ def broken(where, error):
     try:
         if sys.stderr is not None:
             print(f"attnfix: not active in {where}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-    except Exception:  # closed, or on a full disk
+    except Exception:  # closed, or on a full disk  # nosec B110
         pass
     values = {name: value.strip().lower() for name, value in os.environ.items() if name.startswith("ATTNFIX")}
     required = ("ATTNFIX_STRICT", "ATTNFIX_SGLANG_", "ATTNFIX_VLLM_")
@@ -60,28 +60,35 @@ def broken(where, error):
 
 class _Finder:
     def find_spec(self, name, path=None, target=None):
-        asking = asked = None
+        theirs = None
         try:
-            if name not in MODULES or name in _busy:
-                return None
-            asking = name
-            _busy.add(name)
+            if name in MODULES and name not in _busy:
+                spec, theirs = self._ask_the_others(name, path, target)
+                if theirs is None:
+                    return spec
+        except Exception as error:
+            broken(name, error)
+        if theirs is not None:
+            raise theirs
+        return None
+
+    def _ask_the_others(self, name, path, target):
+        """(spec, or None where nobody has one; what another finder raised, or None)"""
+        _busy.add(name)
+        try:
             for finder in sys.meta_path:
                 if finder is not self and hasattr(finder, "find_spec"):
-                    asked = finder
-                    spec = finder.find_spec(name, path, target)
-                    asked = None
+                    try:
+                        spec = finder.find_spec(name, path, target)
+                    except Exception as error:
+                        return None, error
                     if spec is not None:
                         if hasattr(spec.loader, "exec_module"):
                             spec.loader = _Loader(spec.loader)  # type: ignore[assignment]  # stands in for any loader
-                        return spec
-        except Exception as error:
-            if asked is not None:
-                raise  # the other finder's own
-            broken(name, error)
+                        return spec, None
+            return None, None
         finally:
-            _busy.discard(asking)
-        return None
+            _busy.discard(name)
 
 
 def install():

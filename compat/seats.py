@@ -77,8 +77,8 @@ class AttributeSeat:
             return
         with suppress(KeyError):
             self.former = live(self.place)
+        self.armed = True  # first: what is swapped in must never be left behind
         swap(self.place, self.value)
-        self.armed = True
 
     def disarm(self) -> None:
         if self.armed and self.stands:

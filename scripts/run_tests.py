@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
+import xml.etree.ElementTree as ElementTree  # nosec B405: of pytest's own report
 from collections import Counter
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def steps() -> dict[str, list[str]]:
 def per_file(report: Path) -> Counter[str]:
     """Seconds that the tests of each file took, of both processes together."""
     seconds: Counter[str] = Counter()
-    for case in ElementTree.parse(report).iter("testcase"):
+    for case in ElementTree.parse(report).iter("testcase"):  # nosec B314
         seconds[f"{case.get('classname', '').replace('.', '/')}.py"] += float(case.get("time", 0))
     return seconds
 

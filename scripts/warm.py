@@ -159,7 +159,7 @@ def become(request: dict) -> None:
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
             main = sys.modules["__main__"] = ModuleType("__main__")
-            exec(compile(program, "<string>", "exec"), vars(main))
+            exec(compile(program, "<string>", "exec"), vars(main))  # nosec B102: as `python -c` does
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1 if end.code else 0
         if code and not isinstance(end.code, int):

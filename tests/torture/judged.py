@@ -60,7 +60,7 @@ def sources(fix: Fix, release: str, files: dict[str, bytes] | None = None) -> It
 def _once(unchanged: frozenset[bytes]) -> Iterator[None]:
     """The gate keeps little, since memory counts where engines serve. Here trees and digests of files that stay as they are are
     made once; a changed file always goes the gate's own way."""
-    stock = {name: getattr(gate, name) for name in ("_parsed", "_digest")}
+    stock = {name: getattr(gate, name) for name in ("parsed", "_digest")}
     for name, function in stock.items():
         kept = cache(function if name == "_digest" else ast.parse)
         setattr(gate, name, lambda data, *rest, kept=kept, own=function: (kept if data in unchanged else own)(data, *rest))

@@ -128,12 +128,11 @@ def put_in_place(folder: Path) -> None:
     def late(name: str) -> Any:
         if name != "FIXES":
             raise AttributeError(name)
-        from dataclasses import replace
 
         from attnfix.compat.engines import ENGINES
         from attnfix.compat.fix import Place
 
-        ENGINES["sglang"] = replace(ENGINES["sglang"], load_model=(Place("sglang.runner", "Runner.load_model"),))
+        ENGINES["sglang"] = ENGINES["sglang"]._replace(load_model=(Place("sglang.runner", "Runner.load_model"),))
         return fixes()
 
     catalogue.__getattr__ = late  # type: ignore[method-assign]
