@@ -36,6 +36,8 @@ def _of_one_proof(fix: str, proof: Any, modules: dict[str, Any]) -> dict[str, An
     from attnfix.plugin import activation
 
     state = activation().states[fix]
+    for one in activation().states.values():
+        one.confirm = None  # what records the calls stands on the targets, as a foreign patcher would
     if not state.armed:
         return {"targets": []}
     try:
