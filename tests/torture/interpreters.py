@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import environments
+from interpreters import PRESENT, VERSIONS
 
 from torture import Row, torch_names
 
 ROOT = Path(__file__).resolve().parents[2]
-VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 #: Versions of torch that engines of the ledgers pin, and the newest
 TORCH = ("2.4.0", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
 
@@ -29,14 +29,13 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
 def _cells(quick: bool, say: Callable[[str], None]) -> Row:
     """The sessions of noxfile.py, each a virtual environment with the wheel, a wrapt and no torch."""
     row = Row("Python and wrapt, without torch: unit tests of gate, arming, records and command line, and every door", 0)
-    present = {version: path for version in VERSIONS if (path := interpreter(version))}
-    row.not_run += [f"Python {version}: not on this machine" for version in VERSIONS if version not in present]
-    if len(present) < 3:
-        row.wrong.append(f"only {', '.join(present)} here: three must run")
+    row.not_run += [f"Python {version}: not on this machine" for version in VERSIONS if version not in PRESENT]
+    if len(PRESENT) < 3:
+        row.wrong.append(f"only {', '.join(PRESENT)} here: three must run")
     with tempfile.TemporaryDirectory() as folder:
         say("a wheel")
         wheel = environments.build_wheel(Path(folder))
-        paths = os.pathsep.join([*(str(Path(path).parent) for path in present.values()), os.environ["PATH"]])
+        paths = os.pathsep.join([*(str(Path(path).parent) for path in PRESENT.values()), os.environ["PATH"]])
         around = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
         command = [sys.executable, "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), "--envdir", f"{folder}/nox"]
         for session in _listed(command, quick):
@@ -65,13 +64,6 @@ def _listed(command: list[str], quick: bool) -> list[str]:
 def _last_words(said: str) -> str:
     lines = [line for line in said.splitlines() if re.match(r"(FAILED|ERROR|E  |.*Error|.*exit )", line)]
     return " | ".join(lines[:4])[:600] or said[-400:]
-
-
-def interpreter(version: str) -> str | None:
-    """A CPython of that version: on the path, or one that pyenv keeps."""
-    for candidate in sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")):
-        return str(candidate)
-    return shutil.which(f"python{version}")
 
 
 def _torch(versions: tuple[str, ...], say: Callable[[str], None]) -> Row:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torture import small_engine
 
 from attnfix.compat import gate
 from attnfix.compat.activation import Activation
-from attnfix.compat.digest import DIGEST_FORMAT
 from attnfix.compat.fix import Fix, Target, Upstream
 
 ATTENTION = '''
@@ -36,15 +35,7 @@ PLAN = """
 def plan(x):
     return x + 1
 """
-CORRECTIONS = """
-def forward(wrapped, instance, args, kwargs):
-    result = wrapped(*args, **kwargs)
-    wrapped.corrected(rows=3)
-    return result + 100
-
-def plan(wrapped, instance, args, kwargs):
-    return wrapped(*args, **kwargs) + 1000
-
+CORRECTIONS = f"""{small_engine.CORRECTIONS}
 def other(wrapped, instance, args, kwargs):
     return wrapped(*args, **kwargs) + 5
 
@@ -88,20 +79,7 @@ class SmallEngine:
 
     def judge_as(self, verdict: str, fix: Fix | None = None) -> None:
         """Write the ledger that knows the code as it stands now."""
-        fix = fix or self.fix
-        read = gate.reader(self.root)
-        entry = {
-            "verdict": verdict,
-            "digests": gate.digests(fix, read),
-            "releases": {"1.0": gate.file_hashes(fix, read)},
-        }
-        data = {
-            "digest_format": DIGEST_FORMAT,
-            "fix": fix.id,
-            "witnesses": [str(place) for place in fix.places],
-            "code": [entry],
-        }
-        (self.folder / "ledger.json").write_text(json.dumps(data))
+        small_engine.judge(self.folder, fix or self.fix, verdict)
         _forget()
 
     def one_target(self, correction: str = "forward", id: str = "sglang.small-fix") -> Fix:
