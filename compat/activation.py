@@ -206,15 +206,17 @@ class Activation:
     def _check_origin(verdict: gate.Verdict, engine: Engine) -> None:
         """Refuse where a witness was loaded from another file than the judged one, or from what that file held before."""
         root = loaded_root(engine)
-        for place in verdict.present:
-            module = sys.modules.get(place.module)
+        for name in {place.module for place in verdict.present}:
+            module = sys.modules.get(name)
             if module is None:
                 continue
-            judged, loaded = root and gate.path_of(root, place.module), getattr(module, "__file__", None)
+            judged, loaded = root and gate.path_of(root, name), getattr(module, "__file__", None)
             if root is None or judged is None or not same_file(str(judged), loaded):
-                raise Refused(CONFLICT, f"{place.module} was loaded from {loaded}, not from {judged}")
-            if in_memory.younger_than_process(judged, root) and in_memory.holds_other_code(place, module, gate.reader(root)):
-                raise Refused(CONFLICT, in_memory.CHANGED)
+                raise Refused(CONFLICT, f"{name} was loaded from {loaded}, not from {judged}")
+            if in_memory.younger_than_process(judged, root):
+                read, places = gate.reader(root), [place for place in verdict.present if place.module == name]
+                if any(in_memory.holds_other_code(place, module, read) for place in places):
+                    raise Refused(CONFLICT, in_memory.CHANGED)
 
     def _arm(self, state: FixState, verdict: gate.Verdict) -> None:
         missing = [target.name for target in state.fix.targets if not any(p in state.seats for p in target.places)]

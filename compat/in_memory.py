@@ -28,7 +28,7 @@ Stamp = tuple[tuple[int, ...] | None, ...]
 
 def stamp(fix: Fix, root: Path) -> Stamp:
     """Tells without reading them whether the witness files of `fix` are the same as before."""
-    return tuple(_stamp(gate.path_of(root, place.module)) for place in fix.places)
+    return tuple(_stamp(gate.path_of(root, module)) for module in dict.fromkeys(place.module for place in fix.places))
 
 
 def _stamp(path: Path | None) -> tuple[int, ...] | None:

@@ -136,13 +136,13 @@ def _code(entry: dict[str, Any], witnesses: int) -> Code:
     """One code of a ledger. Raises AttributeError, KeyError, TypeError or ValueError where it has not that form."""
     if entry["verdict"] not in VERDICTS:
         raise ValueError(f"{entry['verdict']!r} is no verdict")
-    releases = {release: _hex(hashes, witnesses) for release, hashes in entry["releases"].items()}
+    releases = {release: _one_each(hashes, witnesses) for release, hashes in entry["releases"].items()}
     if not releases:
         raise ValueError("a code that no release has")
-    return Code(entry["verdict"], _hex(entry["digests"], witnesses), releases)
+    return Code(entry["verdict"], _one_each(entry["digests"], witnesses), releases)
 
 
-def _hex(found: list[str | None], witnesses: int) -> tuple[str | None, ...]:
+def _one_each(found: list[str | None], witnesses: int) -> tuple[str | None, ...]:
     if len(found) != witnesses or not all(text is None or isinstance(text, str) for text in found):
         raise ValueError("not one digest for each witness")
     return tuple(found)
