@@ -122,12 +122,10 @@ def parse(fix: Fix, text: bytes) -> Ledger:
     found = data if isinstance(data, dict) else {}
     if found.get("digest_format") != DIGEST_FORMAT:
         raise LedgerError(f"the ledger of {fix.id} has digest format {found.get('digest_format')}, not {DIGEST_FORMAT}")
-    if found.get("fix") != fix.id:
-        raise LedgerError(f"the ledger of {fix.id} is one of {found.get('fix')}")
     if found.get("witnesses") != [str(place) for place in fix.places]:
         raise LedgerError(f"the ledger of {fix.id} was made for other witnesses; run scripts/ledger.py")
     try:
-        return Ledger(fix.id, tuple(found["witnesses"]), tuple(_code(entry, len(fix.places)) for entry in found["code"]))
+        return Ledger(found["fix"], tuple(found["witnesses"]), tuple(_code(entry, len(fix.places)) for entry in found["code"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(f"the ledger of {fix.id} is damaged: {type(error).__name__}: {error}") from error
 
