@@ -5,11 +5,11 @@
     python scripts/ledger.py --new      the same for releases that no ledger has yet: what to do when an engine is released
     python scripts/ledger.py --witnesses  the verdicts that are there, with the digests of fixes whose witnesses have changed
     python scripts/ledger.py --check    recompute digests and generated files, compare verdicts with the committed matrix, run
-                                        what it has not run and some releases drawn anew, in forks of one warm Python
-                                        (scripts/warm.py); fail if anything differs
+                                        what it has not run and some releases drawn anew; fail if anything differs
 
 A release is `affected` where the stock scenario of the fix gives a wrong result. A right result is `fixed upstream` after the
-last affected release and `not affected` before the first. Nothing here knows which release is which.
+last affected release and `not affected` before the first. Nothing here knows which release is which. Releases run in forks of
+one warm Python (scripts/warm.py).
 """
 
 from __future__ import annotations
@@ -241,7 +241,8 @@ def main() -> int:
     else:
         wrong = []
         before = {fix: known(fix) if options.new else {} for fix in fixes}
-        seen = observe_all(wanted_on({fix: [name for name in examined(fix) if name not in before[fix]] for fix in fixes}))
+        with warm.proofs():
+            seen = observe_all(wanted_on({fix: [name for name in examined(fix) if name not in before[fix]] for fix in fixes}))
         verdicts = {fix: verdicts_from(fix, colours(before[fix]) | seen.get(fix, {})) for fix in fixes}
         for fix in fixes:
             tell(fix, known(fix), verdicts[fix])

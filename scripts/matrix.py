@@ -4,6 +4,8 @@
     python scripts/matrix.py                 all published releases: most of an hour on two cores
     python scripts/matrix.py --boundaries    where verdicts change, and the newest releases: what CI runs, in forks of one warm
                                              Python (scripts/warm.py), each edit on one of its releases; writes nothing
+    python scripts/matrix.py --merge --fix vllm.kv-scale-float
+                                             the cells of a new fix, in such forks, put into the evidence beside those of others
     python scripts/matrix.py --engine vllm==0.19.1 --fix vllm.empty-context-chunks
 
 Per release: the stock scenarios of all fixes after one import; a look at what stands in the engine with every fix switched
@@ -232,6 +234,18 @@ def run_all(jobs: list[tuple[str, str, list[Fix]]], seed: int | None = None) -> 
     return found
 
 
+def merged(found: list[Cell]) -> list[Cell]:
+    """The committed cells, with those of these cells' fixes replaced, in the order of a whole run."""
+    replaced, order = {cell.fix for cell in found}, [fix.id for fix in FIXES]
+    others = [Cell(**cell) for cell in json.loads(EVIDENCE.read_text())["cells"] if cell["fix"] not in replaced]
+
+    def place(cell: Cell) -> tuple:
+        engine = cell.fix.partition(".")[0]
+        return engine, Version(cell.release), order.index(cell.fix), cell.edit is not None
+
+    return sorted([*others, *found], key=place)
+
+
 def write(found: list[Cell]) -> None:
     from importlib.metadata import version
 
@@ -246,22 +260,28 @@ def write(found: list[Cell]) -> None:
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--boundaries", action="store_true", help="only releases around a change of verdict, and the newest")
+    arguments.add_argument("--merge", action="store_true", help="put the cells of the named fixes into the evidence")
     arguments.add_argument("--seed", type=int, help="on which of its releases each edit is made (default: drawn anew)")
     arguments.add_argument("--engine", action="append", metavar="ENGINE==RELEASE", help="only this release (repeatable)")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
     options = arguments.parse_args()
+    if options.merge and (options.boundaries or options.engine or not options.fix):
+        arguments.error("--merge takes whole fixes: name them by --fix, without --engine and --boundaries")
     if options.boundaries:
         seed = secrets.randbelow(2**31) if options.seed is None else options.seed
         print(f"each edit on one of its releases, drawn with --seed {seed}; make matrix has it on all", flush=True)
         with warm.proofs():
             found = run_all(wanted(options), seed)
+    elif options.merge:
+        with warm.proofs():
+            found = run_all(wanted(options))
     else:
         found = run_all(wanted(options))
     wrong = sum(cell.verdict == ERROR for cell in found)
     proven = sum(cell.verdict == runner.PROVEN for cell in found)
     print(f"{len(found)} cells: {proven} proven, {len(found) - proven - wrong} healthy and untouched, {wrong} in error")
-    if not wrong and not (options.boundaries or options.engine or options.fix):
-        write(found)
+    if not wrong and (options.merge or not (options.boundaries or options.engine or options.fix)):
+        write(merged(found) if options.merge else found)
         print(f"wrote {EVIDENCE.relative_to(ROOT)}")
     return 1 if wrong else 0
 
