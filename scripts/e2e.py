@@ -30,7 +30,7 @@ LISTED = 200  # log-probabilities asked for
 STOCK, PATCHED = "stock", "patched"
 #: On every side: the installed attnfix and not the source folder, no network, no counting of usage
 _ENVIRONMENT = {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
-_LIMIT_S = 550  # for the life of one server: a run that hangs must end before whoever waits for it gives up
+LIMIT_S = 550  # for the life of one server: a run that hangs must end before whoever waits for it gives up
 _began = time.monotonic()
 _engaged = ("installed", "effective", "failed", "conflict", "late", "pending", "unknown source")
 
@@ -53,10 +53,14 @@ class Process:
     """One process and all of its children, with a log and a folder of attnfix's records; started at once.
 
     command: what runs. folder: where its log, its records and whatever else it writes go. variables: its environment, beside
-    this process's. answers: whether its standard output is read here; else it goes to the log, too.
+    this process's. answers: whether its standard output is read here; else it goes to the log, too. limit_s: how long it may
+    live.
     """
 
-    def __init__(self, command: list[str], name: str, folder: Path, variables: dict[str, str], answers: bool = False):
+    def __init__(
+        self, command: list[str], name: str, folder: Path, variables: dict[str, str], answers: bool = False,
+        limit_s: float = LIMIT_S,
+    ):  # fmt: skip
         self.name, self.log = name, folder / f"{name}.log"
         records = folder / f"{name}-records"
         shutil.rmtree(records, ignore_errors=True)
@@ -67,7 +71,7 @@ class Process:
                 command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE if answers else log, stderr=log,
                 text=True, start_new_session=True,
             )  # fmt: skip
-        self._limit = threading.Timer(_LIMIT_S, self._kill)
+        self._limit = threading.Timer(limit_s, self._kill)
         self._limit.daemon = True
         self._limit.start()
 
@@ -110,8 +114,8 @@ class Process:
 class Server(Process):
     """One engine in a process of its own that runs `script`, which calls `serve`; `ask` waits for an answer."""
 
-    def __init__(self, script: Path, name: str, folder: Path, variables: dict[str, str]):
-        super().__init__([sys.executable, str(script.resolve())], name, folder, variables, answers=True)
+    def __init__(self, script: Path, name: str, folder: Path, variables: dict[str, str], limit_s: float = LIMIT_S):
+        super().__init__([sys.executable, str(script.resolve())], name, folder, variables, answers=True, limit_s=limit_s)
 
     def ask(self, do: str, may_fail: bool = False, **request: Any) -> dict[str, Any]:
         """The answer of the child's action `do`. An error ends the script with the log's last lines, unless it `may_fail`:

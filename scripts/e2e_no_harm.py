@@ -33,6 +33,7 @@ NEW_TOKENS = 64
 LOWEST = 0.98  # of the interval of tokens/s, patched / stock
 THREADS = {"OMP_NUM_THREADS": "1"}  # torch's on the CPU, which would wait for each other on the few cores
 CORES = slice(2, 6)  # which of the allowed CPU cores the servers share
+ROUND_S = 40  # that one of four servers takes at most, with the wait for another script's
 START_ORDER = {"a": (STOCK, PATCHED), "b": (PATCHED, STOCK)}
 
 
@@ -90,6 +91,7 @@ def run(plan: Plan, models: dict[str, Path], rounds: int, out: Path) -> tuple[di
 
 def _one_model(plan: Plan, name: str, model: Path, rounds: int, out: Path) -> dict[str, Any]:
     servers: dict[tuple[str, str], Server] = {}
+    limit = e2e.LIMIT_S + ROUND_S * rounds
     seen: dict[str, Any] = {"started": {}}
 
     def start(pair: str) -> None:
@@ -101,7 +103,7 @@ def _one_model(plan: Plan, name: str, model: Path, rounds: int, out: Path) -> di
             own |= {plan.cache: str(cache)} if plan.cache else {}
             before = _graphs(cache)
             label = f"{name}-{pair}-{side}"
-            server = servers[pair, side] = Server(plan.script, label, out / "logs", plan.variables | own)
+            server = servers[pair, side] = Server(plan.script, label, out / "logs", plan.variables | own, limit)
             up = server.ask("start", model=str(model), **plan.settings)
             seen["machine"] = up["machine"]
             e2e.say(f"{label}: up in {up['seconds']} s")
