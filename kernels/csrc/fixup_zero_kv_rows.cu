@@ -52,7 +52,8 @@ struct EmptyRequests {
 #pragma unroll
       for (int j = 0; j < kPerLane; ++j) {
         begin[j] = min(max(begin[j], 0), tokens);
-        mine[j] = kv[j] <= 0 && first + j < stop ? max(min(end[j], tokens) - begin[j], 0) : 0;
+        end[j] = min(max(end[j], 0), tokens);  // both ends, or the difference of hostile ones overflows
+        mine[j] = kv[j] <= 0 && first + j < stop ? max(end[j] - begin[j], 0) : 0;
         rows_here += mine[j];
         listed_here += mine[j] > 0;
       }

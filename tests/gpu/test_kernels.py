@@ -77,6 +77,18 @@ def test_many_requests(requests: int) -> None:
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("offsets", [(5, -(2**31)), (2**31 - 1, -(2**31)), (9, 0, 9, -1), (-7, 10**6, 3)])
+def test_offsets_that_are_none_write_nothing_outside(offsets: tuple[int, ...]) -> None:
+    """Their differences overflow 32 bits."""
+    buffer = torch.full((3, 9, 2, 8), 7.0, device="cuda", dtype=BF16)
+    lse = torch.full((3, 9, 2), 7.0, device="cuda")
+    lens = torch.zeros(len(offsets) - 1, dtype=torch.int32, device="cuda")
+    with cuda_launches(fixup=1):
+        fixup_zero_kv_rows(buffer[1], lse[1], kv_lens=lens, cum_seq_lens=torch.tensor(offsets, dtype=torch.int32, device="cuda"))
+        torch.cuda.synchronize()
+    assert (buffer[::2] == 7).all() and (lse[::2] == 7).all()
+
+
 def test_skewed_and_padded_batch_leaves_other_rows_alone() -> None:
     lens = [16384] + [16] * 63
     cum = torch.tensor([sum(lens[:i]) for i in range(65)], device="cuda", dtype=torch.int32)

@@ -19,7 +19,7 @@ from attnfix.kernels import fixup_zero_kv_rows, merge_attn_states
 from torture import Row
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SECONDS = 300.0
+SECONDS = 200.0
 Arguments = dict[str, Any]
 
 
