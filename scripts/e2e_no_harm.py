@@ -2,9 +2,10 @@
 
 Two pairs of servers share the GPU. In pair `a` the stock engine starts first, in pair `b` the patched one; each pair has a
 compile cache of its own, empty at first, so that either side starts once on what the other has compiled. Then all of them do
-the same round in turns, one at a time: prefixes go into the cache, 200 requests are served, and single ones for the latency of
-a first token. A round's requests are all there before its first step: what is in a step does not depend on arrival times, so
-every round of every server has to give the same tokens.
+the same rounds. A round is 200 requests in PARTS parts, and every server does a part before the next one begins, one at a time:
+prefixes go into the cache, the part's requests are served, and single ones for the latency of a first token. On a shared host a
+second is not like the next, so what is compared lies close together. A part's requests are all there before its first step:
+what is in a step does not depend on arrival times, so every round of every server has to give the same tokens.
 
 The models are so small that the engine's Python is what takes the time, which is where attnfix could cost something. All
 servers do their rounds on the same few CPU cores, since one of them works at a time and a core is not like another.
@@ -30,9 +31,10 @@ import tiny_deepseek
 from e2e import PATCHED, STOCK, Server
 
 NEW_TOKENS = 64
+PARTS = 5
 LOWEST = 0.98  # of the interval of tokens/s, patched / stock
 THREADS = {"OMP_NUM_THREADS": "1"}  # torch's on the CPU, which would wait for each other on the few cores
-CORES = slice(2, 6)  # which of the allowed CPU cores the servers share
+CORES = slice(2, 10, 2)  # which of the allowed CPU cores the servers share: neighbours may be one physical core
 ROUND_S = 40  # that one of four servers takes at most, with the wait for another script's
 START_ORDER = {"a": (STOCK, PATCHED), "b": (PATCHED, STOCK)}
 
@@ -52,8 +54,8 @@ class Plan:
     together: bool
 
 
-def traffic() -> dict[str, list]:
-    """What each round is: {"before": prefixes, "prompts": 200 of them, "singles": …}, token ids."""
+def traffic() -> list[dict[str, Any]]:
+    """The parts of a round: {"before": prefixes, "prompts": 200 in all of them, "singles": …, "new_tokens": …}, token ids."""
     draw = random.Random(7)
     tokens = lambda n: [draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(n)]  # noqa: E731
     before = [tokens(3000) for _ in range(4)]
@@ -62,14 +64,16 @@ def traffic() -> dict[str, list]:
     cached = [draw.choice(before) + tokens(draw.randrange(30, 900)) for _ in range(70)]
     prompts = short + long + cached
     draw.shuffle(prompts)
-    return {"before": before, "prompts": prompts, "singles": [tokens(600) for _ in range(10)]}
+    singles = [tokens(600) for _ in range(2 * PARTS)]
+    part = lambda at: {"prompts": prompts[at::PARTS], "singles": singles[at::PARTS]}  # noqa: E731
+    return [{"before": before, "new_tokens": NEW_TOKENS, **part(at)} for at in range(PARTS)]
 
 
-def turns(rounds: int) -> list[list[tuple[str, str]]]:
-    """The order of servers, (pair, side), in each round. Over four rounds each comes first, and each side of a pair is as often
+def turns(parts: int) -> list[list[tuple[str, str]]]:
+    """The order of servers, (pair, side), in each part. Over four of them each comes first, and each side of a pair is as often
     before the other as after it."""
     order = []
-    for at in range(rounds):
+    for at in range(parts):
         pairs = ("a", "b") if at % 2 == 0 else ("b", "a")
         sides = (STOCK, PATCHED) if at // 2 % 2 == 0 else (PATCHED, STOCK)
         order.append([(pair, side) for pair in pairs for side in (sides if pair == "a" else sides[::-1])])
@@ -165,33 +169,37 @@ def _graphs(cache: Path) -> set[str]:
 
 
 def _rounds(servers: dict[tuple[str, str], Server], rounds: int) -> dict[str, Any]:
-    sent: dict[str, Any] = {**traffic(), "new_tokens": NEW_TOKENS}
-    rate, first, cpu = ({key: list[float]() for key in servers} for _ in range(3))
-    tokens = None  # of the first round; all others must give the same
-    different = dict.fromkeys((f"{pair} {side}" for pair, side in sorted(servers)), 0)
+    sent = traffic()
+    rate, first = ({key: list[float]() for key in servers} for _ in range(2))
+    cpu = {key: [0.0] * rounds for key in servers}  # counted in ticks too long for a part
+    tokens: dict[int, Any] = {}  # of each part in the first round; all others must give the same
+    different = {f"{pair} {side}": set[int]() for pair, side in sorted(servers)}
     for server in servers.values():  # not timed: kernels that are compiled at first use
-        server.ask("round", **sent)
+        for part in sent:
+            server.ask("round", **part)
     e2e.say("every server has done a round")
     began = time.monotonic()
-    for at, order in enumerate(turns(rounds)):
+    for at, order in enumerate(turns(rounds * PARTS)):
         for key in order:
             used = _cpu_seconds(servers[key])
-            answer = servers[key].ask("round", **sent)
-            cpu[key].append(_cpu_seconds(servers[key]) - used)
-            tokens = tokens or answer["tokens"]
-            different[" ".join(key)] += answer["tokens"] != tokens
+            answer = servers[key].ask("round", **sent[at % PARTS])
+            cpu[key][at // PARTS] += _cpu_seconds(servers[key]) - used
+            if answer["tokens"] != tokens.setdefault(at % PARTS, answer["tokens"]):
+                different[" ".join(key)].add(at // PARTS)
             rate[key].append(sum(map(len, answer["tokens"])) / answer["seconds"])
             first[key].append(statistics.median(answer["first"]))
-        if at == 0:
+        if at == PARTS - 1:
             e2e.say(f"first of {rounds} rounds in {time.monotonic() - began:.1f} s")
     e2e.say(f"{rounds} rounds of four servers done")
     return {
-        "rounds": rounds, "requests": len(sent["prompts"]), "new_tokens": NEW_TOKENS, "rounds_with_other_tokens": different,
+        "rounds": rounds, "parts": PARTS, "requests": sum(len(part["prompts"]) for part in sent), "new_tokens": NEW_TOKENS,
+        "rounds_with_other_tokens": {name: len(found) for name, found in different.items()},
         "tokens_per_s": {side: statistics.median(rate["a", side] + rate["b", side]) for side in (STOCK, PATCHED)},
         "first_token_s": {side: statistics.median(first["a", side] + first["b", side]) for side in (STOCK, PATCHED)},
         "cpu_s": {side: statistics.median(cpu["a", side] + cpu["b", side]) for side in (STOCK, PATCHED)},
         "ratio": {"tokens_per_s": _ratios(rate), "first_token_s": _ratios(first), "cpu_s": _ratios(cpu)},
-        "each_round": {"tokens_per_s": _named(rate), "first_token_s": _named(first), "cpu_s": _named(cpu)},
+        "each_part": {"tokens_per_s": _named(rate), "first_token_s": _named(first)},
+        "each_round": {"cpu_s": _named(cpu)},
     }  # fmt: skip
 
 
@@ -203,7 +211,7 @@ def _ratios(figures: dict[tuple[str, str], list[float]]) -> dict[str, Any]:
 
 
 def _named(figures: dict[tuple[str, str], list[float]]) -> dict[str, list[float]]:
-    return {" ".join(key): [round(value, 6) for value in values] for key, values in sorted(figures.items())}
+    return {" ".join(key): [round(value, 4) for value in values] for key, values in sorted(figures.items())}
 
 
 def failures(seen: dict[str, Any], at_work: dict[str, str]) -> list[str]:

@@ -84,7 +84,7 @@ def test_offsets_that_are_none_write_nothing_outside(offsets: tuple[int, ...]) -
     lse = torch.full((3, 9, 2), 7.0, device="cuda")
     lens = torch.zeros(len(offsets) - 1, dtype=torch.int32, device="cuda")
     with cuda_launches(fixup=1):
-        fixup_zero_kv_rows(buffer[1], lse[1], kv_lens=lens, cum_seq_lens=torch.tensor(offsets, dtype=torch.int32, device="cuda"))
+        fixup_zero_kv_rows(buffer[1], lse[1], kv_lens=lens, cum_seq_lens=torch.tensor(offsets, dtype=torch.int32).cuda())
         torch.cuda.synchronize()
     assert (buffer[::2] == 7).all() and (lse[::2] == 7).all()
 

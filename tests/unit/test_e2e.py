@@ -179,7 +179,8 @@ def test_no_harm_on_four_servers(tmp_path, monkeypatch):
     result, lines, wrong = e2e_no_harm.run(plan, {"m": tmp_path}, 2, tmp_path / "out")
     assert wrong == [] and result["machine"] == {"gpu": "none"} and any("ratio 1.0" in line for line in lines)
     seen = result["models"]["m"]
-    assert seen["ratio"]["tokens_per_s"]["pairs"] == 4 and {up["place"] for up in seen["started"].values()} == {1, 2}
+    assert seen["ratio"]["tokens_per_s"]["pairs"] == 2 * 2 * e2e_no_harm.PARTS and seen["requests"] == 200
+    assert {up["place"] for up in seen["started"].values()} == {1, 2}
     monkeypatch.setenv("FAKE_ODD", "1")
     wrong = e2e_no_harm.run(plan, {"m": tmp_path}, 2, tmp_path / "out")[2]
     assert len(wrong) == 1 and "not the tokens of the first round" in wrong[0]
