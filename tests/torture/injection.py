@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 #: Where attnfix's code lies
 FOLDERS = tuple(str(ROOT / name) + "/" for name in ("attnfix", "compat", "patches", "kernels"))
-_THEIRS = ("self.loader.exec_module(", "self.loader.create_module(", "finder.find_spec(")
+_THEIRS = ("self.loader.exec_module(", "self.loader.create_module(", "finder.find_spec(", "return wrapped(")
 #: Cannot raise
 _PLAIN = frozenset(
     {

@@ -254,49 +254,6 @@ def test_no_record_is_no_harm(engine, monkeypatch, tmp_path):
     assert engine.load(activation, "attention").Backend().forward(1) == 102
 
 
-@pytest.fixture
-def ended(monkeypatch):
-    said = []
-    monkeypatch.setattr(report, "end_process", lambda states: said.extend(state.fix.id for state in states))
-    return said
-
-
-@pytest.mark.parametrize("variable", ["ATTNFIX_STRICT", "ATTNFIX_SGLANG_SMALL_FIX"])
-def test_a_required_fix_that_cannot_be_armed_ends_the_process(engine, monkeypatch, ended, variable):
-    import sglang.attention as attention
-
-    attention.Backend.forward = lambda self, x: 0
-    monkeypatch.setenv(variable, "1")
-    engine.load(Activation([engine.one_target()]), "attention")
-    assert ended == [engine.fix.id]
-
-
-def test_strict_is_content_with_a_fix_that_stands_or_is_not_needed(engine, monkeypatch, ended):
-    monkeypatch.setenv("ATTNFIX_STRICT", "1")
-    engine.load(Activation([engine.one_target()]), "attention")
-    engine.judge_as("fixed upstream", engine.fix)
-    engine.load(Activation([engine.fix]), "planning")
-    assert ended == []
-
-
-def test_strict_looks_again_when_the_model_is_loaded(engine, monkeypatch, ended):
-    """A target that somebody replaces after the fix was installed is found before the engine serves."""
-
-    from attnfix.compat.engines import ENGINES
-    from attnfix.compat.fix import Place
-
-    engine.write("runner", "class Runner:\n    def load_model(self):\n        return 'loaded'\n")
-    place = Place("sglang.runner", "Runner.load_model")
-    monkeypatch.setitem(ENGINES, "sglang", ENGINES["sglang"]._replace(load_model=(place,)))
-    monkeypatch.setenv("ATTNFIX_STRICT", "1")
-    activation = Activation([engine.one_target()])
-    attention, runner = engine.load(activation, "attention"), engine.load(activation, "runner")
-    assert runner.Runner().load_model() == "loaded" and ended == []
-    attention.Backend.forward = lambda self, x: 0
-    assert runner.Runner().load_model() == "loaded"
-    assert ended == [engine.fix.id] and state_of(activation, engine.fix).state == "conflict"
-
-
 def test_a_module_from_another_folder_than_the_judged_one_is_a_conflict(engine, tmp_path):
     """Same names, same line numbers, other code: what was judged is not what runs."""
     overlay = tmp_path / "overlay" / "planning.py"
@@ -332,19 +289,6 @@ def test_a_target_replaced_after_installation_shows(engine):
     module = engine.load(activation, "attention")
     module.Backend.forward = lambda self, x: 0
     assert [row["state"] for row in activation.rows()] == ["conflict"]
-
-
-def test_unknown_source_is_required_only_where_the_bug_may_be(engine, monkeypatch, ended):
-    """STRICT lets a release start that lies past the fix, even where a witness was edited."""
-    engine.write("planning", "def plan(x):\n    return x + 2\n")
-    monkeypatch.setenv("ATTNFIX_STRICT", "1")
-    for version, refused in (("2.0", True), ("0.9", False), (None, True)):
-        ended.clear()
-        monkeypatch.setattr(module_under_test, "version_of", lambda engine, version=version: version)
-        activation = Activation([engine.fix])
-        engine.load(activation, "planning")
-        assert state_of(activation, engine.fix).state == "unknown source"
-        assert bool(ended) is refused, version
 
 
 def test_threads_that_finish_two_targets_share_one_activation(monkeypatch):
