@@ -160,6 +160,32 @@ def _dims(it: Deployment) -> tuple[Any, ...] | None:
     return tuple(text.get(name) for name in names) if it.config is not None else None
 
 
+def pads_values(it: Deployment) -> Fact:
+    """Whether FlashAttention for MLA prefill is one that needs values as wide as keys: 2, or that of other makers.
+
+    Read in 0.21.0-0.25.1.
+    """
+    if it.gpu is None:
+        return unknown(NO_GPU)
+    if it.gpu.maker != NVIDIA or it.gpu.generation not in (9, 10):
+        return known(ON, f"FlashAttention 2 on {it.gpu}" if it.gpu.maker == NVIDIA else str(it.gpu))
+    asked = it.number("attention-config.flash_attn_version", 0)
+    if not asked.values:
+        return asked
+    version = int(asked.values[0]) or (3 if it.gpu.generation == 9 else 4)
+    if it.gpu.generation == 10:
+        dims = _dims(it)
+        if dims is None:
+            return unknown(NO_CONFIG)
+        fits = sum(dims[:2]) == 192 or sum(dims[:2]) <= 128
+        version = 4 if version == 3 else version
+        if version == 4 and not fits:
+            return known(ON, f"FlashAttention 4 does not take the head sizes {dims} on {it.gpu}")
+    if version == 4 and it.truth("VLLM_BATCH_INVARIANT"):
+        return known(ON, "VLLM_BATCH_INVARIANT, which FlashAttention 4 cannot do")
+    return known(ON if version == 2 else OFF, f"FlashAttention {version} on {it.gpu}, {asked.why}")
+
+
 def _attention_backend(it: Deployment) -> Fact:
     for option in ("attention-backend", "attention-config.backend"):
         if it.given(option):
@@ -282,6 +308,7 @@ MAKERS: Makers = {
     "attention": _attention,
     "GPU": maker,
     "MLA prefill backend": prefill_backend,
+    "FlashAttention pads values": pads_values,
     "attention backend": _attention_backend,
     "model runner": _model_runner,
     "engine core": _engine_core,

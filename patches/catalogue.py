@@ -20,6 +20,7 @@ from attnfix.patches.vllm import (
     empty_context_chunks,
     kv_scale_float,
     mla_context_order,
+    padded_v_merge,
     prefill_context_merge,
     quantized_mla_context,
     skip_context_zero_fill,
@@ -41,6 +42,7 @@ FIXES = (
     mla_context_order.FIX,
     both_empty_merge_cuda.FIX,
     both_empty_merge_triton.FIX,
+    padded_v_merge.FIX,
     prefill_context_merge.FIX,
     kv_scale_float.FIX,
 )

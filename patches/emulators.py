@@ -243,12 +243,17 @@ def merge_state_v2(v_a, s_a, v_b, s_b, v_merged, s_merged):
 
 
 def merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_lse=None,
-                      prefill_tokens_with_context=None, output_scale=None, packed=False):
+                      prefill_tokens_with_context=None, output_scale=None, packed=False, one_stride=False):
     """vLLM's CUDA op of that name (0.11.1 and later): LSE [heads, tokens]; both sides empty gives the prefix row.
 
     `packed`: up to 0.26.0 the kernel looks at neither shape nor strides of an LSE and reads its memory as [heads, tokens].
+    `one_stride`: from 0.12.0 it knows the prefix's head stride alone and reads both sides by it, as [tokens, heads, head size].
     """
     tokens, heads = output.shape[:2]
+    if one_stride:
+        stride = prefix_output.stride(1)
+        read = lambda side: side.as_strided(side.shape, (heads * stride, stride, 1))  # noqa: E731
+        prefix_output, suffix_output = read(prefix_output), read(suffix_output)
     if packed:
         read = lambda lse: lse if lse is None else lse.as_strided((heads, tokens), (tokens, 1))  # noqa: E731
         prefix_lse, suffix_lse, output_lse = read(prefix_lse), read(suffix_lse), read(output_lse)

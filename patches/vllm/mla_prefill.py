@@ -35,6 +35,7 @@ PAGE, PAGES, CHUNK = 16, 6, 16  # tokens per page, pages per request, context to
 Projection = Callable[[Any], "tuple[Any, Any]"]
 _modules: dict[str, Any] = {}
 _flash: list[Any] = [emulators.flash_attn_varlen_func]  # the one that is called
+_pads_values = [False]  # whether it is FlashAttention 2, which needs values as wide as keys
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,10 @@ def prepare_flash(modules: dict[str, Any]) -> None:
     use_flash(-math.inf)
 
 
-def use_flash(empty_lse: float) -> None:
-    """FlashAttention gives rows without keys this LSE from here on."""
+def use_flash(empty_lse: float, pads_values: bool = False) -> None:
+    """FlashAttention gives rows without keys this LSE from here on; with `pads_values` it is version 2."""
     _flash[:] = [partial(emulators.flash_attn_varlen_func, empty_lse=empty_lse)]
+    _pads_values[:] = [pads_values]
 
 
 def merge_on(cuda: bool) -> None:
@@ -245,7 +247,7 @@ def _impl(kv_b_proj: Any, ranks: _Ranks, backend: str) -> Any:
     impl.__dict__.update(
         num_heads=HEADS, kv_lora_rank=LORA, qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE, qk_head_dim=NOPE + ROPE,
         v_head_dim=VDIM, scale=SCALE, kv_cache_dtype="auto", kv_b_proj=kv_b_proj, dcp_world_size=ranks.world_size,
-        _use_flashinfer_concat_mla_k=False, _pad_v=False, _workspace_buffer=_workspace(),
+        _use_flashinfer_concat_mla_k=False, _pad_v=_pads_values[0], _workspace_buffer=_workspace(),
     )  # fmt: skip
     if RAGGED not in _modules:  # captured at construction, as its __init__ does
         impl._run_prefill_context_chunk = getattr(impl, f"_run_prefill_context_chunk_{backend}")
@@ -313,7 +315,7 @@ def _flash_attn() -> Any:
     vars(entry).setdefault("compile_flash_attn_varlen_func_from_specs", None)
     flash: Any = import_module(f"{folder}.flash_attn")
     flash.current_platform = SimpleNamespace(is_cuda=lambda: True, is_xpu=lambda: False, get_device_capability=lambda: (9, 0))
-    flash.get_flash_attn_version = lambda **shape: 3
+    flash.get_flash_attn_version = lambda **shape: 2 if _pads_values[0] else 3
     flash.flash_attn_varlen_func = _called_flash
     return flash
 

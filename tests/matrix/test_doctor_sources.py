@@ -92,7 +92,7 @@ def test_no_real_option_is_taken_for_an_abbreviation(engine):
 
 def test_keys_of_attention_config_stand_in_a_release():
     source = sources("vllm")
-    for key in (*vllm_facts._VARIABLE, "mla_prefill_backend", "backend"):
+    for key in (*vllm_facts._VARIABLE, "mla_prefill_backend", "backend", "flash_attn_version"):
         assert re.search(rf"^    {key}: ", source, re.M), key
 
 
