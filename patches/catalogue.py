@@ -17,6 +17,7 @@ from attnfix.patches.sglang import lse_log_base as sglang_lse_log_base
 from attnfix.patches.vllm import (
     both_empty_merge_cuda,
     both_empty_merge_triton,
+    dcp_page_counts,
     empty_context_chunks,
     kv_scale_float,
     mla_context_order,
@@ -42,6 +43,7 @@ FIXES = (
     mla_context_order.FIX,
     both_empty_merge_cuda.FIX,
     both_empty_merge_triton.FIX,
+    dcp_page_counts.FIX,
     padded_v_merge.FIX,
     prefill_context_merge.FIX,
     kv_scale_float.FIX,

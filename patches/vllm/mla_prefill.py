@@ -186,7 +186,7 @@ def _prefill(q: Any, new: Any, kv_b_proj: Any, ranks: _Ranks, batch: Batch, back
     mla = engine()
     mla.get_dcp_group = lambda: ranks
     mla.ops.gather_and_maybe_dequant_cache = mla.ops.cp_gather_cache = mla.ops.gather_cache = ranks.gather
-    with _unpinned():
+    with unpinned():
         metadata = _builder(ranks, batch, backend, q.dtype).build(0, _batch(batch))
     impl, scale = _impl(kv_b_proj, ranks, backend), torch.ones(1, device=device())
     args: tuple = q, new[:, :LORA], new[:, None, LORA:], ranks.caches[0], metadata, scale
@@ -346,7 +346,7 @@ def _batch(batch: Batch) -> Any:
     return common
 
 
-def _unpinned() -> Any:
+def unpinned() -> Any:
     """Pinned memory needs a GPU: inside, torch is asked for ordinary memory."""
     import torch
     from torch.overrides import TorchFunctionMode

@@ -1,0 +1,51 @@
+"""vllm.dcp-page-counts, as data."""
+
+from attnfix.compat.condition import Above, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+
+from . import wrap
+
+_BACKEND = "vllm.v1.attention.backends.flashinfer"
+_BUILDER = f"{_BACKEND}:FlashInferMetadataBuilder"
+_UTILS = "vllm.v1.attention.backends.utils"
+
+FIX = Fix(
+    id="vllm.dcp-page-counts",
+    title="FlashInfer on several ranks attends to pages of other ranks",
+    symptom="With --decode-context-parallel-size above 1 and FlashInfer: gibberish from the first token on. No error.",
+    cause=(
+        "Each rank holds a share of every request's KV. Since 0.14.0 (PR 29128) FlashInfer's page tables are reckoned from the "
+        "lengths of all shares, those of prefills even with the new tokens: a rank reads pages that hold nothing of the "
+        "request, and the wrong part of the last one."
+    ),
+    correction="Pages and the fill of the last one are counted from this rank's own lengths.",
+    upstream=Upstream("vllm-project/vllm", pull=48003),
+    hardware="any GPU (--decode-context-parallel-size above 1 with --attention-backend FLASHINFER, models without MLA)",
+    default=True,
+    default_reason="silent wrong output; later releases count in the same way",
+    targets=(Target(wrap.compute_kv_metadata, at=(f"{_BUILDER}._compute_flashinfer_kv_metadata",)),),
+    # Who counts, what a share is, and what is planned with the counts
+    witnesses=(
+        f"{_BUILDER}.build",
+        f"{_BUILDER}._get_prefill_wrapper",
+        f"{_BUILDER}._get_decode_wrapper",
+        f"{_BACKEND}:BatchDCPPrefillWrapper.plan",
+        f"{_BACKEND}:_copy_page_indices_kernel",
+        f"{_BACKEND}:fast_plan_decode",
+        f"{_UTILS}:get_dcp_local_seq_lens",
+        f"{_UTILS}:split_decodes_and_prefills",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="no vLLM below 0.30.0 is served with decode context parallelism on FlashInfer",
+    cost="Some µs of host time per step, of small tensors on the host.",
+    expect=(
+        "On one replica with --decode-context-parallel-size above 1, answers become those of the same model without it. (Up to "
+        "0.28.0 prefills need vllm.lse-log-base, too.)"
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("attention", "MHA"),
+        Above("decode context parallel size", 1),
+        Is("attention backend", "FLASHINFER"),
+    ),
+)

@@ -1,0 +1,89 @@
+"""vllm.dcp-page-counts without an engine: which counts its function gets, and what happens where the engine is another."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_zero_kv_rows import Wrapped
+
+from attnfix.compat.states import PlainCounters
+from attnfix.compat.wrapping import Call
+from attnfix.patches.vllm.dcp_page_counts import wrap
+
+PAGE = 4
+NAMES = ("num_blocks_np", "seq_lens_np", "block_table_tensor", "num_reqs", "page_size")
+
+
+def shares(lens, size, rank, interleave):
+    """The engine's `get_dcp_local_seq_lens`, token by token."""
+    return lens.new_tensor([sum(t // interleave % size == rank for t in range(n)) for n in lens.tolist()])
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    module = SimpleNamespace(get_dcp_local_seq_lens=shares)
+    monkeypatch.setitem(sys.modules, wrap._BACKEND, module)
+    return module
+
+
+def builder(ranks, rank=0, interleave=1):
+    return SimpleNamespace(use_dcp=ranks > 1, dcp_world_size=ranks, dcp_rank=rank, dcp_kv_cache_interleave_size=interleave)
+
+
+def arguments(lens):
+    lens = np.array(lens, dtype=np.int32)
+    return (lens + 100, lens, "block table", len(lens), PAGE)  # counts of something else
+
+
+class Engine(Wrapped):
+    def __call__(self, *args, **kwargs):
+        self.given = dict(zip(NAMES, args), **kwargs)
+        return "indices"
+
+
+LENS = st.lists(st.integers(0, 40), min_size=1, max_size=5)
+
+
+@given(LENS, st.integers(2, 4), st.integers(1, 3), st.booleans())
+@settings(deadline=None)
+def test_the_pages_of_all_ranks_hold_every_token_once(lens, ranks, interleave, by_keyword):
+    before, sys.modules[wrap._BACKEND] = sys.modules.get(wrap._BACKEND), SimpleNamespace(get_dcp_local_seq_lens=shares)
+    try:
+        total = np.zeros(len(lens), dtype=np.int64)
+        for rank in range(ranks):
+            args = arguments(lens)
+            wrapped = Engine()
+            place = ((), dict(zip(NAMES, args))) if by_keyword else (args, {})
+            assert wrap.compute_kv_metadata(wrapped, builder(ranks, rank, interleave), *place) == "indices"
+            given_lens, blocks = wrapped.given["seq_lens_np"], wrapped.given["num_blocks_np"]
+            assert blocks.tolist() == [-(-n // PAGE) for n in given_lens.tolist()]
+            assert [wrapped.given[name] for name in NAMES[2:]] == list(args[2:]) and wrapped.rows == [len(lens)]
+            assert args[1].tolist() == lens, "the engine's own buffer stays as it is"
+            total += given_lens
+        assert total.tolist() == lens
+    finally:
+        if before is None:
+            del sys.modules[wrap._BACKEND]
+        else:
+            sys.modules[wrap._BACKEND] = before
+
+
+def test_one_rank_is_left_alone(engine):
+    wrapped, args = Engine(), arguments([5, 0])
+    wrap.compute_kv_metadata(wrapped, builder(1), args, {})
+    assert all(wrapped.given[name] is value for name, value in zip(NAMES, args)) and not wrapped.rows
+
+
+def test_an_engine_that_counts_otherwise_keeps_its_own_result(engine):
+    del engine.get_dcp_local_seq_lens
+    failures = []
+    state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None, fail=failures.append)
+    wrapped, args = Engine(), arguments([5, 0])
+    call = Call(wrapped, state, wrap.compute_kv_metadata, builder(2))
+    assert call.apply(args, {}) == "indices" and wrapped.given["seq_lens_np"] is args[1]
+    assert len(failures) == 1 and "get_dcp_local_seq_lens" in failures[0] and state.counters.corrections == 0
