@@ -97,9 +97,10 @@ VLLM = (
         "--quantization -q",
         "--decode-context-parallel-size -dcp",
         "--prefill-context-parallel-size",
+        "--kv-cache-dtype",
     ),
-    *_options(SWITCH, "--enable-prefix-caching", "--enable-chunked-prefill", "--enable-dbo"),
-    *_options(JSON, "--attention-config -ac", "--speculative-config -sc"),
+    *_options(SWITCH, "--enable-prefix-caching", "--enable-chunked-prefill", "--enable-dbo", "--enforce-eager"),
+    *_options(JSON, "--attention-config -ac", "--speculative-config -sc", "--compilation-config -cc"),
     *_options(FILE, "--config"),
     # They decide no verdict
     *_options(
@@ -107,7 +108,6 @@ VLLM = (
         "--tensor-parallel-size -tp",
         "--pipeline-parallel-size -pp",
         "--data-parallel-size -dp",
-        "--kv-cache-dtype",
         "--max-model-len",
         "--max-num-batched-tokens",
         "--max-num-seqs",
@@ -127,8 +127,7 @@ VLLM = (
         "--seed",
         "--swap-space",
     ),
-    *_options(SWITCH, "--trust-remote-code", "--enforce-eager", "--enable-expert-parallel", "--enable-auto-tool-choice"),
-    *_options(JSON, "--compilation-config -cc"),
+    *_options(SWITCH, "--trust-remote-code", "--enable-expert-parallel", "--enable-auto-tool-choice"),
 )
 
 OPTIONS = {"sglang": SGLANG, "vllm": VLLM}

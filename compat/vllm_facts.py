@@ -184,6 +184,9 @@ def pads_values(it: Deployment) -> Fact:
     if version == 4 and it.truth("VLLM_BATCH_INVARIANT"):
         return known(ON, "VLLM_BATCH_INVARIANT, which FlashAttention 4 cannot do")
     return known(ON if version == 2 else OFF, f"FlashAttention {version} on {it.gpu}, {asked.why}")
+#: Releases, from and below, in which MLA on Hopper with an FP8 KV cache is FlashMLA's by default: read in those that have
+#: vllm.flashmla-fp8-graph. The backend before it in their list takes no such cache
+FLASHMLA_FP8 = ("0.15.0", "0.19.0")
 
 
 def _attention_backend(it: Deployment) -> Fact:
@@ -194,8 +197,17 @@ def _attention_backend(it: Deployment) -> Fact:
     variable = "VLLM_ATTENTION_BACKEND"
     if variable in it.variables() and it.release is not None and not it.since("0.15.0"):
         return known(it.variables()[variable].upper(), variable)
+    if it.absent("attention-backend") and _defaults_to_flashmla(it):
+        return known("FLASHMLA", f"default of vLLM {it.release} for MLA with an FP8 KV cache on {it.gpu}")
     fact = it.option("attention-backend")
     return unknown(f"{fact.why}: the default depends on GPU, head sizes and dtypes" if it.launch else fact.why)
+
+
+def _defaults_to_flashmla(it: Deployment) -> bool:
+    first, end = FLASHMLA_FP8
+    hopper = it.gpu is not None and it.gpu.maker == NVIDIA and it.gpu.generation == 9
+    fp8 = [value for value in _kv_cache_dtype(it).values if str(value).startswith("fp8")]
+    return hopper and bool(fp8) and _attention(it).values == ("MLA",) and it.since(first) and not it.since(end)
 
 
 def _model_runner(it: Deployment) -> Fact:
@@ -263,6 +275,33 @@ def _kv_cache_scales(it: Deployment) -> Fact:
     return known("others", f"quantization {method}, no kv_cache_scheme of compressed-tensors")
 
 
+def _kv_cache_dtype(it: Deployment) -> Fact:
+    asked = it.option("kv-cache-dtype", "auto")
+    if asked.values != ("auto",):
+        return asked
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    schemes = [name for name, value in _quantization(it).items() if name.startswith("kv_cache") and value]
+    return unknown(f"--kv-cache-dtype auto may follow the checkpoint's {schemes[0]}") if schemes else asked
+
+
+def _full_graphs(it: Deployment) -> Fact:
+    """Whether decode steps run in CUDA graphs that hold attention, too."""
+    eager = it.option("enforce-eager", OFF)
+    if eager.values == (ON,):
+        return known(OFF, "--enforce-eager")
+    words = it.launch.not_understood if it.launch else []
+    levels = [word for word in words if word.startswith(("-O", "--optimization-level"))]
+    if levels or it.given("compilation-config"):
+        mode = it.option("compilation-config.cudagraph_mode")
+        if levels or not mode.values:
+            return unknown(f"{levels[0] if levels else '--compilation-config'} may choose the mode of CUDA graphs")
+        return known(ON if "FULL" in str(mode.values[0]).upper() else OFF, f"{mode.why} {mode.values[0]}")
+    if not eager.values:
+        return eager
+    return known(ON, "default from 0.11.0") if it.since("0.11.0") else unknown("the default of this release was not read")
+
+
 _PACKED = ("awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_gptq")
 _FP8 = ("fp8", "fbgemm_fp8")
 
@@ -316,4 +355,6 @@ MAKERS: Makers = {
     "decode context parallel size": _dcp,
     "kv_b_proj": _kv_b_proj,
     "KV cache scales": _kv_cache_scales,
+    "KV cache dtype": _kv_cache_dtype,
+    "full CUDA graphs": _full_graphs,
 }

@@ -19,6 +19,7 @@ from attnfix.patches.vllm import (
     both_empty_merge_triton,
     dcp_page_counts,
     empty_context_chunks,
+    flashmla_fp8_graph,
     kv_scale_float,
     mla_context_order,
     padded_v_merge,
@@ -47,6 +48,7 @@ FIXES = (
     padded_v_merge.FIX,
     prefill_context_merge.FIX,
     kv_scale_float.FIX,
+    flashmla_fp8_graph.FIX,
 )
 
 BY_ID = {fix.id: fix for fix in FIXES}

@@ -14,6 +14,7 @@ from typing import Any
 
 from attnfix.compat import gate
 from attnfix.compat.digest import find
+from attnfix.patches.cuda_graph import Graph
 from attnfix.patches.scenario import NoSuchPath, Observation, combine, device, observe, replaced
 
 _WORKER = "sglang.srt.speculative.eagle_worker_v2"
@@ -25,27 +26,6 @@ STEPS, STRIDE = 3, 4  # draft steps; query tokens of each request in the graph
 SIZES = (1, 2, 4, 8)  # captured batch sizes: batches of 3, 5, 6 and 7 requests are padded
 ROOM, PAGE, CONTEXT = max(SIZES), 32, 128  # requests, tokens per page, tokens per request
 _FILL = 1  # sequence length of a padding row
-
-
-class Graph:
-    """A CUDA graph as far as attention sees it: launches with the arguments of capture, repeated by every replay."""
-
-    def __init__(self) -> None:
-        self._launches: list[tuple] = []
-
-    def recorded(self, kernel: Any) -> Any:
-        def launch(*args: Any, **kwargs: Any) -> Any:
-            result = kernel(*args, **kwargs)
-            self._launches.append((kernel, args, kwargs, result))
-            return result
-
-        return launch
-
-    def replay(self) -> None:
-        for kernel, args, kwargs, result in self._launches:
-            again = kernel(*args, **kwargs)
-            if result is not None:
-                result.copy_(again)
 
 
 class Pool:

@@ -28,12 +28,13 @@ AWQ_LEFT = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
-          "FP8-KV": FP8_KV}  # fmt: skip
+          "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
 ON_V2 = "SGLANG_ENABLE_SPEC_V2=1 " + SPEC
 VLLM = "vllm serve m "
+FP8 = VLLM + "--kv-cache-dtype fp8 "
 RAGGED = VLLM + "-ac.use_trtllm_ragged_deepseek_prefill=true"
 
 #: fix, release, model, GPU, launch, verdict, what a reason must name
@@ -122,6 +123,18 @@ CASES = [
     ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "FLASH_ATTN"),
     ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM, POSSIBLE, "the default depends on GPU"),
     ("vllm.kv-scale-float", "0.19.1", "Llama", "l40s", VLLM + "--attention-backend FLASHINFER", NOT_HIT, "quantization none"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "attention backend: FLASHMLA (default of vLLM 0.16.0"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "full CUDA graphs: on (default from 0.11.0)"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "-cc.cudagraph_mode=PIECEWISE", NOT_HIT, "cudagraph_mode PIECE"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "-cc.cudagraph_mode=FULL_DECODE_ONLY", HIT, "FULL_DECODE_ONLY"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "-cc.mode=3", POSSIBLE, "may choose"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "-O1", POSSIBLE, "-O1 may choose the mode of CUDA graphs"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "--enforce-eager", NOT_HIT, "--enforce-eager"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "--attention-backend TRITON_MLA", NOT_HIT, "TRITON_MLA"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "b200", FP8, POSSIBLE, "the default depends on GPU"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", VLLM, NOT_HIT, "KV cache dtype: auto"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "FP8-KV-R1", "h200", VLLM + "--attention-backend FLASHMLA", POSSIBLE, "kv_cache_s"),
+    ("vllm.flashmla-fp8-graph", "0.16.0", "V3.2", "h200", FP8, NOT_HIT, "sparse MLA"),
     ("vllm.quantized-mla-context", "0.25.1", "AWQ", "h100", VLLM, HIT, "kv_b_proj: packed (quantization awq)"),
     ("vllm.quantized-mla-context", "0.25.1", "INT4", "h100", VLLM, HIT, "kv_b_proj: packed"),
     ("vllm.quantized-mla-context", "0.25.1", "AWQ-left", "h100", VLLM, NOT_HIT, "which leaves out kv_b_proj"),
@@ -252,6 +265,9 @@ WAYS = [
     ("vllm.kv-scale-float",
      {"KV cache scales": (("compressed-tensors",), "others"),
       "attention backend": (("FLASHINFER", "FLASHINFER_MLA"), "TRITON_ATTN")}),
+    ("vllm.flashmla-fp8-graph",
+     {"attention": _MLA, "attention backend": (("FLASHMLA",), "FLASH_ATTN_MLA"), "full CUDA graphs": _GRAPHS,
+      "KV cache dtype": (("fp8", "fp8_e4m3"), "auto")}),
     ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
 ]  # fmt: skip
 

@@ -1,0 +1,26 @@
+"""Correction of vllm.flashmla-fp8-graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TILES, _SPLITS = "tile_scheduler_metadata", "num_splits"
+
+
+def build_decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """Returns FlashMLADecodeMetadata, whose `scheduler_metadata` holds int32 tensors [parts, 8] and [requests + 1].
+
+    The buffers are those that the engine's own `__init__` makes for full graphs, and then leaves unused.
+    """
+    result = wrapped(*args, **kwargs)
+    if instance.is_fp8_kvcache and instance.cg_buf_num_splits is not None:
+        schedule = result.scheduler_metadata
+        setattr(schedule, _TILES, kept(instance.cg_buf_tile_scheduler_metadata, getattr(schedule, _TILES)))
+        setattr(schedule, _SPLITS, kept(instance.cg_buf_num_splits, getattr(schedule, _SPLITS)))
+        wrapped.corrected()
+    return result
+
+
+def kept(buffer: Any, made: Any) -> Any:
+    """`made`, at an address that stays. Raises RuntimeError, as the engine's own copy would, where the buffer is too small."""
+    return buffer[: len(made)].copy_(made)

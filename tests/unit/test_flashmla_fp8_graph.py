@@ -1,0 +1,67 @@
+"""vllm.flashmla-fp8-graph without an engine: which schedules keep an address, and what stands there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from attnfix.compat.states import PlainCounters
+from attnfix.compat.wrapping import Call
+from attnfix.patches.vllm.flashmla_fp8_graph import wrap
+
+PARTS, REQUESTS = 6, 8
+
+
+def builder(fp8=True, full_graphs=True):
+    """A metadata builder as the engine's `__init__` leaves it."""
+    tiles, splits = torch.zeros(PARTS, 8, dtype=torch.int32), torch.zeros(REQUESTS + 1, dtype=torch.int32)
+    return SimpleNamespace(
+        is_fp8_kvcache=fp8,
+        cg_buf_tile_scheduler_metadata=tiles if full_graphs else None,
+        cg_buf_num_splits=splits if full_graphs else None,
+    )
+
+
+def build(instance, tiles, splits):
+    """(tile schedule, number of splits, corrections) after a step whose own schedule is this."""
+    made = SimpleNamespace(tile_scheduler_metadata=tiles, num_splits=splits)
+    state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
+    call = Call(lambda **_: SimpleNamespace(scheduler_metadata=made), state)
+    found = wrap.build_decode(call, instance, (), {"num_decode_tokens": 1}).scheduler_metadata
+    assert found is made
+    return found.tile_scheduler_metadata, found.num_splits, state.counters.corrections
+
+
+def schedule(value, requests=3):
+    return torch.full((PARTS, 8), value, dtype=torch.int32), torch.full((requests + 1,), value, dtype=torch.int32)
+
+
+def test_every_step_writes_to_the_addresses_of_the_first():
+    instance = builder()
+    tiles, splits, fired = build(instance, *schedule(1))
+    again_tiles, again_splits, _ = build(instance, *schedule(2))
+    assert fired == 1
+    assert (tiles.data_ptr(), splits.data_ptr()) == (again_tiles.data_ptr(), again_splits.data_ptr())
+    assert tiles.shape == (PARTS, 8) and splits.shape == (4,)
+    assert (tiles == 2).all() and (splits == 2).all(), "what the graph of the first step reads now"
+
+
+def test_batches_of_several_sizes_share_the_buffers():
+    instance = builder()
+    _, many, _ = build(instance, *schedule(1, REQUESTS))
+    _, few, _ = build(instance, *schedule(2, 1))
+    assert len(many) == REQUESTS + 1 and few.data_ptr() == many.data_ptr()
+    assert many.tolist() == [2, 2] + [1] * (REQUESTS - 1), "each step writes all that its own graph reads"
+
+
+@pytest.mark.parametrize("instance", [builder(fp8=False), builder(full_graphs=False)])
+def test_without_fp8_or_full_graphs_nothing_is_copied(instance):
+    tiles, splits = schedule(1)
+    assert build(instance, tiles, splits) == (tiles, splits, 0)
+
+
+def test_a_schedule_that_does_not_fit_is_no_silent_half():
+    with pytest.raises(RuntimeError):
+        build(builder(), torch.zeros(PARTS + 1, 8, dtype=torch.int32), torch.zeros(2, dtype=torch.int32))
