@@ -62,6 +62,9 @@ def test_without_fp8_or_full_graphs_nothing_is_copied(instance):
     assert build(instance, tiles, splits) == (tiles, splits, 0)
 
 
-def test_a_schedule_that_does_not_fit_is_no_silent_half():
+def test_of_a_schedule_that_does_not_fit_neither_half_is_changed():
+    tiles, splits = torch.zeros(PARTS, 8, dtype=torch.int32), torch.zeros(REQUESTS + 2, dtype=torch.int32)
+    made = SimpleNamespace(tile_scheduler_metadata=tiles, num_splits=splits)
     with pytest.raises(RuntimeError):
-        build(builder(), torch.zeros(PARTS + 1, 8, dtype=torch.int32), torch.zeros(2, dtype=torch.int32))
+        wrap.build_decode(lambda: SimpleNamespace(scheduler_metadata=made), builder(), (), {})
+    assert made.tile_scheduler_metadata is tiles and made.num_splits is splits

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-_TILES, _SPLITS = "tile_scheduler_metadata", "num_splits"
-
 
 def build_decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """Returns FlashMLADecodeMetadata, whose `scheduler_metadata` holds int32 tensors [parts, 8] and [requests + 1].
@@ -15,8 +13,9 @@ def build_decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     result = wrapped(*args, **kwargs)
     if instance.is_fp8_kvcache and instance.cg_buf_num_splits is not None:
         schedule = result.scheduler_metadata
-        setattr(schedule, _TILES, kept(instance.cg_buf_tile_scheduler_metadata, getattr(schedule, _TILES)))
-        setattr(schedule, _SPLITS, kept(instance.cg_buf_num_splits, getattr(schedule, _SPLITS)))
+        tiles = kept(instance.cg_buf_tile_scheduler_metadata, schedule.tile_scheduler_metadata)
+        splits = kept(instance.cg_buf_num_splits, schedule.num_splits)
+        schedule.tile_scheduler_metadata, schedule.num_splits = tiles, splits  # both or neither
         wrapped.corrected()
     return result
 
