@@ -19,6 +19,7 @@ from attnfix.patches.vllm import (
     both_empty_merge_triton,
     dcp_page_counts,
     empty_context_chunks,
+    fa3_dcp_graph,
     flashmla_fp8_graph,
     kv_scale_float,
     mla_context_order,
@@ -49,6 +50,7 @@ FIXES = (
     prefill_context_merge.FIX,
     kv_scale_float.FIX,
     flashmla_fp8_graph.FIX,
+    fa3_dcp_graph.FIX,
 )
 
 BY_ID = {fix.id: fix for fix in FIXES}

@@ -2,26 +2,24 @@
 
 Real: `BatchDCPPrefillWrapper` with its plan, the combine over the ranks (its Triton kernel in the interpreter), the merge's
 Python entry. Emulated: FlashInfer's ragged and paged wrapper, the CUDA merge (put in place by `mla_prefill`), and the
-collectives: each rank is a thread.
+collectives, by `dcp_ranks`.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
 from attnfix.patches.scenario import cumulative
+from attnfix.patches.vllm import dcp_ranks
+from attnfix.patches.vllm.dcp_ranks import Group
 
 BACKEND = "vllm.v1.attention.backends.flashinfer"
 
 RANKS, HEADS, D, PAGE, PAGES = 2, 2, 64, 4, 16  # query heads of each rank; tokens per page, pages per request and rank
 _modules: dict[str, Any] = {}
-_launch = threading.Lock()  # Triton's interpreter is not made for threads
 
 
 def prepare(modules: dict[str, Any]) -> bool:
@@ -30,17 +28,7 @@ def prepare(modules: dict[str, Any]) -> bool:
     backend: Any = _modules.get(BACKEND)
     if not hasattr(backend, "BatchDCPPrefillWrapper"):
         return False
-    combine: Any = sys.modules[backend.cp_lse_ag_out_rs.__module__]
-    real = combine.CPTritonContext.call_kernel
-
-    def call_kernel(*args: Any, **kwargs: Any) -> Any:
-        with _launch:
-            return real(*args, **kwargs)
-
-    combine.CPTritonContext.call_kernel = call_kernel
-    if launcher := getattr(combine, "_CORRECT_ATTN_CP_OUT_KERNEL", None):  # from 0.30; it asks what the interpreter's lacks
-        parameters = signature(launcher.kernel.fn).parameters.values()
-        launcher.kernel.constexprs = [at for at, one in enumerate(parameters) if "constexpr" in str(one.annotation)]
+    dcp_ranks.prepare(backend)
     return True
 
 
@@ -62,11 +50,10 @@ def outputs(seed: int, context: tuple[int, ...], new: tuple[int, ...], layout: s
     tensor = lambda *shape: torch.randn(*shape, generator=draw).to(getattr(torch, dtype))  # noqa: E731
     q, k, v = tensor(sum(new), RANKS * HEADS, D), tensor(sum(new), 1, D), tensor(sum(new), 1, D)
     cached = tensor(2, len(context), max(context), 1, D)
-    group, backend = _Group(), _modules[BACKEND]
+    group, backend = Group(RANKS), _modules[BACKEND]
     backend.get_dcp_group = lambda: group
     backend.get_kv_cache_layout = lambda: layout
-    with ThreadPoolExecutor(RANKS) as threads:
-        outs = list(threads.map(lambda rank: group.on(rank, _run, q, k, v, cached, context, new, layout), range(RANKS)))
+    outs = group.on_all(_run, q, k, v, cached, context, new, layout)
 
     at, reference = cumulative(new).tolist(), []
     for b, n in enumerate(context):
@@ -104,41 +91,3 @@ def _run(rank: int, q: Any, k: Any, v: Any, cached: Any, context: tuple, new: tu
     out = torch.zeros_like(query).contiguous()
     wrapper.run(layer, query, tuple(cache) if as_tuple else cache.transpose(0, 1), k, v, out=out)
     return out
-
-
-class _Group:
-    """The group of ranks, each of which is a thread that says which one it is."""
-
-    world_size = RANKS
-
-    def __init__(self) -> None:
-        self._here = threading.local()
-        self._shared: list[Any] = [None] * RANKS
-        self._all = threading.Barrier(RANKS, timeout=60)
-
-    def on(self, rank: int, step: Any, *args: Any) -> Any:
-        self._here.rank = rank
-        try:
-            return step(rank, *args)
-        except Exception:
-            self._all.abort()
-            raise
-
-    @property
-    def rank_in_group(self) -> int:
-        return self._here.rank
-
-    def all_gather(self, local: Any, dim: int) -> Any:
-        import torch
-
-        return torch.cat(self._exchange(local), dim)
-
-    def reduce_scatter(self, local: Any, dim: int) -> Any:
-        return sum(self._exchange(local)).chunk(RANKS, dim)[self.rank_in_group].contiguous()
-
-    def _exchange(self, local: Any) -> list:
-        self._shared[self.rank_in_group] = local
-        self._all.wait()
-        everyone = [x.clone() for x in self._shared]
-        self._all.wait()
-        return everyone
