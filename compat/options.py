@@ -46,6 +46,7 @@ SGLANG = (
         "--page-size",
         "--kv-cache-dtype",
         "--device",
+        "--rl-on-policy-target",
     ),
     *_options(
         SWITCH,
@@ -55,6 +56,7 @@ SGLANG = (
         "--enable-two-batch-overlap",
         "--enable-deterministic-inference",
         "--enable-hierarchical-cache",
+        "--disable-hybrid-swa-memory",
     ),
     *_options(FILE, "--config"),
     # They decide no verdict

@@ -40,6 +40,8 @@ TRTLLM_MLA_SINCE = {
 }
 #: Architectures without MLA that get what the release gives any such model, in every release
 PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+#: Architecture -> first release from which its window layers have a KV pool of their own (is_hybrid_swa_model)
+WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9"}
 #: Architecture -> (topk, steps) that speculative decoding takes where neither is named (auto_choose_speculative_params)
 CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "DeepseekV2ForCausalLM": (1, 3)}
 CHOSEN_UP_TO = Version("0.5.13.post1")
@@ -193,6 +195,28 @@ def _cuda_graphs(it: Deployment) -> Fact:
     return switch(it.option("disable-cuda-graph", OFF), OFF)
 
 
+def _deterministic(it: Deployment) -> Fact:
+    target = it.option("rl-on-policy-target", OFF)
+    trained = Fact(tuple(value if value == OFF else ON for value in target.values), target.why)
+    return either(it.option("enable-deterministic-inference", OFF), trained)
+
+
+def _window_pool(it: Deployment) -> Fact:
+    """Whether layers with a sliding window keep their KV in a pool of their own."""
+    asked = switch(it.option("disable-hybrid-swa-memory", OFF), OFF)
+    if asked.values != (ON,):
+        return asked
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture() or ""
+    if architecture in PLAIN or architecture in MLA_SINCE:
+        return known(OFF, f"{architecture} has no window layers")
+    first = WINDOW_POOL_SINCE.get(architecture)
+    if first and it.since(first) and not it.given("enable-hierarchical-cache"):
+        return known(ON, f"sglang {it.release} for {architecture}")
+    return unknown(f"whether this release gives window layers of {architecture} a KV pool of their own was not read")
+
+
 MAKERS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -207,5 +231,7 @@ MAKERS: Makers = {
     "CUDA graphs": _cuda_graphs,
     "cached prefix": _cached_prefix,
     "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),
+    "deterministic inference": _deterministic,
+    "sliding-window KV pool": _window_pool,
     "two-batch overlap": lambda it: switch(it.option("enable-two-batch-overlap", OFF), ON),
 }

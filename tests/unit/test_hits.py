@@ -26,13 +26,16 @@ FP8_KV = {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
           "quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8}}}  # fmt: skip
 AWQ_LEFT = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["kv_b_proj"]}}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}}  # fmt: skip
+          "FP8-KV": FP8_KV, "gpt-oss": GPT_OSS}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
 ON_V2 = "SGLANG_ENABLE_SPEC_V2=1 " + SPEC
+EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
 RAGGED = VLLM + "-ac.use_trtllm_ragged_deepseek_prefill=true"
@@ -96,6 +99,15 @@ CASES = [
     ("sglang.draft-kv-indices", "0.5.9", "R1", "h100", SPEC + "--attention-backend flashinfer", NOT_HIT, "attention: MLA"),
     ("sglang.draft-kv-indices", "0.5.9", "Llama", "h100",
      SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 8 --disable-cuda-graph", NOT_HIT, "CUDA graphs: off"),
+    ("sglang.triton-swa-deterministic", "0.5.9", "gpt-oss", "h100", EXACT, HIT, "sliding-window KV pool: on (sglang 0.5.9 for"),
+    ("sglang.triton-swa-deterministic", "0.5.9", "gpt-oss", "h100",
+     SGL + "--attention-backend triton --rl-on-policy-target fsdp", HIT, "deterministic inference: on (--rl-on-policy-target)"),
+    ("sglang.triton-swa-deterministic", "0.5.9", "gpt-oss", "h100", SGL + "--attention-backend triton", NOT_HIT, "off"),
+    ("sglang.triton-swa-deterministic", "0.5.9", "gpt-oss", "h100", EXACT + "--disable-hybrid-swa-memory", NOT_HIT, "off"),
+    ("sglang.triton-swa-deterministic", "0.5.9", "gpt-oss", "h100", EXACT + "--enable-hierarchical-cache", POSSIBLE, "read"),
+    ("sglang.triton-swa-deterministic", "0.5.7", "gpt-oss", "h100", EXACT, POSSIBLE, "GptOssForCausalLM a KV pool of"),
+    ("sglang.triton-swa-deterministic", "0.5.9", None, "h100", EXACT, POSSIBLE, "needs the model's config.json"),
+    ("sglang.triton-swa-deterministic", "0.5.9", "Llama", "h100", EXACT, NOT_HIT, "LlamaForCausalLM has no window layers"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "MLA prefill backend: trtllm_ragged"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "cached prefix: on (prefix-caching, on by default)"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED + " --config a.yaml", POSSIBLE, "a.yaml, which is not read"),
@@ -254,6 +266,9 @@ WAYS = [
     ("sglang.draft-kv-indices",
      {"speculative algorithm": _V2["speculative algorithm"], "speculative topk": ((2, 8), 1), "speculative steps": ((2, 5), 1),
       "attention": (("MHA",), "MLA"), "draft decode backend": (("flashinfer",), "triton"), "CUDA graphs": _GRAPHS}),
+    ("sglang.triton-swa-deterministic",
+     {"deterministic inference": (("on",), "off"), "prefill backend": (("triton",), "fa3"),
+      "sliding-window KV pool": (("on",), "off")}),
     ("vllm.skip-context-zero-fill", _RAGGED),
     ("vllm.empty-context-chunks", _RAGGED),
     ("vllm.lse-log-base", {**_RAGGED, "engine core": _CORE, "MLA prefill backend": (("trtllm_ragged", "flashinfer"), "cudnn")}),

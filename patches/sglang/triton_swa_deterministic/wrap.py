@@ -1,0 +1,38 @@
+"""Correction of sglang.triton-swa-deterministic.
+
+`out_cache_loc` are slots of the full pool. The call reads them as slots of the layer's own pool, and nothing else of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def forward_extend_unified(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """`(q, o, layer, forward_batch, …)`; out_cache_loc: int64 [tokens], shown as slots of the sliding-window pool."""
+    layer = args[2] if len(args) > 2 else kwargs["layer"]
+    batch = args[3] if len(args) > 3 else kwargs["forward_batch"]
+    if not in_window_pool(layer, batch.token_to_kv_pool):
+        return wrapped(*args, **kwargs)
+    loc = batch.out_cache_loc
+    try:
+        batch.out_cache_loc = slots(batch.token_to_kv_pool, loc)
+        result = wrapped(*args, **kwargs)
+    finally:
+        batch.out_cache_loc = loc
+    wrapped.corrected()
+    return result
+
+
+def in_window_pool(layer: Any, pool: Any) -> bool:
+    """Whether the layer attends in a window and its KV lies in a pool of window layers."""
+    if layer.sliding_window_size is None or layer.sliding_window_size < 0:
+        return False
+    _, sliding = getattr(pool, "layers_mapping", {}).get(layer.layer_id, (0, False))
+    return sliding and getattr(pool, "full_to_swa_index_mapping", None) is not None
+
+
+def slots(pool: Any, loc: Any) -> Any:
+    """Where the pool's own `set_kv_buffer` has just written these tokens."""
+    ahead = getattr(pool, "swa_loc", None)
+    return pool.translate_loc_from_full_to_swa(loc) if ahead is None else ahead
