@@ -7,6 +7,7 @@ MODULES = frozenset(
         "prometheus_client",
         "prometheus_client.multiprocess",
         "sglang",
+        "sglang.srt.layers.attention.flashattention_backend",
         "sglang.srt.layers.attention.flashinfer_backend",
         "sglang.srt.layers.attention.flashinfer_mla_backend",
         "sglang.srt.layers.attention.triton_backend",

@@ -183,6 +183,12 @@ def _draft_extend_backend(it: Deployment) -> Fact:
     return _backend(it, "decode" if mode.values == ("decode",) else "prefill")
 
 
+def _verify_backend(it: Deployment) -> Fact:
+    """The backend with which the target model verifies what was drafted."""
+    mode = it.option("speculative-attention-mode", "prefill")
+    return _backend(it, "decode" if mode.values == ("decode",) else "prefill") if mode.values else mode
+
+
 def _cached_prefix(it: Deployment) -> Fact:
     """Whether a prefill can meet KV of its own request in the cache: by the radix cache, or by prefill in chunks."""
     radix = switch(it.option("disable-radix-cache", OFF), OFF)
@@ -224,6 +230,7 @@ MAKERS: Makers = {
     "decode backend": partial(_backend, phase="decode"),
     "draft decode backend": _draft_decode_backend,
     "draft extend backend": _draft_extend_backend,
+    "verify backend": _verify_backend,
     "speculative algorithm": _algorithm,
     "speculative topk": partial(_chosen, option="speculative-eagle-topk", place=0),
     "speculative steps": partial(_chosen, option="speculative-num-steps", place=1),

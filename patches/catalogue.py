@@ -7,6 +7,7 @@ context chunk of vLLM's MLA prefill, skip_context_zero_fill runs the engine's ow
 
 from attnfix.patches.sglang import (
     draft_kv_indices,
+    fa3_swa_topk,
     mha_draft_extend_routing,
     skip_seq_lens_sync,
     triton_swa_deterministic,
@@ -40,6 +41,7 @@ FIXES = (
     skip_seq_lens_sync.FIX,
     draft_kv_indices.FIX,
     triton_swa_deterministic.FIX,
+    fa3_swa_topk.FIX,
     skip_context_zero_fill.FIX,
     empty_context_chunks.FIX,
     vllm_lse_log_base.FIX,

@@ -36,6 +36,7 @@ SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
 ON_V2 = "SGLANG_ENABLE_SPEC_V2=1 " + SPEC
 EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
+TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
 RAGGED = VLLM + "-ac.use_trtllm_ragged_deepseek_prefill=true"
@@ -108,6 +109,15 @@ CASES = [
     ("sglang.triton-swa-deterministic", "0.5.7", "gpt-oss", "h100", EXACT, POSSIBLE, "GptOssForCausalLM a KV pool of"),
     ("sglang.triton-swa-deterministic", "0.5.9", None, "h100", EXACT, POSSIBLE, "needs the model's config.json"),
     ("sglang.triton-swa-deterministic", "0.5.9", "Llama", "h100", EXACT, NOT_HIT, "LlamaForCausalLM has no window layers"),
+    ("sglang.fa3-swa-topk", "0.5.9", "gpt-oss", "h100", TREES + "--attention-backend fa3", HIT, "verify backend: fa3"),
+    ("sglang.fa3-swa-topk", "0.5.9", "gpt-oss", "h100", TREES, POSSIBLE, "name it with --attention-backend"),
+    ("sglang.fa3-swa-topk", "0.5.9", "gpt-oss", "h100", TREES + "--attention-backend triton", NOT_HIT, "backend: triton"),
+    ("sglang.fa3-swa-topk", "0.5.9", "gpt-oss", "h100",
+     TREES + "--prefill-attention-backend triton --decode-attention-backend fa3 --speculative-attention-mode decode", HIT,
+     "verify backend: fa3 (--decode-attention-backend)"),
+    ("sglang.fa3-swa-topk", "0.5.9", "Llama", "h100", TREES + "--attention-backend fa3", NOT_HIT, "has no window layers"),
+    ("sglang.fa3-swa-topk", "0.5.9", "gpt-oss", "h100",
+     SPEC + "--attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1", NOT_HIT, "speculative topk: 1"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "MLA prefill backend: trtllm_ragged"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "cached prefix: on (prefix-caching, on by default)"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED + " --config a.yaml", POSSIBLE, "a.yaml, which is not read"),
@@ -269,6 +279,9 @@ WAYS = [
     ("sglang.triton-swa-deterministic",
      {"deterministic inference": (("on",), "off"), "prefill backend": (("triton",), "fa3"),
       "sliding-window KV pool": (("on",), "off")}),
+    ("sglang.fa3-swa-topk",
+     {"speculative algorithm": _V2["speculative algorithm"], "speculative topk": ((2, 8), 1),
+      "verify backend": (("fa3", "fa4"), "triton"), "sliding-window KV pool": (("on",), "off")}),
     ("vllm.skip-context-zero-fill", _RAGGED),
     ("vllm.empty-context-chunks", _RAGGED),
     ("vllm.lse-log-base", {**_RAGGED, "engine core": _CORE, "MLA prefill backend": (("trtllm_ragged", "flashinfer"), "cudnn")}),

@@ -1,0 +1,63 @@
+"""sglang.fa3-swa-topk, as data."""
+
+from attnfix.compat.condition import ON, Above, AllOf, Is
+from attnfix.compat.fix import CRASH, Fix, Target, Upstream
+
+from . import wrap
+
+_MODULE = "sglang.srt.layers.attention.flashattention_backend"
+_BACKEND = f"{_MODULE}:FlashAttentionBackend"
+_POOLS = ("sglang.srt.mem_cache.memory_pool:SWAKVPool", "sglang.srt.mem_cache.swa_memory_pool:SWAKVPool")
+
+FIX = Fix(
+    id="sglang.fa3-swa-topk",
+    title="Verifying trees on FlashAttention 3 reads window layers from the wrong pool's slots",
+    symptom=(
+        "A model with sliding-window layers (gpt-oss) with EAGLE3 and --speculative-eagle-topk above 1 on fa3 gives wrong "
+        "text, or the server dies of an illegal memory access."
+    ),
+    cause=(
+        "Window layers keep their KV in a smaller pool with slots of its own. To verify a tree, the backend lists for each "
+        "draft token the slots of the cached tokens and of its branch, and hands window layers slots of the full pool."
+    ),
+    correction="The list is made from page tables that were translated to the window layers' pool.",
+    upstream=Upstream("sgl-project/sglang", pull=24617, issue=24402),
+    hardware="NVIDIA Hopper (--attention-backend fa3, its default for gpt-oss)",
+    default=True,
+    default_reason="silent wrong output or a crash; fixed upstream in the same way",
+    targets=(
+        Target(
+            wrap.init_sliding_window_attn_spec_metadata,
+            at=(f"{_BACKEND}._init_sliding_window_attn_spec_metadata",),
+        ),
+    ),
+    # What knows of the pool, lays the two page tables out, joins them and reads the result, and where the KV was written
+    witnesses=(
+        f"{_BACKEND}.__init__",
+        f"{_BACKEND}.init_forward_metadata",
+        f"{_BACKEND}.init_cuda_graph_state",
+        f"{_BACKEND}.init_forward_metadata_capture_cuda_graph",
+        f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",
+        f"{_BACKEND}.init_forward_metadata_out_graph",
+        f"{_BACKEND}._bind_metadata_buffers",
+        f"{_BACKEND}._apply_cuda_graph_metadata",
+        f"{_BACKEND}.forward_extend",
+        f"{_MODULE}:prepare_swa_spec_page_table_triton",
+        f"{_MODULE}:_prepare_swa_spec_page_table_kernel",
+        *(f"{pool}.{name}" for pool in _POOLS for name in ("set_kv_buffer", "translate_loc_from_full_to_swa")),
+    ),
+    examined=(">=0.5.1.post3",),
+    remove_when="no sglang below 0.5.12 is served",
+    cost="Two gathers of page tables per verification, as upstream does; nothing per layer.",
+    expect=(
+        "On one replica with a draft model and --speculative-eagle-topk above 1, the text becomes that of the same model with "
+        "--disable-hybrid-swa-memory, and the accept length that the engine logs (`accept len`) rises to it."
+    ),
+    harm=CRASH,
+    hits=AllOf(
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Above("speculative topk", 1),
+        Is("verify backend", "fa3", "fa4"),
+        Is("sliding-window KV pool", ON),
+    ),
+)

@@ -1,0 +1,33 @@
+"""Correction of sglang.fa3-swa-topk.
+
+The call copies the slots of both page tables, cached and draft tokens, into one for window layers, as they are: in the full
+pool. It is shown tables of slots in the window layers' own pool.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+
+def init_sliding_window_attn_spec_metadata(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """`(metadata, metadata_expand, metadata_swa=None)`; page_table: int32 [requests or draft tokens, tokens]. Sets
+    `metadata.swa_spec_metadata`."""
+    if not instance.use_sliding_window_kv_pool:
+        return wrapped(*args, **kwargs)
+    names = ("metadata", "metadata_expand", "metadata_swa")
+    given = {**dict(zip(names, args)), **kwargs}
+    metadata = given["metadata"]
+    shown = in_own_pool(instance.token_to_kv_pool, metadata)
+    expanded = in_own_pool(instance.token_to_kv_pool, given["metadata_expand"])
+    result = wrapped(shown, expanded, given.get("metadata_swa"))
+    metadata.swa_spec_metadata = shown.swa_spec_metadata
+    wrapped.corrected()
+    return result
+
+
+def in_own_pool(pool: Any, metadata: Any) -> Any:
+    """A copy whose page table holds slots of the window layers' pool; the buffers are the same."""
+    shown = copy(metadata)
+    shown.page_table = pool.translate_loc_from_full_to_swa(metadata.page_table)
+    return shown
