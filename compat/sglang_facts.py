@@ -38,6 +38,12 @@ TRTLLM_MLA_SINCE = {
     "DeepseekV32ForCausalLM": "0.5.12",
     "LongcatFlashForCausalLM": "0.5.16",
 }
+#: Architecture -> first release that runs it as encoder and decoder (is_encoder_decoder_model)
+ENCODER_DECODER_SINCE = {
+    "MllamaForConditionalGeneration": "0.5.1",
+    "WhisperForConditionalGeneration": "0.5.10",
+    "MossVLForConditionalGeneration": "0.5.11",
+}
 #: Architectures without MLA that get what the release gives any such model, in every release
 PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 #: Architecture -> first release from which its window layers have a KV pool of their own (is_hybrid_swa_model)
@@ -197,6 +203,16 @@ def _cached_prefix(it: Deployment) -> Fact:
     return either(radix, chunked)
 
 
+def _encoder_decoder(it: Deployment) -> Fact:
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    first = ENCODER_DECODER_SINCE.get(architecture or "")
+    if first and it.release is None:
+        return unknown("the architectures of this release were not read")
+    return known(ON if first and it.since(first) else OFF, f"architecture {architecture}")
+
+
 def _cuda_graphs(it: Deployment) -> Fact:
     return switch(it.option("disable-cuda-graph", OFF), OFF)
 
@@ -235,6 +251,7 @@ MAKERS: Makers = {
     "speculative topk": partial(_chosen, option="speculative-eagle-topk", place=0),
     "speculative steps": partial(_chosen, option="speculative-num-steps", place=1),
     "spec v2": _spec_v2,
+    "encoder-decoder": _encoder_decoder,
     "CUDA graphs": _cuda_graphs,
     "cached prefix": _cached_prefix,
     "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),

@@ -8,6 +8,7 @@ context chunk of vLLM's MLA prefill, skip_context_zero_fill runs the engine's ow
 from attnfix.patches.sglang import (
     draft_kv_indices,
     fa3_swa_topk,
+    encoder_decode_lengths,
     mha_draft_extend_routing,
     skip_seq_lens_sync,
     triton_swa_deterministic,
@@ -42,6 +43,7 @@ FIXES = (
     draft_kv_indices.FIX,
     triton_swa_deterministic.FIX,
     fa3_swa_topk.FIX,
+    encoder_decode_lengths.FIX,
     skip_context_zero_fill.FIX,
     empty_context_chunks.FIX,
     vllm_lse_log_base.FIX,

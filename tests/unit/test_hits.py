@@ -28,9 +28,11 @@ AWQ_LEFT = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
+MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}}  # fmt: skip
           "FP8-KV": FP8_KV, "gpt-oss": GPT_OSS}  # fmt: skip
+          "FP8-KV": FP8_KV, "Mllama": MLLAMA}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
@@ -118,6 +120,11 @@ CASES = [
     ("sglang.fa3-swa-topk", "0.5.9", "Llama", "h100", TREES + "--attention-backend fa3", NOT_HIT, "has no window layers"),
     ("sglang.fa3-swa-topk", "0.5.9", "gpt-oss", "h100",
      SPEC + "--attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1", NOT_HIT, "speculative topk: 1"),
+    ("sglang.encoder-decode-lengths", "0.5.9", "Mllama", "h100", SGL + "--attention-backend flashinfer", HIT, "Mllama"),
+    ("sglang.encoder-decode-lengths", "0.5.9", "Mllama", "h100", SGL, POSSIBLE, "the default for Mllama"),
+    ("sglang.encoder-decode-lengths", "0.5.9", "Llama", "h100", SGL + "--attention-backend flashinfer", NOT_HIT, "r: off"),
+    ("sglang.encoder-decode-lengths", "0.5.9", None, "h100", SGL + "--attention-backend flashinfer", POSSIBLE, "config.json"),
+    ("sglang.encoder-decode-lengths", "0.5.9", "Mllama", "h100", SGL + "--attention-backend triton", NOT_HIT, "triton"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "MLA prefill backend: trtllm_ragged"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "cached prefix: on (prefix-caching, on by default)"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED + " --config a.yaml", POSSIBLE, "a.yaml, which is not read"),
@@ -282,6 +289,8 @@ WAYS = [
     ("sglang.fa3-swa-topk",
      {"speculative algorithm": _V2["speculative algorithm"], "speculative topk": ((2, 8), 1),
       "verify backend": (("fa3", "fa4"), "triton"), "sliding-window KV pool": (("on",), "off")}),
+    ("sglang.encoder-decode-lengths",
+     {"encoder-decoder": (("on",), "off"), "decode backend": (("flashinfer",), "fa3"), "CUDA graphs": _GRAPHS}),
     ("vllm.skip-context-zero-fill", _RAGGED),
     ("vllm.empty-context-chunks", _RAGGED),
     ("vllm.lse-log-base", {**_RAGGED, "engine core": _CORE, "MLA prefill backend": (("trtllm_ragged", "flashinfer"), "cudnn")}),

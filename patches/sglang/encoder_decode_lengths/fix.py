@@ -1,0 +1,56 @@
+"""sglang.encoder-decode-lengths, as data."""
+
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+
+from . import wrap
+
+_MODULE = "sglang.srt.layers.attention.flashinfer_backend"
+_UPDATER, _BACKEND = f"{_MODULE}:FlashInferIndicesUpdaterDecode", f"{_MODULE}:FlashInferAttnBackend"
+
+FIX = Fix(
+    id="sglang.encoder-decode-lengths",
+    title="Cross attention of a decode graph is planned with the decoder's lengths",
+    symptom=(
+        "Llama 3.2 Vision (mllama) on FlashInfer answers as if it saw only the top of an image, the more so the shorter the "
+        "text; with --disable-cuda-graph it answers right. No error."
+    ),
+    cause=(
+        "At replay of a decode graph, FlashInfer plans its split of the KV from lengths on the host. The engine hands over the "
+        "decoder's for cross attention, too: encoder tokens beyond the text's length, rounded up to a chunk of 128 or more, "
+        "are attended to by nobody."
+    ),
+    correction=(
+        "At replay, the host's lengths are withheld; FlashInfer then plans from the lengths that its kernel reads, text's and "
+        "encoder's each."
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=21190),
+    hardware="any GPU (--attention-backend flashinfer: for Llama 3.2 Vision the default on most)",
+    default=True,
+    default_reason="silent wrong output; later releases plan from the same lengths",
+    targets=(Target(wrap.update_cross_attention, at=(f"{_UPDATER}.update_cross_attention",)),),
+    # What plans, with which lengths, and what calls it with both
+    witnesses=(
+        f"{_UPDATER}.__init__",
+        f"{_UPDATER}.call_begin_forward",
+        f"{_MODULE}:fast_decode_plan",
+        f"{_BACKEND}.init_cuda_graph_state",
+        f"{_BACKEND}.init_forward_metadata_capture_cuda_graph",
+        f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",
+        f"{_BACKEND}.init_forward_metadata_out_graph",
+        f"{_BACKEND}.forward_decode",
+        "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.10 is served",
+    cost=(
+        "Two copies of a few hundred bytes from the GPU per decode step of an encoder-decoder model, where the engine waits "
+        "for the GPU already; nothing for other models."
+    ),
+    expect=(
+        "On one replica, ask Llama 3.2 Vision a short question about the bottom of an image, at temperature 0: the answer "
+        "becomes that of a server with --disable-cuda-graph. Requests without an image run without a graph and stay the same."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(Is("encoder-decoder", ON), Is("decode backend", "flashinfer"), Is("CUDA graphs", ON)),
+)

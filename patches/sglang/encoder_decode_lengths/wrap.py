@@ -1,0 +1,37 @@
+"""Correction of sglang.encoder-decode-lengths.
+
+The engine's signature, in all releases that are corrected and part of their digests: `update_cross_attention(req_pool_indices,
+seq_lens, seq_lens_cpu, …, decode_wrappers, …)`. With `seq_lens_cpu` the host's indptr is made from it, for both wrappers;
+without, FlashInfer copies the indptr that was made for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SEQ_LENS_CPU, _WRAPPERS = 2, 4
+
+
+def update_cross_attention(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """`seq_lens_cpu`: int tensor [bs] on the host, lengths of the text. Withheld where a plan would be made from it."""
+    wrappers = args[_WRAPPERS] if len(args) > _WRAPPERS else kwargs["decode_wrappers"]
+    lens = args[_SEQ_LENS_CPU] if len(args) > _SEQ_LENS_CPU else kwargs["seq_lens_cpu"]
+    if lens is None or not planned_from_host(wrappers):
+        return wrapped(*args, **kwargs)
+    if len(args) > _SEQ_LENS_CPU:
+        args = (*args[:_SEQ_LENS_CPU], shown(lens), *args[_SEQ_LENS_CPU + 1 :])
+    else:
+        kwargs = {**kwargs, "seq_lens_cpu": shown(lens)}
+    result = wrapped(*args, **kwargs)
+    wrapped.corrected(rows=lens.shape[0])
+    return result
+
+
+def shown(lens: Any) -> Any:
+    """The lengths on the host that the engine gets instead: none."""
+    return None
+
+
+def planned_from_host(wrappers: Any) -> bool:
+    """Whether the engine has put its fast plan, a partial, in the place of FlashInfer's own: so from a graph's capture on."""
+    return hasattr(wrappers[1].begin_forward, "func")

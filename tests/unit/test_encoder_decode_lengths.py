@@ -1,0 +1,74 @@
+"""sglang.encoder-decode-lengths without an engine: when the host's lengths are withheld, and what nobody may touch."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from no_sync import NoSync
+
+from attnfix.compat.states import FixState
+from attnfix.compat.wrapping import Call
+from attnfix.patches.sglang.encoder_decode_lengths import FIX, wrap
+
+NAMES = ("req_pool_indices", "seq_lens", "seq_lens_cpu", "seq_lens_sum", "decode_wrappers", "encoder_lens", "spec_info")
+
+
+def fast_plan(wrapper):
+    return "planned"
+
+
+def wrappers(replayed):
+    made = [SimpleNamespace(begin_forward=lambda: None) for _ in range(2)]
+    for wrapper in made if replayed else ():
+        wrapper.begin_forward = partial(fast_plan, wrapper)
+    return made
+
+
+def call(decode_wrappers, lens, positional, engine=lambda seen: "the engine's"):
+    """(what the engine saw, what it was given, the fix's state) of a call with the first `positional` arguments by position."""
+    given, seen, state = dict.fromkeys(NAMES, object()), {}, FixState(FIX)
+    given |= {"seq_lens_cpu": lens, "decode_wrappers": decode_wrappers}
+
+    def update(*args, **kwargs):
+        seen.update(zip(NAMES, args), **kwargs)
+        return engine(seen)
+
+    args = tuple(given[name] for name in NAMES[:positional])
+    kwargs = {name: given[name] for name in NAMES[positional:]}
+    with NoSync():
+        assert Call(update, state, wrap.update_cross_attention).apply(args, kwargs) == "the engine's"
+    return seen, given, state
+
+
+@pytest.mark.parametrize("positional", [0, 3, 4, len(NAMES)])
+def test_a_replay_is_planned_without_the_hosts_lengths(positional):
+    seen, given, state = call(wrappers(True), torch.tensor([3, 4, 5]), positional)
+    assert seen["seq_lens_cpu"] is None
+    assert all(seen[name] is given[name] for name in NAMES if name != "seq_lens_cpu")
+    assert (state.counters.corrections, state.counters.rows) == (1, 3)
+
+
+@pytest.mark.parametrize("replayed, lens", [(False, torch.tensor([3, 4])), (True, None), (False, None)])
+@pytest.mark.parametrize("positional", [0, len(NAMES)])
+def test_others_pass_untouched(replayed, lens, positional):
+    """FlashInfer's own plan, without a graph and at capture; and lengths that are on the GPU alone."""
+    seen, given, state = call(wrappers(replayed), lens, positional)
+    assert all(seen[name] is given[name] for name in NAMES) and not state.counters.corrections
+
+
+def test_an_error_of_the_engine_passes():
+    def out_of_memory(seen):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        call(wrappers(True), torch.tensor([1]), 0, out_of_memory)
+
+
+def test_wrappers_of_another_shape_leave_the_engine_as_it_is():
+    """With one wrapper alone there is no cross attention to plan: the correction gives up, aloud, and changes nothing."""
+    seen, given, state = call(wrappers(True)[:1], torch.tensor([1]), 0)
+    assert seen["seq_lens_cpu"] is given["seq_lens_cpu"]
+    assert state.state == "failed" and "IndexError" in state.reason
