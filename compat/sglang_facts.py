@@ -51,6 +51,8 @@ WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9"
 #: Architecture -> (topk, steps) that speculative decoding takes where neither is named (auto_choose_speculative_params)
 CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "DeepseekV2ForCausalLM": (1, 3)}
 CHOSEN_UP_TO = Version("0.5.13.post1")
+#: With a topk above 1 on the launch line, such releases take spec v1
+SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
 _BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
 
@@ -171,6 +173,9 @@ def _spec_v2(it: Deployment) -> Fact:
         return unknown(f"{algorithm.why or 'needs the launch command'}; {variable} is not set here")
     asked = it.truth(variable)
     if it.since("0.5.11"):
+        given = it.number("speculative-eagle-topk", 1)
+        if it.release <= SPEC_V2_OF_ONE_UP_TO and given.values and given.values[0] != 1:
+            return known(OFF, f"{given.why} above 1")
         return known(ON if asked is not False else OFF, f"default of sglang {it.release}" if asked is None else variable)
     return known(ON if asked else OFF, f"no {variable}" if asked is None else f"{variable}={it.variables()[variable]}")
 

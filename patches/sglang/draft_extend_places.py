@@ -1,4 +1,4 @@
-"""Witnesses that both uniform-replay-stride fixes share: who captures the draft-extend graph, replays it, and with what."""
+"""Witnesses that the fixes of spec v2's draft extend share: who captures its graph, replays it, and with what."""
 
 _V2 = "sglang.srt.speculative.eagle_worker_v2:EagleDraftWorker"
 _RUNNER = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner:EAGLEDraftExtendCudaGraphRunner"
@@ -16,4 +16,23 @@ PLACES = (
     f"{_MODE}.is_draft_extend",
     f"{_MODE}.is_draft_extend_v2",
     f"{_MODE}.DRAFT_EXTEND_V2",
+)
+
+_TRITON = "sglang.srt.layers.attention.triton_backend:TritonAttnBackend"
+TRITON_REPLAY = f"{_TRITON}.init_forward_metadata_replay_cuda_graph"
+#: What sets the stride, captures, calls and reads the metadata, and what later releases replay with
+TRITON = (
+    f"{_TRITON}.__init__",
+    f"{_TRITON}.init_forward_metadata_capture_cuda_graph",
+    f"{_TRITON}.forward_extend",
+    f"{_TRITON}.init_cuda_graph_state",
+    f"{_TRITON}.init_forward_metadata_out_graph",
+    f"{_TRITON}._init_forward_metadata_out_graph",
+    f"{_TRITON}._build_cuda_graph_forward_metadata",
+    f"{_TRITON}._apply_cuda_graph_metadata",
+    f"{_TRITON}._update_draft_extend_buffers",
+    f"{_TRITON}._fill_kv_indptr_and_indices",
+    "sglang.srt.layers.attention.triton_ops.extend_attention:extend_attention_fwd",
+    "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
+    "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
 )

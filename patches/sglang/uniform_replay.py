@@ -1,17 +1,13 @@
-"""What both uniform-replay-stride corrections do: show the engine's replay a draft input of equal lengths.
-
-The engine's signature, in all releases that are corrected and part of their digests: `init_forward_metadata_replay_cuda_graph(
-bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info, seq_lens_cpu)`. The graph runner
-passes keywords, wrapping backends positions.
-"""
+"""What both uniform-replay-stride corrections do: show the engine's replay a draft input of equal lengths."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from attnfix.patches.sglang import replay_arguments
+
 _LENGTHS = "attnfix_uniform_lengths"
-_BS, _SEQ_LENS, _MODE, _SPEC = 0, 2, 5, 6
 
 
 class UniformSpec:
@@ -42,16 +38,11 @@ def uniform(instance: Any, spec_info: Any, length: int, room: int, device: Any) 
 
 def replay(wrapped: Any, instance: Any, args: tuple, kwargs: dict, sizes: Callable[[Any], tuple[int, int]]) -> Any:
     """Run the engine's replay; in spec v2's draft extend with equal lengths. `sizes(instance)` gives them and the room."""
-    mode = args[_MODE] if len(args) > _MODE else kwargs["forward_mode"]
-    if not mode.is_draft_extend_v2():
+    if not replay_arguments.of("forward_mode", args, kwargs).is_draft_extend_v2():
         return wrapped(*args, **kwargs)
-    spec_info = args[_SPEC] if len(args) > _SPEC else kwargs["spec_info"]
-    seq_lens = args[_SEQ_LENS] if len(args) > _SEQ_LENS else kwargs["seq_lens"]
+    spec_info, seq_lens = (replay_arguments.of(name, args, kwargs) for name in ("spec_info", "seq_lens"))
     spec_info = uniform(instance, spec_info, *sizes(instance), seq_lens.device)
-    if len(args) > _SPEC:
-        args = (*args[:_SPEC], spec_info, *args[_SPEC + 1 :])
-    else:
-        kwargs = {**kwargs, "spec_info": spec_info}
+    args, kwargs = replay_arguments.with_one("spec_info", spec_info, args, kwargs)
     result = wrapped(*args, **kwargs)
-    wrapped.corrected(rows=args[_BS] if args else kwargs["bs"])
+    wrapped.corrected(rows=replay_arguments.of("bs", args, kwargs))
     return result

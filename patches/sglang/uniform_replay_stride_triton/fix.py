@@ -2,11 +2,9 @@
 
 from attnfix.compat.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.patches.sglang.draft_extend_places import PLACES
+from attnfix.patches.sglang.draft_extend_places import PLACES, TRITON, TRITON_REPLAY
 
 from . import wrap
-
-_BACKEND = "sglang.srt.layers.attention.triton_backend:TritonAttnBackend"
 
 FIX = Fix(
     id="sglang.uniform-replay-stride-triton",
@@ -22,35 +20,14 @@ FIX = Fix(
     ),
     correction=(
         "In DRAFT_EXTEND_V2 alone, replay is shown equal lengths, so that qo_indptr is what capture laid out. That kv_indptr "
-        "counts the step's own tokens twice up to 0.5.12.post1 (upstream pull 26651) is another fault, and stays."
+        "counts the step's own tokens twice up to 0.5.12.post1 is another fault: sglang.triton-draft-double-count."
     ),
     upstream=Upstream("sgl-project/sglang", pull=19807, issue=19717),
     hardware="any GPU (--attention-backend triton, EAGLE with SGLANG_ENABLE_SPEC_V2=1)",
     default=True,
     default_reason="fixed upstream in the same way; the draft model answers for the wrong requests without it",
-    targets=(
-        Target(
-            wrap.init_forward_metadata_replay_cuda_graph,
-            at=(f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",),
-        ),
-    ),
-    # What sets the stride, captures, calls and reads the metadata, and what later releases replay with
-    witnesses=(
-        f"{_BACKEND}.__init__",
-        f"{_BACKEND}.init_forward_metadata_capture_cuda_graph",
-        f"{_BACKEND}.forward_extend",
-        f"{_BACKEND}.init_cuda_graph_state",
-        f"{_BACKEND}.init_forward_metadata_out_graph",
-        f"{_BACKEND}._init_forward_metadata_out_graph",
-        f"{_BACKEND}._build_cuda_graph_forward_metadata",
-        f"{_BACKEND}._apply_cuda_graph_metadata",
-        f"{_BACKEND}._update_draft_extend_buffers",
-        f"{_BACKEND}._fill_kv_indptr_and_indices",
-        "sglang.srt.layers.attention.triton_ops.extend_attention:extend_attention_fwd",
-        "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
-        "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
-        *PLACES,
-    ),
+    targets=(Target(wrap.init_forward_metadata_replay_cuda_graph, at=(TRITON_REPLAY,)),),
+    witnesses=(*TRITON, *PLACES),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.10 is served",
     cost="2 µs of host time per replay (measured); no launch, and no allocation after the first replay.",

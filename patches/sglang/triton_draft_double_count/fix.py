@@ -1,0 +1,45 @@
+"""sglang.triton-draft-double-count, as data."""
+
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
+from attnfix.patches.sglang.draft_extend_places import PLACES, TRITON, TRITON_REPLAY
+
+from . import wrap
+
+FIX = Fix(
+    id="sglang.triton-draft-double-count",
+    title="Draft-extend replay on Triton attends to the step's own tokens twice",
+    symptom=(
+        "EAGLE speculative decoding (spec v2) accepts fewer draft tokens with CUDA graphs than without. The text stays right: "
+        "the target model verifies it."
+    ),
+    cause=(
+        "In spec v2's draft extend, seq_lens counts the step's own tokens. At replay of its graph, kv_indptr is made of them, "
+        "and the Triton kernel, which gets these tokens' keys and values separately, attends to them once more as if they were "
+        "cached: each query also sees the tokens that follow it. Without graphs it is right."
+    ),
+    correction=(
+        "In DRAFT_EXTEND_V2 alone, replay is shown the lengths before the step: seq_lens less the new tokens that the graph "
+        "runner has counted per request."
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=26651),
+    hardware="any GPU (--attention-backend triton, EAGLE with spec v2: the default from 0.5.11)",
+    default=True,
+    default_reason="fixed upstream in the same way; the draft model sees the future without it",
+    targets=(Target(wrap.init_forward_metadata_replay_cuda_graph, at=(TRITON_REPLAY,)),),
+    witnesses=(*TRITON, *PLACES),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.13 is served",
+    cost="Two small kernels per replay, before the graph: a difference of two lengths per request, and its lower bound.",
+    expect=(
+        "On one replica with spec v2, compare the accept length that the engine logs (`accept len`): it should rise towards "
+        "that of the same model with --disable-cuda-graph. The text keeps its distribution: every token is verified."
+    ),
+    harm=SLOWER,
+    hits=AllOf(
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Is("spec v2", ON),
+        Is("draft extend backend", "triton"),
+        Is("CUDA graphs", ON),
+    ),
+)

@@ -1,0 +1,29 @@
+"""Correction of sglang.triton-draft-double-count.
+
+In this mode the engine makes kv_indptr and kv_indices of `seq_lens`, and nothing else. In spec v2 these count the step's
+tokens, whose number per request the graph runner leaves on the draft input; the kernel gets their keys and values separately.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnfix.patches.sglang import replay_arguments
+
+
+def init_forward_metadata_replay_cuda_graph(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """Metadata of spec v2's draft-extend graph, whose KV is that before the step."""
+    wanted = "bs", "forward_mode", "spec_info", "seq_lens"
+    bs, mode, spec_info, seq_lens = (replay_arguments.of(name, args, kwargs) for name in wanted)
+    new = getattr(spec_info, "extend_seq_lens_tensor", None) if mode.is_draft_extend_v2() else None
+    if new is None:
+        return wrapped(*args, **kwargs)
+    args, kwargs = replay_arguments.with_one("seq_lens", cached(seq_lens[:bs], new[:bs]), args, kwargs)
+    result = wrapped(*args, **kwargs)
+    wrapped.corrected(rows=bs)
+    return result
+
+
+def cached(seq_lens: Any, new: Any) -> Any:
+    """Tokens before the step, both int tensors [bs]. A padding row has a sequence of one token, and none before the step."""
+    return (seq_lens - new).clamp_(min=0).to(seq_lens.dtype)
