@@ -7,12 +7,12 @@ context chunk of vLLM's MLA prefill, skip_context_zero_fill runs the engine's ow
 
 from attnfix.patches.sglang import (
     draft_kv_indices,
-    fa3_swa_topk,
     encoder_decode_lengths,
+    fa3_swa_topk,
     mha_draft_extend_routing,
     skip_seq_lens_sync,
-    triton_swa_deterministic,
     triton_draft_double_count,
+    triton_swa_deterministic,
     uniform_replay_stride_mla,
     uniform_replay_stride_triton,
     zero_kv_rows,

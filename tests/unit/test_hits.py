@@ -30,9 +30,8 @@ GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
 MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
-          "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}}  # fmt: skip
-          "FP8-KV": FP8_KV, "gpt-oss": GPT_OSS}  # fmt: skip
-          "FP8-KV": FP8_KV, "Mllama": MLLAMA}  # fmt: skip
+          "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
+          "Mllama": MLLAMA}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
