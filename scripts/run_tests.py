@@ -19,8 +19,9 @@ from torture_table import PARTS
 ROOT = Path(__file__).resolve().parents[1]
 _REPORT = ROOT / "build" / "tests.xml"
 _SLOWEST = 10
-#: A benchmark is no test; and every Python with every wrapt takes minutes to set up. `make torture` runs them.
-LEFT_TO_TORTURE = ("cost", "interpreters")
+#: A benchmark is no test; every Python with every wrapt takes minutes to set up, an engine's own tests take as long. `make
+#: torture` runs them.
+LEFT_TO_TORTURE = ("cost", "interpreters", "engine_tests")
 
 
 def steps() -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ PARTS: tuple[str, ...] = (
     "security",
     "parsers",
     "kernel_arguments",
+    "engine_tests",
 )
 
 
