@@ -208,6 +208,21 @@ def _defaults_to_flashmla(it: Deployment) -> bool:
     hopper = it.gpu is not None and it.gpu.maker == NVIDIA and it.gpu.generation == 9
     fp8 = [value for value in _kv_cache_dtype(it).values if str(value).startswith("fp8")]
     return hopper and bool(fp8) and _attention(it).values == ("MLA",) and it.since(first) and not it.since(end)
+def decode_without_kv(it: Deployment) -> Fact:
+    """What MLA decode leaves where a rank holds nothing of a request: a neutral result, or an undefined one."""
+    backend = _attention_backend(it)
+    if not backend.values:
+        return backend
+    name, why = backend.values[0], f"{backend.why} {backend.values[0]}"
+    if name == "TRITON_MLA":
+        if it.release is None:
+            return unknown(f"{why}: the combine of the ranks drops its NaN from 0.25.0 on")
+        return known("neutral" if it.since("0.25.0") else "undefined", why)
+    if name in ("CUTLASS_MLA", "FLASHINFER_MLA"):
+        return known("undefined", why)
+    if name in ("FLASH_ATTN_MLA", "FLASHMLA"):
+        return known("neutral", why)
+    return unknown(f"what {name} leaves was not read")
 
 
 def _model_runner(it: Deployment) -> Fact:
@@ -349,6 +364,7 @@ MAKERS: Makers = {
     "MLA prefill backend": prefill_backend,
     "FlashAttention pads values": pads_values,
     "attention backend": _attention_backend,
+    "decode without KV": decode_without_kv,
     "model runner": _model_runner,
     "engine core": _engine_core,
     "cached prefix": _cached_prefix,

@@ -21,6 +21,7 @@ from attnfix.patches.sglang import lse_log_base as sglang_lse_log_base
 from attnfix.patches.vllm import (
     both_empty_merge_cuda,
     both_empty_merge_triton,
+    dcp_empty_shard,
     dcp_page_counts,
     empty_context_chunks,
     fa3_dcp_graph,
@@ -53,6 +54,7 @@ FIXES = (
     mla_context_order.FIX,
     both_empty_merge_cuda.FIX,
     both_empty_merge_triton.FIX,
+    dcp_empty_shard.FIX,
     dcp_page_counts.FIX,
     padded_v_merge.FIX,
     prefill_context_merge.FIX,

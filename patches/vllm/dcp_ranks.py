@@ -10,22 +10,26 @@ from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from typing import Any
 
-_launch = threading.Lock()  # Triton's interpreter is not made for threads
+_launch = threading.Lock()
 
 
 def prepare(backend: Any) -> None:
     """Make the combine that the module `backend` calls, `cp_lse_ag_out_rs`, run in the interpreter."""
     combine: Any = sys.modules[backend.cp_lse_ag_out_rs.__module__]
-    real = combine.CPTritonContext.call_kernel
-
-    def call_kernel(*args: Any, **kwargs: Any) -> Any:
-        with _launch:
-            return real(*args, **kwargs)
-
-    combine.CPTritonContext.call_kernel = call_kernel
+    combine.CPTritonContext.call_kernel = one_at_a_time(combine.CPTritonContext.call_kernel)
     if launcher := getattr(combine, "_CORRECT_ATTN_CP_OUT_KERNEL", None):  # from 0.30; it asks what the interpreter's lacks
         parameters = signature(launcher.kernel.fn).parameters.values()
         launcher.kernel.constexprs = [at for at, one in enumerate(parameters) if "constexpr" in str(one.annotation)]
+
+
+def one_at_a_time(launcher: Any) -> Any:
+    """The same launcher of Triton kernels, for threads: Triton's interpreter is not made for several."""
+
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        with _launch:
+            return launcher(*args, **kwargs)
+
+    return launch
 
 
 class Group:

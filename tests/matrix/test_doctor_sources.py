@@ -411,3 +411,12 @@ def test_backends_that_the_engine_refuses_below_blackwell(engine, release):
         assert re.search(r"if not .*\n\s+raise ValueError\(\n\s+\"TRTLLM MLA backend is only supported on Blackwell", source)
     for name in ("flashinfer", "trtllm_ragged") if engine == "vllm" else ():
         assert "return device_capability.major == 10" in text(engine, release, f"v1/attention/backends/mla/prefill/{name}.py")
+
+
+@pytest.mark.parametrize("release, drops", [("0.11.0", False), ("0.24.0", False), ("0.25.0", True), ("0.27.1", True)])
+def test_from_when_on_the_combine_of_ranks_drops_nan(release, drops):
+    source = text("vllm", release, "attention/ops/common.py", "v1/attention/ops/common.py")
+    assert "output = output * factor" in source and ("tl.where(factor == 0.0, 0.0, output)" in source) is drops
+    launch = Launch("vllm", options={"attention-backend": "TRITON_MLA"})
+    ours = vllm_facts.decode_without_kv(Deployment("vllm", Version(release), launch=launch))
+    assert ours.values == ("neutral" if drops else "undefined",)

@@ -1,0 +1,82 @@
+"""vllm.dcp-empty-shard, as data."""
+
+from attnfix.compat.condition import Above, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+
+from . import wrap
+
+_MLA_BACKENDS = "vllm.v1.attention.backends.mla"
+_TRITON = f"{_MLA_BACKENDS}.triton_mla:TritonMLAImpl"
+_CUTLASS = f"{_MLA_BACKENDS}.cutlass_mla:CutlassMLAImpl"
+_FLASHINFER = f"{_MLA_BACKENDS}.flashinfer_mla:FlashInferMLAImpl"
+_COMMON = f"{_MLA_BACKENDS}.common"
+_MLA = "vllm.model_executor.layers.attention.mla_attention"
+_OPS = ("vllm.attention.ops", "vllm.v1.attention.ops")
+
+
+def _decode(owner: str) -> Target:
+    return Target(wrap.decode, at=(f"{owner}.forward_mqa", f"{owner}._forward_decode"))
+
+
+FIX = Fix(
+    id="vllm.dcp-empty-shard",
+    title="Short requests get garbage where a rank holds none of their KV",
+    symptom=(
+        "With --decode-context-parallel-size above 1 and a DeepSeek-type model: a short prompt is answered with its first "
+        "token right and the rest garbage, often `!!!!!`. Longer prompts are answered well. No error."
+    ),
+    cause=(
+        "A request with fewer tokens than ranks (times the interleave size) leaves a rank without KV. There the decode kernel "
+        "divides 0 by 0 (Triton) or writes neither output nor LSE (CUTLASS, FlashInfer's), and the combine over the ranks "
+        "takes what it finds: NaN stays NaN times a weight of 0 up to 0.24.0, and what was never written gets any weight."
+    ),
+    correction="After the kernel, rows of requests that have nothing on this rank get output 0 and LSE -inf.",
+    upstream=Upstream("vllm-project/vllm", pull=38416),
+    hardware="any GPU (--decode-context-parallel-size above 1 with CUTLASS_MLA, FLASHINFER_MLA, or up to 0.24.0 TRITON_MLA)",
+    default=True,
+    default_reason="silent wrong output; 0.28.0 masks the LSE of the same rows",
+    independent=True,  # a server loads the backend that it runs
+    targets=(_decode(_TRITON), _decode(_CUTLASS), _decode(_FLASHINFER)),
+    # Who calls them and combines, the kernels behind, and what masks in later releases
+    witnesses=(
+        f"{_CUTLASS}._sm100_cutlass_mla_decode",
+        f"{_CUTLASS}._sm100_forward_decode",
+        f"{_COMMON}:MLACommonImpl.forward",
+        f"{_MLA}:MLACommonImpl.forward",
+        f"{_MLA}:MLAAttention.forward_impl",
+        *(
+            f"{home}.{name}"
+            for home in _OPS
+            for name in (
+                "common:_correct_attn_cp_out_kernel",
+                "common:correct_attn_out",
+                "common:cp_lse_ag_out_rs",
+                "common:_cp_lse_common",
+                "common:mask_dcp_empty_shards_",
+                "triton_decode_attention:_fwd_kernel_stage2",
+                "triton_decode_attention:_fwd_grouped_kernel_stage1",
+                "triton_decode_attention:decode_attention_fwd",
+            )
+        ),
+        "vllm.v1.attention.ops.dcp:mask_dcp_empty_shards_",
+        "vllm.v1.attention.ops.dcp:cp_lse_ag_out_rs",
+        "vllm.v1.attention.ops.dcp_utils:MLADCPManager",
+        "vllm.v1.attention.ops.dcp:MLADCPManager",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="no vLLM below 0.28.0 is served with decode context parallelism",
+    cost=(
+        "On several ranks three small launches per layer and decode step, inside CUDA graphs, too. On one, about a µs of host "
+        "time per layer."
+    ),
+    expect=(
+        "On one replica with --decode-context-parallel-size 8, ask `The capital of France is`: stock ` Paris!!!!!!!!!`, fixed "
+        "as without it. Long prompts are answered as before, bit for bit."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("attention", "MLA"),
+        Above("decode context parallel size", 1),
+        Is("decode without KV", "undefined"),
+    ),
+)
