@@ -317,6 +317,23 @@ def _full_graphs(it: Deployment) -> Fact:
     return known(ON, "default from 0.11.0") if it.since("0.11.0") else unknown("the default of this release was not read")
 
 
+def _linear_attention(it: Deployment) -> Fact:
+    """Whether layers keep a recurrent state by Gated DeltaNet, or what shares its metadata (Kimi Delta Attention)."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    text = it.text_config()
+    kinds = text.get("layer_types") or ()
+    if "linear_attention" in kinds or text.get("linear_num_value_heads") or text.get("linear_attn_config"):
+        return known(ON, "config.json has layers of linear attention")
+    return known(OFF, "config.json has no layers of linear attention")
+
+
+def _speculative_decoding(it: Deployment) -> Fact:
+    if it.given("speculative-config"):
+        return known(ON, "--speculative-config")
+    return it.option("speculative-config", OFF)
+
+
 _PACKED = ("awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_gptq")
 _FP8 = ("fp8", "fbgemm_fp8")
 
@@ -373,4 +390,6 @@ MAKERS: Makers = {
     "KV cache scales": _kv_cache_scales,
     "KV cache dtype": _kv_cache_dtype,
     "full CUDA graphs": _full_graphs,
+    "linear attention": _linear_attention,
+    "speculative decoding": _speculative_decoding,
 }

@@ -26,6 +26,7 @@ from attnfix.patches.vllm import (
     empty_context_chunks,
     fa3_dcp_graph,
     flashmla_fp8_graph,
+    gdn_uniform_decode,
     kv_scale_float,
     mla_context_order,
     padded_v_merge,
@@ -61,6 +62,7 @@ FIXES = (
     kv_scale_float.FIX,
     flashmla_fp8_graph.FIX,
     fa3_dcp_graph.FIX,
+    gdn_uniform_decode.FIX,
 )
 
 BY_ID = {fix.id: fix for fix in FIXES}

@@ -19,7 +19,7 @@ OPTIONAL = {
     "sglang": ("sgl_kernel", "torchvision", "xgrammar", "gguf", "tvm_ffi"),
     "vllm": (
         "flashinfer", "torchvision", "cbor2", "gguf", "uvloop", "cpuinfo", "openai_harmony", "cachetools", "cloudpickle",
-        "prometheus_client", "xgrammar", "llguidance", "blake3", "setproctitle",
+        "prometheus_client", "xgrammar", "llguidance", "blake3", "setproctitle", "numba", "mistral_common", "diskcache",
     ),
 }  # fmt: skip
 

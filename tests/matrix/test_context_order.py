@@ -59,7 +59,7 @@ def test_the_builder_of_sparse_mla(engine_fork):
         "def length(context, new):\n"
         "    starts, new = mla_prefill.cumulative(new), torch.tensor(new)\n"
         "    common = SimpleNamespace(seq_lens_cpu_upper_bound=torch.tensor(context) + new, query_start_loc_cpu=starts)\n"
-        "    with mla_prefill._unpinned():\n"
+        "    with mla_prefill.unpinned():\n"
         "        made = builder._build_chunked_context_fields(common, 0, len(new), new)\n"
         "    return made.prefill_tokens_with_context\n"
         "answer([length([0, 40], [2, 3]), length([40, 0], [2, 3])])"

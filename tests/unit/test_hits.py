@@ -25,6 +25,9 @@ INT4 = {**R1, "quantization_config": {"quant_method": "compressed-tensors", "ign
 FP8_KV = {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
           "quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8}}}  # fmt: skip
 AWQ_LEFT = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["kv_b_proj"]}}
+NEXT = {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
+        "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
+QWEN35 = {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"linear_num_value_heads": 32}}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
@@ -32,6 +35,8 @@ MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "ml
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
           "Mllama": MLLAMA}  # fmt: skip
+          "FP8-KV": FP8_KV, "Next": NEXT, "3.5": QWEN35,
+          "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
@@ -40,6 +45,7 @@ EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
 TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
+MTP = VLLM + "-sc.num_speculative_tokens=3 "
 RAGGED = VLLM + "-ac.use_trtllm_ragged_deepseek_prefill=true"
 
 #: fix, release, model, GPU, launch, verdict, what a reason must name
@@ -179,6 +185,14 @@ CASES = [
     ("vllm.fa3-dcp-graph", "0.19.1", "Llama", "h100", VLLM + "-dcp 2 --attention-backend FLASH_ATTN --enforce-eager", NOT_HIT,
      "full CUDA graphs: off"),
     ("vllm.fa3-dcp-graph", "0.19.1", "R1", "h100", VLLM + "-dcp 2", NOT_HIT, "attention: MLA"),
+    ("vllm.gdn-uniform-decode", "0.22.0", "Next", "h100", MTP, HIT, "layers of linear attention"),
+    ("vllm.gdn-uniform-decode", "0.22.0", "3.5", "h100", MTP, HIT, "speculative decoding: on (--speculative-config)"),
+    ("vllm.gdn-uniform-decode", "0.33.0", "Next", "h100", MTP, POSSIBLE, "set VLLM_USE_V2_MODEL_RUNNER"),
+    ("vllm.gdn-uniform-decode", "0.33.0", "Next", "h100", "VLLM_USE_V2_MODEL_RUNNER=0 " + MTP, HIT, "model runner: V1"),
+    ("vllm.gdn-uniform-decode", "0.22.0", "Next", "h100", VLLM, NOT_HIT, "speculative decoding: off"),
+    ("vllm.gdn-uniform-decode", "0.22.0", "Next", "h100", VLLM + "--config a.yaml", POSSIBLE, "a.yaml, which is not read"),
+    ("vllm.gdn-uniform-decode", "0.22.0", "Next", "h100", MTP + "--enforce-eager", NOT_HIT, "full CUDA graphs: off"),
+    ("vllm.gdn-uniform-decode", "0.22.0", "Llama", "h100", MTP, NOT_HIT, "no layers of linear attention"),
     ("vllm.quantized-mla-context", "0.25.1", "AWQ", "h100", VLLM, HIT, "kv_b_proj: packed (quantization awq)"),
     ("vllm.quantized-mla-context", "0.25.1", "INT4", "h100", VLLM, HIT, "kv_b_proj: packed"),
     ("vllm.quantized-mla-context", "0.25.1", "AWQ-left", "h100", VLLM, NOT_HIT, "which leaves out kv_b_proj"),
@@ -334,6 +348,9 @@ WAYS = [
     ("vllm.fa3-dcp-graph",
      {"attention": (("MHA",), "MLA"), "attention backend": (("FLASH_ATTN",), "FLASHINFER"), "full CUDA graphs": _GRAPHS,
       "decode context parallel size": ((2, 8), 1)}),
+    ("vllm.gdn-uniform-decode",
+     {"linear attention": (("on",), "off"), "speculative decoding": (("on",), "off"), "full CUDA graphs": _GRAPHS,
+      "model runner": (("V1",), "V2")}),
     ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
 ]  # fmt: skip
 

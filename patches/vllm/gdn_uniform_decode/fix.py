@@ -1,0 +1,60 @@
+"""vllm.gdn-uniform-decode, as data."""
+
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+
+from . import wrap
+
+_RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
+_GDN = "vllm.v1.attention.backends.gdn_attn:GDNAttentionMetadataBuilder"
+
+FIX = Fix(
+    id="vllm.gdn-uniform-decode",
+    title="A short prompt of a hybrid model is run through the graph of speculative decoding",
+    symptom=(
+        "With speculative decoding, a model with Gated DeltaNet layers (Qwen3-Next, Qwen3.5) answers a prompt of exactly "
+        "num_speculative_tokens + 1 tokens with garbage, every time. So it does a longer one of which so many are left: behind "
+        "a prefix cache hit, or as the last part of a chunked prefill. No error."
+    ),
+    cause=(
+        "A batch counts as a decode step by its shape alone. Such a prefill is run in the full CUDA graph of verification, "
+        "which finds the state of each request by indices that a prefill does not set: its recurrent state is never written, "
+        "or another's is. Decodes that share the step lose theirs, too."
+    ),
+    correction=(
+        "Where a request of a hybrid model has nothing but known tokens to compute, the runner is told that the batch is no "
+        "decode step, and takes the path of prefills of any other length. Model Runner V2, right from 0.28.0, is left alone."
+    ),
+    upstream=Upstream("vllm-project/vllm", issue=49918, report="vllm-gdn-uniform-decode"),
+    hardware="any GPU (hybrid models with speculative decoding and full CUDA graphs; the V1 model runner)",
+    default=False,
+    default_reason=(
+        "silent wrong output, but no release of the V1 runner does the same yet (upstream pulls 47123 and 53059 are open): on "
+        "request, until one does"
+    ),
+    targets=(Target(wrap.determine_batch_execution_and_padding, at=(f"{_RUNNER}._determine_batch_execution_and_padding",)),),
+    # What the shape is compared with, and whose buffers a prefill leaves as they are
+    witnesses=(
+        f"{_RUNNER}._is_uniform_decode",
+        f"{_RUNNER}._pad_for_sequence_parallelism",
+        f"{_GDN}.build",
+        f"{_GDN}._stage_spec_decode",
+        f"{_GDN}.build_for_cudagraph_capture",
+        "vllm.v1.attention.backends.utils:split_decodes_and_prefills",
+    ),
+    # 0.11.0-0.11.2 compare the shape in the middle of execute_model: there is nothing to correct around
+    examined=(">=0.12.0",),
+    remove_when="vLLM's V1 model runner is gone, or asks whether a request is prefilled",
+    cost="A few µs of host time per step of a hybrid model with speculative decoding; none otherwise.",
+    expect=(
+        "On one replica with num_speculative_tokens 3, send a prompt of four tokens, such as `The capital of France`: stock "
+        "the answer is garbage, fixed it is that of --enforce-eager."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("linear attention", ON),
+        Is("speculative decoding", ON),
+        Is("full CUDA graphs", ON),
+        Is("model runner", "V1"),
+    ),
+)

@@ -1,0 +1,81 @@
+"""vllm.gdn-uniform-decode without an engine: which batches are told that they are no decode step."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from attnfix.compat.states import PlainCounters
+from attnfix.compat.wrapping import Call
+from attnfix.patches.vllm.gdn_uniform_decode import wrap
+
+K = 3
+#: Computed, scheduled and known tokens of a request
+FRESH, REST, AGAIN = (0, K + 1, K + 1), (8, K + 1, 12), (20, K + 1, 24)  # the last: after a preemption, its own tokens, too
+PART = (0, K + 1, 100)
+DECODE, ASYNC = (7, K + 1, 8), (11, K + 1, 9)  # asynchronous scheduling counts drafts as computed before it knows
+
+
+def runner(requests, hybrid=True, drafts=K):
+    computed, _, known = (np.array(column, dtype=np.int32) for column in zip(*requests, (99, 99, 99)))  # and one that has left
+    batch = SimpleNamespace(num_computed_tokens_cpu=computed, num_tokens_no_spec=known)
+    return SimpleNamespace(
+        input_batch=batch, uniform_decode_query_len=1 + drafts, model_config=SimpleNamespace(is_hybrid=hybrid)
+    )
+
+
+def decide(requests, positions=False, instance=None, **options):
+    """(force_uniform_decode as the engine got it, corrections)"""
+    scheduled = np.array([tokens for _, tokens, _ in requests], dtype=np.int32)
+    batch = {
+        "num_tokens": int(scheduled.sum()), "num_reqs": len(requests), "num_scheduled_tokens_np": scheduled,
+        "max_num_scheduled_tokens": int(scheduled.max()),
+    }  # fmt: skip
+    state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
+    args, kwargs = (tuple(batch.values()), {}) if positions else ((), batch)
+
+    def engine(num_tokens, num_reqs, num_scheduled_tokens_np, max_num_scheduled_tokens, force_uniform_decode=None, more=None):
+        return force_uniform_decode
+
+    found = wrap.determine_batch_execution_and_padding(
+        Call(engine, state), instance or runner(requests), args, {**kwargs, **options}
+    )
+    return found, state.counters.corrections
+
+
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize("requests", [[FRESH], [REST], [AGAIN], [PART], [FRESH, FRESH], [DECODE, FRESH], [DECODE, ASYNC, REST]])
+def test_a_batch_with_a_prefill_is_no_decode_step(requests, positions):
+    assert decide(requests, positions) == (False, 1)
+
+
+@pytest.mark.parametrize("requests", [[DECODE], [ASYNC], [DECODE, ASYNC]])
+def test_decodes_keep_their_graph(requests):
+    assert decide(requests) == (None, 0)
+
+
+@pytest.mark.parametrize("requests", [[(0, K + 2, K + 2)], [DECODE, (0, K, K)], [(0, 1, 1)]])
+def test_other_shapes_are_the_engines_matter(requests):
+    assert decide(requests) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    "instance", [runner([FRESH], hybrid=False), runner([FRESH], drafts=0)], ids=["no recurrent state", "no drafts"]
+)
+def test_other_models_keep_their_graph(instance):
+    assert decide([FRESH], instance=instance) == (None, 0)
+
+
+@pytest.mark.parametrize("forced", [True, False])
+def test_capture_and_dummy_runs_say_it_themselves(forced):
+    assert decide([FRESH], force_uniform_decode=forced) == (forced, 0)
+
+
+def test_an_engine_without_these_arrays_is_told_nothing():
+    """The correction fails before it has called the engine, which then decides alone."""
+    instance = runner([FRESH])
+    del instance.input_batch.num_tokens_no_spec
+    with pytest.raises(AttributeError):
+        decide([FRESH], instance=instance)
