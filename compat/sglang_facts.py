@@ -162,6 +162,11 @@ def _chosen(it: Deployment, option: str, place: int) -> Fact:
     return unknown(f"sglang chooses it for {architecture}; name it with --{option}")
 
 
+def _speculative(it: Deployment) -> Fact:
+    algorithm = _algorithm(it)
+    return Fact(tuple(OFF if value == "none" else ON for value in algorithm.values), algorithm.why)
+
+
 def _spec_v2(it: Deployment) -> Fact:
     variable = "SGLANG_ENABLE_SPEC_V2"
     algorithm = _algorithm(it)
@@ -188,9 +193,13 @@ def _draft_decode_backend(it: Deployment) -> Fact:
 
 def _draft_extend_backend(it: Deployment) -> Fact:
     """The backend with which the draft model takes over what was verified."""
-    option, mode = "speculative-draft-attention-backend", it.option("speculative-attention-mode", "prefill")
-    if not it.absent(option):
-        return it.option(option)
+    option = "speculative-draft-attention-backend"
+    return _verify_backend(it) if it.absent(option) else it.option(option)
+
+
+def _verify_backend(it: Deployment) -> Fact:
+    """The backend with which the model verifies what was drafted."""
+    mode = it.option("speculative-attention-mode", "prefill")
     return _backend(it, "decode" if mode.values == ("decode",) else "prefill")
 
 
@@ -198,6 +207,19 @@ def _verify_backend(it: Deployment) -> Fact:
     """The backend with which the target model verifies what was drafted."""
     mode = it.option("speculative-attention-mode", "prefill")
     return _backend(it, "decode" if mode.values == ("decode",) else "prefill") if mode.values else mode
+def _verify_after_fallback(it: Deployment) -> Fact:
+    """Whether trtllm_mla may verify, or capture that, behind a prefill that it left to FlashInfer's path."""
+    if it.release is None or it.launch is None:
+        return unknown("needs the release and the launch command")
+    if it.since("0.5.10"):
+        return unknown("whether a graph of verification is captured behind a prefill in a piecewise CUDA graph was not read")
+    without = it.option("disable-chunked-prefix-cache", OFF)
+    if without.values == (OFF,):
+        piecewise = unknown("whether --enable-piecewise-cuda-graph is given is not read")
+        return piecewise if it.since("0.5.8") else known(OFF, without.why)
+    if without.values == (ON,) and _cuda_graphs(it).values == (OFF,):
+        return known(ON, f"{without.why}, and no CUDA graphs")
+    return unknown(f"{without.why}; it is where no captured CUDA graph fits a verification")
 
 
 def _cached_prefix(it: Deployment) -> Fact:
@@ -252,6 +274,8 @@ MAKERS: Makers = {
     "draft decode backend": _draft_decode_backend,
     "draft extend backend": _draft_extend_backend,
     "verify backend": _verify_backend,
+    "verify after a fallback": _verify_after_fallback,
+    "speculative decoding": _speculative,
     "speculative algorithm": _algorithm,
     "speculative topk": partial(_chosen, option="speculative-eagle-topk", place=0),
     "speculative steps": partial(_chosen, option="speculative-num-steps", place=1),

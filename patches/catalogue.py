@@ -11,6 +11,7 @@ from attnfix.patches.sglang import (
     fa3_swa_topk,
     mha_draft_extend_routing,
     skip_seq_lens_sync,
+    stale_prefill_fallback,
     triton_draft_double_count,
     triton_swa_deterministic,
     uniform_replay_stride_mla,
@@ -39,6 +40,7 @@ from attnfix.patches.vllm import lse_log_base as vllm_lse_log_base
 FIXES = (
     zero_kv_rows.FIX,
     sglang_lse_log_base.FIX,
+    stale_prefill_fallback.FIX,
     uniform_replay_stride_mla.FIX,
     uniform_replay_stride_triton.FIX,
     triton_draft_double_count.FIX,

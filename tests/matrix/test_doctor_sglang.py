@@ -1,14 +1,35 @@
-"""What doctor knows of sglang's speculative decoding, held against the releases."""
+"""What doctor knows of sglang alone, held against the releases as test_doctor_sources.py does."""
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 from packaging.version import Version
-from test_doctor_sources import text
+from test_doctor_sources import before, text, tree
 
 from attnfix.compat import sglang_facts
 from attnfix.compat.deployment import Deployment
 from attnfix.compat.launch import Launch
+
+
+def encoder_decoder(release: str) -> set[str]:
+    """The architectures that `is_encoder_decoder_model` names."""
+    asked = next(
+        node
+        for node in ast.walk(tree("sglang", release, "srt/configs/model_config.py"))
+        if isinstance(node, ast.FunctionDef) and node.name == "is_encoder_decoder_model"
+    )
+    return {leaf.value for leaf in ast.walk(asked) if isinstance(leaf, ast.Constant)}
+
+
+@pytest.mark.parametrize("architecture, first", sglang_facts.ENCODER_DECODER_SINCE.items())
+def test_encoder_decoder_since(architecture, first):
+    assert architecture in encoder_decoder(first)
+    if earlier := before("sglang", first):
+        assert architecture not in encoder_decoder(earlier)
+    newest = str(sglang_facts.READ_UP_TO)
+    assert encoder_decoder(newest) == set(sglang_facts.ENCODER_DECODER_SINCE)
 
 
 @pytest.mark.parametrize("release, one", [("0.5.10.post1", False), ("0.5.11", True), ("0.5.12.post1", True), ("0.5.13", False)])

@@ -1,37 +1,25 @@
 """Proof of sglang.uniform-replay-stride-mla: draft extend of one to eight requests through graphs captured for fewer sizes.
 
-Real: capture and replay of the metadata, the page-table kernel (interpreted), `TRTLLMMLABackend.forward_extend`. Emulated:
-the TRT-LLM decode kernel and the graph itself. Both are judged: attention against float64, and every field of the metadata
-against what capture laid out.
+What is real and what is emulated stands in `patches/sglang/draft_extend_mla.py`.
 """
 
 from __future__ import annotations
 
-from copy import deepcopy
-from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches import emulators
 from attnfix.patches.scenario import Observation, combine
 from attnfix.patches.sglang import draft_extend_graph as graphs
-from attnfix.patches.sglang.draft_extend_graph import CONTEXT, PAGE, ROOM, STEPS, STRIDE, Requests
+from attnfix.patches.sglang import draft_extend_mla as mla
+from attnfix.patches.sglang.draft_extend_graph import ROOM
+from attnfix.patches.sglang.draft_extend_mla import Step
 
-_BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend"
-MODULES = (_BACKEND, *graphs.MODULES)
-MAY_LACK = graphs.MAY_LACK
+MODULES, MAY_LACK = mla.MODULES, mla.MAY_LACK
 KERNEL = "emulated"
 sabotages = graphs.stride_sabotages
 
-_HEADS, _LORA, _ROPE = 2, 512, 64
-_DIM = _LORA + _ROPE
-_UNIFORM = ("max_seq_len_q", "sum_seq_lens_q", "cu_seqlens_q", "seq_lens_q")  # the same at every replay
-_modules: dict[str, Any] = {}
-
 
 def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    backend = modules[_BACKEND]
-    backend.get_parallel = lambda: SimpleNamespace(dcp_enabled=False)  # the newest releases' record of how ranks divide
+    backend = mla.prepare(modules)
     graphs.require_replayed(object.__new__(backend.TRTLLMMLABackend), object.__new__(backend.TRTLLMMLAMultiStepDraftBackend))
 
 
@@ -49,79 +37,3 @@ def _run(seed: int, mode: str) -> Observation:
     draw = torch.Generator().manual_seed(seed)
     step = Step(mode, draw)
     return combine(*(seen for count in range(1, ROOM + 1) for seen in step(graphs.uneven(draw, count))))
-
-
-class Step(graphs.Step):
-    def __init__(self, mode: str, draw: Any):
-        import torch
-
-        super().__init__(_modules, mode, draw)
-        self.cache = torch.randn(self.pool.slots, 1, _DIM, generator=draw).bfloat16()
-        self.q = torch.zeros(ROOM * STRIDE, _HEADS, _DIM, dtype=torch.bfloat16)
-        self.backend = _backend(self.pool, self.cache)
-
-    def stage(self, requests: Requests) -> None:
-        import torch
-
-        self.q.copy_(torch.randn(self.q.shape, generator=self.draw))
-
-    def forward(self, graph: graphs.Graph, batch: Any) -> Any:
-        kernel = graph.recorded(emulators.trtllm_batch_decode_with_kv_cache_mla)
-        decode = SimpleNamespace(trtllm_batch_decode_with_kv_cache_mla=kernel)
-        _modules[_BACKEND].flashinfer = SimpleNamespace(decode=decode)
-        q = self.q[: batch.batch_size * STRIDE].flatten(1)
-        return self.backend.forward_extend(q, None, None, _layer(), batch, save_kv_cache=False)
-
-    def captured(self, size: int) -> tuple:
-        metadata = self.backend.decode_cuda_graph_metadata[size]
-        return metadata, deepcopy([getattr(metadata, name) for name in _UNIFORM])
-
-    def reference(self, requests: Requests, captured: tuple) -> Any:
-        """Each query token sees the cache up to itself."""
-        import torch
-
-        outs = []
-        for b, (prefix, new, rows) in enumerate(zip(requests.prefix, requests.new, requests.rows)):
-            latent = self.cache[self.pool.of(b, 0, prefix + new)].expand(-1, _HEADS, -1)
-            outs.append(emulators.attention(self.q[rows], latent, latent[..., :_LORA], _DIM**-0.5, causal=True)[0])
-        return torch.cat(outs)
-
-    def fields(self, requests: Requests, captured: tuple) -> tuple[list, list]:
-        """What is the same at every replay, real lengths, and pages for all of them."""
-        import torch
-
-        metadata, uniform = captured
-        totals = [prefix + new for prefix, new in zip(requests.prefix, requests.new)]
-        pages = [self.pool.of(b, 0, n)[::PAGE] // PAGE for b, n in enumerate(totals)]
-        found = [metadata.block_kv_indices[b, : len(page)] for b, page in enumerate(pages)]
-        now = [getattr(metadata, name) for name in _UNIFORM]
-        return [*now, metadata.seq_lens_k[: len(totals)], *found], [*uniform, torch.tensor(totals), *pages]
-
-
-def _backend(pool: graphs.Pool, cache: Any) -> Any:
-    import torch
-
-    backend = object.__new__(_modules[_BACKEND].TRTLLMMLABackend)
-    indptr = torch.zeros(ROOM + 1, dtype=torch.int32)
-    backend.__dict__.update(
-        num_q_heads=_HEADS, num_kv_heads=1, num_local_heads=_HEADS, kv_lora_rank=_LORA, qk_nope_head_dim=128,
-        qk_rope_head_dim=_ROPE, v_head_dim=_LORA, kv_cache_dim=_DIM, scaling=_DIM**-0.5, backend="trtllm-gen",
-        data_type=torch.bfloat16, q_data_type=torch.bfloat16, page_size=PAGE, req_to_token=pool.req_to_token,
-        workspace_buffer=torch.zeros(16, dtype=torch.uint8), decode_cuda_graph_metadata={}, forward_prefill_metadata=None,
-        forward_decode_metadata=None, num_draft_tokens=STRIDE, speculative_num_steps=STEPS, max_context_len=CONTEXT,
-        device="cpu", skip_prefill=False, q_indptr_decode=torch.arange(ROOM + 1, dtype=torch.int32), kv_indptr=indptr,
-        qo_indptr=indptr.clone(), token_to_kv_pool=SimpleNamespace(get_key_buffer=lambda layer: cache),
-        is_draft_runner=True, _multi_ctas_kv_counter_buffer=None, _unified_mla=False, _v2p_page_table=None,
-        _kernel_page_multiplier=1,
-    )  # fmt: skip
-    if graphs.TRANSLATOR in _modules:
-        backend.kv_index_translator = graphs.translator(_modules, pool, backend.token_to_kv_pool)
-    backend.init_cuda_graph_state(ROOM, ROOM * STRIDE, kv_indices_buf=torch.zeros(ROOM * CONTEXT, dtype=torch.int32))
-    return backend
-
-
-def _layer() -> Any:
-    return SimpleNamespace(
-        tp_q_head_num=_HEADS, tp_k_head_num=1, tp_v_head_num=1, head_dim=_DIM, v_head_dim=_LORA, scaling=_DIM**-0.5,
-        layer_id=0, k_scale_float=None, logit_cap=0.0,
-    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""sglang.stale-prefill-fallback, as data."""
+
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+
+from . import wrap
+
+_BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend:TRTLLMMLABackend"
+_PARENT = "sglang.srt.layers.attention.flashinfer_mla_backend:FlashInferMLAAttnBackend"
+
+FIX = Fix(
+    id="sglang.stale-prefill-fallback",
+    title="A verification takes the FlashInfer path of the prefill before it",
+    symptom=(
+        "Speculative decoding of DeepSeek-type models on TRT-LLM MLA gives wrong text, or dies with an illegal memory access "
+        "in FlashInfer's BatchMLAPagedAttentionKernel, once some prefill fell back to FlashInfer's MLA path."
+    ),
+    cause=(
+        "A prefill falls back with --disable-chunked-prefix-cache and cached tokens, and in piecewise CUDA graphs. That it did "
+        "stays on the backend. Verification and draft extend look at it, too, and so run FlashInfer's kernel, planned for "
+        "that prefill's requests. Up to 0.5.9 every such step without a CUDA graph does. From 0.5.10 on eager steps forget it, "
+        "but a graph that is captured behind such a prefill keeps FlashInfer's kernel for good: from 0.5.14 on the graphs of "
+        "prefill are captured first."
+    ),
+    correction="In TARGET_VERIFY, DRAFT_EXTEND and DRAFT_EXTEND_V2 the prefill's metadata is out of sight while a layer runs.",
+    upstream=Upstream("sgl-project/sglang", pull=32288),
+    hardware="Blackwell (--attention-backend trtllm_mla, speculative decoding)",
+    default=True,
+    default_reason="wrong output and crashes; fixed upstream in the same way",
+    targets=(Target(wrap.forward_extend, at=(f"{_BACKEND}.forward_extend",)),),
+    # What leaves the metadata behind, clears it, captures and replays, and where the fallback leads
+    witnesses=(
+        f"{_BACKEND.partition(':')[0]}:TRTLLMMLAPrefillMetadata",
+        f"{_BACKEND}.init_forward_metadata",
+        f"{_BACKEND}.init_cuda_graph_state",
+        f"{_BACKEND}.init_forward_metadata_capture_cuda_graph",
+        f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",
+        f"{_BACKEND}.init_forward_metadata_out_graph",
+        f"{_BACKEND}._init_cuda_graph_metadata",
+        f"{_BACKEND}._apply_cuda_graph_metadata",
+        f"{_BACKEND}._create_block_kv_indices",
+        f"{_BACKEND}._calc_padded_blocks",
+        f"{_BACKEND}._run_decode_kernel",
+        f"{_PARENT}.init_forward_metadata",
+        f"{_PARENT}.forward_extend",
+        "sglang.srt.layers.attention.utils:create_flashmla_kv_indices_triton",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_draft_extend",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_draft_extend_v2",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.16 is served",
+    cost="A look at one attribute per layer of a step without a CUDA graph, and of a capture; nothing at replay.",
+    expect=(
+        "On one replica with --disable-chunked-prefix-cache (up to 0.5.9 with --disable-cuda-graph, too), send a prompt twice "
+        "at temperature 0: the second answer becomes the first one's. Servers whose prefills never fall back stay the same."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("attention", "MLA"),
+        Is("speculative decoding", ON),
+        Is("verify backend", "trtllm_mla"),
+        Is("verify after a fallback", ON),
+    ),
+)

@@ -1,0 +1,30 @@
+"""Correction of sglang.stale-prefill-fallback.
+
+`forward_batch` is the fifth argument of `forward_extend(q, k, v, layer, forward_batch, …)` in all releases that are corrected,
+which is part of their digests. Only prefills read `forward_prefill_metadata` there, once the fallback is passed by.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: Modes of EAGLE's and others' speculative steps: they have metadata of their own
+SPECULATIVE = frozenset({"TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2"})
+
+
+def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """A speculative step does not see the last prefill's metadata where that fell back to FlashInfer's path."""
+    left, forward_batch = instance.forward_prefill_metadata, args[4] if len(args) > 4 else kwargs["forward_batch"]
+    if left is None or not left.fallback_to_flashinfer_impl or not speculative(forward_batch):
+        return wrapped(*args, **kwargs)
+    instance.forward_prefill_metadata = None
+    try:
+        result = wrapped(*args, **kwargs)
+    finally:
+        instance.forward_prefill_metadata = left
+    wrapped.corrected()
+    return result
+
+
+def speculative(forward_batch: Any) -> bool:
+    return forward_batch.forward_mode.name in SPECULATIVE
