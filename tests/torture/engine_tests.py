@@ -21,6 +21,7 @@ from . import Row
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 1500
+CRASHES = 20  # tests of one run that may end its process
 #: (release of vLLM, its tests); sglang's lie in its package
 VLLM = (
     ("0.25.1", ("tests/v1/attention", "tests/test_attention_backend_registry.py")),
@@ -61,7 +62,7 @@ def _row(engine: str, release: str, files: tuple[str, ...], scratch: Path, say: 
     row.figures["fixes that stood"] = str(len(patched["fixes"]))
     if not row.tried:
         row.not_run.append("all of them ask for CUDA, and there is no GPU")
-    elif unable := seen["skipped"] + seen["error"]:
+    elif unable := seen["skipped"] + seen["error"] + seen["crashed"]:
         row.not_run.append(f"{unable:,} that need a GPU or a package which is not here: the same on both sides")
     say(f"{engine} {release}: {dict(seen)}")
     return row
@@ -91,12 +92,20 @@ def _outcomes(engine: str, files: tuple[str, ...], site: Path, folder: Path, off
 
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
     with tempfile.TemporaryDirectory(prefix="attnfix-") as own:
+        out = Path(own, "results.jsonl")
         environment = {**clean, **CPU, "PYTHONPATH": os.pathsep.join([str(site), str(HERE)]), "ATTNFIX_RUN_DIR": own}
-        environment |= {"ENGINE_TESTS": engine, "ENGINE_TESTS_OUT": f"{own}/out.json"} | ({"ATTNFIX": "0"} if off else {})
+        environment |= {"ENGINE_TESTS": engine, "ENGINE_TESTS_OUT": str(out)} | ({"ATTNFIX": "0"} if off else {})
         command = [sys.executable, "-m", "pytest", "-q", "-p", "engine_tests_plugin", "-p", "no:cacheprovider", "--noconftest"]
         command += ["-p", "no:randomly", "--continue-on-collection-errors", "-o", "faulthandler_timeout=300", *files]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
-        try:
-            return json.loads(Path(own, "out.json").read_text())
-        except OSError:
-            raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-300:]} {done.stderr[-300:]}") from None
+        tests: dict[str, list[str]] = {}
+        for _ in range(CRASHES):
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+            lines = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+            tests |= {line["name"]: line["result"] for line in lines if "name" in line}
+            if lines and "fixes" in lines[-1]:
+                return {"tests": tests, "fixes": lines[-1]["fixes"]}
+            if not lines or "began" not in lines[-1]:
+                break
+            with out.open("a") as file:  # that test ended the process: go on behind it
+                print(json.dumps({"name": lines[-1]["began"], "result": ["crashed", str(done.returncode)]}), file=file)
+        raise RuntimeError(f"pytest ended with {done.returncode}: {done.stdout[-300:]} {done.stderr[-300:]}")

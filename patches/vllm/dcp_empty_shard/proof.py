@@ -116,7 +116,8 @@ def _run(seed: int, backend: str, tokens: tuple[int, ...], ranks: int) -> Observ
         layer(q[:, mine], new, new[:, None, :_ROPE], cache, _metadata(local, tokens), output=out)
         return out.view(requests, _HEADS, _VDIM)
 
-    return combine(*(observe(*token) for token in zip(torch.cat(group.on_all(one), 1), _reference(latent, q, up_k, up_v, tokens))))
+    outs = torch.cat(group.on_all(one), 1)
+    return combine(*(observe(*token) for token in zip(outs, _reference(latent, q, up_k, up_v, tokens))))
 
 
 def _reference(latent: Any, q: Any, up_k: Any, up_v: Any, tokens: tuple[int, ...]) -> Any:
