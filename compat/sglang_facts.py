@@ -44,6 +44,8 @@ ENCODER_DECODER_SINCE = {
     "WhisperForConditionalGeneration": "0.5.10",
     "MossVLForConditionalGeneration": "0.5.11",
 }
+#: Architectures with layers of linear attention beside those of full MLA
+LINEAR_MLA = frozenset({"KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM"})
 #: Architectures without MLA that get what the release gives any such model, in every release
 PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 #: Architecture -> first release from which its window layers have a KV pool of their own (is_hybrid_swa_model)
@@ -244,6 +246,20 @@ def _cuda_graphs(it: Deployment) -> Fact:
     return switch(it.option("disable-cuda-graph", OFF), OFF)
 
 
+def _hybrid_backend(it: Deployment) -> Fact:
+    """Whether the model sees a backend that stands before others: for prefill and decode, or for full and linear attention."""
+    if it.architecture() in LINEAR_MLA:
+        return known(ON, f"{it.architecture()} has linear attention layers")
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    prefill, decode = (_backend(it, phase) for phase in ("prefill", "decode"))
+    if len(prefill.values) != 1 or len(decode.values) != 1:
+        apart = it.given(*_BACKENDS[1:]) or it.given("enable-hierarchical-cache") or not it.absent(_BACKENDS[1])
+        return unknown(prefill.why or decode.why) if apart else known(OFF, "no --prefill-attention-backend")
+    why = f"prefill {prefill}, decode {decode}"
+    return known(OFF if prefill.values == decode.values else ON, why)
+
+
 def _deterministic(it: Deployment) -> Fact:
     target = it.option("rl-on-policy-target", OFF)
     trained = Fact(tuple(value if value == OFF else ON for value in target.values), target.why)
@@ -284,6 +300,7 @@ MAKERS: Makers = {
     "CUDA graphs": _cuda_graphs,
     "cached prefix": _cached_prefix,
     "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),
+    "hybrid backend": _hybrid_backend,
     "deterministic inference": _deterministic,
     "sliding-window KV pool": _window_pool,
     "two-batch overlap": lambda it: switch(it.option("enable-two-batch-overlap", OFF), ON),

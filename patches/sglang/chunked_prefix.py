@@ -8,6 +8,7 @@ ragged wrapper, the TRT-LLM ragged kernel, the CUDA merge, and sglang's own fix-
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import MethodType, SimpleNamespace
@@ -53,11 +54,13 @@ def use(lse_base: float) -> None:
 
 
 def outputs(
-    seed: int, prefix: list[int], new: list[int], module: str, *, fallback: bool = False, dtype: str = "bfloat16"
-) -> tuple[Any, Any]:
+    seed: int, prefix: list[int], new: list[int], module: str, *, fallback: bool = False, dtype: str = "bfloat16",
+    behind: Callable[[Any, Any], Any] | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
     """(out, float64 reference) of a batch's new tokens, [tokens, heads, v_head_dim], through the backend of `module`.
 
     prefix, new: cached and new tokens of each request. With `fallback` the TRT-LLM backend hands over to FlashInfer's.
+    `behind` gives the backend that the model sees, of the one that attends and the batch.
     """
     import torch
 
@@ -67,11 +70,14 @@ def outputs(
     q, k, v = tensor(sum(new), HEADS, NOPE + ROPE), tensor(sum(new), HEADS, NOPE + ROPE), tensor(sum(new), HEADS, VDIM)
     layer, batch = _layer(), _forward_batch(prefix, new, latent)
     backend = _backend(module, new, fallback, q.dtype)
-    batch.attn_backend, backend.token_to_kv_pool = backend, batch.token_to_kv_pool
+    backend.token_to_kv_pool = batch.token_to_kv_pool
+    batch.attn_backend = backend = behind(backend, batch) if behind else backend
     if _CONTEXT in _modules:  # 0.5.12 and later read backend and pool through it
         context = _modules[_CONTEXT]
         context.set_forward_context(context.ForwardContext(attn_backend=backend))
-    out = _attention(backend, layer, weight, latent).forward_normal_chunked_kv_core(q, k, v, batch)
+    # `forward` is what layers call; of a backend alone, the proof's call goes where that leads
+    attend = backend.forward if behind else backend.forward_extend
+    out = _attention(attend, layer, weight, latent).forward_normal_chunked_kv_core(q, k, v, batch)
 
     at = cumulative(new).tolist()
     reference = []
@@ -84,11 +90,11 @@ def outputs(
     return out.view(-1, HEADS, VDIM), torch.cat(reference)
 
 
-def _attention(backend: Any, layer: Any, weight: Any, latent: Any) -> Any:
+def _attention(attend: Any, layer: Any, weight: Any, latent: Any) -> Any:
     """The model's attention: its own methods on an object that holds what they read."""
 
     def attn_mha(q: Any, k: Any, v: Any, batch: Any, save_kv_cache: bool, **_: Any) -> Any:
-        return backend.forward_extend(q, k, v, layer, batch, save_kv_cache=save_kv_cache)
+        return attend(q, k, v, layer, batch, save_kv_cache=save_kv_cache)
 
     mha: Any = attn_mha
     mha.layer_id = layer.layer_id

@@ -30,17 +30,20 @@ NEXT = {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
 QWEN35 = {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"linear_num_value_heads": 32}}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
+RING = {**V2, "architectures": ["BailingMoeV2_5ForCausalLM"], "model_type": "bailing_hybrid"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
 MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
           "Mllama": MLLAMA, "Next": NEXT, "3.5": QWEN35}  # fmt: skip
+          "FP8-KV": FP8_KV, "gpt-oss": GPT_OSS, "Ring": RING}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
 ON_V2 = "SGLANG_ENABLE_SPEC_V2=1 " + SPEC
 EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
 TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
+TWO = SGL + "--prefill-attention-backend flashinfer --decode-attention-backend flashmla "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
@@ -144,6 +147,13 @@ CASES = [
     ("sglang.encoder-decode-lengths", "0.5.9", "Llama", "h100", SGL + "--attention-backend flashinfer", NOT_HIT, "r: off"),
     ("sglang.encoder-decode-lengths", "0.5.9", None, "h100", SGL + "--attention-backend flashinfer", POSSIBLE, "config.json"),
     ("sglang.encoder-decode-lengths", "0.5.9", "Mllama", "h100", SGL + "--attention-backend triton", NOT_HIT, "triton"),
+    ("sglang.hybrid-chunk-metadata", "0.5.9", "R1", "h100", TWO, HIT, "hybrid backend: on (prefill flashinfer"),
+    ("sglang.hybrid-chunk-metadata", "0.5.9", "R1", "h100", SGL + "--prefill-attention-backend flashinfer", HIT, "decode fa3"),
+    ("sglang.hybrid-chunk-metadata", "0.5.9", "R1", "h100", SGL + "--attention-backend flashinfer", NOT_HIT, "backend: off"),
+    ("sglang.hybrid-chunk-metadata", "0.5.9", "R1", "h100", SGL + "--decode-attention-backend flashmla", NOT_HIT, "fa3"),
+    ("sglang.hybrid-chunk-metadata", "0.5.9", "Ring", "h100", SGL + "--attention-backend flashinfer", HIT, "linear attention"),
+    ("sglang.hybrid-chunk-metadata", "0.5.9", "R1", "h100", TWO + "--disable-chunked-prefix-cache", NOT_HIT, "off"),
+    ("sglang.hybrid-chunk-metadata", "0.5.9", None, "h100", TWO, POSSIBLE, "needs the model's config.json"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "MLA prefill backend: trtllm_ragged"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "cached prefix: on (prefix-caching, on by default)"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED + " --config a.yaml", POSSIBLE, "a.yaml, which is not read"),
@@ -329,6 +339,9 @@ WAYS = [
       "verify backend": (("fa3", "fa4"), "triton"), "sliding-window KV pool": (("on",), "off")}),
     ("sglang.encoder-decode-lengths",
      {"encoder-decoder": (("on",), "off"), "decode backend": (("flashinfer",), "fa3"), "CUDA graphs": _GRAPHS}),
+    ("sglang.hybrid-chunk-metadata",
+     {**_CHUNKED, "prefill backend": (("flashinfer", "flashmla", "cutlass_mla"), "trtllm_mla"),
+      "hybrid backend": (("on",), "off")}),
     ("vllm.skip-context-zero-fill", _RAGGED),
     ("vllm.empty-context-chunks", _RAGGED),
     ("vllm.lse-log-base", {**_RAGGED, "engine core": _CORE, "MLA prefill backend": (("trtllm_ragged", "flashinfer"), "cudnn")}),

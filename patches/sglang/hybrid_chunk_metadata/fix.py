@@ -1,0 +1,65 @@
+"""sglang.hybrid-chunk-metadata, as data."""
+
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.fix import CRASH, Fix, Target, Upstream
+
+from . import wrap
+
+_HYBRID = "sglang.srt.layers.attention.hybrid_attn_backend:HybridAttnBackend"
+_LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend:HybridLinearAttnBackend"
+_MODULE = "sglang.srt.layers.attention.flashinfer_mla_backend"
+
+FIX = Fix(
+    id="sglang.hybrid-chunk-metadata",
+    title="Behind a hybrid backend, nobody plans the attention of a chunked prefix",
+    symptom=(
+        "With an MLA model and different attention backends for prefill (flashinfer) and decode, or with linear attention "
+        "layers (Kimi-Linear, Ring), the server dies of `list index out of range` or `q.shape[0] does not match qo_indptr[-1]` "
+        "once a prompt meets cached tokens; or it gives garbage, where FlashInfer runs with the plan of an earlier batch."
+    ),
+    cause=(
+        "The model has the chunks of a cached prefix planned only if the backend it sees has `init_mha_chunk_metadata`. The "
+        "hybrid backends, which stand before the one that attends, do not have it: FlashInfer's wrappers are never planned."
+    ),
+    correction="A hybrid backend gets that method, which hands over to the backend that attends, as upstream's does.",
+    upstream=Upstream("sgl-project/sglang", pull=27316),
+    hardware="any GPU (MLA with --prefill-attention-backend flashinfer and another one for decode, or linear attention layers)",
+    default=True,
+    default_reason="crash or silent wrong output; fixed upstream in the same way",
+    targets=(
+        Target(wrap.init_hybrid, at=(f"{_HYBRID}.__init__",)),
+        Target(wrap.init_hybrid_linear, at=(f"{_LINEAR}.__init__",)),
+    ),
+    independent=True,  # a model without linear attention loads one of them alone
+    # Whether the hybrid backends plan, whom they hand over to, and what is planned and run
+    witnesses=(
+        f"{_HYBRID}.init_mha_chunk_metadata",
+        f"{_HYBRID}._select_backend",
+        f"{_HYBRID}.forward_extend",
+        f"{_LINEAR}.init_mha_chunk_metadata",
+        f"{_LINEAR}.forward",
+        f"{_LINEAR}.forward_extend",
+        f"{_MODULE}:FlashInferMLAAttnBackend.init_mha_chunk_metadata",
+        f"{_MODULE}:FlashInferMLAAttnBackend.forward_extend",
+        f"{_MODULE}:FlashInferMhaChunkKVRunner",
+        "sglang.srt.layers.attention.base_attn_backend:AttentionBackend.forward",
+        "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA.forward_normal_chunked_kv_core",
+        "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha"
+        ":DeepseekMHAForwardMixin.forward_normal_chunked_kv_core",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.17 is served",
+    cost="The plan that a backend alone makes, too: once per batch with cached tokens.",
+    expect=(
+        "On one replica with two attention backends, send a long prompt twice: the second answer is as good as the first, and "
+        "equal to that of a server with the prefill backend alone."
+    ),
+    harm=CRASH,
+    hits=AllOf(
+        Is("attention", "MLA"),
+        Is("cached prefix", ON),
+        Is("chunked prefix cache", ON),
+        Is("prefill backend", "flashinfer", "flashmla", "cutlass_mla"),
+        Is("hybrid backend", ON),
+    ),
+)

@@ -1,0 +1,161 @@
+"""Proof of sglang.hybrid-chunk-metadata: prefill of requests with cached tokens through FlashInfer's MLA backend behind a
+hybrid one, for prefill and decode or for full and linear attention.
+
+Real: the model's `forward_normal_chunked_kv_core`, which asks for the plan, both hybrid backends, the MLA backend and its chunk
+runner, and the batch's chunks. FlashInfer's ragged wrappers and the CUDA merge are emulated.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from attnfix.compat import gate
+from attnfix.patches.scenario import Observation, combine, cumulative, observe, replaced
+from attnfix.patches.sglang import chunked_prefix
+from attnfix.patches.sglang.chunked_prefix import FLASHINFER
+
+_HYBRID = "sglang.srt.layers.attention.hybrid_attn_backend"
+_LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
+_QUANTIZATION = "sglang.srt.layers.quantization"  # first: else it and the linear layers import each other
+MODULES = (_QUANTIZATION, _HYBRID, *chunked_prefix.MODULES)
+MAY_LACK = chunked_prefix.MAY_LACK
+KERNEL = "emulated"
+
+_CACHED, _NEW = [35, 0, 7, 20], [3, 5, 2, 6]
+_modules: dict[str, Any] = {}
+
+
+class _NotHere:
+    """A class of a package that is not installed: it can be named, not made."""
+
+    def __init__(self, *_: Any, **__: Any):
+        raise RuntimeError("what a package that is not installed would have was used")
+
+
+# What the hybrid backend brings in takes these, without a GPU: package that has them -> module -> names
+_TAKEN = {
+    "vllm": {
+        "vllm.model_executor.layers.layernorm": ("RMSNorm", "GemmaRMSNorm"),
+        "vllm.model_executor.layers.activation": ("GeluAndMul", "SiluAndMul"),
+    },
+    "cutlass": {"sglang.jit_kernel.dsa.cutedsl_paged_mqa_logits": ("CuteDSLPagedMQALogitsRunner", "pick_dsl_expand")},
+}
+for _package, _parts in _TAKEN.items():
+    for _name, _names in _parts.items() if importlib.util.find_spec(_package) is None else ():
+        _module = ModuleType(_name)
+        vars(_module).update(dict.fromkeys(_names, _NotHere))
+        sys.modules.setdefault(_name, _module)
+
+
+def prepare(modules: dict[str, Any]) -> None:
+    _modules.update(modules)
+    chunked_prefix.prepare(modules)
+    if hasattr(modules[_HYBRID], "get_spec"):
+        modules[_HYBRID].get_spec = lambda: SimpleNamespace(speculative_attention_mode="prefill")
+    if gate.path_of(Path(modules[_HYBRID].__file__).parents[3], _LINEAR):
+        _modules.update(_linear())
+
+
+def _linear() -> dict[str, Any]:
+    """The module of the other hybrid backend, where it can be imported without a GPU: some releases' brings in kernels."""
+    try:
+        linear: Any = importlib.import_module(_LINEAR)
+    except ImportError:
+        if hasattr(_modules[_HYBRID].HybridAttnBackend, "init_mha_chunk_metadata"):
+            raise  # before that, the other one shows the bug by itself
+        return {}
+    if hasattr(linear, "check_cuda_graph_backend"):
+        linear.check_cuda_graph_backend = lambda *_: False
+    return {_LINEAR: linear}
+
+
+def scenario(seed: int) -> Observation:
+    return combine(*(_prefill(seed, hybrid) for hybrid in _hybrids()))
+
+
+def control(seed: int) -> Observation:
+    """The same through FlashInfer's backend alone."""
+    return _prefill(seed, lambda backend, batch: backend)
+
+
+def _prefill(seed: int, hybrid: Any) -> Observation:
+    """A batch of other requests with as many tokens, none of them cached, came before."""
+    chunked_prefix.use(math.e)
+    before = cumulative(_NEW[::-1])
+
+    def behind(backend: Any, batch: Any) -> Any:
+        backend.mha_chunk_kv_cache.ragged_wrapper.begin_forward(before, before)
+        return hybrid(backend, batch)
+
+    try:
+        return observe(*chunked_prefix.outputs(seed, _CACHED, _NEW, FLASHINFER, behind=behind))
+    except IndexError as error:
+        if str(error) != "list index out of range":
+            raise
+        return Observation(math.inf, str(error))
+
+
+def _hybrids() -> list[Any]:
+    """Each hybrid backend of this release around a backend: what the model sees."""
+    return [_split, _with_linear] if _LINEAR in _modules else [_split]
+
+
+def _split(backend: Any, batch: Any) -> Any:
+    """Prefill by the backend, decode by another one."""
+    kind = _modules[_HYBRID].HybridAttnBackend
+    runner = _runner(backend, batch)
+    names = kind.__init__.__code__.co_varnames[: kind.__init__.__code__.co_argcount]
+    return kind(runner, backend, _Other()) if "model_runner" in names else kind(backend, _Other())
+
+
+def _with_linear(backend: Any, batch: Any) -> Any:
+    """Full attention by the backend, linear attention by another one."""
+    for name, value in vars(_runner(backend, batch)).items():
+        vars(backend).setdefault(name, value)
+    return _modules[_LINEAR].HybridLinearAttnBackend(backend, _Other(), [0])
+
+
+def _runner(backend: Any, batch: Any) -> Any:
+    return SimpleNamespace(
+        kv_cache_dtype=backend.data_type, token_to_kv_pool=batch.token_to_kv_pool, req_to_token_pool=None,
+        kv_index_translator=None, model_config=SimpleNamespace(context_len=64), needs_cpu_seq_lens=True,
+        server_args=SimpleNamespace(speculative_attention_mode="prefill", speculative_algorithm=None),
+    )  # fmt: skip
+
+
+class _Other:
+    """A backend that runs nothing of a prefill's full attention."""
+
+    needs_cpu_seq_lens = False
+
+    def supports_prefill_graph_extend(self) -> bool:
+        return False
+
+
+def sabotages() -> dict[str, Any]:
+    from . import wrap
+
+    real = wrap.handing_over
+
+    def chunks_alone(plan: Any, count: Any) -> Any:
+        def plan_all_but(batch: Any) -> None:
+            ragged = plan.__self__.mha_chunk_kv_cache.ragged_wrapper
+            before = dict(vars(ragged))
+            plan(batch)
+            vars(ragged).update(before)
+
+        return real(plan_all_but, count)
+
+    def never(plan: Any, count: Any) -> Any:
+        return real(lambda batch: None, count)
+
+    return {
+        "the correction does nothing": replaced(wrap, "_METHOD", "another_method"),
+        "the plan is not made": replaced(wrap, "handing_over", never),
+        "the new tokens' attention is not planned": replaced(wrap, "handing_over", chunks_alone),
+    }
