@@ -35,8 +35,7 @@ KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {
 MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
-          "Mllama": MLLAMA, "Next": NEXT, "3.5": QWEN35}  # fmt: skip
-          "FP8-KV": FP8_KV, "gpt-oss": GPT_OSS, "Ring": RING}  # fmt: skip
+          "Mllama": MLLAMA, "Next": NEXT, "3.5": QWEN35, "Ring": RING}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
