@@ -57,6 +57,9 @@ SGLANG = (
         "--enable-deterministic-inference",
         "--enable-hierarchical-cache",
         "--disable-hybrid-swa-memory",
+        "--enable-dp-attention",
+        "--enable-prefill-context-parallel",
+        "--enable-prefill-cp",
     ),
     *_options(FILE, "--config"),
     # They decide no verdict
@@ -88,7 +91,7 @@ SGLANG = (
         "--chat-template",
         "--schedule-policy",
     ),
-    *_options(SWITCH, "--trust-remote-code", "--enable-dp-attention", "--enable-metrics", "--skip-server-warmup"),
+    *_options(SWITCH, "--trust-remote-code", "--enable-metrics", "--skip-server-warmup"),
 )
 
 VLLM = (

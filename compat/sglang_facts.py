@@ -260,6 +260,18 @@ def _hybrid_backend(it: Deployment) -> Fact:
     return known(OFF if prefill.values == decode.values else ON, why)
 
 
+def _schedule(it: Deployment) -> Fact:
+    """Whether the schedule of decode that FlashAttention gets is for as many heads as a rank has."""
+    split = [it.option(name, OFF) for name in ("enable-prefill-context-parallel", "enable-prefill-cp")]
+    alone = it.option("enable-dp-attention", OFF)
+    if alone.values == (ON,) and it.release is None:
+        return unknown("it depends on the release")
+    if alone.values == (ON,) and it.since("0.5.12"):
+        alone = known(OFF, f"sglang {it.release} makes none under DP attention")
+    apart = either(*split, alone)
+    return Fact(tuple("for other heads" if value == ON else "right" for value in apart.values), apart.why)
+
+
 def _deterministic(it: Deployment) -> Fact:
     target = it.option("rl-on-policy-target", OFF)
     trained = Fact(tuple(value if value == OFF else ON for value in target.values), target.why)
@@ -300,6 +312,7 @@ MAKERS: Makers = {
     "CUDA graphs": _cuda_graphs,
     "cached prefix": _cached_prefix,
     "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),
+    "FlashAttention schedule": _schedule,
     "hybrid backend": _hybrid_backend,
     "deterministic inference": _deterministic,
     "sliding-window KV pool": _window_pool,

@@ -8,6 +8,7 @@ context chunk of vLLM's MLA prefill, skip_context_zero_fill runs the engine's ow
 from attnfix.patches.sglang import (
     draft_kv_indices,
     encoder_decode_lengths,
+    fa3_scheduler_metadata,
     fa3_swa_topk,
     hybrid_chunk_metadata,
     mha_draft_extend_routing,
@@ -52,6 +53,7 @@ FIXES = (
     fa3_swa_topk.FIX,
     encoder_decode_lengths.FIX,
     hybrid_chunk_metadata.FIX,
+    fa3_scheduler_metadata.FIX,
     skip_context_zero_fill.FIX,
     empty_context_chunks.FIX,
     vllm_lse_log_base.FIX,

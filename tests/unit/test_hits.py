@@ -43,6 +43,7 @@ ON_V2 = "SGLANG_ENABLE_SPEC_V2=1 " + SPEC
 EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
 TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
 TWO = SGL + "--prefill-attention-backend flashinfer --decode-attention-backend flashmla "
+DP = SGL + "--tp-size 8 --dp-size 8 --enable-dp-attention "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
@@ -153,6 +154,13 @@ CASES = [
     ("sglang.hybrid-chunk-metadata", "0.5.9", "Ring", "h100", SGL + "--attention-backend flashinfer", HIT, "linear attention"),
     ("sglang.hybrid-chunk-metadata", "0.5.9", "R1", "h100", TWO + "--disable-chunked-prefix-cache", NOT_HIT, "off"),
     ("sglang.hybrid-chunk-metadata", "0.5.9", None, "h100", TWO, POSSIBLE, "needs the model's config.json"),
+    ("sglang.fa3-scheduler-metadata", "0.5.11", "Llama", "h100", DP, HIT, "for other heads (--enable-dp-attention)"),
+    ("sglang.fa3-scheduler-metadata", "0.5.12", "Llama", "h100", DP, NOT_HIT, "makes none under DP attention"),
+    ("sglang.fa3-scheduler-metadata", "0.5.13", "Llama", "h100", SGL + "--tp 8 --enable-prefill-context-parallel", HIT,
+     "for other heads"),
+    ("sglang.fa3-scheduler-metadata", "0.5.11", "Llama", "h100", SGL + "--tp-size 8", NOT_HIT, "schedule: right"),
+    ("sglang.fa3-scheduler-metadata", "0.5.11", "Llama", "h100", DP + "--attention-backend triton", NOT_HIT, "triton"),
+    ("sglang.fa3-scheduler-metadata", "0.5.11", "R1", "h100", DP, NOT_HIT, "attention: MLA"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "MLA prefill backend: trtllm_ragged"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "cached prefix: on (prefix-caching, on by default)"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED + " --config a.yaml", POSSIBLE, "a.yaml, which is not read"),
@@ -341,6 +349,9 @@ WAYS = [
     ("sglang.hybrid-chunk-metadata",
      {**_CHUNKED, "prefill backend": (("flashinfer", "flashmla", "cutlass_mla"), "trtllm_mla"),
       "hybrid backend": (("on",), "off")}),
+    ("sglang.fa3-scheduler-metadata",
+     {"attention": (("MHA",), "MLA"), "decode backend": (("fa3",), "triton"),
+      "FlashAttention schedule": (("for other heads",), "right")}),
     ("vllm.skip-context-zero-fill", _RAGGED),
     ("vllm.empty-context-chunks", _RAGGED),
     ("vllm.lse-log-base", {**_RAGGED, "engine core": _CORE, "MLA prefill backend": (("trtllm_ragged", "flashinfer"), "cudnn")}),

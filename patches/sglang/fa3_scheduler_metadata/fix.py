@@ -1,0 +1,53 @@
+"""sglang.fa3-scheduler-metadata, as data."""
+
+from attnfix.compat.condition import AllOf, Is
+from attnfix.compat.fix import CRASH, Fix, Target, Upstream
+
+from . import wrap
+
+_MODULE = "sglang.srt.layers.attention.flashattention_backend"
+_BACKEND = f"{_MODULE}:FlashAttentionBackend"
+
+FIX = Fix(
+    id="sglang.fa3-scheduler-metadata",
+    title="FlashAttention 3's decode schedule is made for other heads than a rank has",
+    symptom=(
+        "With DP attention or prefill context parallelism and fa3 (not MLA), decode of long requests dies of an illegal memory "
+        "access in FlashAttention's combine kernel, or gives NaN, in bursts."
+    ),
+    cause=(
+        "The backend makes the schedule of a decode step once, for the model's heads divided by the ranks of tensor "
+        "parallelism. Under DP attention or context parallelism fewer ranks share the heads, so each has more of them. The "
+        "schedule then splits KV into more parts than the launch has allocated results for, and these are read all the same."
+    ),
+    correction="There no schedule is made ahead: FlashAttention makes its own in every layer, as upstream lets it.",
+    upstream=Upstream("sgl-project/sglang", pull=30439),
+    hardware="NVIDIA Hopper (fa3 without MLA, --enable-dp-attention in 0.5.11 or prefill context parallelism up to 0.5.14)",
+    default=True,
+    default_reason="crash or NaN; later releases make no schedule ahead in these deployments either",
+    targets=(Target(wrap.init, at=(f"{_BACKEND}.__init__",)),),
+    # Who makes the schedule, when, and who takes it
+    witnesses=(
+        f"{_BACKEND}._compute_scheduler_metadata",
+        f"{_MODULE}:_should_disable_scheduler_metadata_precompute",
+        f"{_BACKEND}.init_forward_metadata",
+        f"{_BACKEND}.init_cuda_graph_state",
+        f"{_BACKEND}.init_forward_metadata_capture_cuda_graph",
+        f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",
+        f"{_BACKEND}.init_forward_metadata_out_graph",
+        f"{_BACKEND}.forward_decode",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.15 is served",
+    cost="One small kernel per layer and decode step in these deployments, as before 0.5.11 and from 0.5.15 on.",
+    expect=(
+        "On one replica with DP attention or prefill context parallelism under long requests: no illegal memory access, no "
+        "NaN, the same text at temperature 0."
+    ),
+    harm=CRASH,
+    hits=AllOf(
+        Is("attention", "MHA"),
+        Is("decode backend", "fa3"),
+        Is("FlashAttention schedule", "for other heads"),
+    ),
+)

@@ -1,0 +1,26 @@
+"""Correction of sglang.fa3-scheduler-metadata.
+
+The schedule is made where there is `_get_scheduler_metadata`; without it FlashAttention 3 makes its own in every layer, as it
+did before 0.5.11 and does upstream in these deployments.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: Under each of these a rank has more heads than the model's divided by the ranks of tensor parallelism
+_FLAGS = ("enable_dp_attention", "enable_prefill_cp", "enable_prefill_context_parallel")
+
+
+def init(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """`FlashAttentionBackend(model_runner, …)`."""
+    result = wrapped(*args, **kwargs)
+    runner = args[0] if args else kwargs["model_runner"]
+    if getattr(instance, "_get_scheduler_metadata", None) is not None and heads_are_shared_otherwise(runner.server_args):
+        instance._get_scheduler_metadata = None
+        wrapped.corrected()
+    return result
+
+
+def heads_are_shared_otherwise(server_args: Any) -> bool:
+    return any(getattr(server_args, flag, False) for flag in _FLAGS)

@@ -1,0 +1,51 @@
+"""sglang.fa3-scheduler-metadata without an engine: which deployments make no schedule ahead, and the model of its fault."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from attnfix.compat.states import FixState
+from attnfix.compat.wrapping import Call
+from attnfix.patches.sglang.fa3_scheduler_metadata import FIX, proof, wrap
+
+
+class Backend:
+    def __init__(self, model_runner, skip_prefill=False):
+        self._get_scheduler_metadata = model_runner.schedule
+
+
+def made(keyword=False, schedule="the kernel's", **flags):
+    runner = SimpleNamespace(schedule=schedule, server_args=SimpleNamespace(**flags))
+    backend, state = object.__new__(Backend), FixState(FIX)
+    args, kwargs = ((), {"model_runner": runner}) if keyword else ((runner,), {})
+    Call(backend.__init__, state, wrap.init, backend).apply(args, kwargs)
+    assert state.state != "failed"
+    return backend._get_scheduler_metadata, state.counters.corrections
+
+
+@pytest.mark.parametrize("keyword", [False, True])
+@pytest.mark.parametrize("flag", ["enable_dp_attention", "enable_prefill_cp", "enable_prefill_context_parallel"])
+def test_where_a_rank_has_more_heads_no_schedule_is_made_ahead(flag, keyword):
+    assert made(keyword, **{flag: True}) == (None, 1)
+
+
+@pytest.mark.parametrize("flags", [{}, {"enable_dp_attention": False, "enable_prefill_cp": False}])
+def test_tensor_parallelism_alone_keeps_it(flags):
+    assert made(**flags) == ("the kernel's", 0)
+
+
+def test_a_backend_without_one_is_no_correction():
+    assert made(schedule=None, enable_dp_attention=True) == (None, 0)
+
+
+def test_an_error_of_the_engine_passes():
+    with pytest.raises(AttributeError, match="schedule"):
+        Call(object.__new__(Backend).__init__, FixState(FIX), wrap.init, None).apply((object(),), {})
+
+
+@pytest.mark.parametrize("kv_heads, tokens, parts", [(1, 4096, 28), (8, 4096, 14), (8, 512, 1), (128, 4096, 1)])
+def test_fewer_heads_are_split_into_more_parts(kv_heads, tokens, parts):
+    """`num_splits_heuristic` by hand: the least number of parts that keeps 132 SMs within 85 % of the busiest."""
+    assert proof.parts(kv_heads, tokens) == parts
