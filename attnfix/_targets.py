@@ -10,6 +10,8 @@ MODULES = frozenset(
         "sglang.srt.layers.attention.flashattention_backend",
         "sglang.srt.layers.attention.flashinfer_backend",
         "sglang.srt.layers.attention.flashinfer_mla_backend",
+        "sglang.srt.layers.attention.hybrid_attn_backend",
+        "sglang.srt.layers.attention.hybrid_linear_attn_backend",
         "sglang.srt.layers.attention.triton_backend",
         "sglang.srt.layers.attention.trtllm_mha_backend",
         "sglang.srt.layers.attention.trtllm_mla_backend",

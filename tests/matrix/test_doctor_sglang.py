@@ -32,6 +32,20 @@ def test_encoder_decoder_since(architecture, first):
     assert encoder_decoder(newest) == set(sglang_facts.ENCODER_DECODER_SINCE)
 
 
+def with_window_pool(release: str) -> set[str]:
+    for node in ast.walk(tree("sglang", release, "srt/configs/model_config.py")):
+        if isinstance(node, ast.FunctionDef) and node.name == "is_hybrid_swa_model":
+            return {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)}
+    return set()
+
+
+@pytest.mark.parametrize("architecture, first", sglang_facts.WINDOW_POOL_SINCE.items())
+def test_window_pool_since(architecture, first):
+    assert architecture in with_window_pool(first) & with_window_pool("0.5.11")
+    assert architecture not in with_window_pool(before("sglang", first))
+    assert not {*sglang_facts.PLAIN, *sglang_facts.MLA_SINCE} & with_window_pool("0.5.11")
+
+
 @pytest.mark.parametrize("release, one", [("0.5.10.post1", False), ("0.5.11", True), ("0.5.12.post1", True), ("0.5.13", False)])
 def test_spec_v2_takes_one_branch_alone(release, one):
     """With several branches these releases take spec v1; those before say no, and those behind run them."""

@@ -129,39 +129,6 @@ def test_mla_since(engine, name, first):
     assert name in of(known(engine)[-1])
 
 
-def with_window_pool(release: str) -> set[str]:
-    for node in ast.walk(tree("sglang", release, "srt/configs/model_config.py")):
-        if isinstance(node, ast.FunctionDef) and node.name == "is_hybrid_swa_model":
-            return {leaf.value for leaf in ast.walk(node) if isinstance(leaf, ast.Constant)}
-    return set()
-
-
-@pytest.mark.parametrize("architecture, first", sglang_facts.WINDOW_POOL_SINCE.items())
-def test_window_pool_since(architecture, first):
-    assert architecture in with_window_pool(first) & with_window_pool("0.5.11")
-    assert architecture not in with_window_pool(before("sglang", first))
-    assert not {*sglang_facts.PLAIN, *sglang_facts.MLA_SINCE} & with_window_pool("0.5.11")
-
-
-def encoder_decoder(release: str) -> set[str]:
-    """The architectures that `is_encoder_decoder_model` names."""
-    asked = next(
-        node
-        for node in ast.walk(tree("sglang", release, "srt/configs/model_config.py"))
-        if isinstance(node, ast.FunctionDef) and node.name == "is_encoder_decoder_model"
-    )
-    return {leaf.value for leaf in ast.walk(asked) if isinstance(leaf, ast.Constant)}
-
-
-@pytest.mark.parametrize("architecture, first", sglang_facts.ENCODER_DECODER_SINCE.items())
-def test_encoder_decoder_since(architecture, first):
-    assert architecture in encoder_decoder(first)
-    if earlier := before("sglang", first):
-        assert architecture not in encoder_decoder(earlier)
-    newest = str(sglang_facts.READ_UP_TO)
-    assert encoder_decoder(newest) == set(sglang_facts.ENCODER_DECODER_SINCE)
-
-
 def trtllm_mla_by_default(release: str) -> set[str]:
     """The architectures to which the release gives trtllm_mla: by a test of model_arch, later by a decorator."""
     files = ("srt/server_args.py", "srt/arg_groups/overrides.py", "srt/arg_groups/model_overrides/deepseek_v2.py")
