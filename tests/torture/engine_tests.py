@@ -27,10 +27,8 @@ VLLM = (
     ("0.25.1", ("tests/v1/attention", "tests/test_attention_backend_registry.py")),
     ("0.20.2", ("tests/v1/attention", "tests/test_attention_backend_registry.py")),
 )
-SGLANG = (
-    ("0.5.10.post1", ("sglang/test/attention", "sglang/test/speculative")),
-    ("0.5.9", ("sglang/test/attention",)),
-)
+#: Not `sglang/test/speculative`: its kernels, in Triton's interpreter, write where they should not, and end stock processes, too
+SGLANG = (("0.5.10.post1", ("sglang/test/attention",)),)
 _SAMPLE = "tests/v1/attention/test_mla_prefill_selector.py", "tests/v1/attention/test_batch_reordering.py"
 
 
