@@ -27,7 +27,7 @@ VLLM = (
     ("0.25.1", ("tests/v1/attention", "tests/test_attention_backend_registry.py")),
     ("0.20.2", ("tests/v1/attention", "tests/test_attention_backend_registry.py")),
 )
-#: Not `sglang/test/speculative`: its kernels, in Triton's interpreter, write where they should not, and end stock processes, too
+#: Not sglang/test/speculative: in Triton's interpreter its kernels write where they should not, which ends stock processes, too
 SGLANG = (("0.5.10.post1", ("sglang/test/attention",)),)
 _SAMPLE = "tests/v1/attention/test_mla_prefill_selector.py", "tests/v1/attention/test_batch_reordering.py"
 
