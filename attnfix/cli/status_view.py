@@ -76,27 +76,28 @@ def _shown(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _release(processes: list[dict[str, Any]], width: int) -> Iterator[RenderableType]:
-    fixes = _relevant(processes)
+    engaged, asleep = _relevant(processes)
     title = f"{_engine(processes[0])}: state of each fix; calls/corrections/rows"
-    for columns, chunk in _blocks(fixes, width):
+    for columns, chunk in _blocks(engaged, width):
         heads = (*columns, *("\n".join(_folded(fix)) for fix in chunk))
         rows = [tuple(_row(process, columns, chunk)) for process in processes]
         yield table(title, heads, rows)
         title = ""
-    yield from _reasons(processes, fixes)
+    yield from _reasons(processes, [*engaged, *asleep])
     yield from _references(processes)
 
 
-def _relevant(processes: list[dict[str, Any]]) -> list[str]:
-    """Fixes that are more than healthy in a running process, or in one that has ended where none runs; and those of which no
-    process has loaded any code yet."""
+def _relevant(processes: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Fixes that are more than healthy in a running process, or in one that has ended where none runs: each gets a column. And
+    those of which no process has loaded any code yet."""
     alive = [process for process in processes if process["alive"]] or processes
     seen: dict[str, set[str]] = defaultdict(set)
     for process in alive:
         for row in process["fixes"]:
             if row["fix"].startswith(process["engine"] + "."):
                 seen[row["fix"]].add(row["state"])
-    return [fix for fix, found in seen.items() if found - {*_HEALTHY, states.DORMANT} or found == {states.DORMANT}]
+    engaged = [fix for fix, found in seen.items() if found - {*_HEALTHY, states.DORMANT}]
+    return engaged, [fix for fix, found in seen.items() if found == {states.DORMANT}]
 
 
 def _blocks(fixes: list[str], width: int) -> Iterator[tuple[tuple[str, ...], list[str]]]:
