@@ -200,15 +200,11 @@ def _draft_extend_backend(it: Deployment) -> Fact:
 
 
 def _verify_backend(it: Deployment) -> Fact:
-    """The backend with which the model verifies what was drafted."""
-    mode = it.option("speculative-attention-mode", "prefill")
-    return _backend(it, "decode" if mode.values == ("decode",) else "prefill")
-
-
-def _verify_backend(it: Deployment) -> Fact:
     """The backend with which the target model verifies what was drafted."""
     mode = it.option("speculative-attention-mode", "prefill")
     return _backend(it, "decode" if mode.values == ("decode",) else "prefill") if mode.values else mode
+
+
 def _verify_after_fallback(it: Deployment) -> Fact:
     """Whether trtllm_mla may verify, or capture that, behind a prefill that it left to FlashInfer's path."""
     if it.release is None or it.launch is None:

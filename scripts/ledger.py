@@ -8,8 +8,8 @@
                                         what it has not run and some releases drawn anew; fail if anything differs
 
 A release is `affected` where the stock scenario of the fix gives a wrong result. A right result is `fixed upstream` after the
-last affected release and `not affected` before the first. Nothing here knows which release is which. Releases run in forks of
-one warm Python (scripts/warm.py).
+last affected release and `not affected` before the first. Nothing here knows which release is which. With --forks releases run
+in forks of one warm Python (scripts/warm.py), which has the attnfix that is installed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
 
@@ -228,6 +229,7 @@ def main() -> int:
     arguments.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments.add_argument("--new", action="store_true", help="run only releases that the ledgers do not have yet")
     arguments.add_argument("--witnesses", action="store_true", help="run nothing: new digests for the verdicts that are there")
+    arguments.add_argument("--forks", action="store_true", help="run releases in forks of one warm Python: in minutes")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
     options = arguments.parse_args()
     fixes = [BY_ID[name] for name in options.fix] if options.fix else list(FIXES)
@@ -241,7 +243,7 @@ def main() -> int:
     else:
         wrong = []
         before = {fix: known(fix) if options.new else {} for fix in fixes}
-        with warm.proofs():
+        with warm.proofs() if options.forks else nullcontext():
             seen = observe_all(wanted_on({fix: [name for name in examined(fix) if name not in before[fix]] for fix in fixes}))
         verdicts = {fix: verdicts_from(fix, colours(before[fix]) | seen.get(fix, {})) for fix in fixes}
         for fix in fixes:

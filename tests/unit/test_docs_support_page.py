@@ -11,6 +11,8 @@ import pytest
 from packaging.version import Version
 from required import lacking
 
+from attnfix.patches.catalogue import BY_ID
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -202,8 +204,10 @@ def test_a_click_on_a_release_brings_up_what_it_needs(show):
     page = show()
     column = click(page, 1, "0.25.1")
     kinds = [row[column] for row in table(page, 1)]
-    needed = sum(c["release"] == "0.25.1" and c["verdict"] == "proven" for c in CELLS)
-    assert kinds[:needed] == ["proven"] * needed and "proven" not in kinds[needed:]
+    proven = [BY_ID[c["fix"]].default for c in CELLS if c["release"] == "0.25.1" and c["verdict"] == "proven"]
+    needed, optional = proven.count(True), proven.count(False)
+    assert kinds[: len(proven)] == ["proven"] * needed + ["optional"] * optional
+    assert not {"proven", "optional"} & {*kinds[len(proven) :]}
     assert table(show(), 1)[0][column] != "proven", "as the page comes, another row is first"
 
 

@@ -74,8 +74,8 @@ def _verify(seed: int, where: int, topk: int, graph: bool) -> Observation:
         for token in range(_DRAFT):
             ancestors = seen[b][token].to(device())
             keys, values = (torch.cat([old[b], new[rows][ancestors]]) for old, new in ((pool.keys, k), (pool.values, v)))
-            reached = [x[-_WINDOW - 1 :] for x in (keys, values)]
-            outs.append(emulators.attention(q[rows][token : token + 1], *reached, DIM**-0.5)[0])
+            reached = slice(-_WINDOW - 1, None)
+            outs.append(emulators.attention(q[rows][token : token + 1], keys[reached], values[reached], DIM**-0.5)[0])
     return observe(out.view(-1, HEADS, DIM), torch.cat(outs))
 
 

@@ -66,8 +66,7 @@ def _run(seed: int, layer_id: int, deterministic: bool, ahead: bool = False) -> 
             seen = prefix + token + 1
             first = max(0, seen - 1 - _WINDOW) if layer_id == SLIDING else 0
             row = q[at[b] + token : at[b] + token + 1]
-            one = [x[first:seen] for x in (keys, values)]
-            outs.append(emulators.attention(row, *one, DIM**-0.5)[0])
+            outs.append(emulators.attention(row, keys[first:seen], values[first:seen], DIM**-0.5)[0])
     return observe(out.view(-1, HEADS, DIM), torch.cat(outs))
 
 
