@@ -5,6 +5,7 @@ A part is a module of this folder with `run(quick, say)`; it returns one `Row` f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -25,3 +26,8 @@ class Row:
 
 #: What a part is called with: `quick`, for CI, and where progress goes
 Run = Callable[[bool, Callable[[str], None]], list[Row]]
+
+
+def plain_environment() -> dict[str, str]:
+    """The caller's, without what changes how Python starts: bytecode is written, as on any machine."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}

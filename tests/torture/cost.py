@@ -14,8 +14,8 @@ from pathlib import Path
 
 import environments
 
-from torture import Row
-from torture.paired import Difference, Run, difference, in_turns, plain_environment, timed, too_busy_to_judge
+from torture import Row, plain_environment
+from torture.paired import Difference, Run, difference, in_turns, timed, too_busy_to_judge
 
 #: A row, and its costs by name
 Measured = tuple[Row, dict[str, Difference]]

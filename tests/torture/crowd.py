@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from . import Row
+from . import Row, plain_environment
 from .faults import REAL
 
 HERE = Path(__file__).resolve().parent
@@ -61,7 +61,7 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
 def _answer(request: dict[str, Any], folder: Path, **variables: str) -> dict[str, Any]:
     """Run one process with a hard limit. What real threads stumble over counts where stock threads do not."""
     request = {"on": "small", "modules": [], "folder": str(folder), **request}
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+    environment = plain_environment()
     if request["on"] == "real":
         from environments import CPU
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from . import Row
+from . import Row, plain_environment
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 1500
@@ -88,7 +88,7 @@ def _outcomes(engine: str, files: tuple[str, ...], site: Path, folder: Path, off
     """{"tests": {name: [outcome, error]}, "fixes": those that stood}"""
     from environments import CPU
 
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+    clean = plain_environment()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as own:
         out = Path(own, "results.jsonl")
         environment = {**clean, **CPU, "PYTHONPATH": os.pathsep.join([str(site), str(HERE)]), "ATTNFIX_RUN_DIR": own}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import Row, surroundings, upgraded
+from . import Row, plain_environment, surroundings, upgraded
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("exception", "MemoryError", "KeyboardInterrupt", "killed")
@@ -90,7 +90,7 @@ def _done(batch: Batch, scratch: Path, seed: int) -> Batch:
         "on": batch.on, "kinds": batch.kinds, "sample": batch.sample, "warm": batch.warm, "strict": batch.strict, "seed": seed,
         "engine": batch.engine, "modules": batch.modules, "expected": batch.expected, "folder": str(folder),
     }  # fmt: skip
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+    environment = plain_environment()
     environment |= {"ATTNFIX_STRICT": "1"} if batch.strict else {}
     if batch.engine and batch.release:
         from environments import CPU

@@ -15,7 +15,7 @@ from pathlib import Path
 import environments
 from interpreters import PRESENT, VERSIONS
 
-from torture import Row, torch_names
+from torture import Row, plain_environment, torch_names
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Versions of torch that engines of the ledgers pin, and the newest
@@ -36,7 +36,7 @@ def _cells(quick: bool, say: Callable[[str], None]) -> Row:
         say("a wheel")
         wheel = environments.build_wheel(Path(folder))
         paths = os.pathsep.join([*(str(Path(path).parent) for path in PRESENT.values()), os.environ["PATH"]])
-        around = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+        around = plain_environment()
         command = [sys.executable, "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), "--envdir", f"{folder}/nox"]
         for session in _listed(command, quick):
             say(session)

@@ -83,11 +83,6 @@ def in_turns(
     return sides
 
 
-def plain_environment() -> dict[str, str]:
-    """The caller's, without what changes how Python starts: bytecode is written, as on any machine."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
-
-
 def too_busy_to_judge() -> str | None:
     """Why no limit in ms or µs can be held against this machine now: others use its cores, and slow ours down. None: quiet."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from . import plain_environment
 
 RELEASE = "0.5.10.post1"
 FIRST = "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin"
@@ -52,7 +53,7 @@ def _wrong(before: str, expected: str) -> str | None:
         (folder / "sglang").symlink_to(old / "sglang")
         shutil.copytree(old / "sglang", folder / "newer")
         _change(folder / "newer" / Path(*SECOND.split(".")[1:]).with_suffix(".py"))
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+        clean = plain_environment()
         environment = {**clean, **CPU, "PYTHONPATH": scratch, "ATTNFIX_RUN_DIR": str(folder / "run")}
         script = SCRIPT.format(before=before, new=str(folder / "newer"), after=SECOND, fix=FIX)
         done = subprocess.run(
