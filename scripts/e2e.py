@@ -185,6 +185,11 @@ def activity(processes: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+def errors(said: str) -> list[str]:
+    """The exceptions that a log tells of."""
+    return re.findall(r"\b\w+Error: .+", said)
+
+
 # The comparisons
 
 

@@ -2,6 +2,7 @@
 """Serves tiny models with a real sglang and FlashInfer's kernels on this machine's GPU, stock (ATTNFIX=0) and with attnfix.
 
     python scripts/gpu_e2e_sglang.py --case lse      sglang.lse-log-base: long prompts, uncached and with their prefix cached
+    python scripts/gpu_e2e_sglang.py --case hybrid   sglang.hybrid-chunk-metadata: prefill and decode by two backends
     python scripts/gpu_e2e_sglang.py --case metrics  the engine's HTTP server: attnfix on its metrics page and in attnfix status
     python scripts/gpu_e2e_sglang.py --case no-harm  200 requests where no fix is needed: same tokens, same speed
 
@@ -33,7 +34,7 @@ import tiny_deepseek
 import tiny_llama
 from e2e import PATCHED, STOCK, TOP, Server
 
-FIX = "sglang.lse-log-base"
+FIX, HYBRID = "sglang.lse-log-base", "sglang.hybrid-chunk-metadata"
 PREFIX, NEW, PROMPTS = 8192, 64, 4
 #: bfloat16 rounds a merge of chunks otherwise than attention at once; the fault is several times that
 ROUNDING, RED = 0.08, 0.1
@@ -48,24 +49,40 @@ LONG: dict[str, Any] = {**SHARED, "disable_cuda_graph": True, "chunked_prefill_s
 
 
 def lse(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    settings, found = LONG, {}
+    found = _sides(model, out, LONG)
+    return {"settings": LONG, "prefix": PREFIX, "new": NEW, "sides": found}, _table(found), lse_failures(found)
+
+
+def hybrid(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    settings = LONG | {"decode_attention_backend": "triton"}
+    found = _sides(model, out, settings, may_end=True)
+    lines = [*_table(found), *(f"{name}: {side['said']}" for name, side in found.items() if "ended" in side)]
+    return {"settings": settings, "prefix": PREFIX, "new": NEW, "sides": found}, lines, hybrid_failures(found)
+
+
+def _sides(model: Path, out: Path, settings: dict[str, Any], may_end: bool = False) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for name, own in {STOCK: {"ATTNFIX": "0"}, PATCHED: {}}.items():  # one by one: the first compiles FlashInfer's kernels
         with Server(Path(e2e_sglang.__file__), name, out / "logs", CAPACITY | own) as server:
             started = server.ask("start", model=str(model), **settings)
             e2e.say(f"{name}: up in {started['seconds']} s")
-            found[name] = _cached_against_uncached(server)
+            found[name] = _cached_against_uncached(server, may_end)
             found[name] |= {"environment": CAPACITY | own, "processes": server.status(), "machine": started["machine"]}
         e2e.say(f"{name}: done")
+    return found
+
+
+def _table(found: dict[str, Any]) -> list[str]:
     lines = [f"{'side':<10}{'cached':>8}{'new':>6}{'largest difference':>20}{f'of the top {TOP}':>16}{'equal tokens':>14}"]
     for name, side in found.items():
         for seen in side["each"]:
             figures = f"{seen['difference']:>20.4g}{seen['in_common']:>16}{seen['equal_tokens']:>14}"
             lines.append(f"{name:<10}{seen['cached']:>8}{NEW:>6}{figures}")
         lines += [f"  {line}" for line in e2e.activity(side["processes"])]
-    return {"settings": settings, "prefix": PREFIX, "new": NEW, "sides": found}, lines, lse_failures(found)
+    return lines
 
 
-def _cached_against_uncached(server: Server) -> dict[str, Any]:
+def _cached_against_uncached(server: Server, may_end: bool) -> dict[str, Any]:
     draw, each = random.Random(20), []
     for _ in range(PROMPTS):
         prefix, new = ([draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(n)] for n in (PREFIX, NEW))
@@ -73,9 +90,27 @@ def _cached_against_uncached(server: Server) -> dict[str, Any]:
         uncached = server.ask("answer", prompt=prefix + new)
         server.ask("forget")
         server.ask("answer", prompt=prefix)
-        cached = server.ask("answer", prompt=prefix + new)
+        cached = server.ask("answer", may_fail=may_end, prompt=prefix + new)
+        if "error" in cached:
+            said = e2e.errors(server.log.read_text(errors="replace"))
+            return {"each": each, "ended": cached["error"], "said": said[-1] if said else None}
         each.append({"cached": cached["cached"], **e2e.compare(uncached, cached)})
     return {"each": each, "compared": {"cached": e2e.worst(each)}}
+
+
+def hybrid_failures(found: dict[str, Any]) -> list[str]:
+    """One sentence for each check that does not hold. Stock either ends or, with the plan of another batch, is wrong."""
+    stock, patched = found[STOCK], found[PATCHED]
+    wrong = _activity_failures(found, HYBRID)
+    if "ended" not in stock and not min(seen["difference"] for seen in stock["each"]) > RED:
+        wrong.append("stock: answered, and cached and uncached do not differ")
+    if "ended" in patched:
+        return [*wrong, f"patched: a request with a cached prefix was not answered: {patched['ended']}; {patched['said']}"]
+    if _least_cached(patched) < PREFIX:
+        wrong.append(f"patched: {PREFIX} tokens were not cached")
+    if not (difference := patched["compared"]["cached"]["difference"]) <= ROUNDING:
+        wrong.append(f"patched: cached and uncached differ by {difference:.3g}")
+    return wrong
 
 
 def lse_failures(found: dict[str, Any]) -> list[str]:
@@ -86,8 +121,13 @@ def lse_failures(found: dict[str, Any]) -> list[str]:
         wrong.append(f"stock: cached and uncached differ by no more than {min(stock):.3g}")
     if not max(patched) <= ROUNDING:
         wrong.append(f"patched: cached and uncached differ by {max(patched):.3g}")
-    if not e2e.corrections(found[PATCHED]["processes"], FIX):
-        wrong.append(f"patched: {FIX} corrected nothing")
+    return wrong + _activity_failures(found, FIX)
+
+
+def _activity_failures(found: dict[str, Any], fix: str) -> list[str]:
+    wrong = []
+    if not e2e.corrections(found[PATCHED]["processes"], fix):
+        wrong.append(f"patched: {fix} corrected nothing")
     if found[STOCK]["processes"]:
         wrong.append("stock: attnfix was active")
     if not e2e.alive(found[PATCHED]["processes"]):
@@ -125,7 +165,7 @@ def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, 
 
 
 def main() -> int:
-    options = e2e.parser(__doc__, ("lse", "metrics", "no-harm")).parse_args()
+    options = e2e.parser(__doc__, ("lse", "hybrid", "metrics", "no-harm")).parse_args()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
@@ -138,7 +178,7 @@ def main() -> int:
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)
             about = e2e.machine("sglang")
         else:
-            result, lines, wrong = lse(tiny_deepseek.make(model), out)
+            result, lines, wrong = {"lse": lse, "hybrid": hybrid}[options.case](tiny_deepseek.make(model), out)
             about = next(iter([side.pop("machine") for side in result["sides"].values()]))
     return e2e.finish(options, about, result, lines, wrong)
 

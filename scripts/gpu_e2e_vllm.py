@@ -4,14 +4,15 @@
     python scripts/gpu_e2e_vllm.py --case order      vllm.mla-context-order: a long prompt alone and in company
     python scripts/gpu_e2e_vllm.py --case empty      vllm.empty-context-chunks and vllm.lse-log-base: requests of unequal
                                                      context in one step, against the FlashAttention prefill backend
+    python scripts/gpu_e2e_vllm.py --case padded     vllm.padded-v-merge: the same requests with FlashAttention 2, against 3
     python scripts/gpu_e2e_vllm.py --case quantized  vllm.quantized-mla-context: an AWQ model and a cached prefix
     python scripts/gpu_e2e_vllm.py --case metrics    the engine's HTTP server: attnfix on its metrics page and in attnfix status
     python scripts/gpu_e2e_vllm.py --case no-harm    200 requests where no fix is needed: same tokens, same speed
 
-Needs one GPU of the Hopper generation, vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`: 0.21.0-0.25.1) and attnfix, both
-installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models are made here with random weights,
-prompts are token ids. One to three minutes a case, `no-harm` seven for each model. Each case merges its figures into
-OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
+Needs one GPU of the Hopper generation, vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1) and
+attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models are made here with
+random weights, prompts are token ids. One to three minutes a case, `no-harm` ten for each model. Each case merges its figures
+into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/ragged_stand_in.py.
 """
@@ -36,17 +37,18 @@ import tiny_llama
 from e2e import PATCHED, STOCK, Server
 from e2e_vllm import SHARED, VARIABLES, Serving, Side, activity_failures, table
 
-ORDER, EMPTY, BASE, QUANTIZED = (
+ORDER, EMPTY, BASE, QUANTIZED, PADDED = (
     "vllm.mla-context-order", "vllm.empty-context-chunks", "vllm.lse-log-base", "vllm.quantized-mla-context",
+    "vllm.padded-v-merge",
 )  # fmt: skip
 #: Differences of two log-probabilities up to which they count as equal. `order` compares equal work; the others differ in how
 #: bfloat16 is rounded: kernels merge where they attended at once
-ROUNDING = {"order": 0.03, "empty": 0.05, "quantized": 0.08}
+ROUNDING = {"order": 0.03, "empty": 0.05, "padded": 0.05, "quantized": 0.08}
 #: From here on it is the fault: several times what rounding does
 RED = 0.15
 STEP = 2048  # max_num_batched_tokens of `order`
 FRESH = 600  # tokens of a fresh prompt: the FlashAttention backend sends up to 512 new ones through its decode path
-CONTEXTS = (28672, 20480, 12288, 8192, 4096, 1024, 256)  # tokens in the cache of each request of `empty`
+CONTEXTS = (28672, 20480, 12288, 8192, 4096, 1024, 256)  # tokens in the cache of each request of `empty` and `padded`
 V1_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 OFF = {"ATTNFIX": "0"}
 
@@ -127,7 +129,12 @@ def empty_sides() -> dict[str, tuple[dict[str, str], str]]:
     }
 
 
-def empty(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+#: 64k tokens of workspace for seven requests: four chunks for the longest
+UNEQUAL = {"max_model_len": 32768, "max_num_batched_tokens": 8192, "enforce_eager": True}
+
+
+def unequal(serve: Serving, sides: dict[str, Side]) -> dict[str, Any]:
+    """What each side says of requests of unequal context in one step, compared with the side `reference`."""
     draw = random.Random(1)
     prefixes = [tokens(draw, count) for count in CONTEXTS]
     asked = [prefix + tokens(draw, 520 + 10 * at) for at, prefix in enumerate([*prefixes, [], []])]
@@ -139,20 +146,36 @@ def empty(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
         said = re.search(r"Using (\w+) MLA prefill backend", server.log.read_text(errors="replace"))
         return {"answers": answers, "cached": [answer["cached"] for answer in answers], "backend": said and said.group(1)}
 
-    # 64k tokens of workspace for seven requests: four chunks for the longest
-    settings = {"max_model_len": 32768, "max_num_batched_tokens": 8192, "enforce_eager": True}
-    plugin = ragged_stand_in.package(serve.out / "plugin")
-    sides = {}
-    for name, (own, backend) in empty_sides().items():
-        chosen = settings | {"attention_config": {"mla_prefill_backend": backend}}
-        sides[name] = Side(own | V1_RUNNER, chosen, None if backend == "FLASH_ATTN" else plugin)
     found = serve(sides, work)
     reference = found["reference"].pop("answers")
     for name, side in found.items():
         if name != "reference":
             side["each"] = [e2e.compare(a, b) for a, b in zip(reference, side.pop("answers"))]
             side["compared"] = {"all requests": e2e.worst(side["each"])}
-    result = {"settings": SHARED | settings, "contexts": CONTEXTS, "emulated": ragged_stand_in.EMULATED, "sides": found}
+    return found
+
+
+def unequal_failures(found: dict[str, Any], red: set[str], rounding: float) -> list[str]:
+    wrong = []
+    for name, side in found.items():
+        if side["cached"] != [*CONTEXTS, 0, 0]:
+            wrong.append(f"{name}: tokens found in the cache were {side['cached']}")
+        if name in red and side["compared"]["all requests"]["difference"] <= RED:
+            wrong.append(f"{name}: no difference to the reference")
+    difference = found[PATCHED]["compared"]["all requests"]["difference"]
+    if not difference <= rounding:
+        wrong.append(f"patched: differs from the reference by {difference:.3g}")
+    return wrong
+
+
+def empty(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    plugin = ragged_stand_in.package(serve.out / "plugin")
+    sides = {}
+    for name, (own, backend) in empty_sides().items():
+        chosen = UNEQUAL | {"attention_config": {"mla_prefill_backend": backend}}
+        sides[name] = Side(own | V1_RUNNER, chosen, None if backend == "FLASH_ATTN" else plugin)
+    found = unequal(serve, sides)
+    result = {"settings": SHARED | UNEQUAL, "contexts": CONTEXTS, "emulated": ragged_stand_in.EMULATED, "sides": found}
     return result, table(found), empty_failures(found)
 
 
@@ -162,14 +185,25 @@ def empty_failures(found: dict[str, Any]) -> list[str]:
         backend = empty_sides()[name][1]
         if side["backend"] != backend:
             wrong.append(f"{name}: served by {side['backend']}, not {backend}")
-        if side["cached"] != [*CONTEXTS, 0, 0]:
-            wrong.append(f"{name}: tokens found in the cache were {side['cached']}")
-        if name in (STOCK, EMPTY, BASE) and side["compared"]["all requests"]["difference"] <= RED:
-            wrong.append(f"{name}: no difference to the reference")
-    difference = found[PATCHED]["compared"]["all requests"]["difference"]
-    if not difference <= ROUNDING["empty"]:
-        wrong.append(f"patched: differs from the reference by {difference:.3g}")
-    return wrong
+    return wrong + unequal_failures(found, {STOCK, EMPTY, BASE}, ROUNDING["empty"])
+
+
+# padded
+
+
+def padded(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Hopper's default is FlashAttention 3, whose values may be narrower than keys; with 2 they are padded."""
+    settings, sides = UNEQUAL, {}
+    for name, own, version in (("reference", OFF, 3), (STOCK, OFF, 2), (PATCHED, {}, 2)):
+        # Decodes by Triton, so that the version changes prefill alone
+        chosen = {"attention_config": {"backend": "TRITON_MLA", "flash_attn_version": version}}
+        sides[name] = Side(own | V1_RUNNER, settings | chosen)
+    found = unequal(serve, sides)
+    return {"settings": SHARED | settings, "contexts": CONTEXTS, "sides": found}, table(found), padded_failures(found)
+
+
+def padded_failures(found: dict[str, Any]) -> list[str]:
+    return activity_failures(found, {PATCHED: {PADDED}}) + unequal_failures(found, {STOCK}, ROUNDING["padded"])
 
 
 # quantized
@@ -218,7 +252,7 @@ def quantized_failures(found: dict[str, Any], same: dict[str, Any]) -> list[str]
 def error_of(log: Path) -> str | None:
     """The exception that ended the engine core, from its log."""
     said = log.read_text(errors="replace").rpartition("EngineCore encountered a fatal error")[2]
-    found = [error for error in re.findall(r"\b\w+Error: .+", said) if not error.startswith("EngineDead")]
+    found = [error for error in e2e.errors(said) if not error.startswith("EngineDead")]
     return found[0] if found else None
 
 
@@ -245,7 +279,7 @@ def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, 
 
 
 def main() -> int:
-    options = e2e.parser(__doc__, ("order", "empty", "quantized", "metrics", "no-harm")).parse_args()
+    options = e2e.parser(__doc__, ("order", "empty", "padded", "quantized", "metrics", "no-harm")).parse_args()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
@@ -259,7 +293,7 @@ def main() -> int:
             about = e2e.machine("vllm")
         else:
             tiny_deepseek.make(model, quantize=options.case == "quantized")
-            result, lines, wrong = {"order": order, "empty": empty, "quantized": quantized}[options.case](
+            result, lines, wrong = {"order": order, "empty": empty, "padded": padded, "quantized": quantized}[options.case](
                 Serving(model, out, options.one_by_one)
             )
             about = next(iter([side.pop("machine") for side in result["sides"].values()]))

@@ -11,8 +11,10 @@ EVIDENCE = Path(__file__).resolve().parents[1] / "docs/evidence"
 _TITLES = {
     "order": "`vllm.mla-context-order`: a long prompt beside a fresh one, against alone",
     "empty": "`vllm.empty-context-chunks`, `vllm.lse-log-base`: seven contexts in one step, against another backend",
+    "padded": "`vllm.padded-v-merge`: seven contexts in one step through FlashAttention 2, against 3",
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",
+    "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
     "no-harm mla": "no harm, DeepSeek-V2: 200 requests where no fix has anything to do",
     "no-harm dense": "no harm, Llama: 200 requests, no fix is called",
@@ -54,6 +56,6 @@ def _times(ratio: dict[str, float]) -> str:
 def _difference(side: dict[str, Any]) -> str:
     """The largest difference of a log-probability among the top 20, over everything that was compared."""
     if "ended" in side:
-        return f"the engine ended: {side['said'] or side['ended']}".split(". Did")[0]
+        return f"the engine ended: {side['said'] or side['ended']}".split(". ")[0]
     seen = side["compared"].values()
     return f"{max(one['difference'] for one in seen):.2g}, {min(one['in_common'] for one in seen)} of the top 20"

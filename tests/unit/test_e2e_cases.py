@@ -16,7 +16,7 @@ import e2e_http
 import gpu_e2e_sglang as sglang_cases
 import gpu_e2e_vllm as cases
 import ragged_stand_in
-from gpu_e2e_vllm import BASE, CONTEXTS, EMPTY, ORDER, PATCHED, QUANTIZED, STOCK
+from gpu_e2e_vllm import BASE, CONTEXTS, EMPTY, ORDER, PADDED, PATCHED, QUANTIZED, STOCK
 
 
 def test_the_long_prompt_comes_last_in_a_shared_step():
@@ -167,6 +167,29 @@ def test_each_check_of_empty_can_fail(side, bad, word):
     assert word in sentence
 
 
+FLASH = "FLASH_ATTN"
+WITH_2 = {
+    "reference": EMPTIED["reference"], STOCK: served(1.0, FLASH), PATCHED: served(0.01, FLASH, process(**{PADDED: 1})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "side, bad, word",
+    [
+        (STOCK, served(0.1, FLASH), "no difference"),
+        (STOCK, served(1.0, FLASH, process()), "was active"),
+        (STOCK, served(1.0, FLASH, cached=[0] * 9), "found in the cache"),
+        (PATCHED, served(0.01, FLASH, process(**{PADDED: 0})), "corrected by nothing"),
+        (PATCHED, served(0.01, FLASH, process(**{PADDED: 1, EMPTY: 1})), "corrected by"),
+        (PATCHED, served(0.06, FLASH, process(**{PADDED: 1})), "differs from the reference"),
+    ],
+)
+def test_each_check_of_padded_can_fail(side, bad, word):
+    assert cases.padded_failures(WITH_2) == []
+    (sentence,) = cases.padded_failures(WITH_2 | {side: bad})
+    assert word in sentence
+
+
 SAME = {"difference": 0.0, "in_common": 20, "equal_tokens": 8}
 CRASHED = {
     STOCK: {"ended": "EngineDeadError", "said": "AttributeError", "processes": []},
@@ -218,6 +241,35 @@ def test_each_check_of_lse_can_fail(side, change, word):
     bad = copy.deepcopy(MERGED)
     bad[side] |= change
     (sentence,) = sglang_cases.lse_failures(bad)
+    assert word in sentence
+
+
+PLANNED = {
+    STOCK: {"each": [], "ended": "the process ended", "said": "IndexError: list index out of range", "processes": []},
+    PATCHED: {
+        "each": [{"cached": 8192, "difference": 0.02}], "compared": {"cached": {"difference": 0.02}},
+        "processes": process(**{sglang_cases.HYBRID: 4}),
+    },
+}  # fmt: skip
+ANSWERED = {"each": [{"cached": 8192, "difference": 0.02}], "processes": []}
+
+
+@pytest.mark.parametrize(
+    "side, bad, word",
+    [
+        (STOCK, ANSWERED, "do not differ"),
+        (STOCK, PLANNED[STOCK] | {"processes": process()}, "was active"),
+        (PATCHED, PLANNED[PATCHED] | {"processes": process(**{sglang_cases.HYBRID: 0})}, "corrected nothing"),
+        (PATCHED, PLANNED[PATCHED] | {"each": [{"cached": 100, "difference": 0.02}]}, "were not cached"),
+        (PATCHED, PLANNED[PATCHED] | {"compared": {"cached": {"difference": math.nan}}}, "cached and uncached differ"),
+        (PATCHED, PLANNED[PATCHED] | {"ended": "the process ended", "said": "ValueError"}, "was not answered"),
+    ],
+)
+def test_each_check_of_hybrid_can_fail(side, bad, word):
+    assert sglang_cases.hybrid_failures(PLANNED) == []
+    garbage = {"each": [{"cached": 8192, "difference": 0.9}], "processes": []}
+    assert sglang_cases.hybrid_failures(PLANNED | {STOCK: garbage}) == []
+    (sentence,) = sglang_cases.hybrid_failures(PLANNED | {side: bad})
     assert word in sentence
 
 
