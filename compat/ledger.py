@@ -70,7 +70,8 @@ class Ledger(NamedTuple):
         """Verdict of a published release, `unknown` if it was never judged. A local label (`+cu128`) is left out."""
         from packaging.version import Version
 
-        return {Version(seen): verdict for seen, verdict in self.releases()}.get(Version(Version(release).public), UNKNOWN)
+        public = lambda release: Version(Version(release).public)  # noqa: E731
+        return {public(seen): verdict for seen, verdict in self.releases()}.get(public(release), UNKNOWN)
 
     def may_be_affected(self, release: str) -> bool:
         """Whether a release that was never judged lies from the first affected one up to the fix, or cannot be read."""

@@ -56,5 +56,11 @@ def test_a_release_that_is_no_version():
             question()
 
 
+def test_a_local_label_is_left_out_on_either_side():
+    (hashes,) = list(FIRST["releases"].values())[:1]
+    book = ledger.parse(FIX, text({"code": [{**FIRST, "releases": {"0.5.1+cu128": hashes}}]}))
+    assert {book.verdict(release) for release in ("0.5.1", "0.5.1+cu128", "0.5.1+cu130")} == {ledger.AFFECTED}
+
+
 def test_the_file_itself():
     assert ledger.parse(FIX, text({})) == ledger.load(FIX)
