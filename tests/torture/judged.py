@@ -6,6 +6,7 @@ import ast
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 
@@ -46,6 +47,21 @@ class Sources:
             return gate.judge(self.fix, self.root)
         finally:
             path.write_bytes(self.files[module])
+
+    def same_as(self, release: str, module: str, source: str) -> bool:
+        """Whether all witnesses are written as in `release` where `module` has this source: by `ast.dump`, not by digests."""
+        read = gate.reader(releases.fetch(self.fix.engine, release, progress=False) / self.fix.engine)
+        here = {**self.files, module: source.encode()}
+        return all(_written(place, here.get) == _written(place, read) for place in self.fix.places)
+
+
+def _written(place: Place, read: gate.READ) -> str | None:
+    """A witness without docstrings, as text."""
+    node = deepcopy(gate.witness(place, read))
+    for child in ast.walk(node) if node else ():
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(child) is not None:
+            child.body = child.body[1:]
+    return node and ast.dump(node)
 
 
 @contextmanager

@@ -21,16 +21,19 @@ MUTANTS, OF_HEALTHY = 50, 10
 
 @dataclass
 class Outcome:
-    """`proven`: mutants that a structural predicate recognised, on which the proof was run."""
+    """`proven`: mutants that are patched, and on which the proof was run: a structural predicate recognises them, or they have
+    become the code of another release. `elsewhere`: mutants that have become the code of a healthy release."""
 
     tried: int = 0
     proven: int = 0
+    elsewhere: int = 0
     wrong: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
 
     def __iadd__(self, other: Outcome) -> Outcome:
         self.tried += other.tried
         self.proven += other.proven
+        self.elsewhere += other.elsewhere
         self.wrong += other.wrong
         self.kinds += other.kinds
         return self
@@ -61,14 +64,15 @@ def witnesses(quick: bool, seed: int, pool: ProcessPoolExecutor, say: Callable[[
         if outcome.wrong:
             say(f"{code}: {len(outcome.wrong)} wrong")
     figures = {"codes that are patched": str(len(patched)), "codes of healthy releases": str(len(healthy))}
-    figures["recognised by a structural predicate, and proven"] = str(total.proven)
+    figures["patched, and proven"] = str(total.proven)
+    figures["code of another healthy release"] = str(total.elsewhere)
     figures |= {kind: f"{count:,}" for kind, count in total.kinds.most_common()}
     return Row("mutants of witnesses: unknown source", total.tried, total.wrong, figures)
 
 
 def of_witnesses(code: faulty.Code, wanted: int, seed: int) -> Outcome:
-    """Mutants of each witness of one code in turn. Wrong: any that the gate takes for code it knows, and, where a structural
-    predicate does, on which the proof does not hold."""
+    """Mutants of each witness of one code in turn. Wrong: any that is patched and on which the proof does not hold, and any
+    that the gate takes for code of a healthy release which it is not."""
     outcome, draw = Outcome(), random.Random(f"{seed} {code}")
     with sources(code.fix, code.release, code.files()) as here:
         drawn = [(place, Mutations(here.source(place.module), place.qualname).drawn(draw)) for place in here.present()]
@@ -86,9 +90,12 @@ def of_witnesses(code: faulty.Code, wanted: int, seed: int) -> Outcome:
             if found.kind == ledger.UNKNOWN:
                 continue
             complaint = f"{found.kind}, {found.reason}"
-            if found.affected and code.fix.structure:
+            if found.affected:
                 outcome.proven += 1
                 complaint = proofs.on(code, {place.module: mutant.source.encode()}, seed).complaint
+            elif here.same_as(found.reason.removeprefix("code of "), place.module, mutant.source):
+                outcome.elsewhere += 1
+                complaint = None
             if complaint:
                 outcome.wrong.append(f"{code}, {place}, {mutant.what}: {complaint} (seed {seed})")
     return outcome
