@@ -23,10 +23,8 @@ def _other_docstrings(source: str) -> bytes:
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body[:1] = [] if len(node.body) > 1 else [ast.Pass()]
-            if not (isinstance(node.body[0], ast.Pass) and len(node.body) == 1):
-                node.body.insert(0, ast.Expr(ast.Constant("Other words.")))
+            documented = ast.get_docstring(node, clean=False) is not None
+            node.body[: int(documented)] = [ast.Expr(ast.Constant("Other words."))]
     return ast.unparse(ast.fix_missing_locations(tree)).encode()
 
 
