@@ -13,48 +13,49 @@ import wrapt
 from .fix import Place
 from .states import Finding, FixState
 
+#: In the place of a result: the engine's function was not called yet, or has not returned
+NOT_CALLED, INSIDE = object(), object()
+
 
 class Call:
-    """What a correction gets as `wrapped`: calls the engine's function and notes how far it came.
+    """What a correction gets as `wrapped`: calls the engine's function and notes how far it came, in `result`.
 
     So that a correction that fails never takes the engine's result with it: what the engine returned is returned. Where several
     fixes have a correction on the target, `inner` is the call of the next one.
     """
 
-    __slots__ = ("_correction", "_inner", "_instance", "_state", "entered", "result", "returned")
+    __slots__ = ("_correction", "_inner", "_instance", "_state", "result")
 
     def __init__(self, inner: Any, state: FixState, correction: Any = None, instance: Any = None):
         self._inner, self._state, self._correction, self._instance = inner, state, correction, instance
 
     # The same twice: one call in between would be a tenth of all that a wrapped call costs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self.entered, self.returned = True, False
+        self.result = INSIDE
         inner = self._inner
         self.result = result = inner.apply(args, kwargs) if type(inner) is Call else inner(*args, **kwargs)
-        self.returned = True
         return result
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """The same for a `function` that stands for the engine's: its own code with a global bound to something else."""
-        self.entered, self.returned = True, False
+        self.result = INSIDE
         self.result = result = function(*args, **kwargs)
-        self.returned = True
         return result
 
     def apply(self, args: tuple, kwargs: dict) -> Any:
         """Run the correction; what the engine gets is its result, or the engine's own where the correction fails."""
-        self.entered = self.returned = False  # the correction around this one may call twice
-        if self._state.confirm and not _confirmed(self._state):
+        self.result, state = NOT_CALLED, self._state  # the correction around this one may call twice
+        if state.confirm and not _confirmed(state):
             return self(*args, **kwargs)
-        self._state.counters.calls += 1
+        state.counters.calls += 1
         try:
             return self._correction(self, self._instance, args, kwargs)
         except Exception as error:
-            if self.entered and not self.returned:
+            if self.result is INSIDE:
                 raise  # the engine's own error
             with suppress(Exception):  # such as no memory for the traceback
-                self._state.fail(f"{self._correction.__name__} raised {type(error).__name__}: {error}")
-            return self.result if self.returned else self(*args, **kwargs)
+                state.fail(f"{self._correction.__name__} raised {type(error).__name__}: {error}")
+            return self(*args, **kwargs) if self.result is NOT_CALLED else self.result
 
     @property
     def engine_function(self) -> FunctionType | None:
@@ -124,28 +125,35 @@ class TargetWrapper(_Named, wrapt.FunctionWrapper):
     __bound_function_wrapper__ = BoundTarget
 
     def __init__(self, function: FunctionType, place: Place):
-        super().__init__(function, self._run)
-        self._self_place = place
-        self._self_corrections: tuple = ()
+        # The pairs that stand here, changed as a whole: a call in another thread has the former ones or the new ones
+        pairs: list[tuple[tuple[FixState, Any], ...]] = [()]
+
+        # No method: wrapt looks an attribute of its wrappers up more slowly than this function looks into `pairs`
+        def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+            inner = wrapped
+            for state, correction in pairs[0]:
+                if state.armed:
+                    inner = Call(inner, state, correction, instance)
+            return wrapped(*args, **kwargs) if inner is wrapped else inner.apply(args, kwargs)
+
+        super().__init__(function, run)
+        self._self_place, self._self_pairs = place, pairs
+
+    @property
+    def corrections(self) -> tuple[tuple[FixState, Any], ...]:
+        return self._self_pairs[0]
 
     def add(self, state: FixState, correction: Any) -> TargetWrapper:
-        if all(known is not state for known, _ in self._self_corrections):
-            self._self_corrections += ((state, correction),)
+        if all(known is not state for known, _ in self.corrections):
+            self._self_pairs[0] += ((state, correction),)
         return self
 
     def remove(self, state: FixState) -> None:
-        self._self_corrections = tuple(pair for pair in self._self_corrections if pair[0] is not state)
+        self._self_pairs[0] = tuple(pair for pair in self.corrections if pair[0] is not state)
 
     @property
     def in_use(self) -> bool:
-        return bool(self._self_corrections)
-
-    def _run(self, wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-        inner = wrapped
-        for state, correction in self._self_corrections:
-            if state.armed:
-                inner = Call(inner, state, correction, instance)
-        return wrapped(*args, **kwargs) if inner is wrapped else inner.apply(args, kwargs)
+        return bool(self.corrections)
 
     def __reduce__(self) -> Any:
         owner, _, name = self._self_place.qualname.rpartition(".")

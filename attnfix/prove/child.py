@@ -138,7 +138,7 @@ def _untouched(fix: str) -> bool:
     for place in (place for target in functions for place in target.places):
         with suppress(KeyError, AttributeError):
             function = live(place)
-            if type(function) is TargetWrapper and all(state.fix.id != fix for state, _ in function._self_corrections):
+            if type(function) is TargetWrapper and all(state.fix.id != fix for state, _ in function.corrections):
                 function = function.__wrapped__
             if type(function) is not FunctionType or function.__module__ != place.module:
                 return False

@@ -47,7 +47,7 @@ def look() -> dict[str, Any]:
     wrong = []
     if not seen.armed:
         wrong.append(f"not wholly armed: {list(seen)}")
-    if type(getattr(wrapper, "__wrapped__", None)) is not FunctionType or len(wrapper._self_corrections) != 2:
+    if type(getattr(wrapper, "__wrapped__", None)) is not FunctionType or len(wrapper.corrections) != 2:
         wrong.append("wrapped more than once")
     if len(finders) != 1:
         wrong.append(f"{len(finders)} finders")

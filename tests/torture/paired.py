@@ -50,7 +50,12 @@ class Difference:
 
 
 def difference(ours: list[float], stock: list[float]) -> Difference:
-    found = sorted(a - b for a, b in zip(ours, stock, strict=True))
+    return middle([a - b for a, b in zip(ours, stock, strict=True)])
+
+
+def middle(values: list[float]) -> Difference:
+    """The median of what was measured by itself, as a difference from nothing."""
+    found = sorted(values)
     reach = _reach(len(found))
     return Difference(statistics.median(found), found[reach], found[-1 - reach], len(found))
 
@@ -83,7 +88,7 @@ def in_turns(
     return sides
 
 
-def too_busy_to_judge() -> str | None:
-    """Why no limit in ms or µs can be held against this machine now: others use its cores, and slow ours down. None: quiet."""
+def busy() -> str | None:
+    """Why a time in ms or µs says little now: others use this machine's cores, and slow ours down. None: quiet."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     return f"load average {load:.1f} on {cores} cores" if load > cores + 1 else None

@@ -38,6 +38,7 @@ def _of_one_proof(fix: str, proof: Any, modules: dict[str, Any]) -> dict[str, An
     state = activation().states[fix]
     for one in activation().states.values():
         one.confirm = None  # what records the calls stands on the targets, as a foreign patcher would
+    activation()._look_again = lambda: None  # a proof may import another target module
     if not state.armed:
         return {"targets": []}
     try:
@@ -76,7 +77,7 @@ def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict
 
     plain = _returning(result, wrapper.__wrapped__)
     probe = TargetWrapper(plain, place)
-    pairs = wrapper._self_corrections
+    pairs = wrapper.corrections
     for state, correction in pairs:
         probe.add(state, correction)
     kind = type(instance)
