@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attnfix.patches.sglang import replay_arguments
+from attnfix.patches.sglang.draft_extend import REPLAY
 
 _LENGTHS = "attnfix_uniform_lengths"
 
@@ -38,11 +38,11 @@ def uniform(instance: Any, spec_info: Any, length: int, room: int, device: Any) 
 
 def replay(wrapped: Any, instance: Any, args: tuple, kwargs: dict, sizes: Callable[[Any], tuple[int, int]]) -> Any:
     """Run the engine's replay; in spec v2's draft extend with equal lengths. `sizes(instance)` gives them and the room."""
-    if not replay_arguments.of("forward_mode", args, kwargs).is_draft_extend_v2():
+    if not REPLAY.of("forward_mode", args, kwargs).is_draft_extend_v2():
         return wrapped(*args, **kwargs)
-    spec_info, seq_lens = (replay_arguments.of(name, args, kwargs) for name in ("spec_info", "seq_lens"))
+    spec_info, seq_lens = (REPLAY.of(name, args, kwargs) for name in ("spec_info", "seq_lens"))
     spec_info = uniform(instance, spec_info, *sizes(instance), seq_lens.device)
-    args, kwargs = replay_arguments.with_one("spec_info", spec_info, args, kwargs)
+    args, kwargs = REPLAY.with_one("spec_info", spec_info, args, kwargs)
     result = wrapped(*args, **kwargs)
-    wrapped.corrected(rows=replay_arguments.of("bs", args, kwargs))
+    wrapped.corrected(rows=REPLAY.of("bs", args, kwargs))
     return result

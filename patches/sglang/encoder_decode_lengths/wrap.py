@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-_SEQ_LENS_CPU, _WRAPPERS = 2, 4
+from attnfix.patches.positions import Positions
+
+_CROSS = Positions(seq_lens_cpu=2, decode_wrappers=4)
 
 
 def update_cross_attention(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`seq_lens_cpu`: int tensor [bs] on the host, lengths of the text. Withheld where a plan would be made from it."""
-    wrappers = args[_WRAPPERS] if len(args) > _WRAPPERS else kwargs["decode_wrappers"]
-    lens = args[_SEQ_LENS_CPU] if len(args) > _SEQ_LENS_CPU else kwargs["seq_lens_cpu"]
+    wrappers, lens = (_CROSS.of(name, args, kwargs) for name in ("decode_wrappers", "seq_lens_cpu"))
     if lens is None or not planned_from_host(wrappers):
         return wrapped(*args, **kwargs)
-    if len(args) > _SEQ_LENS_CPU:
-        args = (*args[:_SEQ_LENS_CPU], shown(lens), *args[_SEQ_LENS_CPU + 1 :])
-    else:
-        kwargs = {**kwargs, "seq_lens_cpu": shown(lens)}
+    args, kwargs = _CROSS.with_one("seq_lens_cpu", shown(lens), args, kwargs)
     result = wrapped(*args, **kwargs)
     wrapped.corrected(rows=lens.shape[0])
     return result

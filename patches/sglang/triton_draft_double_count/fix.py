@@ -1,8 +1,7 @@
 """sglang.triton-draft-double-count, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.patches.sglang.draft_extend_places import PLACES, TRITON, TRITON_REPLAY
+from attnfix.patches.sglang import draft_extend
 
 from . import wrap
 
@@ -26,8 +25,8 @@ FIX = Fix(
     hardware="any GPU (--attention-backend triton, EAGLE with spec v2: the default from 0.5.11)",
     default=True,
     default_reason="fixed upstream in the same way; the draft model sees the future without it",
-    targets=(Target(wrap.init_forward_metadata_replay_cuda_graph, at=(TRITON_REPLAY,)),),
-    witnesses=(*TRITON, *PLACES),
+    targets=(Target(wrap.init_forward_metadata_replay_cuda_graph, at=(draft_extend.TRITON_REPLAY,)),),
+    witnesses=(*draft_extend.TRITON, *draft_extend.PLACES),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.13 is served",
     cost="Two small kernels per replay, before the graph: a difference of two lengths per request, and its lower bound.",
@@ -36,10 +35,5 @@ FIX = Fix(
         "that of the same model with --disable-cuda-graph. The text keeps its distribution: every token is verified."
     ),
     harm=SLOWER,
-    hits=AllOf(
-        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
-        Is("spec v2", ON),
-        Is("draft extend backend", "triton"),
-        Is("CUDA graphs", ON),
-    ),
+    hits=draft_extend.hits("triton"),
 )

@@ -1,8 +1,7 @@
 """sglang.uniform-replay-stride-mla, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.patches.sglang.draft_extend_places import PLACES
+from attnfix.patches.sglang import draft_extend
 
 from . import wrap
 
@@ -45,7 +44,7 @@ FIX = Fix(
         f"{_BACKEND}._init_cuda_graph_metadata",
         f"{_BACKEND}._apply_cuda_graph_metadata",
         "sglang.srt.layers.attention.utils:create_flashmla_kv_indices_triton",
-        *PLACES,
+        *draft_extend.PLACES,
     ),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.10 is served",
@@ -55,10 +54,5 @@ FIX = Fix(
         "that of the same model with --disable-cuda-graph. The text keeps its distribution: every token is verified."
     ),
     harm=SLOWER,
-    hits=AllOf(
-        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
-        Is("spec v2", ON),
-        Is("draft extend backend", "trtllm_mla"),
-        Is("CUDA graphs", ON),
-    ),
+    hits=draft_extend.hits("trtllm_mla"),
 )

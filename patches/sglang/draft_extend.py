@@ -1,4 +1,11 @@
-"""Witnesses that the fixes of spec v2's draft extend share: who captures its graph, replays it, and with what."""
+"""What the fixes of spec v2's draft extend share: who captures its graph, replays it and with what, and who runs it."""
+
+from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.patches.positions import Positions
+
+#: The engine's `init_forward_metadata_replay_cuda_graph(bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens,
+#: forward_mode, spec_info, seq_lens_cpu)`: the graph runner passes keywords, wrapping backends positions
+REPLAY = Positions(bs=0, seq_lens=2, forward_mode=5, spec_info=6)
 
 _V2 = "sglang.srt.speculative.eagle_worker_v2:EagleDraftWorker"
 _RUNNER = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner:EAGLEDraftExtendCudaGraphRunner"
@@ -36,3 +43,13 @@ TRITON = (
     "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
     "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
 )
+
+
+def hits(backend: str) -> AllOf:
+    """A deployment whose draft extend is replayed from a graph, through `backend`."""
+    return AllOf(
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Is("spec v2", ON),
+        Is("draft extend backend", backend),
+        Is("CUDA graphs", ON),
+    )
