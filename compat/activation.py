@@ -17,7 +17,7 @@ from typing import Any
 
 import wrapt
 
-from . import gate, in_memory, ledger, report, switches
+from . import gate, in_memory, ledger, loaded, report, switches
 from .engines import ENGINES, Engine, engine_of, loaded_root, version_of
 from .fix import Fix
 from .recorder import Recorder
@@ -65,6 +65,7 @@ class Activation:
 
     def module_loaded(self, name: str, *, late: bool = False) -> None:
         """Engage every fix that has a target in module `name`. Lets no exception out but an interrupt, as by Ctrl-C."""
+        loaded.module(name)
         if not switches.killed():
             self._guarded(name, lambda: self._engage_all(name, late), required=True)
             self._guarded(name, lambda: self._tell(name), required=False)
@@ -73,7 +74,8 @@ class Activation:
     def catch_up(self) -> None:
         """Engage the fixes of target modules that were imported before attnfix was active."""
         for name in sorted((self.modules & sys.modules.keys()) - self._seen):
-            if not getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+            module = loaded.module(name)
+            if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
                 self.module_loaded(name, late=True)
 
     def unmet(self, engine: Engine) -> list[FixState]:
@@ -210,9 +212,9 @@ class Activation:
             module = sys.modules.get(name)
             if module is None:
                 continue
-            judged, loaded = root and gate.path_of(root, name), getattr(module, "__file__", None)
-            if root is None or judged is None or not same_file(str(judged), loaded):
-                raise Refused(CONFLICT, f"{name} was loaded from {loaded}, not from {judged}")
+            judged, file = root and gate.path_of(root, name), getattr(module, "__file__", None)
+            if root is None or judged is None or not same_file(str(judged), file):
+                raise Refused(CONFLICT, f"{name} was loaded from {file}, not from {judged}")
             if in_memory.younger_than_process(judged, root):
                 read, places = gate.reader(root), [place for place in verdict.present if place.module == name]
                 if any(in_memory.holds_other_code(place, module, read) for place in places):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from . import loaded
 from .fix import Place
 
 
@@ -69,7 +70,7 @@ def engine_of(module: str) -> Engine:
 
 def loaded_root(engine: Engine) -> Path | None:
     """Folder of the engine's package in this process, or None before it is imported. Never imports it."""
-    package = sys.modules.get(engine.name)
+    package = loaded.module(engine.name)
     paths = list(getattr(package, "__path__", ()))
     return Path(paths[0]) if paths else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable
 from contextlib import suppress
 from types import FunctionType
@@ -10,6 +9,7 @@ from typing import Any, SupportsIndex
 
 import wrapt
 
+from . import loaded
 from .fix import Place
 from .states import Finding, FixState
 
@@ -164,7 +164,9 @@ class TargetWrapper(_Named, wrapt.FunctionWrapper):
 
 def owner_of(place: Place) -> Any:
     """The class or module that holds the target, in the modules loaded here. Raises AttributeError or KeyError."""
-    owner: Any = sys.modules[place.module]
+    owner: Any = loaded.module(place.module)
+    if owner is None:
+        raise KeyError(place.module)
     for name in place.qualname.split(".")[:-1]:
         owner = getattr(owner, name)
     return owner

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from torture import small_engine
 
-from attnfix.compat import gate
+from attnfix.compat import gate, loaded
 from attnfix.compat.activation import Activation
 from attnfix.compat.fix import Fix, Target, Upstream
 
@@ -105,6 +105,7 @@ def engine(tmp_path, monkeypatch):
     yield SmallEngine(tmp_path)
     for name in [n for n in sys.modules if n.partition(".")[0] in ("sglang", "corrections")]:
         del sys.modules[name]
+    loaded._seen.clear()
     _forget()
 
 

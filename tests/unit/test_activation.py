@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import pickle
+import sys
 from dataclasses import replace
 from types import FunctionType
 
@@ -289,6 +290,30 @@ def test_a_target_replaced_after_installation_shows(engine):
     module = engine.load(activation, "attention")
     module.Backend.forward = lambda self, x: 0
     assert [row["state"] for row in activation.rows()] == ["conflict"]
+
+
+@pytest.mark.parametrize("gone", ["sglang", "sglang.attention", "sglang.planning"])
+def test_a_module_that_python_takes_out_for_a_moment_is_not_gone(engine, monkeypatch, gone):
+    """At the end of every import: `module = sys.modules.pop(name); sys.modules[name] = module`."""
+    activation = Activation([engine.fix])
+    planning = engine.load(activation, "attention", "planning")
+    with monkeypatch.context() as moment:
+        moment.delitem(sys.modules, gone)
+        assert [row["state"] for row in activation.rows()] == ["installed"]
+        activation.catch_up()
+        assert planning.plan(1) == 1002
+    assert [row["state"] for row in activation.rows()] == ["effective"]
+
+
+@pytest.mark.parametrize("gone", ["sglang", "sglang.attention"])
+def test_a_fix_is_armed_while_python_takes_a_module_out_for_a_moment(engine, monkeypatch, gone):
+    activation = Activation([engine.fix])
+    engine.load(activation, "attention")
+    importlib.import_module("sglang.planning")
+    with monkeypatch.context() as moment:
+        moment.delitem(sys.modules, gone)
+        activation.module_loaded("sglang.planning")
+    assert state_of(activation, engine.fix).state == "installed", state_of(activation, engine.fix).reason
 
 
 def test_threads_that_finish_two_targets_share_one_activation(monkeypatch):
