@@ -56,6 +56,8 @@ def _began() -> float:
         return -math.inf
 
 
+#: What has members of its own
+_HOLDERS = (type, ModuleType)
 _BEGAN = _began()  # kept by a forked child, which has modules of its parent
 
 
@@ -72,11 +74,11 @@ def holds_other_code(place: Place, module: ModuleType, read: gate.READ) -> bool:
     holder: Any = module
     for name in filter(None, place.qualname.split(".")):
         holder = vars(holder).get(name)
-        if type(holder) is FunctionType or not hasattr(holder, "__dict__"):
+        if not issubclass(type(holder), _HOLDERS):
             break
     if type(holder) is FunctionType:
         return _is_own(holder, place) and not is_defined(holder, place, read)
-    if not isinstance(holder, (type, ModuleType)):
+    if not issubclass(type(holder), _HOLDERS):  # `isinstance` believes a wrapper, and wrapt 1's has no `__dict__` to look into
         return False
     prefix = f"{place.qualname}." if place.qualname else ""
     members = {Place(place.module, prefix + name): member for name, member in vars(holder).items()}

@@ -73,7 +73,7 @@ def test_both_doors_and_a_second_activation_install_once(engine_python):
         + "f = vars(M)['_run_prefill_context_chunk_trtllm_ragged']\nimport types, sys\n"
         + "finders = [f for f in sys.meta_path if type(f).__module__ == 'attnfix._autoload']\n"
         + "answer([row('vllm.empty-context-chunks')['state'], type(f.__wrapped__) is types.FunctionType,"
-        + " len(f._self_corrections), len(finders)])"
+        + " len(f.corrections), len(finders)])"
     )  # fmt: skip
     # Two fixes have a correction there: neither twice
     assert engine_python("vllm", "0.20.2").evaluate(code) == ["installed", True, 2, 1]

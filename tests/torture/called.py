@@ -50,7 +50,7 @@ def run(quick: bool, seed: int, say: Callable[[str], None]) -> Row:
     row.figures = {
         "codes": str(codes), "functions called that are no witnesses": str(known),
         "of those entered by the scenario": "not looked at" if quick else str(entered_ones),
-        "mutants with which the engine does not start": str(broken),
+        "mutants that break the engine itself": str(broken),
     }  # fmt: skip
     return row
 

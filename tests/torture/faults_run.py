@@ -115,7 +115,7 @@ def half(state: Any) -> bool:
             if isinstance(target, Attribute):
                 active.append(standing == target.value and place in state.seats)
             elif type(standing) is TargetWrapper:
-                known = any(one is state for one, _ in standing._self_corrections)
+                known = any(one is state for one, _ in standing.corrections)
                 active.append(known and state.armed)
             else:
                 active.append(False)

@@ -20,7 +20,8 @@ _CHILD = str(Path(__file__).with_name("watched_child.py"))
 
 @dataclass(frozen=True)
 class Answers:
-    """What the gate said and what both sides answered; `came_up`: whether the engine could be imported at all."""
+    """What the gate said and what both sides answered. `came_up`: whether the engine could be imported, and ran where the bug
+    is not; a mutant may break it for good, on both sides alike."""
 
     judged: gate.Verdict
     stock: dict[str, Any]
@@ -28,7 +29,8 @@ class Answers:
 
     @property
     def came_up(self) -> bool:
-        return "error" not in self.stock and "error" not in self.fixed
+        stock, fixed = (side.get("control", {}).get("raised") for side in (self.stock, self.fixed))
+        return "error" not in self.stock and "error" not in self.fixed and (stock is None or stock != fixed)
 
     @property
     def complaint(self) -> str | None:

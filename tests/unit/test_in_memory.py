@@ -188,3 +188,27 @@ def test_which_file_is_younger_than_this_process(tmp_path):
     assert in_memory.younger_than_process(tmp_path / "linked" / old.name, tmp_path / "linked")
     (tmp_path / "above").symlink_to(root.parent)
     assert in_memory.younger_than_process(tmp_path / "above" / root.name / old.name, tmp_path / "above" / root.name)
+
+
+class Proxy:
+    """As the wrappers of wrapt 1's C extension: what it stands for by `isinstance`, and nothing to look into."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    __class__ = property(lambda self: self.kind)
+
+    @property
+    def __dict__(self):
+        raise TypeError("this __dict__ descriptor does not support 'Proxy' objects")
+
+
+@pytest.mark.parametrize("kind", [FunctionType, type])
+def test_what_a_wrapper_stands_for_is_not_compared(engine, kind):
+    attention = importlib.import_module("sglang.attention")
+    read = gate.reader(engine.root)
+    attention.Backend.forward = Proxy(kind)
+    assert not in_memory.holds_other_code(Place("sglang.attention", "Backend.forward"), attention, read)
+    assert not in_memory.holds_other_code(Place("sglang.attention", "Backend"), attention, read)
+    attention.Backend = Proxy(kind)
+    assert not in_memory.holds_other_code(Place("sglang.attention", "Backend.forward"), attention, read)

@@ -322,8 +322,8 @@ def test_an_error_of_the_engine_stays_its_own():
 def test_another_fix_on_the_same_target_leaves_the_engine_to_itself():
     rank = Rank(0.12)
     function = type(rank.wrapper).run
-    function._self_corrections = ((state_of(), lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)),)
-    function.add(rank.state, dcp.run)
+    function.remove(rank.state)
+    function.add(state_of(), lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)).add(rank.state, dcp.run)
     rank.run()
     assert not rank.state.findings and rank.state.armed
     assert type(function.__wrapped__) is FunctionType
