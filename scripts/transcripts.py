@@ -158,7 +158,8 @@ def comparable(text: str) -> list[str]:
     text = re.sub(r"\d{4,}(\.\d+)?", "N", text)
     text = re.sub(r"[\d.]+ → [\d.]+", "N → N", text)
     lines = (re.sub(r"[\s─]+", " ", line).strip() for line in text.splitlines())
-    return [line for line in lines if line]
+    # A pid may have one digit, as in a container, and stand at the beginning of a line that was broken before it
+    return [re.sub(r"(process |TP\d+ |\(pid )\d+\b|^\d+(?=\))", r"\1N", line) for line in lines if line]
 
 
 def main() -> int:

@@ -27,5 +27,6 @@ def test_the_comparison_sees_a_word_and_a_count_but_no_pid():
     line = " worker TP0  {pid}  effective {calls}/4  {state}   1.2 → 0.0025"
     page = transcripts.comparable(line.format(pid=1348, calls=8, state="installed"))
     assert page == transcripts.comparable(line.format(pid=72611, calls=8, state="installed").replace("1.2", "0.9"))
+    assert page == transcripts.comparable(line.format(pid=7, calls=8, state="installed"))
     assert page != transcripts.comparable(line.format(pid=1348, calls=9, state="installed"))
     assert page != transcripts.comparable(line.format(pid=1348, calls=8, state="off"))
