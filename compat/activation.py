@@ -65,7 +65,7 @@ class Activation:
 
     def module_loaded(self, name: str, *, late: bool = False) -> None:
         """Engage every fix that has a target in module `name`. Lets no exception out but an interrupt, as by Ctrl-C."""
-        loaded.module(name)
+        loaded.module(name)  # seen now, so it is not gone when Python takes it out for a moment
         if not switches.killed():
             self._guarded(name, lambda: self._engage_all(name, late), required=True)
             self._guarded(name, lambda: self._tell(name), required=False)

@@ -47,7 +47,6 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
         row.figures["above it"] = ", ".join(above) or "none"
         if above and (others := busy()):
             row.not_run.append(f"on an idle machine: {others}")
-    found[-1][0][0].not_run.append("on a GPU, where nothing may wait for it: tests/gpu/test_corrections.py does that")
     return [row for (row, _), *_ in found]
 
 
@@ -128,6 +127,7 @@ def _calls(places: Places, releases: list, say: Callable[[str], None]) -> Measur
     from attnfix.patches.catalogue import FIXES
 
     row = Row("a call of a wrapped method whose correction is not needed, all fixes of the target on", 0)
+    row.not_run.append("on a GPU, where nothing may wait for it: tests/gpu/test_corrections.py does that")
     worst: dict[str, tuple[Difference, str]] = {}
     for engine, release in releases:
         say(f"calls in {engine} {release}")
