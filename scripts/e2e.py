@@ -28,6 +28,7 @@ from typing import Any, Self
 TOP = 20  # tokens compared of each answer
 LISTED = 200  # log-probabilities asked for
 STOCK, PATCHED = "stock", "patched"
+MODELS, LARGE = ("mla", "dense", "mla-large", "dense-large"), ["mla-large", "dense-large"]  # of no-harm
 #: On every side: the installed attnfix and not the source folder, no network, no counting of usage
 _ENVIRONMENT = {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
 LIMIT_S = 550  # for the life of one server: a run that hangs must end before whoever waits for it gives up
@@ -286,8 +287,10 @@ def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentPa
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--case", choices=cases, required=True, help="what to run")
     made.add_argument("--out", type=Path, default=Path("e2e-out"), help="folder of the evidence file and the servers' logs")
-    made.add_argument("--rounds", type=int, default=36, help="no-harm: timed rounds of each server (default 36)")
-    made.add_argument("--models", nargs="+", choices=("mla", "dense"), help="no-harm: which models")
+    made.add_argument("--rounds", type=int, default=12, help="no-harm: timed rounds of each server (default 12)")
+    made.add_argument(
+        "--models", nargs="+", choices=MODELS, default=LARGE, help=f"no-harm: which models (default {' '.join(LARGE)})"
+    )
     made.add_argument("--one-by-one", action="store_true", help="no two servers at once, where a case does without")
     return made
 
@@ -302,8 +305,9 @@ def finish(options: Any, about: dict[str, Any], result: dict[str, Any], lines: l
     shared = {"command": command, "date": time.strftime("%Y-%m-%d"), "seconds": seconds, **result}
     models = shared.pop("models", {})
     for name, seen in models.items():
-        case = {**shared, "command": f"{command} --models {name}", **seen}
-        write(options.out, about, f"{options.case} {name}", case | {"failures": [one for one in wrong if one.startswith(name)]})
+        failed = [one for one in wrong if one.startswith(f"{name}:")]
+        case = {**shared, "command": f"{command} --models {name}", **seen, "failures": failed}
+        write(options.out, about, f"{options.case} {name}", case)
     if not models:
         write(options.out, about, options.case, shared | {"failures": wrong})
     print(f"{about['engine']} {about['release']}, torch {about['torch']}, {about['gpu']}: {options.case}")

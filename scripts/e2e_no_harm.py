@@ -7,8 +7,9 @@ prefixes go into the cache, the part's requests are served, and single ones for 
 second is not like the next, so what is compared lies close together. A part's requests are all there before its first step:
 what is in a step does not depend on arrival times, so every round of every server has to give the same tokens.
 
-The models are so small that the engine's Python is what takes the time, which is where attnfix could cost something. All
-servers do their rounds on the same few CPU cores, since one of them works at a time and a core is not like another.
+With the small models the engine's Python is what takes the time, which is where attnfix could cost something; with the large
+ones it is the GPU, as in service, and the CPU's noise matters less. All servers do their rounds on the same few CPU cores, as
+one works at a time and a core is not like another.
 """
 
 from __future__ import annotations
@@ -23,13 +24,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import e2e
 import tiny_deepseek
+import tiny_llama
 from e2e import PATCHED, STOCK, Server
 
+#: {name: what writes it into a folder}; the kind of attention comes first in a name
+MAKERS = {
+    "mla": tiny_deepseek.make,
+    "dense": tiny_llama.make,
+    "mla-large": partial(tiny_deepseek.make, size=tiny_deepseek.LARGE),
+    "dense-large": partial(tiny_llama.make, size=tiny_deepseek.LARGE),
+}
 NEW_TOKENS = 64
 PARTS = 5
 LOWEST = 0.98  # of the interval of tokens/s, patched / stock
@@ -42,8 +52,8 @@ START_ORDER = {"a": (STOCK, PATCHED), "b": (PATCHED, STOCK)}
 @dataclass(frozen=True)
 class Plan:
     """script: whose `--child` serves. cache: the environment variable that names the compile cache, and `loaded`, what the
-    engine's log says when it has found its graphs there; None where the engine has no such cache. at_work: {model: {fix: its
-    state}} of fixes that stand there and correct nothing. together: whether the pairs may start at the same time."""
+    engine's log says when it has found its graphs there; None where the engine has no such cache. at_work: {kind of attention:
+    {fix: its state}} of fixes that stand there and correct nothing. together: whether the pairs may start at the same time."""
 
     script: Path
     settings: dict[str, Any]
@@ -80,6 +90,11 @@ def turns(parts: int) -> list[list[tuple[str, str]]]:
     return order
 
 
+def made(names: list[str], folder: Path) -> dict[str, Path]:
+    """{name: its folder} of those models."""
+    return {name: MAKERS[name](folder / name) for name in names}
+
+
 def run(plan: Plan, models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     """(result, lines of a table, what does not hold) of every model."""
     result: dict[str, Any] = {"settings": plan.settings, "environment": plan.variables, "models": {}}
@@ -89,7 +104,7 @@ def run(plan: Plan, models: dict[str, Path], rounds: int, out: Path) -> tuple[di
         seen = result["models"][name] = _one_model(plan, name, model, rounds, out)
         result["machine"] = seen.pop("machine")
         lines += table(name, seen)
-        wrong += [f"{name}: {sentence}" for sentence in failures(seen, plan.at_work[name])]
+        wrong += [f"{name}: {sentence}" for sentence in failures(seen, plan.at_work[name.partition("-")[0]])]
     return result, lines, wrong
 
 

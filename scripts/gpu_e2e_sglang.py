@@ -8,7 +8,7 @@
 
 Needs one GPU of the Hopper generation, sglang 0.5.12-0.5.13.post1, nvcc and ninja for FlashInfer, and attnfix, installed or on
 PYTHONPATH, attnfix so that its .pth file is processed. No network: models are made here with random weights, prompts are token
-ids. Two minutes a case (`no-harm`: four for each of its models, `--models mla dense`; by default the first), and three more for
+ids. Two minutes a case (`no-harm`: eight for each of its models, `--models mla-large dense-large`), and three more for
 the first on a machine, when FlashInfer compiles its kernels. Each case merges its figures into
 OUT/e2e-<gpu>-sglang-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
@@ -31,7 +31,6 @@ import e2e_http
 import e2e_no_harm
 import e2e_sglang
 import tiny_deepseek
-import tiny_llama
 from e2e import PATCHED, STOCK, TOP, Server
 
 FIX, HYBRID = "sglang.lse-log-base", "sglang.hybrid-chunk-metadata"
@@ -170,8 +169,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
         if options.case == "no-harm":
-            makers = {"mla": tiny_deepseek.make, "dense": tiny_llama.make}
-            models = {name: makers[name](model / name) for name in options.models or ["mla"]}
+            models = e2e_no_harm.made(options.models, model)
             result, lines, wrong = no_harm(models, options.rounds, out)
             about = result.pop("machine")
         elif options.case == "metrics":

@@ -11,7 +11,7 @@
 
 Needs one GPU of the Hopper generation, vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1) and
 attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models are made here with
-random weights, prompts are token ids. One to three minutes a case, `no-harm` ten for each model. Each case merges its figures
+random weights, prompts are token ids. One to three minutes a case, `no-harm` eight for each model. Each case merges its figures
 into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/ragged_stand_in.py.
@@ -33,7 +33,6 @@ import e2e_no_harm
 import e2e_vllm
 import ragged_stand_in
 import tiny_deepseek
-import tiny_llama
 from e2e import PATCHED, STOCK, Server
 from e2e_vllm import SHARED, VARIABLES, Serving, Side, activity_failures, table
 
@@ -284,8 +283,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
         if options.case == "no-harm":
-            makers = {"mla": tiny_deepseek.make, "dense": tiny_llama.make}
-            models = {name: makers[name](model / name) for name in options.models or makers}
+            models = e2e_no_harm.made(options.models, model)
             result, lines, wrong = no_harm(models, options.rounds, out)
             about = result.pop("machine")
         elif options.case == "metrics":

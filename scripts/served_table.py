@@ -16,8 +16,10 @@ _TITLES = {
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
-    "no-harm mla": "no harm, DeepSeek-V2: 200 requests where no fix has anything to do",
-    "no-harm dense": "no harm, Llama: 200 requests, no fix is called",
+    "no-harm mla-large": "no harm, DeepSeek-V2: 200 requests where no fix has anything to do",
+    "no-harm dense-large": "no harm, Llama: 200 requests, no fix is called",
+    "no-harm mla": "the same with 4 layers, where the CPU is what takes the time: DeepSeek-V2",
+    "no-harm dense": "the same with 4 layers: Llama",
 }
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 VOCABULARY = 8192
-LAYERS, HIDDEN, INNER, HEADS = 4, 1024, 2048, 16
+HEADS = 16
 NOPE, ROPE, VDIM, LORA = 128, 64, 128, 512
 GROUP = 128  # rows of an AWQ weight that share scale and zero point
 #: Where AWQ packs eight 4-bit values into a word: value j lies at bit 4 * AWQ_ORDER[j]
@@ -16,22 +17,36 @@ AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"}
 
 
-def config() -> dict[str, Any]:
-    """Four dense layers of 16 heads, for up to 32768 tokens."""
+@dataclass(frozen=True)
+class Size:
+    """layers, hidden, inner: as in config.json. drawn: how many layers have weights of their own; the others repeat these."""
+
+    layers: int = 4
+    hidden: int = 1024
+    inner: int = 2048
+    drawn: int = 4
+
+
+#: With the first the engine's Python is what takes the time; with the second it is the GPU, as with a model in service
+TINY, LARGE = Size(), Size(layers=16, hidden=4096, inner=11008)
+
+
+def config(size: Size = TINY) -> dict[str, Any]:
+    """Dense layers of 16 heads, for up to 32768 tokens."""
     return dict(
         architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", torch_dtype="bfloat16", vocab_size=VOCABULARY,
-        hidden_size=HIDDEN, intermediate_size=INNER, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        hidden_size=size.hidden, intermediate_size=size.inner, num_hidden_layers=size.layers, num_attention_heads=HEADS,
         num_key_value_heads=HEADS, q_lora_rank=None, kv_lora_rank=LORA, qk_nope_head_dim=NOPE, qk_rope_head_dim=ROPE,
         v_head_dim=VDIM, hidden_act="silu", rms_norm_eps=1e-6, attention_bias=False, max_position_embeddings=32768,
         rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False,
         # No layer is one of experts; the engines ask for these figures all the same
-        first_k_dense_replace=LAYERS, moe_layer_freq=1, moe_intermediate_size=256, n_routed_experts=8, n_shared_experts=1,
+        first_k_dense_replace=size.layers, moe_layer_freq=1, moe_intermediate_size=256, n_routed_experts=8, n_shared_experts=1,
         num_experts_per_tok=2, n_group=1, topk_group=1, topk_method="greedy", scoring_func="softmax", norm_topk_prob=False,
         routed_scaling_factor=1.0, bos_token_id=0, eos_token_id=1, pad_token_id=1,
     )  # fmt: skip
 
 
-def weights(seed: int = 20) -> dict[str, Any]:
+def weights(size: Size = TINY, seed: int = 20) -> dict[str, Any]:
     """{name: bfloat16 tensor} of a checkpoint. Every projection keeps the size of what it is given; queries are three times as
     large, so that a token attends to few others and not to the mean of all."""
     import torch
@@ -42,22 +57,34 @@ def weights(seed: int = 20) -> dict[str, Any]:
         return (torch.randn(rows, columns, generator=draw) * gain * columns**-0.5).bfloat16()
 
     ones = lambda n: torch.ones(n, dtype=torch.bfloat16)  # noqa: E731
-    made = {"model.embed_tokens.weight": torch.randn(VOCABULARY, HIDDEN, generator=draw).bfloat16()}
-    for layer in range(LAYERS):
-        parts = {
-            "self_attn.q_proj": matrix(HEADS * (NOPE + ROPE), HIDDEN, gain=3.0),
-            "self_attn.kv_a_proj_with_mqa": matrix(LORA + ROPE, HIDDEN),
+    hidden, inner = size.hidden, size.inner
+    embeddings = torch.randn(VOCABULARY, hidden, generator=draw).bfloat16()
+    layers = [
+        {
+            "self_attn.q_proj": matrix(HEADS * (NOPE + ROPE), hidden, gain=3.0),
+            "self_attn.kv_a_proj_with_mqa": matrix(LORA + ROPE, hidden),
             "self_attn.kv_a_layernorm": ones(LORA),
             "self_attn.kv_b_proj": matrix(HEADS * (NOPE + VDIM), LORA),
-            "self_attn.o_proj": matrix(HIDDEN, HEADS * VDIM),
-            "mlp.gate_proj": matrix(INNER, HIDDEN),
-            "mlp.up_proj": matrix(INNER, HIDDEN),
-            "mlp.down_proj": matrix(HIDDEN, INNER),
-            "input_layernorm": ones(HIDDEN),
-            "post_attention_layernorm": ones(HIDDEN),
+            "self_attn.o_proj": matrix(hidden, HEADS * VDIM),
+            "mlp.gate_proj": matrix(inner, hidden),
+            "mlp.up_proj": matrix(inner, hidden),
+            "mlp.down_proj": matrix(hidden, inner),
+            "input_layernorm": ones(hidden),
+            "post_attention_layernorm": ones(hidden),
         }
-        made |= {f"model.layers.{layer}.{name}.weight": part for name, part in parts.items()}
-    return made | {"model.norm.weight": ones(HIDDEN), "lm_head.weight": matrix(VOCABULARY, HIDDEN)}
+        for _ in range(min(size.drawn, size.layers))
+    ]
+    return checkpoint(size, layers, embeddings, matrix(VOCABULARY, hidden))
+
+
+def checkpoint(size: Size, layers: list[dict[str, Any]], embeddings: Any, head: Any) -> dict[str, Any]:
+    """{name: tensor} of all layers: those that are given, again and again."""
+    made = {"model.embed_tokens.weight": embeddings, "model.norm.weight": layers[0]["input_layernorm"].clone()}
+    for at in range(size.layers):
+        parts = layers[at % len(layers)]
+        # Copies, since a file holds no tensor twice
+        made |= {f"model.layers.{at}.{name}.weight": part if at < len(layers) else part.clone() for name, part in parts.items()}
+    return made | {"lm_head.weight": head}
 
 
 def quantized(tensors: dict[str, Any]) -> dict[str, Any]:
@@ -90,11 +117,11 @@ def awq(weight: Any, group: int = GROUP) -> dict[str, Any]:
     return {"qweight": packed(values.flatten(0, 1)), "qzeros": packed(zeros), "scales": scales}
 
 
-def make(folder: Path, quantize: bool = False) -> Path:
-    """Write config.json and model.safetensors, about 150 MB, of this model, or of its AWQ form; returns `folder`."""
+def make(folder: Path, quantize: bool = False, size: Size = TINY) -> Path:
+    """Write config.json and model.safetensors, about 150 MB (LARGE: 5 GB), or this model's AWQ form; returns `folder`."""
     if quantize:
-        return save(folder, config() | {"quantization_config": AWQ}, quantized(weights()))
-    return save(folder, config(), weights())
+        return save(folder, config(size) | {"quantization_config": AWQ}, quantized(weights(size)))
+    return save(folder, config(size), weights(size))
 
 
 def save(folder: Path, config: dict[str, Any], tensors: dict[str, Any]) -> Path:

@@ -134,19 +134,23 @@ def test_awq_weights_are_what_an_awq_kernel_reads():
 @pytest.mark.parametrize("made, kind", [(tiny_deepseek, "DeepseekV2"), (tiny_llama, "Llama")])
 def test_the_checkpoint_is_that_of_the_configuration(monkeypatch, made, kind):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    small = {"HIDDEN": 128, "INNER": 128, "LAYERS": 2, "VOCABULARY": 96, "HEADS": 2, "KV_HEADS": 1, "LORA": 128}
+    small = {"VOCABULARY": 96, "HEADS": 2, "KV_HEADS": 1, "LORA": 128}
     for name, value in small.items():
         if hasattr(made, name):
             monkeypatch.setattr(made, name, value)
+    size = tiny_deepseek.Size(layers=3, hidden=128, inner=128, drawn=2)
     with torch.device("meta"):
-        model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**made.config()))
+        model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**made.config(size)))
     expected = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
-    weights = made.weights()
+    weights = made.weights(size)
     assert {name: tuple(weight.shape) for name, weight in weights.items()} == expected
+    gate = "model.layers.{}.mlp.gate_proj.weight".format
+    assert weights[gate(0)].equal(weights[gate(2)]) and not weights[gate(0)].equal(weights[gate(1)])
+    assert weights[gate(0)].data_ptr() != weights[gate(2)].data_ptr()
     if made is tiny_deepseek:
         packed = made.quantized(weights)
         projections = [name for name in expected if "_proj" in name]
-        assert len(projections) == 7 * 2 and len(packed) == len(expected) + 2 * len(projections)
+        assert len(projections) == 7 * 3 and len(packed) == len(expected) + 2 * len(projections)
         assert not set(projections) & set(packed)
 
 
