@@ -155,6 +155,7 @@ def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, 
         "max_running_requests": 64,
         "chunked_prefill_size": 2048,
         "sleep_on_idle": True,
+        "mem_fraction_static": 0.9,  # eight servers share the GPU; max_total_tokens says what each of them takes
     }
     plan = e2e_no_harm.Plan(
         script=Path(e2e_sglang.__file__), settings=settings, variables=e2e_no_harm.THREADS, cache=None, loaded=None,
