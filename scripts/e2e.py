@@ -38,7 +38,12 @@ _engaged = ("installed", "effective", "failed", "conflict", "late", "pending", "
 
 def say(sentence: str) -> None:
     """Progress, with the seconds since the script began."""
-    print(f"[{time.monotonic() - _began:4.0f} s] {sentence}", flush=True)
+    print(f"[{elapsed():4.0f} s] {sentence}", flush=True)
+
+
+def elapsed() -> float:
+    """Seconds since the script began."""
+    return time.monotonic() - _began
 
 
 # The servers
@@ -288,6 +293,7 @@ def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentPa
     made.add_argument("--case", choices=cases, required=True, help="what to run")
     made.add_argument("--out", type=Path, default=Path("e2e-out"), help="folder of the evidence file and the servers' logs")
     made.add_argument("--rounds", type=int, default=12, help="no-harm: timed rounds of each server (default 12)")
+    made.add_argument("--minutes", type=float, default=math.inf, help="no-harm: no round that would end later than this")
     made.add_argument(
         "--models", nargs="+", choices=MODELS, default=LARGE, help=f"no-harm: which models (default {' '.join(LARGE)})"
     )
@@ -301,7 +307,8 @@ def finish(options: Any, about: dict[str, Any], result: dict[str, Any], lines: l
     result: what goes into the file; where it has "models", each of them as a case of its own."""
     command = f"python scripts/{Path(sys.argv[0]).name} --case {options.case}"
     command += f" --rounds {options.rounds}" if options.case == "no-harm" else ""
-    seconds = round(time.monotonic() - _began)
+    command += f" --minutes {options.minutes:g}" if math.isfinite(options.minutes) else ""
+    seconds = round(elapsed())
     shared = {"command": command, "date": time.strftime("%Y-%m-%d"), "seconds": seconds, **result}
     models = shared.pop("models", {})
     for name, seen in models.items():

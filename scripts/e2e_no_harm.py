@@ -5,7 +5,8 @@ compile cache of its own, empty at first, so that either side starts once on wha
 the same rounds. A round is 200 requests in PARTS parts, and every server does a part before the next one begins, one at a time:
 prefixes go into the cache, the part's requests are served, and single ones for the latency of a first token. On a shared host a
 second is not like the next, so what is compared lies close together. A part's requests are all there before its first step:
-what is in a step does not depend on arrival times, so every round of every server has to give the same tokens.
+what is in a step does not depend on arrival times, so every round of both servers of a pair has to give the same tokens. Those
+of the other pair may be others: it compiled by itself, and what a compiler tries out decides how sums are rounded.
 
 With the small models the engine's Python is what takes the time, which is where attnfix could cost something; with the large
 ones it is the GPU, as in service, and the CPU's noise matters less. All servers do their rounds on the same few CPU cores, as
@@ -15,6 +16,7 @@ one works at a time and a core is not like another.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import random
 import shutil
@@ -64,6 +66,14 @@ class Plan:
     together: bool
 
 
+@dataclass(frozen=True)
+class Length:
+    """rounds: at most so many. minutes: none begins that would end later than this after the script's start."""
+
+    rounds: int
+    minutes: float = math.inf
+
+
 def traffic() -> list[dict[str, Any]]:
     """The parts of a round: {"before": prefixes, "prompts": 200 in all of them, "singles": …, "new_tokens": …}, token ids."""
     draw = random.Random(7)
@@ -95,22 +105,22 @@ def made(names: list[str], folder: Path) -> dict[str, Path]:
     return {name: MAKERS[name](folder / name) for name in names}
 
 
-def run(plan: Plan, models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+def run(plan: Plan, models: dict[str, Path], length: Length, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     """(result, lines of a table, what does not hold) of every model."""
     result: dict[str, Any] = {"settings": plan.settings, "environment": plan.variables, "models": {}}
     lines, wrong = [], []
     for name, model in models.items():
         e2e.say(f"{name}: four servers start")
-        seen = result["models"][name] = _one_model(plan, name, model, rounds, out)
+        seen = result["models"][name] = _one_model(plan, name, model, length, out)
         result["machine"] = seen.pop("machine")
         lines += table(name, seen)
         wrong += [f"{name}: {sentence}" for sentence in failures(seen, plan.at_work[name.partition("-")[0]])]
     return result, lines, wrong
 
 
-def _one_model(plan: Plan, name: str, model: Path, rounds: int, out: Path) -> dict[str, Any]:
+def _one_model(plan: Plan, name: str, model: Path, length: Length, out: Path) -> dict[str, Any]:
     servers: dict[tuple[str, str], Server] = {}
-    limit = e2e.LIMIT_S + ROUND_S * rounds
+    limit = e2e.LIMIT_S + ROUND_S * length.rounds
     seen: dict[str, Any] = {"started": {}}
 
     def start(pair: str) -> None:
@@ -142,7 +152,7 @@ def _one_model(plan: Plan, name: str, model: Path, rounds: int, out: Path) -> di
         for server in servers.values():
             _pin(server)
         with _alone(out):
-            seen |= _rounds(servers, rounds)
+            seen |= _rounds(servers, length)
         seen["processes"] = {f"{pair} {side}": server.status() for (pair, side), server in sorted(servers.items())}
     finally:
         for server in servers.values():
@@ -183,32 +193,42 @@ def _graphs(cache: Path) -> set[str]:
     return {str(path.relative_to(cache)) for depth in ("*/*", "*/*/*") for path in cache.glob(depth) if path.is_dir()}
 
 
-def _rounds(servers: dict[tuple[str, str], Server], rounds: int) -> dict[str, Any]:
+def _rounds(servers: dict[tuple[str, str], Server], length: Length) -> dict[str, Any]:
     sent = traffic()
     rate, first = ({key: list[float]() for key in servers} for _ in range(2))
-    cpu = {key: [0.0] * rounds for key in servers}  # counted in ticks too long for a part
-    tokens: dict[int, Any] = {}  # of each part in the first round; all others must give the same
+    cpu = {key: list[float]() for key in servers}  # of whole rounds: it is counted in ticks too long for a part
+    tokens: dict[tuple[str, int], Any] = {}  # of each pair and part in the first round; all others must give the same
     different = {f"{pair} {side}": set[int]() for pair, side in sorted(servers)}
     for server in servers.values():  # not timed: kernels that are compiled at first use
         for part in sent:
             server.ask("round", **part)
     e2e.say("every server has done a round")
     began = time.monotonic()
-    for at, order in enumerate(turns(rounds * PARTS)):
+    for at, order in enumerate(turns(length.rounds * PARTS)):
+        if at % PARTS == 0:
+            taken = (time.monotonic() - began) / max(at // PARTS, 1)
+            if at and e2e.elapsed() + taken > 60 * length.minutes:
+                break
+            for figures in cpu.values():
+                figures.append(0.0)
         for key in order:
             used = _cpu_seconds(servers[key])
             answer = servers[key].ask("round", **sent[at % PARTS])
-            cpu[key][at // PARTS] += _cpu_seconds(servers[key]) - used
-            if answer["tokens"] != tokens.setdefault(at % PARTS, answer["tokens"]):
+            cpu[key][-1] += _cpu_seconds(servers[key]) - used
+            if answer["tokens"] != tokens.setdefault((key[0], at % PARTS), answer["tokens"]):
                 different[" ".join(key)].add(at // PARTS)
             rate[key].append(sum(map(len, answer["tokens"])) / answer["seconds"])
             first[key].append(statistics.median(answer["first"]))
         if at == PARTS - 1:
-            e2e.say(f"first of {rounds} rounds in {time.monotonic() - began:.1f} s")
+            e2e.say(f"first of {length.rounds} rounds in {time.monotonic() - began:.1f} s")
+    rounds = len(next(iter(cpu.values())))
     e2e.say(f"{rounds} rounds of four servers done")
     return {
         "rounds": rounds, "parts": PARTS, "requests": sum(len(part["prompts"]) for part in sent), "new_tokens": NEW_TOKENS,
         "rounds_with_other_tokens": {name: len(found) for name, found in different.items()},
+        "requests_the_pairs_answer_otherwise": sum(
+            ours != theirs for at in range(PARTS) for ours, theirs in zip(tokens["a", at], tokens["b", at], strict=True)
+        ),
         "tokens_per_s": {side: statistics.median(rate["a", side] + rate["b", side]) for side in (STOCK, PATCHED)},
         "first_token_s": {side: statistics.median(first["a", side] + first["b", side]) for side in (STOCK, PATCHED)},
         "cpu_s": {side: statistics.median(cpu["a", side] + cpu["b", side]) for side in (STOCK, PATCHED)},
@@ -234,7 +254,7 @@ def failures(seen: dict[str, Any], at_work: dict[str, str]) -> list[str]:
     wrong = []
     others = {name: count for name, count in seen["rounds_with_other_tokens"].items() if count}
     if others:
-        wrong.append(f"not the tokens of the first round, in rounds of {others}")
+        wrong.append(f"not the tokens of the pair's first round, in rounds of {others}")
     if not seen["ratio"]["tokens_per_s"]["low"] >= LOWEST:
         wrong.append(f"tokens/s, patched / stock: the interval begins at {seen['ratio']['tokens_per_s']['low']:.4f}")
     wrong += _cache_failures({name: up for name, up in seen["started"].items() if "loaded" in up})
@@ -278,7 +298,8 @@ def table(name: str, seen: dict[str, Any]) -> list[str]:
         f"{seen['first_token_s'][PATCHED] * 1e3:.2f} ms; {_interval(latency)}",
         f"  CPU seconds of a round: stock {seen['cpu_s'][STOCK]:.3f}, patched {seen['cpu_s'][PATCHED]:.3f}; {_interval(cpu)}",
         f"  stock b / stock a: tokens/s {_interval(speed['stock b / stock a'])}",
-        f"  rounds with other tokens than the first: {seen['rounds_with_other_tokens']}",
+        f"  rounds with other tokens than the pair's first: {seen['rounds_with_other_tokens']}; requests that the pairs answer "
+        f"otherwise: {seen['requests_the_pairs_answer_otherwise']} of {seen['requests']}",
     ]
     lines += [f"  {server}: up in {up}" for server, up in sorted(seen["started"].items())]
     for server, processes in seen["processes"].items():

@@ -149,7 +149,7 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
     return e2e_http.metrics(launch, model, out, CAPACITY, FIX, "/generate", bodies)
 
 
-def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     settings = SHARED | {
         "cuda_graph_max_bs": 64,
         "max_running_requests": 64,
@@ -159,9 +159,9 @@ def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, 
     }
     plan = e2e_no_harm.Plan(
         script=Path(e2e_sglang.__file__), settings=settings, variables=e2e_no_harm.THREADS, cache=None, loaded=None,
-        at_work={"mla": {FIX: "installed"}, "dense": {}}, together=False,
+        at_work={"mla": {FIX: "installed"}, "dense": {}}, together=True,
     )  # fmt: skip
-    return e2e_no_harm.run(plan, models, rounds, out)
+    return e2e_no_harm.run(plan, models, length, out)
 
 
 def main() -> int:
@@ -171,7 +171,8 @@ def main() -> int:
         model = Path(scratch, "model")
         if options.case == "no-harm":
             models = e2e_no_harm.made(options.models, model)
-            result, lines, wrong = no_harm(models, options.rounds, out)
+            length = e2e_no_harm.Length(options.rounds, options.minutes)
+            result, lines, wrong = no_harm(models, length, out)
             about = result.pop("machine")
         elif options.case == "metrics":
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)

@@ -267,14 +267,14 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
     return e2e_http.metrics(launch, model, out, VARIABLES, ORDER, "/v1/completions", bodies)
 
 
-def no_harm(models: dict[str, Path], rounds: int, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "max_num_seqs": 64}
     plan = e2e_no_harm.Plan(
         script=Path(e2e_vllm.__file__), settings=settings, variables=VARIABLES | V1_RUNNER | e2e_no_harm.THREADS,
         cache="VLLM_CACHE_ROOT", loaded="Directly load", together=True,
         at_work={"mla": {ORDER: "effective", QUANTIZED: "effective"}, "dense": {}},
     )  # fmt: skip
-    return e2e_no_harm.run(plan, models, rounds, out)
+    return e2e_no_harm.run(plan, models, length, out)
 
 
 def main() -> int:
@@ -284,7 +284,8 @@ def main() -> int:
         model = Path(scratch, "model")
         if options.case == "no-harm":
             models = e2e_no_harm.made(options.models, model)
-            result, lines, wrong = no_harm(models, options.rounds, out)
+            length = e2e_no_harm.Length(options.rounds, options.minutes)
+            result, lines, wrong = no_harm(models, length, out)
             about = result.pop("machine")
         elif options.case == "metrics":
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)

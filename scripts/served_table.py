@@ -16,15 +16,15 @@ _TITLES = {
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
-    "no-harm mla-large": "no harm, DeepSeek-V2: 200 requests where no fix has anything to do",
-    "no-harm dense-large": "no harm, Llama: 200 requests, no fix is called",
-    "no-harm mla": "the same with 4 layers, where the CPU is what takes the time: DeepSeek-V2",
-    "no-harm dense": "the same with 4 layers: Llama",
+    "no-harm mla-large": "no harm, DeepSeek-V2 of 2.6 billion weights: 200 requests where no fix has anything to do",
+    "no-harm dense-large": "no harm, Llama of 2.4 billion weights: 200 requests, no fix is called",
+    "no-harm mla": "no harm, DeepSeek-V2 of 4 layers, where the CPU takes the time: the same requests",
+    "no-harm dense": "no harm, Llama of 4 layers: the same requests",
 }
 
 
 def table() -> str:
-    """One row for each case, in the order of the files."""
+    """One row for each case, in the order of the files and of _TITLES."""
     header = ("served", "engine", "GPU", "stock", "with attnfix", "kernels", "checks that failed")
     rows = [header, ("---",) * len(header), *_rows()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -33,7 +33,7 @@ def table() -> str:
 def _rows() -> Iterator[tuple[str, ...]]:
     for path in sorted(EVIDENCE.glob("e2e-*.json")):
         found = json.loads(path.read_text())
-        for name, case in found["cases"].items():
+        for name, case in sorted(found["cases"].items(), key=lambda entry: list(_TITLES).index(entry[0])):
             engine = f"[{found['engine']} {found['release']}](docs/evidence/{path.name})"
             kernels = "one emulated, others real" if "emulated" in case else "real"
             failed = "; ".join(case["failures"]) or "none"
@@ -43,7 +43,8 @@ def _rows() -> Iterator[tuple[str, ...]]:
 def _seen(case: dict[str, Any]) -> tuple[str, str]:
     if "ratio" in case:
         speed, cpu = case["ratio"]["tokens_per_s"], case["ratio"]["cpu_s"]
-        tokens = "the same tokens" if not any(case["rounds_with_other_tokens"].values()) else "other tokens"
+        others = {name.split()[1] for name, rounds in case["rounds_with_other_tokens"].items() if rounds}
+        tokens = {0: "the same tokens", 1: "other tokens"}.get(len(others), "other tokens, stock too")
         return f"{case['tokens_per_s']['stock']:.0f} tokens/s", f"{tokens}, {_times(speed)} tokens/s, {_times(cpu)} CPU seconds"
     if "page" in case:
         counted = sum(value for name, value in case["page"]["after"].items() if name.startswith("attnfix_corrections_total"))

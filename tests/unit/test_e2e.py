@@ -14,6 +14,7 @@ import e2e
 import e2e_no_harm
 import tiny_deepseek
 import tiny_llama
+from e2e_no_harm import Length
 
 SCRIPTS = Path(e2e.__file__).parent
 
@@ -167,7 +168,8 @@ def start(model, **settings):
 
 def round(before, prompts, singles, new_tokens):
     odd = os.environ.get("FAKE_ODD") and "ATTNFIX" not in os.environ
-    tokens = [[sum(prompt) % 97 + bool(odd)] * 2 for prompt in prompts]
+    own = os.environ.get("FAKE_PAIRS") and os.environ["FAKE_CACHE"].endswith("-b")  # as of graphs compiled otherwise
+    tokens = [[sum(prompt) % 97 + bool(odd) + bool(own)] * 2 for prompt in prompts]
     return {{"seconds": random.uniform(0.999, 1.001), "first": [0.01] * 3, "tokens": tokens}}
 
 e2e.serve({{"start": start, "round": round}})
@@ -180,14 +182,19 @@ def test_no_harm_on_four_servers(tmp_path, monkeypatch):
         script=tmp_path / "fake.py", settings={}, variables={}, cache="FAKE_CACHE", loaded="found the graphs",
         at_work={"m": {}}, together=True,
     )  # fmt: skip
-    result, lines, wrong = e2e_no_harm.run(plan, {"m": tmp_path}, 2, tmp_path / "out")
+    result, lines, wrong = e2e_no_harm.run(plan, {"m": tmp_path}, Length(2), tmp_path / "out")
     assert wrong == [] and result["machine"] == {"gpu": "none"} and any("ratio 1.0" in line for line in lines)
     seen = result["models"]["m"]
     assert seen["ratio"]["tokens_per_s"]["pairs"] == 2 * 2 * e2e_no_harm.PARTS and seen["requests"] == 200
-    assert {up["place"] for up in seen["started"].values()} == {1, 2}
+    assert {up["place"] for up in seen["started"].values()} == {1, 2} and seen["requests_the_pairs_answer_otherwise"] == 0
+    monkeypatch.setenv("FAKE_PAIRS", "1")
+    result, _, wrong = e2e_no_harm.run(plan, {"m": tmp_path}, Length(1), tmp_path / "out")
+    assert wrong == [] and result["models"]["m"]["requests_the_pairs_answer_otherwise"] == 200
     monkeypatch.setenv("FAKE_ODD", "1")
-    wrong = e2e_no_harm.run(plan, {"m": tmp_path}, 2, tmp_path / "out")[2]
-    assert len(wrong) == 1 and "not the tokens of the first round" in wrong[0]
+    wrong = e2e_no_harm.run(plan, {"m": tmp_path}, Length(2), tmp_path / "out")[2]
+    assert len(wrong) == 1 and "not the tokens of the pair's first round" in wrong[0]
+    seen = e2e_no_harm.run(plan, {"m": tmp_path}, Length(5, minutes=0), tmp_path / "out")[0]["models"]["m"]
+    assert seen["rounds"] == 1 and {len(figures) for figures in seen["each_round"]["cpu_s"].values()} == {1}
 
 
 def test_turns_are_fair():
