@@ -22,9 +22,10 @@ def activate() -> None:
 
 def status() -> list[dict[str, Any]]:
     """State of every fix in this process: dicts with fix, state, reason, switch, release and counters."""
+    from .compat.engines import ENGINES
     from .plugin import activation
 
-    return activation().rows()
+    return activation(*ENGINES).rows()
 
 
 def __getattr__(name: str) -> str:

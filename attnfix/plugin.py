@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import _autoload
 
 if TYPE_CHECKING:
     from attnfix.compat.activation import Activation
+    from attnfix.compat.fix import Fix
 
 _lock = threading.RLock()
 # A fork waits until another thread is done here: its child would wait for that thread for ever
@@ -18,8 +21,11 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 _activation: Activation | None = None
 
 
-def activation() -> Activation:
-    """The one activation of this process, over every fix of the catalogue."""
+def activation(*engines: str) -> Activation:
+    """The one activation of this process, over the fixes of `engines` and of every engine that was imported here.
+
+    A process seldom has both, and the import of an engine's fixes is most of what attnfix takes.
+    """
     global _activation
     with _lock:  # two target modules may finish in two threads: each must see the other's
         if _activation is None:
@@ -27,10 +33,22 @@ def activation() -> Activation:
 
             own_imports.bring()
             from attnfix.compat.activation import Activation
-            from attnfix.patches.catalogue import FIXES
 
-            _activation = Activation(FIXES, facts=_facts)
+            _activation = Activation(facts=_facts, every_fix=_every_fix)
+        from attnfix.compat import loaded
+        from attnfix.compat.engines import ENGINES
+
+        for engine in ENGINES:
+            if (engine in engines or loaded.module(engine)) and not _activation.has_fixes_of(engine):
+                _activation.add(import_module(f"attnfix.patches.{engine}.catalogue").FIXES)
         return _activation
+
+
+def _every_fix() -> Iterator[Fix]:
+    """Imports the catalogue of both engines when the first is asked for."""
+    from attnfix.patches.catalogue import FIXES
+
+    yield from FIXES
 
 
 def module_loaded(name: str) -> None:
@@ -38,13 +56,15 @@ def module_loaded(name: str) -> None:
     from attnfix.compat.engines import ENGINES
     from attnfix.compat.switches import killed
 
-    if name.partition(".")[0] in ENGINES:
+    engine = name.partition(".")[0]
+    if engine in ENGINES:
         from attnfix.compat import ray_workers
 
         ray_workers.module_loaded(name)  # under ATTNFIX=0, too: it has to reach them
         if not killed():
-            activation().catch_up()  # a module whose hook failed
-            activation().module_loaded(name)
+            found = activation(engine)
+            found.catch_up()  # a module whose hook failed
+            found.module_loaded(name)
     elif not killed():
         from attnfix.compat import metrics  # alone: the program need be no engine
 

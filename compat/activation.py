@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from types import FunctionType
 from typing import Any
 
@@ -48,13 +49,18 @@ HEALTHY = (ledger.FIXED, ledger.NOT_AFFECTED)
 class Activation:
     """All fixes in this process. `module_loaded` is called once for each target module, right after its body has run."""
 
-    def __init__(self, fixes: Iterable[Fix], facts: Callable[[], dict[str, Any]] = dict):
-        """`facts()` is what the process record says beside the fixes; it must be cheap and never wait for a GPU."""
-        self.states = {fix.id: FixState(fix) for fix in fixes}
-        self._recorder = Recorder(self.states, facts)
-        for state in self.states.values():
-            state.changed = self._recorder.note
-        self.modules = watched_modules(state.fix for state in self.states.values())
+    def __init__(
+        self,
+        fixes: Iterable[Fix] = (),
+        facts: Callable[[], dict[str, Any]] = dict,
+        every_fix: Callable[[], Iterable[Fix]] = tuple,
+    ):
+        """`facts()` is what the process record says beside the fixes; it must be cheap and never wait for a GPU. `every_fix()`
+        are those of engines that this process may never import, too: asked where a variable is no switch of those it has."""
+        self.states: dict[str, FixState] = {}
+        self._recorder = Recorder(lambda: self.states.values(), facts)
+        self._every_fix = every_fix
+        self.modules = watched_modules(())
         self._seen: set[str] = set()
         self._verdicts: dict[str, tuple[in_memory.Stamp, gate.Verdict]] = {}
         self._lock = threading.RLock()
@@ -62,6 +68,17 @@ class Activation:
         os.register_at_fork(
             before=lambda: self._lock.acquire(), after_in_parent=lambda: self._lock.release(), after_in_child=self._forked
         )
+        self.add(fixes)
+
+    def add(self, fixes: Iterable[Fix]) -> None:
+        """Have these fixes, too, those of an engine together. In one thread at a time; others may use those that are there."""
+        more = {fix.id: FixState(fix, changed=self._recorder.note) for fix in fixes}
+        self.modules = self.modules | watched_modules(state.fix for state in more.values())
+        self.states = {**self.states, **more}
+        self._recorder.note()
+
+    def has_fixes_of(self, engine: str) -> bool:
+        return any(state.fix.engine == engine for state in self.states.values())
 
     def module_loaded(self, name: str, *, late: bool = False) -> None:
         """Engage every fix that has a target in module `name`. Lets no exception out but an interrupt, as by Ctrl-C."""
@@ -254,7 +271,7 @@ class Activation:
         state.seats.clear()
 
     def _say(self, engine: Engine) -> None:
-        for complaint in switches.complaints(state.fix for state in self.states.values()):
+        for complaint in switches.complaints(chain((state.fix for state in self.states.values()), self._every_fix())):
             report.warn(engine.name, complaint)
         report.summary(engine, version_of(engine), self.states.values())
 

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import cache
 from multiprocessing import util
@@ -24,8 +24,9 @@ from .states import FixState, PlainCounters
 class Recorder:
     """One in each process. A disk that takes no record costs a WARNING and nothing else."""
 
-    def __init__(self, states: Mapping[str, FixState], facts: Callable[[], dict[str, Any]]):
-        """`facts()` is what the record says beside the fixes; it must be cheap and never wait for a GPU."""
+    def __init__(self, states: Callable[[], Collection[FixState]], facts: Callable[[], dict[str, Any]]):
+        """`states()` are of the fixes in this process; more may come, and those that are there keep their order. `facts()` is
+        what the record says beside the fixes; it must be cheap and never wait for a GPU."""
         self._states, self._facts = states, facts
         self._engine: Engine | None = None
         self._record: Record | None = None
@@ -40,21 +41,27 @@ class Recorder:
         self._engine = engine or self._engine or _first_imported()
         if self._record is None and not self._refused and self._engine:
             self._open(self._engine.name)
+        if self._record is not None:
+            self._count_in(self._record)
         self.note()
 
     def _open(self, engine: str) -> None:
         try:
-            self._record = Record(len(self._states))
+            self._record = Record()
         except Exception as error:  # a disk that is full, read-only or gone; no memory
             self._refused = True
             report.warn(engine, f"no process record, `attnfix status` will not show this process: {error}")
             return
         if self._record.unlocked:
             report.warn(engine, f"the process record has no lock, other hosts cannot tell its end: {self._record.unlocked}")
-        for index, state in enumerate(self._states.values()):
-            mapped, counters = self._record.counters(index), state.counters
-            mapped.calls, mapped.corrections, mapped.rows = counters.calls, counters.corrections, counters.rows
-            state.counters = mapped
+
+    def _count_in(self, record: Record) -> None:
+        """From here on, fixes that do not yet count in the record do: what they have counted is taken along."""
+        for index, state in enumerate(self._states()):
+            if isinstance(state.counters, PlainCounters):
+                mapped, counters = record.counters(index), state.counters
+                mapped.calls, mapped.corrections, mapped.rows = counters.calls, counters.corrections, counters.rows
+                state.counters = mapped
 
     def note(self) -> None:
         """Bring the record up to date. Called while the engine serves, too: lets no exception out."""
@@ -71,14 +78,14 @@ class Recorder:
             self._record.leave_to_parent()
             self._record = None
             self._activated = time.time()
-            for state in self._states.values():
+            for state in self._states():
                 state.counters = PlainCounters()
             self.open()
         except Exception as error:
             report.warn("attnfix", f"no process record in a forked child: {error}")
 
     def _text(self) -> dict[str, Any]:
-        pid, role, version = os.getpid(), roles.of_this_process(), own_version()
+        pid, role, version, states = os.getpid(), roles.of_this_process(), own_version(), self._states()
         assert self._engine is not None
         return {
             "pid": pid,
@@ -90,8 +97,8 @@ class Recorder:
             "release": version_of(self._engine),
             "attnfix": version,
             "activated": self._activated,
-            "fixset": fixset(version, self._states.values()),
-            "fixes": [state.as_dict() for state in self._states.values()],
+            "fixset": fixset(version, states),
+            "fixes": [state.as_dict() for state in states],
             **self._facts(),
         }
 

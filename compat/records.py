@@ -83,9 +83,7 @@ class Record:
     `unlocked` says why its life cannot be told by a lock; None where it can.
     """
 
-    def __init__(self, fixes: int):
-        if _COUNTERS + fixes * len(_FIELDS) * 8 > _TEXT:
-            raise ValueError(f"a record has no room for the counters of {fixes} fixes")
+    def __init__(self) -> None:
         home = _own_folder()
         _forget_ended(home)
         # Containers may share host name and pid: chance makes the name unique
@@ -121,7 +119,11 @@ class Record:
                 os.close(self._locked)
 
     def counters(self, index: int) -> MappedCounters:
-        return MappedCounters.from_buffer(self._map, _COUNTERS + index * ctypes.sizeof(MappedCounters))
+        """Those of the fix at `index` of "fixes" in the text. Raises ValueError where there is no room for them."""
+        begin = _COUNTERS + index * ctypes.sizeof(MappedCounters)
+        if begin + ctypes.sizeof(MappedCounters) > _TEXT:
+            raise ValueError(f"a record has no room for the counters of {index + 1} fixes")
+        return MappedCounters.from_buffer(self._map, begin)
 
     def write(self, text: dict[str, Any]) -> None:
         """Replace the text. Its length is 0 while it is being written."""

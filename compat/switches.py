@@ -44,10 +44,19 @@ def _value(environ: Mapping[str, str], name: str) -> bool | None:
 
 
 def complaints(fixes: Iterable[Fix], environ: Mapping[str, str] = os.environ) -> list[str]:
-    """One sentence for each ATTNFIX variable that is unknown or has a value we do not read."""
-    known = [*GENERAL, *(fix.switch for fix in fixes)]
+    """One sentence for each ATTNFIX variable that is unknown or has a value we do not read.
+
+    `fixes` are asked for one by one, no further than it takes to know the variables that are set.
+    """
+    names = sorted(name for name in environ if name == "ATTNFIX" or name.startswith("ATTNFIX_"))
+    known, unknown = dict.fromkeys(GENERAL), set(names) - GENERAL.keys()
+    for fix in fixes if unknown else ():
+        known[fix.switch] = None
+        unknown.discard(fix.switch)
+        if not unknown:
+            break
     found = []
-    for name in sorted(name for name in environ if name == "ATTNFIX" or name.startswith("ATTNFIX_")):
+    for name in names:
         value = environ[name]
         if name not in known:
             from difflib import get_close_matches

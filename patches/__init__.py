@@ -1,1 +1,1 @@
-"""The fixes: one folder each, listed in `catalogue`."""
+"""The fixes: one folder each, listed in the `catalogue` of their engine."""

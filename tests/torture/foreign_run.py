@@ -118,7 +118,6 @@ def copy() -> Iterator[Case]:
 
     def activated(target: str) -> None:
         ours = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "attnfix"}
-        catalogue = ours["attnfix.patches.catalogue"]
         sys.path.insert(0, REQUEST["copy"])
         if target == "both doors":
             sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_Finder"]
@@ -126,8 +125,7 @@ def copy() -> Iterator[Case]:
 
         assert _autoload.__file__ and _autoload.__file__.startswith(REQUEST["copy"]), _autoload.__file__
         _autoload.MODULES = small_engine.MODULES
-        sys.modules["attnfix.patches.catalogue"] = fresh = ModuleType("attnfix.patches.catalogue")
-        fresh.__getattr__ = catalogue.__getattr__  # type: ignore[method-assign]
+        small_engine.replace_catalogues()
         if target == "both doors":  # ours goes on answering, too
             sys.meta_path.append(ours["attnfix._autoload"]._Finder())
         import attnfix

@@ -123,7 +123,12 @@ def put_in_place(folder: Path) -> None:
 
     _on_path(folder)
     _autoload.MODULES = MODULES
-    catalogue = types.ModuleType("attnfix.patches.catalogue")
+    replace_catalogues()
+
+
+def replace_catalogues() -> None:
+    """Those of the attnfix that is to be imported: both fixes are sglang's."""
+    catalogue, none = (types.ModuleType(f"attnfix.patches.{engine}.catalogue") for engine in ("sglang", "vllm"))
 
     def late(name: str) -> Any:
         if name != "FIXES":
@@ -136,7 +141,8 @@ def put_in_place(folder: Path) -> None:
         return fixes()
 
     catalogue.__getattr__ = late  # type: ignore[method-assign]
-    sys.modules["attnfix.patches.catalogue"] = catalogue
+    none.FIXES = ()  # type: ignore[attr-defined]
+    sys.modules.update({module.__name__: module for module in (catalogue, none)})
 
 
 class Seen(NamedTuple):

@@ -32,7 +32,7 @@ def page(*collectors) -> list[str]:
 
 def written(counts, *, server=None, release="1.0", states=("installed", "dormant")):
     """A record of this process as another would leave it: its first fix with these counters."""
-    record = records.Record(len(states))
+    record = records.Record()
     record.counters(0).calls, record.counters(0).corrections, record.counters(0).rows = counts
     rows = [{"fix": f"sglang.f{place}", "state": state, "reason": ""} for place, state in enumerate(states)]
     record.write(text("sglang", release, rows, server or metrics.server()))
@@ -71,7 +71,7 @@ def test_processes_add_up_and_one_that_ended_is_not_taken_away(monkeypatch):
     written((5, 2, 30))
     code = (
         "from attnfix.compat import records\n"
-        "import os, sys\nr = records.Record(1)\nr.counters(0).calls = 7\n"
+        "import os, sys\nr = records.Record()\nr.counters(0).calls = 7\n"
         "r.write({'pid': os.getpid(), 'started': 0, 'host': '', 'engine': 'sglang', 'release': '1.0', 'server': sys.argv[1],"
         " 'fixes': [{'fix': 'sglang.f0', 'state': 'failed', 'reason': ''}]})\n"
     )
@@ -150,7 +150,7 @@ def test_by_the_import_hook_a_page_has_each_sample_once(tmp_path, code, said):
     setting = f"os.environ['PROMETHEUS_MULTIPROC_DIR'] = {str(folder)!r}" if "Multi" in code else ""
     record = (
         "from attnfix.compat import metrics, records\n"
-        "r = records.Record(1)\nr.counters(0).calls = 7\n"
+        "r = records.Record()\nr.counters(0).calls = 7\n"
         "r.write({'pid': os.getpid(), 'started': 0, 'host': '', 'engine': 'vllm', 'release': '1.0', 'server': metrics.server(),"
         " 'fixes': [{'fix': 'vllm.f0', 'state': 'installed', 'reason': ''}]})\n"
         "print(generate_latest(registry).decode().count('\\nattnfix_calls_total{'))"

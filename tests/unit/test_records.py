@@ -22,7 +22,7 @@ TEXT = {"engine": "sglang", "release": "0.5.9"}
 HOLDER = """
 import json, os, socket, sys
 from attnfix.compat import records
-record = records.Record(1)
+record = records.Record()
 pid = os.getpid()
 text = {"pid": pid, "started": records.started(pid), "host": socket.gethostname(), "engine": "vllm",
         "release": None, "fixes": []}
@@ -75,7 +75,7 @@ def alive():
 
 
 def written(fixes=2):
-    record = records.Record(fixes)
+    record = records.Record()
     rows = [{"fix": f"sglang.f{i}", "state": "installed", "reason": "", "counters": {}} for i in range(fixes)]
     who = {"pid": os.getpid(), "started": records.started(os.getpid()), "host": socket.gethostname()}
     record.write({**TEXT, **who, "fixes": rows})
@@ -230,7 +230,7 @@ def test_a_text_that_has_just_been_written_is_one(home, monkeypatch):
 
 
 def test_a_text_that_is_too_long_keeps_what_counts(home):
-    record = records.Record(1)
+    record = records.Record()
     row = {"fix": "sglang.f", "state": "failed", "reason": "r" * 40000, "counters": {}, "traceback": "t" * 40000}
     record.write({**TEXT, "pid": 1, "started": 1, "host": "h", "fixes": [row]})
     (seen,) = records.read_all()
@@ -243,7 +243,7 @@ def test_a_text_that_is_too_long_keeps_what_counts(home):
 def test_a_folder_of_someone_else_is_not_used(home, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(PermissionError):
-        records.Record(1)
+        records.Record()
 
 
 def test_a_link_in_place_of_a_record_is_not_followed(home, tmp_path):
@@ -254,13 +254,13 @@ def test_a_link_in_place_of_a_record_is_not_followed(home, tmp_path):
     (home / "link.attnfix").symlink_to(victim)
     os.utime(home / "link.attnfix", (0, 0), follow_symlinks=False)
     os.utime(victim, (0, 0))
-    records.Record(1)
+    records.Record()
     assert victim.read_bytes() == records.MAGIC + b"precious" and list(records.read_all()) == []
 
 
 def test_more_fixes_than_fit_is_an_error(home):
     with pytest.raises(ValueError, match="no room"):
-        records.Record(200)
+        records.Record().counters(200)
 
 
 def test_old_records_of_ended_processes_are_removed_whatever_their_host(home, holder):
@@ -286,12 +286,12 @@ def test_the_default_folder_is_not_shared_and_not_a_link(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"attnfix-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError, match="link"):
-        records.Record(1)
+        records.Record()
 
 
 def test_a_disk_without_room_leaves_no_file(home):
     """The limit on file sizes stands for a full disk: it refuses the room at the same call."""
     code = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))\nfrom attnfix.compat import records\n"
-    done = subprocess.run([sys.executable, "-c", code + "records.Record(1)"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code + "records.Record()"], capture_output=True, text=True)
     assert "OSError" in done.stderr and "too large" in done.stderr
     assert list(home.iterdir()) == []
