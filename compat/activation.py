@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -214,7 +214,7 @@ class Activation:
         stamp = in_memory.stamp(fix, root)
         known, verdict = self._verdicts.get(fix.id, (None, None))
         if verdict is None or known != stamp:
-            again = gate.judge(fix, root)
+            again = gate.judge(fix, root, installed=version_of(engine))
             if verdict is not None and (verdict.kind, verdict.code) != (again.kind, again.code):
                 raise Refused(CONFLICT, in_memory.CHANGED)
             verdict = again
@@ -225,7 +225,7 @@ class Activation:
     def _check_origin(verdict: gate.Verdict, engine: Engine) -> None:
         """Refuse where a witness was loaded from another file than the judged one, or from what that file held before."""
         root = loaded_root(engine)
-        for name in {place.module for place in verdict.present}:
+        for name in verdict.modules:
             module = sys.modules.get(name)
             if module is None:
                 continue
@@ -245,19 +245,18 @@ class Activation:
         for place, seat in state.seats.items():
             if not seat.stands:
                 raise Refused(CONFLICT, f"{place.qualname} was replaced by {standing_at(place)} after it was wrapped")
-        state.confirm = partial(self._confirm, state, verdict, frozenset(sys.modules))
+        state.confirm = partial(self._confirm, state, verdict, verdict.modules & sys.modules.keys())
         state.settle(INSTALLED, verdict.reason)
 
-    def _confirm(self, state: FixState, verdict: gate.Verdict, then: frozenset[str]) -> None:
-        """At the first call: another patcher may have come since, and a witness that was imported after `then` may come from a
-        file that nobody has judged."""
+    def _confirm(self, state: FixState, verdict: gate.Verdict, then: Set[str]) -> None:
+        """At the first call: another patcher may have come since, and a witness that was not among the modules `then` may come
+        from a file that nobody has judged."""
         self._look_again()
         engine = ENGINES[state.fix.engine]
         root = loaded_root(engine)
         if root is None or in_memory.stamp(state.fix, root) == self._verdicts[state.fix.id][0]:
             return
-        since = {place.module for place in verdict.present} & sys.modules.keys() - then
-        if since and gate.judge(state.fix, root).code != verdict.code:
+        if (verdict.modules & sys.modules.keys()) - then and gate.judge(state.fix, root).code != verdict.code:
             state.settle(CONFLICT, in_memory.CHANGED)
             state.changed()
         report.warn(engine.name, in_memory.CHANGED)

@@ -86,10 +86,15 @@ def installed_root(engine: Engine) -> Path | None:
 
 def version_beside(root: Path) -> str | None:
     """Version of the distribution that lies beside the package folder `root`; None where it left no metadata."""
+    return version_in(root.parent, root.name)
+
+
+def version_in(folder: Path, name: str) -> str | None:
+    """Version of the distribution `name` whose metadata lies in `folder`; None where there is none."""
     from importlib.metadata import distributions
 
-    for distribution in distributions(name=root.name, path=[str(root.parent)]):
-        # `.version` parses the whole text, with an engine's README 5-10 ms, and every verdict asks for it
+    for distribution in distributions(name=name, path=[str(folder)]):
+        # `.version` parses the whole text, with an engine's README 5-10 ms
         head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
         return next((line.partition(":")[2].strip() for line in head.splitlines() if line.startswith("Version:")), None)
     return None

@@ -32,6 +32,11 @@ class Verdict(NamedTuple):
     def affected(self) -> bool:
         return self.kind == ledger.AFFECTED
 
+    @property
+    def modules(self) -> frozenset[str]:
+        """Those of the witnesses that this code has."""
+        return frozenset(place.module for place in self.present)
+
 
 def path_of(root: Path, module: str) -> Path | None:
     """File of `module` under the package folder `root`, found by path alone: `find_spec` would import its parents."""
@@ -77,8 +82,8 @@ def witness(place: Place, read: READ) -> ast.AST | None:
     return None if data is None else in_context(parsed(data), place.qualname)
 
 
-def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
-    """Verdict of `fix` for the engine whose package folder is `root`.
+def judge(fix: Fix, root: Path, *, installed: str | None = None, use_file_hashes: bool = True) -> Verdict:
+    """Verdict of `fix` for the engine whose package folder is `root`; `installed` is what it calls itself, where that is known.
 
     File hashes first: equal files hold equal code and no file need be parsed. Otherwise digest by digest, so that a fork or
     a nightly that did not touch the witnesses is still recognised, and a mismatch can be named. What no ledger knows may
@@ -88,10 +93,10 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
         known = ledger.load(fix)
         read = reader(root)
         if use_file_hashes and (code := known.by_files(file_hashes(fix, read))):
-            return _known(fix, code, "files", root)
+            return _known(fix, code, "files", installed or version_beside(root))
         here = digests(fix, read)
         if code := known.by_digests(here):
-            return _known(fix, code, "code", root)
+            return _known(fix, code, "code", installed or version_beside(root))
         if recognised := _recognised(fix, read):
             return Verdict(ledger.AFFECTED, f"recognised: {recognised}", None, _present(fix, here), name_of(here))
         return Verdict(ledger.UNKNOWN, _difference(fix, here, known))
@@ -101,8 +106,7 @@ def judge(fix: Fix, root: Path, *, use_file_hashes: bool = True) -> Verdict:
         return Verdict(ledger.UNKNOWN, f"a witness cannot be read: {error}")
 
 
-def _known(fix: Fix, code: ledger.Code, what: str, root: Path) -> Verdict:
-    installed = version_beside(root)
+def _known(fix: Fix, code: ledger.Code, what: str, installed: str | None) -> Verdict:
     release = installed if installed in code.releases else code.first_release
     return Verdict(code.verdict, f"{what} of {release}", release, _present(fix, code.digests), name_of(code.digests))
 

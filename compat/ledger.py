@@ -141,7 +141,10 @@ def _code(entry: dict[str, Any], witnesses: int) -> Code:
     return Code(entry["verdict"], _one_each(entry["digests"], witnesses), releases)
 
 
+_TEXT_OR_NONE = {str, type(None)}
+
+
 def _one_each(found: list[str | None], witnesses: int) -> tuple[str | None, ...]:
-    if len(found) != witnesses or not all(text is None or isinstance(text, str) for text in found):
+    if len(found) != witnesses or not {*map(type, found)} <= _TEXT_OR_NONE:
         raise ValueError("not one digest for each witness")
     return tuple(found)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import report, roles
-from .engines import ENGINES, Engine, version_of
+from .engines import ENGINES, Engine, version_in, version_of
 from .records import Record, started
 from .states import FixState, PlainCounters
 
@@ -115,10 +115,10 @@ def own_version() -> str | None:
 
     What lies beside the package comes first: `sys.path` may hold another copy before it.
     """
-    from importlib.metadata import PackageNotFoundError, distributions, version
+    if found := version_in(Path(__file__).parents[2], "attnfix"):
+        return found
+    from importlib.metadata import PackageNotFoundError, version
 
-    for distribution in distributions(name="attnfix", path=[str(Path(__file__).parents[2])]):
-        return distribution.version
     try:
         return version("attnfix")
     except PackageNotFoundError:
