@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from types import FunctionType
 from typing import Any
@@ -138,8 +138,10 @@ class Activation:
             try:
                 engine = engine_of(name)
                 self._watch_load(engine, name)
+                look = cache(partial(_sources, engine))  # one look at the files for all fixes of the module
                 for state in states:
-                    self._engage(state, engine, name, late)
+                    if state.base not in FINAL:
+                        self._attempt(state, partial(self._take_seats, state, engine, look, name, late))
                 self._seen.add(name)
             except BaseException as error:
                 # An interrupt, too, must leave nothing half-way: it may be caught, and the engine serve
@@ -160,10 +162,6 @@ class Activation:
     def _with_target_in(self, module: str) -> list[FixState]:
         return [state for state in self.states.values() if module in state.fix.target_modules]
 
-    def _engage(self, state: FixState, engine: Engine, module: str, late: bool) -> None:
-        if state.base not in FINAL:
-            self._attempt(state, lambda: self._take_seats(state, engine, module, late))
-
     def _attempt(self, state: FixState, step: Callable[[], None]) -> None:
         """One step towards an armed fix. Whatever goes wrong becomes its state, and it leaves the engine as it was."""
         try:
@@ -175,11 +173,12 @@ class Activation:
         if state.base in FINAL:
             self._withdraw(state)
 
-    def _take_seats(self, state: FixState, engine: Engine, module: str, late: bool) -> None:
+    def _take_seats(self, state: FixState, engine: Engine, look: Callable[[], gate.Sources], module: str, late: bool) -> None:
         if reason := self._switched_off(state.fix, engine):
             state.settle(OFF, reason)
             return
-        verdict = self._judge(state.fix, engine)
+        sources = look()
+        verdict = self._judge(state.fix, sources)
         state.release, state.code = verdict.release, verdict.code
         if switches.left_off(state.fix) and verdict.kind not in HEALTHY:
             state.settle(OFF, f"off by default; {state.fix.switch}=1 turns it on")
@@ -187,16 +186,16 @@ class Activation:
         if not verdict.affected:
             state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
             return
-        self._check_origin(verdict, engine)
+        self._check_origin(verdict, sources)
         for target in state.fix.targets:
-            place = home(target, verdict.present)
+            place = home(target, verdict.present, sources)
             if place is None:
                 if state.fix.independent:
                     continue
                 raise LookupError(f"{target.name} has no place in this code")
             taken = state.seats.get(place)
             if place.module == module and not (taken and taken.stands):  # a reload brings the engine's own back
-                state.seats[place] = take(target, place, state, late)
+                state.seats[place] = take(target, place, state, late, sources)
         self._arm(state, verdict)
 
     def _switched_off(self, fix: Fix, engine: Engine) -> str | None:
@@ -207,14 +206,11 @@ class Activation:
             return f"{engine.allow_list} leaves attnfix out"
         return None
 
-    def _judge(self, fix: Fix, engine: Engine) -> gate.Verdict:
-        root = loaded_root(engine)
-        if root is None:
-            raise RuntimeError(f"the package of {engine.name} is not in this process")
-        stamp = in_memory.stamp(fix, root)
+    def _judge(self, fix: Fix, sources: gate.Sources) -> gate.Verdict:
+        stamp = in_memory.stamp(fix, sources)
         known, verdict = self._verdicts.get(fix.id, (None, None))
         if verdict is None or known != stamp:
-            again = gate.judge(fix, root, installed=version_of(engine))
+            again = gate.judge(fix, sources)
             if verdict is not None and (verdict.kind, verdict.code) != (again.kind, again.code):
                 raise Refused(CONFLICT, in_memory.CHANGED)
             verdict = again
@@ -222,19 +218,18 @@ class Activation:
         return verdict
 
     @staticmethod
-    def _check_origin(verdict: gate.Verdict, engine: Engine) -> None:
+    def _check_origin(verdict: gate.Verdict, sources: gate.Sources) -> None:
         """Refuse where a witness was loaded from another file than the judged one, or from what that file held before."""
-        root = loaded_root(engine)
         for name in verdict.modules:
             module = sys.modules.get(name)
             if module is None:
                 continue
-            judged, file = root and gate.path_of(root, name), getattr(module, "__file__", None)
-            if root is None or judged is None or not same_file(str(judged), file):
-                raise Refused(CONFLICT, f"{name} was loaded from {file}, not from {judged}")
-            if in_memory.younger_than_process(judged, root):
-                read, places = gate.reader(root), [place for place in verdict.present if place.module == name]
-                if any(in_memory.holds_other_code(place, module, read) for place in places):
+            judged, file = sources[name], getattr(module, "__file__", None)
+            if judged is None or not same_file(str(judged.path), file):
+                raise Refused(CONFLICT, f"{name} was loaded from {file}, not from {judged and judged.path}")
+            if in_memory.younger_than_process(judged.path, sources.root):
+                places = [place for place in verdict.present if place.module == name]
+                if any(in_memory.holds_other_code(place, module, sources) for place in places):
                     raise Refused(CONFLICT, in_memory.CHANGED)
 
     def _arm(self, state: FixState, verdict: gate.Verdict) -> None:
@@ -253,10 +248,10 @@ class Activation:
         from a file that nobody has judged."""
         self._look_again()
         engine = ENGINES[state.fix.engine]
-        root = loaded_root(engine)
-        if root is None or in_memory.stamp(state.fix, root) == self._verdicts[state.fix.id][0]:
+        sources = _sources(engine)
+        if in_memory.stamp(state.fix, sources) == self._verdicts[state.fix.id][0]:
             return
-        if (verdict.modules & sys.modules.keys()) - then and gate.judge(state.fix, root).code != verdict.code:
+        if (verdict.modules & sys.modules.keys()) - then and gate.judge(state.fix, sources).code != verdict.code:
             state.settle(CONFLICT, in_memory.CHANGED)
             state.changed()
         report.warn(engine.name, in_memory.CHANGED)
@@ -305,6 +300,14 @@ class Activation:
         for place in engine.load_model:
             if place.module == module and type(standing := live(place)) is FunctionType:
                 swap(place, wrapt.FunctionWrapper(standing, load_model))
+
+
+def _sources(engine: Engine) -> gate.Sources:
+    """The engine's files as they are now. Raises RuntimeError before its package is imported."""
+    root = loaded_root(engine)
+    if root is None:
+        raise RuntimeError(f"the package of {engine.name} is not in this process")
+    return gate.Sources(root, version_of(engine))
 
 
 def watched_modules(fixes: Iterable[Fix]) -> set[str]:

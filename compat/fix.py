@@ -171,5 +171,10 @@ class Fix:
         return tuple(dict.fromkeys(targets + [Place.parse(text) for text in self.witnesses]))
 
     @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """Those of its places, each once."""
+        return tuple(dict.fromkeys(place.module for place in self.places))
+
+    @cached_property
     def target_modules(self) -> frozenset[str]:
         return frozenset(place.module for target in self.targets for place in target.places)

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,22 +47,47 @@ def path_of(root: Path, module: str) -> Path | None:
     return None
 
 
-def reader(root: Path) -> READ:
-    """`read(module) -> bytes | None` over the package folder `root`; each file is read once."""
+class Source:
+    """One file. `stamp` changes when it is replaced; it is taken first, so that it never belongs to newer code than `data`."""
 
-    @cache
-    def read(module: str) -> bytes | None:
-        path = path_of(root, module)
-        return None if path is None else path.read_bytes()
+    def __init__(self, path: Path):
+        self.path, found = path, os.stat(path)
+        self.stamp = found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
-    return read
+    @cached_property
+    def data(self) -> bytes:
+        return self.path.read_bytes()
+
+    @cached_property
+    def sha256(self) -> str:
+        return _sha256(self.data)
 
 
-def file_hashes(fix: Fix, read: READ) -> tuple[str | None, ...]:
+class Sources:
+    """The files of the package folder `root` by module: each is looked up, read and hashed once, for all fixes that are judged
+    at a time. Called, it is the `READ` of what they hold. `version` is what the engine calls itself, where that is known."""
+
+    def __init__(self, root: Path, version: str | None = None):
+        self.root, self._version = root, version
+        self._found: dict[str, Source | None] = {}
+
+    def __getitem__(self, module: str) -> Source | None:
+        if module not in self._found:
+            path = path_of(self.root, module)
+            self._found[module] = None if path is None else Source(path)
+        return self._found[module]
+
+    def __call__(self, module: str) -> bytes | None:
+        return None if (source := self[module]) is None else source.data
+
+    @cached_property
+    def version(self) -> str | None:
+        return self._version or version_beside(self.root)
+
+
+def file_hashes(fix: Fix, sources: Sources) -> tuple[str | None, ...]:
     """sha256 of the file of each witness, None where the release has no such module."""
-    modules = {place.module for place in fix.places}
-    hashes = {module: None if (data := read(module)) is None else _sha256(data) for module in modules}
-    return tuple(hashes[place.module] for place in fix.places)
+    return tuple(None if (source := sources[place.module]) is None else source.sha256 for place in fix.places)
 
 
 def digests(fix: Fix, read: READ) -> tuple[str | None, ...]:
@@ -82,8 +107,8 @@ def witness(place: Place, read: READ) -> ast.AST | None:
     return None if data is None else in_context(parsed(data), place.qualname)
 
 
-def judge(fix: Fix, root: Path, *, installed: str | None = None, use_file_hashes: bool = True) -> Verdict:
-    """Verdict of `fix` for the engine whose package folder is `root`; `installed` is what it calls itself, where that is known.
+def judge(fix: Fix, engine: Path | Sources, *, use_file_hashes: bool = True) -> Verdict:
+    """Verdict of `fix` for an engine: its package folder or, where several fixes are judged at a time, its sources.
 
     File hashes first: equal files hold equal code and no file need be parsed. Otherwise digest by digest, so that a fork or
     a nightly that did not touch the witnesses is still recognised, and a mismatch can be named. What no ledger knows may
@@ -91,13 +116,13 @@ def judge(fix: Fix, root: Path, *, installed: str | None = None, use_file_hashes
     """
     try:
         known = ledger.load(fix)
-        read = reader(root)
-        if use_file_hashes and (code := known.by_files(file_hashes(fix, read))):
-            return _known(fix, code, "files", installed or version_beside(root))
-        here = digests(fix, read)
+        sources = engine if isinstance(engine, Sources) else Sources(engine)
+        if use_file_hashes and (code := known.by_files(file_hashes(fix, sources))):
+            return _known(fix, code, "files", sources.version)
+        here = digests(fix, sources)
         if code := known.by_digests(here):
-            return _known(fix, code, "code", installed or version_beside(root))
-        if recognised := _recognised(fix, read):
+            return _known(fix, code, "code", sources.version)
+        if recognised := _recognised(fix, sources):
             return Verdict(ledger.AFFECTED, f"recognised: {recognised}", None, _present(fix, here), name_of(here))
         return Verdict(ledger.UNKNOWN, _difference(fix, here, known))
     except ledger.LedgerError as error:

@@ -28,16 +28,9 @@ CHANGED = "the engine's files were replaced under this process: restart it"
 Stamp = tuple[tuple[int, ...] | None, ...]
 
 
-def stamp(fix: Fix, root: Path) -> Stamp:
+def stamp(fix: Fix, sources: gate.Sources) -> Stamp:
     """Tells without reading them whether the witness files of `fix` are the same as before."""
-    return tuple(_stamp(gate.path_of(root, module)) for module in dict.fromkeys(place.module for place in fix.places))
-
-
-def _stamp(path: Path | None) -> tuple[int, ...] | None:
-    if path is None:
-        return None
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return tuple(source.stamp if source else None for source in map(sources.__getitem__, fix.modules))
 
 
 def younger_than_process(path: Path, root: Path) -> bool:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from . import captured, gate, in_memory
-from .engines import engine_of, loaded_root
 from .fix import Attribute, Override, Place, Target
 from .states import CONFLICT, LATE, FixState
 from .wrapping import TargetWrapper, live, owner_of, stands, swap
@@ -94,32 +92,32 @@ class AttributeSeat:
 Seat = WrapperSeat | AttributeSeat
 
 
-def home(target: Target | Override | Attribute, present: frozenset[Place]) -> Place | None:
+def home(target: Target | Override | Attribute, present: frozenset[Place], sources: gate.Sources) -> Place | None:
     """The one of the target's places that the judged code has; for a class member that is yet to come, its class decides."""
     for place in target.places:
-        if place in present or (not isinstance(target, Target) and _definition(place.owner) is not None):
+        if place in present or (not isinstance(target, Target) and gate.locate(place.owner, sources) is not None):
             return place
     return None
 
 
-def take(target: Target | Override | Attribute, place: Place, state: FixState, late: bool) -> Seat:
+def take(target: Target | Override | Attribute, place: Place, state: FixState, late: bool, sources: gate.Sources) -> Seat:
     """Swap in what `target` asks for at `place`. Raises Refused where something else stands there."""
     if isinstance(target, Attribute):
         owner_of(place)  # AttributeError: no such class
         return AttributeSeat(place, target.value)
     if isinstance(target, Override):
-        return OverrideSeat(place, _override(target, place, late).add(state, target.correction), state)
-    return WrapperSeat(place, _wrap(place, late).add(state, target.correction), state)
+        return OverrideSeat(place, _override(target, place, late, sources).add(state, target.correction), state)
+    return WrapperSeat(place, _wrap(place, late, sources).add(state, target.correction), state)
 
 
-def _wrap(place: Place, late: bool) -> TargetWrapper:
+def _wrap(place: Place, late: bool, sources: gate.Sources) -> TargetWrapper:
     try:
         standing = live(place)
     except KeyError:
         raise Refused(CONFLICT, f"{place.owner.qualname} was replaced by {origin(owner_of(place))}") from None
     if type(standing) is TargetWrapper:  # `isinstance` believes a foreign wrapper, too
         return standing
-    _check_plain(place, standing)
+    _check_plain(place, standing, sources)
     wrapper = TargetWrapper(standing, place)
     swap(place, wrapper)
     if late and (held := captured.rebind(standing, wrapper)):
@@ -128,16 +126,16 @@ def _wrap(place: Place, late: bool) -> TargetWrapper:
     return wrapper
 
 
-def _override(target: Override, place: Place, late: bool) -> TargetWrapper:
+def _override(target: Override, place: Place, late: bool, sources: gate.Sources) -> TargetWrapper:
     heir = owner_of(place)
     standing = vars(heir).get(_name(place), _NONE)
     if type(standing) is TargetWrapper:
         return standing
     if standing is not _NONE:
         raise Refused(CONFLICT, f"{place.qualname} is defined by {origin(standing)}")
-    base = next(base for base in map(Place.parse, target.of) if _definition(base) is not None)
+    base = next(base for base in map(Place.parse, target.of) if gate.locate(base, sources) is not None)
     inherited = getattr(heir, _name(place))
-    _check_plain(base, inherited.__wrapped__ if type(inherited) is TargetWrapper else inherited)
+    _check_plain(base, inherited.__wrapped__ if type(inherited) is TargetWrapper else inherited, sources)
     if late and (held := captured.bound_to(inherited, heir)):
         raise _late(place, held)
     wrapper = TargetWrapper(inherited, place)
@@ -149,41 +147,29 @@ def _late(place: Place, held: str) -> Refused:
     return Refused(LATE, f"{place.qualname} was already held by {held}; activate attnfix before the engine loads")
 
 
-def _check_plain(place: Place, standing: Any) -> None:
+def _check_plain(place: Place, standing: Any, sources: gate.Sources) -> None:
     """Refuse a target that is not the plain function which stands at `place` in the judged file."""
     if type(standing) is not FunctionType:
         raise Refused(CONFLICT, f"{place.qualname} is already wrapped or replaced by {origin(standing)}")
-    root = _root(place)
-    path = gate.path_of(root, place.module)
-    if path is None or not _is_defined_in(path, place, standing):
+    source = sources[place.module]
+    if source is None or not _is_defined_in(source, place, standing):
         raise Refused(CONFLICT, f"{place.qualname} was replaced by {origin(standing)}")
     # A parse costs 20 ms, more than all else here together: only where the file may have been replaced since it was imported
-    if in_memory.younger_than_process(path, root) and not in_memory.is_defined(standing, place, gate.reader(root)):
+    if in_memory.younger_than_process(source.path, sources.root) and not in_memory.is_defined(standing, place, sources):
         raise Refused(CONFLICT, f"{place.qualname} is not what its file defines: {origin(standing)}")
 
 
-def _is_defined_in(path: Path, place: Place, function: FunctionType) -> bool:
+def _is_defined_in(source: gate.Source, place: Place, function: FunctionType) -> bool:
     """Whether `function` came from the judged file, by what its code says of itself: name, file and line, with a definition of
     that name on the line."""
     code = function.__code__
     called = getattr(code, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
-    if called != place.qualname or not same_file(str(path), code.co_filename):
+    if called != place.qualname or not same_file(str(source.path), code.co_filename):
         return False
-    lines = path.read_bytes().splitlines()[code.co_firstlineno - 1 :]
+    lines = source.data.splitlines()[code.co_firstlineno - 1 :]
     decorated = bool(lines) and lines[0].lstrip().startswith(b"@")
     head = next(filter(None, map(_HEAD.match, lines if decorated else lines[:1])), None)
     return head is not None and head[1].decode() == _name(place)
-
-
-def _definition(place: Place) -> Any:
-    return gate.locate(place, gate.reader(_root(place)))
-
-
-def _root(place: Place) -> Path:
-    root = loaded_root(engine_of(place.module))
-    if root is None:
-        raise LookupError(f"the package of {place.module} is not in this process")
-    return root
 
 
 def _name(place: Place) -> str:

@@ -161,7 +161,7 @@ def contradicted(fixes: Sequence[Fix]) -> list[str]:
 
 def code_of(fix: Fix, release: str) -> tuple[tuple, tuple]:
     """(digests, file hashes) of the witnesses in a release."""
-    read = gate.reader(releases.fetch(fix.engine, release, progress=False) / fix.engine)
+    read = gate.Sources(releases.fetch(fix.engine, release, progress=False) / fix.engine)
     return gate.digests(fix, read), gate.file_hashes(fix, read)
 
 

@@ -103,7 +103,7 @@ def _evidence(fix: Fix, root: Path | None) -> dict[str, Any]:
     if root is None:
         return {}
     try:
-        found = gate.digests(fix, gate.reader(root))
+        found = gate.digests(fix, gate.Sources(root))
     except (OSError, SyntaxError, ValueError, ledger.LedgerError) as error:
         return {"witnesses": f"{type(error).__name__}: {error}"}
     verdict = gate.judge(fix, root)

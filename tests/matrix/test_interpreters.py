@@ -21,7 +21,7 @@ for engine, release, root in json.loads(sys.argv[1]):
     for fix in FIXES:
         if fix.engine == engine:
             verdict = gate.judge(fix, Path(root), use_file_hashes=False)
-            found[f"{fix.id} {release}"] = [verdict.kind, gate.digests(fix, gate.reader(Path(root)))]
+            found[f"{fix.id} {release}"] = [verdict.kind, gate.digests(fix, gate.Sources(Path(root)))]
 print(json.dumps(found))
 """
 

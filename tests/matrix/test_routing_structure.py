@@ -22,7 +22,7 @@ MODULE, CLASS = structure.BACKEND.split(":")
 
 @cache
 def reader(release):
-    return gate.reader(releases.fetch("sglang", release, progress=False) / "sglang")
+    return gate.Sources(releases.fetch("sglang", release, progress=False) / "sglang")
 
 
 @cache

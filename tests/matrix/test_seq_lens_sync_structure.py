@@ -41,14 +41,14 @@ def locator(read, sources=None):
 
 
 def after(edit, release):
-    read = gate.reader(root_of(release))
+    read = gate.Sources(root_of(release))
     return locator(read, edit(lambda module: read(module).decode()))
 
 
 @pytest.mark.parametrize("release", PUBLISHED)
 def test_no_published_release_is_recognised(release):
     assert PUBLISHED[release] == ledger.NOT_AFFECTED
-    read = gate.reader(root_of(release))
+    read = gate.Sources(root_of(release))
     assert recognition.structure(lambda text: gate.witness(Place.parse(text), read)) is None
 
 
@@ -62,7 +62,7 @@ def test_an_edit_is_recognised_or_not_as_declared(release, name):
 @pytest.mark.parametrize("release", EDITED)
 def test_the_releases_own_text_without_the_opt_out_is_recognised(release):
     """Not only what `ast.unparse` makes of it: lines are cut out of the file as it is."""
-    read = gate.reader(root_of(release))
+    read = gate.Sources(root_of(release))
     source = read(recognition.BACKEND).decode()
     tree, lines = ast.parse(source), source.splitlines()
     before = {node: (node.lineno, node.end_lineno) for node in ast.walk(tree) if isinstance(node, ast.stmt)}
@@ -144,7 +144,7 @@ def _asks_for_none(node):
 
 @pytest.mark.parametrize("release", EDITED)
 def test_trtllm_mha_reads_the_lengths_and_is_nobodys_target(release):
-    tree = ast.parse(gate.reader(root_of(release))(MHA))
+    tree = ast.parse(gate.Sources(root_of(release))(MHA))
     backend = find(tree, "TRTLLMHAAttnBackend")
     assert any(isinstance(node, ast.Attribute) and node.attr == "seq_lens_cpu" for node in ast.walk(backend))
     assert not any(place.module == MHA for place in FIX.places)

@@ -31,7 +31,7 @@ def run(quick: bool, seed: int, say: Callable[[str], None]) -> Row:
     for code in _in_turn(faulty.every(random.Random(seed)), random.Random(seed)):
         if time.monotonic() > ended or (quick and row.tried):
             break
-        read = gate.reader(releases.fetch(code.fix.engine, code.release, progress=False) / code.fix.engine)
+        read = gate.Sources(releases.fetch(code.fix.engine, code.release, progress=False) / code.fix.engine)
         found = callees(code.fix, read)
         entered = [] if quick else _entered(code, seed, found)
         codes, known, entered_ones = codes + 1, known + len(found), entered_ones + len(entered)

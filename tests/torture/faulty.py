@@ -28,7 +28,7 @@ class Code:
         """The modules that the edit changes, changed."""
         if self.edit is None:
             return {}
-        read = gate.reader(releases.fetch(self.fix.engine, self.release, progress=False) / self.fix.engine)
+        read = gate.Sources(releases.fetch(self.fix.engine, self.release, progress=False) / self.fix.engine)
         edited = runner.proof_of(self.fix).EDITS[self.edit](lambda module: (read(module) or b"").decode())
         return {module: source.encode() for module, source in edited.items()}
 

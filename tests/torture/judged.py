@@ -50,7 +50,7 @@ class Sources:
 
     def same_as(self, release: str, module: str, source: str) -> bool:
         """Whether all witnesses are written as in `release` where `module` has this source: by `ast.dump`, not by digests."""
-        read = gate.reader(releases.fetch(self.fix.engine, release, progress=False) / self.fix.engine)
+        read = gate.Sources(releases.fetch(self.fix.engine, release, progress=False) / self.fix.engine)
         here = {**self.files, module: source.encode()}
         return all(_written(place, here.get) == _written(place, read) for place in self.fix.places)
 

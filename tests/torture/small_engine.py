@@ -76,7 +76,7 @@ def judge(folder: Path, fix: Any, verdict: str = "affected") -> None:
     from attnfix.compat import gate, ledger
     from attnfix.compat.digest import DIGEST_FORMAT
 
-    read = gate.reader(folder / "sglang")
+    read = gate.Sources(folder / "sglang")
     code = {"verdict": verdict, "digests": gate.digests(fix, read), "releases": {"1.0": gate.file_hashes(fix, read)}}
     head = {"digest_format": DIGEST_FORMAT, "fix": fix.id, "witnesses": [str(place) for place in fix.places]}
     ledger.path_of(fix).write_text(json.dumps({**head, "code": [code]}))

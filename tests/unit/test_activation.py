@@ -219,7 +219,7 @@ def test_two_fixes_on_one_target_run_in_order_and_switch_apart(engine, monkeypat
     first, second = engine.one_target(), engine.one_target("other", id="sglang.second-fix")
     monkeypatch.setattr(gate.ledger, "load", lambda fix: both[fix.id])
     real = gate.ledger.Ledger
-    code = gate.ledger.Code("affected", gate.digests(first, gate.reader(engine.root)), {"1.0": ("x",)})
+    code = gate.ledger.Code("affected", gate.digests(first, gate.Sources(engine.root)), {"1.0": ("x",)})
     both = {fix.id: real(fix.id, tuple(map(str, fix.places)), (code,)) for fix in (first, second)}
     monkeypatch.setenv(second.switch, "0")
     activation = Activation([first, second])

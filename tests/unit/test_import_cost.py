@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
+from pathlib import Path
 from types import FunctionType
 
 import pytest
@@ -124,7 +126,7 @@ def test_known_code_is_recognised_and_wrapped_without_parsing_a_file(engine, mon
 def test_a_witness_file_is_hashed_once(engine, monkeypatch):
     hashed = []
     monkeypatch.setattr(gate, "_sha256", lambda data: hashed.append(data) or hashlib.sha256(data).hexdigest())
-    first, again, other = gate.file_hashes(engine.fix, gate.reader(engine.root))[:3]
+    first, again, other = gate.file_hashes(engine.fix, gate.Sources(engine.root))[:3]
     assert len(engine.fix.places) == 3 and len(hashed) == 2 and first == other != again
 
 
@@ -140,3 +142,20 @@ def test_the_version_is_that_of_the_head_and_the_rest_is_not_parsed(tmp_path, mo
 def test_seats_know_heads_of_both_kinds():
     assert [seats._HEAD.match(line)[1] for line in (b"def f(x):", b"  async  def g (x):", b"\tdef h")] == [b"f", b"g", b"h"]
     assert not seats._HEAD.match(b"    # def f(x):") and not seats._HEAD.match(b"define = 1")
+
+
+def test_the_fixes_of_a_module_share_one_look_at_the_files(engine, monkeypatch):
+    first, read, whole = engine.one_target(), [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or whole(path))
+    activation = Activation([first, replace(first, id="sglang.second-fix")])
+    engine.load(activation, "attention")
+    assert [state.state for state in activation.states.values()] == ["installed", "installed"]
+    assert read.count("attention.py") == 1
+
+
+def test_a_file_replaced_while_it_is_looked_at_has_the_stamp_of_the_former(engine):
+    """So that what was judged is compared with what lies there, and never taken for it."""
+    source = gate.Sources(engine.root)["sglang.attention"]
+    engine.write("attention", "# upgraded in place\n")
+    again = gate.Sources(engine.root)["sglang.attention"]
+    assert source.data == again.data and source.stamp != again.stamp

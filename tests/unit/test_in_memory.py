@@ -151,7 +151,7 @@ else:
 
 def code_of(source, qualname, tmp_path):
     (tmp_path / "module.py").write_text(source)
-    return list(in_memory._codes(Place("sglang.module", qualname), gate.reader(tmp_path)))
+    return list(in_memory._codes(Place("sglang.module", qualname), gate.Sources(tmp_path)))
 
 
 @pytest.mark.parametrize("qualname", ["Outer.Inner.g", "Outer.f", "Outer.p", "twice", "Base.f"])
@@ -166,15 +166,15 @@ def test_the_code_of_one_definition_is_that_of_an_import(tmp_path, qualname):
 def test_a_class_or_module_witness_is_compared_function_by_function(engine):
     import sglang.attention as attention
 
-    read = gate.reader(engine.root)
+    read = gate.Sources(engine.root)
     for qualname in ("", "Backend", "Backend.forward"):
         assert not in_memory.holds_other_code(Place("sglang.attention", qualname), attention, read)
     attention.Backend.foreign = lambda self: 1
     assert not in_memory.holds_other_code(Place("sglang.attention", "Backend"), attention, read), "not the module's own"
     source = (engine.root / "attention.py").read_text()
     engine.write("attention", source.replace("self.captured = self.forward", "self.captured = None"))
-    assert in_memory.holds_other_code(Place("sglang.attention", "Backend"), attention, gate.reader(engine.root))
-    assert not in_memory.holds_other_code(Place("sglang.attention", "Backend.forward"), attention, gate.reader(engine.root))
+    assert in_memory.holds_other_code(Place("sglang.attention", "Backend"), attention, gate.Sources(engine.root))
+    assert not in_memory.holds_other_code(Place("sglang.attention", "Backend.forward"), attention, gate.Sources(engine.root))
 
 
 def test_which_file_is_younger_than_this_process(tmp_path):
@@ -206,7 +206,7 @@ class Proxy:
 @pytest.mark.parametrize("kind", [FunctionType, type])
 def test_what_a_wrapper_stands_for_is_not_compared(engine, kind):
     attention = importlib.import_module("sglang.attention")
-    read = gate.reader(engine.root)
+    read = gate.Sources(engine.root)
     attention.Backend.forward = Proxy(kind)
     assert not in_memory.holds_other_code(Place("sglang.attention", "Backend.forward"), attention, read)
     assert not in_memory.holds_other_code(Place("sglang.attention", "Backend"), attention, read)
