@@ -172,7 +172,7 @@ class Fix:
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
-        """Those of its places, each once."""
+        """Those of its places, each once, in the ledger's order."""
         return tuple(dict.fromkeys(place.module for place in self.places))
 
     @cached_property

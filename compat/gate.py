@@ -86,8 +86,8 @@ class Sources:
 
 
 def file_hashes(fix: Fix, sources: Sources) -> tuple[str | None, ...]:
-    """sha256 of the file of each witness, None where the release has no such module."""
-    return tuple(None if (source := sources[place.module]) is None else source.sha256 for place in fix.places)
+    """sha256 of each file that holds a witness, in the ledger's order, None where the release has no such module."""
+    return tuple(None if (source := sources[module]) is None else source.sha256 for module in fix.modules)
 
 
 def digests(fix: Fix, read: READ) -> tuple[str | None, ...]:

@@ -3,7 +3,9 @@
 `scripts/ledger.py` writes it, nobody edits it. One JSON file per fix, beside its code:
 
     {"digest_format": 1, "fix": id, "witnesses": [place, …],
-     "code": [{"verdict": …, "digests": [digest or null, …], "releases": {release: [sha256 of each witness file or null, …]}}]}
+     "code": [{"verdict": …, "digests": [digest or null, …], "releases": {release: [sha256 of each file or null, …]}}]}
+
+Digests are in the order of the witnesses, files in the order in which these name their modules.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class LedgerError(Exception):
 
 
 class Code(NamedTuple):
-    """One state of the witnesses' code: its verdict, its digests, and per release the hashes of the witness files."""
+    """One state of the witnesses' code: its verdict, its digests, and per release the hashes of the files that hold them."""
 
     verdict: str
     digests: tuple[str | None, ...]
@@ -46,7 +48,7 @@ class Ledger(NamedTuple):
     code: tuple[Code, ...]
 
     def by_files(self, hashes: Sequence[str | None]) -> Code | None:
-        """The code whose witness files have these sha256, in the order of `witnesses`."""
+        """The code whose files have these sha256, in the ledger's order."""
         return next((code for code in self.code if tuple(hashes) in code.releases.values()), None)
 
     def by_digests(self, digests: Sequence[str | None]) -> Code | None:
@@ -126,25 +128,25 @@ def parse(fix: Fix, text: bytes) -> Ledger:
     if found.get("witnesses") != [str(place) for place in fix.places]:
         raise LedgerError(f"the ledger of {fix.id} was made for other witnesses; run scripts/ledger.py")
     try:
-        return Ledger(found["fix"], tuple(found["witnesses"]), tuple(_code(entry, len(fix.places)) for entry in found["code"]))
+        return Ledger(found["fix"], tuple(found["witnesses"]), tuple(_code(entry, fix) for entry in found["code"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(f"the ledger of {fix.id} is damaged: {type(error).__name__}: {error}") from error
 
 
-def _code(entry: dict[str, Any], witnesses: int) -> Code:
+def _code(entry: dict[str, Any], fix: Fix) -> Code:
     """One code of a ledger. Raises AttributeError, KeyError, TypeError or ValueError where it has not that form."""
     if entry["verdict"] not in VERDICTS:
         raise ValueError(f"{entry['verdict']!r} is no verdict")
-    releases = {release: _one_each(hashes, witnesses) for release, hashes in entry["releases"].items()}
+    releases = {release: _one_each(hashes, fix.modules) for release, hashes in entry["releases"].items()}
     if not releases:
         raise ValueError("a code that no release has")
-    return Code(entry["verdict"], _one_each(entry["digests"], witnesses), releases)
+    return Code(entry["verdict"], _one_each(entry["digests"], fix.places), releases)
 
 
 _TEXT_OR_NONE = {str, type(None)}
 
 
-def _one_each(found: list[str | None], witnesses: int) -> tuple[str | None, ...]:
-    if len(found) != witnesses or not {*map(type, found)} <= _TEXT_OR_NONE:
-        raise ValueError("not one digest for each witness")
+def _one_each(found: list[str | None], of: Sequence[object]) -> tuple[str | None, ...]:
+    if len(found) != len(of) or not {*map(type, found)} <= _TEXT_OR_NONE:
+        raise ValueError("not one digest for each witness, and one hash for each file")
     return tuple(found)

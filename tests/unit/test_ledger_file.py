@@ -27,7 +27,8 @@ DAMAGE = {
     "no digests": {"code": [{**FIRST, "digests": None}]},
     "no release": {"code": [{**FIRST, "releases": {}}]},
     "releases without hashes": {"code": [{**FIRST, "releases": ["0.5.1"]}]},
-    "one hash too few": {"code": [{**FIRST, "releases": {"0.5.1": ["a"]}}]},
+    "a hash for each witness": {"code": [{**FIRST, "releases": {"0.5.1": ["a"] * len(FIX.places)}}]},
+    "one hash too few": {"code": [{**FIRST, "releases": {"0.5.1": ["a"] * (len(FIX.modules) - 1)}}]},
 }
 
 
