@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from .fix import Fix, Place
@@ -59,7 +58,6 @@ class PlainCounters:
         self.calls = self.corrections = self.rows = 0
 
 
-@dataclass(eq=False)
 class FixState:
     """What became of one fix in this process. `armed` alone decides whether its corrections run.
 
@@ -68,19 +66,23 @@ class FixState:
     `findings` are by kernel path: the names that tell it from others. `fired`: a correction was needed in this process.
     """
 
-    fix: Fix
-    base: str = DORMANT
-    reason: str = "no target module is loaded"
+    armed = fired = False
     release: str | None = None
-    armed: bool = False
-    fired: bool = False
-    traceback: str | None = None
     code: str | None = None
-    changed: Callable[[], None] = lambda: None
+    traceback: str | None = None
     confirm: Callable[[], None] | None = None
-    seats: dict[Place, Seat] = field(default_factory=dict)
-    counters: Counters = field(default_factory=PlainCounters)
-    findings: dict[tuple[Hashable, ...], Finding] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        fix: Fix,
+        base: str = DORMANT,
+        reason: str = "no target module is loaded",
+        changed: Callable[[], None] = lambda: None,
+    ):
+        self.fix, self.base, self.reason, self.changed = fix, base, reason, changed
+        self.seats: dict[Place, Seat] = {}
+        self.counters: Counters = PlainCounters()
+        self.findings: dict[tuple[Hashable, ...], Finding] = {}
 
     @property
     def state(self) -> str:
