@@ -4,9 +4,8 @@ Nothing need be called: installing the package is enough. `activate()` is for pr
 what became of every fix in this process.
 """
 
-from __future__ import annotations
-
-TYPE_CHECKING = False  # `typing` is not imported here: this runs at every interpreter start
+# This runs at every interpreter start: neither `typing` nor `__future__` is imported here
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -20,7 +19,7 @@ def activate() -> None:
     activate()
 
 
-def status() -> list[dict[str, Any]]:
+def status() -> "list[dict[str, Any]]":
     """State of every fix in this process: dicts with fix, state, reason, switch, release and counters."""
     from .compat.engines import ENGINES
     from .plugin import activation

@@ -59,6 +59,10 @@ class Source:
         return self.path.read_bytes()
 
     @cached_property
+    def lines(self) -> list[bytes]:
+        return self.data.splitlines()
+
+    @cached_property
     def sha256(self) -> str:
         return _sha256(self.data)
 

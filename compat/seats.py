@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from itertools import islice
 from types import FunctionType
 from typing import Any
 
@@ -166,9 +167,10 @@ def _is_defined_in(source: gate.Source, place: Place, function: FunctionType) ->
     called = getattr(code, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
     if called != place.qualname or not same_file(str(source.path), code.co_filename):
         return False
-    lines = source.data.splitlines()[code.co_firstlineno - 1 :]
-    decorated = bool(lines) and lines[0].lstrip().startswith(b"@")
-    head = next(filter(None, map(_HEAD.match, lines if decorated else lines[:1])), None)
+    lines = islice(source.lines, code.co_firstlineno - 1, None)
+    first = next(lines, b"")
+    decorated = first.lstrip().startswith(b"@")
+    head = next(filter(None, map(_HEAD.match, lines)), None) if decorated else _HEAD.match(first)
     return head is not None and head[1].decode() == _name(place)
 
 

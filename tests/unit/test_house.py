@@ -64,6 +64,7 @@ def test_torch_is_imported_at_call_time_alone(module):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_interpreter_start_imports_two_small_files():
+def test_interpreter_start_imports_three_small_files():
+    assert imports(ROOT / "attnfix" / "__init__.py", top_level_only=True) == set()
     assert imports(ROOT / "attnfix" / "_autoload.py", top_level_only=True) == {"sys"}
     assert imports(ROOT / "attnfix" / "_targets.py") == set()
