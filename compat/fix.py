@@ -16,7 +16,10 @@ from .condition import Condition
 
 #: How bad a bug is for whoever runs the engine
 WRONG_OUTPUT, CRASH, SLOWER = "wrong output", "crash", "slower"
-#: wrapt's form of a wrapper: `correction(wrapped, instance, args, kwargs) -> result`
+#: What a correction returns, without having called `wrapped`, where this call has nothing to correct: the engine's function is
+#: then called with these arguments. To call `wrapped` itself is the same, and dearer
+NOT_NEEDED = object()
+#: wrapt's form of a wrapper: `correction(wrapped, instance, args, kwargs) -> result`, or NOT_NEEDED
 Correction = Callable[[Any, Any, tuple, dict], Any]
 #: Recognises, in full, a fault that no release has: `structure(locate)` gives a short reason, or None for any other code.
 #: `locate("module:Class.method")` gives the definition of one of the fix's places inside the heads of its classes, None where

@@ -10,30 +10,55 @@ from typing import Any, SupportsIndex
 import wrapt
 
 from . import loaded
-from .fix import Place
+from .fix import NOT_NEEDED, Place
 from .states import Finding, FixState
 
 #: In the place of a result: the engine's function was not called yet, or has not returned
 NOT_CALLED, INSIDE = object(), object()
+#: Corrections on a target, the outermost first: the state of its fix, the correction, and the layers inside it
+Layers = tuple[tuple[FixState, Any, Any], ...]
+
+
+def through(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Layers) -> Any:
+    """Call the engine's `function` through the corrections of all armed fixes in `layers`.
+
+    Corrections that are not needed are passed one after the other, in this frame and with one object for all of them.
+    """
+    call = Call(function, instance)
+    for state, correction, inside in layers:
+        if not state.armed or (state.confirm and not _confirmed(state)):
+            continue
+        state.counters.calls += 1
+        call.state, call.inside = state, inside
+        try:
+            result = correction(call, instance, args, kwargs)
+        except Exception as error:
+            result = call.failed(correction, error)
+        if result is not NOT_NEEDED:
+            return result
+        if call.result is not NOT_CALLED:  # said too late: the engine's function must not run twice
+            return call.result
+    return function(*args, **kwargs)
 
 
 class Call:
     """What a correction gets as `wrapped`: calls the engine's function and notes how far it came, in `result`.
 
     So that a correction that fails never takes the engine's result with it: what the engine returned is returned. Where several
-    fixes have a correction on the target, `inner` is the call of the next one.
+    fixes have a correction on the target, those `inside` this one run in between.
     """
 
-    __slots__ = ("_correction", "_inner", "_instance", "_state", "result")
+    __slots__ = ("_function", "_instance", "inside", "result", "state")
+    inside: Layers
+    state: FixState
 
-    def __init__(self, inner: Any, state: FixState, correction: Any = None, instance: Any = None):
-        self._inner, self._state, self._correction, self._instance = inner, state, correction, instance
+    def __init__(self, function: Any, instance: Any = None):
+        self._function, self._instance, self.result = function, instance, NOT_CALLED
 
-    # The same twice: one call in between would be a tenth of all that a wrapped call costs
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.result = INSIDE
-        inner = self._inner
-        self.result = result = inner.apply(args, kwargs) if type(inner) is Call else inner(*args, **kwargs)
+        function, inside = self._function, self.inside
+        self.result = result = through(function, self._instance, args, kwargs, inside) if inside else function(*args, **kwargs)
         return result
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -42,41 +67,39 @@ class Call:
         self.result = result = function(*args, **kwargs)
         return result
 
-    def apply(self, args: tuple, kwargs: dict) -> Any:
-        """Run the correction; what the engine gets is its result, or the engine's own where the correction fails."""
-        self.result, state = NOT_CALLED, self._state  # the correction around this one may call twice
-        if state.confirm and not _confirmed(state):
-            return self(*args, **kwargs)
-        state.counters.calls += 1
-        try:
-            return self._correction(self, self._instance, args, kwargs)
-        except Exception as error:
-            if self.result is INSIDE:
-                raise  # the engine's own error
-            with suppress(Exception):  # such as no memory for the traceback
-                state.fail(f"{self._correction.__name__} raised {type(error).__name__}: {error}")
-            return self(*args, **kwargs) if self.result is NOT_CALLED else self.result
+    def failed(self, correction: Any, error: Exception) -> Any:
+        """Inside an `except`: disarm the fix. Returns what the engine returned; NOT_NEEDED if it was not called yet."""
+        if self.result is INSIDE:
+            raise  # the engine's own error
+        with suppress(Exception):  # such as no memory for the traceback
+            self.state.fail(f"{correction.__name__} raised {type(error).__name__}: {error}")
+        return NOT_NEEDED if self.result is NOT_CALLED else self.result
 
     @property
     def engine_function(self) -> FunctionType | None:
         """The engine's method as a plain function; None where another fix's correction runs in between."""
-        return getattr(self._inner, "__func__", None)
+        return None if any(state.armed for state, *_ in self.inside) else getattr(self._function, "__func__", None)
 
     def finding(self, path: tuple[Hashable, ...]) -> Finding | None:
         """What was seen of this kernel path in this process; None before `found`."""
-        return self._state.findings.get(path)
+        return self.state.findings.get(path)
+
+    def settled(self, path: tuple[Hashable, ...]) -> bool:
+        """Whether this kernel path was seen in this process, and is to be left as it is."""
+        known = self.state.findings.get(path)
+        return known is not None and not known.needed
 
     def found(self, path: tuple[Hashable, ...], finding: Finding) -> None:
         """Keep what was seen of a kernel path: it goes into the record; a kernel that is left alone, to the log, too."""
-        self._state.found(path, finding)
+        self.state.found(path, finding)
 
     def corrected(self, rows: int = 0) -> None:
         """Count one correction of `rows` rows. Host-known numbers only: counting never waits for a GPU."""
-        counters = self._state.counters
+        counters = self.state.counters
         counters.corrections += 1
         counters.rows += rows
-        if not self._state.fired:
-            self._state.first_correction(rows)
+        if not self.state.fired:
+            self.state.first_correction(rows)
 
 
 def _confirmed(state: FixState) -> bool:
@@ -85,6 +108,10 @@ def _confirmed(state: FixState) -> bool:
         if confirm:
             confirm()
     return state.armed
+
+
+def _around(layers: Layers, state: FixState, correction: Any) -> Layers:
+    return (state, correction, layers), *layers
 
 
 class _Named:
@@ -125,31 +152,32 @@ class TargetWrapper(_Named, wrapt.FunctionWrapper):
     __bound_function_wrapper__ = BoundTarget
 
     def __init__(self, function: FunctionType, place: Place):
-        # The pairs that stand here, changed as a whole: a call in another thread has the former ones or the new ones
-        pairs: list[tuple[tuple[FixState, Any], ...]] = [()]
+        # What stands here, changed as a whole: a call in another thread goes through the former layers or the new ones
+        layers: list[Layers] = [()]
 
-        # No method: wrapt looks an attribute of its wrappers up more slowly than this function looks into `pairs`
+        # No method: wrapt looks an attribute of its wrappers up more slowly than this function looks into `layers`
         def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-            inner = wrapped
-            for state, correction in pairs[0]:
-                if state.armed:
-                    inner = Call(inner, state, correction, instance)
-            return wrapped(*args, **kwargs) if inner is wrapped else inner.apply(args, kwargs)
+            return through(wrapped, instance, args, kwargs, layers[0])
 
         super().__init__(function, run)
-        self._self_place, self._self_pairs = place, pairs
+        self._self_place, self._self_layers = place, layers
 
     @property
     def corrections(self) -> tuple[tuple[FixState, Any], ...]:
-        return self._self_pairs[0]
+        """The innermost first."""
+        return tuple((state, correction) for state, correction, _ in reversed(self._self_layers[0]))
 
     def add(self, state: FixState, correction: Any) -> TargetWrapper:
         if all(known is not state for known, _ in self.corrections):
-            self._self_pairs[0] += ((state, correction),)
+            self._self_layers[0] = _around(self._self_layers[0], state, correction)
         return self
 
     def remove(self, state: FixState) -> None:
-        self._self_pairs[0] = tuple(pair for pair in self.corrections if pair[0] is not state)
+        layers: Layers = ()
+        for known, correction in self.corrections:
+            if known is not state:
+                layers = _around(layers, known, correction)
+        self._self_layers[0] = layers
 
     @property
     def in_use(self) -> bool:

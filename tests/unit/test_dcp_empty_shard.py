@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +14,6 @@ from no_sync import NoSync
 from test_zero_kv_rows import Wrapped
 
 from attnfix.compat.states import PlainCounters
-from attnfix.compat.wrapping import Call
 from attnfix.patches.vllm.dcp_empty_shard import wrap
 
 HEADS, DIM = 3, 8
@@ -41,7 +41,7 @@ def test_rows_of_requests_without_kv_weigh_nothing(lens, queries, by_keyword):
     wrapped, batch = Wrapped((out, lse)), metadata(lens)
     place = ((), {"attn_metadata": batch}) if by_keyword else ((None, None, batch, None), {})
     with NoSync(batch.decode.seq_lens):
-        found = wrap.decode(wrapped, on(2), *place)
+        found = one_call.corrected(wrap.decode, wrapped, on(2), *place)
     assert found[0] is given_out and found[1] is given_lse and len(wrapped.rows) == 1
     for row, n in enumerate(n for n in lens for _ in range(queries)):
         assert bool((out[row] == 0).all()) is (n == 0) and bool((lse[row] == -math.inf).all()) is (n == 0)
@@ -53,14 +53,14 @@ def test_one_rank_and_a_kernel_without_an_lse_are_left_alone(ranks, lse):
     out, base = result(2)
     engines = (out, base if lse else None)
     wrapped = Wrapped(engines)
-    assert wrap.decode(wrapped, on(ranks), (None, None, metadata([0, 1]), None), {}) is engines
+    assert one_call.corrected(wrap.decode, wrapped, on(ranks), (None, None, metadata([0, 1]), None), {}) is engines
     assert out.isnan().all() and (base == 7).all() and not wrapped.rows
 
 
 def test_rows_that_are_no_multiple_of_the_requests_are_left_alone():
     out, lse = result(3)
     wrapped = Wrapped((out, lse))
-    wrap.decode(wrapped, on(2), (None, None, metadata([0, 1]), None), {})
+    one_call.corrected(wrap.decode, wrapped, on(2), (None, None, metadata([0, 1]), None), {})
     assert out.isnan().all() and not wrapped.rows
 
 
@@ -68,6 +68,6 @@ def test_metadata_of_another_form_leaves_the_engines_result():
     failures = []
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None, fail=failures.append)
     engines = result(2)
-    call = Call(Wrapped(engines), state, wrap.decode, on(2))
-    assert call.apply((None, None, SimpleNamespace(decode=None), None), {}) is engines
+    args = None, None, SimpleNamespace(decode=None), None
+    assert one_call.run(Wrapped(engines), state, wrap.decode, on(2), args, {}) is engines
     assert len(failures) == 1 and "seq_lens" in failures[0] and state.counters.corrections == 0

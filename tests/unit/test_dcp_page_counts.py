@@ -6,13 +6,13 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import one_call
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_zero_kv_rows import Wrapped
 
 from attnfix.compat.states import PlainCounters
-from attnfix.compat.wrapping import Call
 from attnfix.patches.vllm.dcp_page_counts import wrap
 
 PAGE = 4
@@ -59,7 +59,7 @@ def test_the_pages_of_all_ranks_hold_every_token_once(lens, ranks, interleave, b
             args = arguments(lens)
             wrapped = Engine()
             place = ((), dict(zip(NAMES, args))) if by_keyword else (args, {})
-            assert wrap.compute_kv_metadata(wrapped, builder(ranks, rank, interleave), *place) == "indices"
+            assert one_call.corrected(wrap.compute_kv_metadata, wrapped, builder(ranks, rank, interleave), *place) == "indices"
             given_lens, blocks = wrapped.given["seq_lens_np"], wrapped.given["num_blocks_np"]
             assert blocks.tolist() == [-(-n // PAGE) for n in given_lens.tolist()]
             assert [wrapped.given[name] for name in NAMES[2:]] == list(args[2:]) and wrapped.rows == [len(lens)]
@@ -75,7 +75,7 @@ def test_the_pages_of_all_ranks_hold_every_token_once(lens, ranks, interleave, b
 
 def test_one_rank_is_left_alone(engine):
     wrapped, args = Engine(), arguments([5, 0])
-    wrap.compute_kv_metadata(wrapped, builder(1), args, {})
+    one_call.corrected(wrap.compute_kv_metadata, wrapped, builder(1), args, {})
     assert all(wrapped.given[name] is value for name, value in zip(NAMES, args)) and not wrapped.rows
 
 
@@ -84,6 +84,6 @@ def test_an_engine_that_counts_otherwise_keeps_its_own_result(engine):
     failures = []
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None, fail=failures.append)
     wrapped, args = Engine(), arguments([5, 0])
-    call = Call(wrapped, state, wrap.compute_kv_metadata, builder(2))
-    assert call.apply(args, {}) == "indices" and wrapped.given["seq_lens_np"] is args[1]
+    assert one_call.run(wrapped, state, wrap.compute_kv_metadata, builder(2), args, {}) == "indices"
+    assert wrapped.given["seq_lens_np"] is args[1]
     assert len(failures) == 1 and "get_dcp_local_seq_lens" in failures[0] and state.counters.corrections == 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import one_call
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnfix.compat.states import FixState
-from attnfix.compat.wrapping import Call
 from attnfix.patches.sglang.draft_kv_indices import FIX, wrap
 
 CONTEXT = 64
@@ -33,7 +33,7 @@ class Backend:
 
 def run(backend, *args, **kwargs):
     state = FixState(FIX)
-    result = Call(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend).apply(args, kwargs)
+    result = one_call.run(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend, args, kwargs)
     assert result == "the engine's result" and backend.max_context_len == CONTEXT
     return state
 
@@ -74,7 +74,7 @@ def test_an_error_of_the_engine_passes():
     backend = Backend(topk=4, steps=3, memory=0)
     state = FixState(FIX)
     with pytest.raises(MemoryError):
-        Call(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend).apply((4, 16), {})
+        one_call.run(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend, (4, 16), {})
     assert backend.max_context_len == CONTEXT and state.state != "failed"
 
 
@@ -83,7 +83,7 @@ def test_rows_stay_within_32_bit_offsets(max_bs, reachable):
     """The kernel multiplies row and width in int32: 5 * 8 * (131072 + 5) indices per request."""
     backend = Backend(topk=8, steps=5, context=131072)
     state = FixState(FIX)
-    Call(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend).apply((max_bs, 8 * max_bs), {})
+    one_call.run(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend, (max_bs, 8 * max_bs), {})
     assert (len(backend.shapes), backend.shapes[0][1]) == (1, max_bs * (8 * 131077 if reachable else 131072))
     assert (state.state == "failed") is not reachable
 
@@ -92,5 +92,5 @@ def test_a_backend_that_came_out_of_it_is_the_engines_own():
     """No attribute of ours stays on it."""
     backend = SimpleNamespace(topk=2, speculative_num_steps=3, max_context_len=8)
     before = dict(vars(backend))
-    Call(lambda *args: None, FixState(FIX), wrap.init_cuda_graph_state, backend).apply((1, 2), {})
+    one_call.run(lambda *args: None, FixState(FIX), wrap.init_cuda_graph_state, backend, (1, 2), {})
     assert vars(backend) == before

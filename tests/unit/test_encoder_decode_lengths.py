@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from no_sync import NoSync
 
 from attnfix.compat.states import FixState
-from attnfix.compat.wrapping import Call
 from attnfix.patches.sglang.encoder_decode_lengths import FIX, wrap
 
 NAMES = ("req_pool_indices", "seq_lens", "seq_lens_cpu", "seq_lens_sum", "decode_wrappers", "encoder_lens", "spec_info")
@@ -39,7 +39,7 @@ def call(decode_wrappers, lens, positional, engine=lambda seen: "the engine's"):
     args = tuple(given[name] for name in NAMES[:positional])
     kwargs = {name: given[name] for name in NAMES[positional:]}
     with NoSync():
-        assert Call(update, state, wrap.update_cross_attention).apply(args, kwargs) == "the engine's"
+        assert one_call.run(update, state, wrap.update_cross_attention, None, args, kwargs) == "the engine's"
     return seen, given, state
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import MethodType, SimpleNamespace
 
+import one_call
 import pytest
 import torch
 
 from attnfix.compat.states import PlainCounters
-from attnfix.compat.wrapping import Call
 from attnfix.patches.vllm.fa3_dcp_graph import wrap
 
 ROOM = 4
@@ -23,7 +23,7 @@ def build(instance, lens):
     """(lengths, corrections) of a step whose own lengths on this rank are these."""
     lens = None if lens is None else torch.tensor(lens, dtype=torch.int32)
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
-    call = Call(lambda *_: SimpleNamespace(dcp_context_kv_lens=lens), state)
+    call = one_call.call_of(lambda *_: SimpleNamespace(dcp_context_kv_lens=lens), state)
     return wrap.build(call, instance, (0, "the batch"), {}).dcp_context_kv_lens, state.counters.corrections
 
 
@@ -76,10 +76,10 @@ def saying_among_many(self, query, key, value, key_cache, value_cache, output, a
 
 def forward(function, splits, query="q", keyword=False):
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
-    call = Call(MethodType(function, "the layer"), state)
+    call = one_call.call_of(MethodType(function, "the layer"), state)
     metadata = SimpleNamespace(max_num_splits=splits)
     args, kwargs = ((query, *"kvKVo"), {"attn_metadata": metadata}) if keyword else ((query, *"kvKVo", metadata), {})
-    return wrap.forward_with_dcp(call, "the layer", args, kwargs), state.counters.corrections
+    return one_call.corrected(wrap.forward_with_dcp, call, "the layer", args, kwargs), state.counters.corrections
 
 
 @pytest.mark.parametrize("keyword", [False, True])

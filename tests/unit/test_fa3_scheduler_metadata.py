@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import one_call
 import pytest
 
 from attnfix.compat.states import FixState
-from attnfix.compat.wrapping import Call
 from attnfix.patches.sglang.fa3_scheduler_metadata import FIX, proof, wrap
 
 
@@ -20,7 +20,7 @@ def made(keyword=False, schedule="the kernel's", **flags):
     runner = SimpleNamespace(schedule=schedule, server_args=SimpleNamespace(**flags))
     backend, state = object.__new__(Backend), FixState(FIX)
     args, kwargs = ((), {"model_runner": runner}) if keyword else ((runner,), {})
-    Call(backend.__init__, state, wrap.init, backend).apply(args, kwargs)
+    one_call.run(backend.__init__, state, wrap.init, backend, args, kwargs)
     assert state.state != "failed"
     return backend._get_scheduler_metadata, state.counters.corrections
 
@@ -42,7 +42,7 @@ def test_a_backend_without_one_is_no_correction():
 
 def test_an_error_of_the_engine_passes():
     with pytest.raises(AttributeError, match="schedule"):
-        Call(object.__new__(Backend).__init__, FixState(FIX), wrap.init, None).apply((object(),), {})
+        one_call.run(object.__new__(Backend).__init__, FixState(FIX), wrap.init, None, (object(),), {})
 
 
 @pytest.mark.parametrize("kv_heads, tokens, parts", [(1, 4096, 28), (8, 4096, 14), (8, 512, 1), (128, 4096, 1)])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 
 from attnfix.compat.states import FixState
-from attnfix.compat.wrapping import Call
 from attnfix.patches.sglang.fa3_swa_topk import FIX, wrap
 
 MAPPING = torch.arange(50).roll(7)
@@ -39,8 +39,8 @@ class Backend:
 
 def run(backend, *args, **kwargs):
     state = FixState(FIX)
-    call = Call(backend._init_sliding_window_attn_spec_metadata, state, wrap.init_sliding_window_attn_spec_metadata, backend)
-    call.apply(args, kwargs)
+    function, correction = backend._init_sliding_window_attn_spec_metadata, wrap.init_sliding_window_attn_spec_metadata
+    one_call.run(function, state, correction, backend, args, kwargs)
     assert state.state != "failed"
     return state.counters.corrections
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 
 from attnfix.compat.states import PlainCounters
-from attnfix.compat.wrapping import Call
 from attnfix.patches.vllm.flashmla_fp8_graph import wrap
 
 PARTS, REQUESTS = 6, 8
@@ -28,7 +28,7 @@ def build(instance, tiles, splits):
     """(tile schedule, number of splits, corrections) after a step whose own schedule is this."""
     made = SimpleNamespace(tile_scheduler_metadata=tiles, num_splits=splits)
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
-    call = Call(lambda **_: SimpleNamespace(scheduler_metadata=made), state)
+    call = one_call.call_of(lambda **_: SimpleNamespace(scheduler_metadata=made), state)
     found = wrap.build_decode(call, instance, (), {"num_decode_tokens": 1}).scheduler_metadata
     assert found is made
     return found.tile_scheduler_metadata, found.num_splits, state.counters.corrections

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import one_call
 import pytest
 
 from attnfix.compat.states import PlainCounters
-from attnfix.compat.wrapping import Call
 from attnfix.patches.vllm.gdn_uniform_decode import wrap
 
 K = 3
@@ -39,9 +39,8 @@ def decide(requests, positions=False, instance=None, **options):
     def engine(num_tokens, num_reqs, num_scheduled_tokens_np, max_num_scheduled_tokens, force_uniform_decode=None, more=None):
         return force_uniform_decode
 
-    found = wrap.determine_batch_execution_and_padding(
-        Call(engine, state), instance or runner(requests), args, {**kwargs, **options}
-    )
+    correction, call = wrap.determine_batch_execution_and_padding, one_call.call_of(engine, state)
+    found = one_call.corrected(correction, call, instance or runner(requests), args, {**kwargs, **options})
     return found, state.counters.corrections
 
 

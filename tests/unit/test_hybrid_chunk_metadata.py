@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import one_call
 import pytest
 
 from attnfix.compat.states import FixState
-from attnfix.compat.wrapping import Call
 from attnfix.patches.sglang.hybrid_chunk_metadata import FIX, wrap
 
 
@@ -45,7 +45,7 @@ def made(kind, *args):
     """(a hybrid backend, the state of the fix)"""
     instance, state = object.__new__(kind), FixState(FIX)
     correction = wrap.init_hybrid_linear if kind is HybridLinear else wrap.init_hybrid
-    Call(instance.__init__, state, correction, instance).apply(args, {})
+    one_call.run(instance.__init__, state, correction, instance, args, {})
     assert state.state != "failed"
     return instance, state
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 
 from attnfix.compat.states import PlainCounters
-from attnfix.compat.wrapping import Call
 from attnfix.patches.vllm.kv_scale_float import wrap
 
 
@@ -31,7 +31,7 @@ def loaded(impl, k_scale, keyword=False):
 
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
     args, kwargs = ((), {"layer": layer}) if keyword else ((layer,), {})
-    assert wrap.process_weights_after_loading(Call(load, state), None, args, kwargs) == "the engine's"
+    assert wrap.process_weights_after_loading(one_call.call_of(load, state), None, args, kwargs) == "the engine's"
     return tuple(getattr(layer, f"_{name}_scale_float") for name in ("q", "k", "v")), state.counters.corrections
 
 
@@ -56,5 +56,5 @@ def test_numbers_that_are_right_are_no_correction():
         setattr(layer, f"_{name}_scale", torch.tensor(0.5))
         setattr(layer, f"_{name}_scale_float", 0.5)
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
-    wrap.process_weights_after_loading(Call(lambda layer: None, state), None, (layer,), {})
+    wrap.process_weights_after_loading(one_call.call_of(lambda layer: None, state), None, (layer,), {})
     assert state.counters.corrections == 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import one_call
 import pytest
 import torch
 
 from attnfix.compat import report
 from attnfix.compat.states import INSTALLED, FixState
-from attnfix.compat.wrapping import Call
 from attnfix.patches import lse_base
 from attnfix.patches.catalogue import BY_ID
 from attnfix.patches.emulators import attention
@@ -27,7 +27,7 @@ def state():
 
 
 def convert(state, lse, row):
-    lse_base.to_natural(Call(None, state), PATH, lse, row)
+    lse_base.to_natural(one_call.call_of(None, state), PATH, lse, row)
     return lse
 
 

@@ -6,6 +6,7 @@ import ast
 from enum import IntEnum, auto
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from hypothesis import given
@@ -56,9 +57,9 @@ def batch_of(mode):
 
 def call(wrapped, batch, how):
     if how == "position":
-        return wrap.forward_extend(wrapped, None, ("q", "k", "v", "layer", batch, False), {"sinks": 1})
+        return one_call.corrected(wrap.forward_extend, wrapped, None, ("q", "k", "v", "layer", batch, False), {"sinks": 1})
     named = {"k": "k", "v": "v", "layer": "layer", "forward_batch": batch, "save_kv_cache": False, "sinks": 1}
-    return wrap.forward_extend(wrapped, None, ("q",), named)
+    return one_call.corrected(wrap.forward_extend, wrapped, None, ("q",), named)
 
 
 @given(st.sampled_from(Mode), st.sampled_from(["position", "keyword"]))

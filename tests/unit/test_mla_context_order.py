@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from hypothesis import given, settings
@@ -71,7 +72,7 @@ def test_no_undefined_row_is_merged_and_no_context_is_lost(drawn, by_keyword):
     expected[~has_context] = suffix[~has_context]
     place = ((), {"attn_metadata": metadata}) if by_keyword else ((None, None, metadata, None), {})
     with NoSync(chunked.seq_lens):
-        result = wrap.compute_prefill_context(Wrapped((prefix, prefix_lse)), None, *place)
+        result = one_call.corrected(wrap.compute_prefill_context, Wrapped((prefix, prefix_lse)), None, *place)
     assert result[0] is prefix and result[1] is prefix_lse
     out = torch.empty_like(suffix)
     emulators.merge_attn_states(
@@ -87,5 +88,5 @@ def test_rows_that_the_engine_neutralises_itself_cost_no_launch():
     prefill = SimpleNamespace(chunked_context=chunked, query_start_loc=cumulative((1, 1)))
     wrap.build(Wrapped(chunked), None, (), {})
     before = launches()
-    wrap.compute_prefill_context(Wrapped(()), None, (None, None, SimpleNamespace(prefill=prefill)), {})
+    one_call.corrected(wrap.compute_prefill_context, Wrapped(()), None, (None, None, SimpleNamespace(prefill=prefill)), {})
     assert chunked.prefill_tokens_with_context is None and launches() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import one_call
 import pytest
 import torch
 from test_zero_kv_rows import Wrapped
@@ -37,7 +38,7 @@ def test_parts_of_unequal_strides_are_merged_as_they_are(widths):
             emulators.merge_attn_states(**given, one_stride=True)
 
     wrapped = Merge(None)
-    wrap.merge_attn_states(wrapped, None, (), kwargs)
+    one_call.corrected(wrap.merge_attn_states, wrapped, None, (), kwargs)
     assert torch.equal(kwargs["output"], right) and wrapped.rows == [TOKENS]
     same = [seen[0][name] is kwargs[name] for name in ("prefix_output", "suffix_output")]
     assert same == [width == DIM for width in widths], "what is packed is not copied"
@@ -48,24 +49,23 @@ def test_parts_of_unequal_strides_are_merged_as_they_are(widths):
 def test_parts_of_one_stride_are_left_alone(width):
     kwargs = named(*parts(width, width))
     wrapped = Wrapped("the engine's")
-    assert wrap.merge_attn_states(wrapped, None, (), kwargs) == "the engine's" and not wrapped.rows
+    assert one_call.corrected(wrap.merge_attn_states, wrapped, None, (), kwargs) == "the engine's" and not wrapped.rows
 
 
 def test_a_merge_by_position_is_none_of_mla():
     kwargs = named(*parts(DIM, PADDED))
     wrapped = Wrapped("the engine's")
-    assert wrap.merge_attn_states(wrapped, None, tuple(kwargs.values()), {}) == "the engine's" and not wrapped.rows
+    given = tuple(kwargs.values()), {}
+    assert one_call.corrected(wrap.merge_attn_states, wrapped, None, *given) == "the engine's" and not wrapped.rows
 
 
 def test_an_error_of_the_engine_passes():
     from types import SimpleNamespace
-
-    from attnfix.compat.wrapping import Call
 
     def refuses(**kwargs):
         raise ValueError("the engine's")
 
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
     with pytest.raises(ValueError, match="the engine's"):
-        Call(refuses, state, wrap.merge_attn_states).apply((), named(*parts(DIM, PADDED)))
+        one_call.run(refuses, state, wrap.merge_attn_states, None, (), named(*parts(DIM, PADDED)))
     assert state.counters.corrections == 0

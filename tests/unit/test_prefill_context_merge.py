@@ -7,6 +7,7 @@ import threading
 import weakref
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from hypothesis import given, settings
@@ -45,7 +46,7 @@ def build(context, new, decodes=0):
 def context_loop(built, tokens):
     """The engine's loop, corrected: (out, lse)."""
     result = torch.randn(tokens, HEADS, DIM), torch.randn(HEADS, tokens)
-    wrap.compute_prefill_context(Wrapped(result), None, (None, None, built, None), {})
+    one_call.corrected(wrap.compute_prefill_context, Wrapped(result), None, (None, None, built, None), {})
     return result
 
 
@@ -101,14 +102,15 @@ def test_the_final_merge_alone_takes_the_count(requests):
         arguments["prefix_lse"][:, count:] = torch.nan
     expected, engine = torch.empty(tokens, HEADS, DIM), Recorded()
     emulators.merge_attn_states(**{**arguments, "output": expected}, prefill_tokens_with_context=count)
-    wrap.merge_attn_states(engine, None, (), arguments)
+    one_call.corrected(wrap.merge_attn_states, engine, None, (), arguments)
     if count is None:
         assert engine.calls == [((), arguments)] and engine.rows == []
     else:
         assert engine.calls == [] and engine.rows == [tokens - count]
         assert torch.allclose(arguments["output"], expected, atol=1e-5)
         assert torch.equal(arguments["output"][count:], arguments["suffix_output"][count:])
-    wrap.merge_attn_states(again := Recorded(), None, (), arguments)  # the same LSE once more: the count was used up
+    # The same LSE once more: the count was used up
+    one_call.corrected(wrap.merge_attn_states, again := Recorded(), None, (), arguments)
     assert len(again.calls) == 1
 
 
@@ -116,7 +118,7 @@ def test_where_context_does_not_come_first_the_engines_merge_is_called_untouched
     built = build((0, 2, 1), (3, 2, 4))
     arguments = merge_arguments(context_loop(built, 9), 9)
     before = dict(arguments)
-    wrap.merge_attn_states(engine := Recorded(), None, (), arguments)
+    one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, (), arguments)
     assert engine.calls == [((), before)] and engine.rows == []
 
 
@@ -126,7 +128,7 @@ def test_other_merges_pass(by_position):
     context_loop(build((1, 0), (2, 3)), 5)
     arguments = merge_arguments((torch.randn(5, HEADS, DIM), torch.randn(HEADS, 5)), 5)
     args, kwargs = (tuple(arguments.values()), {}) if by_position else ((), arguments)
-    wrap.merge_attn_states(engine := Recorded(), None, args, kwargs)
+    one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, args, kwargs)
     assert engine.calls == [(args, kwargs)] and engine.rows == []
 
 
@@ -134,8 +136,8 @@ def test_a_later_loop_overwrites_and_nothing_is_kept_alive():
     mixed, full = build((1, 0), (2, 3)), build((1, 1), (2, 3))
     result = torch.randn(5, HEADS, DIM), torch.randn(HEADS, 5)
     for built in (mixed, full):  # a backend that hands out one tensor again and again, and a merge that never came
-        wrap.compute_prefill_context(Wrapped(result), None, (None, None, built, None), {})
-    wrap.merge_attn_states(engine := Recorded(), None, (), merge_arguments(result, 5))
+        one_call.corrected(wrap.compute_prefill_context, Wrapped(result), None, (None, None, built, None), {})
+    one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, (), merge_arguments(result, 5))
     assert len(engine.calls) == 1
     gone = weakref.ref(context_loop(mixed, 5)[1])
     gc.collect()
@@ -149,7 +151,7 @@ def test_an_error_of_the_loop_passes_and_leaves_nothing():
     with pytest.raises(RuntimeError, match="the engine's"):
         wrap.compute_prefill_context(broken, None, (None, None, build((1, 0), (2, 3)), None), {})
     arguments = merge_arguments((torch.randn(5, HEADS, DIM), torch.randn(HEADS, 5)), 5)
-    wrap.merge_attn_states(engine := Recorded(), None, (), arguments)
+    one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, (), arguments)
     assert len(engine.calls) == 1
 
 
@@ -161,7 +163,7 @@ def test_threads_do_not_meet():
         built = build((1, 0), (count, 8 - count))
         arguments = merge_arguments(context_loop(built, 8), 8)
         together.wait()
-        wrap.merge_attn_states(engine := Recorded(), None, (), arguments)
+        one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, (), arguments)
         if engine.calls or engine.rows != [8 - count]:
             wrong.append(count)
 
@@ -179,7 +181,7 @@ def test_inference_mode_and_a_padded_head():
     built = build((1, 0), (2, 3))
     out, lse = context_loop(built, 5)
     arguments = merge_arguments((torch.cat([out, out], -1)[..., :DIM], lse), 5)
-    wrap.merge_attn_states(engine := Recorded(), None, (), arguments)
+    one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, (), arguments)
     assert engine.rows == [3] and not engine.calls
 
 
@@ -194,7 +196,7 @@ def test_no_context_no_note():
 def test_rocm_keeps_its_own_merge(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "7.0")
     built = build((1, 0), (2, 3))
-    wrap.merge_attn_states(engine := Recorded(), None, (), merge_arguments(context_loop(built, 5), 5))
+    one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, (), merge_arguments(context_loop(built, 5), 5))
     assert len(engine.calls) == 1
 
 
@@ -204,5 +206,5 @@ def test_an_argument_that_our_op_refuses_is_an_error_of_the_correction():
     arguments["output"] = arguments["output"].double()
     engine = Recorded()
     with pytest.raises(TypeError):
-        wrap.merge_attn_states(engine, None, (), arguments)
+        one_call.corrected(wrap.merge_attn_states, engine, None, (), arguments)
     assert engine.calls == [] and kernels.kernel_status()["merge_attn_states"]["launches"]["cuda"] == 0

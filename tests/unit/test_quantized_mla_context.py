@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 
 from attnfix.compat.states import PlainCounters
-from attnfix.compat.wrapping import Call
 from attnfix.patches.vllm.quantized_mla_context import wrap
 
 WORKSPACE = torch.float16
@@ -58,7 +58,7 @@ ARGS = (torch.ones(4, dtype=WORKSPACE), None, METADATA, None)
 def call(engine, function, args=ARGS, kwargs=None):
     """(result, corrections counted)"""
     state = SimpleNamespace(counters=PlainCounters(), fired=True)
-    result = wrap.compute_prefill_context(Call(function, state), engine, args, kwargs or {})
+    result = one_call.corrected(wrap.compute_prefill_context, one_call.call_of(function, state), engine, args, kwargs or {})
     return result, state.counters.corrections
 
 

@@ -6,12 +6,13 @@ import math
 import threading
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from test_zero_kv_rows import DIM, HEADS
 
 from attnfix.compat.states import PlainCounters
-from attnfix.compat.wrapping import INSIDE, Call
+from attnfix.compat.wrapping import INSIDE
 from attnfix.patches.scenario import cumulative
 from attnfix.patches.vllm.mla_prefill import uninitialised
 from attnfix.patches.vllm.skip_context_zero_fill import wrap
@@ -43,8 +44,8 @@ def call(engine, function=None, dtype=torch.bfloat16, prefill=WITH_CONTEXT):
     state = SimpleNamespace(counters=PlainCounters(), fired=True)
     q, v = torch.ones(TOKENS, HEADS, DIM + 4, dtype=dtype), torch.ones(5, HEADS, DIM, dtype=dtype)
     kwargs = {"prefill": prefill, "chunk_idx": 0, "q": q, "k": q, "v": v}
-    wrapped = Call(function or engine.chunk, state)
-    result = wrap.run_prefill_context_chunk(wrapped, engine, (), kwargs)
+    wrapped = one_call.call_of(function or engine.chunk, state)
+    result = one_call.corrected(wrap.run_prefill_context_chunk, wrapped, engine, (), kwargs)
     assert wrapped.result is result
     return result, state.counters.corrections
 
@@ -95,10 +96,10 @@ def test_an_error_of_the_engine_is_the_engines():
         raise RuntimeError("the engine's")
 
     engine = Engine(broken)
-    wrapped = Call(engine.chunk, None)
+    wrapped = one_call.call_of(engine.chunk, None)
     q = torch.ones(1, 1, DIM)
     with pytest.raises(RuntimeError, match="the engine's"):
-        wrap.run_prefill_context_chunk(wrapped, engine, (None, 0, q, q, q), {})
+        one_call.corrected(wrap.run_prefill_context_chunk, wrapped, engine, (None, 0, q, q, q), {})
     assert wrapped.result is INSIDE
 
 
@@ -115,7 +116,7 @@ def test_a_neutralisation_that_fails_leaves_the_engines_own_result(monkeypatch):
 
     monkeypatch.setattr(wrap, "neutralize", broken)
     engine, q = Engine(), torch.ones(TOKENS, HEADS, DIM)
-    wrapped = Call(engine.chunk, None)
+    wrapped = one_call.call_of(engine.chunk, None)
     with uninitialised(VALUE), pytest.raises(RuntimeError, match="no kernel"):
         wrap.run_prefill_context_chunk(wrapped, engine, (), {"prefill": None, "chunk_idx": 0, "q": q, "k": q, "v": q})
     assert (wrapped.result == 0).all()

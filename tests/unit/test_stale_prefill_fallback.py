@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from types import SimpleNamespace
 
+import one_call
 import pytest
 
 from attnfix.compat.states import FixState
-from attnfix.compat.wrapping import Call
 from attnfix.patches.sglang.stale_prefill_fallback import FIX, wrap
 
 Mode = IntEnum("Mode", ["EXTEND", "DECODE", "MIXED", "TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2"])
@@ -31,7 +31,7 @@ class Backend:
 def run(backend, mode, positional=True):
     state, batch = FixState(FIX), SimpleNamespace(forward_mode=mode)
     args, kwargs = (("q", "k", "v", "layer", batch), {}) if positional else (("q", "k", "v", "layer"), {"forward_batch": batch})
-    assert Call(backend.forward_extend, state, wrap.forward_extend, backend).apply(args, kwargs) == "the engine's"
+    assert one_call.run(backend.forward_extend, state, wrap.forward_extend, backend, args, kwargs) == "the engine's"
     return state
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 from no_sync import NoSync
 from test_uniform_replay_stride_mla import NAMES, ROOM, Replay, call, other_modes_pass_untouched
 
+from attnfix.compat.fix import Place
 from attnfix.compat.states import FixState
-from attnfix.compat.wrapping import Call
+from attnfix.compat.wrapping import TargetWrapper
 from attnfix.patches.sglang import triton_draft_double_count, uniform_replay_stride_triton
 from attnfix.patches.sglang.triton_draft_double_count import FIX, wrap
 
@@ -69,7 +71,7 @@ def test_without_the_runners_count_nothing_is_touched():
 def test_counts_of_another_batch_leave_the_engine_its_own_lengths():
     given_, seen, state = arguments(3, [9, 12, 7], [4, 4, 4]), {}, FixState(FIX)
     given_["spec_info"].extend_seq_lens_tensor = torch.zeros(2, dtype=torch.int32)
-    Call(lambda **kwargs: seen.update(kwargs), state, CORRECTION).apply((), given_)
+    one_call.run(lambda **kwargs: seen.update(kwargs), state, CORRECTION, None, (), given_)
     assert seen["seq_lens"] is given_["seq_lens"] and state.state == "failed"
 
 
@@ -79,10 +81,11 @@ def test_both_fixes_of_the_replay_correct_their_own_argument(order):
     backend = SimpleNamespace(speculative_num_steps=3, qo_indptr=torch.zeros(ROOM + 1, dtype=torch.int32))
     given_, replay = arguments(2, [9, 12], [4, 4]), Replay()
     states = [FixState(module.FIX) for module in (uniform_replay_stride_triton, triton_draft_double_count)][::order]
-    inner = replay
+    wrapper = TargetWrapper(lambda backend, **kwargs: replay(**kwargs), Place("engine", "Backend.replay"))
     for state in states:
-        inner = Call(inner, state, state.fix.targets[0].correction, backend)
-    assert inner.apply((), given_) == "the engine's"
+        state.armed = True
+        wrapper.add(state, state.fix.targets[0].correction)
+    assert wrapper.__get__(backend, SimpleNamespace)(**given_) == "the engine's"
     assert replay.seen["seq_lens"].tolist() == [5, 8]
     assert replay.seen["spec_info"].accept_length[:2].tolist() == [4, 4]
     assert [state.counters.corrections for state in states] == [1, 1]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 
 from attnfix.compat.states import FixState
-from attnfix.compat.wrapping import Call
 from attnfix.patches.sglang.triton_swa_deterministic import FIX, wrap
 
 LOC = torch.tensor([5, 3, 9])
@@ -34,12 +34,11 @@ def seen(layer_id, window, pool, keyword=False, fails=False):
         return forward_batch.out_cache_loc
 
     state = FixState(FIX)
-    call = Call(extend, state, wrap.forward_extend_unified, None)
     args, kwargs = ("q", "o", layer, batch, True, 0.0, None), {}
     if keyword:
         args, kwargs = args[:2], {"layer": layer, "forward_batch": batch, "causal": True, "logits_soft_cap": 0.0, "sinks": None}
     try:
-        return call.apply(args, kwargs), state.counters.corrections
+        return one_call.run(extend, state, wrap.forward_extend_unified, None, args, kwargs), state.counters.corrections
     finally:
         assert batch.out_cache_loc is LOC and state.state != "failed"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from hypothesis import given, settings
@@ -67,7 +68,7 @@ def call(correction, replay, backend, arguments, positional):
     """Call a correction with the first `positional` arguments by position, the others by keyword."""
     names = list(arguments)
     args = tuple(arguments[name] for name in names[:positional])
-    return correction(replay, backend, args, {name: arguments[name] for name in names[positional:]})
+    return one_call.corrected(correction, replay, backend, args, {name: arguments[name] for name in names[positional:]})
 
 
 def shown_to_the_engine(correction, backend, length, bs, positional):

@@ -1,0 +1,121 @@
+"""The one wrapper: which corrections run, in what order, and how often the engine's function does."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnfix.compat.fix import NOT_NEEDED, Place
+from attnfix.compat.states import FixState
+from attnfix.compat.wrapping import TargetWrapper
+from attnfix.patches.catalogue import FIXES
+
+
+class Target:
+    """A function of the engine that doubles, and notes what it was called with."""
+
+    def __init__(self, *corrections):
+        self.calls = []
+        self.wrapper = TargetWrapper(self._engine, Place("engine", "function"))
+        self.states = [FixState(fix, armed=True) for fix, _ in zip(FIXES, corrections)]
+        for state, correction in zip(self.states, corrections):
+            self.wrapper.add(state, correction)
+
+    def _engine(self, x):
+        self.calls.append(x)
+        if x is None:
+            raise ZeroDivisionError("the engine's")
+        return 2 * x
+
+    @property
+    def counted(self):
+        return [state.counters.calls for state in self.states]
+
+
+def not_needed(wrapped, instance, args, kwargs):
+    return NOT_NEEDED
+
+
+def one_more(wrapped, instance, args, kwargs):
+    return wrapped(args[0] + 1) + 100
+
+
+def only_above_5(wrapped, instance, args, kwargs):
+    return wrapped(*args, **kwargs) + 1000 if args[0] > 5 else NOT_NEEDED
+
+
+def broken(wrapped, instance, args, kwargs):
+    raise ValueError("ours")
+
+
+@pytest.mark.parametrize("corrections", [(), (not_needed,), (not_needed,) * 3])
+def test_where_none_is_needed_the_engine_runs_once_and_each_was_asked(corrections):
+    target = Target(*corrections)
+    assert target.wrapper(4) == 8 and target.calls == [4] and target.counted == [1] * len(corrections)
+
+
+@pytest.mark.parametrize("others", [(0, 0), (1, 0), (0, 1), (2, 2)])
+def test_one_that_is_needed_runs_whatever_stands_around_it(others):
+    target = Target(*[not_needed] * others[0], one_more, *[not_needed] * others[1])
+    assert target.wrapper(4) == 110 and target.calls == [5] and set(target.counted) == {1}
+
+
+def test_each_decides_by_the_arguments_that_reach_it():
+    inside, outside = Target(only_above_5, one_more), Target(one_more, only_above_5)
+    assert (inside.wrapper(5), outside.wrapper(5)) == (2 * 6 + 1000 + 100, 2 * 6 + 100)
+    assert inside.calls == outside.calls == [6]
+
+
+def test_one_whose_look_fails_is_disarmed_and_the_others_run():
+    target = Target(one_more, broken, not_needed)
+    assert target.wrapper(4) == 110 and target.calls == [5]
+    assert [state.armed for state in target.states] == [True, False, True] and "ours" in target.states[1].reason
+    assert target.wrapper(4) == 110 and target.counted == [2, 1, 2]
+
+
+def test_an_error_of_the_engine_is_its_own_whoever_looked_before():
+    target = Target(not_needed, lambda wrapped, instance, args, kwargs: wrapped(*args), not_needed)
+    with pytest.raises(ZeroDivisionError):
+        target.wrapper(None)
+    assert all(state.armed for state in target.states) and target.calls == [None]
+
+
+def test_not_needed_said_after_the_call_does_not_run_the_engine_twice():
+    def too_late(wrapped, instance, args, kwargs):
+        wrapped(args[0] + 1)
+        return NOT_NEEDED
+
+    target = Target(one_more, too_late)
+    assert target.wrapper(4) == 112 and target.calls == [6]
+
+
+def test_what_the_first_call_disarms_is_not_asked():
+    target = Target(one_more, one_more)
+    target.states[1].confirm = lambda: target.states[1].settle("conflict", "replaced")
+    assert target.wrapper(4) == 110 and target.counted == [1, 0]
+
+
+def test_the_engines_function_is_known_to_the_innermost_alone():
+    seen = []
+
+    def look(wrapped, instance, args, kwargs):
+        seen.append(wrapped.engine_function)
+        return NOT_NEEDED
+
+    target = Target(look, look)
+    target.wrapper(4)
+    target.states[0].armed = False
+    target.wrapper(4)
+    assert seen == [None, Target._engine, Target._engine]
+
+
+def test_a_call_goes_on_with_the_corrections_it_began_with():
+    """As when another thread takes one off in the middle of it."""
+    target = Target(one_more)
+
+    def takes_it_off(wrapped, instance, args, kwargs):
+        target.wrapper.remove(target.states[0])
+        return wrapped(*args)
+
+    target.wrapper.add(FixState(FIXES[1], armed=True), takes_it_off)
+    assert (target.wrapper(4), target.wrapper(4)) == (110, 8)
+    assert [correction for _, correction in target.wrapper.corrections] == [takes_it_off]
