@@ -8,38 +8,44 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches import lse_base
 
 
 def ragged_forward(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`FlashInferMhaChunkKVRunner.forward`: out [tokens, heads, v_head_dim], lse [tokens, heads] float32."""
-    result = wrapped(*args, **kwargs)
-    if type(result) is tuple:
-        _to_natural(wrapped, _planned(instance, *args, **kwargs), result[1], *args, **kwargs)
-    return result
+    forward_batch = args[4] if len(args) > 4 else kwargs["forward_batch"]
+    if not forward_batch.mha_return_lse:
+        return NOT_NEEDED
+    # Which of FlashInfer's kernels the part's wrapper has chosen
+    prefix = forward_batch.attn_attend_prefix_cache
+    planned = instance.chunk_ragged_wrappers[forward_batch.prefix_chunk_idx] if prefix else instance.ragged_wrapper
+    part, q = "prefix" if prefix else "new tokens", args[0] if args else kwargs["q"]
+    path = "BatchPrefillWithRaggedKVCacheWrapper", getattr(planned, "_backend", "?"), q.dtype, part
+    return NOT_NEEDED if wrapped.settled(path) else _natural(wrapped, path, args, kwargs)
 
 
 def trtllm_forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`TRTLLMMLABackend.forward_extend`, its heirs with other kernels included."""
+    forward_batch = args[4] if len(args) > 4 else kwargs["forward_batch"]
+    if not forward_batch.mha_return_lse:
+        return NOT_NEEDED
+    part, q = "prefix" if forward_batch.attn_attend_prefix_cache else "new tokens", args[0] if args else kwargs["q"]
+    path = type(instance).__name__, instance.data_type, q.dtype, part
+    return NOT_NEEDED if wrapped.settled(path) else _natural(wrapped, path, args, kwargs)
+
+
+def _natural(wrapped: Any, path: tuple, args: tuple, kwargs: dict) -> Any:
     result = wrapped(*args, **kwargs)
     if type(result) is tuple:
-        _to_natural(wrapped, (type(instance).__name__, instance.data_type), result[1], *args, **kwargs)
+        _to_natural(wrapped, path, result[1], *args, **kwargs)
     return result
 
 
-def _planned(instance: Any, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any) -> tuple:
-    """Which of FlashInfer's kernels the part's wrapper has chosen."""
-    prefix = forward_batch.attn_attend_prefix_cache
-    wrapper = instance.chunk_ragged_wrappers[forward_batch.prefix_chunk_idx] if prefix else instance.ragged_wrapper
-    return "BatchPrefillWithRaggedKVCacheWrapper", getattr(wrapper, "_backend", "?")
-
-
 def _to_natural(
-    wrapped: Any, kernel: tuple, lse: Any, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True,
+    wrapped: Any, path: tuple, lse: Any, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True,
     q_rope: Any = None, k_rope: Any = None, **others: Any,
 ) -> None:  # fmt: skip
-    if not forward_batch.mha_return_lse:
-        return
     prefix = forward_batch.attn_attend_prefix_cache
 
     def row() -> tuple[float, float] | None:
@@ -51,4 +57,4 @@ def _to_natural(
         kv_at = forward_batch.prefix_chunk_cu_seq_lens[forward_batch.prefix_chunk_idx].tolist() if prefix else q_at
         return lse_base.one_row(query, keys, lse, q_at, kv_at, layer.scaling)
 
-    lse_base.to_natural(wrapped, (*kernel, q.dtype, "prefix" if prefix else "new tokens"), lse, row)
+    lse_base.to_natural(wrapped, path, lse, row)

@@ -14,6 +14,7 @@ from itertools import accumulate
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches import lse_base
 from attnfix.patches.rebound import rebound
 
@@ -22,8 +23,12 @@ def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(layer, prefill_query, kv_cache, key, value, out)`; returns out [tokens, heads, d]."""
     function = wrapped.engine_function
     if function is None:  # not the innermost correction
-        return wrapped(*args, **kwargs)
-    watch = _Watch(wrapped, instance, function)
+        return NOT_NEEDED
+    query = args[1] if len(args) > 1 else kwargs["prefill_query"]
+    paths = _path(instance._context, "context", query), _path(instance._new_tokens, "new tokens", query)
+    if wrapped.settled(paths[0]) and wrapped.settled(paths[1]):
+        return NOT_NEEDED
+    watch = _Watch(wrapped, instance, function, paths)
     result = wrapped.run(rebound(function, merge_attn_states=watch.merge), watch.parts, *args, **kwargs)
     if watch.errors:
         raise watch.errors[0]
@@ -37,8 +42,8 @@ class _Watch:
     goes by the new tokens', since both are FlashInfer's.
     """
 
-    def __init__(self, call: Any, instance: Any, function: FunctionType):
-        self.call = call
+    def __init__(self, call: Any, instance: Any, function: FunctionType, paths: tuple[tuple, tuple]):
+        self.call, (self.context_path, self.new_tokens_path) = call, paths
         self.errors: list[Exception] = []
         self.context, self.new_tokens = instance._context, instance._new_tokens
         self.engine_merge = function.__globals__["merge_attn_states"]
@@ -53,9 +58,8 @@ class _Watch:
 
     def run_new_tokens(self, query: Any, key: Any, value: Any, **options: Any) -> tuple:
         out, lse = self.new_tokens.run(query, key, value, **options)
-        path = self._path(self.new_tokens, "new tokens", query)
-        self._do(lse_base.to_natural, self.call, path, lse, lambda: new_tokens_row(self.new_tokens, query, key, lse))
-        self.new_tokens_path = path
+        row = lambda: new_tokens_row(self.new_tokens, query, key, lse)  # noqa: E731
+        self._do(lse_base.to_natural, self.call, self.new_tokens_path, lse, row)
         return out, lse
 
     def merge(self, out: Any, output_context: Any, lse_context: Any, output_query: Any, lse_query: Any) -> Any:
@@ -65,8 +69,6 @@ class _Watch:
 
     def _look_at_context(self, query: Any, cache: Any, lse: Any, options: dict) -> None:
         scale = options.get("k_scale") or 1.0
-        self.context_path = self._path(self.context, "context", query)
-        self.new_tokens_path = self._path(self.new_tokens, "new tokens", query)
         lse_base.look(self.call, self.context_path, lse, lambda: context_row(self.context, query, cache, lse, scale))
         if not self.combines_base_2:
             self._convert_context(lse)
@@ -82,9 +84,9 @@ class _Watch:
         except Exception as error:
             self.errors.append(error)
 
-    @staticmethod
-    def _path(kernel: Any, part: str, query: Any) -> tuple:
-        return type(kernel).__name__, getattr(kernel, "_backend", "?"), "DCP", part, query.dtype
+
+def _path(kernel: Any, part: str, query: Any) -> tuple:
+    return type(kernel).__name__, getattr(kernel, "_backend", "?"), "DCP", part, query.dtype
 
 
 def new_tokens_row(kernel: Any, q: Any, k: Any, lse: Any) -> tuple[float, float] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches import lse_base
 
 _TRTLLM = "trtllm_ragged_attention_deepseek"
@@ -19,18 +20,22 @@ _FLASHINFER = "BatchPrefillWithRaggedKVCacheWrapper"
 
 
 def trtllm_new_tokens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    path = _TRTLLM, "new tokens", kwargs["q"].dtype
+    if not kwargs["return_softmax_lse"] or wrapped.settled(path):
+        return NOT_NEEDED
     result = wrapped(*args, **kwargs)
-    if type(result) is not tuple:
-        return result
 
     def starts() -> tuple:
         at = (kwargs.get("prefill") or instance._prefill_metadata).query_start_loc
         return at, at
 
-    return _natural(wrapped, (_TRTLLM, "new tokens"), result, instance.scale, starts, **kwargs)
+    return _natural(wrapped, path, result, instance.scale, starts, **kwargs)
 
 
 def trtllm_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    path = _TRTLLM, "context", kwargs["q"].dtype
+    if wrapped.settled(path):
+        return NOT_NEEDED
     result = wrapped(*args, **kwargs)
 
     def starts() -> tuple:
@@ -39,30 +44,33 @@ def trtllm_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict)
         prefill = kwargs.get("prefill") or instance._prefill_metadata
         return prefill.query_start_loc, prefill.chunked_context.cu_seq_lens[kwargs["chunk_idx"]]
 
-    return _natural(wrapped, (_TRTLLM, "context"), result, instance.scale, starts, **kwargs)
+    return _natural(wrapped, path, result, instance.scale, starts, **kwargs)
 
 
 def flashinfer_new_tokens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    result = wrapped(*args, **kwargs)
-    if type(result) is not tuple:
-        return result
+    if not kwargs["return_softmax_lse"]:
+        return NOT_NEEDED
     kernel = kwargs["prefill"].prefill_main if "prefill" in kwargs else instance._prefill_main
-    return _planned(wrapped, kernel, "new tokens", result, instance.scale, kwargs)
+    return _planned(wrapped, instance, kernel, "new tokens", args, kwargs)
 
 
 def flashinfer_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    result = wrapped(*args, **kwargs)
     kernels = kwargs["prefill"].prefill_chunks if "prefill" in kwargs else instance._prefill_chunks
     kernel = kernels[kwargs["chunk"].index if "chunk" in kwargs else kwargs["chunk_idx"]]
-    return _planned(wrapped, kernel, "context", result, instance.scale, kwargs)
+    return _planned(wrapped, instance, kernel, "context", args, kwargs)
 
 
-def _planned(wrapped: Any, kernel: Any, part: str, result: tuple, scale: float, kwargs: dict) -> tuple:
+def _planned(wrapped: Any, instance: Any, kernel: Any, part: str, args: tuple, kwargs: dict) -> Any:
     """FlashInfer's wrapper knows by itself where requests begin: the metadata of 0.21.0-0.27.1 does not reach its backend."""
-    path, turned = (_FLASHINFER, getattr(kernel, "_backend", "?"), part), tokens_first(wrapped.engine_function)
+    path = _FLASHINFER, getattr(kernel, "_backend", "?"), part, kwargs["q"].dtype
+    turned = tokens_first(wrapped.engine_function)
+    if not turned and wrapped.settled(path):
+        return NOT_NEEDED
+    result = wrapped(*args, **kwargs)
     if turned:
         result = result[0], result[1].t().contiguous()
-    natural = _natural(wrapped, path, result, scale, lambda: (kernel._qo_indptr_buf, kernel._kv_indptr_buf), **kwargs)
+    starts = lambda: (kernel._qo_indptr_buf, kernel._kv_indptr_buf)  # noqa: E731
+    natural = _natural(wrapped, path, result, instance.scale, starts, **kwargs)
     if turned and not hasattr(result[1], lse_base.NATURAL):
         wrapped.corrected()
     return natural
@@ -82,5 +90,5 @@ def _natural(
         q_at, kv_at = starts()
         return lse_base.one_row(q, k, lse.t(), q_at.tolist(), kv_at.tolist(), scale)
 
-    lse_base.to_natural(wrapped, (*path, q.dtype), lse, row)
+    lse_base.to_natural(wrapped, path, lse, row)
     return result
