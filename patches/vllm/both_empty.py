@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.vllm import empty_rows
 
 COMMON = "vllm.v1.attention.backends.mla.common"  # home of the loops up to 0.14
@@ -25,11 +26,14 @@ OF_RANKS = (
 
 def neutralize(wrapped: Any, args: tuple, kwargs: dict, triton: bool) -> Any:
     """Either loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse). Corrects what the kernel named left."""
-    result = wrapped(*args, **kwargs)
     prefill = (args[2] if len(args) > 2 else kwargs["attn_metadata"]).prefill
+    context = prefill.chunked_context
     # A single chunk is not merged here
-    if len(prefill.chunked_context.seq_tot) > 1 and triton is merges_by_triton() and empty_rows.neutralize(result, prefill, 0):
-        wrapped.corrected()
+    if len(context.seq_tot) <= 1 or not empty_rows.some_in(context, 0) or triton is not merges_by_triton():
+        return NOT_NEEDED
+    result = wrapped(*args, **kwargs)
+    empty_rows.neutralize(result, prefill, 0)
+    wrapped.corrected()
     return result
 
 

@@ -114,11 +114,11 @@ def test_a_neutralisation_that_fails_leaves_the_engines_own_result(monkeypatch):
     def broken(*args):
         raise RuntimeError("no kernel")
 
-    monkeypatch.setattr(wrap, "neutralize", broken)
+    monkeypatch.setattr(wrap.empty_rows, "some_in", broken)
     engine, q = Engine(), torch.ones(TOKENS, HEADS, DIM)
     wrapped = one_call.call_of(engine.chunk, None)
     with uninitialised(VALUE), pytest.raises(RuntimeError, match="no kernel"):
-        wrap.run_prefill_context_chunk(wrapped, engine, (), {"prefill": None, "chunk_idx": 0, "q": q, "k": q, "v": q})
+        wrap.run_prefill_context_chunk(wrapped, engine, (), {"prefill": WITH_CONTEXT, "chunk_idx": 0, "q": q, "k": q, "v": q})
     assert (wrapped.result == 0).all()
 
 

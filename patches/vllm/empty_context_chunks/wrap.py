@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.vllm.empty_rows import neutralize
+from attnfix.compat.fix import NOT_NEEDED
+from attnfix.patches.vllm import empty_rows
 
 
 def run_prefill_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """After a chunk in which some request has no context: its rows are neutralised."""
+    prefill, chunk = kwargs.get("prefill") or instance._prefill_metadata, kwargs["chunk_idx"]
+    if not empty_rows.some_in(prefill.chunked_context, chunk):
+        return NOT_NEEDED
     result = wrapped(*args, **kwargs)
-    if neutralize(result, kwargs.get("prefill") or instance._prefill_metadata, kwargs["chunk_idx"]):
-        wrapped.corrected()
+    empty_rows.neutralize(result, prefill, chunk)
+    wrapped.corrected()
     return result

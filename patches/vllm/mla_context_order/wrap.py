@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.vllm.empty_rows import neutralize
+from attnfix.compat.fix import NOT_NEEDED
+from attnfix.patches.vllm import empty_rows
 
 
 def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
@@ -39,9 +40,12 @@ def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: di
     leaves there is up to the backend (the TRT-LLM ragged kernel writes nothing) and to the merge (Triton's makes NaN of two
     empty chunks). The engine itself never leaves the length out. From 0.26.0 it neutralises every chunk.
     """
-    result = wrapped(*args, **kwargs)
     prefill = (args[2] if len(args) > 2 else kwargs["attn_metadata"]).prefill
     context = prefill.chunked_context
-    if context.prefill_tokens_with_context is None and not hasattr(context, "has_empty_context"):
-        neutralize(result, prefill, 0)
+    if context.prefill_tokens_with_context is not None or hasattr(context, "has_empty_context"):
+        return NOT_NEEDED
+    if not empty_rows.some_in(context, 0):
+        return NOT_NEEDED
+    result = wrapped(*args, **kwargs)
+    empty_rows.neutralize(result, prefill, 0)
     return result

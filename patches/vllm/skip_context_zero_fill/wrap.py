@@ -11,18 +11,21 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.rebound import rebound
-from attnfix.patches.vllm.empty_rows import neutralize
+from attnfix.patches.vllm import empty_rows
 
 
 def run_prefill_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(prefill, chunk_idx, q, k, v)`. Rows that the kernel does not write would be undefined: they are neutralised."""
     function = wrapped.engine_function
     if function is None:  # not the innermost correction
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     result = wrapped.run(unfilled(function), instance, *args, **kwargs)
     try:
-        neutralize(result, kwargs["prefill"], kwargs["chunk_idx"])
+        prefill, chunk = kwargs["prefill"], kwargs["chunk_idx"]
+        if empty_rows.some_in(prefill.chunked_context, chunk):
+            empty_rows.neutralize(result, prefill, chunk)
     except Exception:
         wrapped(*args, **kwargs)  # its result is what the engine gets, once this fix has been disarmed
         raise
