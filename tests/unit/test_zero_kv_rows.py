@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+import one_call
 import pytest
 import torch
 from hypothesis import given, settings
@@ -58,9 +59,9 @@ requests = st.lists(st.tuples(st.integers(0, 70), st.integers(1, 5)), min_size=1
 def test_flags_launches_and_rows(drawn, chunk_len, layers):
     prefix, new = [p for p, _ in drawn], [n for _, n in drawn]
     batch, backend = batch_of(prefix, new, chunk_len), backend_of(new)
-    wrap.prepare_chunked_prefix_cache_info(Wrapped(), batch, ("cpu",), {})
+    one_call.corrected(wrap.prepare_chunked_prefix_cache_info, Wrapped(), batch, ("cpu",), {})
     flags = [bool((row == 0).any()) for row in batch.prefix_chunk_seq_lens]
-    assert batch.attnfix_chunk_has_zero_kv == flags
+    assert wrap._flags(batch) == flags
     before, padding = launches(), 2
     for _ in range(layers):
         for chunk in range(batch.num_prefix_chunks):
@@ -69,7 +70,7 @@ def test_flags_launches_and_rows(drawn, chunk_len, layers):
             expected = out.clone(), lse.clone()
             wrapped = Wrapped((out, lse))
             with NoSync():
-                result = wrap.forward_extend(wrapped, backend, (None, None, None, None, batch), {})
+                result = one_call.corrected(wrap.forward_extend, wrapped, backend, (None, None, None, None, batch), {})
             empty = torch.tensor([kv == 0 for kv in batch.prefix_chunk_seq_lens[chunk]]).repeat_interleave(torch.tensor(new))
             expected[0][: sum(new)][empty], expected[1][: sum(new)][empty] = 0, -math.inf
             assert result[0] is out and result[1] is lse
@@ -84,7 +85,7 @@ def test_the_batch_may_come_either_way(how):
     batch.prefix_chunk_idx = 0
     wrapped = Wrapped((torch.ones(2, HEADS, DIM), torch.ones(2, HEADS)))
     args, kwargs = (("q", "k", "v", "layer", batch), {}) if how == "position" else ((), {"forward_batch": batch})
-    out, _ = wrap.forward_extend(wrapped, backend, args, kwargs)
+    out, _ = one_call.corrected(wrap.forward_extend, wrapped, backend, args, kwargs)
     assert out[:, 0, 0].tolist() == [1, 0]
 
 
@@ -103,10 +104,23 @@ def test_other_branches_are_left_alone(change):
     change(batch, backend)
     before = launches()
     wrapped = Wrapped((torch.ones(2, HEADS, DIM), torch.ones(2, HEADS)))
-    out, _ = wrap.forward_extend(wrapped, backend, (None, None, None, None, batch), {})
+    out, _ = one_call.corrected(wrap.forward_extend, wrapped, backend, (None, None, None, None, batch), {})
     assert bool((out == 1).all()) and launches() == before
 
 
 def test_a_result_without_lse_is_left_alone():
-    batch = batch_of([4, 0], [1, 1], 4)
-    assert wrap.forward_extend(Wrapped("out"), None, (None, None, None, None, batch), {}) == "out"
+    batch, backend = batch_of([4, 0], [1, 1], 4), backend_of([1, 1])
+    batch.prefix_chunk_idx = 0
+    assert one_call.corrected(wrap.forward_extend, Wrapped("out"), backend, (None, None, None, None, batch), {}) == "out"
+
+
+def test_a_batch_that_is_planned_again_is_looked_at_again():
+    batch, backend = batch_of([4, 8], [1, 1], 4), backend_of([1, 1])
+    batch.prefix_chunk_idx = 1
+    for prefix in ([4, 8], [8, 8], [8, 4]):
+        batch.extend_prefix_lens_cpu = prefix
+        batch.prefix_chunk_seq_lens = batch_of(prefix, [1, 1], 4).prefix_chunk_seq_lens
+        one_call.corrected(wrap.prepare_chunked_prefix_cache_info, Wrapped(), batch, ("cpu",), {})
+        out, lse = torch.ones(2, HEADS, DIM), torch.ones(2, HEADS)
+        one_call.corrected(wrap.forward_extend, Wrapped((out, lse)), backend, (None, None, None, None, batch), {})
+        assert out[:, 0, 0].tolist() == [float(n > 4) for n in prefix]

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 _FLAGS = "attnfix_chunk_has_zero_kv"
 
 
 def prepare_chunked_prefix_cache_info(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """Once per batch: one bool per chunk, True where some request has no KV in it. Host values alone."""
-    result = wrapped(*args, **kwargs)
-    _flags(instance)
-    return result
+    """Once per batch: what was known of its chunks is forgotten; the first layer looks at the new ones."""
+    vars(instance).pop(_FLAGS, None)
+    return NOT_NEEDED
 
 
 def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
@@ -23,13 +24,15 @@ def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> An
 
     out: [tokens, heads, v_head_dim]; lse: [tokens, heads] float32. Rows past `cum_seq_lens[-1]` are padding, left alone.
     """
-    result = wrapped(*args, **kwargs)
     forward_batch = args[4] if len(args) > 4 else kwargs["forward_batch"]
-    if not forward_batch.attn_attend_prefix_cache or type(result) is not tuple:
-        return result
+    if not forward_batch.attn_attend_prefix_cache:
+        return NOT_NEEDED
     chunk = forward_batch.prefix_chunk_idx
     metadata = instance.forward_prefill_metadata
     if not _flags(forward_batch)[chunk] or metadata is None or getattr(metadata, "fallback_to_flashinfer_impl", False):
+        return NOT_NEEDED
+    result = wrapped(*args, **kwargs)
+    if type(result) is not tuple:
         return result
     from attnfix.kernels import fixup_zero_kv_rows
 
@@ -40,7 +43,8 @@ def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> An
 
 
 def _flags(forward_batch: Any) -> list[bool]:
-    flags = vars(forward_batch).get(_FLAGS)
+    """One bool per chunk, True where some request has no KV in it. Host values alone, once per batch."""
+    flags = getattr(forward_batch, _FLAGS, None)
     if flags is None:
         flags = [
             any(prefix <= start for prefix in forward_batch.extend_prefix_lens_cpu)
