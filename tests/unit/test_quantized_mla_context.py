@@ -80,6 +80,39 @@ def test_the_dtype(stored, names, expected):
     assert wrap.input_dtype(Layer(stored), METADATA, names) is expected
 
 
+class OfItsOwn(torch.nn.Module):
+    @property
+    def weight(self):
+        return self.packed
+
+
+def layer_with(kind):
+    layer = OfItsOwn() if kind == "property" else torch.nn.Module()
+    if kind == "parameter":
+        layer.weight = torch.nn.Parameter(torch.ones(2))
+    elif kind == "no parameter":
+        layer.register_parameter("weight", None)
+    elif kind == "buffer":
+        layer.register_buffer("weight", torch.ones(2))
+    elif kind == "attribute":
+        vars(layer)["weight"] = torch.ones(2)
+    layer.packed = torch.ones(3)
+    return layer
+
+
+@pytest.mark.parametrize("kind", ["parameter", "no parameter", "buffer", "attribute", "property", "none"])
+def test_the_weight_is_the_one_that_torch_finds(kind):
+    layer = layer_with(kind)
+    assert wrap.weight_of(layer) is getattr(layer, "weight", None)
+
+
+def test_a_weight_that_is_changed_under_the_layer_is_seen():
+    engine = Engine(torch.bfloat16)
+    assert call(engine, engine.loop)[1] == 0
+    engine.kv_b_proj.weight = torch.nn.Parameter(torch.ones(4, dtype=torch.int32), requires_grad=False)
+    assert call(engine, engine.loop)[1] == 1
+
+
 @pytest.mark.parametrize("stored", [None, torch.int32, torch.uint8])
 @pytest.mark.parametrize("by_keyword", [False, True])
 def test_the_loop_alone_is_shown_it(stored, by_keyword):
