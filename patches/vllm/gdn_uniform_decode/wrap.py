@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-_NAMES = ("num_tokens", "num_reqs", "num_scheduled_tokens_np", "max_num_scheduled_tokens")
+from attnfix.compat.fix import NOT_NEEDED
+from attnfix.patches.positions import Positions
+
+_BATCH = Positions(num_tokens=0, num_reqs=1, num_scheduled_tokens_np=2, max_num_scheduled_tokens=3)
 _FORCED = "force_uniform_decode"
 
 
@@ -13,19 +16,21 @@ def determine_batch_execution_and_padding(wrapped: Any, instance: Any, args: tup
 
     The engine's own argument says that the batch is no decode step, where its shape alone says that it is one.
     """
-    named = {**dict(zip(_NAMES, args)), **kwargs}
-    free = len(args) <= len(_NAMES) and named.get(_FORCED) is None
-    if free and looks_like_decode(instance, named) and prefills(instance.input_batch, named["num_scheduled_tokens_np"]):
-        kwargs = {**kwargs, _FORCED: False}
-        wrapped.corrected()
-    return wrapped(*args, **kwargs)
+    if kwargs.get(_FORCED) is not None or len(args) > 4 or not looks_like_decode(instance, args, kwargs):
+        return NOT_NEEDED
+    if not prefills(instance.input_batch, _BATCH.of("num_scheduled_tokens_np", args, kwargs)):
+        return NOT_NEEDED
+    wrapped.corrected()
+    return wrapped(*args, **{**kwargs, _FORCED: False})
 
 
-def looks_like_decode(runner: Any, batch: dict) -> bool:
+def looks_like_decode(runner: Any, args: tuple, kwargs: dict) -> bool:
     """Whether the model keeps a recurrent state, and the batch has the shape of a speculative decode step."""
     length = runner.uniform_decode_query_len
-    shape = batch["max_num_scheduled_tokens"], batch["num_tokens"]
-    return length > 1 and shape == (length, length * batch["num_reqs"]) and runner.model_config.is_hybrid
+    if length <= 1 or _BATCH.of("max_num_scheduled_tokens", args, kwargs) != length:
+        return False
+    of_all = length * _BATCH.of("num_reqs", args, kwargs)
+    return _BATCH.of("num_tokens", args, kwargs) == of_all and runner.model_config.is_hybrid
 
 
 def prefills(input_batch: Any, scheduled: Any) -> bool:
@@ -35,4 +40,5 @@ def prefills(input_batch: Any, scheduled: Any) -> bool:
     """
     count = len(scheduled)
     known = input_batch.num_tokens_no_spec[:count]
-    return bool((input_batch.num_computed_tokens_cpu[:count] + scheduled <= known).any())
+    of_prompts = input_batch.num_computed_tokens_cpu[:count] + scheduled <= known
+    return of_prompts.nonzero()[0].size > 0  # NumPy's `any` goes through Python, and takes as long as all before it
