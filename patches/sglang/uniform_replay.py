@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.sglang.draft_extend import REPLAY
 
 _LENGTHS = "attnfix_uniform_lengths"
@@ -39,7 +40,7 @@ def uniform(instance: Any, spec_info: Any, length: int, room: int, device: Any) 
 def replay(wrapped: Any, instance: Any, args: tuple, kwargs: dict, sizes: Callable[[Any], tuple[int, int]]) -> Any:
     """Run the engine's replay; in spec v2's draft extend with equal lengths. `sizes(instance)` gives them and the room."""
     if not REPLAY.of("forward_mode", args, kwargs).is_draft_extend_v2():
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     spec_info, seq_lens = (REPLAY.of(name, args, kwargs) for name in ("spec_info", "seq_lens"))
     spec_info = uniform(instance, spec_info, *sizes(instance), seq_lens.device)
     args, kwargs = REPLAY.with_one("spec_info", spec_info, args, kwargs)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 
 def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(max_bs, max_num_tokens)`. A buffer [steps, max_bs * room] of int32; with topk 1 the engine's own.
@@ -15,7 +17,7 @@ def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict
     Where it cannot be had, for memory or the index kernel's 32-bit offsets, the engine gets the buffer it would have had.
     """
     if instance.topk == 1:
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     context, max_bs = instance.max_context_len, args[0] if args else kwargs["max_bs"]
     wide = room(instance)
     if instance.speculative_num_steps * max_bs * wide >= 2**31:

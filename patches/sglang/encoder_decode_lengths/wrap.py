@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.positions import Positions
 
 _CROSS = Positions(seq_lens_cpu=2, decode_wrappers=4)
@@ -18,7 +19,7 @@ def update_cross_attention(wrapped: Any, instance: Any, args: tuple, kwargs: dic
     """`seq_lens_cpu`: int tensor [bs] on the host, lengths of the text. Withheld where a plan would be made from it."""
     wrappers, lens = (_CROSS.of(name, args, kwargs) for name in ("decode_wrappers", "seq_lens_cpu"))
     if lens is None or not planned_from_host(wrappers):
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     args, kwargs = _CROSS.with_one("seq_lens_cpu", shown(lens), args, kwargs)
     result = wrapped(*args, **kwargs)
     wrapped.corrected(rows=lens.shape[0])

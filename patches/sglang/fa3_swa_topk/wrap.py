@@ -9,12 +9,14 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 
 def init_sliding_window_attn_spec_metadata(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(metadata, metadata_expand, metadata_swa=None)`; page_table: int32 [requests or draft tokens, tokens]. Sets
     `metadata.swa_spec_metadata`."""
     if not instance.use_sliding_window_kv_pool:
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     names = ("metadata", "metadata_expand", "metadata_swa")
     given = {**dict(zip(names, args)), **kwargs}
     metadata = given["metadata"]

@@ -10,12 +10,14 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 
 def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """DRAFT_EXTEND_V2 goes to the context kernel, for which its metadata was made; every other mode passes untouched."""
     forward_batch = args[4] if len(args) > 4 else kwargs["forward_batch"]
     if not misrouted(forward_batch.forward_mode):
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     view = as_plain_extend(forward_batch)
     if len(args) > 4:
         result = wrapped(*args[:4], view, *args[5:], **kwargs)

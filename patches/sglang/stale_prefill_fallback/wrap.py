@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 #: Modes of EAGLE's and others' speculative steps: they have metadata of their own
 SPECULATIVE = frozenset({"TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2"})
 
 
 def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """A speculative step does not see the last prefill's metadata where that fell back to FlashInfer's path."""
-    left, forward_batch = instance.forward_prefill_metadata, args[4] if len(args) > 4 else kwargs["forward_batch"]
-    if left is None or not left.fallback_to_flashinfer_impl or not speculative(forward_batch):
-        return wrapped(*args, **kwargs)
+    left = instance.forward_prefill_metadata
+    if left is None or not left.fallback_to_flashinfer_impl:
+        return NOT_NEEDED
+    if not speculative(args[4] if len(args) > 4 else kwargs["forward_batch"]):
+        return NOT_NEEDED
     instance.forward_prefill_metadata = None
     try:
         result = wrapped(*args, **kwargs)

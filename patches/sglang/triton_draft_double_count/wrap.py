@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.sglang.draft_extend import REPLAY
 
 
 def init_forward_metadata_replay_cuda_graph(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """Metadata of spec v2's draft-extend graph, whose KV is that before the step."""
-    wanted = "bs", "forward_mode", "spec_info", "seq_lens"
-    bs, mode, spec_info, seq_lens = (REPLAY.of(name, args, kwargs) for name in wanted)
-    new = getattr(spec_info, "extend_seq_lens_tensor", None) if mode.is_draft_extend_v2() else None
+    if not REPLAY.of("forward_mode", args, kwargs).is_draft_extend_v2():
+        return NOT_NEEDED
+    bs, spec_info, seq_lens = (REPLAY.of(name, args, kwargs) for name in ("bs", "spec_info", "seq_lens"))
+    new = getattr(spec_info, "extend_seq_lens_tensor", None)
     if new is None:
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     args, kwargs = REPLAY.with_one("seq_lens", cached(seq_lens[:bs], new[:bs]), args, kwargs)
     result = wrapped(*args, **kwargs)
     wrapped.corrected(rows=bs)

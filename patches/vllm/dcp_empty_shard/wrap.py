@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 
 def decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(q, kv_c_and_k_pe_cache, attn_metadata, layer)`; returns (out [rows, heads, kv_lora_rank], lse [rows, heads] or None).
@@ -11,9 +13,11 @@ def decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     Which requests have nothing on this rank is known on the GPU alone, so every decode on several ranks is masked; it is
     counted, whether or not there was one. Part of what a CUDA graph captures: the lengths are the kernel's own.
     """
+    if (instance.dcp_world_size or 1) <= 1:
+        return NOT_NEEDED
     result = wrapped(*args, **kwargs)
     out, lse = result
-    if lse is None or (instance.dcp_world_size or 1) <= 1:
+    if lse is None:
         return result
     seq_lens = (args[2] if len(args) > 2 else kwargs["attn_metadata"]).decode.seq_lens
     queries, rest = divmod(out.shape[0], len(seq_lens))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
 _NAMES = ("num_blocks_np", "seq_lens_np", "block_table_tensor", "num_reqs", "page_size")
 
@@ -16,7 +18,7 @@ def compute_kv_metadata(wrapped: Any, instance: Any, args: tuple, kwargs: dict) 
     ranks. `num_blocks_np` was counted before.
     """
     if not instance.use_dcp:
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     given = dict(zip(_NAMES, args), **kwargs)
     lens = local_lens(given["seq_lens_np"], instance)
     page_size = given["page_size"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.rebound import rebound
 
 _BUFFER = "attnfix_dcp_context_kv_lens"
@@ -46,7 +47,7 @@ def forward_with_dcp(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> 
     function = wrapped.engine_function
     metadata = args[6] if len(args) > 6 else kwargs["attn_metadata"]
     if function is None or not metadata.max_num_splits or says_splits(function):
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     told = partial(function.__globals__[_KERNEL], num_splits=splits(metadata))
     result = wrapped.run(rebound(function, **{_KERNEL: told}), instance, *args, **kwargs)
     wrapped.corrected()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 
 def merge_attn_states(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(output, prefix_output, prefix_lse, suffix_output, …)`; outputs are [tokens, heads, head size].
@@ -12,10 +14,10 @@ def merge_attn_states(wrapped: Any, instance: Any, args: tuple, kwargs: dict) ->
     already is not copied.
     """
     if "suffix_output" not in kwargs:  # cascade attention passes by position, and pads nothing
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     prefix, suffix = kwargs["prefix_output"], kwargs["suffix_output"]
     if prefix.stride(1) == suffix.stride(1):
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     result = wrapped(*args, **{**kwargs, "prefix_output": packed(prefix), "suffix_output": packed(suffix)})
     wrapped.corrected(rows=suffix.shape[0])
     return result

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import NOT_NEEDED
+
 _TOKENS = "attnfix_tokens_with_context"
 
 
@@ -54,7 +56,7 @@ def merge_attn_states(wrapped: Any, instance: Any, args: tuple, kwargs: dict) ->
     lse = kwargs.get("prefix_lse")  # cascade attention passes by position
     tokens = None if lse is None else lse.__dict__.pop(_TOKENS, None)
     if tokens is None:
-        return wrapped(*args, **kwargs)
+        return NOT_NEEDED
     from attnfix.kernels import merge_attn_states
 
     merge_attn_states(**kwargs, prefill_tokens_with_context=tokens)
