@@ -15,13 +15,15 @@ from test_zero_kv_rows import DIM, HEADS, Wrapped, launches
 from attnfix.patches.vllm.empty_context_chunks import wrap
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=6), st.booleans())
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=6), st.booleans(), st.integers(0, 2))
 @settings(max_examples=80, deadline=None)
-def test_rows_and_launches(drawn, on_the_backend):
+def test_rows_and_launches(drawn, on_the_backend, chunk):
     """The metadata comes as an argument (up to 0.20.2), or the backend holds it (from 0.21.0)."""
     context, new = torch.tensor([c for c, _ in drawn]), [n for _, n in drawn]
     offsets = lambda lens: torch.tensor([0, *lens], dtype=torch.int32).cumsum(0, dtype=torch.int32)  # noqa: E731
-    chunked = SimpleNamespace(seq_lens=context[None].int(), cu_seq_lens=offsets(context.tolist())[None])
+    lens = torch.full((3, len(new)), 2, dtype=torch.int32)  # of the other chunks
+    lens[chunk] = context
+    chunked = SimpleNamespace(seq_lens=lens, cu_seq_lens=torch.stack([offsets(row.tolist()) for row in lens]))
     prefill = SimpleNamespace(chunked_context=chunked, query_start_loc=offsets(new))
     out, lse = torch.randn(sum(new) + 2, HEADS, DIM), torch.randn(HEADS, sum(new) + 2)
     expected = out.clone(), lse.clone()
@@ -31,7 +33,7 @@ def test_rows_and_launches(drawn, on_the_backend):
     before, wrapped = launches(), Wrapped((out, lse))
     with NoSync(chunked.seq_lens):
         instance = SimpleNamespace(_prefill_metadata=prefill) if on_the_backend else None
-        kwargs = {"chunk_idx": 0, "q": None} if on_the_backend else {"prefill": prefill, "chunk_idx": 0, "q": None}
+        kwargs = {"chunk_idx": chunk, "q": None} | ({} if on_the_backend else {"prefill": prefill})
         result = one_call.corrected(wrap.run_prefill_context_chunk, wrapped, instance, (), kwargs)
     assert result[0] is out and result[1] is lse
     assert torch.equal(out, expected[0]) and torch.equal(lse, expected[1])

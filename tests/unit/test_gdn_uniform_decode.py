@@ -67,6 +67,18 @@ def test_other_models_keep_their_graph(instance):
     assert decide([FRESH], instance=instance) == (None, 0)
 
 
+def test_a_prompt_of_one_token_is_a_decode_where_nothing_is_drafted():
+    assert decide([(0, 1, 1)], instance=runner([(0, 1, 1)], drafts=0)) == (None, 0)
+
+
+def test_an_engine_that_is_told_by_position_is_told_nothing_else():
+    scheduled, seen = np.array([K + 1], dtype=np.int32), []
+    args = K + 1, 1, scheduled, K + 1, True
+    call = one_call.call_of(lambda *args, **kwargs: seen.append((args, kwargs)), None)
+    one_call.corrected(wrap.determine_batch_execution_and_padding, call, runner([FRESH]), args, {})
+    assert seen == [(args, {})]
+
+
 @pytest.mark.parametrize("forced", [True, False])
 def test_capture_and_dummy_runs_say_it_themselves(forced):
     assert decide([FRESH], force_uniform_decode=forced) == (forced, 0)

@@ -117,7 +117,7 @@ def test_a_result_without_lse_is_left_alone():
 def test_a_batch_that_is_planned_again_is_looked_at_again():
     batch, backend = batch_of([4, 8], [1, 1], 4), backend_of([1, 1])
     batch.prefix_chunk_idx = 1
-    for prefix in ([4, 8], [8, 8], [8, 4]):
+    for prefix in ([8, 8], [4, 8], [8, 8], [8, 4]):
         batch.extend_prefix_lens_cpu = prefix
         batch.prefix_chunk_seq_lens = batch_of(prefix, [1, 1], 4).prefix_chunk_seq_lens
         one_call.corrected(wrap.prepare_chunked_prefix_cache_info, Wrapped(), batch, ("cpu",), {})
