@@ -78,7 +78,9 @@ class Call:
     @property
     def engine_function(self) -> FunctionType | None:
         """The engine's method as a plain function; None where another fix's correction runs in between."""
-        return None if any(state.armed for state, *_ in self.inside) else getattr(self._function, "__func__", None)
+        if self.inside and any(state.armed for state, *_ in self.inside):
+            return None
+        return getattr(self._function, "__func__", None)
 
     def finding(self, path: tuple[Hashable, ...]) -> Finding | None:
         """What was seen of this kernel path in this process; None before `found`."""

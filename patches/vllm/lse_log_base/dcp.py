@@ -46,10 +46,14 @@ class _Watch:
         self.call, (self.context_path, self.new_tokens_path) = call, paths
         self.errors: list[Exception] = []
         self.context, self.new_tokens = instance._context, instance._new_tokens
-        self.engine_merge = function.__globals__["merge_attn_states"]
-        self.combines_base_2 = "is_lse_base_on_e" in function.__globals__["cp_lse_ag_out_rs"].__code__.co_varnames
-        watched = {"_context": SimpleNamespace(run=self.run_context), "_new_tokens": SimpleNamespace(run=self.run_new_tokens)}
-        self.parts = SimpleNamespace(**vars(instance) | watched)
+        self.engine_names = function.__globals__
+        self.parts = SimpleNamespace(**vars(instance))
+        self.parts._context = SimpleNamespace(run=self.run_context)
+        self.parts._new_tokens = SimpleNamespace(run=self.run_new_tokens)
+
+    @property
+    def combines_base_2(self) -> bool:
+        return "is_lse_base_on_e" in self.engine_names["cp_lse_ag_out_rs"].__code__.co_varnames
 
     def run_context(self, query: Any, cache: Any, **options: Any) -> tuple:
         out, lse = self.context.run(query, cache, **options)
@@ -65,7 +69,7 @@ class _Watch:
     def merge(self, out: Any, output_context: Any, lse_context: Any, output_query: Any, lse_query: Any) -> Any:
         if self.combines_base_2:
             self._do(self._convert_context, lse_context)
-        return self.engine_merge(out, output_context, lse_context, output_query, lse_query)
+        return self.engine_names["merge_attn_states"](out, output_context, lse_context, output_query, lse_query)
 
     def _look_at_context(self, query: Any, cache: Any, lse: Any, options: dict) -> None:
         scale = options.get("k_scale") or 1.0
