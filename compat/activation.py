@@ -221,7 +221,7 @@ class Activation:
     def _check_origin(verdict: gate.Verdict, sources: gate.Sources) -> None:
         """Refuse where a witness was loaded from another file than the judged one, or from what that file held before."""
         for name in verdict.modules:
-            module = sys.modules.get(name)
+            module = loaded.module(name)
             if module is None:
                 continue
             judged, file = sources[name], getattr(module, "__file__", None)
