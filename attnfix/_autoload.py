@@ -1,13 +1,14 @@
 """The door that needs nobody: run by the `.pth` file at every interpreter start, so it imports `sys` alone and is small.
 
 Puts one finder on `sys.meta_path` that answers only the exact names in `_targets`, finds them with the other finders, and calls
-`plugin.module_loaded` when the body of one has run. Everything else is imported at that moment, not here.
+`plugin.module_loaded` when the body of one has run. Everything else is imported at that moment, not here, and `_targets` where
+one of PACKAGES is imported, which most programs never do.
 """
 
 import sys
 
-from ._targets import MODULES
-
+# How the names in `_targets` begin
+PACKAGES = ("prometheus_client", "sglang", "vllm")
 # Names being looked up: another finder that asks every finder, as ours does, must not ask in a circle. One thread at a time
 # looks up: Python holds its import lock meanwhile.
 _busy: "set[str]" = set()
@@ -62,7 +63,7 @@ class _Finder:
     def find_spec(self, name, path=None, target=None):
         theirs = None
         try:
-            if name in MODULES and name not in _busy:
+            if name.startswith(PACKAGES) and name not in _busy and _is_target(name):
                 spec, theirs = self._ask_the_others(name, path, target)
                 if theirs is None:
                     return spec
@@ -89,6 +90,12 @@ class _Finder:
             return None, None
         finally:
             _busy.discard(name)
+
+
+def _is_target(name):
+    from ._targets import MODULES
+
+    return name in MODULES
 
 
 def install():

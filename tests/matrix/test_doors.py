@@ -165,7 +165,7 @@ def test_interpreter_start_adds_two_small_files_and_nothing_else(engine_python):
         without = set(environment.run("-c", code).stdout.split())
     finally:
         pth.write_text(text)
-    assert with_it - without - {"__future__"} == {"attnfix", "attnfix._autoload", "attnfix._targets"}
+    assert with_it - without - {"__future__"} == {"attnfix", "attnfix._autoload"}
 
 
 def test_another_finder_that_asks_every_finder_does_not_end_in_a_circle(engine_python):

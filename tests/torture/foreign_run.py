@@ -121,10 +121,10 @@ def copy() -> Iterator[Case]:
         sys.path.insert(0, REQUEST["copy"])
         if target == "both doors":
             sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_Finder"]
-        from attnfix import _autoload
+        from attnfix import _autoload, _targets
 
         assert _autoload.__file__ and _autoload.__file__.startswith(REQUEST["copy"]), _autoload.__file__
-        _autoload.MODULES = small_engine.MODULES
+        _targets.MODULES = small_engine.MODULES
         small_engine.replace_catalogues()
         if target == "both doors":  # ours goes on answering, too
             sys.meta_path.append(ours["attnfix._autoload"]._Finder())

@@ -119,10 +119,10 @@ def fixes() -> tuple[Any, ...]:
 
 def put_in_place(folder: Path) -> None:
     """Imports nothing of attnfix but its door: the rest comes as it does beside a real engine, when a target is imported."""
-    from attnfix import _autoload
+    from attnfix import _targets
 
     _on_path(folder)
-    _autoload.MODULES = MODULES
+    _targets.MODULES = MODULES
     replace_catalogues()
 
 

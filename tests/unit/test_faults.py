@@ -14,7 +14,7 @@ from types import FunctionType
 
 import pytest
 
-from attnfix import _autoload, plugin
+from attnfix import _autoload, _targets, plugin
 from attnfix.compat import activation as module_under_test
 from attnfix.compat import seats, states, switches, wrapping
 from attnfix.compat.activation import Activation
@@ -147,7 +147,7 @@ def test_an_attnfix_that_does_not_work_reads_the_switches_as_one_that_does(varia
 def hooked(engine, monkeypatch):
     """The import hook over the small engine; what it is told of."""
     told: list[str] = []
-    monkeypatch.setattr(_autoload, "MODULES", frozenset({"sglang.attention", "sglang.planning"}))
+    monkeypatch.setattr(_targets, "MODULES", frozenset({"sglang.attention", "sglang.planning"}))
     monkeypatch.setattr(plugin, "module_loaded", told.append)
     monkeypatch.setattr(sys, "meta_path", [_autoload._Finder(), *sys.meta_path])
     return told

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from attnfix import _autoload, _targets
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("attnfix", "compat", "patches", "kernels")
 FILES = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
@@ -64,10 +66,11 @@ def test_torch_is_imported_at_call_time_alone(module):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_interpreter_start_imports_three_small_files():
+def test_interpreter_start_imports_two_small_files():
     assert imports(ROOT / "attnfix" / "__init__.py", top_level_only=True) == set()
     assert imports(ROOT / "attnfix" / "_autoload.py", top_level_only=True) == {"sys"}
     assert imports(ROOT / "attnfix" / "_targets.py") == set()
+    assert set(_autoload.PACKAGES) == {name.partition(".")[0] for name in _targets.MODULES}
 
 
 def test_a_correction_that_is_not_needed_says_so():
