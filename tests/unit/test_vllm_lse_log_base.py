@@ -295,6 +295,31 @@ def test_a_rank_without_context_goes_by_the_new_tokens():
     assert [path[3] for path in rank.state.findings] == ["new tokens"]
 
 
+def test_the_layers_of_a_step_without_context_look_once(monkeypatch):
+    """To look waits for the GPU. The next step is looked at again."""
+    looks = []
+    a_request = dcp.lse_base.a_request
+    monkeypatch.setattr(dcp.lse_base, "a_request", lambda *at: looks.append(at) or a_request(*at))
+    rank = Rank(0.12, context=[0, 0, 0])
+    kernel = rank.wrapper._context
+    run, kernel.run = kernel.run, lambda *args, **kwargs: (torch.zeros_like(rank.q), torch.full((sum(NEW), HEADS), 3.0))
+    for steps in (1, 2):
+        for _ in range(3):
+            rank.run()
+        assert len(looks) == steps + 1  # and one at the new tokens
+        kernel._paged_kv_indptr_buf = kernel._paged_kv_indptr_buf.clone()
+    kernel.is_cuda_graph_enabled = True
+    rank.run(), rank.run()
+    assert len(looks) == 5
+    del kernel.is_cuda_graph_enabled
+    full = Rank(0.12)
+    rank.cache, kernel.run = full.cache, run
+    for name in ("_paged_kv_indptr_buf", "_paged_kv_indices_buf", "_paged_kv_last_page_len_buf"):
+        setattr(kernel, name, getattr(full.wrapper._context, name))
+    rank.run()
+    assert [path[3] for path in rank.state.findings] == ["new tokens", "context"]
+
+
 @pytest.mark.parametrize("attribute", ["_window_left", "_logits_soft_cap"])
 def test_other_attention_is_not_judged(attribute):
     rank = Rank(0.12)

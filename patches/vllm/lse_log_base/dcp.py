@@ -18,6 +18,8 @@ from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches import lse_base
 from attnfix.patches.rebound import rebound
 
+_NO_CONTEXT = "attnfix_planned_without_context"
+
 
 def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(layer, prefill_query, kv_cache, key, value, out)`; returns out [tokens, heads, d]."""
@@ -102,16 +104,19 @@ def new_tokens_row(kernel: Any, q: Any, k: Any, lse: Any) -> tuple[float, float]
 
 def context_row(kernel: Any, q: Any, cache: Any, lse: Any, k_scale: float) -> tuple[float, float] | None:
     """The same from this rank's pages; cache: (k, v), or [pages, 2, …], in the wrapper's layout."""
-    if not _plain(kernel):
+    planned = kernel._paged_kv_indptr_buf  # another tensor in every step, but in a CUDA graph
+    if not _plain(kernel) or vars(kernel).get(_NO_CONTEXT) is planned:  # to look again would wait for the GPU in every layer
         return None
     keys = cache[0] if isinstance(cache, tuple) else cache[:, 0]
     if kernel._kv_layout == "HND":
         keys = keys.transpose(1, 2)
-    at, last = kernel._paged_kv_indptr_buf.tolist(), kernel._paged_kv_last_page_len_buf.tolist()
+    at, last = planned.tolist(), kernel._paged_kv_last_page_len_buf.tolist()
     lens = [(stop - start - 1) * keys.shape[1] + n if start < stop else 0 for start, stop, n in zip(at, at[1:], last)]
     q_at = kernel._qo_indptr_buf.tolist()
     b = lse_base.a_request(q_at, [0, *accumulate(lens)])
     if b is None:
+        if not getattr(kernel, "is_cuda_graph_enabled", False):
+            setattr(kernel, _NO_CONTEXT, planned)
         return None
     rows = slice(q_at[b], q_at[b + 1])
     k = keys[kernel._paged_kv_indices_buf[at[b] : at[b + 1]].long()].flatten(0, 1)[: lens[b]]
