@@ -10,13 +10,19 @@ from attnfix.compat.wrapping import TargetWrapper
 from attnfix.patches.catalogue import FIXES
 
 
+def armed(fix):
+    state = FixState(fix)
+    state.armed = True
+    return state
+
+
 class Target:
     """A function of the engine that doubles, and notes what it was called with."""
 
     def __init__(self, *corrections):
         self.calls = []
         self.wrapper = TargetWrapper(self._engine, Place("engine", "function"))
-        self.states = [FixState(fix, armed=True) for fix, _ in zip(FIXES, corrections)]
+        self.states = [armed(fix) for fix, _ in zip(FIXES, corrections)]
         for state, correction in zip(self.states, corrections):
             self.wrapper.add(state, correction)
 
@@ -116,6 +122,6 @@ def test_a_call_goes_on_with_the_corrections_it_began_with():
         target.wrapper.remove(target.states[0])
         return wrapped(*args)
 
-    target.wrapper.add(FixState(FIXES[1], armed=True), takes_it_off)
+    target.wrapper.add(armed(FIXES[1]), takes_it_off)
     assert (target.wrapper(4), target.wrapper(4)) == (110, 8)
     assert [correction for _, correction in target.wrapper.corrections] == [takes_it_off]
