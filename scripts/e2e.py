@@ -28,7 +28,6 @@ from typing import Any, Self
 TOP = 20  # tokens compared of each answer
 LISTED = 200  # log-probabilities asked for
 STOCK, PATCHED = "stock", "patched"
-MODELS, LARGE = ("mla", "dense", "mla-large", "dense-large"), ["mla-large", "dense-large"]  # of no-harm
 #: On every side: the installed attnfix and not the source folder, no network, no counting of usage
 _ENVIRONMENT = {"PYTHONSAFEPATH": "1", "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
 LIMIT_S = 550  # for the life of one server: a run that hangs must end before whoever waits for it gives up
@@ -292,11 +291,6 @@ def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentPa
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--case", choices=cases, required=True, help="what to run")
     made.add_argument("--out", type=Path, default=Path("e2e-out"), help="folder of the evidence file and the servers' logs")
-    made.add_argument("--rounds", type=int, default=12, help="no-harm: timed rounds of each server (default 12)")
-    made.add_argument("--minutes", type=float, default=math.inf, help="no-harm: no round that would end later than this")
-    made.add_argument(
-        "--models", nargs="+", choices=MODELS, default=LARGE, help=f"no-harm: which models (default {' '.join(LARGE)})"
-    )
     made.add_argument("--one-by-one", action="store_true", help="no two servers at once, where a case does without")
     return made
 

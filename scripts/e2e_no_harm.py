@@ -15,6 +15,7 @@ one works at a time and a core is not like another.
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import math
 import os
@@ -100,9 +101,20 @@ def turns(parts: int) -> list[list[tuple[str, str]]]:
     return order
 
 
-def made(names: list[str], folder: Path) -> dict[str, Path]:
-    """{name: its folder} of those models."""
-    return {name: MAKERS[name](folder / name) for name in names}
+def with_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """`parser`, with what can be asked of this case."""
+    large = [name for name in MAKERS if name.endswith("-large")]
+    parser.add_argument("--rounds", type=int, default=12, help="no-harm: timed rounds of each server (default 12)")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no-harm: no round that would end later than this")
+    parser.add_argument(
+        "--models", nargs="+", choices=MAKERS, default=large, help=f"no-harm: which models (default {' '.join(large)})"
+    )
+    return parser
+
+
+def asked(options: argparse.Namespace, folder: Path) -> tuple[dict[str, Path], Length]:
+    """({name of a model: its folder in `folder`}, length) of those options."""
+    return {name: MAKERS[name](folder / name) for name in options.models}, Length(options.rounds, options.minutes)
 
 
 def run(plan: Plan, models: dict[str, Path], length: Length, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:

@@ -278,14 +278,13 @@ def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> t
 
 
 def main() -> int:
-    options = e2e.parser(__doc__, ("order", "empty", "padded", "quantized", "metrics", "no-harm")).parse_args()
+    cases = "order", "empty", "padded", "quantized", "metrics", "no-harm"
+    options = e2e_no_harm.with_options(e2e.parser(__doc__, cases)).parse_args()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
         if options.case == "no-harm":
-            models = e2e_no_harm.made(options.models, model)
-            length = e2e_no_harm.Length(options.rounds, options.minutes)
-            result, lines, wrong = no_harm(models, length, out)
+            result, lines, wrong = no_harm(*e2e_no_harm.asked(options, model), out)
             about = result.pop("machine")
         elif options.case == "metrics":
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)

@@ -197,6 +197,14 @@ def test_no_harm_on_four_servers(tmp_path, monkeypatch):
     assert seen["rounds"] == 1 and {len(figures) for figures in seen["each_round"]["cpu_s"].values()} == {1}
 
 
+def test_no_harm_serves_what_it_is_asked_for(tmp_path, monkeypatch):
+    options = e2e_no_harm.with_options(e2e.parser(None, ["no-harm"]))
+    assert options.parse_args(["--case", "no-harm"]).models == ["mla-large", "dense-large"]
+    monkeypatch.setitem(e2e_no_harm.MAKERS, "dense", lambda folder: folder)
+    chosen = options.parse_args(["--case", "no-harm", "--models", "dense", "--rounds", "3", "--minutes", "5"])
+    assert e2e_no_harm.asked(chosen, tmp_path) == ({"dense": tmp_path / "dense"}, Length(3, 5.0))
+
+
 def test_turns_are_fair():
     turns = e2e_no_harm.turns(8)
     assert all(len(set(order)) == 4 for order in turns)
