@@ -11,12 +11,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Set
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, partial, wraps
 from itertools import chain
 from types import FunctionType
 from typing import Any
-
-import wrapt
 
 from . import gate, in_memory, ledger, loaded, report, switches
 from .engines import ENGINES, Engine, engine_of, loaded_root, version_of
@@ -290,16 +288,21 @@ class Activation:
         if not switches.strict():
             return
 
-        def load_model(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-            try:
-                self._insist(module)
-            except Exception as error:  # the engine may catch it and serve
-                report.refuse(f"a look at {module} failed: {type(error).__name__}: {error}")
-            return wrapped(*args, **kwargs)
+        def insisting(load_model: Any) -> Any:
+            @wraps(load_model)
+            def insist_and_load(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    self._insist(module)
+                except Exception as error:  # the engine may catch it and serve
+                    report.refuse(f"a look at {module} failed: {type(error).__name__}: {error}")
+                return load_model(*args, **kwargs)
 
-        for place in engine.load_model:
-            if place.module == module and type(standing := live(place)) is FunctionType:
-                swap(place, wrapt.FunctionWrapper(standing, load_model))
+            return insist_and_load
+
+        for place in (place for place in engine.load_model if place.module == module):
+            standing = live(place)
+            if type(standing) is FunctionType and not hasattr(standing, "__wrapped__"):
+                swap(place, insisting(standing))
 
 
 def _sources(engine: Engine) -> gate.Sources:

@@ -10,7 +10,7 @@ import sys
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
-from .wrapping import TargetWrapper
+from .wrapping import MARK, TargetWrapper
 
 
 def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
@@ -18,17 +18,22 @@ def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
     modules = {id(vars(module)) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
     referrers = gc.get_referrers(function)
     for holder in referrers:
-        if holder is wrapper or type(holder) in (FrameType, TargetWrapper):
+        if type(holder) is FrameType or _is_ours(holder):
             continue
         if isinstance(holder, MethodType):
             if left := _rebind_method(holder, wrapper, referrers):
                 return left
         elif isinstance(holder, dict) and id(holder) in modules:
             for name in _names(holder, function):
-                holder[name] = wrapper
+                holder[name] = wrapper.function
         else:
             return f"a {type(holder).__name__}"
     return None
+
+
+def _is_ours(holder: Any) -> bool:
+    """Whether it is one of our wrappers, or the names that its function carries (`__wrapped__`)."""
+    return type(holder) is TargetWrapper or (type(holder) is dict and type(holder.get(MARK)) is TargetWrapper)
 
 
 def bound_to(function: Any, heir: type) -> str | None:
@@ -40,7 +45,7 @@ def bound_to(function: Any, heir: type) -> str | None:
 
 
 def _rebind_method(method: MethodType, wrapper: TargetWrapper, ours: list[Any]) -> str | None:
-    bound: Any = wrapper.__get__(method.__self__, type(method.__self__))
+    bound = MethodType(wrapper.function, method.__self__)
     for holder in gc.get_referrers(method):
         if holder is ours or type(holder) is FrameType:
             continue

@@ -96,7 +96,9 @@ def holds_other_code(place: Place, module: ModuleType, read: gate.READ) -> bool:
 
 
 def _is_own(function: FunctionType, place: Place) -> bool:
-    """Whether it was defined at `place`, and not put there by somebody else."""
+    """Whether it was defined at `place`, and not put there by somebody else, around what was."""
+    if "__wrapped__" in vars(function):  # takes over the name
+        return False
     called = getattr(function.__code__, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
     return function.__module__ == place.module and called == place.qualname
 

@@ -37,7 +37,7 @@ class WrapperSeat:
 
     @property
     def stands(self) -> bool:
-        return stands(self.place, self.wrapper)
+        return stands(self.place, self.wrapper.function)
 
     def arm(self) -> None:
         """Nothing to do: the wrapper asks whether its fix is armed."""
@@ -47,7 +47,7 @@ class WrapperSeat:
     def withdraw(self) -> None:
         self.wrapper.remove(self.state)
         if not self.wrapper.in_use and self.stands:
-            swap(self.place, self.wrapper.__wrapped__)
+            swap(self.place, self.wrapper.wrapped)
 
 
 class OverrideSeat(WrapperSeat):
@@ -116,11 +116,11 @@ def _wrap(place: Place, late: bool, sources: gate.Sources) -> TargetWrapper:
         standing = live(place)
     except KeyError:
         raise Refused(CONFLICT, f"{place.owner.qualname} was replaced by {origin(owner_of(place))}") from None
-    if type(standing) is TargetWrapper:  # `isinstance` believes a foreign wrapper, too
-        return standing
+    if known := TargetWrapper.of(standing):
+        return known
     _check_plain(place, standing, sources)
     wrapper = TargetWrapper(standing, place)
-    swap(place, wrapper)
+    swap(place, wrapper.function)
     if late and (held := captured.rebind(standing, wrapper)):
         swap(place, standing)
         raise _late(place, held)
@@ -130,17 +130,18 @@ def _wrap(place: Place, late: bool, sources: gate.Sources) -> TargetWrapper:
 def _override(target: Override, place: Place, late: bool, sources: gate.Sources) -> TargetWrapper:
     heir = owner_of(place)
     standing = vars(heir).get(_name(place), _NONE)
-    if type(standing) is TargetWrapper:
-        return standing
+    if known := TargetWrapper.of(standing):
+        return known
     if standing is not _NONE:
         raise Refused(CONFLICT, f"{place.qualname} is defined by {origin(standing)}")
     base = next(base for base in map(Place.parse, target.of) if gate.locate(base, sources) is not None)
     inherited = getattr(heir, _name(place))
-    _check_plain(base, inherited.__wrapped__ if type(inherited) is TargetWrapper else inherited, sources)
+    known = TargetWrapper.of(inherited)
+    _check_plain(base, known.wrapped if known else inherited, sources)
     if late and (held := captured.bound_to(inherited, heir)):
         raise _late(place, held)
     wrapper = TargetWrapper(inherited, place)
-    swap(place, wrapper)
+    swap(place, wrapper.function)
     return wrapper
 
 

@@ -63,7 +63,8 @@ class FixState:
 
     `release` and `code` name the code that was found; `changed` is called when the state changes while the engine serves.
     `confirm` is called once, at the first call while armed, and may disarm.
-    `findings` are by kernel path: the names that tell it from others. `fired`: a correction was needed in this process.
+    `findings` are by kernel path: the names that tell it from others; `settled` are the paths that are left as they are.
+    `fired`: a correction was needed in this process.
     """
 
     armed = fired = False
@@ -83,6 +84,7 @@ class FixState:
         self.seats: dict[Place, Seat] = {}
         self.counters: Counters = PlainCounters()
         self.findings: dict[tuple[Hashable, ...], Finding] = {}
+        self.settled: set[tuple[Hashable, ...]] = set()
 
     @property
     def state(self) -> str:
@@ -96,6 +98,8 @@ class FixState:
     def found(self, path: tuple[Hashable, ...], finding: Finding) -> None:
         """A kernel path was seen at work for the first time in this process."""
         self.findings[path] = finding
+        if not finding.needed:
+            self.settled.add(path)
         if finding.needed is None:
             from . import report
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import suppress
-from types import FunctionType
-from typing import Any, SupportsIndex
-
-import wrapt
+from functools import update_wrapper
+from types import FunctionType, MethodType
+from typing import Any
 
 from . import loaded
 from .fix import NOT_NEEDED, Place
@@ -24,7 +23,8 @@ def through(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Lay
 
     Corrections that are not needed are passed one after the other, in this frame and with one object for all of them.
     """
-    call = Call(function, instance)
+    call = Call()
+    call.function, call.instance, call.result = function, instance, NOT_CALLED
     for state, correction, inside in layers:
         if not state.armed or (state.confirm and not _confirmed(state)):
             continue
@@ -48,17 +48,18 @@ class Call:
     fixes have a correction on the target, those `inside` this one run in between.
     """
 
-    __slots__ = ("_function", "_instance", "inside", "result", "state")
+    # Set by `through`, which a call waits for: an `__init__` costs a tenth of all of it
+    __slots__ = ("function", "inside", "instance", "result", "state")
+    function: Any
+    instance: Any
     inside: Layers
     state: FixState
-
-    def __init__(self, function: Any, instance: Any = None):
-        self._function, self._instance, self.result = function, instance, NOT_CALLED
+    result: Any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.result = INSIDE
-        function, inside = self._function, self.inside
-        self.result = result = through(function, self._instance, args, kwargs, inside) if inside else function(*args, **kwargs)
+        function, inside = self.function, self.inside
+        self.result = result = through(function, self.instance, args, kwargs, inside) if inside else function(*args, **kwargs)
         return result
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,7 +81,7 @@ class Call:
         """The engine's method as a plain function; None where another fix's correction runs in between."""
         if self.inside and any(state.armed for state, *_ in self.inside):
             return None
-        return getattr(self._function, "__func__", None)
+        return getattr(self.function, "__func__", None)
 
     def finding(self, path: tuple[Hashable, ...]) -> Finding | None:
         """What was seen of this kernel path in this process; None before `found`."""
@@ -88,8 +89,7 @@ class Call:
 
     def settled(self, path: tuple[Hashable, ...]) -> bool:
         """Whether this kernel path was seen in this process, and is to be left as it is."""
-        known = self.state.findings.get(path)
-        return known is not None and not known.needed
+        return path in self.state.settled
 
     def found(self, path: tuple[Hashable, ...], finding: Finding) -> None:
         """Keep what was seen of a kernel path: it goes into the record; a kernel that is left alone, to the log, too."""
@@ -116,62 +116,40 @@ def _around(layers: Layers, state: FixState, correction: Any) -> Layers:
     return (state, correction, layers), *layers
 
 
-class _Named:
-    """Pickles and deep-copies as the name it stands for, as the function it wraps would (wrapt's own raises)."""
+class TargetWrapper:
+    """What stands on the engine's function at `place`: `function`, which runs the corrections of all fixes that were added.
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return self.__reduce__()
-
-    def __deepcopy__(self, memo: dict) -> Any:
-        return self
-
-    def __copy__(self) -> Any:
-        return self
-
-
-class BoundTarget(_Named, wrapt.BoundFunctionWrapper):
-    """A target bound to an instance (or read from its class)."""
-
-    def __reduce__(self) -> Any:
-        owner = self._self_instance
-        if owner is None:
-            return self._self_parent.__reduce__()
-        return getattr, (owner, self.__name__)
-
-    def __deepcopy__(self, memo: dict) -> Any:
-        from copy import deepcopy
-
-        owner = self._self_instance
-        return self if owner is None else getattr(deepcopy(owner, memo), self.__name__)
-
-
-class TargetWrapper(_Named, wrapt.FunctionWrapper):
-    """Wrapper around the engine's function at `place`; `add` puts the correction of one more fix on it.
-
-    Never for a function that Dynamo traces: it would compile the engine's function and drop the corrections (tried).
+    A plain function, as the engine's own: it binds, pickles and copies by itself and costs half of what wrapt's wrapper does.
+    Never for a function that Dynamo traces: it would trace the corrections, too.
     """
 
-    __bound_function_wrapper__ = BoundTarget
+    __slots__ = ("_layers", "function", "place", "wrapped")
 
-    def __init__(self, function: FunctionType, place: Place):
-        # What stands here, changed as a whole: a call in another thread goes through the former layers or the new ones
-        layers: list[Layers] = [()]
+    def __init__(self, wrapped: FunctionType, place: Place):
+        self.wrapped, self.place = wrapped, place
+        # Changed as a whole: a call in another thread goes through the former layers or the new ones
+        self._layers: Layers = ()
+        self.function = update_wrapper(_method(self) if "." in place.qualname else _plain(self), wrapped)
+        # What is inherited stands under the name of the heir; pickle looks a function up by its name
+        self.function.__module__, self.function.__qualname__ = place.module, place.qualname
+        vars(self.function)[MARK] = self
 
-        # No method: wrapt looks an attribute of its wrappers up more slowly than this function looks into `layers`
-        def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-            return through(wrapped, instance, args, kwargs, layers[0])
-
-        super().__init__(function, run)
-        self._self_place, self._self_layers = place, layers
+    @staticmethod
+    def of(standing: Any) -> TargetWrapper | None:
+        """The wrapper whose function `standing` is; None for anything else, and for what somebody wrapped around it."""
+        if type(standing) is not FunctionType:  # `isinstance` believes a foreign wrapper, too
+            return None
+        found = vars(standing).get(MARK)
+        return found if type(found) is TargetWrapper and found.function is standing else None
 
     @property
     def corrections(self) -> tuple[tuple[FixState, Any], ...]:
         """The innermost first."""
-        return tuple((state, correction) for state, correction, _ in reversed(self._self_layers[0]))
+        return tuple((state, correction) for state, correction, _ in reversed(self._layers))
 
     def add(self, state: FixState, correction: Any) -> TargetWrapper:
         if all(known is not state for known, _ in self.corrections):
-            self._self_layers[0] = _around(self._self_layers[0], state, correction)
+            self._layers = _around(self._layers, state, correction)
         return self
 
     def remove(self, state: FixState) -> None:
@@ -179,17 +157,29 @@ class TargetWrapper(_Named, wrapt.FunctionWrapper):
         for known, correction in self.corrections:
             if known is not state:
                 layers = _around(layers, known, correction)
-        self._self_layers[0] = layers
+        self._layers = layers
 
     @property
     def in_use(self) -> bool:
-        return bool(self.corrections)
+        return bool(self._layers)
 
-    def __reduce__(self) -> Any:
-        owner, _, name = self._self_place.qualname.rpartition(".")
-        if not owner:
-            return name
-        return getattr, (owner_of(self._self_place), name)
+
+#: Where a function says whose it is. `functools.wraps` copies it to what it makes, so the wrapper is asked, too
+MARK = "__attnfix__"
+
+
+def _method(wrapper: TargetWrapper) -> Any:
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return through(MethodType(wrapper.wrapped, self), self, args, kwargs, wrapper._layers)
+
+    return run
+
+
+def _plain(wrapper: TargetWrapper) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return through(wrapper.wrapped, None, args, kwargs, wrapper._layers)
+
+    return run
 
 
 def owner_of(place: Place) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from attnfix.compat.fix import NOT_NEEDED
-from attnfix.compat.wrapping import Call, through
+from attnfix.compat.wrapping import NOT_CALLED, Call, through
 
 
 def call_of(function: Any, state: Any, instance: Any = None) -> Call:
     """What the only correction of a target gets as `wrapped`."""
-    call = Call(function, instance)
-    call.state, call.inside = state, ()
+    call = Call()
+    call.function, call.instance, call.result, call.state, call.inside = function, instance, NOT_CALLED, state, ()
     return call
 
 

@@ -138,9 +138,9 @@ def _untouched(fix: str) -> bool:
     for place in (place for target in functions for place in target.places):
         with suppress(KeyError, AttributeError):
             function = live(place)
-            if type(function) is TargetWrapper and all(state.fix.id != fix for state, _ in function.corrections):
-                function = function.__wrapped__
-            if type(function) is not FunctionType or function.__module__ != place.module:
+            if (wrapper := TargetWrapper.of(function)) and all(state.fix.id != fix for state, _ in wrapper.corrections):
+                function = wrapper.wrapped
+            if type(function) is not FunctionType or TargetWrapper.of(function) or function.__module__ != place.module:
                 return False
     return True
 

@@ -70,10 +70,11 @@ def test_both_doors_and_a_second_activation_install_once(engine_python):
     code = (
         LOAD_PLUGINS["vllm"] + "import attnfix\nattnfix.activate()\n" + IMPORT["vllm"] + "attnfix.activate()\n" + ROW
         + "from vllm.model_executor.layers.attention.mla_attention import MLACommonImpl as M\n"
-        + "f = vars(M)['_run_prefill_context_chunk_trtllm_ragged']\nimport types, sys\n"
+        + "f = vars(M)['_run_prefill_context_chunk_trtllm_ragged']\nimport sys\n"
         + "finders = [f for f in sys.meta_path if type(f).__module__ == 'attnfix._autoload']\n"
-        + "answer([row('vllm.empty-context-chunks')['state'], type(f.__wrapped__) is types.FunctionType,"
-        + " len(f.corrections), len(finders)])"
+        + "from attnfix.compat.wrapping import TargetWrapper\nwrapper = TargetWrapper.of(f)\n"
+        + "answer([row('vllm.empty-context-chunks')['state'], TargetWrapper.of(wrapper.wrapped) is None,"
+        + " len(wrapper.corrections), len(finders)])"
     )  # fmt: skip
     # Two fixes have a correction there: neither twice
     assert engine_python("vllm", "0.20.2").evaluate(code) == ["installed", True, 2, 1]

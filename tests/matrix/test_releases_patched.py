@@ -29,14 +29,15 @@ CASES = [
 FIX = {"sglang": "sglang.zero-kv-rows", "vllm": "vllm.empty-context-chunks"}
 
 LOOK = """
-import importlib, types
+import importlib
 module = importlib.import_module({module!r})
 owner, name = {qualname!r}.split(".")
 function = vars(getattr(module, owner))[name]
 import attnfix
 row = next(row for row in attnfix.status() if row["fix"] == {fix!r})
-answer(dict(state=row["state"], reason=row["reason"], plain=type(function) is types.FunctionType,
-            code=function.__code__.co_filename.endswith(module.__file__.rpartition("/")[2])))
+stock = getattr(function, "__wrapped__", function)
+answer(dict(state=row["state"], reason=row["reason"], plain=stock is function,
+            code=stock.__code__.co_filename.endswith(module.__file__.rpartition("/")[2])))
 """
 
 

@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -38,9 +37,10 @@ def look() -> dict[str, Any]:
 
     import attnfix
     from attnfix.compat import records
+    from attnfix.compat.wrapping import TargetWrapper
 
     seen = small_engine.use()
-    wrapper = vars(attention.Backend)["forward"]
+    wrapper = TargetWrapper.of(vars(attention.Backend)["forward"])
     own = [record for record in records.read_all() if record["pid"] == os.getpid()]
     inside = {row["fix"]: [row["state"], row["counters"]] for row in attnfix.status()}
     outside = [{row["fix"]: [row["state"], row["counters"]] for row in record["fixes"]} for record in own]
@@ -48,7 +48,7 @@ def look() -> dict[str, Any]:
     wrong = []
     if not seen.armed:
         wrong.append(f"not wholly armed: {list(seen)}")
-    if type(getattr(wrapper, "__wrapped__", None)) is not FunctionType or len(wrapper.corrections) != 2:
+    if wrapper is None or TargetWrapper.of(wrapper.wrapped) is not None or len(wrapper.corrections) != 2:
         wrong.append("wrapped more than once")
     if len(finders) != 1:
         wrong.append(f"{len(finders)} finders")

@@ -114,8 +114,8 @@ def half(state: Any) -> bool:
                 continue  # not loaded, not in this release, or a member that is not there
             if isinstance(target, Attribute):
                 active.append(standing == target.value and place in state.seats)
-            elif type(standing) is TargetWrapper:
-                known = any(one is state for one, _ in standing.corrections)
+            elif wrapper := TargetWrapper.of(standing):
+                known = any(one is state for one, _ in wrapper.corrections)
                 active.append(known and state.armed)
             else:
                 active.append(False)

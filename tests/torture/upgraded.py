@@ -21,7 +21,6 @@ SECOND = "sglang.srt.layers.attention.trtllm_mla_backend"
 FIX = "sglang.zero-kv-rows"
 SCRIPT = """
 import importlib, json, os, sys
-from types import FunctionType
 from attnfix.prove import stubs
 stubs.install("sglang")
 importlib.import_module({before!r})
@@ -32,7 +31,7 @@ importlib.import_module({after!r})
 import attnfix
 row = next(row for row in attnfix.status() if row["fix"] == {fix!r})
 function = vars(sys.modules[{after!r}].TRTLLMMLABackend)["forward_extend"]
-print("ANSWER" + json.dumps([row["state"], row["reason"], type(function) is FunctionType]))
+print("ANSWER" + json.dumps([row["state"], row["reason"], not hasattr(function, "__wrapped__")]))
 """
 
 

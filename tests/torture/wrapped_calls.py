@@ -57,31 +57,31 @@ def _recorded(state: Any, run: Any) -> dict[Any, tuple]:
 
     def recording(place: Any, wrapper: Any) -> Any:
         def record(instance: Any, *args: Any, **kwargs: Any) -> Any:
-            result = wrapper.__get__(instance, type(instance))(*args, **kwargs)
+            result = wrapper.function(instance, *args, **kwargs)
             calls[place] = wrapper, instance, args, kwargs, result
             return result
 
         return record
 
-    wrappers = {place: live(place) for place in state.seats if type(live(place)) is TargetWrapper}
+    wrappers = {place: wrapper for place in state.seats if (wrapper := TargetWrapper.of(live(place)))}
     for place, wrapper in wrappers.items():
         swap(place, recording(place, wrapper))
     run()
     for place, wrapper in wrappers.items():
-        swap(place, wrapper)
+        swap(place, wrapper.function)
     return calls
 
 
 def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict, result: Any) -> dict[str, Any]:
     from attnfix.compat.wrapping import TargetWrapper
 
-    plain = _returning(result, wrapper.__wrapped__)
+    plain = _returning(result, wrapper.wrapped)
     probe = TargetWrapper(plain, place)
     pairs = wrapper.corrections
     for state, correction in pairs:
         probe.add(state, correction)
     kind = type(instance)
-    kind.attnfix_plain, kind.attnfix_wrapped = plain, probe
+    kind.attnfix_plain, kind.attnfix_wrapped = plain, probe.function
     before = [(state.counters.corrections, state.counters.calls) for state, _ in pairs]
     stock, ours = _in_turns(instance, args, kwargs)
     grown = _growth(instance, args, kwargs)

@@ -7,7 +7,6 @@ import importlib
 import pickle
 import sys
 from dataclasses import replace
-from types import FunctionType
 
 import pytest
 
@@ -41,7 +40,7 @@ def test_healthy_code_is_left_alone(engine, verdict):
     activation = Activation([engine.fix])
     module = engine.load(activation, "planning", "attention")
     assert state_of(activation, engine.fix).state == verdict
-    assert type(vars(module.Backend)["forward"]) is FunctionType
+    assert not hasattr(vars(module.Backend)["forward"], "__wrapped__")
 
 
 def test_unknown_source_names_what_differs(engine):
@@ -51,7 +50,7 @@ def test_unknown_source_names_what_differs(engine):
     state = state_of(activation, engine.fix)
     assert state.state == "unknown source"
     assert "plan" in state.reason and "1.0" in state.reason and "Backend.forward" not in state.reason
-    assert type(module.plan) is FunctionType
+    assert not hasattr(module.plan, "__wrapped__")
 
 
 def test_a_target_replaced_by_someone_else_is_a_conflict(engine):
@@ -98,7 +97,7 @@ def test_a_target_replaced_while_pending_is_a_conflict_and_nothing_stays(engine)
     attention.Backend.forward = lambda self, x: 7
     planning = engine.load(activation, "planning")
     assert state_of(activation, engine.fix).state == "conflict"
-    assert type(planning.plan) is FunctionType
+    assert not hasattr(planning.plan, "__wrapped__")
     assert attention.Backend().forward(1) == 7
 
 
@@ -124,7 +123,7 @@ def test_late_when_a_reference_cannot_be_rebound(engine):
     activation.catch_up()
     state = state_of(activation, engine.fix)
     assert state.state == "late" and "list" in state.reason
-    assert held[0] is planning.plan and type(vars(attention.Backend)["forward"]) is FunctionType
+    assert held[0] is planning.plan and not hasattr(vars(attention.Backend)["forward"], "__wrapped__")
 
 
 @pytest.mark.parametrize(
@@ -132,9 +131,9 @@ def test_late_when_a_reference_cannot_be_rebound(engine):
     [
         (gate, "judge"), (gate, "locate"), (module_under_test, "live"), (module_under_test, "swap"),
         (module_under_test, "home"), (module_under_test, "take"), (seats, "live"), (seats, "swap"), (seats, "stands"),
-        (seats, "TargetWrapper"), (seats, "_check_plain"), (wrapping.TargetWrapper, "add"), (report, "summary"),
-        (recorder, "Record"), (captured, "rebind"), (module_under_test, "version_of"), (recorder, "version_of"),
-        (module_under_test, "loaded_root"),
+        (wrapping.TargetWrapper, "__init__"), (wrapping.TargetWrapper, "of"), (wrapping.TargetWrapper, "add"),
+        (seats, "_check_plain"), (report, "summary"), (recorder, "Record"), (captured, "rebind"),
+        (module_under_test, "version_of"), (recorder, "version_of"), (module_under_test, "loaded_root"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -270,7 +269,7 @@ def test_a_module_from_another_folder_than_the_judged_one_is_a_conflict(engine, 
     engine.load(activation, "attention", "planning")
     state = state_of(activation, engine.fix)
     assert state.state == "conflict" and "overlay" in state.reason
-    assert planning.plan(1) == 8 and type(planning.plan) is FunctionType
+    assert planning.plan(1) == 8 and not hasattr(planning.plan, "__wrapped__")
 
 
 def test_the_record_follows_a_fix_that_disarms_itself_while_serving(engine):
@@ -350,7 +349,7 @@ def test_a_correction_that_calls_twice_sees_each_failure_of_the_one_inside_it_an
 
     first, second = wrapping.FixState(engine.one_target()), wrapping.FixState(engine.one_target(id="sglang.second-fix"))
     first.armed = second.armed = True
-    target = wrapping.TargetWrapper(lambda x: x * 2, wrapping.Place("m", "f")).add(first, inner).add(second, outer)
+    target = wrapping.TargetWrapper(lambda x: x * 2, wrapping.Place("m", "f")).add(first, inner).add(second, outer).function
     assert target(0) == [102, 4] and (first.state, second.armed) == ("failed", True)
 
 
@@ -360,7 +359,7 @@ def test_an_error_of_the_engine_in_a_second_call_is_the_engines(engine):
 
     state = wrapping.FixState(engine.one_target())
     state.armed = True
-    target = wrapping.TargetWrapper(lambda x: 1 / x, wrapping.Place("m", "f")).add(state, outer)
+    target = wrapping.TargetWrapper(lambda x: 1 / x, wrapping.Place("m", "f")).add(state, outer).function
     with pytest.raises(ZeroDivisionError):
         target(0)
     assert state.armed

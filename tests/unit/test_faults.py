@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
-from types import FunctionType
 
 import pytest
 
@@ -209,7 +208,7 @@ def test_what_goes_wrong_while_telling_costs_a_warning(engine, monkeypatch):
     monkeypatch.setattr(module_under_test.Activation, "_say", full)
     activation = Activation([engine.one_target()])
     module = engine.load(activation, "attention")
-    assert type(module.Backend.__dict__["forward"]) is not FunctionType
+    assert hasattr(module.Backend.__dict__["forward"], "__wrapped__")
     assert activation.rows()[0]["state"] == "installed"
 
 

@@ -62,7 +62,7 @@ def part(prefix):
 def test_both_parts_are_natural_whatever_each_kernel_returns(bases, kind, by_keyword):
     state = FixState(BY_ID["sglang.lse-log-base"])
     state.settle(INSTALLED, "for a test")
-    function = TargetWrapper(Backend.engines, Place("engine", "Backend.forward")).add(state, CORRECTIONS[kind])
+    function = TargetWrapper(Backend.engines, Place("engine", "Backend.forward")).add(state, CORRECTIONS[kind]).function
     backend = type("Backend", (Backend,), {"forward": function})(*bases)
     for _ in range(2):
         for prefix in (False, True):
@@ -78,7 +78,7 @@ def test_both_parts_are_natural_whatever_each_kernel_returns(bases, kind, by_key
 def test_a_call_that_merges_nothing_is_not_looked_at(kind):
     state = FixState(BY_ID["sglang.lse-log-base"])
     state.settle(INSTALLED, "for a test")
-    function = TargetWrapper(lambda self, *args: "out", Place("engine", "Backend.forward")).add(state, CORRECTIONS[kind])
+    wrapper = TargetWrapper(lambda self, *args: "out", Place("engine", "Backend.forward")).add(state, CORRECTIONS[kind])
     with NoSync():
-        assert function.__get__(Backend(2, 2), Backend)("q", "k", "v", LAYER, batch_of(False, merged=False)) == "out"
+        assert wrapper.function(Backend(2, 2), "q", "k", "v", LAYER, batch_of(False, merged=False)) == "out"
     assert state.armed and not state.findings

@@ -85,7 +85,7 @@ def test_both_fixes_of_the_replay_correct_their_own_argument(order):
     for state in states:
         state.armed = True
         wrapper.add(state, state.fix.targets[0].correction)
-    assert wrapper.__get__(backend, SimpleNamespace)(**given_) == "the engine's"
+    assert wrapper.function(backend, **given_) == "the engine's"
     assert replay.seen["seq_lens"].tolist() == [5, 8]
     assert replay.seen["spec_info"].accept_length[:2].tolist() == [4, 4]
     assert [state.counters.corrections for state in states] == [1, 1]

@@ -29,7 +29,7 @@ def state_of(fix="vllm.lse-log-base"):
 
 def target(function, correction, state):
     """`function` as a method of an engine's class, with the correction on it."""
-    return TargetWrapper(function, Place("engine", "Backend.method")).add(state, correction)
+    return TargetWrapper(function, Place("engine", "Backend.method")).add(state, correction).function
 
 
 def drawn(seed=0):
@@ -185,7 +185,7 @@ def test_rows_without_context_are_neutralised_before_the_conversion():
     wrapper.add(states[0], rows.run_prefill_context_chunk).add(states[1], wrap.trtllm_context_chunk)
     prefill = SimpleNamespace(**STARTS)
     prefill.chunked_context.seq_lens = torch.tensor([CHUNK], dtype=torch.int32)
-    layer = type("Layer", (), {"method": wrapper, "scale": SCALE})()
+    layer = type("Layer", (), {"method": wrapper.function, "scale": SCALE})()
     out, lse = layer.method(prefill=prefill, chunk_idx=0, q=q, k=chunk, v=chunk)
     torch.testing.assert_close(lse, natural(q, chunk, NEW, CHUNK))
     assert (out[: NEW[0]] == 0).all() and [state.counters.corrections for state in states] == [1, 1]
@@ -295,6 +295,23 @@ def test_a_rank_without_context_goes_by_the_new_tokens():
     assert [path[3] for path in rank.state.findings] == ["new tokens"]
 
 
+@pytest.mark.parametrize("seen_at_work", [False, True])
+def test_once_the_new_tokens_need_nothing_a_step_without_context_is_left_alone(seen_at_work, monkeypatch):
+    """But where the context's kernel was seen to need it: what this rank merges then comes from the other ranks."""
+    rank = Rank(0.12, math.e, context=CHUNK if seen_at_work else [0, 0, 0], context_base=2.0)
+    if seen_at_work:
+        rank.run()
+        kernel = rank.wrapper._context
+        kernel._paged_kv_indptr_buf = torch.zeros_like(kernel._paged_kv_indptr_buf)
+        setattr(kernel, dcp._NO_CONTEXT, kernel._paged_kv_indptr_buf)
+    rank.wrapper._context.run = lambda *args, **kwargs: (torch.zeros_like(rank.q), torch.full((sum(NEW), HEADS), 3.0))
+    rank.run()
+    if not seen_at_work:
+        monkeypatch.setattr(dcp, "_Watch", pytest.fail)
+    context, _ = rank.run()
+    torch.testing.assert_close(context, torch.full((HEADS, sum(NEW)), 3 * math.log(2) if seen_at_work else 3.0))
+
+
 def test_the_layers_of_a_step_without_context_look_once(monkeypatch):
     """To look waits for the GPU. The next step is looked at again."""
     looks = []
@@ -352,9 +369,9 @@ def test_an_error_of_the_engine_stays_its_own():
 
 def test_another_fix_on_the_same_target_leaves_the_engine_to_itself():
     rank = Rank(0.12)
-    function = type(rank.wrapper).run
-    function.remove(rank.state)
-    function.add(state_of(), lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)).add(rank.state, dcp.run)
+    standing = TargetWrapper.of(type(rank.wrapper).run)
+    standing.remove(rank.state)
+    standing.add(state_of(), lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs)).add(rank.state, dcp.run)
     rank.run()
     assert not rank.state.findings and rank.state.armed
-    assert type(function.__wrapped__) is FunctionType
+    assert type(standing.wrapped) is FunctionType

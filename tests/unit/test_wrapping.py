@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
+
 import pytest
 
 from attnfix.compat.fix import NOT_NEEDED, Place
@@ -56,32 +60,32 @@ def broken(wrapped, instance, args, kwargs):
 @pytest.mark.parametrize("corrections", [(), (not_needed,), (not_needed,) * 3])
 def test_where_none_is_needed_the_engine_runs_once_and_each_was_asked(corrections):
     target = Target(*corrections)
-    assert target.wrapper(4) == 8 and target.calls == [4] and target.counted == [1] * len(corrections)
+    assert target.wrapper.function(4) == 8 and target.calls == [4] and target.counted == [1] * len(corrections)
 
 
 @pytest.mark.parametrize("others", [(0, 0), (1, 0), (0, 1), (2, 2)])
 def test_one_that_is_needed_runs_whatever_stands_around_it(others):
     target = Target(*[not_needed] * others[0], one_more, *[not_needed] * others[1])
-    assert target.wrapper(4) == 110 and target.calls == [5] and set(target.counted) == {1}
+    assert target.wrapper.function(4) == 110 and target.calls == [5] and set(target.counted) == {1}
 
 
 def test_each_decides_by_the_arguments_that_reach_it():
     inside, outside = Target(only_above_5, one_more), Target(one_more, only_above_5)
-    assert (inside.wrapper(5), outside.wrapper(5)) == (2 * 6 + 1000 + 100, 2 * 6 + 100)
+    assert (inside.wrapper.function(5), outside.wrapper.function(5)) == (2 * 6 + 1000 + 100, 2 * 6 + 100)
     assert inside.calls == outside.calls == [6]
 
 
 def test_one_whose_look_fails_is_disarmed_and_the_others_run():
     target = Target(one_more, broken, not_needed)
-    assert target.wrapper(4) == 110 and target.calls == [5]
+    assert target.wrapper.function(4) == 110 and target.calls == [5]
     assert [state.armed for state in target.states] == [True, False, True] and "ours" in target.states[1].reason
-    assert target.wrapper(4) == 110 and target.counted == [2, 1, 2]
+    assert target.wrapper.function(4) == 110 and target.counted == [2, 1, 2]
 
 
 def test_an_error_of_the_engine_is_its_own_whoever_looked_before():
     target = Target(not_needed, lambda wrapped, instance, args, kwargs: wrapped(*args), not_needed)
     with pytest.raises(ZeroDivisionError):
-        target.wrapper(None)
+        target.wrapper.function(None)
     assert all(state.armed for state in target.states) and target.calls == [None]
 
 
@@ -91,13 +95,13 @@ def test_not_needed_said_after_the_call_does_not_run_the_engine_twice():
         return NOT_NEEDED
 
     target = Target(one_more, too_late)
-    assert target.wrapper(4) == 112 and target.calls == [6]
+    assert target.wrapper.function(4) == 112 and target.calls == [6]
 
 
 def test_what_the_first_call_disarms_is_not_asked():
     target = Target(one_more, one_more)
     target.states[1].confirm = lambda: target.states[1].settle("conflict", "replaced")
-    assert target.wrapper(4) == 110 and target.counted == [1, 0]
+    assert target.wrapper.function(4) == 110 and target.counted == [1, 0]
 
 
 def test_the_engines_function_is_known_to_the_innermost_alone():
@@ -108,9 +112,9 @@ def test_the_engines_function_is_known_to_the_innermost_alone():
         return NOT_NEEDED
 
     target = Target(look, look)
-    target.wrapper(4)
+    target.wrapper.function(4)
     target.states[0].armed = False
-    target.wrapper(4)
+    target.wrapper.function(4)
     assert seen == [None, Target._engine, Target._engine]
 
 
@@ -123,5 +127,69 @@ def test_a_call_goes_on_with_the_corrections_it_began_with():
         return wrapped(*args)
 
     target.wrapper.add(armed(FIXES[1]), takes_it_off)
-    assert (target.wrapper(4), target.wrapper(4)) == (110, 8)
+    assert (target.wrapper.function(4), target.wrapper.function(4)) == (110, 8)
     assert [correction for _, correction in target.wrapper.corrections] == [takes_it_off]
+
+
+# What stands in the engine
+
+
+class Backend:
+    """An engine's class."""
+
+    def plan(self, x: int, *, scale: int = 2) -> int:
+        """What it does."""
+        return x * scale
+
+
+class Heir(Backend):
+    """Overrides, and calls what it overrides."""
+
+    def plan(self, x, **kwargs):
+        return super().plan(x, **kwargs) + 1
+
+
+@pytest.fixture
+def wrapper(monkeypatch):
+    made = TargetWrapper(Backend.plan, Place(__name__, "Backend.plan")).add(armed(FIXES[0]), one_more)
+    monkeypatch.setattr(Backend, "plan", made.function)
+    return made
+
+
+def test_it_binds_as_the_engines_own_does(wrapper):
+    assert Backend().plan(4) == Backend.plan(Backend(), 4) == 110
+    assert Heir().plan(4) == 111
+
+
+def test_it_tells_what_the_engines_own_tells_of_itself(wrapper):
+    stock = wrapper.wrapped
+    assert inspect.signature(Backend.plan) == inspect.signature(stock) and Backend.plan.__doc__ == "What it does."
+    assert (Backend.plan.__name__, Backend.plan.__qualname__, Backend.plan.__module__) == ("plan", "Backend.plan", __name__)
+    assert inspect.getsource(Backend.plan) == inspect.getsource(stock) and inspect.isfunction(Backend.plan)
+
+
+def test_what_somebody_wraps_around_it_is_not_taken_for_it(wrapper):
+    theirs = functools.wraps(Backend.plan)(lambda *args: Backend.plan(*args))
+    assert TargetWrapper.of(Backend.plan) is wrapper
+    assert TargetWrapper.of(theirs) is None and TargetWrapper.of(wrapper.wrapped) is None and TargetWrapper.of(None) is None
+
+
+def test_another_copys_wrapper_is_foreign(monkeypatch):
+    """As of a second attnfix in the same process: same names, another class."""
+    from attnfix.compat import wrapping
+
+    theirs = type("TargetWrapper", (), {})()
+    theirs.function = functools.wraps(Backend.plan)(lambda self: None)
+    setattr(theirs.function, wrapping.MARK, theirs)
+    assert TargetWrapper.of(theirs.function) is None
+
+
+def test_a_method_that_an_heir_got_pickles_under_its_name_there(monkeypatch):
+    import pickle
+
+    heir = type("Third", (Backend,), {"__module__": __name__})
+    monkeypatch.setattr(sys.modules[__name__], "Third", heir, raising=False)
+    made = TargetWrapper(heir.plan, Place(__name__, "Third.plan"))
+    monkeypatch.setattr(heir, "plan", made.function, raising=False)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(heir.plan, protocol)) is made.function

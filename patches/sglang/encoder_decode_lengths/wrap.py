@@ -12,12 +12,12 @@ from typing import Any
 from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.positions import Positions
 
-_CROSS = Positions(seq_lens_cpu=2, decode_wrappers=4)
+_CROSS = Positions(decode_wrappers=4, seq_lens_cpu=2)
 
 
 def update_cross_attention(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`seq_lens_cpu`: int tensor [bs] on the host, lengths of the text. Withheld where a plan would be made from it."""
-    wrappers, lens = (_CROSS.of(name, args, kwargs) for name in ("decode_wrappers", "seq_lens_cpu"))
+    wrappers, lens = _CROSS.all(args, kwargs)
     if lens is None or not planned_from_host(wrappers):
         return NOT_NEEDED
     args, kwargs = _CROSS.with_one("seq_lens_cpu", shown(lens), args, kwargs)

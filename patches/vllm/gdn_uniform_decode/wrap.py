@@ -16,21 +16,15 @@ def determine_batch_execution_and_padding(wrapped: Any, instance: Any, args: tup
 
     The engine's own argument says that the batch is no decode step, where its shape alone says that it is one.
     """
-    if kwargs.get(_FORCED) is not None or len(args) > 4 or not looks_like_decode(instance, args, kwargs):
+    num_tokens, num_reqs, scheduled, longest = _BATCH.all(args, kwargs)
+    if longest <= 1 or longest != instance.uniform_decode_query_len or num_tokens != longest * num_reqs:
+        return NOT_NEEDED  # no batch in the shape of a speculative decode step
+    if not prefills(instance.input_batch, scheduled) or not instance.model_config.is_hybrid:
         return NOT_NEEDED
-    if not prefills(instance.input_batch, _BATCH.of("num_scheduled_tokens_np", args, kwargs)):
+    if kwargs.get(_FORCED) is not None or len(args) > 4:
         return NOT_NEEDED
     wrapped.corrected()
     return wrapped(*args, **{**kwargs, _FORCED: False})
-
-
-def looks_like_decode(runner: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether the model keeps a recurrent state, and the batch has the shape of a speculative decode step."""
-    length = runner.uniform_decode_query_len
-    if length <= 1 or _BATCH.of("max_num_scheduled_tokens", args, kwargs) != length:
-        return False
-    of_all = length * _BATCH.of("num_reqs", args, kwargs)
-    return _BATCH.of("num_tokens", args, kwargs) == of_all and runner.model_config.is_hybrid
 
 
 def prefills(input_batch: Any, scheduled: Any) -> bool:
@@ -41,4 +35,4 @@ def prefills(input_batch: Any, scheduled: Any) -> bool:
     count = len(scheduled)
     known = input_batch.num_tokens_no_spec[:count]
     of_prompts = input_batch.num_computed_tokens_cpu[:count] + scheduled <= known
-    return of_prompts.nonzero()[0].size > 0  # NumPy's `any` goes through Python, and takes as long as all before it
+    return 1 in of_prompts.tobytes()  # NumPy's `any` goes through Python, and takes as long as all before it

@@ -23,14 +23,15 @@ _NO_CONTEXT = "attnfix_planned_without_context"
 
 def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(layer, prefill_query, kv_cache, key, value, out)`; returns out [tokens, heads, d]."""
+    query = args[1] if len(args) > 1 else kwargs["prefill_query"]
+    context = _path(instance._context, "context", query)
+    new_tokens = _path(instance._new_tokens, "new tokens", query)
+    if wrapped.settled(new_tokens) and (wrapped.settled(context) or _unseen(wrapped, context, instance._context)):
+        return NOT_NEEDED
     function = wrapped.engine_function
     if function is None:  # not the innermost correction
         return NOT_NEEDED
-    query = args[1] if len(args) > 1 else kwargs["prefill_query"]
-    paths = _path(instance._context, "context", query), _path(instance._new_tokens, "new tokens", query)
-    if wrapped.settled(paths[0]) and wrapped.settled(paths[1]):
-        return NOT_NEEDED
-    watch = _Watch(wrapped, instance, function, paths)
+    watch = _Watch(wrapped, instance, function, (context, new_tokens))
     result = wrapped.run(rebound(function, merge_attn_states=watch.merge), watch.parts, *args, **kwargs)
     if watch.errors:
         raise watch.errors[0]
@@ -104,9 +105,9 @@ def new_tokens_row(kernel: Any, q: Any, k: Any, lse: Any) -> tuple[float, float]
 
 def context_row(kernel: Any, q: Any, cache: Any, lse: Any, k_scale: float) -> tuple[float, float] | None:
     """The same from this rank's pages; cache: (k, v), or [pages, 2, …], in the wrapper's layout."""
-    planned = kernel._paged_kv_indptr_buf  # another tensor in every step, but in a CUDA graph
-    if not _plain(kernel) or vars(kernel).get(_NO_CONTEXT) is planned:  # to look again would wait for the GPU in every layer
+    if not _plain(kernel) or _is_without_context(kernel):
         return None
+    planned = kernel._paged_kv_indptr_buf
     keys = cache[0] if isinstance(cache, tuple) else cache[:, 0]
     if kernel._kv_layout == "HND":
         keys = keys.transpose(1, 2)
@@ -122,6 +123,19 @@ def context_row(kernel: Any, q: Any, cache: Any, lse: Any, k_scale: float) -> tu
     k = keys[kernel._paged_kv_indices_buf[at[b] : at[b + 1]].long()].flatten(0, 1)[: lens[b]]
     scale = kernel._sm_scale * k_scale
     return lse_base.one_row(q[rows], k, lse[rows], [0, rows.stop - rows.start], [0, lens[b]], scale)
+
+
+def _unseen(call: Any, path: tuple, kernel: Any) -> bool:
+    """Whether the context's kernel was not seen at work yet, and will not be in this step: it goes by the new tokens'."""
+    return call.finding(path) is None and _is_without_context(kernel)
+
+
+def _is_without_context(kernel: Any) -> bool:
+    """Whether this plan was seen to hold no context: to look again would wait for the GPU in every layer.
+
+    What is planned is another tensor in every step, but in a CUDA graph, where nothing is kept.
+    """
+    return vars(kernel).get(_NO_CONTEXT, _NO_CONTEXT) is kernel._paged_kv_indptr_buf
 
 
 def _plain(kernel: Any) -> bool:

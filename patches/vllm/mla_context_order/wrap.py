@@ -22,7 +22,7 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     result = wrapped(*args, **kwargs)
     prefill = getattr(result, "prefill", None)
     context = result if prefill is None else prefill.chunked_context
-    if hasattr(context, "prefill_tokens_with_context") and not context_leads(context.seq_lens[0].tolist()):
+    if hasattr(context, "prefill_tokens_with_context") and not context_leads(context.seq_lens.tolist()[0]):
         context.prefill_tokens_with_context = None
         wrapped.corrected()
     return result
@@ -30,7 +30,8 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
 
 def context_leads(lens: list[int]) -> bool:
     """Whether requests with context come before all without. lens: those of the first chunk, which has some of all context."""
-    return not any(lens[len(lens) - lens.count(0) :])
+    without = lens.count(0)
+    return not without or not any(lens[-without:])
 
 
 def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:

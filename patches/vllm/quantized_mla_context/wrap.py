@@ -32,7 +32,8 @@ def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: di
 
 def weight_of(layer: Any) -> Any:
     """`layer.weight`, or None. A parameter is asked for where torch keeps it: torch's own way there takes a microsecond."""
-    weight = vars(layer).get("_parameters", {}).get("weight")
+    parameters = vars(layer).get("_parameters")
+    weight = parameters.get("weight") if parameters else None
     return getattr(layer, "weight", None) if weight is None else weight
 
 
