@@ -1,4 +1,6 @@
-"""attnfix without torch, on every Python and wrapt that it supports.
+"""attnfix without torch, on every Python that it supports, beside every wrapt that images have.
+
+attnfix does not need wrapt: other patchers do, and what they put around an engine's function is told by its kind.
 
 nox                         all cells
 nox -t boundary             the oldest Python with the oldest wrapt, the newest with the newest
@@ -23,6 +25,7 @@ CELLS = [
 #: Gate, arming, records, switches and the command line: what a serving process runs before torch is there
 TESTS = (
     "activation", "seats", "digest", "records", "recorder", "switches", "status", "command_words", "own_imports", "import_cost",
+    "wrapping",
 )  # fmt: skip
 
 

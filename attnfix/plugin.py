@@ -29,9 +29,6 @@ def activation(*engines: str) -> Activation:
     global _activation
     with _lock:  # two target modules may finish in two threads: each must see the other's
         if _activation is None:
-            from attnfix.compat import own_imports
-
-            own_imports.bring()
             from attnfix.compat.activation import Activation
 
             _activation = Activation(facts=_facts, every_fix=_every_fix)

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import own_imports
 from .digest import DIGEST_FORMAT
 from .fix import Attribute, Fix
 
@@ -60,30 +61,27 @@ class Ledger(NamedTuple):
 
     def releases(self) -> Iterator[tuple[str, str]]:
         """(release, verdict) of every release seen, in release order. Raises LedgerError for one that is no version."""
-        from packaging.version import InvalidVersion, Version
-
+        packaging = own_imports.packaging_version()
         pairs = [(release, code.verdict) for code in self.code for release in code.releases]
         try:
-            yield from sorted(pairs, key=lambda pair: Version(pair[0]))
-        except InvalidVersion as error:
+            yield from sorted(pairs, key=lambda pair: packaging.Version(pair[0]))
+        except packaging.InvalidVersion as error:
             raise LedgerError(f"the ledger of {self.fix} is damaged: {error}") from error
 
     def verdict(self, release: str) -> str:
         """Verdict of a published release, `unknown` if it was never judged. A local label (`+cu128`) is left out."""
-        from packaging.version import Version
-
-        public = lambda release: Version(Version(release).public)  # noqa: E731
+        version = own_imports.packaging_version().Version
+        public = lambda release: version(version(release).public)  # noqa: E731
         return {public(seen): verdict for seen, verdict in self.releases()}.get(public(release), UNKNOWN)
 
     def may_be_affected(self, release: str) -> bool:
         """Whether a release that was never judged lies from the first affected one up to the fix, or cannot be read."""
-        from packaging.version import InvalidVersion, Version
-
+        packaging = own_imports.packaging_version()
         first = next((seen for seen, verdict in self.releases() if verdict == AFFECTED), None)
         try:
-            here, fixed = Version(release), self.fixed_in()
-            return first is not None and Version(first) <= here and (fixed is None or here < Version(fixed))
-        except InvalidVersion:
+            here, fixed = packaging.Version(release), self.fixed_in()
+            return first is not None and packaging.Version(first) <= here and (fixed is None or here < packaging.Version(fixed))
+        except packaging.InvalidVersion:
             return True
 
     def fixed_in(self) -> str | None:

@@ -1,6 +1,6 @@
 """What attnfix needs of others in a serving process, never taken from the folder that the program was started in.
 
-`python -m sglang.launch_server` has that folder first on its path: a stray `wrapt.py` there would run because attnfix is
+`python -m sglang.launch_server` has that folder first on its path: a stray `packaging.py` there would run because attnfix is
 installed, and for no other reason.
 """
 
@@ -10,20 +10,24 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 
-_NEEDED = ("packaging", "wrapt")
+_NEEDED = "packaging"
 
 
-def bring() -> None:
-    """Import them, if nobody has. Where they lie nowhere else, Python's own order holds."""
+@cache
+def packaging_version() -> ModuleType:
+    """`packaging.version`. Where it lies nowhere else, Python's own order holds."""
     with _past_the_programs_folder():
-        import wrapt  # noqa: F401
+        return import_module(f"{_NEEDED}.version")
 
 
 class _Finder:
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, _installed()) if name in _NEEDED else None
+        return PathFinder.find_spec(name, _installed()) if name == _NEEDED else None
 
 
 @contextmanager

@@ -33,7 +33,7 @@ EXAMPLE = "attnfix report -o report.json"
 
 #: Distributions whose versions a verdict, a kernel or a proof may depend on
 _VERSIONS = ("sglang", "vllm", "sgl-kernel", "torch", "triton", "flashinfer-python", "flash-attn", "transformers", "numpy",
-             "wrapt", "packaging", "rich", "setproctitle", "ray")  # fmt: skip
+             "packaging", "rich", "setproctitle", "ray")  # fmt: skip
 #: Distributions that replace other people's functions at run time, by the beginnings of their names
 _PATCHERS = ("ddtrace", "opentelemetry-instrumentation", "opentelemetry-distro", "kvcached", "newrelic", "elastic-apm",
              "sentry-sdk", "lmcache", "unsloth", "liger-kernel", "vllm-ascend", "scout-apm", "torch-memory-saver",

@@ -1,7 +1,7 @@
 """The door of `attnfix run`: activates attnfix in a Python whose site folders do not hold it. Run at interpreter start, so
 it imports `sys` alone.
 
-What the process has of its own wins: a finder behind all others answers for attnfix and the two packages that it needs in
+What the process has of its own wins: a finder behind all others answers for attnfix and the one package that it needs in
 a serving process, and for nothing else that lies beside them.
 """
 
@@ -9,7 +9,7 @@ import sys
 
 _DOOR = __file__.rpartition("/")[0]
 _BESIDE = _DOOR.rpartition("/")[0].rpartition("/")[0]
-_NEEDED = ("attnfix", "packaging", "wrapt")
+_NEEDED = ("attnfix", "packaging")
 
 
 class NeverIssued(Warning):

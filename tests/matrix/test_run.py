@@ -23,10 +23,10 @@ def child(queue):
     from attnfix.prove import stubs
     stubs.install("sglang")
     import sglang.srt.layers.attention.trtllm_mla_backend
-    import attnfix, wrapt
+    import attnfix, packaging
     row = next(row for row in attnfix.status() if row["fix"] == "sglang.zero-kv-rows")
     hooks = [type(finder).__module__ for finder in sys.meta_path]
-    queue.put([row["state"], hooks.count("attnfix._autoload"), attnfix.__file__, wrapt.__file__])
+    queue.put([row["state"], hooks.count("attnfix._autoload"), attnfix.__file__, packaging.__file__])
 
 if __name__ == "__main__":
     context = multiprocessing.get_context(METHOD)
@@ -44,7 +44,7 @@ def volume(wheel, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("volume")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), str(wheel)]
     subprocess.run(command, check=True, capture_output=True)
-    assert {"attnfix", "attnfix.pth", "rich", "wrapt"} <= {path.name for path in folder.iterdir()}
+    assert {"attnfix", "attnfix.pth", "rich", "packaging"} <= {path.name for path in folder.iterdir()}
     return folder
 
 
@@ -76,10 +76,10 @@ def test_without_run_nothing_is_active_there(image, volume, script):
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_a_target_folder_serves_every_kind_of_child(image, volume, script, method):
-    state, hooks, ours, wrapt = answer(image.run(str(volume / "attnfix"), "run", "--", image.python, script, method))
+    state, hooks, ours, packaging = answer(image.run(str(volume / "attnfix"), "run", "--", image.python, script, method))
     assert (state, hooks) == ("installed", 1)
     assert Path(ours).is_relative_to(volume)
-    assert not Path(wrapt).is_relative_to(volume), "the image has a wrapt of its own, and it wins"
+    assert not Path(packaging).is_relative_to(volume), "the image has a packaging of its own, and it wins"
 
 
 def test_a_read_only_volume_on_pythonpath(image, volume, script):
@@ -147,16 +147,16 @@ def test_the_users_own_sitecustomize_runs_too(image, volume, script, tmp_path, w
 
 
 def test_nothing_else_of_the_volume_reaches_the_command(volume, tmp_path):
-    """A Python that has nothing: wrapt and packaging come from the volume, the command line's own packages do not."""
+    """A Python that has nothing: packaging comes from the volume, the command line's own packages do not."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     environment = environments.Environment(tmp_path / "env")
     look = (
         "import importlib.util as u, importlib.metadata as m, attnfix\n"
-        "print(*(u.find_spec(name) is not None for name in ('wrapt', 'packaging', 'rich')), attnfix.__version__,\n"
+        "print(*(u.find_spec(name) is not None for name in ('packaging', 'rich')), attnfix.__version__,\n"
         "      [d.name for d in m.distributions()])"
     )
     done = environment.run(str(volume / "attnfix"), "run", "--", environment.python, "-c", look)
-    assert done.stdout.split() == ["True", "True", "False", _version(), "[]"]
+    assert done.stdout.split() == ["True", "False", _version(), "[]"]
 
 
 def _version() -> str:

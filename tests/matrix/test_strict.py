@@ -40,7 +40,7 @@ def test_strict_lets_a_sound_process_start(engine_python, release):
 
 @pytest.mark.parametrize("variable, code", [("ATTNFIX_STRICT", 78), ("ATTNFIX_SGLANG_ZERO_KV_ROWS", 78), ("ATTNFIX_LOG", 0)])
 def test_an_attnfix_that_does_not_work_itself_is_no_reason_to_serve(engine_python, variable, code):
-    broken = "import sys\nsys.modules['wrapt'] = None\n"
+    broken = "import sys\nsys.modules['attnfix.compat.activation'] = None\n"
     done = engine_python("sglang", "0.5.10.post1").run(
         "-c", LOAD + broken + TARGET + "print('served')", check=False, **{variable: "1"}
     )

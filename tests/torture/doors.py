@@ -20,7 +20,7 @@ ASKED = (
     "import sys, json; sys.path.insert(0, {site!r}); {door}"
     "import sglang.srt.layers.attention.trtllm_mla_backend; import attnfix; "
     "states = {{row['state'] for row in attnfix.status() if row['fix'].startswith('sglang')}}; "
-    "print(json.dumps([sorted(states), 'torch' in sys.modules]))"
+    "print(json.dumps([sorted(states), [name for name in ('torch', 'wrapt') if name in sys.modules]]))"
 )
 
 
@@ -35,8 +35,8 @@ def main() -> None:
             ("the .pth under multiprocessing", ["-E"], ""),
             ("the entry point", ["-I"], "import attnfix.plugin; attnfix.plugin.activate(); "),
         ):
-            states, torch = json.loads(_said([sys.executable, *flags, "-c", ASKED.format(site=folder, door=door)], around))
-            assert "unknown source" in states and not torch, (name, states, torch)
+            states, others = json.loads(_said([sys.executable, *flags, "-c", ASKED.format(site=folder, door=door)], around))
+            assert "unknown source" in states and not others, (name, states, others)
         shown = _said([sys.executable, "-m", "attnfix", "status", "--json"], around)
         assert shown.count('"unknown source"') and json.loads(shown), "the records are read"
         listed = _said([sys.executable, "-m", "attnfix", "list", "--json"], around)

@@ -1,4 +1,4 @@
-"""Gate, arming, command line and doors on every Python and wrapt that attnfix supports; torch's names in every torch."""
+"""Gate, arming, command line and doors on every Python, beside every wrapt; torch's names in every torch."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
 
 
 def _cells(quick: bool, say: Callable[[str], None]) -> Row:
-    """The sessions of noxfile.py, each a virtual environment with the wheel, a wrapt and no torch."""
-    row = Row("Python and wrapt, without torch: unit tests of gate, arming, records and command line, and every door", 0)
+    """The sessions of noxfile.py, each a virtual environment with the wheel, a wrapt (other patchers use it) and no torch."""
+    row = Row("Python, beside a wrapt, without torch: unit tests of gate, arming, records and command line, and every door", 0)
     row.not_run += [f"Python {version}: not on this machine" for version in VERSIONS if version not in PRESENT]
     if len(PRESENT) < 3:
         row.wrong.append(f"only {', '.join(PRESENT)} here: three must run")

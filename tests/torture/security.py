@@ -31,7 +31,6 @@ DECOYS = (
     "compat",
     "patches",
     "kernels",
-    "wrapt",
     "packaging",
     "rich",
     "activation",
@@ -129,7 +128,7 @@ def _tries(
 def _values(hostile: Path, marker: Path) -> list[str]:
     """A path, Python, a shell's substitution, a module."""
     touch = f"open({str(marker)!r}, 'a').write('value ')"
-    return [str(hostile / "wrapt.py"), f"exec({touch!r})", f"$({hostile / 'evil'})", "wrapt:main"]
+    return [str(hostile / "packaging.py"), f"exec({touch!r})", f"$({hostile / 'evil'})", "packaging:main"]
 
 
 # Records and caches
@@ -244,7 +243,7 @@ def _audited(wheel: Path) -> Row:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as pinned:
         from importlib.metadata import version
 
-        names = ("wrapt", "packaging", "rich", "markdown-it-py", "mdurl", "pygments")
+        names = ("packaging", "rich", "markdown-it-py", "mdurl", "pygments")
         pinned.write("".join(f"{name}=={version(name)}\n" for name in names))
         pinned.flush()
         options = ["--no-deps", "--disable-pip", "--format", "json", "--timeout", "20", "-r", pinned.name]

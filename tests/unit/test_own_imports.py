@@ -11,8 +11,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = (
-    "import sys; from attnfix.compat import own_imports; own_imports.bring(); "
-    "print(sys.modules['wrapt'].__file__, len(sys.meta_path))"
+    "import sys; from attnfix.compat import own_imports; "
+    "print(own_imports.packaging_version().__file__, len(sys.meta_path))"
+)
+LEDGER = (
+    "from attnfix.compat import ledger; from attnfix.patches.catalogue import FIXES; "
+    "found = ledger.load(FIXES[0]); list(found.releases()), found.verdict('0.5.9'), found.may_be_affected('0.5.9'); "
 )
 
 
@@ -22,10 +26,10 @@ def started_in(folder, code=CODE):
     return subprocess.run([sys.executable, "-c", code], cwd=folder, env=variables, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", ["wrapt", "packaging"])
-def test_what_lies_in_the_working_folder_is_not_taken(tmp_path, name):
-    (tmp_path / f"{name}.py").write_text("raise SystemExit('the stray file ran')")
-    done = started_in(tmp_path)
+@pytest.mark.parametrize("asked", [CODE, "import attnfix.plugin as p; p.activation(); " + CODE, LEDGER + CODE])
+def test_what_lies_in_the_working_folder_is_not_taken(tmp_path, asked):
+    (tmp_path / "packaging.py").write_text("raise SystemExit('the stray file ran')")
+    done = started_in(tmp_path, asked)
     assert done.returncode == 0 and str(tmp_path) not in done.stdout, done.stderr
     assert done.stdout.split()[1] == started_in(ROOT).stdout.split()[1], "the finder is gone again"
 
@@ -36,9 +40,10 @@ def test_nor_when_that_folder_is_gone(tmp_path):
 
 
 def test_where_it_lies_nowhere_else_it_is_taken_from_there(tmp_path):
-    (tmp_path / "wrapt.py").write_text("mine = True")
+    (tmp_path / "packaging").mkdir()
+    (tmp_path / "packaging" / "version.py").write_text("mine = True")
     hide = "import sys; sys.path[1:] = [entry for entry in sys.path[1:] if 'site-packages' not in entry]\n"
-    hide += f"sys.path.append({str(tmp_path)!r}); open('packaging.py', 'w').close()\n"
+    hide += f"sys.path.append({str(tmp_path)!r})\n"
     done = started_in(tmp_path, hide + CODE)
     assert str(tmp_path) in done.stdout, done.stderr
 
