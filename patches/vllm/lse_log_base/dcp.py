@@ -24,8 +24,7 @@ _NO_CONTEXT = "attnfix_planned_without_context"
 def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(layer, prefill_query, kv_cache, key, value, out)`; returns out [tokens, heads, d]."""
     query = args[1] if len(args) > 1 else kwargs["prefill_query"]
-    context = _path(instance._context, "context", query)
-    new_tokens = _path(instance._new_tokens, "new tokens", query)
+    context, new_tokens = _paths(instance._context, instance._new_tokens, query.dtype)
     if wrapped.settled(new_tokens) and (wrapped.settled(context) or _unseen(wrapped, context, instance._context)):
         return NOT_NEEDED
     function = wrapped.engine_function
@@ -92,8 +91,11 @@ class _Watch:
             self.errors.append(error)
 
 
-def _path(kernel: Any, part: str, query: Any) -> tuple:
-    return type(kernel).__name__, getattr(kernel, "_backend", "?"), "DCP", part, query.dtype
+def _paths(context: Any, new_tokens: Any, dtype: Any) -> tuple[tuple, tuple]:
+    return (
+        (type(context).__name__, getattr(context, "_backend", "?"), "DCP", "context", dtype),
+        (type(new_tokens).__name__, getattr(new_tokens, "_backend", "?"), "DCP", "new tokens", dtype),
+    )
 
 
 def new_tokens_row(kernel: Any, q: Any, k: Any, lse: Any) -> tuple[float, float] | None:
@@ -127,7 +129,7 @@ def context_row(kernel: Any, q: Any, cache: Any, lse: Any, k_scale: float) -> tu
 
 def _unseen(call: Any, path: tuple, kernel: Any) -> bool:
     """Whether the context's kernel was not seen at work yet, and will not be in this step: it goes by the new tokens'."""
-    return call.finding(path) is None and _is_without_context(kernel)
+    return _is_without_context(kernel) and call.finding(path) is None
 
 
 def _is_without_context(kernel: Any) -> bool:
