@@ -288,14 +288,14 @@ class Activation:
         if not switches.strict():
             return
 
-        def insisting(load_model: Any) -> Any:
-            @wraps(load_model)
+        def insisting(wrapped: Any) -> Any:
+            @wraps(wrapped)
             def insist_and_load(*args: Any, **kwargs: Any) -> Any:
                 try:
                     self._insist(module)
                 except Exception as error:  # the engine may catch it and serve
                     report.refuse(f"a look at {module} failed: {type(error).__name__}: {error}")
-                return load_model(*args, **kwargs)
+                return wrapped(*args, **kwargs)
 
             return insist_and_load
 

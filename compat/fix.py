@@ -70,11 +70,15 @@ class _At:
 
 
 class Target(_At):
-    """One function or method that a fix wraps."""
+    """One function or method that a fix wraps.
 
-    def __init__(self, correction: Correction, at: tuple[str, ...]):
+    Of a method, `correction` gets every argument by position, as the engine's signature has them, defaults included. With
+    `as_passed`, and of a function, it gets them as the caller wrote them.
+    """
+
+    def __init__(self, correction: Correction, at: tuple[str, ...], as_passed: bool = False):
         super().__init__(at)
-        self.correction = correction
+        self.correction, self.as_passed = correction, as_passed
 
 
 class Override(_At):

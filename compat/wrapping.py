@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from contextlib import suppress
 from functools import update_wrapper
+from inspect import CO_VARARGS, CO_VARKEYWORDS, unwrap
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -18,13 +19,14 @@ NOT_CALLED, INSIDE = object(), object()
 Layers = tuple[tuple[FixState, Any, Any], ...]
 
 
-def through(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Layers) -> Any:
-    """Call the engine's `function` through the corrections of all armed fixes in `layers`.
+def asked(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Layers, unbound: bool = False) -> Any:
+    """Ask the corrections of all armed fixes in `layers`, the outermost first; the result of the call, or NOT_NEEDED.
 
-    Corrections that are not needed are passed one after the other, in this frame and with one object for all of them.
+    `unbound`: `function` is a method's, and takes `instance` first. Corrections that are not needed are passed one after the
+    other, in this frame and with one object for all of them.
     """
     call = Call()
-    call.function, call.instance, call.result = function, instance, NOT_CALLED
+    call.function, call.instance, call.result, call.unbound = function, instance, NOT_CALLED, unbound
     for state, correction, inside in layers:
         if not state.armed or (state.confirm and not _confirmed(state)):
             continue
@@ -38,7 +40,13 @@ def through(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Lay
             return result
         if call.result is not NOT_CALLED:  # said too late: the engine's function must not run twice
             return call.result
-    return function(*args, **kwargs)
+    return NOT_NEEDED
+
+
+def through(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Layers) -> Any:
+    """The same; where no correction is needed the engine's `function` is called."""
+    result = asked(function, instance, args, kwargs, layers)
+    return function(*args, **kwargs) if result is NOT_NEEDED else result
 
 
 class Call:
@@ -48,9 +56,10 @@ class Call:
     fixes have a correction on the target, those `inside` this one run in between.
     """
 
-    # Set by `through`, which a call waits for: an `__init__` costs a tenth of all of it
-    __slots__ = ("function", "inside", "instance", "result", "state")
+    # Set by `asked`, which a call waits for: an `__init__` costs a tenth of all of it
+    __slots__ = ("function", "inside", "instance", "result", "state", "unbound")
     function: Any
+    unbound: bool
     instance: Any
     inside: Layers
     state: FixState
@@ -59,6 +68,8 @@ class Call:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.result = INSIDE
         function, inside = self.function, self.inside
+        if self.unbound:
+            function = MethodType(function, self.instance)
         self.result = result = through(function, self.instance, args, kwargs, inside) if inside else function(*args, **kwargs)
         return result
 
@@ -81,15 +92,17 @@ class Call:
         """The engine's method as a plain function; None where another fix's correction runs in between."""
         if self.inside and any(state.armed for state, *_ in self.inside):
             return None
-        return getattr(self.function, "__func__", None)
+        return self.function if self.unbound else getattr(self.function, "__func__", None)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of what the engine's method takes after `self`, by position."""
+        code = unwrap(self.function if self.unbound else self.function.__func__).__code__
+        return code.co_varnames[1 : code.co_argcount]
 
     def finding(self, path: tuple[Hashable, ...]) -> Finding | None:
         """What was seen of this kernel path in this process; None before `found`."""
         return self.state.findings.get(path)
-
-    def settled(self, path: tuple[Hashable, ...]) -> bool:
-        """Whether this kernel path was seen in this process, and is to be left as it is."""
-        return path in self.state.settled
 
     def found(self, path: tuple[Hashable, ...], finding: Finding) -> None:
         """Keep what was seen of a kernel path: it goes into the record; a kernel that is left alone, to the log, too."""
@@ -123,13 +136,17 @@ class TargetWrapper:
     Never for a function that Dynamo traces: it would trace the corrections, too.
     """
 
-    __slots__ = ("_layers", "function", "place", "wrapped")
+    __slots__ = ("_layers", "as_passed", "function", "place", "wrapped")
 
-    def __init__(self, wrapped: FunctionType, place: Place):
-        self.wrapped, self.place = wrapped, place
+    def __init__(self, wrapped: FunctionType, place: Place, as_passed: bool = False):
+        self.wrapped, self.place, self.as_passed = wrapped, place, as_passed
         # Changed as a whole: a call in another thread goes through the former layers or the new ones
         self._layers: Layers = ()
-        self.function = update_wrapper(_method(self) if "." in place.qualname else _plain(self), wrapped)
+        if "." not in place.qualname:
+            made = _function(self)
+        else:
+            made = _method(self) if as_passed or not _is_explicit(wrapped) else _explicit_method(self)
+        self.function = update_wrapper(made, wrapped)
         # What is inherited stands under the name of the heir; pickle looks a function up by its name
         self.function.__module__, self.function.__qualname__ = place.module, place.qualname
         vars(self.function)[MARK] = self
@@ -168,18 +185,57 @@ class TargetWrapper:
 MARK = "__attnfix__"
 
 
-def _method(wrapper: TargetWrapper) -> Any:
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return through(MethodType(wrapper.wrapped, self), self, args, kwargs, wrapper._layers)
-
-    return run
-
-
-def _plain(wrapper: TargetWrapper) -> Any:
+def _function(wrapper: TargetWrapper) -> Any:
     def run(*args: Any, **kwargs: Any) -> Any:
         return through(wrapper.wrapped, None, args, kwargs, wrapper._layers)
 
     return run
+
+
+def _method(wrapper: TargetWrapper) -> Any:
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = asked(wrapper.wrapped, self, args, kwargs, wrapper._layers, True)
+        return wrapper.wrapped(self, *args, **kwargs) if result is NOT_NEEDED else result
+
+    return run
+
+
+#: A method with the engine's own parameters: their names are taken, so ours have a prefix
+_EXPLICIT = """
+def run({signature}):
+    attnfix_result = attnfix_asked(attnfix_wrapped, {self}, ({by_position}), {others}, {MARK}._layers, True)
+    return attnfix_wrapped({given}) if attnfix_result is attnfix_not_needed else attnfix_result
+"""
+
+
+def _is_explicit(function: Any) -> bool:
+    """Whether each of its parameters may come by position or by name, but for those that go to a `**`."""
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_argcount:
+        return False
+    return not (code.co_flags & CO_VARARGS or code.co_kwonlyargcount or code.co_posonlyargcount)
+
+
+def _explicit_method(wrapper: TargetWrapper) -> Any:
+    """The same, where corrections get every argument by position, its default included.
+
+    It costs half: no call by keyword is packed and unpacked again.
+    """
+    function = wrapper.wrapped
+    code = function.__code__
+    names = list(code.co_varnames[: code.co_argcount])
+    others = code.co_varnames[code.co_argcount] if code.co_flags & CO_VARKEYWORDS else None
+    star = [f"**{others}"] if others else []
+    source = _EXPLICIT.format(
+        signature=", ".join(names + star), self=names[0], by_position="".join(f"{name}, " for name in names[1:]),
+        others=others or "{}", given=", ".join(names + star), MARK=MARK,
+    )  # fmt: skip
+    space: dict[str, Any] = {
+        "attnfix_asked": asked, "attnfix_wrapped": function, "attnfix_not_needed": NOT_NEEDED, MARK: wrapper,
+    }  # fmt: skip
+    exec(compile(source, f"<attnfix around {wrapper.place.qualname}>", "exec"), space)  # nosec B102: names of the engine's own parameters, and nothing else
+    space["run"].__defaults__ = function.__defaults__
+    return space["run"]
 
 
 def owner_of(place: Place) -> Any:

@@ -33,7 +33,7 @@ def to_natural(call: Call, path: tuple[Hashable, ...], lse: Any, row: Row) -> No
     `row` is called at the path's first call outside CUDA graph capture: it waits for the GPU. A tensor is brought there once,
     however many targets it passes on its way to the merge.
     """
-    if call.settled(path) or hasattr(lse, NATURAL):  # in this order: a tensor is slow to say no
+    if path in call.state.settled or hasattr(lse, NATURAL):  # in this order: a tensor is slow to say no
         return
     finding = look(call, path, lse, row)
     if finding is not None and finding.needed:

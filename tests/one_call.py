@@ -11,7 +11,8 @@ from attnfix.compat.wrapping import NOT_CALLED, Call, through
 def call_of(function: Any, state: Any, instance: Any = None) -> Call:
     """What the only correction of a target gets as `wrapped`."""
     call = Call()
-    call.function, call.instance, call.result, call.state, call.inside = function, instance, NOT_CALLED, state, ()
+    call.function, call.instance, call.unbound = function, instance, False
+    call.result, call.state, call.inside = NOT_CALLED, state, ()
     return call
 
 

@@ -216,9 +216,10 @@ def _unrecognised(fix: Fix, release: str, judged: gate.Verdict, stands: dict[str
 
 
 def _first_failure(stock: dict[str, Any], fixed: dict[str, Any]) -> str | None:
+    if _absent(stock) or _absent(fixed):
+        return "the code path of the bug is not there, yet the ledger calls it affected"
     state = fixed["state"] or {}
     checks = [
-        (_absent(stock) or _absent(fixed), "the code path of the bug is not there, yet the ledger calls it affected"),
         (not is_red(stock), "the stock side is right on an affected release: this proves nothing"),
         (not stock["untouched"], "the stock side does not run the engine's own functions"),
         (state.get("state") != "effective", f"the fix is {state.get('state')}: {state.get('reason')}"),

@@ -26,7 +26,7 @@ OF_RANKS = (
 
 def neutralize(wrapped: Any, args: tuple, kwargs: dict, triton: bool) -> Any:
     """Either loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse). Corrects what the kernel named left."""
-    prefill = (args[2] if len(args) > 2 else kwargs["attn_metadata"]).prefill
+    prefill = args[2].prefill
     context = prefill.chunked_context
     # A single chunk is not merged here
     if len(context.seq_tot) <= 1 or not empty_rows.some_in(context, 0) or triton is not merges_by_triton():

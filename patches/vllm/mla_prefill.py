@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, cumulative, device, replaced
+from attnfix.patches.scenario import NoSuchPath, code_of, cumulative, device, replaced
 
 MLA = "vllm.model_executor.layers.attention.mla_attention"
 COMMON = "vllm.v1.attention.backends.mla.common"  # its home up to 0.14
@@ -110,8 +110,8 @@ def _packs_lse() -> bool:
 
 def _names_of_fi() -> tuple[str, ...]:
     if FLASHINFER in _modules:
-        return _modules[FLASHINFER].FlashInferPrefillBackend.run_prefill_new_tokens.__code__.co_names
-    return engine().MLACommonImpl._run_prefill_new_tokens_fi.__code__.co_names
+        return code_of(_modules[FLASHINFER].FlashInferPrefillBackend.run_prefill_new_tokens).co_names
+    return code_of(engine().MLACommonImpl._run_prefill_new_tokens_fi).co_names
 
 
 def converts() -> bool:

@@ -74,7 +74,8 @@ def real(inject: injection.Injection) -> dict[str, Any]:
 
     halves = [state.fix.id for state in plugin.activation().states.values() if half(state)]
     rows = {row["fix"]: row["state"] for row in plugin.activation().rows()}
-    return {**told, "half": bool(halves), "seen": halves, "armed": all(rows[fix] == "installed" for fix in REQUEST["expected"])}
+    armed = all(rows.get(fix) == "installed" for fix in REQUEST["expected"])  # an interrupted engine's fixes may not be there
+    return {**told, "half": bool(halves), "seen": halves, "armed": armed}
 
 
 def kernel(inject: injection.Injection) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import json
 import sys
 import time
 import tracemalloc
+from inspect import Parameter, Signature, signature
 from types import FunctionType
 from typing import Any
 
@@ -76,7 +77,7 @@ def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict
     from attnfix.compat.wrapping import TargetWrapper
 
     plain = _returning(result, wrapper.wrapped)
-    probe = TargetWrapper(plain, place)
+    probe = TargetWrapper(plain, place, wrapper.as_passed)
     pairs = wrapper.corrections
     for state, correction in pairs:
         probe.add(state, correction)
@@ -99,13 +100,17 @@ def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict
 
 
 def _returning(result: Any, function: FunctionType) -> FunctionType:
-    """A function that returns `result`; corrections that look at names or globals of the engine's code find them there."""
-
-    def plain(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return result
-
+    """A function with the engine's parameters that returns `result`; corrections that look at names or globals of the engine's
+    code find them there."""
+    made: dict[str, Any] = {}
+    parameters = [one.replace(annotation=Parameter.empty) for one in signature(function).parameters.values()]
+    plain_ones = Signature([one.replace(default=Parameter.empty) for one in parameters])
+    exec(f"def around(attnfix_result):\n def plain{plain_ones}:\n  return attnfix_result\n return plain", made)
+    plain = made["around"](result)
     code = plain.__code__.replace(co_names=function.__code__.co_names)
-    return FunctionType(code, function.__globals__, function.__name__, None, plain.__closure__)
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, plain.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
 
 
 def _in_turns(instance: Any, args: tuple, kwargs: dict) -> tuple[list[float], list[float]]:

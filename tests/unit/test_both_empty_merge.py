@@ -44,7 +44,7 @@ def metadata_of(context):
     return SimpleNamespace(prefill=SimpleNamespace(chunked_context=chunked, query_start_loc=None))
 
 
-def run(fix, drawn, by_keyword=False):
+def run(fix, drawn):
     """(out, lse, expected out, expected lse, corrections) after a loop whose merges left NaN everywhere."""
     context, new = [c for c, _ in drawn], [n for _, n in drawn]
     metadata = metadata_of(context)
@@ -56,8 +56,7 @@ def run(fix, drawn, by_keyword=False):
     expected[0][fresh], expected[1][:, fresh] = 0, -math.inf
     wrapped = Wrapped((out, lse))
     with NoSync(metadata.prefill.chunked_context.seq_lens):
-        args, kwargs = ((None, None), {"attn_metadata": metadata}) if by_keyword else ((None, None, metadata, None), {})
-        result = one_call.corrected(fix.compute_prefill_context, wrapped, None, args, kwargs)
+        result = one_call.corrected(fix.compute_prefill_context, wrapped, None, (None, None, metadata, None), {})
     assert result[0] is out and result[1] is lse
     return out, lse, *expected, len(wrapped.rows)
 
@@ -67,13 +66,13 @@ requests = st.lists(st.tuples(st.integers(0, 14), st.integers(1, 5)), min_size=1
 )
 
 
-@given(drawn=requests, by_keyword=st.booleans(), on_cuda=st.booleans(), home=st.sampled_from(both_empty.ENTRIES))
+@given(drawn=requests, on_cuda=st.booleans(), home=st.sampled_from(both_empty.ENTRIES))
 @settings(max_examples=80, deadline=None)
-def test_rows_of_fresh_requests_after_several_chunks(drawn, by_keyword, on_cuda, home):
+def test_rows_of_fresh_requests_after_several_chunks(drawn, on_cuda, home):
     before, (mine, other) = launches(), (cuda, triton) if on_cuda else (triton, cuda)
     with entry(home, on_cuda):
-        assert run(other, drawn, by_keyword)[4] == 0 and launches() == before
-        out, lse, expected_out, expected_lse, corrections = run(mine, drawn, by_keyword)
+        assert run(other, drawn)[4] == 0 and launches() == before
+        out, lse, expected_out, expected_lse, corrections = run(mine, drawn)
     fresh = any(c == 0 for c, _ in drawn)
     needed = fresh and max(c for c, _ in drawn) > CHUNK
     assert corrections == launches() - before == int(needed)

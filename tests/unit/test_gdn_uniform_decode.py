@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
-import one_call
 import pytest
 
-from attnfix.compat.states import PlainCounters
+from attnfix.compat.fix import Place
+from attnfix.compat.states import INSTALLED, FixState
+from attnfix.compat.wrapping import TargetWrapper
 from attnfix.patches.vllm.gdn_uniform_decode import wrap
+from attnfix.patches.vllm.gdn_uniform_decode.fix import FIX
 
 K = 3
 #: Computed, scheduled and known tokens of a request
@@ -21,72 +23,70 @@ DECODE, ASYNC = (7, K + 1, 8), (11, K + 1, 9)  # asynchronous scheduling counts 
 def runner(requests, hybrid=True, drafts=K):
     computed, _, known = (np.array(column, dtype=np.int32) for column in zip(*requests, (99, 99, 99)))  # and one that has left
     batch = SimpleNamespace(num_computed_tokens_cpu=computed, num_tokens_no_spec=known)
-    return SimpleNamespace(
+    return Runner(
         input_batch=batch, uniform_decode_query_len=1 + drafts, model_config=SimpleNamespace(is_hybrid=hybrid)
     )
 
 
+class Runner(SimpleNamespace):
+    """The engine's: returns what it was told of the batch."""
+
+    def decide(
+        self, num_tokens, num_reqs, num_scheduled_tokens_np, max_num_scheduled_tokens, more=None, force_uniform_decode=None
+    ):  # fmt: skip
+        return force_uniform_decode
+
+
 def decide(requests, positions=False, instance=None, **options):
-    """(force_uniform_decode as the engine got it, corrections)"""
+    """(force_uniform_decode as the engine got it, corrections, whether the fix is armed)"""
     scheduled = np.array([tokens for _, tokens, _ in requests], dtype=np.int32)
     batch = {
         "num_tokens": int(scheduled.sum()), "num_reqs": len(requests), "num_scheduled_tokens_np": scheduled,
         "max_num_scheduled_tokens": int(scheduled.max()),
     }  # fmt: skip
-    state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
-    args, kwargs = (tuple(batch.values()), {}) if positions else ((), batch)
-
-    def engine(num_tokens, num_reqs, num_scheduled_tokens_np, max_num_scheduled_tokens, force_uniform_decode=None, more=None):
-        return force_uniform_decode
-
-    correction, call = wrap.determine_batch_execution_and_padding, one_call.call_of(engine, state)
-    found = one_call.corrected(correction, call, instance or runner(requests), args, {**kwargs, **options})
-    return found, state.counters.corrections
+    state = FixState(FIX)
+    state.settle(INSTALLED, "for a test")
+    wrapper = TargetWrapper(Runner.decide, Place("engine", "Runner.decide"))
+    function = wrapper.add(state, wrap.determine_batch_execution_and_padding).function
+    instance, named = instance or runner(requests), {**batch, **options}
+    found = function(instance, *batch.values(), **options) if positions else function(instance, **named)
+    return found, state.counters.corrections, state.armed
 
 
 @pytest.mark.parametrize("positions", [False, True])
 @pytest.mark.parametrize("requests", [[FRESH], [REST], [AGAIN], [PART], [FRESH, FRESH], [DECODE, FRESH], [DECODE, ASYNC, REST]])
 def test_a_batch_with_a_prefill_is_no_decode_step(requests, positions):
-    assert decide(requests, positions) == (False, 1)
+    assert decide(requests, positions) == (False, 1, True)
 
 
 @pytest.mark.parametrize("requests", [[DECODE], [ASYNC], [DECODE, ASYNC]])
 def test_decodes_keep_their_graph(requests):
-    assert decide(requests) == (None, 0)
+    assert decide(requests) == (None, 0, True)
 
 
 @pytest.mark.parametrize("requests", [[(0, K + 2, K + 2)], [DECODE, (0, K, K)], [(0, 1, 1)]])
 def test_other_shapes_are_the_engines_matter(requests):
-    assert decide(requests) == (None, 0)
+    assert decide(requests) == (None, 0, True)
 
 
 @pytest.mark.parametrize(
     "instance", [runner([FRESH], hybrid=False), runner([FRESH], drafts=0)], ids=["no recurrent state", "no drafts"]
 )
 def test_other_models_keep_their_graph(instance):
-    assert decide([FRESH], instance=instance) == (None, 0)
+    assert decide([FRESH], instance=instance) == (None, 0, True)
 
 
 def test_a_prompt_of_one_token_is_a_decode_where_nothing_is_drafted():
-    assert decide([(0, 1, 1)], instance=runner([(0, 1, 1)], drafts=0)) == (None, 0)
-
-
-def test_an_engine_that_is_told_by_position_is_told_nothing_else():
-    scheduled, seen = np.array([K + 1], dtype=np.int32), []
-    args = K + 1, 1, scheduled, K + 1, True
-    call = one_call.call_of(lambda *args, **kwargs: seen.append((args, kwargs)), None)
-    one_call.corrected(wrap.determine_batch_execution_and_padding, call, runner([FRESH]), args, {})
-    assert seen == [(args, {})]
+    assert decide([(0, 1, 1)], instance=runner([(0, 1, 1)], drafts=0)) == (None, 0, True)
 
 
 @pytest.mark.parametrize("forced", [True, False])
 def test_capture_and_dummy_runs_say_it_themselves(forced):
-    assert decide([FRESH], force_uniform_decode=forced) == (forced, 0)
+    assert decide([FRESH], force_uniform_decode=forced) == (forced, 0, True)
 
 
 def test_an_engine_without_these_arrays_is_told_nothing():
     """The correction fails before it has called the engine, which then decides alone."""
     instance = runner([FRESH])
     del instance.input_batch.num_tokens_no_spec
-    with pytest.raises(AttributeError):
-        decide([FRESH], instance=instance)
+    assert decide([FRESH], instance=instance) == (None, 0, False)

@@ -55,9 +55,9 @@ def test_a_batch_without_context_is_left_alone(result):
     assert wrap.build(wrapped, None, (), {}) is result and not wrapped.rows
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=2, max_size=6), st.booleans())
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=2, max_size=6))
 @settings(max_examples=80, deadline=None)
-def test_no_undefined_row_is_merged_and_no_context_is_lost(drawn, by_keyword):
+def test_no_undefined_row_is_merged_and_no_context_is_lost(drawn):
     context, new = zip(*drawn)
     chunked = planned(context, new)
     prefill = SimpleNamespace(chunked_context=chunked, query_start_loc=cumulative(new))
@@ -70,9 +70,9 @@ def test_no_undefined_row_is_merged_and_no_context_is_lost(drawn, by_keyword):
     expected, before = suffix.clone(), launches()
     emulators.merge_attn_states(expected, prefix, prefix_lse, suffix, suffix_lse)
     expected[~has_context] = suffix[~has_context]
-    place = ((), {"attn_metadata": metadata}) if by_keyword else ((None, None, metadata, None), {})
+    args = None, None, metadata, None
     with NoSync(chunked.seq_lens):
-        result = one_call.corrected(wrap.compute_prefill_context, Wrapped((prefix, prefix_lse)), None, *place)
+        result = one_call.corrected(wrap.compute_prefill_context, Wrapped((prefix, prefix_lse)), None, args, {})
     assert result[0] is prefix and result[1] is prefix_lse
     out = torch.empty_like(suffix)
     emulators.merge_attn_states(

@@ -114,12 +114,10 @@ def test_a_weight_that_is_changed_under_the_layer_is_seen():
 
 
 @pytest.mark.parametrize("stored", [None, torch.int32, torch.uint8])
-@pytest.mark.parametrize("by_keyword", [False, True])
-def test_the_loop_alone_is_shown_it(stored, by_keyword):
+def test_the_loop_alone_is_shown_it(stored):
     engine = Engine(stored)
     before = dict(vars(engine))
-    args, kwargs = (ARGS[:2], {"attn_metadata": METADATA, "k_scale": None}) if by_keyword else (ARGS, {})
-    (dtype, weight, bound_to), corrections = call(engine, engine.loop, args, kwargs)
+    (dtype, weight, bound_to), corrections = call(engine, engine.loop)
     assert dtype is (WORKSPACE if stored == torch.uint8 else torch.bfloat16) and corrections == 1
     assert weight is getattr(engine.kv_b_proj, "weight", None)  # what the linear method reads
     assert bound_to is engine and vars(engine) == before

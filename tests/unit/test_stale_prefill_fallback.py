@@ -28,18 +28,17 @@ class Backend:
         return "the engine's"
 
 
-def run(backend, mode, positional=True):
+def run(backend, mode):
     state, batch = FixState(FIX), SimpleNamespace(forward_mode=mode)
-    args, kwargs = (("q", "k", "v", "layer", batch), {}) if positional else (("q", "k", "v", "layer"), {"forward_batch": batch})
-    assert one_call.run(backend.forward_extend, state, wrap.forward_extend, backend, args, kwargs) == "the engine's"
+    args = "q", "k", "v", "layer", batch, True
+    assert one_call.run(backend.forward_extend, state, wrap.forward_extend, backend, args, {}) == "the engine's"
     return state
 
 
-@pytest.mark.parametrize("positional", [True, False])
 @pytest.mark.parametrize("mode", [Mode.TARGET_VERIFY, Mode.DRAFT_EXTEND, Mode.DRAFT_EXTEND_V2])
-def test_a_speculative_step_does_not_see_it(mode, positional):
+def test_a_speculative_step_does_not_see_it(mode):
     backend = Backend(FELL_BACK)
-    state = run(backend, mode, positional)
+    state = run(backend, mode)
     assert backend.found == [None] and backend.forward_prefill_metadata is FELL_BACK
     assert state.counters.corrections == 1
 

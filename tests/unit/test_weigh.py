@@ -32,6 +32,14 @@ def weighed(judged=AFFECTED, **changes):
     return weigh(judged, sides["stock"], sides["fixed"])
 
 
+def test_a_path_that_neither_side_has_is_said():
+    """Neither side counted anything then."""
+    known = ("door_open", "kernel", "untouched", "sabotages", "state")
+    absent = {name: STOCK[name] for name in known} | {"no_such_path": "gone"}
+    verdict, reason = weigh(AFFECTED, absent, absent)
+    assert verdict == FAILED and "not there" in reason
+
+
 def test_red_to_green_is_proven():
     assert weighed()[0] == PROVEN
     assert weighed(stock__main__error=None)[0] == PROVEN, "not finite is red"

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from attnfix.compat import fix as fix_module
 from attnfix.compat.fix import NOT_NEEDED, Place
 from attnfix.compat.states import FixState
 from attnfix.compat.wrapping import TargetWrapper
@@ -193,3 +194,92 @@ def test_a_method_that_an_heir_got_pickles_under_its_name_there(monkeypatch):
     monkeypatch.setattr(heir, "plan", made.function, raising=False)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         assert pickle.loads(pickle.dumps(heir.plan, protocol)) is made.function
+
+
+# What a correction gets
+
+
+def seen_by(method, *args, as_passed=False, **kwargs):
+    """(args, kwargs) of the correction of a method, and what the call returns."""
+    seen = []
+
+    def look(wrapped, instance, args, kwargs):
+        seen.append((args, kwargs))
+        return NOT_NEEDED
+
+    wrapper = TargetWrapper(method, Place("engine", "Backend.method"), as_passed).add(armed(FIXES[0]), look)
+    result = wrapper.function(Backend(), *args, **kwargs)
+    return seen[0], result
+
+
+def method(self, q, k=7, *, scale):
+    return q, k, scale
+
+
+def test_of_a_method_every_argument_by_position_defaults_included():
+    default = object()
+
+    def forward(self, q, k=7, out=default, **others):
+        return q, k, out, others
+
+    for call in ((1,), {}), ((), {"q": 1}), ((1, 7), {"out": default}), ((1,), {"k": 7, "more": 2}):
+        args, kwargs = call
+        others = {name: value for name, value in kwargs.items() if name == "more"}
+        assert seen_by(forward, *args, **kwargs) == (((1, 7, default), others), (1, 7, default, others))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [method, lambda self, *args, **kwargs: (args, kwargs), lambda self, q, /, **kwargs: (q, kwargs)],
+    ids=["names alone", "any", "positions alone"],
+)
+def test_where_an_argument_has_but_one_way_in_they_come_as_passed(method):
+    assert seen_by(method, 1, scale=2)[0] == ((1,), {"scale": 2})
+
+
+def test_as_passed_is_as_passed():
+    assert seen_by(lambda self, q, k=7: (q, k), as_passed=True, q=1) == (((), {"q": 1}), (1, 7))
+
+
+def test_parameters_may_have_any_name():
+    def forward(self, run, wrapper, args, kwargs, result):
+        return run, wrapper, args, kwargs, result
+
+    assert seen_by(forward, 1, 2, 3, 4, result=5) == (((1, 2, 3, 4, 5), {}), (1, 2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("call", [((), {}), ((1, 2, 3), {}), ((1,), {"begin": 2}), ((1,), {"start": 2})])
+def test_a_wrong_call_is_the_same_error(call):
+    args, kwargs = call
+    wrapper = TargetWrapper(tail, Place("engine", "tail.tail")).add(armed(FIXES[0]), not_needed)
+    said = []
+    for function in (wrapper.wrapped, wrapper.function):
+        with pytest.raises(TypeError) as error:
+            function(Backend(), *args, **kwargs)
+        said.append(str(error.value).partition("(")[2])
+    assert said[0] == said[1]
+
+
+def test_the_names_of_what_a_correction_gets():
+    names = []
+
+    def look(wrapped, instance, args, kwargs):
+        names.extend(zip(wrapped.parameters, args))
+        return NOT_NEEDED
+
+    TargetWrapper(tail, Place("engine", "Backend.tail")).add(armed(FIXES[0]), look).function(Backend(), 1, end=3)
+    assert names == [("start", 1), ("end", 3)]
+
+
+def tail(self, start, end=2):
+    return start, end
+
+
+def test_fixes_that_share_a_target_agree_on_what_they_get():
+    ways = {}
+    for fix in FIXES:
+        for target in fix.targets:
+            if isinstance(target, fix_module.Target):
+                for place in target.places:
+                    ways.setdefault(place, set()).add(target.as_passed)
+    assert all(len(found) == 1 for found in ways.values()), ways

@@ -79,16 +79,6 @@ def test_flags_launches_and_rows(drawn, chunk_len, layers):
     assert launches() - before == sum(flags) * layers
 
 
-@pytest.mark.parametrize("how", ["keyword", "position"])
-def test_the_batch_may_come_either_way(how):
-    batch, backend = batch_of([4, 0], [1, 1], 4), backend_of([1, 1])
-    batch.prefix_chunk_idx = 0
-    wrapped = Wrapped((torch.ones(2, HEADS, DIM), torch.ones(2, HEADS)))
-    args, kwargs = (("q", "k", "v", "layer", batch), {}) if how == "position" else ((), {"forward_batch": batch})
-    out, _ = one_call.corrected(wrap.forward_extend, wrapped, backend, args, kwargs)
-    assert out[:, 0, 0].tolist() == [1, 0]
-
-
 @pytest.mark.parametrize(
     "change",
     [

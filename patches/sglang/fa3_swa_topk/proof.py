@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, device, observe, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, device, observe, replaced
 from attnfix.patches.sglang import flash_attention, window_pool
 from attnfix.patches.sglang.flash_attention import BACKEND
 from attnfix.patches.sglang.window_pool import DIM, FULL, HEADS, SLIDING
@@ -27,7 +27,7 @@ _modules: dict[str, Any] = {}
 
 def prepare(modules: dict[str, Any]) -> None:
     _modules.update(modules)
-    if "use_sliding_window_kv_pool" not in modules[BACKEND].FlashAttentionBackend.__init__.__code__.co_names:
+    if "use_sliding_window_kv_pool" not in code_of(modules[BACKEND].FlashAttentionBackend.__init__).co_names:
         raise NoSuchPath("FlashAttentionBackend knows no sliding-window KV pool")
     flash_attention.use(modules[BACKEND], flash_attention.paged)
 

@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from attnfix.compat import gate
-from attnfix.patches.scenario import Observation, combine, cumulative, observe, replaced
+from attnfix.patches.scenario import Observation, code_of, combine, cumulative, observe, replaced
 from attnfix.patches.sglang import chunked_prefix
 from attnfix.patches.sglang.chunked_prefix import FLASHINFER
 
@@ -109,7 +109,7 @@ def _split(backend: Any, batch: Any) -> Any:
     """Prefill by the backend, decode by another one."""
     kind = _modules[_HYBRID].HybridAttnBackend
     runner = _runner(backend, batch)
-    names = kind.__init__.__code__.co_varnames[: kind.__init__.__code__.co_argcount]
+    names = code_of(kind.__init__).co_varnames[: code_of(kind.__init__).co_argcount]
     return kind(runner, backend, _Other()) if "model_runner" in names else kind(backend, _Other())
 
 

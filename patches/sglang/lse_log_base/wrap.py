@@ -14,25 +14,25 @@ from attnfix.patches import lse_base
 
 def ragged_forward(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`FlashInferMhaChunkKVRunner.forward`: out [tokens, heads, v_head_dim], lse [tokens, heads] float32."""
-    forward_batch = args[4] if len(args) > 4 else kwargs["forward_batch"]
+    forward_batch = args[4]
     if not forward_batch.mha_return_lse:
         return NOT_NEEDED
     # Which of FlashInfer's kernels the part's wrapper has chosen
     prefix = forward_batch.attn_attend_prefix_cache
     planned = instance.chunk_ragged_wrappers[forward_batch.prefix_chunk_idx] if prefix else instance.ragged_wrapper
-    part, q = "prefix" if prefix else "new tokens", args[0] if args else kwargs["q"]
+    part, q = "prefix" if prefix else "new tokens", args[0]
     path = "BatchPrefillWithRaggedKVCacheWrapper", getattr(planned, "_backend", "?"), q.dtype, part
-    return NOT_NEEDED if wrapped.settled(path) else _natural(wrapped, path, args, kwargs)
+    return NOT_NEEDED if path in wrapped.state.settled else _natural(wrapped, path, args, kwargs)
 
 
 def trtllm_forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`TRTLLMMLABackend.forward_extend`, its heirs with other kernels included."""
-    forward_batch = args[4] if len(args) > 4 else kwargs["forward_batch"]
+    forward_batch = args[4]
     if not forward_batch.mha_return_lse:
         return NOT_NEEDED
-    part, q = "prefix" if forward_batch.attn_attend_prefix_cache else "new tokens", args[0] if args else kwargs["q"]
+    part, q = "prefix" if forward_batch.attn_attend_prefix_cache else "new tokens", args[0]
     path = type(instance).__name__, instance.data_type, q.dtype, part
-    return NOT_NEEDED if wrapped.settled(path) else _natural(wrapped, path, args, kwargs)
+    return NOT_NEEDED if path in wrapped.state.settled else _natural(wrapped, path, args, kwargs)
 
 
 def _natural(wrapped: Any, path: tuple, args: tuple, kwargs: dict) -> Any:
@@ -44,7 +44,7 @@ def _natural(wrapped: Any, path: tuple, args: tuple, kwargs: dict) -> Any:
 
 def _to_natural(
     wrapped: Any, path: tuple, lse: Any, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True,
-    q_rope: Any = None, k_rope: Any = None, **others: Any,
+    q_rope: Any = None, k_rope: Any = None, *more: Any, **others: Any,
 ) -> None:  # fmt: skip
     prefix = forward_batch.attn_attend_prefix_cache
 

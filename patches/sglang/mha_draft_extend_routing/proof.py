@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, cumulative, observe, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 
 from . import wrap
 from .edits import EDITED, EDITS, UNRECOGNISED
@@ -61,7 +61,7 @@ def control(seed: int) -> Observation:
 
 def _others(seed: int) -> list[Observation]:
     """The other modes, unpadded, each on the kernel that is its own in every release."""
-    names = _backend_class().forward_extend.__code__.co_names
+    names = code_of(_backend_class().forward_extend).co_names
     verify = _decode if any("decode" in name for name in names) else _context  # up to 0.5.5.post3 there is one kernel alone
     runs = [_run(seed, "TARGET_VERIFY", [_DRAFT] * len(_PREFIX), verify), _run(seed, "EXTEND", _ACCEPTED, _context)]
     if hasattr(_mode(), "DRAFT_EXTEND"):  # up to 0.5.13.post1

@@ -18,7 +18,7 @@ from typing import Any
 
 from attnfix.compat.digest import find
 from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, replaced
 
 from . import edits
 
@@ -174,7 +174,7 @@ def _backend(skip_prefill: bool = False, num_draft_tokens: int | None = _TOKENS)
         data_type=torch.bfloat16, num_q_heads=2, kv_cache_dim=576, decode_cuda_graph_kv_indices=None,
         q_indptr_decode=torch.arange(_MAX_BS + 1, dtype=torch.int32), kv_indptr=torch.zeros(_MAX_BS + 1, dtype=torch.int32),
     )  # fmt: skip
-    if "cuda_graph_custom_mask" in _modules[_BACKEND].TRTLLMMLABackend.__init__.__code__.co_names:
+    if "cuda_graph_custom_mask" in code_of(_modules[_BACKEND].TRTLLMMLABackend.__init__).co_names:
         backend.cuda_graph_custom_mask = None
     return backend
 

@@ -19,7 +19,7 @@ def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> An
     left = instance.forward_prefill_metadata
     if left is None or not left.fallback_to_flashinfer_impl:
         return NOT_NEEDED
-    if not speculative(args[4] if len(args) > 4 else kwargs["forward_batch"]):
+    if not speculative(args[4]):
         return NOT_NEEDED
     instance.forward_prefill_metadata = None
     try:

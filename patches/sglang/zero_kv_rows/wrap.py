@@ -24,7 +24,7 @@ def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> An
 
     out: [tokens, heads, v_head_dim]; lse: [tokens, heads] float32. Rows past `cum_seq_lens[-1]` are padding, left alone.
     """
-    forward_batch = args[4] if len(args) > 4 else kwargs["forward_batch"]
+    forward_batch = args[4]
     if not forward_batch.attn_attend_prefix_cache:
         return NOT_NEEDED
     chunk = forward_batch.prefix_chunk_idx

@@ -9,4 +9,4 @@ from attnfix.patches.vllm import both_empty
 
 def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """Either context loop: rows of requests without context are neutral, whatever the merges of their chunks left."""
-    return both_empty.neutralize(wrapped, args, kwargs, triton=True)
+    return both_empty.neutralize(wrapped, args, kwargs, True)

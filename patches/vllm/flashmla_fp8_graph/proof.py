@@ -12,7 +12,7 @@ from typing import Any
 from attnfix.patches import emulators
 from attnfix.patches import flashmla_emulator as flashmla
 from attnfix.patches.cuda_graph import Graph
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, cumulative, observe, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 
 _FLASHMLA = "vllm.v1.attention.backends.mla.flashmla"
 MODULES = (_FLASHMLA,)
@@ -27,7 +27,7 @@ _modules: dict[str, Any] = {}
 
 def prepare(modules: dict[str, Any]) -> None:
     _modules.update(modules)
-    if "layer" not in _forward(_module().FlashMLAImpl).__code__.co_varnames:  # up to 0.10.1
+    if "layer" not in code_of(_forward(_module().FlashMLAImpl)).co_varnames:  # up to 0.10.1
         raise NoSuchPath("FlashMLA takes no FP8 cache")
 
 

@@ -12,7 +12,7 @@ import hashlib
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.scenario import Observation, combine, observe, replaced
+from attnfix.patches.scenario import Observation, code_of, combine, observe, replaced
 
 _COMPRESSED = "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors"
 _BACKENDS = "vllm.v1.attention.backends"
@@ -44,7 +44,7 @@ def control(seed: int) -> Observation:
 def _run(seed: int, impl: Any, scales: tuple[float, ...], read: str = "_float") -> Observation:
     import torch
 
-    if read and "_q_scale_float" not in impl.forward.__code__.co_names:  # up to 0.10.0 FlashInfer's queries are not quantised
+    if read and "_q_scale_float" not in code_of(impl.forward).co_names:  # up to 0.10.0 FlashInfer's queries are not quantised
         scales = (1.0, *scales[1:])
     layer = _loaded(impl, scales)
     draw = torch.Generator().manual_seed(seed)

@@ -10,6 +10,7 @@ converts. Nothing is shared between calls.
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import unwrap
 from itertools import accumulate
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -23,9 +24,10 @@ _NO_CONTEXT = "attnfix_planned_without_context"
 
 def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(layer, prefill_query, kv_cache, key, value, out)`; returns out [tokens, heads, d]."""
-    query = args[1] if len(args) > 1 else kwargs["prefill_query"]
+    query = args[1]
     context, new_tokens = _paths(instance._context, instance._new_tokens, query.dtype)
-    if wrapped.settled(new_tokens) and (wrapped.settled(context) or _unseen(wrapped, context, instance._context)):
+    settled = wrapped.state.settled
+    if new_tokens in settled and (context in settled or _unseen(wrapped, context, instance._context)):
         return NOT_NEEDED
     function = wrapped.engine_function
     if function is None:  # not the innermost correction
@@ -55,7 +57,7 @@ class _Watch:
 
     @property
     def combines_base_2(self) -> bool:
-        return "is_lse_base_on_e" in self.engine_names["cp_lse_ag_out_rs"].__code__.co_varnames
+        return "is_lse_base_on_e" in unwrap(self.engine_names["cp_lse_ag_out_rs"]).__code__.co_varnames
 
     def run_context(self, query: Any, cache: Any, **options: Any) -> tuple:
         out, lse = self.context.run(query, cache, **options)

@@ -21,7 +21,7 @@ _FLASHINFER = "BatchPrefillWithRaggedKVCacheWrapper"
 
 def trtllm_new_tokens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     path = _TRTLLM, "new tokens", kwargs["q"].dtype
-    if not kwargs["return_softmax_lse"] or wrapped.settled(path):
+    if not kwargs["return_softmax_lse"] or path in wrapped.state.settled:
         return NOT_NEEDED
     result = wrapped(*args, **kwargs)
 
@@ -34,7 +34,7 @@ def trtllm_new_tokens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) ->
 
 def trtllm_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     path = _TRTLLM, "context", kwargs["q"].dtype
-    if wrapped.settled(path):
+    if path in wrapped.state.settled:
         return NOT_NEEDED
     result = wrapped(*args, **kwargs)
 
@@ -64,7 +64,7 @@ def _planned(wrapped: Any, instance: Any, kernel: Any, part: str, args: tuple, k
     """FlashInfer's wrapper knows by itself where requests begin: the metadata of 0.21.0-0.27.1 does not reach its backend."""
     path = _FLASHINFER, getattr(kernel, "_backend", "?"), part, kwargs["q"].dtype
     turned = tokens_first(wrapped.engine_function)
-    if not turned and wrapped.settled(path):
+    if not turned and path in wrapped.state.settled:
         return NOT_NEEDED
     result = wrapped(*args, **kwargs)
     if turned:

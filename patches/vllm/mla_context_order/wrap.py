@@ -22,9 +22,11 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     result = wrapped(*args, **kwargs)
     prefill = getattr(result, "prefill", None)
     context = result if prefill is None else prefill.chunked_context
-    if hasattr(context, "prefill_tokens_with_context") and not context_leads(context.seq_lens.tolist()[0]):
-        context.prefill_tokens_with_context = None
-        wrapped.corrected()
+    if hasattr(context, "prefill_tokens_with_context"):
+        lens = context.seq_lens.tolist()[0]
+        if 0 in lens and not context_leads(lens):
+            context.prefill_tokens_with_context = None
+            wrapped.corrected()
     return result
 
 
@@ -41,7 +43,7 @@ def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: di
     leaves there is up to the backend (the TRT-LLM ragged kernel writes nothing) and to the merge (Triton's makes NaN of two
     empty chunks). The engine itself never leaves the length out. From 0.26.0 it neutralises every chunk.
     """
-    prefill = (args[2] if len(args) > 2 else kwargs["attn_metadata"]).prefill
+    prefill = args[2].prefill
     context = prefill.chunked_context
     if context.prefill_tokens_with_context is not None or hasattr(context, "has_empty_context"):
         return NOT_NEEDED

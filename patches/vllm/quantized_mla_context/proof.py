@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, observe, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, observe, replaced
 from attnfix.patches.vllm import mla_prefill
 from attnfix.patches.vllm.mla_prefill import Batch
 
@@ -38,7 +38,7 @@ def prepare(modules: dict[str, Any]) -> None:
     _modules.update(modules)
     mla = modules.get(mla_prefill.MLA) or modules[mla_prefill.COMMON]
     loop = mla.MLACommonImpl._compute_prefill_context
-    if not {"weight", "_get_kv_b_proj_input_dtype"} & set(loop.__code__.co_names):
+    if not {"weight", "_get_kv_b_proj_input_dtype"} & set(code_of(loop).co_names):
         raise NoSuchPath("the context loop hands kv_b_proj what the cache holds, in no other dtype")
     mla_prefill.prepare(modules)
     mla_prefill.engine().ops.awq_gemm = emulators.awq_gemm

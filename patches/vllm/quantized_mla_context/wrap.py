@@ -19,8 +19,7 @@ def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: di
     if weight is not None and weight.dtype.is_floating_point:
         return NOT_NEEDED
     function = wrapped.engine_function  # None where another fix's correction runs in between
-    metadata = args[2] if len(args) > 2 else kwargs["attn_metadata"]
-    dtype = function and input_dtype(instance.kv_b_proj, metadata, function.__code__.co_names)
+    dtype = function and input_dtype(instance.kv_b_proj, args[2], function.__code__.co_names)
     if dtype is None:
         return NOT_NEEDED
     twin = object.__new__(type(instance))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, Observation, fixup_sabotages, observe, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, code_of, fixup_sabotages, observe, replaced
 from attnfix.patches.vllm import mla_prefill
 from attnfix.patches.vllm.mla_prefill import HEADS, VDIM, Batch
 
@@ -27,7 +27,7 @@ _FRESH = Batch((0, 0, 0, 0), (3, 2, 4, 5))  # no context, no chunk
 def prepare(modules: dict[str, Any]) -> None:
     mla_prefill.prepare(modules)
     method = getattr(mla_prefill.engine().MLACommonImpl, _METHOD, None)
-    if method is None or "zeros" not in method.__code__.co_names:
+    if method is None or "zeros" not in code_of(method).co_names:
         raise NoSuchPath("the output of a context chunk is not zero-filled")
 
 
