@@ -10,15 +10,17 @@ import sys
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
-from .wrapping import MARK, TargetWrapper
+from .wrapping import TargetWrapper
 
 
 def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
     """Point every captured reference to `function` at `wrapper`; the description of one that cannot be, or None."""
     modules = {id(vars(module)) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
     referrers = gc.get_referrers(function)
+    wrappers = [holder for holder in referrers if type(holder) is TargetWrapper]
+    ours = {id(held) for one in wrappers for held in (one, vars(one.function), *(one.function.__closure__ or ()))}
     for holder in referrers:
-        if type(holder) is FrameType or _is_ours(holder):
+        if type(holder) is FrameType or id(holder) in ours:
             continue
         if isinstance(holder, MethodType):
             if left := _rebind_method(holder, wrapper, referrers):
@@ -29,11 +31,6 @@ def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
         else:
             return f"a {type(holder).__name__}"
     return None
-
-
-def _is_ours(holder: Any) -> bool:
-    """Whether it is one of our wrappers, or the names that its function carries (`__wrapped__`)."""
-    return type(holder) is TargetWrapper or (type(holder) is dict and type(holder.get(MARK)) is TargetWrapper)
 
 
 def bound_to(function: Any, heir: type) -> str | None:

@@ -200,11 +200,14 @@ def _method(wrapper: TargetWrapper) -> Any:
     return run
 
 
-#: A method with the engine's own parameters: their names are taken, so ours have a prefix
+#: A method with the engine's own parameters: their names are taken, so ours have a prefix. Ours are free variables, and globals
+#: the engine's: a tool that would put other code into the function, which needs those, is refused by Python
 _EXPLICIT = """
-def run({signature}):
-    attnfix_result = attnfix_asked(attnfix_wrapped, {self}, ({by_position}), {others}, {MARK}._layers, True)
-    return attnfix_wrapped({given}) if attnfix_result is attnfix_not_needed else attnfix_result
+def around(attnfix_wrapper, attnfix_wrapped, attnfix_asked, attnfix_not_needed):
+    def run({signature}):
+        attnfix_result = attnfix_asked(attnfix_wrapped, {self}, ({by_position}), {others}, attnfix_wrapper._layers, True)
+        return attnfix_wrapped({given}) if attnfix_result is attnfix_not_needed else attnfix_result
+    return run
 """
 
 
@@ -228,14 +231,14 @@ def _explicit_method(wrapper: TargetWrapper) -> Any:
     star = [f"**{others}"] if others else []
     source = _EXPLICIT.format(
         signature=", ".join(names + star), self=names[0], by_position="".join(f"{name}, " for name in names[1:]),
-        others=others or "{}", given=", ".join(names + star), MARK=MARK,
+        others=others or "{}", given=", ".join(names + star),
     )  # fmt: skip
-    space: dict[str, Any] = {
-        "attnfix_asked": asked, "attnfix_wrapped": function, "attnfix_not_needed": NOT_NEEDED, MARK: wrapper,
-    }  # fmt: skip
-    exec(compile(source, f"<attnfix around {wrapper.place.qualname}>", "exec"), space)  # nosec B102: names of the engine's own parameters, and nothing else
-    space["run"].__defaults__ = function.__defaults__
-    return space["run"]
+    made: dict[str, Any] = {}
+    compiled = compile(source, f"<attnfix around {wrapper.place.qualname}>", "exec")
+    exec(compiled, function.__globals__, made)  # nosec B102: names of the engine's own parameters, and nothing else
+    run = made["around"](wrapper, function, asked, NOT_NEEDED)
+    run.__defaults__ = function.__defaults__
+    return run
 
 
 def owner_of(place: Place) -> Any:

@@ -283,3 +283,14 @@ def test_fixes_that_share_a_target_agree_on_what_they_get():
                 for place in target.places:
                     ways.setdefault(place, set()).add(target.as_passed)
     assert all(len(found) == 1 for found in ways.values()), ways
+
+
+@pytest.mark.parametrize("place", ["engine.Backend.tail", "tail"])
+def test_a_tool_that_puts_other_code_into_the_function_is_refused(place):
+    """As sglang's source patcher, which compiles an edited source and sets `__code__`: the code would run without our names."""
+    standing = TargetWrapper(tail, Place("engine", place)).add(armed(FIXES[0]), not_needed).function
+    made = {}
+    exec("def tail(self, start, end=2): return 'edited'", standing.__globals__, made)
+    with pytest.raises(ValueError, match="free vars"):
+        standing.__code__ = made["tail"].__code__
+    assert standing(Backend(), 1) == (1, 2)
