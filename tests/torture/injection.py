@@ -18,8 +18,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Where attnfix's code lies
+#: Where attnfix's code lies; what proofs need to import an engine here is in no serving process
 FOLDERS = tuple(str(ROOT / name) + "/" for name in ("attnfix", "compat", "patches", "kernels"))
+_TOOLS = str(ROOT / "attnfix" / "prove") + "/"
 _THEIRS = ("self.loader.exec_module(", "self.loader.create_module(", "finder.find_spec(", "return wrapped(")
 #: Cannot raise
 _PLAIN = frozenset(
@@ -68,7 +69,8 @@ class Injection:
         sys.setprofile(None)
 
     def _frame(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(FOLDERS):
+        file = frame.f_code.co_filename
+        if not file.startswith(FOLDERS) or file.startswith(_TOOLS):
             return None
         return self._line
 
