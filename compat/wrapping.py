@@ -146,7 +146,7 @@ class TargetWrapper:
             made = _function(self)
         else:
             made = _method(self) if as_passed or not _is_explicit(wrapped) else _explicit_method(self)
-        self.function = update_wrapper(made, wrapped)
+        self.function: Any = update_wrapper(made, wrapped)
         # What is inherited stands under the name of the heir; pickle looks a function up by its name
         self.function.__module__, self.function.__qualname__ = place.module, place.qualname
         vars(self.function)[MARK] = self
