@@ -59,10 +59,10 @@ def witnesses(quick: bool, seed: int, pool: ProcessPoolExecutor, say: Callable[[
         ]
     wanted = [(code, 6 if quick else MUTANTS) for code in patched] + [(code, 1 if quick else OF_HEALTHY) for code in healthy]
     total = Outcome()
-    for (code, _), outcome in zip(wanted, pool.map(of_witnesses, *zip(*((code, count, seed) for code, count in wanted)))):
+    for outcome in pool.map(of_witnesses, *zip(*((code, count, seed) for code, count in wanted))):
         total += outcome
-        if outcome.wrong:
-            say(f"{code}: {len(outcome.wrong)} wrong")
+        for sentence in outcome.wrong:
+            say(sentence)
     figures = {"codes that are patched": str(len(patched)), "codes of healthy releases": str(len(healthy))}
     figures["patched, and proven"] = str(total.proven)
     figures["code of another healthy release"] = str(total.elsewhere)
