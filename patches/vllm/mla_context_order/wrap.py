@@ -32,8 +32,7 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
 
 def context_leads(lens: list[int]) -> bool:
     """Whether requests with context come before all without. lens: those of the first chunk, which has some of all context."""
-    without = lens.count(0)
-    return not without or not any(lens[-without:])
+    return not any(lens[len(lens) - lens.count(0) :])
 
 
 def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
