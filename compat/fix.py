@@ -72,13 +72,13 @@ class _At:
 class Target(_At):
     """One function or method that a fix wraps.
 
-    Of a method, `correction` gets every argument by position, as the engine's signature has them, defaults included. With
-    `as_passed`, and of a function, it gets them as the caller wrote them.
+    `correction` gets every argument, defaults included: by position, as the engine's signature has them, or, for targets whose
+    signature differs between releases, `by_name`. Where a parameter has but one way in, as the caller wrote them.
     """
 
-    def __init__(self, correction: Correction, at: tuple[str, ...], as_passed: bool = False):
+    def __init__(self, correction: Correction, at: tuple[str, ...], by_name: bool = False):
         super().__init__(at)
-        self.correction, self.as_passed = correction, as_passed
+        self.correction, self.by_name = correction, by_name
 
 
 class Override(_At):

@@ -108,10 +108,10 @@ def take(target: Target | Override | Attribute, place: Place, state: FixState, l
         return AttributeSeat(place, target.value)
     if isinstance(target, Override):
         return OverrideSeat(place, _override(target, place, late, sources).add(state, target.correction), state)
-    return WrapperSeat(place, _wrap(place, target.as_passed, late, sources).add(state, target.correction), state)
+    return WrapperSeat(place, _wrap(place, target.by_name, late, sources).add(state, target.correction), state)
 
 
-def _wrap(place: Place, as_passed: bool, late: bool, sources: gate.Sources) -> TargetWrapper:
+def _wrap(place: Place, by_name: bool, late: bool, sources: gate.Sources) -> TargetWrapper:
     try:
         standing = live(place)
     except KeyError:
@@ -119,7 +119,7 @@ def _wrap(place: Place, as_passed: bool, late: bool, sources: gate.Sources) -> T
     if known := TargetWrapper.of(standing):
         return known
     _check_plain(place, standing, sources)
-    wrapper = TargetWrapper(standing, place, as_passed)
+    wrapper = TargetWrapper(standing, place, by_name)
     swap(place, wrapper.function)
     if late and (held := captured.rebind(standing, wrapper)):
         swap(place, standing)

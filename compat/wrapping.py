@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from functools import update_wrapper
 from inspect import CO_VARARGS, CO_VARKEYWORDS, unwrap
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 
 from . import loaded
@@ -15,18 +15,19 @@ from .states import Finding, FixState
 
 #: In the place of a result: the engine's function was not called yet, or has not returned
 NOT_CALLED, INSIDE = object(), object()
+#: In the place of `self` where the target is a function of a module
+NO_SELF = object()
 #: Corrections on a target, the outermost first: the state of its fix, the correction, and the layers inside it
 Layers = tuple[tuple[FixState, Any, Any], ...]
 
 
-def asked(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Layers, unbound: bool = False) -> Any:
+def asked(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Layers) -> Any:
     """Ask the corrections of all armed fixes in `layers`, the outermost first; the result of the call, or NOT_NEEDED.
 
-    `unbound`: `function` is a method's, and takes `instance` first. Corrections that are not needed are passed one after the
-    other, in this frame and with one object for all of them.
+    Those that are not needed are passed one after the other, in this frame and with one object for all of them.
     """
     call = Call()
-    call.function, call.instance, call.result, call.unbound = function, instance, NOT_CALLED, unbound
+    call.function, call.instance, call.result = function, instance, NOT_CALLED
     for state, correction, inside in layers:
         if not state.armed or (state.confirm and not _confirmed(state)):
             continue
@@ -46,7 +47,9 @@ def asked(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Layer
 def through(function: Any, instance: Any, args: tuple, kwargs: dict, layers: Layers) -> Any:
     """The same; where no correction is needed the engine's `function` is called."""
     result = asked(function, instance, args, kwargs, layers)
-    return function(*args, **kwargs) if result is NOT_NEEDED else result
+    if result is not NOT_NEEDED:
+        return result
+    return function(*args, **kwargs) if instance is NO_SELF else function(instance, *args, **kwargs)
 
 
 class Call:
@@ -57,9 +60,8 @@ class Call:
     """
 
     # Set by `asked`, which a call waits for: an `__init__` costs a tenth of all of it
-    __slots__ = ("function", "inside", "instance", "result", "state", "unbound")
-    function: Any
-    unbound: bool
+    __slots__ = ("function", "inside", "instance", "result", "state")
+    function: FunctionType
     instance: Any
     inside: Layers
     state: FixState
@@ -67,10 +69,13 @@ class Call:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.result = INSIDE
-        function, inside = self.function, self.inside
-        if self.unbound:
-            function = MethodType(function, self.instance)
-        self.result = result = through(function, self.instance, args, kwargs, inside) if inside else function(*args, **kwargs)
+        if self.inside:
+            result = through(self.function, self.instance, args, kwargs, self.inside)
+        elif self.instance is NO_SELF:
+            result = self.function(*args, **kwargs)
+        else:
+            result = self.function(self.instance, *args, **kwargs)
+        self.result = result
         return result
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -89,16 +94,14 @@ class Call:
 
     @property
     def engine_function(self) -> FunctionType | None:
-        """The engine's method as a plain function; None where another fix's correction runs in between."""
-        if self.inside and any(state.armed for state, *_ in self.inside):
-            return None
-        return self.function if self.unbound else getattr(self.function, "__func__", None)
+        """The engine's function, a method's unbound; None where another fix's correction runs in between."""
+        return None if any(state.armed for state, *_ in self.inside) else self.function
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of what the engine's method takes after `self`, by position."""
-        code = unwrap(self.function if self.unbound else self.function.__func__).__code__
-        return code.co_varnames[1 : code.co_argcount]
+        """Names of what the engine's function takes by position, `self` aside."""
+        code = unwrap(self.function).__code__
+        return code.co_varnames[self.instance is not NO_SELF : code.co_argcount]
 
     def finding(self, path: tuple[Hashable, ...]) -> Finding | None:
         """What was seen of this kernel path in this process; None before `found`."""
@@ -136,17 +139,14 @@ class TargetWrapper:
     Never for a function that Dynamo traces: it would trace the corrections, too.
     """
 
-    __slots__ = ("_layers", "as_passed", "function", "place", "wrapped")
+    __slots__ = ("_layers", "by_name", "function", "place", "wrapped")
 
-    def __init__(self, wrapped: FunctionType, place: Place, as_passed: bool = False):
-        self.wrapped, self.place, self.as_passed = wrapped, place, as_passed
+    def __init__(self, wrapped: FunctionType, place: Place, by_name: bool = False):
+        self.wrapped, self.place, self.by_name = wrapped, place, by_name
         # Changed as a whole: a call in another thread goes through the former layers or the new ones
         self._layers: Layers = ()
-        if "." not in place.qualname:
-            made = _function(self)
-        else:
-            made = _method(self) if as_passed or not _is_explicit(wrapped) else _explicit_method(self)
-        self.function: Any = update_wrapper(made, wrapped)
+        make = _explicit if _is_explicit(wrapped) else _as_passed
+        self.function: Any = update_wrapper(make(self, "." in place.qualname), wrapped)
         # What is inherited stands under the name of the heir; pickle looks a function up by its name
         self.function.__module__, self.function.__qualname__ = place.module, place.qualname
         vars(self.function)[MARK] = self
@@ -185,42 +185,35 @@ class TargetWrapper:
 MARK = "__attnfix__"
 
 
-def _function(wrapper: TargetWrapper) -> Any:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return through(wrapper.wrapped, None, args, kwargs, wrapper._layers)
+def _as_passed(wrapper: TargetWrapper, is_method: bool) -> Any:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return through(wrapper.wrapped, NO_SELF, args, kwargs, wrapper._layers)
 
-    return run
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return through(wrapper.wrapped, self, args, kwargs, wrapper._layers)
 
-
-def _method(wrapper: TargetWrapper) -> Any:
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = asked(wrapper.wrapped, self, args, kwargs, wrapper._layers, True)
-        return wrapper.wrapped(self, *args, **kwargs) if result is NOT_NEEDED else result
-
-    return run
+    return method if is_method else function
 
 
-#: A method with the engine's own parameters: their names are taken, so ours have a prefix. Ours are free variables, and globals
-#: the engine's: a tool that would put other code into the function, which needs those, is refused by Python
+#: With the engine's own parameters: their names are taken, so ours have a prefix. Ours are free variables, and globals the
+#: engine's: a tool that would put other code into the function, which needs those, is refused by Python
 _EXPLICIT = """
-def around(attnfix_wrapper, attnfix_wrapped, attnfix_asked, attnfix_not_needed):
+def around(attnfix_wrapper, attnfix_wrapped, attnfix_asked, attnfix_not_needed, attnfix_no_self):
     def run({signature}):
-        attnfix_result = attnfix_asked(attnfix_wrapped, {self}, ({by_position}), {others}, attnfix_wrapper._layers, True)
+        attnfix_result = attnfix_asked(attnfix_wrapped, {self}, ({by_position}), {{{by_name}}}, attnfix_wrapper._layers)
         return attnfix_wrapped({given}) if attnfix_result is attnfix_not_needed else attnfix_result
     return run
 """
 
 
-def _is_explicit(function: Any) -> bool:
+def _is_explicit(function: FunctionType) -> bool:
     """Whether each of its parameters may come by position or by name, but for those that go to a `**`."""
-    code = getattr(function, "__code__", None)
-    if code is None or not code.co_argcount:
-        return False
+    code = function.__code__
     return not (code.co_flags & CO_VARARGS or code.co_kwonlyargcount or code.co_posonlyargcount)
 
 
-def _explicit_method(wrapper: TargetWrapper) -> Any:
-    """The same, where corrections get every argument by position, its default included.
+def _explicit(wrapper: TargetWrapper, is_method: bool) -> Any:
+    """The same, where corrections get every argument, its default included, in one way: by position, or by name.
 
     It costs half: no call by keyword is packed and unpacked again.
     """
@@ -229,14 +222,17 @@ def _explicit_method(wrapper: TargetWrapper) -> Any:
     names = list(code.co_varnames[: code.co_argcount])
     others = code.co_varnames[code.co_argcount] if code.co_flags & CO_VARKEYWORDS else None
     star = [f"**{others}"] if others else []
+    told = names[is_method:]
+    by_name = [f"{name!r}: {name}" for name in told] if wrapper.by_name else []
     source = _EXPLICIT.format(
-        signature=", ".join(names + star), self=names[0], by_position="".join(f"{name}, " for name in names[1:]),
-        others=others or "{}", given=", ".join(names + star),
+        signature=", ".join(names + star), given=", ".join(names + star),
+        self=names[0] if is_method else "attnfix_no_self", by_name=", ".join(by_name + star),
+        by_position="" if wrapper.by_name else "".join(f"{name}, " for name in told),
     )  # fmt: skip
     made: dict[str, Any] = {}
     compiled = compile(source, f"<attnfix around {wrapper.place.qualname}>", "exec")
     exec(compiled, function.__globals__, made)  # nosec B102: names of the engine's own parameters, and nothing else
-    run = made["around"](wrapper, function, asked, NOT_NEEDED)
+    run = made["around"](wrapper, function, asked, NOT_NEEDED, NO_SELF)
     run.__defaults__ = function.__defaults__
     return run
 

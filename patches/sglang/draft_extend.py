@@ -1,11 +1,6 @@
 """What the fixes of spec v2's draft extend share: who captures its graph, replays it and with what, and who runs it."""
 
 from attnfix.compat.condition import ON, AllOf, Is
-from attnfix.patches.positions import Positions
-
-#: The engine's `init_forward_metadata_replay_cuda_graph(bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens,
-#: forward_mode, spec_info, seq_lens_cpu)`: the graph runner passes keywords, wrapping backends positions
-REPLAY = Positions(bs=0, seq_lens=2, forward_mode=5, spec_info=6)
 
 _V2 = "sglang.srt.speculative.eagle_worker_v2:EagleDraftWorker"
 _RUNNER = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner:EAGLEDraftExtendCudaGraphRunner"

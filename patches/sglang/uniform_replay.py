@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches.sglang.draft_extend import REPLAY
 
 _LENGTHS = "attnfix_uniform_lengths"
 
@@ -38,12 +37,12 @@ def uniform(instance: Any, spec_info: Any, length: int, room: int, device: Any) 
 
 
 def replay(wrapped: Any, instance: Any, args: tuple, kwargs: dict, sizes: Callable[[Any], tuple[int, int]]) -> Any:
-    """Run the engine's replay; in spec v2's draft extend with equal lengths. `sizes(instance)` gives them and the room."""
-    if not REPLAY.of("forward_mode", args, kwargs).is_draft_extend_v2():
+    """`(bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info, …)`: run the engine's replay; in
+    spec v2's draft extend with equal lengths. `sizes(instance)` gives them and the room."""
+    bs, seq_lens, mode, spec_info = args[0], args[2], args[5], args[6]
+    if not mode.is_draft_extend_v2():
         return NOT_NEEDED
-    spec_info, seq_lens = (REPLAY.of(name, args, kwargs) for name in ("spec_info", "seq_lens"))
     spec_info = uniform(instance, spec_info, *sizes(instance), seq_lens.device)
-    args, kwargs = REPLAY.with_one("spec_info", spec_info, args, kwargs)
-    result = wrapped(*args, **kwargs)
-    wrapped.corrected(rows=REPLAY.of("bs", args, kwargs))
+    result = wrapped(*args[:6], spec_info, *args[7:], **kwargs)
+    wrapped.corrected(rows=bs)
     return result

@@ -77,7 +77,7 @@ def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict
     from attnfix.compat.wrapping import TargetWrapper
 
     plain = _returning(result, wrapper.wrapped)
-    probe = TargetWrapper(plain, place, wrapper.as_passed)
+    probe = TargetWrapper(plain, place, wrapper.by_name)
     pairs = wrapper.corrections
     for state, correction in pairs:
         probe.add(state, correction)

@@ -34,14 +34,13 @@ def on(ranks):
 LENS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
 
 
-@given(LENS, st.integers(1, 3), st.booleans())
+@given(LENS, st.integers(1, 3))
 @settings(deadline=None)
-def test_rows_of_requests_without_kv_weigh_nothing(lens, queries, by_keyword):
+def test_rows_of_requests_without_kv_weigh_nothing(lens, queries):
     out, lse = given_out, given_lse = result(len(lens) * queries)
     wrapped, batch = Wrapped((out, lse)), metadata(lens)
-    place = ((), {"attn_metadata": batch}) if by_keyword else ((None, None, batch, None), {})
     with NoSync(batch.decode.seq_lens):
-        found = one_call.corrected(wrap.decode, wrapped, on(2), *place)
+        found = one_call.corrected(wrap.decode, wrapped, on(2), (None, None, batch, None), {})
     assert found[0] is given_out and found[1] is given_lse and len(wrapped.rows) == 1
     for row, n in enumerate(n for n in lens for _ in range(queries)):
         assert bool((out[row] == 0).all()) is (n == 0) and bool((lse[row] == -math.inf).all()) is (n == 0)

@@ -49,17 +49,17 @@ class Engine(Wrapped):
 LENS = st.lists(st.integers(0, 40), min_size=1, max_size=5)
 
 
-@given(LENS, st.integers(2, 4), st.integers(1, 3), st.booleans())
+@given(LENS, st.integers(2, 4), st.integers(1, 3))
 @settings(deadline=None)
-def test_the_pages_of_all_ranks_hold_every_token_once(lens, ranks, interleave, by_keyword):
+def test_the_pages_of_all_ranks_hold_every_token_once(lens, ranks, interleave):
     before, sys.modules[wrap._BACKEND] = sys.modules.get(wrap._BACKEND), SimpleNamespace(get_dcp_local_seq_lens=shares)
     try:
         total = np.zeros(len(lens), dtype=np.int64)
         for rank in range(ranks):
             args = arguments(lens)
             wrapped = Engine()
-            place = ((), dict(zip(NAMES, args))) if by_keyword else (args, {})
-            assert one_call.corrected(wrap.compute_kv_metadata, wrapped, builder(ranks, rank, interleave), *place) == "indices"
+            on_rank = builder(ranks, rank, interleave)
+            assert one_call.corrected(wrap.compute_kv_metadata, wrapped, on_rank, args, {}) == "indices"
             given_lens, blocks = wrapped.given["seq_lens_np"], wrapped.given["num_blocks_np"]
             assert blocks.tolist() == [-(-n // PAGE) for n in given_lens.tolist()]
             assert [wrapped.given[name] for name in NAMES[2:]] == list(args[2:]) and wrapped.rows == [len(lens)]

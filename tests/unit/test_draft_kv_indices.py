@@ -31,9 +31,9 @@ class Backend:
         return "the engine's result"
 
 
-def run(backend, *args, **kwargs):
+def run(backend, *args):
     state = FixState(FIX)
-    result = one_call.run(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend, args, kwargs)
+    result = one_call.run(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend, args, {})
     assert result == "the engine's result" and backend.max_context_len == CONTEXT
     return state
 
@@ -44,12 +44,11 @@ def last_index(lens, topk, steps):
     return cum_seq_len * topk + bid * iters * topk + topk_id * (lens[-1] + iters) + lens[-1] + iters - 1
 
 
-@given(st.lists(st.integers(1, CONTEXT), min_size=1, max_size=6), st.integers(2, 10), st.integers(1, 8), st.booleans())
+@given(st.lists(st.integers(1, CONTEXT), min_size=1, max_size=6), st.integers(2, 10), st.integers(1, 8))
 @settings(max_examples=200, deadline=None)
-def test_every_batch_fits_and_the_fullest_leaves_nothing_over(lens, topk, steps, keywords):
+def test_every_batch_fits_and_the_fullest_leaves_nothing_over(lens, topk, steps):
     backend, max_bs = Backend(topk, steps), len(lens)
-    calls = {"max_bs": max_bs, "max_num_tokens": max_bs * topk} if keywords else {}
-    state = run(backend, *([] if keywords else [max_bs, max_bs * topk]), **calls)
+    state = run(backend, max_bs, max_bs * topk)
     width = backend.given[2]
     assert backend.given[:2] == (max_bs, max_bs * topk) and len(backend.shapes) == 1
     assert last_index(lens, topk, steps) < width

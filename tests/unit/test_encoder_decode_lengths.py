@@ -27,35 +27,32 @@ def wrappers(replayed):
     return made
 
 
-def call(decode_wrappers, lens, positional, engine=lambda seen: "the engine's"):
-    """(what the engine saw, what it was given, the fix's state) of a call with the first `positional` arguments by position."""
+def call(decode_wrappers, lens, engine=lambda seen: "the engine's"):
+    """(what the engine saw, what it was given, the fix's state) of a call."""
     given, seen, state = dict.fromkeys(NAMES, object()), {}, FixState(FIX)
     given |= {"seq_lens_cpu": lens, "decode_wrappers": decode_wrappers}
 
-    def update(*args, **kwargs):
-        seen.update(zip(NAMES, args), **kwargs)
+    def update(*args):
+        seen.update(zip(NAMES, args))
         return engine(seen)
 
-    args = tuple(given[name] for name in NAMES[:positional])
-    kwargs = {name: given[name] for name in NAMES[positional:]}
     with NoSync():
-        assert one_call.run(update, state, wrap.update_cross_attention, None, args, kwargs) == "the engine's"
+        args = tuple(given.values())
+        assert one_call.run(update, state, wrap.update_cross_attention, None, args, {}) == "the engine's"
     return seen, given, state
 
 
-@pytest.mark.parametrize("positional", [0, 3, 4, len(NAMES)])
-def test_a_replay_is_planned_without_the_hosts_lengths(positional):
-    seen, given, state = call(wrappers(True), torch.tensor([3, 4, 5]), positional)
+def test_a_replay_is_planned_without_the_hosts_lengths():
+    seen, given, state = call(wrappers(True), torch.tensor([3, 4, 5]))
     assert seen["seq_lens_cpu"] is None
     assert all(seen[name] is given[name] for name in NAMES if name != "seq_lens_cpu")
     assert (state.counters.corrections, state.counters.rows) == (1, 3)
 
 
 @pytest.mark.parametrize("replayed, lens", [(False, torch.tensor([3, 4])), (True, None), (False, None)])
-@pytest.mark.parametrize("positional", [0, len(NAMES)])
-def test_others_pass_untouched(replayed, lens, positional):
+def test_others_pass_untouched(replayed, lens):
     """FlashInfer's own plan, without a graph and at capture; and lengths that are on the GPU alone."""
-    seen, given, state = call(wrappers(replayed), lens, positional)
+    seen, given, state = call(wrappers(replayed), lens)
     assert all(seen[name] is given[name] for name in NAMES) and not state.counters.corrections
 
 
@@ -64,11 +61,11 @@ def test_an_error_of_the_engine_passes():
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        call(wrappers(True), torch.tensor([1]), 0, out_of_memory)
+        call(wrappers(True), torch.tensor([1]), out_of_memory)
 
 
 def test_wrappers_of_another_shape_leave_the_engine_as_it_is():
     """With one wrapper alone there is no cross attention to plan: the correction gives up, aloud, and changes nothing."""
-    seen, given, state = call(wrappers(True)[:1], torch.tensor([1]), 0)
+    seen, given, state = call(wrappers(True)[:1], torch.tensor([1]))
     assert seen["seq_lens_cpu"] is given["seq_lens_cpu"]
     assert state.state == "failed" and "IndexError" in state.reason

@@ -74,17 +74,16 @@ def saying_among_many(self, query, key, value, key_cache, value_cache, output, a
     )  # fmt: skip
 
 
-def forward(function, splits, query="q", keyword=False):
+def forward(function, splits, query="q"):
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
     call = one_call.call_of(MethodType(function, "the layer"), state)
     metadata = SimpleNamespace(max_num_splits=splits)
-    args, kwargs = ((query, *"kvKVo"), {"attn_metadata": metadata}) if keyword else ((query, *"kvKVo", metadata), {})
-    return one_call.corrected(wrap.forward_with_dcp, call, "the layer", args, kwargs), state.counters.corrections
+    args = query, *"kvKVo", metadata
+    return one_call.corrected(wrap.forward_with_dcp, call, "the layer", args, {}), state.counters.corrections
 
 
-@pytest.mark.parametrize("keyword", [False, True])
-def test_every_launch_is_told_what_the_metadata_was_made_for(keyword):
-    assert forward(silent, 32, keyword=keyword) == ((32, 32), 1)
+def test_every_launch_is_told_what_the_metadata_was_made_for():
+    assert forward(silent, 32) == ((32, 32), 1)
     assert flash_attn_varlen_func("q") == 0, "the engine's own name is as it was"
 
 

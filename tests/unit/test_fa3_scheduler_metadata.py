@@ -16,19 +16,17 @@ class Backend:
         self._get_scheduler_metadata = model_runner.schedule
 
 
-def made(keyword=False, schedule="the kernel's", **flags):
+def made(schedule="the kernel's", **flags):
     runner = SimpleNamespace(schedule=schedule, server_args=SimpleNamespace(**flags))
     backend, state = object.__new__(Backend), FixState(FIX)
-    args, kwargs = ((), {"model_runner": runner}) if keyword else ((runner,), {})
-    one_call.run(backend.__init__, state, wrap.init, backend, args, kwargs)
+    one_call.run(backend.__init__, state, wrap.init, backend, (runner, False), {})
     assert state.state != "failed"
     return backend._get_scheduler_metadata, state.counters.corrections
 
 
-@pytest.mark.parametrize("keyword", [False, True])
 @pytest.mark.parametrize("flag", ["enable_dp_attention", "enable_prefill_cp", "enable_prefill_context_parallel"])
-def test_where_a_rank_has_more_heads_no_schedule_is_made_ahead(flag, keyword):
-    assert made(keyword, **{flag: True}) == (None, 1)
+def test_where_a_rank_has_more_heads_no_schedule_is_made_ahead(flag):
+    assert made(**{flag: True}) == (None, 1)
 
 
 @pytest.mark.parametrize("flags", [{}, {"enable_dp_attention": False, "enable_prefill_cp": False}])

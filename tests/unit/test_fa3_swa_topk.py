@@ -37,23 +37,19 @@ class Backend:
         metadata.swa_spec_metadata = metadata_swa or "made"
 
 
-def run(backend, *args, **kwargs):
+def run(backend, *args):
     state = FixState(FIX)
     function, correction = backend._init_sliding_window_attn_spec_metadata, wrap.init_sliding_window_attn_spec_metadata
-    one_call.run(function, state, correction, backend, args, kwargs)
+    one_call.run(function, state, correction, backend, args, {})
     assert state.state != "failed"
     return state.counters.corrections
 
 
-@pytest.mark.parametrize("keywords", [False, True])
 @pytest.mark.parametrize("given, joined", [((), "made"), (("captured",), "captured")])
-def test_both_tables_are_shown_translated_and_stay_as_they_were(given, joined, keywords):
+def test_both_tables_are_shown_translated_and_stay_as_they_were(given, joined):
     backend, (metadata, expand) = Backend(), tables()
     before = metadata.page_table, expand.page_table
-    names = ("metadata", "metadata_expand", "metadata_swa")
-    args = (metadata, expand, *given)
-    corrections = run(backend, **dict(zip(names, args))) if keywords else run(backend, *args)
-    assert corrections == 1 and metadata.swa_spec_metadata == joined
+    assert run(backend, metadata, expand, *given) == 1 and metadata.swa_spec_metadata == joined
     assert (metadata.page_table, expand.page_table) == before
     for saw, table in zip(backend.saw, before):
         assert saw.tolist() == MAPPING[table].tolist()

@@ -16,7 +16,7 @@ def backend(module):
     return type("Impl", (), {"__module__": f"vllm.v1.attention.backends.{module}"})()
 
 
-def loaded(impl, k_scale, keyword=False):
+def loaded(impl, k_scale):
     """(numbers after loading, corrections) of a layer with these scales of its keys; the others are 2."""
     layer = torch.nn.Module()
     layer.impl = impl
@@ -30,15 +30,13 @@ def loaded(impl, k_scale, keyword=False):
         return "the engine's"
 
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
-    args, kwargs = ((), {"layer": layer}) if keyword else ((layer,), {})
-    assert wrap.process_weights_after_loading(one_call.call_of(load, state), None, args, kwargs) == "the engine's"
+    assert wrap.process_weights_after_loading(one_call.call_of(load, state), None, (layer,), {}) == "the engine's"
     return tuple(getattr(layer, f"_{name}_scale_float") for name in ("q", "k", "v")), state.counters.corrections
 
 
-@pytest.mark.parametrize("keyword", [False, True])
 @pytest.mark.parametrize("module", sorted(wrap.READERS))
-def test_a_backend_that_multiplies_by_numbers_gets_them(module, keyword):
-    assert loaded(backend(module), 0.25, keyword) == ((2.0, 0.25, 2.0), 1)
+def test_a_backend_that_multiplies_by_numbers_gets_them(module):
+    assert loaded(backend(module), 0.25) == ((2.0, 0.25, 2.0), 1)
 
 
 def test_of_a_scale_for_each_head_the_largest():

@@ -55,20 +55,17 @@ def batch_of(mode):
     return SimpleNamespace(forward_mode=mode, seq_lens=torch.tensor([3, 5]), out_cache_loc=torch.arange(4), spec_info=object())
 
 
-def call(wrapped, batch, how):
-    if how == "position":
-        return one_call.corrected(wrap.forward_extend, wrapped, None, ("q", "k", "v", "layer", batch, False), {"sinks": 1})
-    named = {"k": "k", "v": "v", "layer": "layer", "forward_batch": batch, "save_kv_cache": False, "sinks": 1}
-    return one_call.corrected(wrap.forward_extend, wrapped, None, ("q",), named)
+def call(wrapped, batch):
+    return one_call.corrected(wrap.forward_extend, wrapped, None, ("q", "k", "v", "layer", batch, False), {"sinks": 1})
 
 
-@given(st.sampled_from(Mode), st.sampled_from(["position", "keyword"]))
-def test_one_mode_is_seen_as_plain_extend_and_the_callers_batch_keeps_its_own(mode, how):
+@given(st.sampled_from(Mode))
+def test_one_mode_is_seen_as_plain_extend_and_the_callers_batch_keeps_its_own(mode):
     batch = batch_of(mode)
     before = dict(vars(batch))
     wrapped = Wrapped(batch)
     with NoSync():
-        assert call(wrapped, batch, how) == "out"
+        assert call(wrapped, batch) == "out"
     assert wrapped.rest == ("q", "k", "v", "layer", False, {"sinks": 1})
     assert wrapped.own_mode is batch.forward_mode is mode
     assert vars(batch).keys() == before.keys() and all(vars(batch)[name] is value for name, value in before.items())
@@ -84,7 +81,7 @@ def test_an_error_of_the_engine_passes_and_counts_nothing():
     batch = batch_of(Mode.DRAFT_EXTEND_V2)
     wrapped = Wrapped(batch, KeyError("engine"))
     with pytest.raises(KeyError, match="engine"):
-        call(wrapped, batch, "position")
+        call(wrapped, batch)
     assert wrapped.corrections == 0 and batch.forward_mode is Mode.DRAFT_EXTEND_V2
 
 

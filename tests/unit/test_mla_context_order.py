@@ -20,6 +20,11 @@ from attnfix.patches.vllm.mla_context_order import wrap
 CONTEXT = st.lists(st.integers(0, 3), min_size=1, max_size=7)
 
 
+def metadata_of(prefill, new):
+    """The metadata of a batch of prefills behind one decode."""
+    return SimpleNamespace(prefill=prefill, num_actual_tokens=1 + sum(new), num_decode_tokens=1)
+
+
 def planned(context, new, **fields):
     """The chunked context of a batch as the engine plans it: its prefix length counts requests, whatever their order."""
     starts, lens = cumulative(new), torch.tensor([context], dtype=torch.int32)
@@ -38,9 +43,10 @@ def test_the_order_is_right_where_no_context_follows_a_request_without_any(conte
 @settings(deadline=None)
 def test_only_a_wrong_order_loses_its_length(context, shared_function):
     """Up to 0.25.1 the metadata holds the plan; from 0.26.0 the plan itself is returned."""
-    chunked = planned(context, [2] * len(context))
+    new = [2] * len(context)
+    chunked = planned(context, new)
     length = chunked.prefill_tokens_with_context
-    result = chunked if shared_function else SimpleNamespace(prefill=SimpleNamespace(chunked_context=chunked))
+    result = chunked if shared_function else metadata_of(SimpleNamespace(chunked_context=chunked), new)
     wrapped = Wrapped(result)
     with NoSync(chunked.seq_lens):
         assert wrap.build(wrapped, None, (), {}) is result
@@ -61,7 +67,7 @@ def test_no_undefined_row_is_merged_and_no_context_is_lost(drawn):
     context, new = zip(*drawn)
     chunked = planned(context, new)
     prefill = SimpleNamespace(chunked_context=chunked, query_start_loc=cumulative(new))
-    metadata, tokens = SimpleNamespace(prefill=prefill), sum(new)
+    metadata, tokens = metadata_of(prefill, new), sum(new)
     wrap.build(Wrapped(metadata), None, (), {})
     has_context = torch.tensor([n > 0 for n in context]).repeat_interleave(torch.tensor(new))
     prefix, prefix_lse = torch.randn(tokens, HEADS, DIM), torch.randn(HEADS, tokens)

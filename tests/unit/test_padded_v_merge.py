@@ -52,13 +52,6 @@ def test_parts_of_one_stride_are_left_alone(width):
     assert one_call.corrected(wrap.merge_attn_states, wrapped, None, (), kwargs) == "the engine's" and not wrapped.rows
 
 
-def test_a_merge_by_position_is_none_of_mla():
-    kwargs = named(*parts(DIM, PADDED))
-    wrapped = Wrapped("the engine's")
-    given = tuple(kwargs.values()), {}
-    assert one_call.corrected(wrap.merge_attn_states, wrapped, None, *given) == "the engine's" and not wrapped.rows
-
-
 def test_an_error_of_the_engine_passes():
     from types import SimpleNamespace
 

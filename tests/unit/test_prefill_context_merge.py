@@ -122,14 +122,12 @@ def test_where_context_does_not_come_first_the_engines_merge_is_called_untouched
     assert engine.calls == [((), before)] and engine.rows == []
 
 
-@pytest.mark.parametrize("by_position", [True, False])
-def test_other_merges_pass(by_position):
+def test_other_merges_pass():
     """Cascade attention, and the merges inside the context loop."""
     context_loop(build((1, 0), (2, 3)), 5)
     arguments = merge_arguments((torch.randn(5, HEADS, DIM), torch.randn(HEADS, 5)), 5)
-    args, kwargs = (tuple(arguments.values()), {}) if by_position else ((), arguments)
-    one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, args, kwargs)
-    assert engine.calls == [(args, kwargs)] and engine.rows == []
+    one_call.corrected(wrap.merge_attn_states, engine := Recorded(), None, (), arguments)
+    assert engine.calls == [((), arguments)] and engine.rows == []
 
 
 def test_a_later_loop_overwrites_and_nothing_is_kept_alive():
@@ -187,7 +185,7 @@ def test_inference_mode_and_a_padded_head():
 
 def test_no_context_no_note():
     common, built = metadata_of((0, 0), (2, 3))
-    assert wrap.build(Wrapped(built), None, (), {"common_prefix_len": 0, "common_attn_metadata": common}) is built
+    assert wrap.build(Wrapped(built), None, (0, common), {}) is built
     assert not hasattr(built.prefill, wrap._TOKENS)
     built.prefill = None
     assert wrap.build(Wrapped(built), None, (0, common), {}) is built

@@ -11,6 +11,7 @@ import pytest
 import torch
 from test_zero_kv_rows import DIM, HEADS
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.compat.states import PlainCounters
 from attnfix.compat.wrapping import INSIDE
 from attnfix.patches.scenario import cumulative
@@ -39,12 +40,13 @@ class Engine:
 WITH_CONTEXT = SimpleNamespace(chunked_context=SimpleNamespace(seq_lens=torch.ones(1, 1, dtype=torch.int32)))
 
 
-def call(engine, function=None, dtype=torch.bfloat16, prefill=WITH_CONTEXT):
-    """(result, corrections counted) of one chunk; `function` stands for another fix's correction in between."""
+def call(engine, inside=(), dtype=torch.bfloat16, prefill=WITH_CONTEXT):
+    """(result, corrections counted) of one chunk; `inside`: what other fixes have between this one and the engine."""
     state = SimpleNamespace(counters=PlainCounters(), fired=True)
     q, v = torch.ones(TOKENS, HEADS, DIM + 4, dtype=dtype), torch.ones(5, HEADS, DIM, dtype=dtype)
     kwargs = {"prefill": prefill, "chunk_idx": 0, "q": q, "k": q, "v": v}
-    wrapped = one_call.call_of(function or engine.chunk, state)
+    wrapped = one_call.call_of(engine.chunk, state)
+    wrapped.inside = inside
     result = one_call.corrected(wrap.run_prefill_context_chunk, wrapped, engine, (), kwargs)
     assert wrapped.result is result
     return result, state.counters.corrections
@@ -104,10 +106,10 @@ def test_an_error_of_the_engine_is_the_engines():
 
 
 def test_where_another_correction_runs_in_between_the_fill_stays():
-    engine = Engine()
+    other = SimpleNamespace(armed=True, confirm=None, counters=PlainCounters())
     with uninitialised(VALUE):
-        out, corrections = call(engine, lambda **kwargs: engine.chunk(**kwargs))
-    assert (out == 0).all() and corrections == 0
+        out, corrections = call(Engine(), ((other, lambda *_: NOT_NEEDED, ()),))
+    assert (out == 0).all() and corrections == 0 and other.counters.calls == 1
 
 
 def test_a_neutralisation_that_fails_leaves_the_engines_own_result(monkeypatch):

@@ -38,11 +38,10 @@ def backend_of(context=64, draft=4, skip_prefill=False, graphs=True):
     )  # fmt: skip
 
 
-def allocate(backend, max_bs, rows, **kwargs):
+def allocate(backend, *args):
     wrapped = Wrapped("the engine's")
-    args = (max_bs,) if kwargs else (max_bs, rows)
-    assert wrap.init_cuda_graph_state(wrapped, backend, args, kwargs) == "the engine's"
-    assert wrapped.calls == [(args, kwargs)]
+    assert wrap.init_cuda_graph_state(wrapped, backend, args, {}) == "the engine's"
+    assert wrapped.calls == [(args, {})]
     return wrapped.corrections
 
 
@@ -51,12 +50,12 @@ def buffers(backend, stock=STOCK):
     return wrap.get_verify_buffers_to_fill_after_draft(wrapped, backend, (), {}), wrapped.corrections
 
 
-@given(st.integers(1, 16), st.integers(1, 8), st.integers(1, 500), st.booleans())
+@given(st.integers(1, 16), st.integers(1, 8), st.integers(1, 500))
 @settings(max_examples=60, deadline=None)
-def test_the_mask_has_exactly_the_size_of_the_worst_case(max_bs, draft, context, by_name):
+def test_the_mask_has_exactly_the_size_of_the_worst_case(max_bs, draft, context):
     backend, rows = backend_of(context, draft), max_bs * draft
     with NoSync():
-        assert allocate(backend, max_bs, rows, **({"max_num_tokens": rows, "kv_indices_buf": None} if by_name else {})) == 1
+        assert allocate(backend, max_bs, rows, None) == 1
         (mask, positions), handed_out = buffers(backend)
     assert mask.shape == (rows * (context + draft),) and mask.dtype == torch.bool and not mask.any()
     assert positions is None and handed_out == 1
@@ -116,21 +115,19 @@ KEPT += [{"enable_multi_layer_eagle": True}, {"enable_forward_pass_metrics": Tru
 OURS = [TRTLLMMLABackend(), TRTLLMMLAMultiStepDraftBackend(), None, Heir()]
 
 
-def decision(stock, backends, settings, by_name=False):
+def decision(stock, backends, settings):
     wrapped = Wrapped(stock)
-    server_args = SimpleNamespace(**settings)
-    args, kwargs = ((), {"server_args": server_args, "attn_backends": backends}) if by_name else ((server_args, backends), {})
-    result = wrap.decide_needs_cpu_seq_lens(wrapped, None, args, kwargs)
-    assert wrapped.calls == [(args, kwargs)] and wrapped.corrections == 0
+    args = SimpleNamespace(**settings), backends
+    result = wrap.decide_needs_cpu_seq_lens(wrapped, None, args, {})
+    assert wrapped.calls == [(args, {})] and wrapped.corrections == 0
     return result
 
 
-@pytest.mark.parametrize("by_name", [False, True])
 @pytest.mark.parametrize("changed", [{}, {"speculative_algorithm": "EAGLE3"}, *KEPT])
 @pytest.mark.parametrize("backends", [OURS, OURS[:1], OURS[1:2], [OURS[3], None]])
-def test_only_what_knows_a_batch_without_lengths_gets_one(changed, backends, by_name):
-    assert decision(True, backends, SERVED | changed, by_name) is True, "never less than the engine asks for"
-    assert decision(False, backends, SERVED | changed, by_name) is (changed in KEPT)
+def test_only_what_knows_a_batch_without_lengths_gets_one(changed, backends):
+    assert decision(True, backends, SERVED | changed) is True, "never less than the engine asks for"
+    assert decision(False, backends, SERVED | changed) is (changed in KEPT)
 
 
 @pytest.mark.parametrize("unknown", SERVED)

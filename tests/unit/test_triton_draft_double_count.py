@@ -32,16 +32,15 @@ def arguments(bs, lens, new, dtype=torch.int32):
 
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.integers(1, 4)), min_size=1, max_size=ROOM),
-    st.integers(0, len(NAMES)),
     st.sampled_from([torch.int32, torch.int64]),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_engine_is_shown_what_was_cached_before_the_step(requests, positional, dtype):
+def test_the_engine_is_shown_what_was_cached_before_the_step(requests, dtype):
     bs, prefix, new = len(requests), *map(list, zip(*requests))
     given_ = arguments(bs, [p + n for p, n in requests], new, dtype)
     before, replay = given_["seq_lens"].clone(), Replay()
     with NoSync():
-        assert call(CORRECTION, replay, None, given_, positional) == "the engine's"
+        assert call(CORRECTION, replay, None, given_) == "the engine's"
     shown = replay.seen["seq_lens"]
     assert shown.tolist() == prefix and shown.dtype == dtype
     assert all(replay.seen[name] is given_[name] for name in NAMES if name != "seq_lens")
@@ -51,27 +50,26 @@ def test_the_engine_is_shown_what_was_cached_before_the_step(requests, positiona
 def test_padding_rows_have_nothing_cached():
     """Their sequence is one token long, and the step's are counted as any request's."""
     replay = Replay()
-    call(CORRECTION, replay, None, arguments(4, [9, 12], [4, 4]), 0)
+    call(CORRECTION, replay, None, arguments(4, [9, 12], [4, 4]))
     assert replay.seen["seq_lens"].tolist() == [5, 8, 0, 0]
 
 
-@pytest.mark.parametrize("positional", [0, len(NAMES)])
-def test_other_modes_pass_untouched(positional):
-    other_modes_pass_untouched(CORRECTION, SimpleNamespace(), positional)
+def test_other_modes_pass_untouched():
+    other_modes_pass_untouched(CORRECTION, SimpleNamespace())
 
 
 def test_without_the_runners_count_nothing_is_touched():
     """As at capture, whose result nobody reads."""
     given_, replay = arguments(2, [9, 12], [4, 4]), Replay()
     del given_["spec_info"].extend_seq_lens_tensor
-    call(CORRECTION, replay, None, given_, 0)
+    call(CORRECTION, replay, None, given_)
     assert replay.seen["seq_lens"] is given_["seq_lens"] and not replay.rows
 
 
 def test_counts_of_another_batch_leave_the_engine_its_own_lengths():
     given_, seen, state = arguments(3, [9, 12, 7], [4, 4, 4]), {}, FixState(FIX)
     given_["spec_info"].extend_seq_lens_tensor = torch.zeros(2, dtype=torch.int32)
-    one_call.run(lambda **kwargs: seen.update(kwargs), state, CORRECTION, None, (), given_)
+    one_call.run(lambda *args: seen.update(zip(NAMES, args)), state, CORRECTION, None, tuple(given_.values()), {})
     assert seen["seq_lens"] is given_["seq_lens"] and state.state == "failed"
 
 
@@ -81,7 +79,13 @@ def test_both_fixes_of_the_replay_correct_their_own_argument(order):
     backend = SimpleNamespace(speculative_num_steps=3, qo_indptr=torch.zeros(ROOM + 1, dtype=torch.int32))
     given_, replay = arguments(2, [9, 12], [4, 4]), Replay()
     states = [FixState(module.FIX) for module in (uniform_replay_stride_triton, triton_draft_double_count)][::order]
-    wrapper = TargetWrapper(lambda backend, **kwargs: replay(**kwargs), Place("engine", "Backend.replay"))
+
+    def replay_graph(
+        self, bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info, seq_lens_cpu
+    ):  # fmt: skip
+        return replay(bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info, seq_lens_cpu)
+
+    wrapper = TargetWrapper(replay_graph, Place("engine", "Backend.replay"))
     for state in states:
         state.armed = True
         wrapper.add(state, state.fix.targets[0].correction)

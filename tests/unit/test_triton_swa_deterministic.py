@@ -23,7 +23,7 @@ class Pool:
         return self.full_to_swa_index_mapping[loc].int()
 
 
-def seen(layer_id, window, pool, keyword=False, fails=False):
+def seen(layer_id, window, pool, fails=False):
     """(slots that the engine saw, corrections)"""
     batch = SimpleNamespace(out_cache_loc=LOC, token_to_kv_pool=pool)
     layer = SimpleNamespace(layer_id=layer_id, sliding_window_size=window)
@@ -34,18 +34,15 @@ def seen(layer_id, window, pool, keyword=False, fails=False):
         return forward_batch.out_cache_loc
 
     state = FixState(FIX)
-    args, kwargs = ("q", "o", layer, batch, True, 0.0, None), {}
-    if keyword:
-        args, kwargs = args[:2], {"layer": layer, "forward_batch": batch, "causal": True, "logits_soft_cap": 0.0, "sinks": None}
+    args = "q", "o", layer, batch, True, 0.0, None
     try:
-        return one_call.run(extend, state, wrap.forward_extend_unified, None, args, kwargs), state.counters.corrections
+        return one_call.run(extend, state, wrap.forward_extend_unified, None, args, {}), state.counters.corrections
     finally:
         assert batch.out_cache_loc is LOC and state.state != "failed"
 
 
-@pytest.mark.parametrize("keyword", [False, True])
-def test_a_window_layer_sees_slots_of_its_own_pool(keyword):
-    slots, corrections = seen(1, 127, Pool(), keyword)
+def test_a_window_layer_sees_slots_of_its_own_pool():
+    slots, corrections = seen(1, 127, Pool())
     assert slots.tolist() == MAPPING[LOC].tolist() and corrections == 1
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import one_call
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,17 +63,14 @@ def arguments(bs, mode):
     return dict(zip(NAMES, (bs, torch.zeros(ROOM), seq_lens, 0, None, forward_mode, Spec(), torch.zeros(ROOM))))
 
 
-def call(correction, replay, backend, arguments, positional):
-    """Call a correction with the first `positional` arguments by position, the others by keyword."""
-    names = list(arguments)
-    args = tuple(arguments[name] for name in names[:positional])
-    return one_call.corrected(correction, replay, backend, args, {name: arguments[name] for name in names[positional:]})
+def call(correction, replay, backend, arguments):
+    return one_call.corrected(correction, replay, backend, tuple(arguments.values()), {})
 
 
-def shown_to_the_engine(correction, backend, length, bs, positional):
+def shown_to_the_engine(correction, backend, length, bs):
     replay, given_ = Replay(), arguments(bs, "DRAFT_EXTEND_V2")
     with NoSync():
-        assert call(correction, replay, backend, given_, positional) == "the engine's"
+        assert call(correction, replay, backend, given_) == "the engine's"
     spec = replay.seen.pop("spec_info")
     assert all(replay.seen[name] is given_[name] for name in NAMES if name != "spec_info")
     assert spec.positions is Spec.positions
@@ -83,12 +79,12 @@ def shown_to_the_engine(correction, backend, length, bs, positional):
     assert replay.rows == [bs]
 
 
-def other_modes_pass_untouched(correction, backend, positional):
+def other_modes_pass_untouched(correction, backend):
     before = set(vars(backend))
     for mode in ("DRAFT_EXTEND", "TARGET_VERIFY", "DECODE"):
         replay, given_ = Replay(), arguments(2, mode)
         with Operators() as operators:
-            assert call(correction, replay, backend, given_, positional) == "the engine's"
+            assert call(correction, replay, backend, given_) == "the engine's"
         assert all(replay.seen[name] is given_[name] for name in NAMES)
         assert not replay.rows and not operators.names
     assert set(vars(backend)) == before
@@ -100,7 +96,7 @@ def a_hundred_replays_allocate_once(correction, backend):
     for _ in range(100):
         replay = Replay()
         with Operators() as operators:
-            call(correction, replay, backend, given_, 0)
+            call(correction, replay, backend, given_)
         addresses.add(replay.seen["spec_info"].accept_length.data_ptr())
         launched.append(operators.names)
     assert len(addresses) == 1
@@ -111,16 +107,15 @@ def backend_of(stride):
     return SimpleNamespace(num_draft_tokens=stride, decode_cuda_graph_kv_indices=torch.zeros(ROOM, 4))
 
 
-@given(st.integers(1, ROOM), st.integers(1, 6), st.integers(0, len(NAMES)))
+@given(st.integers(1, ROOM), st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
-def test_the_engine_is_shown_one_less_than_the_stride(bs, stride, positional):
+def test_the_engine_is_shown_one_less_than_the_stride(bs, stride):
     correction = wrap.init_forward_metadata_replay_cuda_graph
-    shown_to_the_engine(correction, backend_of(stride), stride - 1, bs, positional)
+    shown_to_the_engine(correction, backend_of(stride), stride - 1, bs)
 
 
-@pytest.mark.parametrize("positional", [0, len(NAMES)])
-def test_other_modes_pass_untouched(positional):
-    other_modes_pass_untouched(wrap.init_forward_metadata_replay_cuda_graph, backend_of(4), positional)
+def test_other_modes_pass_untouched():
+    other_modes_pass_untouched(wrap.init_forward_metadata_replay_cuda_graph, backend_of(4))
 
 
 def test_a_hundred_replays_allocate_once():

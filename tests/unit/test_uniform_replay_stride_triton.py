@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_uniform_replay_stride_mla import (
-    NAMES,
     ROOM,
     a_hundred_replays_allocate_once,
     other_modes_pass_untouched,
@@ -23,16 +21,15 @@ def backend_of(steps):
     return SimpleNamespace(speculative_num_steps=steps, qo_indptr=torch.zeros(ROOM + 1, dtype=torch.int32))
 
 
-@given(st.integers(1, ROOM), st.integers(1, 6), st.integers(0, len(NAMES)))
+@given(st.integers(1, ROOM), st.integers(1, 6))
 @settings(max_examples=60, deadline=None)
-def test_the_engine_is_shown_the_stride(bs, steps, positional):
+def test_the_engine_is_shown_the_stride(bs, steps):
     correction = wrap.init_forward_metadata_replay_cuda_graph
-    shown_to_the_engine(correction, backend_of(steps), steps + 1, bs, positional)
+    shown_to_the_engine(correction, backend_of(steps), steps + 1, bs)
 
 
-@pytest.mark.parametrize("positional", [0, len(NAMES)])
-def test_other_modes_pass_untouched(positional):
-    other_modes_pass_untouched(wrap.init_forward_metadata_replay_cuda_graph, backend_of(3), positional)
+def test_other_modes_pass_untouched():
+    other_modes_pass_untouched(wrap.init_forward_metadata_replay_cuda_graph, backend_of(3))
 
 
 def test_a_hundred_replays_allocate_once():

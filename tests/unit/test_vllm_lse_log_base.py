@@ -29,7 +29,7 @@ def state_of(fix="vllm.lse-log-base"):
 
 def target(function, correction, state):
     """`function` as a method of an engine's class, with the correction on it."""
-    wrapper = TargetWrapper(function, Place("engine", "Backend.method"), as_passed=correction is not dcp.run)
+    wrapper = TargetWrapper(function, Place("engine", "Backend.method"), by_name=correction is not dcp.run)
     return wrapper.add(state, correction).function
 
 

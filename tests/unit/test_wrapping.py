@@ -26,16 +26,19 @@ class Target:
 
     def __init__(self, *corrections):
         self.calls = []
-        self.wrapper = TargetWrapper(self._engine, Place("engine", "function"))
+        self.wrapper = TargetWrapper(self._engine(), Place("engine", "function"))
         self.states = [armed(fix) for fix, _ in zip(FIXES, corrections)]
         for state, correction in zip(self.states, corrections):
             self.wrapper.add(state, correction)
 
-    def _engine(self, x):
-        self.calls.append(x)
-        if x is None:
-            raise ZeroDivisionError("the engine's")
-        return 2 * x
+    def _engine(self):
+        def function(x):
+            self.calls.append(x)
+            if x is None:
+                raise ZeroDivisionError("the engine's")
+            return 2 * x
+
+        return function
 
     @property
     def counted(self):
@@ -116,7 +119,7 @@ def test_the_engines_function_is_known_to_the_innermost_alone():
     target.wrapper.function(4)
     target.states[0].armed = False
     target.wrapper.function(4)
-    assert seen == [None, Target._engine, Target._engine]
+    assert seen == [None, *2 * [target.wrapper.wrapped]]
 
 
 def test_a_call_goes_on_with_the_corrections_it_began_with():
@@ -199,7 +202,7 @@ def test_a_method_that_an_heir_got_pickles_under_its_name_there(monkeypatch):
 # What a correction gets
 
 
-def seen_by(method, *args, as_passed=False, **kwargs):
+def seen_by(method, *args, by_name=False, **kwargs):
     """(args, kwargs) of the correction of a method, and what the call returns."""
     seen = []
 
@@ -207,7 +210,7 @@ def seen_by(method, *args, as_passed=False, **kwargs):
         seen.append((args, kwargs))
         return NOT_NEEDED
 
-    wrapper = TargetWrapper(method, Place("engine", "Backend.method"), as_passed).add(armed(FIXES[0]), look)
+    wrapper = TargetWrapper(method, Place("engine", "Backend.method"), by_name).add(armed(FIXES[0]), look)
     result = wrapper.function(Backend(), *args, **kwargs)
     return seen[0], result
 
@@ -237,8 +240,29 @@ def test_where_an_argument_has_but_one_way_in_they_come_as_passed(method):
     assert seen_by(method, 1, scale=2)[0] == ((1,), {"scale": 2})
 
 
-def test_as_passed_is_as_passed():
-    assert seen_by(lambda self, q, k=7: (q, k), as_passed=True, q=1) == (((), {"q": 1}), (1, 7))
+@pytest.mark.parametrize("args, kwargs", [((1,), {}), ((), {"q": 1}), ((1,), {"k": 7})])
+def test_by_name_every_argument_comes_so_defaults_included(args, kwargs):
+    def forward(self, q, k=7, **others):
+        return q, k, others
+
+    assert seen_by(forward, *args, by_name=True, **kwargs) == (((), {"q": 1, "k": 7}), (1, 7, {}))
+    assert seen_by(forward, *args, by_name=True, more=2, **kwargs)[0] == ((), {"q": 1, "k": 7, "more": 2})
+
+
+@pytest.mark.parametrize("by_name, expected", [(False, ((1, 7), {})), (True, ((), {"start": 1, "end": 7}))])
+def test_a_function_of_a_module_has_no_self(by_name, expected):
+    def merge(start, end=7):
+        return start, end
+
+    seen = []
+
+    def look(wrapped, instance, args, kwargs):
+        seen.append((args, kwargs, wrapped.parameters))
+        return wrapped(*args, **kwargs)
+
+    function = TargetWrapper(merge, Place("engine", "merge"), by_name).add(armed(FIXES[0]), look).function
+    assert function(1) == function(start=1) == (1, 7)
+    assert seen == 2 * [(*expected, ("start", "end"))]
 
 
 def test_parameters_may_have_any_name():
@@ -281,7 +305,7 @@ def test_fixes_that_share_a_target_agree_on_what_they_get():
         for target in fix.targets:
             if isinstance(target, fix_module.Target):
                 for place in target.places:
-                    ways.setdefault(place, set()).add(target.as_passed)
+                    ways.setdefault(place, set()).add(target.by_name)
     assert all(len(found) == 1 for found in ways.values()), ways
 
 

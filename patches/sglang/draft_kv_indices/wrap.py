@@ -18,7 +18,7 @@ def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict
     """
     if instance.topk == 1:
         return NOT_NEEDED
-    context, max_bs = instance.max_context_len, args[0] if args else kwargs["max_bs"]
+    context, max_bs = instance.max_context_len, args[0]
     wide = room(instance)
     if instance.speculative_num_steps * max_bs * wide >= 2**31:
         raise ValueError(f"KV indices of {max_bs} requests are out of reach of 32-bit offsets; lower --cuda-graph-max-bs")

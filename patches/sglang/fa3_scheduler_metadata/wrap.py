@@ -15,8 +15,7 @@ _FLAGS = ("enable_dp_attention", "enable_prefill_cp", "enable_prefill_context_pa
 def init(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`FlashAttentionBackend(model_runner, …)`."""
     result = wrapped(*args, **kwargs)
-    runner = args[0] if args else kwargs["model_runner"]
-    if getattr(instance, "_get_scheduler_metadata", None) is not None and heads_are_shared_otherwise(runner.server_args):
+    if getattr(instance, "_get_scheduler_metadata", None) is not None and heads_are_shared_otherwise(args[0].server_args):
         instance._get_scheduler_metadata = None
         wrapped.corrected()
     return result

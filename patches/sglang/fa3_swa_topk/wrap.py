@@ -17,12 +17,9 @@ def init_sliding_window_attn_spec_metadata(wrapped: Any, instance: Any, args: tu
     `metadata.swa_spec_metadata`."""
     if not instance.use_sliding_window_kv_pool:
         return NOT_NEEDED
-    names = ("metadata", "metadata_expand", "metadata_swa")
-    given = {**dict(zip(names, args)), **kwargs}
-    metadata = given["metadata"]
+    metadata, expand, *rest = args
     shown = in_own_pool(instance.token_to_kv_pool, metadata)
-    expanded = in_own_pool(instance.token_to_kv_pool, given["metadata_expand"])
-    result = wrapped(shown, expanded, given.get("metadata_swa"))
+    result = wrapped(shown, in_own_pool(instance.token_to_kv_pool, expand), *rest, **kwargs)
     metadata.swa_spec_metadata = shown.swa_spec_metadata
     wrapped.corrected()
     return result

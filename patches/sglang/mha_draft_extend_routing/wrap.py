@@ -15,14 +15,10 @@ from attnfix.compat.fix import NOT_NEEDED
 
 def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """DRAFT_EXTEND_V2 goes to the context kernel, for which its metadata was made; every other mode passes untouched."""
-    forward_batch = args[4] if len(args) > 4 else kwargs["forward_batch"]
+    forward_batch = args[4]
     if not misrouted(forward_batch.forward_mode):
         return NOT_NEEDED
-    view = as_plain_extend(forward_batch)
-    if len(args) > 4:
-        result = wrapped(*args[:4], view, *args[5:], **kwargs)
-    else:
-        result = wrapped(*args, **{**kwargs, "forward_batch": view})
+    result = wrapped(*args[:4], as_plain_extend(forward_batch), *args[5:], **kwargs)
     wrapped.corrected()
     return result
 

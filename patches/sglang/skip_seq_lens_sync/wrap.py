@@ -16,14 +16,14 @@ _READERS = ("enable_multi_layer_eagle", "enable_forward_pass_metrics")
 
 
 def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """Afterwards the backend has a mask if it verifies drafts: bool, max_num_tokens * (max_context_len + num_draft_tokens)."""
+    """`(max_bs, max_num_tokens, …)`. Afterwards the backend has a mask if it verifies drafts: bool, max_num_tokens *
+    (max_context_len + num_draft_tokens)."""
     result = wrapped(*args, **kwargs)
     if not _verifies_drafts(instance):
         return result
     import torch
 
-    max_num_tokens = args[1] if len(args) > 1 else kwargs["max_num_tokens"]
-    size = _mask_size(instance, max_num_tokens)
+    size = _mask_size(instance, args[1])
     mask = vars(instance).get(_MASK)
     if mask is None or mask.numel() != size:  # else its address may be in a captured graph
         setattr(instance, _MASK, torch.zeros(size, dtype=torch.bool, device=instance.device))
@@ -44,10 +44,10 @@ def get_verify_buffers_to_fill_after_draft(wrapped: Any, instance: Any, args: tu
 
 
 def decide_needs_cpu_seq_lens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> bool:
-    """The engine's decision; but what would fail without the lengths keeps them, and so does a server of unknown settings."""
+    """`(server_args, attn_backends)`. The engine's decision; but what would fail without the lengths keeps them, and so does a
+    server of unknown settings."""
     needed = wrapped(*args, **kwargs)
-    server_args = args[0] if args else kwargs["server_args"]
-    backends = args[1] if len(args) > 1 else kwargs["attn_backends"]
+    server_args, backends = args[0], args[1]
     if needed or not any(kind.__name__ in _OPTED_OUT for backend in backends for kind in type(backend).__mro__):
         return needed
     served = getattr(server_args, "speculative_algorithm", None) in _SERVED_WITHOUT

@@ -9,19 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches.sglang.draft_extend import REPLAY
 
 
 def init_forward_metadata_replay_cuda_graph(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """Metadata of spec v2's draft-extend graph, whose KV is that before the step."""
-    if not REPLAY.of("forward_mode", args, kwargs).is_draft_extend_v2():
+    """`(bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info, …)`: metadata of spec v2's
+    draft-extend graph, whose KV is that before the step."""
+    bs, seq_lens, mode, spec_info = args[0], args[2], args[5], args[6]
+    if not mode.is_draft_extend_v2():
         return NOT_NEEDED
-    bs, spec_info, seq_lens = (REPLAY.of(name, args, kwargs) for name in ("bs", "spec_info", "seq_lens"))
     new = getattr(spec_info, "extend_seq_lens_tensor", None)
     if new is None:
         return NOT_NEEDED
-    args, kwargs = REPLAY.with_one("seq_lens", cached(seq_lens[:bs], new[:bs]), args, kwargs)
-    result = wrapped(*args, **kwargs)
+    result = wrapped(*args[:2], cached(seq_lens[:bs], new[:bs]), *args[3:], **kwargs)
     wrapped.corrected(rows=bs)
     return result
 

@@ -12,8 +12,7 @@ from attnfix.compat.fix import NOT_NEEDED
 
 def forward_extend_unified(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(q, o, layer, forward_batch, …)`; out_cache_loc: int64 [tokens], shown as slots of the sliding-window pool."""
-    layer = args[2] if len(args) > 2 else kwargs["layer"]
-    batch = args[3] if len(args) > 3 else kwargs["forward_batch"]
+    layer, batch = args[2], args[3]
     if not in_window_pool(layer, batch.token_to_kv_pool):
         return NOT_NEEDED
     loc = batch.out_cache_loc

@@ -19,7 +19,7 @@ def decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     out, lse = result
     if lse is None:
         return result
-    seq_lens = (args[2] if len(args) > 2 else kwargs["attn_metadata"]).decode.seq_lens
+    seq_lens = args[2].decode.seq_lens
     queries, rest = divmod(out.shape[0], len(seq_lens))
     if not rest:
         neutralize(out, lse, seq_lens, queries)

@@ -8,7 +8,6 @@ from typing import Any
 from attnfix.compat.fix import NOT_NEEDED
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
-_NAMES = ("num_blocks_np", "seq_lens_np", "block_table_tensor", "num_reqs", "page_size")
 
 
 def compute_kv_metadata(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
@@ -19,10 +18,8 @@ def compute_kv_metadata(wrapped: Any, instance: Any, args: tuple, kwargs: dict) 
     """
     if not instance.use_dcp:
         return NOT_NEEDED
-    given = dict(zip(_NAMES, args), **kwargs)
-    lens = local_lens(given["seq_lens_np"], instance)
-    page_size = given["page_size"]
-    result = wrapped(**{**given, "seq_lens_np": lens, "num_blocks_np": (lens + (page_size - 1)) // page_size})
+    lens, page_size = local_lens(args[1], instance), args[4]
+    result = wrapped((lens + (page_size - 1)) // page_size, lens, *args[2:], **kwargs)
     wrapped.corrected(rows=len(lens))
     return result
 

@@ -1,8 +1,7 @@
 """Correction of vllm.empty-context-chunks.
 
 Up to 0.20.2 the target is a method of the attention layer, `(prefill, chunk_idx, q, k, v)`; from 0.21.0 one of the prefill
-backend, `(chunk_idx, q, k, v)`, which holds the batch's metadata. The plain and the decode-context-parallel loop call it by
-keyword in all of them; both are witnesses.
+backend, `(chunk_idx, q, k, v)`, which holds the batch's metadata. Arguments come by name.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def forward_with_dcp(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> 
     made for: the function's own code is run with the name of the kernel bound to one that is told.
     """
     function = wrapped.engine_function
-    metadata = args[6] if len(args) > 6 else kwargs["attn_metadata"]
+    metadata = args[6]
     if function is None or not metadata.max_num_splits or says_splits(function):
         return NOT_NEEDED
     told = partial(function.__globals__[_KERNEL], num_splits=splits(metadata))

@@ -13,7 +13,7 @@ READERS = frozenset({"flashinfer", "flashinfer_mla", "flashinfer_mla_sparse", "r
 def process_weights_after_loading(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(layer)`: `layer._k_scale` and the like are float32 tensors, one value or one per head; `_k_scale_float` is a float."""
     result = wrapped(*args, **kwargs)
-    layer = args[0] if args else kwargs["layer"]
+    layer = args[0]
     if type(getattr(layer, "impl", None)).__module__.rpartition(".")[2] in READERS:
         loaded = {f"{name}_float": largest(getattr(layer, name)) for name in _SCALES}
         if any(getattr(layer, name, None) != scale for name, scale in loaded.items()):

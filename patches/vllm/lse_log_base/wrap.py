@@ -1,9 +1,9 @@
 """Corrections of vllm.lse-log-base: both parts of MLA prefill, the new tokens and each context chunk, alike.
 
-The targets return (out, lse), or out alone where there is nothing to merge; lse: [heads, tokens] float32. All callers pass by
-keyword. Up to 0.20.2 the targets are methods of the attention layer, `(prefill, q, k, v, return_softmax_lse)` and
-`(prefill, chunk_idx, q, k, v)`; from 0.21.0 of the prefill backend, without `prefill`, and from 0.28.0 with a `chunk` object.
-What tells where requests begin is read at a kernel path's first call alone.
+The targets return (out, lse), or out alone where there is nothing to merge; lse: [heads, tokens] float32. Arguments come by
+name, since signatures differ. Up to 0.20.2 the targets are methods of the attention layer, `(prefill, q, k, v,
+return_softmax_lse)` and `(prefill, chunk_idx, q, k, v)`; from 0.21.0 of the prefill backend, without `prefill`, and from 0.28.0
+with a `chunk` object. What tells where requests begin is read at a kernel path's first call alone.
 """
 
 from __future__ import annotations

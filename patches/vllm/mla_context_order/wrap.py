@@ -22,11 +22,13 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     result = wrapped(*args, **kwargs)
     prefill = getattr(result, "prefill", None)
     context = result if prefill is None else prefill.chunked_context
-    if hasattr(context, "prefill_tokens_with_context"):
-        lens = context.seq_lens.tolist()[0]
-        if 0 in lens and not context_leads(lens):
-            context.prefill_tokens_with_context = None
-            wrapped.corrected()
+    count = getattr(context, "prefill_tokens_with_context", None)
+    if count is None or (prefill is not None and count == result.num_actual_tokens - result.num_decode_tokens):
+        return result  # no prefill has context, or every token's has
+    lens = context.seq_lens.tolist()[0]
+    if 0 in lens and not context_leads(lens):
+        context.prefill_tokens_with_context = None
+        wrapped.corrected()
     return result
 
 

@@ -33,7 +33,13 @@ FIX = Fix(
     ),
     default=True,
     default_reason="silent wrong output; later releases give the same result",
-    targets=(Target(wrap.merge_attn_states, at=tuple(f"{home}.merge_attn_states:merge_attn_states" for home in _HOMES)),),
+    targets=(
+        Target(
+            wrap.merge_attn_states,
+            by_name=True,
+            at=tuple(f"{home}.merge_attn_states:merge_attn_states" for home in _HOMES),
+        ),
+    ),
     # What pads and cuts, what merges, and by which strides
     witnesses=(
         f"{_FLASH}.__init__",

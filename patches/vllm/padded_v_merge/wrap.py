@@ -13,8 +13,6 @@ def merge_attn_states(wrapped: Any, instance: Any, args: tuple, kwargs: dict) ->
     The kernels read both parts by the prefix's head stride. Where the parts have two, both go in packed; one that is packed
     already is not copied.
     """
-    if "suffix_output" not in kwargs:  # cascade attention passes by position, and pads nothing
-        return NOT_NEEDED
     prefix, suffix = kwargs["prefix_output"], kwargs["suffix_output"]
     if prefix.stride(1) == suffix.stride(1):
         return NOT_NEEDED

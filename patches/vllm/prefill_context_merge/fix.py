@@ -43,6 +43,7 @@ FIX = Fix(
         ),
         Target(
             wrap.merge_attn_states,
+            by_name=True,
             at=("vllm.attention.ops.merge_attn_states:merge_attn_states", f"{_MERGE}:merge_attn_states"),
         ),
     ),

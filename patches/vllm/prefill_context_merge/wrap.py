@@ -23,8 +23,7 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     import torch
 
     if torch.version.hip is None:  # none of our kernels runs there
-        common = args[1] if len(args) > 1 else kwargs["common_attn_metadata"]
-        starts = common.query_start_loc_cpu.tolist()[metadata.num_decodes :]
+        starts = args[1].query_start_loc_cpu.tolist()[metadata.num_decodes :]
         setattr(prefill, _TOKENS, tokens_with_context(starts, prefill.chunked_context.seq_lens))
     return metadata
 
@@ -46,15 +45,13 @@ def tokens_with_context(starts: list[int], chunk_lens: Any) -> int | None:
 def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """Either context loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse)."""
     result = wrapped(*args, **kwargs)
-    metadata = args[2] if len(args) > 2 else kwargs["attn_metadata"]
-    setattr(result[1], _TOKENS, getattr(metadata.prefill, _TOKENS, None))
+    setattr(result[1], _TOKENS, getattr(args[2].prefill, _TOKENS, None))
     return result
 
 
 def merge_attn_states(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """The final merge of MLA prefill, which alone is given that LSE; every other merge passes."""
-    lse = kwargs.get("prefix_lse")  # cascade attention passes by position
-    tokens = None if lse is None else lse.__dict__.pop(_TOKENS, None)
+    tokens = kwargs["prefix_lse"].__dict__.pop(_TOKENS, None)
     if tokens is None:
         return NOT_NEEDED
     from attnfix.kernels import merge_attn_states

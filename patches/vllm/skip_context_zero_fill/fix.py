@@ -27,7 +27,7 @@ FIX = Fix(
     targets=(
         Target(
             wrap.run_prefill_context_chunk,
-            as_passed=True,
+            by_name=True,
             at=(
                 f"{_COMMON}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
                 f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
