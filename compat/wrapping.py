@@ -61,7 +61,7 @@ class Call:
 
     # Set by `asked`, which a call waits for: an `__init__` costs a tenth of all of it
     __slots__ = ("function", "inside", "instance", "result", "state")
-    function: FunctionType
+    function: Any
     instance: Any
     inside: Layers
     state: FixState
