@@ -39,7 +39,7 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
         releases = RELEASES[:2]
         found = [
             (_start(places, 40 if quick else 200, 15 if quick else 60, say), START_MS, "ms"),
-            (_imports(places, releases[:1] if quick else releases, 12 if quick else 120, say), IMPORT_MS, "ms"),
+            (_imports(places, releases[:1] if quick else releases, 12 if quick else 480, say), IMPORT_MS, "ms"),
             (_hook(places, releases[:1] if quick else RELEASES, 2 if quick else 8, say), IMPORT_MS, "ms"),
             (_calls(places, releases[1:] if quick else releases, 1 if quick else 4, say), CALL_US, "µs"),
         ]
@@ -89,7 +89,7 @@ def _imports(places: Places, releases: list, seconds: float, say: Callable[[str]
     for engine, release in releases:
         say(f"import of {engine} {release}")
         sides = [_command(environment, f"import {engine}") for environment in places.pair(engine, release)]
-        found[f"{engine} {release}"] = in_turns(*sides, 40, seconds / len(releases))
+        found[f"{engine} {release}"] = in_turns(*sides, 200, seconds / len(releases))
     return _compared("import of an engine's package, whole processes", found)
 
 

@@ -59,10 +59,12 @@ def witnesses(quick: bool, seed: int, pool: ProcessPoolExecutor, say: Callable[[
         ]
     wanted = [(code, 6 if quick else MUTANTS) for code in patched] + [(code, 1 if quick else OF_HEALTHY) for code in healthy]
     total = Outcome()
-    for outcome in pool.map(of_witnesses, *zip(*((code, count, seed) for code, count in wanted))):
+    for done, outcome in enumerate(pool.map(of_witnesses, *zip(*((code, count, seed) for code, count in wanted))), 1):
         total += outcome
         for sentence in outcome.wrong:
             say(sentence)
+        if done % 100 == 0 or done == len(wanted):
+            say(f"witnesses of {done} of {len(wanted)} codes: {total.tried:,} mutants, {len(total.wrong)} wrong")
     figures = {"codes that are patched": str(len(patched)), "codes of healthy releases": str(len(healthy))}
     figures["patched, and proven"] = str(total.proven)
     figures["code of another healthy release"] = str(total.elsewhere)
