@@ -41,11 +41,12 @@ class Child:
         )
         return {"seconds": round(time.monotonic() - began, 1), "machine": e2e.machine("vllm")}
 
-    def answer(self, prompts: list, new_tokens: int = NEW_TOKENS, together: bool = False) -> dict[str, Any]:
-        """Answers in the order of the prompts. `together`: all are there before the engine's first step."""
+    def answer(self, prompts: list, new_tokens: int = NEW_TOKENS, together: bool = False, at: int = 0) -> dict[str, Any]:
+        """Answers in the order of the prompts. `together`: all are there before the engine's first step. `at`: the new token
+        whose log-probabilities are told."""
         params = self._params(new_tokens, LISTED)
         outputs = self._held(prompts, params)[0] if together else self.llm.generate(_ids(prompts), params, use_tqdm=False)
-        return {"answers": [_answer(output) for output in outputs]}
+        return {"answers": [_answer(output, at) for output in outputs]}
 
     def forget(self) -> dict[str, Any]:
         """Empty the prefix cache; blocks of the last requests may take a moment to be free."""
@@ -86,9 +87,9 @@ def _ids(prompts: list) -> list:
     return [{"prompt_token_ids": prompt} for prompt in prompts]
 
 
-def _answer(output: Any) -> dict[str, Any]:
+def _answer(output: Any, at: int) -> dict[str, Any]:
     seen = output.outputs[0]
-    listed = {str(token): entry.logprob for token, entry in seen.logprobs[0].items()}
+    listed = {str(token): entry.logprob for token, entry in seen.logprobs[at].items()}
     return {"tokens": list(seen.token_ids), "logprobs": listed, "cached": output.num_cached_tokens}
 
 

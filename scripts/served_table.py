@@ -11,6 +11,7 @@ EVIDENCE = Path(__file__).resolve().parents[1] / "docs/evidence"
 _TITLES = {
     "order": "`vllm.mla-context-order`: a long prompt beside a fresh one, against alone",
     "empty": "`vllm.empty-context-chunks`, `vllm.lse-log-base`: seven contexts in one step, against another backend",
+    "dcp": "`vllm.dcp-empty-shard`: short prompts where two ranks share the KV, against two that share heads alone",
     "padded": "`vllm.padded-v-merge`: seven contexts in one step through FlashAttention 2, against 3",
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",
@@ -37,7 +38,9 @@ def _rows() -> Iterator[tuple[str, ...]]:
             engine = f"[{found['engine']} {found['release']}](docs/evidence/{path.name})"
             kernels = "one emulated, others real" if "emulated" in case else "real"
             failed = "; ".join(case["failures"]) or "none"
-            yield (_TITLES[name], engine, found["gpu"], *_seen(case), kernels, failed)
+            gpus = case.get("settings", {}).get("tensor_parallel_size", 1)
+            gpu = found["gpu"] if gpus == 1 else f"{gpus} {found['gpu']}"
+            yield (_TITLES[name], engine, gpu, *_seen(case), kernels, failed)
 
 
 def _seen(case: dict[str, Any]) -> tuple[str, str]:
@@ -57,8 +60,11 @@ def _times(ratio: dict[str, float]) -> str:
 
 
 def _difference(side: dict[str, Any]) -> str:
-    """The largest difference of a log-probability among the top 20, over everything that was compared."""
+    """The largest difference of a log-probability among the top 20, over everything that was compared. What was not finite is
+    null in the file."""
     if "ended" in side:
         return f"the engine ended: {side['said'] or side['ended']}".split(". ")[0]
     seen = side["compared"].values()
-    return f"{max(one['difference'] for one in seen):.2g}, {min(one['in_common'] for one in seen)} of the top 20"
+    differences = [one["difference"] for one in seen]
+    largest = "not finite" if None in differences else f"{max(differences):.2g}"
+    return f"{largest}, {min(one['in_common'] for one in seen)} of the top 20"

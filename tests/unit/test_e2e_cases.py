@@ -16,7 +16,7 @@ import e2e_http
 import gpu_e2e_sglang as sglang_cases
 import gpu_e2e_vllm as cases
 import ragged_stand_in
-from gpu_e2e_vllm import BASE, CONTEXTS, EMPTY, ORDER, PADDED, PATCHED, QUANTIZED, STOCK
+from gpu_e2e_vllm import BASE, CONTEXTS, DCP, EMPTY, ORDER, PADDED, PATCHED, QUANTIZED, STOCK
 
 
 def test_the_long_prompt_comes_last_in_a_shared_step():
@@ -187,6 +187,35 @@ WITH_2 = {
 def test_each_check_of_padded_can_fail(side, bad, word):
     assert cases.padded_failures(WITH_2) == []
     (sentence,) = cases.padded_failures(WITH_2 | {side: bad})
+    assert word in sentence
+
+
+def on_ranks(short, long=0.01, processes=(), equal=8):
+    one = {"difference": short, "in_common": 20, "equal_tokens": equal}
+    compared = {"on one rank": one, "on both ranks": {"difference": long, "in_common": 20, "equal_tokens": 8}}
+    return {"compared": compared, "processes": list(processes)}
+
+
+ON_RANKS = {
+    "reference": {"compared": {}, "processes": []}, STOCK: on_ranks(math.inf, equal=1),
+    PATCHED: on_ranks(0.02, processes=process(**{DCP: 1})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "side, bad, word",
+    [
+        (STOCK, on_ranks(0.1), "no difference"),
+        (STOCK, on_ranks(1.0, long=0.3), "on both ranks: differs"),
+        (STOCK, on_ranks(1.0, equal=0), "first new token is another"),
+        (STOCK, on_ranks(1.0, processes=process()), "was active"),
+        (PATCHED, on_ranks(0.02, processes=process(**{DCP: 0})), "corrected by nothing"),
+        (PATCHED, on_ranks(math.inf, processes=process(**{DCP: 1})), "on one rank: differs"),
+    ],
+)
+def test_each_check_of_dcp_can_fail(side, bad, word):
+    assert cases.dcp_failures(ON_RANKS) == []
+    (sentence,) = cases.dcp_failures(ON_RANKS | {side: bad})
     assert word in sentence
 
 
