@@ -6,15 +6,16 @@
                                                      context in one step, against the FlashAttention prefill backend
     python scripts/gpu_e2e_vllm.py --case padded     vllm.padded-v-merge: the same requests with FlashAttention 2, against 3
     python scripts/gpu_e2e_vllm.py --case dcp        vllm.dcp-empty-shard: short prompts on two GPUs that share their KV
+    python scripts/gpu_e2e_vllm.py --case dcp-pages  vllm.dcp-page-counts, vllm.lse-log-base: a Llama on such GPUs, FlashInfer
     python scripts/gpu_e2e_vllm.py --case quantized  vllm.quantized-mla-context: an AWQ model and a cached prefix
     python scripts/gpu_e2e_vllm.py --case metrics    the engine's HTTP server: attnfix on its metrics page and in attnfix status
     python scripts/gpu_e2e_vllm.py --case no-harm    200 requests where no fix is needed: same tokens, same speed
 
-Needs one GPU of the Hopper generation (`dcp`: two), vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`:
-0.21.0-0.25.1; `dcp`: up to 0.24.0) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed.
-No network: models are made here with random weights, prompts are token ids. One to three minutes a case, `no-harm` eight for
-each model. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when
-a check fails.
+Needs one GPU of the Hopper generation (`dcp`, `dcp-pages`: two), vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`:
+0.21.0-0.25.1; `dcp`: up to 0.24.0; `dcp-pages`: with FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that
+its .pth file is processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a
+case, `no-harm` eight for each model. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers
+lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/ragged_stand_in.py.
 """
@@ -35,12 +36,13 @@ import e2e_no_harm
 import e2e_vllm
 import ragged_stand_in
 import tiny_deepseek
+import tiny_llama
 from e2e import PATCHED, STOCK, Server
 from e2e_vllm import SHARED, VARIABLES, Serving, Side, activity_failures, table
 
-ORDER, EMPTY, BASE, QUANTIZED, PADDED, DCP = (
+ORDER, EMPTY, BASE, QUANTIZED, PADDED, DCP, PAGES = (
     "vllm.mla-context-order", "vllm.empty-context-chunks", "vllm.lse-log-base", "vllm.quantized-mla-context",
-    "vllm.padded-v-merge", "vllm.dcp-empty-shard",
+    "vllm.padded-v-merge", "vllm.dcp-empty-shard", "vllm.dcp-page-counts",
 )  # fmt: skip
 #: Differences of two log-probabilities up to which they count as equal. `order` compares equal work; the others differ in how
 #: bfloat16 is rounded: kernels merge where they attended at once
@@ -207,49 +209,79 @@ def padded_failures(found: dict[str, Any]) -> list[str]:
     return activity_failures(found, {PATCHED: {PADDED}}) + unequal_failures(found, {STOCK}, ROUNDING["padded"])
 
 
-# dcp
+# dcp, dcp-pages
 
-#: The first SHARE tokens of a request lie on one rank, the next on the other
+#: Of these, a request's first SHARE tokens lie on one rank, the next on the other
 SHARE = 64
 TWO_RANKS = {
-    "tensor_parallel_size": 2, "max_model_len": 4096, "max_num_batched_tokens": 4096, "enforce_eager": True,
-    "disable_custom_all_reduce": True, "attention_config": {"backend": "TRITON_MLA"}, "block_size": SHARE,
+    "tensor_parallel_size": 2, "max_model_len": 4096, "max_num_batched_tokens": 1024, "enforce_eager": True,
+    "disable_custom_all_reduce": True,
 }  # fmt: skip
-SHARED_KV = {"decode_context_parallel_size": 2, "cp_kv_cache_interleave_size": SHARE}
-#: Tokens of the prompts: with all that is decoded they stay on one rank, or lie on both
-PROMPTS = {"on one rank": (3, 6, 11, 20, 33, 50), "on both ranks": (100, 300, 900)}
+SHARED_KV = {"decode_context_parallel_size": 2}
+#: Tokens of the prompts. With all that is decoded, those of `dcp` stay on one rank, or lie on both
+SHORT = {"on one rank": (3, 6, 11, 20, 33, 50), "on both ranks": (100, 200, 500)}
+LONG = {"in one step": (40, 300, 600), "in chunks": (2200, 3000, 3900)}
 
 
-def dcp(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Against two ranks that share heads alone. Prefill is as ever, so it is the second new token that is compared."""
+def on_two_ranks(
+    serve: Serving, sides: dict[str, dict[str, str]], settings: dict[str, Any], shared: dict[str, Any], prompts: Any, at: int
+) -> dict[str, Any]:
+    """{"settings", "prompts", "sides"}: what each side says with `shared`, compared in the new token `at` with the side
+    `reference`, whose ranks share heads alone. sides: name -> environment."""
     draw = random.Random(3)
-    asked = {scenario: [tokens(draw, count) for count in counts] for scenario, counts in PROMPTS.items()}
+    asked = {scenario: [tokens(draw, count) for count in counts] for scenario, counts in prompts.items()}
 
     def work(server: Server) -> dict[str, Any]:
-        return {"answers": {scenario: server.ask("answer", prompts=asked[scenario], at=1)["answers"] for scenario in asked}}
+        return {"answers": {scenario: server.ask("answer", prompts=asked[scenario], at=at)["answers"] for scenario in asked}}
 
-    both = TWO_RANKS | SHARED_KV
-    found = serve({"reference": Side(OFF, TWO_RANKS), STOCK: Side(OFF, both), PATCHED: Side({}, both)}, work)
+    settings, both = TWO_RANKS | settings, TWO_RANKS | settings | SHARED_KV | shared
+    found = serve({"reference": Side(OFF, settings)} | {name: Side(own, both) for name, own in sides.items()}, work)
     reference = found["reference"].pop("answers")
     for side in found.values():
         answers = side.pop("answers", {})
         pairs = {scenario: list(zip(reference[scenario], answers[scenario])) for scenario in answers}
         side["compared"] = {scenario: e2e.worst([e2e.compare(a, b) for a, b in each]) for scenario, each in pairs.items()}
-    return {"settings": SHARED | both, "prompts": PROMPTS, "sides": found}, table(found), dcp_failures(found)
+    return {"settings": SHARED | both, "prompts": prompts, "sides": found}
+
+
+def two_ranks_failures(found: dict[str, Any], red: set[tuple[str, str]]) -> list[str]:
+    """red: (side, scenario) that are wrong; all others are right."""
+    wrong = []
+    for name, side in found.items():
+        for scenario, seen in side["compared"].items():
+            if (name, scenario) in red and seen["difference"] <= RED:
+                wrong.append(f"{name}, {scenario}: no difference to the reference")
+            if (name, scenario) not in red and not seen["difference"] <= ROUNDING["dcp"]:
+                wrong.append(f"{name}, {scenario}: differs from the reference by {seen['difference']:.3g}")
+    return wrong
+
+
+def dcp(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Prefill is as ever, so it is the second new token that is compared."""
+    backend = {"attention_config": {"backend": "TRITON_MLA"}, "block_size": SHARE}
+    result = on_two_ranks(serve, {STOCK: OFF, PATCHED: {}}, backend, {"cp_kv_cache_interleave_size": SHARE}, SHORT, at=1)
+    return result, table(result["sides"]), dcp_failures(result["sides"])
 
 
 def dcp_failures(found: dict[str, Any]) -> list[str]:
     wrong = activity_failures(found, {PATCHED: {DCP}})
-    for name in (STOCK, PATCHED):
-        for scenario, seen in found[name]["compared"].items():
-            if not seen["equal_tokens"]:
-                wrong.append(f"{name}, {scenario}: the first new token is another, so that the second cannot be compared")
-            elif (name, scenario) == (STOCK, "on one rank"):
-                if seen["difference"] <= RED:
-                    wrong.append("stock, on one rank: no difference to the reference")
-            elif not seen["difference"] <= ROUNDING["dcp"]:
-                wrong.append(f"{name}, {scenario}: differs from the reference by {seen['difference']:.3g}")
-    return wrong
+    for name, side in found.items():
+        if not all(seen["equal_tokens"] for seen in side["compared"].values()):
+            wrong.append(f"{name}: the first new token is another, so that the second cannot be compared")
+    return wrong + two_ranks_failures(found, {(STOCK, "on one rank")})
+
+
+def dcp_pages(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    """FlashInfer, whose prefill needs both fixes as soon as there is context."""
+    sides = {STOCK: OFF, PAGES: {"ATTNFIX_VLLM_LSE_LOG_BASE": "0"}, PATCHED: {}}
+    backend = {"attention_config": {"backend": "FLASHINFER"}, "enable_flashinfer_autotune": False}
+    result = on_two_ranks(serve, sides, backend, {}, LONG, at=0)
+    return result, table(result["sides"]), dcp_pages_failures(result["sides"])
+
+
+def dcp_pages_failures(found: dict[str, Any]) -> list[str]:
+    wrong = activity_failures(found, {PAGES: {PAGES}, PATCHED: {PAGES, BASE}})
+    return wrong + two_ranks_failures(found, {*((STOCK, scenario) for scenario in LONG), (PAGES, "in chunks")})
 
 
 # quantized
@@ -325,7 +357,7 @@ def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> t
 
 
 def main() -> int:
-    cases = "order", "empty", "padded", "dcp", "quantized", "metrics", "no-harm"
+    cases = "order", "empty", "padded", "dcp", "dcp-pages", "quantized", "metrics", "no-harm"
     options = e2e_no_harm.with_options(e2e.parser(__doc__, cases)).parse_args()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
@@ -337,8 +369,13 @@ def main() -> int:
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)
             about = e2e.machine("vllm")
         else:
-            tiny_deepseek.make(model, quantize=options.case == "quantized")
-            case = {"order": order, "empty": empty, "padded": padded, "dcp": dcp, "quantized": quantized}[options.case]
+            if options.case == "dcp-pages":  # ranks share the KV of one head
+                tiny_llama.make(model, kv_heads=1)
+            else:
+                tiny_deepseek.make(model, quantize=options.case == "quantized")
+            case = {
+                "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-pages": dcp_pages, "quantized": quantized,
+            }[options.case]  # fmt: skip
             result, lines, wrong = case(Serving(model, out, options.one_by_one))
             about = next(iter([side.pop("machine") for side in result["sides"].values()]))
     return e2e.finish(options, about, result, lines, wrong)

@@ -12,6 +12,7 @@ _TITLES = {
     "order": "`vllm.mla-context-order`: a long prompt beside a fresh one, against alone",
     "empty": "`vllm.empty-context-chunks`, `vllm.lse-log-base`: seven contexts in one step, against another backend",
     "dcp": "`vllm.dcp-empty-shard`: short prompts where two ranks share the KV, against two that share heads alone",
+    "dcp-pages": "`vllm.dcp-page-counts`, `vllm.lse-log-base`: a Llama through FlashInfer where two ranks share the KV",
     "padded": "`vllm.padded-v-merge`: seven contexts in one step through FlashAttention 2, against 3",
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",

@@ -16,7 +16,7 @@ import e2e_http
 import gpu_e2e_sglang as sglang_cases
 import gpu_e2e_vllm as cases
 import ragged_stand_in
-from gpu_e2e_vllm import BASE, CONTEXTS, DCP, EMPTY, ORDER, PADDED, PATCHED, QUANTIZED, STOCK
+from gpu_e2e_vllm import BASE, CONTEXTS, DCP, EMPTY, ORDER, PADDED, PAGES, PATCHED, QUANTIZED, STOCK
 
 
 def test_the_long_prompt_comes_last_in_a_shared_step():
@@ -216,6 +216,33 @@ ON_RANKS = {
 def test_each_check_of_dcp_can_fail(side, bad, word):
     assert cases.dcp_failures(ON_RANKS) == []
     (sentence,) = cases.dcp_failures(ON_RANKS | {side: bad})
+    assert word in sentence
+
+
+def paged(in_chunks, processes=(), in_one=0.01):
+    one = {"difference": in_chunks, "in_common": 20, "equal_tokens": 8}
+    return {"compared": {"in one step": one | {"difference": in_one}, "in chunks": one}, "processes": list(processes)}
+
+
+ON_PAGES = {
+    "reference": {"compared": {}, "processes": []}, STOCK: paged(2.0, in_one=1.7), PAGES: paged(0.4, process(**{PAGES: 3})),
+    PATCHED: paged(0.03, process(**{PAGES: 3, BASE: 1})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "side, bad, word",
+    [
+        (STOCK, paged(0.1, in_one=1.7), "in chunks: no difference"),
+        (STOCK, paged(2.0), "in one step: no difference"),
+        (PAGES, paged(0.1, process(**{PAGES: 3})), "no difference"),
+        (PATCHED, paged(0.03, process(**{PAGES: 3})), "corrected by"),
+        (PATCHED, paged(math.nan, process(**{PAGES: 3, BASE: 1})), "in chunks: differs"),
+    ],
+)
+def test_each_check_of_dcp_pages_can_fail(side, bad, word):
+    assert cases.dcp_pages_failures(ON_PAGES) == []
+    (sentence,) = cases.dcp_pages_failures(ON_PAGES | {side: bad})
     assert word in sentence
 
 
