@@ -85,6 +85,25 @@ def test_capture_and_dummy_runs_say_it_themselves(forced):
     assert decide([FRESH], force_uniform_decode=forced) == (forced, 0, True)
 
 
+def test_from_step_to_step_nothing_of_the_last_batch_is_left():
+    """What is kept of a batch goes with its size and its arrays; contents change in place."""
+    instance = runner([DECODE] * 3)
+    batch = instance.input_batch
+    steps = [[DECODE], [DECODE, DECODE], [DECODE, FRESH], [FRESH], [DECODE], [DECODE, REST, ASYNC], [DECODE, ASYNC, DECODE]]
+    for replaced in ((), ("num_tokens_no_spec",), ("num_computed_tokens_cpu",)):
+        for name in replaced:
+            setattr(batch, name, getattr(batch, name).copy())
+        for requests in (steps[-1], *steps):  # the first keeps the size that the last had
+            for at, (computed, _, known) in enumerate(requests):
+                batch.num_computed_tokens_cpu[at], batch.num_tokens_no_spec[at] = computed, known
+            assert decide(requests, instance=instance) == decide(requests)
+    batch.num_tokens_no_spec = batch.num_tokens_no_spec.copy()
+    batch.num_tokens_no_spec[:3] = batch.num_computed_tokens_cpu[:3] + K + 1
+    assert decide([FRESH] * 3, instance=instance) == (False, 1, True)
+    batch.num_computed_tokens_cpu = batch.num_tokens_no_spec - 1
+    assert decide([DECODE] * 3, instance=instance) == (None, 0, True)
+
+
 def test_an_engine_without_these_arrays_is_told_nothing():
     """The correction fails before it has called the engine, which then decides alone."""
     instance = runner([FRESH])

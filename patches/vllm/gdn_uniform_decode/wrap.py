@@ -7,7 +7,9 @@ from typing import Any
 
 from attnfix.compat.fix import NOT_NEEDED
 
-_ONE = (1).to_bytes(4, sys.byteorder)
+#: Kept with the batch, whose size most steps leave as it is: slices cost as much as their difference
+_VIEWS = "attnfix_views"
+_NO_VIEWS: tuple[Any, ...] = (None,) * 6
 
 
 def determine_batch_execution_and_padding(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
@@ -33,7 +35,19 @@ def prefills(input_batch: Any, scheduled: Any) -> bool:
     The last token of a decode step is the last known one, and drafts follow it. All three are NumPy arrays, int32 [requests].
     """
     count = len(scheduled)
-    left = input_batch.num_tokens_no_spec[:count] - input_batch.num_computed_tokens_cpu[:count]
-    if left.tobytes() == _ONE * count:  # as in most decode steps, and half the time of a comparison
+    size, all_known, all_computed, known, computed, one_each = getattr(input_batch, _VIEWS, _NO_VIEWS)
+    same = all_known is input_batch.num_tokens_no_spec and all_computed is input_batch.num_computed_tokens_cpu
+    if size != count or not same:
+        known, computed, one_each = keep_views(input_batch, count)
+    left = known - computed
+    if left.tobytes() == one_each:  # as in most decode steps, and half the time of a comparison
         return False
     return bool((left >= scheduled).any())
+
+
+def keep_views(input_batch: Any, count: int) -> tuple:
+    """Of both arrays up to `count`, and how their difference looks where one token is left of each request."""
+    arrays = input_batch.num_tokens_no_spec, input_batch.num_computed_tokens_cpu
+    views = *(array[:count] for array in arrays), (1).to_bytes(4, sys.byteorder) * count
+    setattr(input_batch, _VIEWS, (count, *arrays, *views))
+    return views
