@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "scripts")]
 os.environ.pop("COLUMNS", None)  # of the terminal that runs the tests: tables would be as wide as it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it runs in the background ignore it, children too
 
 
 @pytest.fixture(scope="session")

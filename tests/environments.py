@@ -47,7 +47,8 @@ class Environment:
 
     def variables(self, **environment: str) -> dict[str, str]:
         """What a process of this environment has around it."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+        ours = "ATTNFIX", "PYTHON", "TORCHINDUCTOR"  # the last: torch sets it in a process that has compiled something
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         return {**clean, **CPU, "ATTNFIX_RUN_DIR": str(self.folder / "run"), **environment}
 
     def evaluate(self, code: str, *, stubs: bool = True, **environment: str) -> Any:
