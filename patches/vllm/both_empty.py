@@ -24,12 +24,20 @@ OF_RANKS = (
 )
 
 
-def neutralize(wrapped: Any, args: tuple, kwargs: dict, triton: bool) -> Any:
-    """Either loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse). Corrects what the kernel named left."""
+#: Kept with the plan of a batch, since every layer asks: whose merges leave NaN in it
+MERGED_BY = "attnfix_both_empty_merged_by"
+CUDA, TRITON, NOBODY = "CUDA", "Triton", ""
+
+
+def neutralize(wrapped: Any, args: tuple, kwargs: dict, kernel: str) -> Any:
+    """Either loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse). Corrects what `kernel` left."""
     prefill = args[2].prefill
     context = prefill.chunked_context
-    # A single chunk is not merged here
-    if len(context.seq_tot) <= 1 or not empty_rows.some_in(context, 0) or triton is not merges_by_triton():
+    merged_by = getattr(context, MERGED_BY, None)
+    if merged_by is None:
+        merged_by = both_empty_merged_by(context)
+        setattr(context, MERGED_BY, merged_by)
+    if merged_by is not kernel:
         return NOT_NEEDED
     result = wrapped(*args, **kwargs)
     empty_rows.neutralize(result, prefill, 0)
@@ -37,6 +45,9 @@ def neutralize(wrapped: Any, args: tuple, kwargs: dict, triton: bool) -> Any:
     return result
 
 
-def merges_by_triton() -> bool:
+def both_empty_merged_by(context: Any) -> str:
+    """The kernel that merges chunks of a request without context; NOBODY where there is no such request or a single chunk."""
+    if len(context.seq_tot) <= 1 or not empty_rows.some_in(context, 0):
+        return NOBODY
     entry: Any = next(sys.modules[name] for name in ENTRIES if name in sys.modules)
-    return not entry.current_platform.is_cuda()
+    return CUDA if entry.current_platform.is_cuda() else TRITON

@@ -2,8 +2,9 @@
 
 Machines are loaded: figures are medians with a 95 % confidence interval. Interpreter starts, imports of an engine's package and
 calls: of pairs, stock and patched, that ran one after the other. Imports of a target module take seconds and vary by more than
-attnfix takes in all: there its own CPU time is measured, in the hook. A core's speed changes by half from minute to minute: a
-call is measured in several processes, and the one counts in which the engine's function alone was fastest.
+attnfix takes in all: there its own CPU time is measured, in the hook. A core's speed changes by half from one moment to the
+next, for minutes: calls are measured in process after process until each was measured while the core was about as fast as it
+gets, and those pairs count.
 
 Each figure stands beside its aim, and the row says which are above it. That is a figure, no failure: how fast this machine is
 decides, too. What fails is a fix that was disarmed or not asked while it was measured, and memory that stays allocated.
@@ -12,7 +13,6 @@ decides, too. What fails is a fix that was disarmed or not asked while it was me
 from __future__ import annotations
 
 import json
-import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +25,8 @@ from torture.paired import Difference, Run, busy, difference, in_turns, middle, 
 #: A row, and its costs by name
 Measured = tuple[Row, dict[str, Difference]]
 START_MS, IMPORT_MS, CALL_US = 1.0, 50.0, 1.5
+#: How much slower than at its fastest a core may be, and of how many pairs a median is taken
+ABOUT, ENOUGH = 1.15, 6
 RELEASES = [("sglang", "0.5.10.post1"), ("vllm", "0.20.2"), ("sglang", "0.5.23"), ("vllm", "0.33.0")]
 TARGET = {
     "sglang": "sglang.srt.layers.attention.trtllm_mla_backend",
@@ -41,7 +43,7 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
             (_start(places, 40 if quick else 200, 15 if quick else 60, say), START_MS, "ms"),
             (_imports(places, releases[:1] if quick else releases, 12 if quick else 480, say), IMPORT_MS, "ms"),
             (_hook(places, releases[:1] if quick else RELEASES, 2 if quick else 8, say), IMPORT_MS, "ms"),
-            (_calls(places, releases[1:] if quick else releases, 1 if quick else 4, say), CALL_US, "µs"),
+            (_calls(places, releases[1:] if quick else releases, range(1, 2) if quick else range(3, 9), say), CALL_US, "µs"),
         ]
     for (row, measured), aim, unit in found:
         above = [f"{name or row.what} {cost.median:.1f} {unit}" for name, cost in measured.items() if cost.median > aim]
@@ -124,8 +126,8 @@ def _compared(what: str, cases: dict[str, tuple[list[Run], list[Run]]]) -> Measu
     return row, costs
 
 
-def _calls(places: Places, releases: list, processes: int, say: Callable[[str], None]) -> Measured:
-    """Every fix of the engine on, those that are off by default, too."""
+def _calls(places: Places, releases: list, processes: range, say: Callable[[str], None]) -> Measured:
+    """Every fix of the engine on, those that are off by default, too. processes: how many at least and at most."""
     from attnfix.patches.catalogue import FIXES
 
     row = Row("a call of a wrapped method whose correction is not needed, all fixes of the target on", 0)
@@ -137,10 +139,15 @@ def _calls(places: Places, releases: list, processes: int, say: Callable[[str], 
         _, patched = places.pair(engine, release)
         packages = json.dumps({fix.id: fix.package for fix in fixes})
         switches = {fix.switch: "1" for fix in fixes}
-        done = [patched.run(WRAPPED_CALLS, engine, packages, **switches).stdout for _ in range(processes)]
-        for same in zip(*map(_told, done), strict=True):
-            _one_call(row, worst, release, same)
-        if not any(name.startswith(f"{engine} {release}") for name in worst):
+        calls: list[tuple[dict, ...]] = []  # each call's measurements, one of each process
+        for number in range(1, processes[-1] + 1):
+            told = _told(patched.run(WRAPPED_CALLS, engine, packages, **switches).stdout)
+            calls = [(*before, now) for before, now in zip(calls, told, strict=True)] if calls else [(now,) for now in told]
+            if number >= processes[0] and all(len(pairs) >= ENOUGH for pairs in _at_full_speed(calls)):
+                break
+        for call, pairs in zip(calls, _at_full_speed(calls)):
+            _one_call(row, worst, f"{engine} {release}", call, pairs)
+        if not calls:
             row.wrong.append(f"no target of {engine} {release} was called")
     row.figures |= {name: f"{found} µs ({fixes})" for name, (found, fixes) in worst.items()}
     return row, {name: found for name, (found, _) in worst.items()}
@@ -150,9 +157,16 @@ def _told(output: str) -> list[dict]:
     return [json.loads(line.removeprefix("TARGET")) for line in output.splitlines() if line.startswith("TARGET")]
 
 
-def _one_call(row: Row, worst: dict, release: str, processes: tuple[dict, ...]) -> None:
-    """One target in one control, in each process. Of a target that several controls call, the dearest counts."""
-    engine, name = processes[0]["target"].partition(".")[0], processes[0]["target"].rpartition(":")[2]
+def _at_full_speed(calls: list[tuple[dict, ...]]) -> list[list[tuple[float, float]]]:
+    """Of each call the pairs, ours and stock, beside which doing nothing took about as long as it does at the least."""
+    least = min(min(one["nothing"]) for call in calls for one in call)
+    triples = [[three for one in call for three in zip(one["ours"], one["stock"], one["nothing"])] for call in calls]
+    return [[(ours, stock) for ours, stock, nothing in call if nothing <= ABOUT * least] for call in triples]
+
+
+def _one_call(row: Row, worst: dict, engine: str, processes: tuple[dict, ...], pairs: list[tuple[float, float]]) -> None:
+    """One call of a target in one control, in each process. Of all calls of a target the dearest counts."""
+    name = processes[0]["target"].rpartition(":")[2]
     for told in processes:
         row.tried += len(told["ours"])
         row.wrong += [f"{name}: disarmed while it was measured, {reason}" for reason in told["unarmed"]]
@@ -160,9 +174,10 @@ def _one_call(row: Row, worst: dict, release: str, processes: tuple[dict, ...]) 
         row.wrong += [f"{name}: {fix} was not asked" for fix in told["uncalled"]]
         if told["grown"] > 1:
             row.wrong.append(f"{name}: {told['grown']:.0f} bytes stay allocated per call")
-    told = min(processes, key=lambda one: statistics.median(one["stock"]))
-    found = difference(told["ours"], told["stock"])
-    row.figures["the engine's function alone"] = f"{min(told['stock']):.2f} µs"
-    key = f"{engine} {release} {name}"
+    if len(pairs) < ENOUGH:
+        row.not_run.append(f"{name}: a call that was not measured while the core was fast")
+        return
+    found = difference(*(list(side) for side in zip(*pairs)))
+    key = f"{engine} {name}"
     if key not in worst or found.median > worst[key][0].median:
         worst[key] = found, ", ".join(fix.partition(".")[2] for fix in told["fixes"])

@@ -1,8 +1,9 @@
 """What a call of each wrapped target costs where nothing has to be corrected: run by `cost` beside a real release.
 
-Every fix of the engine is on. The control of each proof, inputs that the bug does not touch, is run once, and the arguments of
-the last call of each target are kept. With them the target's own corrections are called around a function that returns at once
-what the engine returned, in turns with that function alone. One JSON line for each target goes to standard output.
+Every fix of the engine is on. The control of each proof, inputs that the bug does not touch, is run once. Each call of a target
+that nobody corrects is measured where it happens, the batch as it is then: with its arguments the target's own corrections are
+called around a function that returns at once what the engine returned, in turns with that function alone. What a batch is
+looked at for once, and then remembered, has been seen by then. One JSON line for each call goes to standard output.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import json
 import sys
 import time
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from inspect import Parameter, Signature, signature
 from types import FunctionType
 from typing import Any
 
-CALLS, BLOCKS = 1000, 40
+CALLS, BLOCKS = 500, 12
 
 
 def main(engine: str, packages: dict[str, str]) -> None:
@@ -44,22 +47,24 @@ def _of_one_proof(fix: str, proof: Any, modules: dict[str, Any]) -> dict[str, An
         return {"targets": []}
     try:
         proof.prepare(modules)
-        calls = _recorded(state, lambda: proof.control(0))
+        return {"targets": _measured_calls(state, lambda: proof.control(0))}
     except NoSuchPath:
         return {"targets": []}
-    return {"targets": [_measured(place, *call) for place, call in calls.items()]}
 
 
-def _recorded(state: Any, run: Any) -> dict[Any, tuple]:
-    """place -> (wrapper, instance, args, kwargs, result) of the last call of each target of one fix during `run`."""
+def _measured_calls(state: Any, run: Any) -> list[dict[str, Any]]:
+    """Each call of a target of one fix during `run`, but those that a correction was needed for."""
     from attnfix.compat.wrapping import TargetWrapper, live, swap
 
-    calls: dict[Any, tuple] = {}
+    measured: list[dict[str, Any]] = []
 
     def recording(place: Any, wrapper: Any) -> Any:
         def record(instance: Any, *args: Any, **kwargs: Any) -> Any:
+            before = _corrections(wrapper)
             result = wrapper.function(instance, *args, **kwargs)
-            calls[place] = wrapper, instance, args, kwargs, result
+            if _corrections(wrapper) == before:
+                with _without_modes():
+                    measured.append(_measured(place, wrapper, instance, args, kwargs, result))
             return result
 
         return record
@@ -70,7 +75,23 @@ def _recorded(state: Any, run: Any) -> dict[Any, tuple]:
     run()
     for place, wrapper in wrappers.items():
         swap(place, wrapper.function)
-    return calls
+    return measured
+
+
+@contextmanager
+def _without_modes() -> Iterator[None]:
+    """Without the modes that an emulator runs the engine under: each look at a tensor costs a microsecond more there."""
+    import torch
+    from torch.overrides import _pop_mode_temporarily
+
+    with ExitStack() as stack:
+        while torch._C._len_torch_function_stack():
+            stack.enter_context(_pop_mode_temporarily())
+        yield
+
+
+def _corrections(wrapper: Any) -> list[int]:
+    return [state.counters.corrections for state, _ in wrapper.corrections]
 
 
 def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict, result: Any) -> dict[str, Any]:
@@ -84,7 +105,7 @@ def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict
     kind = type(instance)
     kind.attnfix_plain, kind.attnfix_wrapped = plain, probe.function
     before = [(state.counters.corrections, state.counters.calls) for state, _ in pairs]
-    stock, ours = _in_turns(instance, args, kwargs)
+    blocks = _in_turns(instance, args, kwargs)
     grown = _growth(instance, args, kwargs)
     after = [(state.counters.corrections, state.counters.calls) for state, _ in pairs]
     return {
@@ -93,9 +114,8 @@ def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict
         "unarmed": [f"{state.fix.id}: {state.reason}" for state, _ in pairs if not state.armed],
         "corrected": [state.fix.id for (state, _), a, b in zip(pairs, before, after) if b[0] > a[0]],
         "uncalled": [state.fix.id for (state, _), a, b in zip(pairs, before, after) if b[1] - a[1] < CALLS * BLOCKS],
-        "stock": stock,
-        "ours": ours,
         "grown": grown,
+        **blocks,
     }
 
 
@@ -113,46 +133,52 @@ def _returning(result: Any, function: FunctionType) -> FunctionType:
     return copy
 
 
-def _in_turns(instance: Any, args: tuple, kwargs: dict) -> tuple[list[float], list[float]]:
-    """CPU time of one call in µs, a pair for each block of calls."""
-    stock, ours = [], []
+def _in_turns(instance: Any, args: tuple, kwargs: dict) -> dict[str, list[float]]:
+    """CPU time of one call in µs, stock and ours, and of one that does nothing: how fast the core is. Three for each block."""
+    blocks: dict[str, list[float]] = {"stock": [], "ours": [], "nothing": []}
     gc.disable()
     for block in range(BLOCKS + 1):
-        pair = [
-            _block(instance, name, args, kwargs) for name in ("attnfix_plain", "attnfix_wrapped")[:: 1 if block % 2 else -1]
-        ]
-        if block:  # the first one warms up
-            stock.append(pair[0 if block % 2 else 1])
-            ours.append(pair[1 if block % 2 else 0])
+        for name in list(blocks)[:: 1 if block % 2 else -1]:
+            took = _block(name, instance, args, kwargs)
+            if block:  # the first one warms up
+                blocks[name].append(took)
     gc.enable()
-    return stock, ours
+    return blocks
 
 
-def _block(instance: Any, name: str, args: tuple, kwargs: dict) -> float:
-    if name == "attnfix_plain":
-        began = time.thread_time()
+def _block(name: str, instance: Any, args: tuple, kwargs: dict) -> float:
+    began = time.thread_time()
+    if name == "stock":
         for _ in range(CALLS):
             instance.attnfix_plain(*args, **kwargs)
-    else:
-        began = time.thread_time()
+    elif name == "ours":
         for _ in range(CALLS):
             instance.attnfix_wrapped(*args, **kwargs)
+    else:
+        for _ in range(CALLS):
+            _nothing()
     return 1e6 * (time.thread_time() - began) / CALLS
 
 
+def _nothing() -> None:
+    pass
+
+
 def _growth(instance: Any, args: tuple, kwargs: dict) -> float:
-    """Bytes that stay allocated per call, over many."""
+    """Bytes that stay allocated per call: the least of a few times many, since the interpreter keeps some for itself."""
+    gc.freeze()  # what is there already is not looked through: that takes half a second
     tracemalloc.start()
-    for _ in range(10):
-        instance.attnfix_wrapped(*args, **kwargs)
-    gc.collect()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(CALLS):
-        instance.attnfix_wrapped(*args, **kwargs)
-    gc.collect()
-    after = tracemalloc.get_traced_memory()[0]
+    grown = []
+    for _ in range(4):
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(CALLS):
+            instance.attnfix_wrapped(*args, **kwargs)
+        gc.collect()
+        grown.append(tracemalloc.get_traced_memory()[0] - before)
     tracemalloc.stop()
-    return (after - before) / CALLS
+    gc.unfreeze()
+    return min(grown) / CALLS
 
 
 if __name__ == "__main__":

@@ -86,24 +86,42 @@ class OfItsOwn(torch.nn.Module):
         return self.packed
 
 
+class Overriding(torch.nn.Parameter):
+    """As most of vLLM's parameters: every function of torch asks it first."""
+
+    asked = 0
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        cls.asked += 1
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
 def layer_with(kind):
-    layer = OfItsOwn() if kind == "property" else torch.nn.Module()
+    layer, weight = OfItsOwn() if kind == "property" else torch.nn.Module(), torch.ones(2, dtype=torch.int8)
     if kind == "parameter":
-        layer.weight = torch.nn.Parameter(torch.ones(2))
+        layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+    elif kind == "overriding":
+        layer.weight = Overriding(weight, requires_grad=False)
     elif kind == "no parameter":
         layer.register_parameter("weight", None)
     elif kind == "buffer":
-        layer.register_buffer("weight", torch.ones(2))
+        layer.register_buffer("weight", weight)
     elif kind == "attribute":
-        vars(layer)["weight"] = torch.ones(2)
-    layer.packed = torch.ones(3)
+        vars(layer)["weight"] = weight
+    layer.packed = torch.ones(3, dtype=torch.uint8)
     return layer
 
 
-@pytest.mark.parametrize("kind", ["parameter", "no parameter", "buffer", "attribute", "property", "none"])
-def test_the_weight_is_the_one_that_torch_finds(kind):
+@pytest.mark.parametrize("kind", ["parameter", "overriding", "no parameter", "buffer", "attribute", "property", "none"])
+def test_the_dtype_is_that_of_the_weight_that_torch_finds(kind):
     layer = layer_with(kind)
-    assert wrap.weight_of(layer) is getattr(layer, "weight", None)
+    asked = Overriding.asked
+    found = wrap.stored_dtype(layer)
+    assert Overriding.asked == asked  # it would take ten times as long
+    weight = getattr(layer, "weight", None)
+    assert found is (None if weight is None else weight.dtype)
+    assert (Overriding.asked > asked) is (kind == "overriding")
 
 
 def test_a_weight_that_is_changed_under_the_layer_is_seen():

@@ -6,6 +6,7 @@ Signatures are those of 0.5.3-0.5.10.post1 and are part of the digests: `forward
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from attnfix.compat.fix import NOT_NEEDED
@@ -46,10 +47,8 @@ def _flags(forward_batch: Any) -> list[bool]:
     """One bool per chunk, True where some request has no KV in it. Host values alone, once per batch."""
     flags = getattr(forward_batch, _FLAGS, None)
     if flags is None:
-        flags = [
-            any(prefix <= start for prefix in forward_batch.extend_prefix_lens_cpu)
-            for start in _chunk_starts(forward_batch)
-        ]
+        shortest = min(forward_batch.extend_prefix_lens_cpu, default=math.inf)
+        flags = [shortest <= start for start in _chunk_starts(forward_batch)]
         setattr(forward_batch, _FLAGS, flags)
     return flags
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.vllm import both_empty
+from attnfix.compat.fix import NOT_NEEDED
+from attnfix.patches.vllm.both_empty import MERGED_BY, TRITON, neutralize
 
 
 def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """Either context loop: rows of requests without context are neutral, whatever the merges of their chunks left."""
-    return both_empty.neutralize(wrapped, args, kwargs, True)
+    if getattr(args[2].prefill.chunked_context, MERGED_BY, TRITON) is not TRITON:
+        return NOT_NEEDED  # as another layer of this batch saw
+    return neutralize(wrapped, args, kwargs, TRITON)

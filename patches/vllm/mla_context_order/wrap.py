@@ -12,6 +12,9 @@ from typing import Any
 from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.vllm import empty_rows
 
+#: Entries
+SMALL = 64
+
 
 def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """After the chunks of a batch are planned: no prefix length where requests with context do not come first.
@@ -25,8 +28,9 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     count = getattr(context, "prefill_tokens_with_context", None)
     if count is None or (prefill is not None and count == result.num_actual_tokens - result.num_decode_tokens):
         return result  # no prefill has context, or every token's has
-    lens = context.seq_lens.tolist()[0]
-    if 0 in lens and not context_leads(lens):
+    table = context.seq_lens  # [chunks, requests]. A view of one row costs more than a small table, and less than a large one
+    lens = table.tolist()[0] if table.numel() < SMALL else table.numpy()[0].tolist()
+    if not context_leads(lens):
         context.prefill_tokens_with_context = None
         wrapped.corrected()
     return result

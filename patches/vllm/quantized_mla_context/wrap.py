@@ -12,11 +12,13 @@ from typing import Any
 
 from attnfix.compat.fix import NOT_NEEDED
 
+_no_override: Any = None  # torch's; looked up at the first call, since this module is imported without torch, too
+
 
 def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """Either context loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`."""
-    weight = weight_of(instance.kv_b_proj)
-    if weight is not None and weight.dtype.is_floating_point:
+    dtype = stored_dtype(instance.kv_b_proj)
+    if dtype is not None and dtype.is_floating_point:
         return NOT_NEEDED
     function = wrapped.engine_function  # None where another fix's correction runs in between
     dtype = function and input_dtype(instance.kv_b_proj, args[2], function.__code__.co_names)
@@ -29,11 +31,23 @@ def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: di
     return result
 
 
-def weight_of(layer: Any) -> Any:
-    """`layer.weight`, or None. A parameter is asked for where torch keeps it: torch's own way there takes a microsecond."""
-    parameters = vars(layer).get("_parameters")
+def stored_dtype(layer: Any) -> Any:
+    """`layer.weight.dtype`, or None where there is no weight.
+
+    The weight is asked for where torch keeps parameters, its own way there takes a microsecond; and the dtype of torch itself:
+    most of vLLM's parameters override torch's functions, and another microsecond goes by before they answer the same.
+    """
+    global _no_override
+    if _no_override is None:
+        from torch._C import DisableTorchFunctionSubclass as _no_override
+    parameters = getattr(layer, "_parameters", None)
     weight = parameters.get("weight") if parameters else None
-    return getattr(layer, "weight", None) if weight is None else weight
+    if weight is None:
+        weight = getattr(layer, "weight", None)
+        if weight is None:
+            return None
+    with _no_override():
+        return weight.dtype
 
 
 def input_dtype(kv_b_proj: Any, metadata: Any, names: tuple[str, ...]) -> Any:
@@ -44,14 +58,14 @@ def input_dtype(kv_b_proj: Any, metadata: Any, names: tuple[str, ...]) -> Any:
     """
     if "weight" not in names:  # the loop of several ranks casts nothing up to 0.24.0
         return None
-    weight = weight_of(kv_b_proj)
-    if weight is None:
+    dtype = stored_dtype(kv_b_proj)
+    if dtype is None:
         return kv_b_proj.params_dtype
-    if weight.dtype.is_floating_point:
+    if dtype.is_floating_point:
         return None
     import torch
 
-    if weight.dtype == torch.uint8:
+    if dtype == torch.uint8:
         return None if "uint8" in names else metadata.prefill.chunked_context.workspace.dtype
     return kv_b_proj.params_dtype
 
