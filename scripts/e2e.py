@@ -295,6 +295,15 @@ def parser(description: str | None, cases: Sequence[str]) -> argparse.ArgumentPa
     return made
 
 
+def require_attnfix() -> None:
+    """End the script with one sentence where the servers' Python cannot use attnfix, before they take minutes to start."""
+    command = [sys.executable, "-m", "attnfix", "--version"]
+    asked = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    if asked.returncode:
+        why = asked.stderr.strip().rpartition("\n")[2]
+        raise SystemExit(f"attnfix is not usable here ({why}): install it with {sys.executable} -m pip install attnfix")
+
+
 def finish(options: Any, about: dict[str, Any], result: dict[str, Any], lines: list[str], wrong: list[str]) -> int:
     """Print a case's table and what does not hold, write the evidence; the script's exit status.
 

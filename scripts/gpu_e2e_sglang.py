@@ -166,6 +166,7 @@ def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> t
 
 def main() -> int:
     options = e2e_no_harm.with_options(e2e.parser(__doc__, ("lse", "hybrid", "metrics", "no-harm"))).parse_args()
+    e2e.require_attnfix()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")

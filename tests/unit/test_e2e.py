@@ -69,6 +69,14 @@ def answer(first, *others, tokens=(5, 6, 7)):
     return {"tokens": list(tokens), "logprobs": {str(token): value for token, value in enumerate((first, *others))}}
 
 
+def test_a_python_without_attnfix_is_said_at_once(tmp_path, monkeypatch):
+    e2e.require_attnfix()
+    (tmp_path / "attnfix.py").write_text("raise ImportError('not here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"^attnfix is not usable here \(ImportError: not here\): install it with .* -m pip"):
+        e2e.require_attnfix()
+
+
 def test_compare():
     same = answer(-1.0, -2.0)
     assert e2e.compare(same, same) == {"difference": 0.0, "in_common": 2, "equal_tokens": 3}
