@@ -55,6 +55,17 @@ def test_only_a_wrong_order_loses_its_length(context, shared_function):
     assert len(wrapped.rows) == (not right)
 
 
+@pytest.mark.parametrize("last", [0, 3])
+def test_of_a_large_table_the_first_row_counts(last):
+    context = [3] * wrap.SMALL + [0, last]
+    chunked = planned(context, [2] * len(context))
+    chunked.seq_lens = torch.stack([chunked.seq_lens[0], torch.zeros(len(context), dtype=torch.int32)])
+    length = chunked.prefill_tokens_with_context
+    with NoSync(chunked.seq_lens):
+        wrap.build(Wrapped(chunked), None, (), {})
+    assert chunked.prefill_tokens_with_context == (None if last else length)
+
+
 @pytest.mark.parametrize("result", [None, *(SimpleNamespace(prefill=p) for p in (None, SimpleNamespace(chunked_context=None)))])
 def test_a_batch_without_context_is_left_alone(result):
     wrapped = Wrapped(result)
