@@ -147,6 +147,9 @@ def _calls(places: Places, releases: list, processes: range, say: Callable[[str]
                 break
         for call, pairs in zip(calls, _at_full_speed(calls)):
             _one_call(row, worst, f"{engine} {release}", call, pairs)
+        slow = sum(len(pairs) < ENOUGH for pairs in _at_full_speed(calls))
+        if slow:
+            row.not_run.append(f"{slow} of {len(calls)} calls in {engine} {release} while the core was fast")
         if not calls:
             row.wrong.append(f"no target of {engine} {release} was called")
     row.figures |= {name: f"{found} µs ({fixes})" for name, (found, fixes) in worst.items()}
@@ -165,7 +168,7 @@ def _at_full_speed(calls: list[tuple[dict, ...]]) -> list[list[tuple[float, floa
 
 
 def _one_call(row: Row, worst: dict, engine: str, processes: tuple[dict, ...], pairs: list[tuple[float, float]]) -> None:
-    """One call of a target in one control, in each process. Of all calls of a target the dearest counts."""
+    """One call of a target in one control, in each process. Of all calls measured at full speed the dearest counts."""
     name = processes[0]["target"].rpartition(":")[2]
     for told in processes:
         row.tried += len(told["ours"])
@@ -175,7 +178,6 @@ def _one_call(row: Row, worst: dict, engine: str, processes: tuple[dict, ...], p
         if told["grown"] > 1:
             row.wrong.append(f"{name}: {told['grown']:.0f} bytes stay allocated per call")
     if len(pairs) < ENOUGH:
-        row.not_run.append(f"{name}: a call that was not measured while the core was fast")
         return
     found = difference(*(list(side) for side in zip(*pairs)))
     key = f"{engine} {name}"
