@@ -143,11 +143,12 @@ def _calls(places: Places, releases: list, processes: range, say: Callable[[str]
         for number in range(1, processes[-1] + 1):
             told = _told(patched.run(WRAPPED_CALLS, engine, packages, **switches).stdout)
             calls = [(*before, now) for before, now in zip(calls, told, strict=True)] if calls else [(now,) for now in told]
-            if number >= processes[0] and all(len(pairs) >= ENOUGH for pairs in _at_full_speed(calls)):
+            fast = _at_full_speed(calls)
+            slow = sum(len(pairs) < ENOUGH for pairs in fast)
+            if number >= processes[0] and not slow:
                 break
-        for call, pairs in zip(calls, _at_full_speed(calls)):
+        for call, pairs in zip(calls, fast):
             _one_call(row, worst, f"{engine} {release}", call, pairs)
-        slow = sum(len(pairs) < ENOUGH for pairs in _at_full_speed(calls))
         if slow:
             row.not_run.append(f"{slow} of {len(calls)} calls in {engine} {release} while the core was fast")
         if not calls:
@@ -162,7 +163,7 @@ def _told(output: str) -> list[dict]:
 
 def _at_full_speed(calls: list[tuple[dict, ...]]) -> list[list[tuple[float, float]]]:
     """Of each call the pairs, ours and stock, beside which doing nothing took about as long as it does at the least."""
-    least = min(min(one["nothing"]) for call in calls for one in call)
+    least = min((nothing for call in calls for one in call for nothing in one["nothing"]), default=0.0)
     triples = [[three for one in call for three in zip(one["ours"], one["stock"], one["nothing"])] for call in calls]
     return [[(ours, stock) for ours, stock, nothing in call if nothing <= ABOUT * least] for call in triples]
 
