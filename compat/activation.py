@@ -277,7 +277,7 @@ class Activation:
     # STRICT
 
     def _required(self, state: FixState) -> bool:
-        return state.base != OFF and (switches.strict() or switches.asked(state.fix) is True)
+        return state.base != OFF and switches.required(state.fix)
 
     def _insist(self, module: str) -> None:
         if unmet := self.unmet(engine_of(module)):
