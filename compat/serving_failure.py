@@ -3,8 +3,8 @@
 | the correction failed and | then |
 |---|---|
 | the fix is required (ATTNFIX_STRICT=1, or its switch is 1) | the process ends with one line, as it would at start |
-| no memory could be had, and the engine's own result is right | this call goes without its correction; the fix stays armed |
-| no memory could be had, and the engine's own result would be wrong | the error goes to the engine, as its own would; the fix stays armed |
+| memory was short, and the engine's own result is right | this call goes without its correction; the fix stays armed |
+| memory was short, and the engine's own result would be wrong | the engine gets the error as its own; the fix stays armed |
 | anything else | the fix is `failed` for good, and says what that means for answers |
 
 Whether the engine's own result is right is what `Fix.harm` says: it is, where the bug only makes the engine slower.
@@ -43,7 +43,7 @@ def settle(state: FixState, what: str, error: Exception) -> None:
 
 
 def give_up(state: FixState, reason: str) -> None:
-    """Disarm the fix for good while the engine serves. Ends the process where the fix is required; else lets no exception out."""
+    """Disarm the fix for good while the engine serves; a required one ends the process. Lets no exception out."""
     if switches.required(state.fix):
         report.end_serving(state, reason)
     with suppress(Exception):  # such as no memory for the traceback

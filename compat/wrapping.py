@@ -85,8 +85,10 @@ class Call:
         return result
 
     def failed(self, correction: Any, error: Exception) -> Any:
-        """Inside an `except`: the policy of `serving_failure`. Returns what the engine returned; NOT_NEEDED if it was not called
-        yet. The engine's own error passes."""
+        """Inside an `except`: the policy of `serving_failure`; an error of the engine passes.
+
+        Returns what the engine returned; NOT_NEEDED if it was not called yet.
+        """
         if self.result is INSIDE:
             raise
         serving_failure.settle(self.state, correction.__name__, error)

@@ -128,7 +128,8 @@ def test_the_engines_own_want_of_memory_is_its_own_even_where_the_fix_is_require
     def engine(x):
         raise NO_MEMORY[0]
 
-    wrapper = TargetWrapper(engine, Place("engine", "engine")).add(state, lambda wrapped, instance, args, kwargs: wrapped(*args))
+    passes = lambda wrapped, instance, args, kwargs: wrapped(*args)  # noqa: E731
+    wrapper = TargetWrapper(engine, Place("engine", "engine")).add(state, passes)
     with pytest.raises(torch.OutOfMemoryError):
         wrapper.function(1)
     assert state.armed
