@@ -230,7 +230,7 @@ class Activation:
         for place, seat in state.seats.items():
             if not seat.stands:
                 raise Refused(CONFLICT, f"{place.qualname} was replaced by {standing_at(place)} after it was wrapped")
-        witnesses.check_in_place(verdict, sources)
+        witnesses.check_in_place(state.fix, verdict, sources)
         state.confirm = partial(self._confirm, state, verdict, verdict.modules & sys.modules.keys())
         state.settle(INSTALLED, verdict.reason)
 
@@ -243,7 +243,7 @@ class Activation:
         engine = ENGINES[state.fix.engine]
         sources = _sources(engine)
         try:
-            witnesses.check_in_place(verdict, sources)
+            witnesses.check_in_place(state.fix, verdict, sources)
         except Refused as refusal:
             self._lost(state, str(refusal))
             return
