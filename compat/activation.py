@@ -225,7 +225,7 @@ class Activation:
             judged, file = sources[name], getattr(module, "__file__", None)
             if judged is None or not same_file(str(judged.path), file):
                 raise Refused(CONFLICT, f"{name} was loaded from {file}, not from {judged and judged.path}")
-            if in_memory.younger_than_process(judged.path, sources.root):
+            if in_memory.may_differ(module, judged.path, sources.root):
                 places = [place for place in verdict.present if place.module == name]
                 if any(in_memory.holds_other_code(place, module, sources) for place in places):
                     raise Refused(CONFLICT, in_memory.CHANGED)
@@ -292,6 +292,7 @@ class Activation:
             @wraps(wrapped)
             def insist_and_load(*args: Any, **kwargs: Any) -> Any:
                 try:
+                    self.catch_up()  # with what was loaded past the import hook
                     self._insist(module)
                 except Exception as error:  # the engine may catch it and serve
                     report.refuse(f"a look at {module} failed: {type(error).__name__}: {error}")
