@@ -16,11 +16,11 @@ from itertools import chain
 from types import FunctionType
 from typing import Any
 
-from . import gate, in_memory, ledger, loaded, report, switches
+from . import gate, in_memory, ledger, loaded, report, switches, witnesses
 from .engines import ENGINES, Engine, engine_of, loaded_root, version_of
 from .fix import Fix
 from .recorder import Recorder
-from .seats import Refused, home, same_file, standing_at, take
+from .seats import Refused, home, standing_at, take
 from .states import (
     CONFLICT,
     DORMANT,
@@ -113,10 +113,14 @@ class Activation:
             for state in self.states.values():
                 gone = [place for place, seat in state.seats.items() if not seat.stands]
                 if state.armed and gone:
-                    reason = f"{gone[0].qualname} was replaced by {standing_at(gone[0])} after it was wrapped"
-                    state.settle(CONFLICT, reason)
-                    report.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}")
-                    state.changed()
+                    self._lost(state, f"{gone[0].qualname} was replaced by {standing_at(gone[0])} after it was wrapped")
+
+    @staticmethod
+    def _lost(state: FixState, reason: str) -> None:
+        """An armed fix cannot stay so: somebody else has changed what it stands on."""
+        state.settle(CONFLICT, reason)
+        report.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}")
+        state.changed()
 
     # One module, one fix
 
@@ -184,7 +188,8 @@ class Activation:
         if not verdict.affected:
             state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
             return
-        self._check_origin(verdict, sources)
+        witnesses.check_files(verdict, sources)
+        witnesses.check_in_place(verdict, sources)
         for target in state.fix.targets:
             place = home(target, verdict.present, sources)
             if place is None:
@@ -215,21 +220,6 @@ class Activation:
             self._verdicts[fix.id] = stamp, verdict
         return verdict
 
-    @staticmethod
-    def _check_origin(verdict: gate.Verdict, sources: gate.Sources) -> None:
-        """Refuse where a witness was loaded from another file than the judged one, or from what that file held before."""
-        for name in verdict.modules:
-            module = loaded.module(name)
-            if module is None:
-                continue
-            judged, file = sources[name], getattr(module, "__file__", None)
-            if judged is None or not same_file(str(judged.path), file):
-                raise Refused(CONFLICT, f"{name} was loaded from {file}, not from {judged and judged.path}")
-            if in_memory.may_differ(module, judged.path, sources.root):
-                places = [place for place in verdict.present if place.module == name]
-                if any(in_memory.holds_other_code(place, module, sources) for place in places):
-                    raise Refused(CONFLICT, in_memory.CHANGED)
-
     def _arm(self, state: FixState, verdict: gate.Verdict) -> None:
         missing = [target.name for target in state.fix.targets if not any(p in state.seats for p in target.places)]
         if missing and not (state.fix.independent and state.seats):
@@ -245,8 +235,15 @@ class Activation:
         """At the first call: another patcher may have come since, and a witness that was not among the modules `then` may come
         from a file that nobody has judged."""
         self._look_again()
+        if not state.armed:
+            return
         engine = ENGINES[state.fix.engine]
         sources = _sources(engine)
+        try:
+            witnesses.check_in_place(verdict, sources)
+        except Refused as refusal:
+            self._lost(state, str(refusal))
+            return
         if in_memory.stamp(state.fix, sources) == self._verdicts[state.fix.id][0]:
             return
         if (verdict.modules & sys.modules.keys()) - then and gate.judge(state.fix, sources).code != verdict.code:
@@ -277,7 +274,7 @@ class Activation:
     # STRICT
 
     def _required(self, state: FixState) -> bool:
-        return state.base != OFF and (switches.strict() or switches.asked(state.fix) is True)
+        return state.base != OFF and switches.required(state.fix)
 
     def _insist(self, module: str) -> None:
         if unmet := self.unmet(engine_of(module)):

@@ -34,11 +34,16 @@ def stamp(fix: Fix, sources: gate.Sources) -> Stamp:
     return tuple(source.stamp if source else None for source in map(sources.__getitem__, fix.modules))
 
 
-def may_differ(module: ModuleType | None, path: Path, root: Path) -> bool:
-    """Whether what `module` holds need not be what the file at `path` defines: the file may be younger, or the module was loaded
-    by a loader that may have compiled something else (typeguard's does)."""
+def may_differ(module: ModuleType | None, path: Path, root: Path) -> str | None:
+    """Why what `module` holds need not be what the file at `path` defines; None where it must be.
+
+    The file may be younger, or the module may come from a loader that compiles something else: typeguard's does.
+    """
     loader = getattr(getattr(module, "__spec__", None), "loader", None)
-    return type(loader) is not SourceFileLoader or younger_than_process(path, root)
+    if type(loader) is not SourceFileLoader:
+        by = f"{type(loader).__module__}.{type(loader).__qualname__}"
+        return f"what runs is not what {path} defines: {by} loaded it"
+    return CHANGED if younger_than_process(path, root) else None
 
 
 def younger_than_process(path: Path, root: Path) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from . import ledger
 from .engines import Engine
 from .held_line import say_with_next
-from .states import INSTALLED, MISSING, UNKNOWN_SOURCE, FixState
+from .states import FAILED, INSTALLED, MISSING, UNKNOWN_SOURCE, FixState
 
 EXIT_STRICT = 78  # EX_CONFIG
 _said: dict[object, object] = {}
@@ -116,6 +116,13 @@ def failed(state: FixState) -> None:
     _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}")
 
 
+def skipped(state: FixState, reason: str) -> None:
+    """A call went without its correction, for want of memory, and is right all the same. Lets no exception out."""
+    with suppress(Exception):
+        message = f"attnfix: {state.fix.id} left a call to the engine, whose own result is right, only slower: {reason}"
+        _once(state.fix.engine, logging.WARNING, message, ("skipped", state.fix.id))
+
+
 def unmet(state: FixState, version: str | None) -> bool:
     """Whether the engine's code is affected, or unknown and may well be, and the fix does not stand."""
     return state.base in MISSING or (state.base == UNKNOWN_SOURCE and in_doubt(state, version))
@@ -127,8 +134,17 @@ def end_process(states: Iterable[FixState]) -> None:
     refuse(f"a required fix is not installed: {lines}")
 
 
+def end_serving(state: FixState, reason: str) -> None:
+    """The correction of a required fix failed while the engine served: one line, and the process ends."""
+    try:
+        state.settle(FAILED, reason)
+        state.changed()  # the record outlives the process
+    finally:
+        refuse(f"a required fix failed: {state.fix.id} ({reason})")
+
+
 def refuse(reason: str) -> None:
-    """End the process before it serves, whether or not standard error takes the line."""
+    """End the process before it serves on, whether or not standard error takes the line."""
     try:
         if sys.stderr is not None:
             print(f"attnfix: refusing to serve, {reason}", file=sys.stderr, flush=True)

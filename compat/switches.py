@@ -34,6 +34,11 @@ def asked(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool | None:
     return _value(environ, fix.switch)
 
 
+def required(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the operator would rather have no process than one without this fix, where its code is affected."""
+    return strict(environ) or asked(fix, environ) is True
+
+
 def left_off(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the fix is off by default and nobody has asked for it."""
     return not fix.default and asked(fix, environ) is None

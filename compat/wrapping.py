@@ -9,7 +9,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS, unwrap
 from types import FunctionType
 from typing import Any
 
-from . import loaded
+from . import loaded, serving_failure
 from .fix import NOT_NEEDED, Place
 from .states import Finding, FixState
 
@@ -85,12 +85,18 @@ class Call:
         return result
 
     def failed(self, correction: Any, error: Exception) -> Any:
-        """Inside an `except`: disarm the fix. Returns what the engine returned; NOT_NEEDED if it was not called yet."""
+        """Inside an `except`: the policy of `serving_failure`; an error of the engine passes.
+
+        Returns what the engine returned; NOT_NEEDED if it was not called yet.
+        """
         if self.result is INSIDE:
-            raise  # the engine's own error
-        with suppress(Exception):  # such as no memory for the traceback
-            self.state.fail(f"{correction.__name__} raised {type(error).__name__}: {error}")
+            raise
+        serving_failure.settle(self.state, correction.__name__, error)
         return NOT_NEEDED if self.result is NOT_CALLED else self.result
+
+    def give_up(self, reason: str) -> None:
+        """Disarm the fix for good, from within a correction that has made sure of a result by itself."""
+        serving_failure.give_up(self.state, reason)
 
     @property
     def engine_function(self) -> FunctionType | None:

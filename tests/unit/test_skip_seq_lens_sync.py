@@ -71,6 +71,14 @@ def test_the_mask_is_allocated_once_for_graphs_of_one_size():
     assert allocate(backend, 16, 64) == 1 and buffers(backend)[0][0].numel() == 64 * 68
 
 
+def test_without_room_for_the_mask_the_fix_gives_up_before_the_engine_decides(monkeypatch):
+    backend, wrapped, said = backend_of(), Wrapped("the engine's"), []
+    wrapped.give_up = said.append
+    monkeypatch.setattr(torch, "zeros", lambda *args, **kwargs: (_ for _ in ()).throw(torch.OutOfMemoryError("full")))
+    assert wrap.init_cuda_graph_state(wrapped, backend, (8, 32, None), {}) == "the engine's"
+    assert said == ["no room for a tree mask of 2176 bytes: full"] and wrapped.corrections == 0
+
+
 @pytest.mark.parametrize("backend", [backend_of(skip_prefill=True), backend_of(draft=None), backend_of(draft=0)])
 def test_a_backend_that_verifies_nothing_gets_no_mask(backend):
     assert allocate(backend, 8, 32) == 0

@@ -26,7 +26,11 @@ def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict
     size = _mask_size(instance, args[1])
     mask = vars(instance).get(_MASK)
     if mask is None or mask.numel() != size:  # else its address may be in a captured graph
-        setattr(instance, _MASK, torch.zeros(size, dtype=torch.bool, device=instance.device))
+        try:
+            setattr(instance, _MASK, torch.zeros(size, dtype=torch.bool, device=instance.device))
+        except RuntimeError as error:  # the engine has not decided yet whether it serves without the lengths: it will not
+            wrapped.give_up(f"no room for a tree mask of {size} bytes: {error}")
+            return result
         wrapped.corrected()
     return result
 
