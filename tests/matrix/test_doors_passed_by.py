@@ -48,7 +48,9 @@ def test_a_finder_of_others_that_loads_targets_without_us(engine_fork, engine, r
 @pytest.mark.parametrize("hook", [TYPEGUARD, BEARTYPE], ids=["typeguard", "beartype"])
 @pytest.mark.parametrize("engine, release", ENGINES)
 def test_code_that_is_instrumented_on_its_way_in_is_not_what_was_judged(engine_fork, engine, release, hook):
-    state, reason = engine_fork(engine, release).evaluate(loaded(engine, hook) + row(FIX[engine]) + "answer([row['state'], row['reason']])")
+    state, reason = engine_fork(engine, release).evaluate(
+        loaded(engine, hook) + row(FIX[engine]) + "answer([row['state'], row['reason']])"
+    )
     assert state == "conflict", reason
 
 

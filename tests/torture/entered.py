@@ -32,7 +32,11 @@ Missing = dict[tuple[Fix, Place], list[str]]
 
 
 def run(quick: bool, seed: int, say: Callable[[str], None]) -> Row:
-    row, draw, missing = Row("functions of the engine that targets enter in their proofs: witnesses", 0), random.Random(seed), Missing()
+    row, draw, missing = (
+        Row("functions of the engine that targets enter in their proofs: witnesses", 0),
+        random.Random(seed),
+        Missing(),
+    )
     codes = [(fix, code) for fix in FIXES for code in ledger.load(fix).code]
     for fix, code in codes:
         for place in passed_on(fix, sources(fix, code.first_release)):
@@ -50,7 +54,10 @@ def run(quick: bool, seed: int, say: Callable[[str], None]) -> Row:
     row.wrong = [f"{fix.id}: {place} is no witness: {', '.join(where)}" for (fix, place), where in missing.items()]
     for sentence in row.wrong:
         say(sentence)
-    row.figures = {"codes that are patched": str(len(patched) + len(edited)), "functions that are no witnesses": str(len(missing))}
+    row.figures = {
+        "codes that are patched": str(len(patched) + len(edited)),
+        "functions that are no witnesses": str(len(missing)),
+    }
     return row
 
 
