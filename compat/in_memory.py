@@ -84,7 +84,7 @@ _BEGAN = _began()  # kept by a forked child, which has modules of its parent
 
 
 def is_defined(function: FunctionType, place: Place, read: gate.READ) -> bool:
-    """Whether the code of `function` is that of a definition at `place`, to the line, and its defaults are those written there."""
+    """Whether the code of `function` is that of a definition at `place`, to the line, with the defaults that stand there."""
     return any(function.__code__ == code for code in _codes(place, read)) and _has_defaults(function, place, read)
 
 

@@ -150,8 +150,8 @@ def _late(place: Place, held: str) -> Refused:
 
 
 def _check_plain(place: Place, standing: Any, late: bool, sources: gate.Sources) -> None:
-    """Refuse a target that is not the plain function which stands at `place` in the judged file. One that was loaded a while ago
-    may have got other code, in place."""
+    """Refuse a target that is not the plain function which stands at `place` in the judged file. In one that was loaded a
+    while ago somebody may have put other code."""
     if type(standing) is not FunctionType:
         raise Refused(CONFLICT, f"{place.qualname} is already wrapped or replaced by {origin(standing)}")
     source = sources[place.module]

@@ -1,8 +1,8 @@
 """What a target enters itself in its proof decides with it: each such function of the engine is to be a witness of its fix.
 
-The stock scenario and control of every fix run traced, on releases that together have every code that is patched. A call through
-a name that a module only passes on enters the definition, wherever it stands; a witness that is a line of import says nothing
-of it. That is looked at in the sources of every code, too.
+The stock scenario and control of every fix run traced, on releases that together have every code that is patched. A call
+through a name that a module only passes on enters the definition, wherever it stands; a witness that is a line of import says
+nothing of it. That is looked at in the sources of every code, too.
 """
 
 from __future__ import annotations

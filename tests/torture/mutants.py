@@ -43,8 +43,8 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
     seed = secrets.randbelow(2**31)
     say(f"mutants: seed {seed}")
     with ProcessPoolExecutor(2) as pool:
-        of_witnesses_of_all = witnesses(quick, seed, pool, say)
-    return [of_witnesses_of_all, recognised.run(quick, seed, say), entered.run(quick, seed, say), called.run(quick, seed, say)]
+        rows = [witnesses(quick, seed, pool, say)]
+    return rows + [part.run(quick, seed, say) for part in (recognised, entered, called)]
 
 
 # Mutants of witnesses

@@ -20,8 +20,8 @@ HEALTHY = {
     "4fe33e8a940b25262d223317152a3dcf75bd3305a5160bf5b126b7220bff9ff8": "0.5.11",
     "54b54ae71fb53d60253487d2e1635a0f8ad14f305e92246dc091510ff9787d02": "0.5.12",
 }
-#: What else decides, with its digests in those releases: fields of the metadata, what the module calls ForwardMode, the modes, how a
-#: variable is read
+#: What else decides, with its digests in those releases: fields of the metadata, what the module calls ForwardMode, the modes,
+#: how a variable is read
 REST = {
     f"{_MODULE}:TRTLLMMHAMetadata": ("66809510d3271d8d2751846a754cb501cf90043adf712c9b751ce080f51ef4b9",),
     f"{_MODULE}:ForwardMode": ("119f54c2a52ca2a54394561ab73c23995bb5401a68984df52aea1bbda5c23632",),
