@@ -98,6 +98,9 @@ class Activation:
         required = [state for state in self.states.values() if state.fix.engine == engine.name and self._required(state)]
         version = version_of(engine) if required else None
         self._look_again()
+        for state in required:
+            if state.armed and state.confirm:
+                state.confirm()  # and once more at the first call
         return [state for state in required if report.unmet(state, version)]
 
     def rows(self) -> list[dict[str, Any]]:

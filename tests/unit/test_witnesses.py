@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from attnfix.compat.activation import Activation
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Place, Target
 from attnfix.compat.wrapping import TargetWrapper
 
@@ -189,3 +190,12 @@ def test_a_module_that_no_longer_holds_its_names_is_none(fix, engine):
 def test_a_module_in_the_place_of_a_function_is_somebody_elses(fix, engine):
     change = lambda merge, attention: setattr(merge, "merge", types.ModuleType("merge"))  # noqa: E731
     assert state_of(fix, engine, change, "after")[0] == "conflict"
+
+
+def test_strict_refuses_where_a_witness_was_replaced_before_the_model_is_loaded(fix, engine, monkeypatch):
+    monkeypatch.setenv("ATTNFIX_STRICT", "1")
+    activation = Activation([fix])
+    engine.load(activation, "attention")
+    assert not activation.unmet(ENGINES["sglang"])
+    importlib.import_module("sglang.merge").Kernel.run = theirs
+    assert [state.state for state in activation.unmet(ENGINES["sglang"])] == ["conflict"]
