@@ -32,13 +32,11 @@ Missing = dict[tuple[Fix, Place], list[str]]
 
 
 def run(quick: bool, seed: int, say: Callable[[str], None]) -> Row:
-    row, draw, missing = (
-        Row("functions of the engine that targets enter in their proofs: witnesses", 0),
-        random.Random(seed),
-        Missing(),
-    )
+    """On every code that is patched, and in the sources of all; where it is quick, on a few drawn by `seed`."""
+    row = Row("functions of the engine that targets enter in their proofs: witnesses", 0)
+    draw, missing = random.Random(seed), Missing()
     codes = [(fix, code) for fix in FIXES for code in ledger.load(fix).code]
-    for fix, code in codes:
+    for fix, code in _some(codes, quick, draw):
         for place in passed_on(fix, sources(fix, code.first_release)):
             _note(row, missing, fix, place, f"passed on in {code.first_release}")
     patched = [(fix, code) for fix, code in codes if code.verdict == ledger.AFFECTED]

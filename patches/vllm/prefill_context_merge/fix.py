@@ -70,6 +70,7 @@ FIX = Fix(
         f"{_TRITON}:mask_empty_context",
         f"{_TRITON}:mask_empty_context_kernel",
         "vllm.v1.attention.backends.utils:CommonAttentionMetadata.seq_lens_cpu",
+        "vllm.v1.attention.backend:CommonAttentionMetadata.seq_lens_cpu",
         "vllm.v1.attention.backend:CommonAttentionMetadata.compute_num_computed_tokens",
         "vllm.platforms.interface:Platform.fp8_dtype",
         *BUILDING,
