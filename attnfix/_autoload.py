@@ -1,7 +1,8 @@
 """The door that needs nobody: run by the `.pth` file at every interpreter start, so it imports `sys` alone and is small.
 
 Puts one finder on `sys.meta_path` that answers only the exact names in `_targets`, finds them with the other finders, and calls
-`plugin.module_loaded` when the body of one has run. Everything else is imported at that moment, not here, and `_targets` where
+`plugin.module_loaded` when the body of one has run. Where another finder comes to stand before it, it takes the first place
+again, and what was loaded past it is caught up with. Everything else is imported at that moment, not here, and `_targets` where
 one of PACKAGES is imported, which most programs never do.
 """
 
@@ -12,6 +13,8 @@ PACKAGES = ("prometheus_client", "sglang", "vllm")
 # Names being looked up: another finder that asks every finder, as ours does, must not ask in a circle. One thread at a time
 # looks up: Python holds its import lock meanwhile.
 _busy: "set[str]" = set()
+# Targets whose body ran, or began to, without us: another finder loaded them, or a private copy was made
+_passed_by: "set[str]" = set()
 # The words of `compat.switches`, which may be what does not work
 ON, OFF = ("1", "on", "yes", "true"), ("0", "off", "no", "false")
 
@@ -37,11 +40,37 @@ class _Loader:
             broken(module.__name__, error)
         self.loader.exec_module(module)
         try:
-            from .plugin import module_loaded
-
-            module_loaded(module.__name__)
+            _executed(module)
         except Exception as error:  # an engine turns an exception here into another backend, silently
             broken(module.__name__, error)
+
+
+def _executed(module):
+    """The body of `module` has run. A private copy, which is not the module of that name, is no concern of ours until it is
+    made that."""
+    name = module.__name__
+    if _is_target(name):
+        if sys.modules.get(name) is module or getattr(module.__spec__, "_initializing", False):
+            from .plugin import module_loaded
+
+            module_loaded(name)
+        else:
+            _passed_by.add(name)
+    if there := _there():
+        _passed_by.difference_update(there)
+        from .plugin import activate
+
+        activate()
+
+
+def _there():
+    """Those of `_passed_by` that are imported by now."""
+    found = {name: sys.modules.get(name) for name in _passed_by}
+    return {
+        name
+        for name, module in found.items()
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    }
 
 
 def broken(where, error):
@@ -63,7 +92,12 @@ class _Finder:
     def find_spec(self, name, path=None, target=None):
         theirs = None
         try:
-            if name.startswith(PACKAGES) and name not in _busy and _is_target(name):
+            if not _is_ours(sys.meta_path[0]):
+                self._first_again()
+            # What was loaded without us is told by the next module that is: here Python holds its import lock, and a thread
+            # that is arming may wait for it
+            carries = _passed_by and not name.startswith("attnfix") and _there()
+            if (carries or _is_target(name)) and name not in _busy:
                 spec, theirs = self._ask_the_others(name, path, target)
                 if theirs is None:
                     return spec
@@ -72,6 +106,16 @@ class _Finder:
         if theirs is not None:
             raise theirs
         return None
+
+    def _first_again(self):
+        """A finder that stands before us may have loaded targets without asking us, and may again."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            sys.meta_path.insert(0, self)
+            if any(package in sys.modules for package in PACKAGES):
+                from ._targets import MODULES
+
+                _passed_by.update(MODULES & sys.modules.keys())
 
     def _ask_the_others(self, name, path, target):
         """(spec, or None where nobody has one; what another finder raised, or None)"""
@@ -93,6 +137,8 @@ class _Finder:
 
 
 def _is_target(name):
+    if not name.startswith(PACKAGES):
+        return False
     from ._targets import MODULES
 
     return name in MODULES
@@ -100,8 +146,13 @@ def _is_target(name):
 
 def install():
     """Put the finder first on `sys.meta_path`. Idempotent."""
-    if not any(type(finder).__name__ == "_Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
+    if not any(map(_is_ours, sys.meta_path)):
         sys.meta_path.insert(0, _Finder())
+
+
+def _is_ours(finder):
+    """Of a second copy of attnfix, too: two would take the first place from each other at every import."""
+    return type(finder).__name__ == "_Finder" and type(finder).__module__ == __name__
 
 
 install()

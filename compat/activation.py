@@ -292,6 +292,7 @@ class Activation:
             @wraps(wrapped)
             def insist_and_load(*args: Any, **kwargs: Any) -> Any:
                 try:
+                    self.catch_up()  # with what was loaded past the import hook
                     self._insist(module)
                 except Exception as error:  # the engine may catch it and serve
                     report.refuse(f"a look at {module} failed: {type(error).__name__}: {error}")

@@ -17,7 +17,7 @@ DIGEST_FORMAT = 1
 
 _LEFT_OUT = frozenset({"ctx", "kind", "type_comment"})
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-_BLOCKS = ("body", "orelse", "finalbody", "handlers")
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def digest(node: ast.AST) -> str:
@@ -28,8 +28,8 @@ def digest(node: ast.AST) -> str:
 def find(tree: ast.Module, qualname: str) -> ast.AST | None:
     """The definition of `qualname` ("Class.method", "function", "" for the whole module), or None if there is none.
 
-    Definitions under `if`, `try` and `with` count. Where a name is bound more than once, by `def`, `class` or assignment,
-    the result is a module that holds all of them: any change to one of them changes the digest.
+    Definitions under `if`, `match`, `try` and `with` count. Where a name is bound more than once, by `def`, `class` or
+    assignment, the result is a module that holds all of them: any change to one of them changes the digest.
     """
     node: ast.AST = tree
     for name in filter(None, qualname.split(".")):

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ from . import ledger
 from .digest import digest, find, in_context
 from .engines import version_beside
 from .fix import Fix, Place
+
+#: In the order in which Python looks for them
+_SUFFIXES = (*EXTENSION_SUFFIXES, ".py", ".pyc")
 
 READ = Callable[[str], "bytes | None"]
 
@@ -39,11 +43,16 @@ class Verdict(NamedTuple):
 
 
 def path_of(root: Path, module: str) -> Path | None:
-    """File of `module` under the package folder `root`, found by path alone: `find_spec` would import its parents."""
+    """Source file of `module` under the package folder `root`, found by path alone: `find_spec` would import its parents.
+
+    None where there is none, or where Python would import something else: a compiled module comes before a source of its name,
+    and a package before a module.
+    """
     stem = os.path.join(root, *module.split(".")[1:])
-    for path in (stem + ".py", os.path.join(stem, "__init__.py")):
-        if os.path.isfile(path):  # `Path` takes five times as long, in every process that serves
-            return Path(path)
+    # `Path` takes five times as long, in every process that serves
+    for path in (prefix + suffix for prefix in (os.path.join(stem, "__init__"), stem) for suffix in _SUFFIXES):
+        if os.path.isfile(path):
+            return Path(path) if path.endswith(".py") else None
     return None
 
 

@@ -12,6 +12,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from itertools import takewhile
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -31,6 +32,18 @@ Stamp = tuple[tuple[int, ...] | None, ...]
 def stamp(fix: Fix, sources: gate.Sources) -> Stamp:
     """Tells without reading them whether the witness files of `fix` are the same as before."""
     return tuple(source.stamp if source else None for source in map(sources.__getitem__, fix.modules))
+
+
+def may_differ(module: ModuleType | None, path: Path, root: Path) -> str | None:
+    """Why what `module` holds need not be what the file at `path` defines; None where it must be.
+
+    The file may be younger, or the module may come from a loader that compiles something else: typeguard's does.
+    """
+    loader = getattr(getattr(module, "__spec__", None), "loader", None)
+    if type(loader) is not SourceFileLoader:
+        by = f"{type(loader).__module__}.{type(loader).__qualname__}"
+        return f"what runs is not what {path} defines: {by} loaded it"
+    return CHANGED if younger_than_process(path, root) else None
 
 
 def younger_than_process(path: Path, root: Path) -> bool:
@@ -71,8 +84,28 @@ _BEGAN = _began()  # kept by a forked child, which has modules of its parent
 
 
 def is_defined(function: FunctionType, place: Place, read: gate.READ) -> bool:
-    """Whether the code of `function` is that of a definition at `place`, to the line."""
-    return any(function.__code__ == code for code in _codes(place, read))
+    """Whether the code of `function` is that of a definition at `place`, to the line, with the defaults that stand there."""
+    return any(function.__code__ == code for code in _codes(place, read)) and _has_defaults(function, place, read)
+
+
+def _has_defaults(function: FunctionType, place: Place, read: gate.READ) -> bool:
+    """Whether there are as many as in a definition at `place`, and equal ones where a literal is written."""
+    node = gate.locate(place, read)
+    definitions = node.body if isinstance(node, ast.Module) else [node]
+    values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for definition in definitions:
+        if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            written = [*definition.args.defaults, *filter(None, definition.args.kw_defaults)]
+            if len(written) == len(values) and all(map(_may_be, written, values)):
+                return True
+    return False
+
+
+def _may_be(written: ast.expr, value: Any) -> bool:
+    try:
+        return repr(ast.literal_eval(written)) == repr(value)  # tells 1 from True and 0.0 from -0.0
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return True  # no literal
 
 
 def holds_other_code(place: Place, module: ModuleType, read: gate.READ) -> bool:

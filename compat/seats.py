@@ -12,7 +12,7 @@ from itertools import islice
 from types import FunctionType
 from typing import Any
 
-from . import captured, gate, in_memory
+from . import captured, gate, in_memory, loaded
 from .fix import Attribute, Override, Place, Target
 from .states import CONFLICT, LATE, FixState
 from .wrapping import TargetWrapper, live, owner_of, stands, swap
@@ -118,7 +118,7 @@ def _wrap(place: Place, by_name: bool, late: bool, sources: gate.Sources) -> Tar
         raise Refused(CONFLICT, f"{place.owner.qualname} was replaced by {origin(owner_of(place))}") from None
     if known := TargetWrapper.of(standing):
         return known
-    _check_plain(place, standing, sources)
+    _check_plain(place, standing, late, sources)
     wrapper = TargetWrapper(standing, place, by_name)
     swap(place, wrapper.function)
     if late and (held := captured.rebind(standing, wrapper)):
@@ -137,7 +137,7 @@ def _override(target: Override, place: Place, late: bool, sources: gate.Sources)
     base = next(base for base in map(Place.parse, target.of) if gate.locate(base, sources) is not None)
     inherited = getattr(heir, _name(place))
     known = TargetWrapper.of(inherited)
-    _check_plain(base, known.wrapped if known else inherited, sources)
+    _check_plain(base, known.wrapped if known else inherited, late, sources)
     if late and (held := captured.bound_to(inherited, heir)):
         raise _late(place, held)
     wrapper = TargetWrapper(inherited, place)
@@ -149,15 +149,17 @@ def _late(place: Place, held: str) -> Refused:
     return Refused(LATE, f"{place.qualname} was already held by {held}; activate attnfix before the engine loads")
 
 
-def _check_plain(place: Place, standing: Any, sources: gate.Sources) -> None:
-    """Refuse a target that is not the plain function which stands at `place` in the judged file."""
+def _check_plain(place: Place, standing: Any, late: bool, sources: gate.Sources) -> None:
+    """Refuse a target that is not the plain function which stands at `place` in the judged file. In one that was loaded a
+    while ago somebody may have put other code."""
     if type(standing) is not FunctionType:
         raise Refused(CONFLICT, f"{place.qualname} is already wrapped or replaced by {origin(standing)}")
     source = sources[place.module]
     if source is None or not _is_defined_in(source, place, standing):
         raise Refused(CONFLICT, f"{place.qualname} was replaced by {origin(standing)}")
     # A parse costs 20 ms, more than all else here together: only where the file may have been replaced since it was imported
-    if in_memory.younger_than_process(source.path, sources.root) and not in_memory.is_defined(standing, place, sources):
+    compare = late or in_memory.may_differ(loaded.module(place.module), source.path, sources.root)
+    if compare and not in_memory.is_defined(standing, place, sources):
         raise Refused(CONFLICT, f"{place.qualname} is not what its file defines: {origin(standing)}")
 
 

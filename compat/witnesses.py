@@ -32,10 +32,10 @@ def check_files(verdict: gate.Verdict, sources: gate.Sources) -> None:
         judged, file = sources[name], getattr(module, "__file__", None)
         if judged is None or not same_file(str(judged.path), file):
             raise Refused(CONFLICT, f"{name} was loaded from {file}, not from {judged and judged.path}")
-        if in_memory.younger_than_process(judged.path, sources.root):
+        if reason := in_memory.may_differ(module, judged.path, sources.root):
             places = [place for place in verdict.present if place.module == name]
             if any(in_memory.holds_other_code(place, module, sources) for place in places):
-                raise Refused(CONFLICT, in_memory.CHANGED)
+                raise Refused(CONFLICT, reason)
 
 
 def check_in_place(fix: Fix, verdict: gate.Verdict, sources: gate.Sources) -> None:

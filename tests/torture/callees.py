@@ -23,10 +23,10 @@ def callees(fix: Fix, read: gate.READ) -> list[Place]:
     resolver = Resolver(fix.engine, read)
     targets = [place for target in fix.targets if not isinstance(target, Attribute) for place in target.witnesses]
     found = dict.fromkeys(place for target in targets for place in resolver.used_by(target))
-    return [place for place in found if not any(_within(place, witness) for witness in fix.places)]
+    return [place for place in found if not any(within(place, witness) for witness in fix.places)]
 
 
-def _within(place: Place, witness: Place) -> bool:
+def within(place: Place, witness: Place) -> bool:
     """Whether a change at `place` is one of the witness."""
     return place.module == witness.module and f"{place.qualname}.".startswith(
         f"{witness.qualname}." if witness.qualname else ""
@@ -58,7 +58,7 @@ class Resolver:
         if isinstance(node, ast.Subscript):  # kernel[grid](…), Base[T]
             return self._called(node.value, place, function)
         if isinstance(node, ast.Name):
-            return self._bound(place.module, node.id, function)
+            return self.bound(place.module, node.id, function)
         if isinstance(node, ast.Attribute):
             owner = place.owner
             if _is_self(node.value):
@@ -67,11 +67,11 @@ class Resolver:
                 return next((found for base in self._bases(owner) if (found := self._method(base, node.attr))), None)
             holder = self._called(node.value, place, function)
             if holder and not holder.qualname:
-                return self._bound(holder.module, node.attr)
+                return self.bound(holder.module, node.attr)
             return self._method(holder, node.attr) if holder else None
         return None
 
-    def _bound(self, module: str, name: str, function: ast.AST | None = None, depth: int = 0) -> Place | None:
+    def bound(self, module: str, name: str, function: ast.AST | None = None, depth: int = 0) -> Place | None:
         """What `name` is in `module`, or in a function of it that imports for itself: a definition, or a module."""
         tree = self.tree(module)
         if tree is None or depth > 5:
@@ -87,7 +87,7 @@ class Resolver:
                 source = self._source(module, statement)
                 if not source.startswith(self.engine + ".") and source != self.engine:
                     return None
-                return self._bound(source, real, depth=depth + 1) or (
+                return self.bound(source, real, depth=depth + 1) or (
                     Place(f"{source}.{real}", "") if self.tree(f"{source}.{real}") else None
                 )
             if isinstance(statement, ast.Import):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from attnfix.compat import ledger
 
-from . import Row, called, faulty, proofs, recognised
+from . import Row, called, entered, faulty, proofs, recognised
 from .judged import sources
 from .mutations import Mutations
 
@@ -43,7 +43,8 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
     seed = secrets.randbelow(2**31)
     say(f"mutants: seed {seed}")
     with ProcessPoolExecutor(2) as pool:
-        return [witnesses(quick, seed, pool, say), recognised.run(quick, seed, say), called.run(quick, seed, say)]
+        rows = [witnesses(quick, seed, pool, say)]
+    return rows + [part.run(quick, seed, say) for part in (recognised, entered, called)]
 
 
 # Mutants of witnesses

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from attnfix.compat import gate, releases
+from attnfix.compat.fix import Fix
 from attnfix.prove import edited, runner
 
 from .faulty import Code
 
-_CHILD = str(Path(__file__).with_name("watched_child.py"))
+_PATH = str(Path(__file__).with_name("watched_child.py"))
+_CHILD = ("-c", f"import runpy; runpy.run_path({_PATH!r}, run_name='__main__')")
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,16 @@ def _changed(code: Code, sources: Mapping[str, bytes]) -> Iterator[Path]:
 def traced(code: Code, seed: int) -> dict[str, Any]:
     """The answer of the stock side on `code` itself, with what it ran."""
     with _changed(code, {}) as site:
-        return side(code, seed, site, stock=True, trace=True)
+        answers = traced_on([code.fix], site, seed)
+        return answers.get(code.fix.id, answers)
 
 
-def side(code: Code, seed: int, site: Path, *, stock: bool, trace: bool = False) -> dict[str, Any]:
-    answers = runner.run_sides(
-        [code.fix], code.fix.engine, seed, stock=stock, site=site, run=True, child=[_CHILD, *(["trace"] if trace else [])]
-    )
+def traced_on(fixes: Sequence[Fix], site: Path, seed: int) -> dict[str, Any]:
+    """{fix id: answer} of the stock side of several fixes of one engine on a release, with what each ran."""
+    child = [*_CHILD, "trace"]
+    return runner.run_sides(fixes, fixes[0].engine, seed, stock=True, site=site, run=True, child=child)
+
+
+def side(code: Code, seed: int, site: Path, *, stock: bool) -> dict[str, Any]:
+    answers = runner.run_sides([code.fix], code.fix.engine, seed, stock=stock, site=site, run=True, child=_CHILD)
     return answers.get(code.fix.id, answers)

@@ -55,6 +55,26 @@ OTHER = {
 }
 
 
+MATCHED = """
+match sys.platform:
+    case "linux":
+        def f(x): return x
+        class A:
+            match version:
+                case (3, minor) if minor > 10:
+                    def g(self): return 1
+                case _:
+                    def g(self): return 2
+    case _:
+        def f(x): return -x
+"""
+
+
+@pytest.mark.parametrize("qualname, old, new", [("f", "return x", "return 2"), ("A.g", "return 2", "return 3")])
+def test_definitions_in_the_cases_of_a_match(qualname, old, new):
+    assert digest_of(MATCHED, qualname) and digest_of(MATCHED, qualname) != digest_of(MATCHED.replace(old, new), qualname)
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_unchanged_by(name):
     assert digest_of(SAME[name], "A.f") == digest_of(SOURCE, "A.f")

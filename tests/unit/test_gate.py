@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 
 import pytest
 
@@ -120,3 +121,28 @@ def test_a_ledger_that_cannot_be_used_leaves_everything_alone(release, tmp_path,
         assert verdict.kind == ledger.UNKNOWN and FIX.id in verdict.reason
     finally:
         ledger.load.cache_clear()
+
+
+SUFFIX = EXTENSION_SUFFIXES[0]
+# What lies beside `module.py`, and what Python then imports as `module`: a source, or something that has none
+BESIDE = {
+    "nothing": ((), "module.py"),
+    "a package": (("module/__init__.py",), "module/__init__.py"),
+    "a compiled module": ((f"module{SUFFIX}",), None),
+    "a compiled package": ((f"module/__init__{SUFFIX}", "module/__init__.py"), None),
+    "a package without a source": (("module/__init__.pyc",), None),
+    "bytecode": (("module.pyc",), "module.py"),
+    "a folder": (("module/other.py",), "module.py"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_the_file_of_a_module_is_the_one_that_python_would_import(tmp_path, name):
+    beside, expected = BESIDE[name]
+    for file in ("module.py", *beside):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    found = gate.path_of(tmp_path, "engine.module")
+    assert found == (expected and tmp_path / expected)
+    origin = PathFinder.find_spec("module", [str(tmp_path)]).origin
+    assert expected is None or origin == str(found)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import math
 import os
+import sys
 import time
 from dataclasses import replace
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import FunctionType
 
@@ -120,6 +124,66 @@ def test_the_version_is_that_of_the_code_in_memory(engine):
     assert version_of(ENGINES["sglang"]) == "1.0"
     metadata.write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 2.0\n")
     assert version_of(ENGINES["sglang"]) == "1.0"
+
+
+def code_changed(function):
+    function.__code__ = function.__code__.replace(co_consts=(*function.__code__.co_consts[:-1], 3))
+
+
+def other_default(function):
+    function.__defaults__ = (7,)
+
+
+def no_default(function):
+    function.__defaults__ = None
+
+
+@pytest.mark.parametrize("change", [code_changed, other_default, no_default])
+def test_code_or_defaults_that_were_changed_in_place(engine, monkeypatch, change):
+    """Before attnfix was active; the files are older than the process, and what is in memory still says that it is theirs."""
+    engine.write("planning", "def plan(x, by=1):\n    return x + by + 1\n")
+    engine.judge_as("affected")
+    monkeypatch.setattr(in_memory, "_BEGAN", math.inf)
+    planning = importlib.import_module("sglang.planning")
+    change(planning.plan)
+    activation = Activation([engine.fix])
+    engine.load(activation, "attention")
+    activation.catch_up()
+    assert activation.rows()[0]["state"] == "conflict", activation.rows()
+    assert not hasattr(planning.plan, "__wrapped__")
+
+
+@pytest.mark.parametrize("written", ["1", "-1", "None", "(1, 'a')", "len('abc')", "1.5, *, c=2", "b'x'", "1, c=True"])
+def test_defaults_as_they_are_written(engine, monkeypatch, written):
+    engine.write("planning", f"def plan(x, by={written}):\n    return x + 1\n")
+    engine.judge_as("affected")
+    monkeypatch.setattr(in_memory, "_BEGAN", math.inf)
+    planning = importlib.import_module("sglang.planning")
+    activation = Activation([engine.fix])
+    engine.load(activation, "attention")
+    activation.catch_up()
+    assert activation.rows()[0]["state"] == "installed", activation.rows()
+    assert planning.plan(1) == 1002
+
+
+@pytest.mark.parametrize("makes, state", [(b"return x", "installed"), (b"return +x", "conflict")])
+def test_a_witness_from_a_loader_that_is_not_pythons_own(engine, witnessed, monkeypatch, makes, state):
+    """Its file is older than the process; what the loader made of it is compared."""
+    monkeypatch.setattr(in_memory, "_BEGAN", math.inf)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    class Loader(SourceFileLoader):
+        def source_to_code(self, data, path, **how):
+            return super().source_to_code(data.replace(b"return x", makes), path, **how)
+
+    importlib.import_module("sglang")
+    loader = Loader("sglang.caller", str(engine.root / "caller.py"))
+    caller = module_from_spec(spec_from_file_location("sglang.caller", loader.path, loader=loader))
+    monkeypatch.setitem(sys.modules, "sglang.caller", caller)
+    loader.exec_module(caller)
+    activation = Activation([witnessed])
+    engine.load(activation, "attention", "planning")
+    assert activation.rows()[0]["state"] == state, activation.rows()
 
 
 SOURCE = """

@@ -115,16 +115,23 @@ def backend(test, before="pass", orelse=""):
     return "\n".join(line for line in lines.splitlines() if line.strip() not in ("", "pass"))
 
 
+VARIABLE = "class EnvField:\n    def get(self):\n        return self.parse(1)\n"
+
+
+def defined(place, text):
+    return find(ast.parse(text), place.partition(":")[2])
+
+
 @pytest.fixture
 def recognise(monkeypatch):
     """`recognise(source of the backend, of the rest)` where our small backend is the release."""
-    rest = dict(zip(structure.REST, (METADATA, IMPORT, MODES)))
+    rest = dict(zip(structure.REST, (METADATA, IMPORT, MODES, VARIABLE)))
     monkeypatch.setattr(structure, "HEALTHY", {digest(ast.parse(backend(VERIFY)).body[0]): "1.0"})
-    monkeypatch.setattr(structure, "REST", {place: (digest(ast.parse(text).body[0]),) for place, text in rest.items()})
+    monkeypatch.setattr(structure, "REST", {place: (digest(defined(place, text)),) for place, text in rest.items()})
 
     def run(source, **other):
         sources = {**rest, structure.BACKEND: source, **other}
-        return structure.recognise(lambda place: find(ast.parse(sources[place]), place.partition(":")[2]))
+        return structure.recognise(lambda place: defined(place, sources[place]))
 
     return run
 
@@ -189,7 +196,7 @@ def test_the_rest_must_be_known_too(recognise, place):
     source = backend(*FAULTS["or"])
     assert recognise(source)
     assert recognise(source, **{place: "other = 1"}) is None  # not there
-    known = dict(zip(structure.REST, (METADATA, IMPORT.replace("modes", "others"), MODES)))[place]
+    known = dict(zip(structure.REST, (METADATA, IMPORT.replace("modes", "others"), MODES, VARIABLE)))[place]
     assert recognise(source, **{place: known.replace("1", "2").replace("IntEnum", "Enum")}) is None
 
 

@@ -40,6 +40,7 @@ FIX = Fix(
         f"{_BACKEND}.init_forward_metadata_out_graph",
         f"{_BACKEND}.forward_decode",
         "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
+        "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
     ),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.10 is served",

@@ -7,6 +7,8 @@ from . import wrap
 
 _MODULE = "sglang.srt.layers.attention.flashattention_backend"
 _BACKEND = f"{_MODULE}:FlashAttentionBackend"
+_KERNELS = ("sglang.srt.layers.attention.triton_ops.metadata", "sglang.kernels.ops.attention.metadata")
+_PREPARE = ("prepare_swa_spec_page_table_triton", "_prepare_swa_spec_page_table_kernel")
 _POOLS = ("sglang.srt.mem_cache.memory_pool:SWAKVPool", "sglang.srt.mem_cache.swa_memory_pool:SWAKVPool")
 
 FIX = Fix(
@@ -42,8 +44,8 @@ FIX = Fix(
         f"{_BACKEND}._bind_metadata_buffers",
         f"{_BACKEND}._apply_cuda_graph_metadata",
         f"{_BACKEND}.forward_extend",
-        f"{_MODULE}:prepare_swa_spec_page_table_triton",
-        f"{_MODULE}:_prepare_swa_spec_page_table_kernel",
+        f"{_MODULE}:FlashAttentionMetadata",
+        *(f"{module}:{name}" for module in (_MODULE, *_KERNELS) for name in _PREPARE),
         *(f"{pool}.{name}" for pool in _POOLS for name in ("set_kv_buffer", "translate_loc_from_full_to_swa")),
     ),
     examined=(">=0.5.1.post3",),

@@ -20,7 +20,8 @@ HEALTHY = {
     "4fe33e8a940b25262d223317152a3dcf75bd3305a5160bf5b126b7220bff9ff8": "0.5.11",
     "54b54ae71fb53d60253487d2e1635a0f8ad14f305e92246dc091510ff9787d02": "0.5.12",
 }
-#: What else decides, with its digests in those releases: fields of the metadata, what the module calls ForwardMode, the modes
+#: What else decides, with its digests in those releases: fields of the metadata, what the module calls ForwardMode, the modes,
+#: how a variable is read
 REST = {
     f"{_MODULE}:TRTLLMMHAMetadata": ("66809510d3271d8d2751846a754cb501cf90043adf712c9b751ce080f51ef4b9",),
     f"{_MODULE}:ForwardMode": ("119f54c2a52ca2a54394561ab73c23995bb5401a68984df52aea1bbda5c23632",),
@@ -28,6 +29,7 @@ REST = {
         "25afddaece9c0b3ed78e1adb67f7ed071715f44259de5511cbba593e1b6666f9",
         "95ee0adbaf6a0dcdb057aad9b8195e1cbfdb9d4475c094ebe2f46c0ca971545e",
     ),
+    "sglang.srt.environ:EnvField.get": ("dc937b59892604f5a86ac96936cd7ff09e25f18ae6b758e8014a24c7fa039e91",),
 }
 
 _RELEASED = "forward_batch.forward_mode.is_target_verify()"

@@ -44,6 +44,7 @@ PATH = (
     f"{_MODEL}.cuda_graph_runner:build_replay_fb_view",
     f"{_MODEL}.cuda_graph_buffer_registry:build_decode_registry",
     f"{_SRT}.models.deepseek_common.attention_backend_handler:_support_mha_one_shot",
+    f"{_SRT}.utils.common:is_float4_e2m1fn_x2",
     # The workers: draft, verify, draft again
     f"{_SPEC}.base_spec_worker:BaseSpecWorker",
     f"{_SPEC}.eagle_worker_v2:EagleDraftWorker.draft",
@@ -60,8 +61,8 @@ PATH = (
 #: Digests of that path in 0.5.13 without the opt-out: without the mask's attribute, and with it left at None
 KNOWN = frozenset(
     {
-        "2602991f718f465ddbdb7ae65b13c1e5b24545891e4d6b7e0f4090099f525968",
-        "6e758d9cd1baedc8e0c00ffab5cb03e0e8d3bb6ea583f093d053462c4df1ee66",
+        "df210d7895e7d168d6113d5537ed44f5da5535f075df0774891bd6e7e3948ca0",
+        "9e4428bd463858d80de0c0b1359df9d3eb81998129333b541d3fc8ffe2a3b3a3",
     }
 )
 

@@ -38,6 +38,7 @@ FIX = Fix(
         f"{_BACKEND}.forward_extend",
         f"{_MODULE}:update_sliding_window_buffer",
         "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
+        "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
         *(f"{module}:{name}" for module in _KERNELS for name in _PREFILL),
         *(f"{pool}.{name}" for pool in _POOLS for name in _ROUTING),
     ),

@@ -37,6 +37,9 @@ FIX = Fix(
     witnesses=(
         f"{_BACKEND}:TRTLLMMLAPrefillMetadata",
         f"{_BACKEND}:TRTLLMMLABackend.init_forward_metadata",
+        "sglang.srt.environ:EnvField.get",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_draft_extend",
         "sglang.srt.model_executor.forward_batch_info:ForwardBatch.get_prefix_chunk_seq_lens",
         "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin:ForwardBatchDeepSeekMHAMixin.get_prefix_chunk_seq_lens",
         "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA._chunked_prefix_attn_mha",

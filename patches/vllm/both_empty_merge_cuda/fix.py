@@ -35,6 +35,7 @@ FIX = Fix(
         "vllm._custom_ops:merge_attn_states",
         *(f"{entry}:merge_attn_states" for entry in both_empty.ENTRIES),
         *COMPUTING,
+        "vllm.v1.attention.backends.mla.common:MLACommonImpl._run_prefill_context_chunk_fa",
     ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.11.1 is served",

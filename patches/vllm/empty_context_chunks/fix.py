@@ -58,6 +58,7 @@ FIX = Fix(
         f"{_MLA}:neutralize_empty_context_partials",
         f"{_MLA}:accumulate_mla_context_chunk",
         f"{_RAGGED}:TrtllmRaggedPrefillBackend.__init__",
+        f"{_RAGGED}:TrtllmRaggedPrefillBackend._get_workspace_buffer",
         f"{_MASK}:mask_empty_context",
         f"{_MASK}:mask_empty_context_kernel",
     ),

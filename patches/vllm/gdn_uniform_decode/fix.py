@@ -41,6 +41,7 @@ FIX = Fix(
         f"{_GDN}._stage_spec_decode",
         f"{_GDN}.build_for_cudagraph_capture",
         "vllm.v1.attention.backends.utils:split_decodes_and_prefills",
+        "vllm.forward_context:BatchDescriptor",
     ),
     # 0.11.0-0.11.2 compare the shape in the middle of execute_model: there is nothing to correct around
     examined=(">=0.12.0",),

@@ -47,6 +47,11 @@ FIX = Fix(
     witnesses=(
         f"{_COMMON}:MLACommonImpl._compute_prefill_context",
         f"{_MLA}:_get_kv_b_proj_input_dtype",
+        f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
+        "vllm.v1.attention.backends.mla.prefill.trtllm_ragged:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
+        "vllm.model_executor.layers.linear:ColumnParallelLinear.forward",
+        "vllm.model_executor.parameter:BasevLLMParameter.__torch_function__",
+        "vllm.platforms.interface:Platform.fp8_dtype",
         "vllm.v1.attention.ops.merge_attn_states:merge_attn_states",
         *COMPUTING,
     ),

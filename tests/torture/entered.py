@@ -1,0 +1,92 @@
+"""What a target enters itself in its proof decides with it: each such function of the engine is to be a witness of its fix.
+
+The stock scenario and control of every fix run traced, on releases that together have every code that is patched. A call
+through a name that a module only passes on enters the definition, wherever it stands; a witness that is a line of import says
+nothing of it. That is looked at in the sources of every code, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import warm
+from ledger import covering
+
+from attnfix.compat import gate, ledger, releases
+from attnfix.compat.fix import Fix, Place
+from attnfix.patches.catalogue import FIXES
+
+from . import Row, faulty, proofs
+from .callees import Resolver, within
+
+#: Modules whose functions decide no result: they say something
+SAYING = frozenset({"vllm.logger"})
+#: Releases, and edited codes, that are traced where it is quick
+QUICK = 2
+
+#: {(fix, what is no witness of it): where it was entered}
+Missing = dict[tuple[Fix, Place], list[str]]
+
+
+def run(quick: bool, seed: int, say: Callable[[str], None]) -> Row:
+    """On every code that is patched, and in the sources of all; where it is quick, on a few drawn by `seed`."""
+    row = Row("functions of the engine that targets enter in their proofs: witnesses", 0)
+    draw, missing = random.Random(seed), Missing()
+    codes = [(fix, code) for fix in FIXES for code in ledger.load(fix).code]
+    for fix, code in _some(codes, quick, draw):
+        for place in passed_on(fix, sources(fix, code.first_release)):
+            _note(row, missing, fix, place, f"passed on in {code.first_release}")
+    patched = [(fix, code) for fix, code in codes if code.verdict == ledger.AFFECTED]
+    edited = [code for fix in FIXES for code in faulty.recognised(fix)]
+    with warm.proofs():
+        for (engine, release), fixes in _some(list(covering(patched).items()), quick, draw):
+            answers = proofs.traced_on(fixes, releases.fetch(engine, release, progress=False), seed)
+            for fix in fixes:
+                _note_all(row, missing, fix, answers.get(fix.id, answers), release)
+            say(f"{engine} {release}: {len(fixes)} fixes traced")
+        for code in _some(edited, quick, draw):
+            _note_all(row, missing, code.fix, proofs.traced(code, seed), str(code))
+    row.wrong = [f"{fix.id}: {place} is no witness: {', '.join(where)}" for (fix, place), where in missing.items()]
+    for sentence in row.wrong:
+        say(sentence)
+    row.figures = {
+        "codes that are patched": str(len(patched) + len(edited)),
+        "functions that are no witnesses": str(len(missing)),
+    }
+    return row
+
+
+def sources(fix: Fix, release: str) -> gate.Sources:
+    return gate.Sources(releases.fetch(fix.engine, release, progress=False) / fix.engine)
+
+
+def _some(of: list, quick: bool, draw: random.Random) -> list:
+    return draw.sample(of, min(QUICK, len(of))) if quick else of
+
+
+def _note_all(row: Row, missing: Missing, fix: Fix, answer: dict[str, Any], where: str) -> None:
+    """Raises RuntimeError where the scenario did not run."""
+    if "main" not in answer or "control" not in answer:
+        raise RuntimeError(f"{fix.id} on {where}: the stock scenario did not run: {answer.get('error', answer)}")
+    for place in sorted({*answer["main"]["entered"], *answer["control"]["entered"]}):
+        _note(row, missing, fix, Place.parse(place), where)
+
+
+def _note(row: Row, missing: Missing, fix: Fix, place: Place, where: str) -> None:
+    row.tried += 1
+    if place.module not in SAYING and not any(within(place, witness) for witness in fix.places):
+        missing.setdefault((fix, place), []).append(where)
+
+
+def passed_on(fix: Fix, read: gate.READ) -> Iterator[Place]:
+    """The engine's definitions that places of the fix only pass on: those that its module imports under that name."""
+    resolver = Resolver(fix.engine, read)
+    for place in fix.places:
+        head, _, rest = place.qualname.partition(".")
+        if head and isinstance(gate.locate(Place(place.module, head), read), (ast.Import, ast.ImportFrom)):
+            real = resolver.bound(place.module, head)
+            if real and real.qualname:
+                yield Place(real.module, f"{real.qualname}.{rest}" if rest else real.qualname)
