@@ -103,10 +103,13 @@ def server_args(*flags: str, config: dict[str, Any] = LLAMA) -> Any:
     return module("server_args").prepare_server_args(given)
 
 
-def serve(*flags: str, config: dict[str, Any] = LLAMA, requests: int = 8, tokens: int = 1024, draft: bool = True) -> Runner:
+def serve(
+    *flags: str, config: dict[str, Any] = LLAMA, requests: int = 8, tokens: int = 1024, draft: bool = True, window: bool = False
+) -> Runner:
     """The runner of a server launched with `flags`: its target's, or with `draft` that of its draft model.
 
-    `requests` rows of the page table and `tokens` slots of the KV pool. Once per process.
+    `requests` rows of the page table and `tokens` slots of the KV pool; with `window` the pool of a model that has layers with
+    a sliding window, too: layer 0 attends to all, layer 1 to the window. Once per process.
     """
     args = server_args(*flags, config=config)
     publish = getattr(module("server_args"), "set_global_server_args_for_scheduler", None)
@@ -117,7 +120,7 @@ def serve(*flags: str, config: dict[str, Any] = LLAMA, requests: int = 8, tokens
     if hasattr(module("managers.schedule_batch"), "global_server_args_dict"):  # up to 0.5.3
         module("managers.schedule_batch").global_server_args_dict.update(vars(args))
     _groups(args, model_config)
-    return _runner_class()(args, model_config, requests, tokens, draft)
+    return _runner_class()(args, model_config, requests, tokens, draft, window)
 
 
 def _groups(args: Any, model_config: Any) -> None:
@@ -160,7 +163,7 @@ def _runner_class() -> type:
 class Runner:
     """What attention reads of a `ModelRunner`, which is its other base: its properties and methods are the engine's."""
 
-    def __init__(self, args: Any, model_config: Any, requests: int, tokens: int, draft: bool):
+    def __init__(self, args: Any, model_config: Any, requests: int, tokens: int, draft: bool, window: bool):
         self.server_args, self.model_config = args, model_config
         self.device, self.gpu_id, self.tp_rank, self.tp_size = "cpu", 0, 0, 1
         self.dp_size = self.pp_size = self.attn_cp_size = self.dcp_size = 1
@@ -170,9 +173,11 @@ class Runner:
         self.spec_algorithm = module("speculative.spec_info").SpeculativeAlgorithm.from_string(args.speculative_algorithm)
         self.sliding_window_size = getattr(model_config, "sliding_window_size", None)
         self.attention_chunk_size = getattr(model_config, "attention_chunk_size", None)
-        self.is_hybrid = self.is_hybrid_swa = bool(getattr(model_config, "is_hybrid_swa", False))
+        self.is_hybrid = self.is_hybrid_swa = window
         self.use_mla_backend = model_config.attention_arch.name == "MLA"
-        self.init_new_workspace = False
+        self.init_new_workspace = self.use_ngram_embedding = False
+        if not hasattr(type(self), "model_is_mrope"):  # a property up to 0.5.10
+            self.model_is_mrope = False
         self.canary_manager = self.graph_shared_output = None
         self.tp_group = module("distributed.parallel_state").get_tp_group()
         args.use_mla_backend = self.use_mla_backend
@@ -193,11 +198,19 @@ class Runner:
         else:
             heads = {"head_num": config.get_num_kv_heads(1), "head_dim": config.head_dim}
             self.token_to_kv_pool = pools.MHATokenToKVPool(**common, **heads)
+            if self.is_hybrid_swa:
+                windows = module("mem_cache.swa_memory_pool") or pools
+                former = windows.SWAKVPool
+                layers = {"full_attention_layer_ids": [0], "swa_attention_layer_ids": [1], "enable_kvcache_transpose": False}
+                self.token_to_kv_pool = former(**accepted(former, {**common, **heads, **layers, "size_swa": tokens}))
         paged = self.page_size > 1
         former = allocators.PagedTokenToKVPoolAllocator if paged else allocators.TokenToKVPoolAllocator
-        sized = {"size": tokens, "dtype": self.kv_cache_dtype, "device": self.device, "need_sort": False}
-        sized |= {"kvcache": self.token_to_kv_pool} | ({"page_size": self.page_size} if paged else {})
-        self.token_to_kv_pool_allocator = former(**accepted(former, sized))
+        if self.is_hybrid_swa:
+            former = (module("mem_cache.swa_memory_pool") or allocators).SWATokenToKVPoolAllocator
+        self.token_to_kv_pool_allocator = former(**accepted(former, {
+            "size": tokens, "size_swa": tokens, "dtype": self.kv_cache_dtype, "device": self.device, "need_sort": False,
+            "kvcache": self.token_to_kv_pool, "page_size": self.page_size,
+        }))  # fmt: skip
         translators = module("mem_cache.kv_index_translator")
         if translators:  # 0.5.19 and later
             self.kv_index_translator = translators.KVIndexTranslator(
@@ -252,6 +265,7 @@ class Runner:
         file = module("speculative.eagle_draft_extend_cuda_graph_runner")
         worker = self.worker([backend])
         worker.draft_runner.model = model
+        self.draft_runner = worker.draft_runner
         with _captured(file.EAGLEDraftExtendCudaGraphRunner, file):
             return file.EAGLEDraftExtendCudaGraphRunner(worker)
 
@@ -261,6 +275,7 @@ class Runner:
         worker = self.worker(backends)
         for one, model in zip(worker.draft_runner_list, models, strict=True):
             one.model = model
+        self.draft_runner = worker.draft_runner
         with _captured(file.MultiLayerEagleDraftExtendCudaGraphRunner, file):
             return file.MultiLayerEagleMultiStepDraftExtendCudaGraphRunner(worker)
 
@@ -280,26 +295,40 @@ class Runner:
             "req_pool_indices": int64(rows), "seq_lens": int64(prefix), "seq_lens_cpu": int64(prefix), "seq_lens_sum": sum(prefix),
             "out_cache_loc": torch.cat(locs).long(), "is_extend_in_batch": False, "can_run_dp_cuda_graph": False,
             "spec_algorithm": self.spec_algorithm, "hicache_consumer_index": -1, "is_prefill_only": False,
+            "has_grammar": False,
         }  # fmt: skip
-        info = module("speculative.eagle_info")
-        kind = getattr(info, "EagleDraftExtendInput", info.EagleDraftInput)
+        if "reqs" in fields:  # 0.5.10 and later
+            fields["reqs"] = [SimpleNamespace(rid=str(row)) for row in rows]
+        fields = accepted(schedule.ModelWorkerBatch, fields)
+        kind = module("speculative.eagle_info").EagleDraftInput
         steps, tokens = self.server_args.speculative_num_steps, len(rows) * drafts
-        made = kind(**accepted(kind, {
+        draft_input = kind(**accepted(kind, {
             "hidden_states": torch.zeros(tokens, self.model_config.hidden_size, dtype=self.dtype),
-            "num_tokens_per_req": steps + 1, "num_tokens_per_batch": steps + 1, "num_tokens_for_logprob_per_req": 1,
-            "num_tokens_for_logprob_per_batch": 1, "num_front_tokens": 0,
+            "num_tokens_per_req": steps + 1, "num_tokens_per_batch": steps + 1,
         }))  # fmt: skip
-        counts = torch.tensor(accepted_tokens, dtype=torch.int32)
-        for name, value in (
-            ("accept_length", counts), ("num_accepted_tokens", counts), ("num_accepted_drafts", counts - 1),
-            ("num_accept_tokens", counts), ("num_correct_drafts", counts - 1),
-        ):  # fmt: skip
-            if name in kind.__dataclass_fields__:
-                setattr(made, name, value)
-        predict = torch.zeros(tokens, dtype=torch.int64)
-        return made.prepare_for_extend_to_fill_draft_kvcache(
-            schedule.ModelWorkerBatch(**fields), predict, drafts, graph_runner.model_runner, graph_runner
+        batch = draft_input.prepare_for_extend_to_fill_draft_kvcache(
+            schedule.ModelWorkerBatch(**fields), torch.zeros(tokens, dtype=torch.int64), drafts, self.draft_runner, graph_runner
         )
+        if self.server_args.enable_multi_layer_eagle:  # that worker hands the counts over in `reset_buffers`
+            return batch
+        counts = torch.tensor(accepted_tokens, dtype=torch.int32)
+        for name, value in zip(_ACCEPTED, (counts, counts, counts - 1, counts, counts - 1)):
+            if hasattr(draft_input, name):
+                setattr(draft_input, name, value)
+        return batch
+
+
+#: What releases call the accepted tokens of a draft input: with the token that follows the drafts, or the drafts alone
+_ACCEPTED = "accept_length", "num_accepted_tokens", "num_accepted_drafts", "num_accept_tokens", "num_correct_drafts"
+
+
+def multi_layer_step(graphs: Any, batch: Any, accepted_tokens: list[int]) -> None:
+    """Replay the draft extend of every layer, as `MultiLayerEagleDraftWorker` does after a verification."""
+    import torch
+
+    graphs.reset_buffers(batch, SimpleNamespace(accept_lens=torch.tensor(accepted_tokens, dtype=torch.int32)))
+    for step in range(graphs.speculative_num_steps):
+        graphs.get_runner(step).replay(batch, init_state=step == 0)
 
 
 class DraftModel:
