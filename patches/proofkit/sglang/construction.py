@@ -2,23 +2,23 @@
 
     served = construction.serve("--attention-backend", "triton", "--speculative-algorithm", "EAGLE", …)
     backend = served.backend("triton_backend:TritonAttnBackend")
-    runner = served.multi_layer_draft_extend([backend, …])      # captures, as the engine's runner does
-    runner.get_runner(0).replay(served.forward_batch(…), init_state=True)
+    graphs = served.draft_extend(backend, captured.DraftModel(served, backend, …))  # captures, as the engine's runner does
+    graphs.replay(served.draft_extend_batch(prefix, rows, accepted, graphs))
 
-Real: `ServerArgs` parsed from documented flags, `ModelConfig` of a config.json, process groups (gloo, one rank) and DP attention,
-`ReqToTokenPool`, KV pools and allocators, every attention backend with its own `__init__`, `ForwardBatch` and draft inputs,
-the CUDA graph runners with their buffers and their calls at capture and replay, Triton kernels (in the interpreter). One
-process holds one server: the engine's own state is global.
+Real: `ServerArgs` parsed from documented flags, `ModelConfig` of a config.json, process groups (gloo, one rank) and DP
+attention, `ReqToTokenPool`, KV pools and allocators, every attention backend with its own `__init__`, `ForwardBatch` and draft
+inputs, the CUDA graph runners with their buffers and their calls at capture and replay, Triton kernels (in the interpreter).
+One process holds one server: the engine's own state is global.
 
 What a machine without a GPU cannot construct, and what stands there instead:
 - `ModelRunner.__init__`: it reads the GPU's memory and loads weights. `Runner` is a subclass of it with the attributes that
   attention reads; each is made as `ModelRunner` makes it.
-- The model: `Layers` runs attention alone, over inputs that the caller holds.
-- Streams, barriers and `torch.cuda.CUDAGraph`: `cuda_graph.Graph` repeats what was recorded. Graph runners are driven at the seams
-  that they have for other devices (`_create_graph`, `_capture_init`, `_capture_graph`, `_replay`): 0.5.6-0.5.13.post1. Before and
-  after that range only the backends' metadata calls can be made: `lay_out`.
-- FlashInfer's wrappers (not installed here) and the TRT-LLM and FA3 kernels: the caller's stand-in, at the name in the
-  backend's module.
+- The model: `DraftModel` runs attention alone, over inputs that the caller holds.
+- Streams, barriers and `torch.cuda.CUDAGraph`: `captured` repeats what was recorded. Graph runners are driven at the seams
+  that they have for other devices (`_create_graph`, `_capture_init`, `_capture_graph`, `_replay`). Tried: those of spec v2's
+  draft extend in 0.5.8-0.5.12.post1. Runners have such seams from 0.5.6 to 0.5.13.post1; others are not driven.
+- FlashInfer's wrappers (not installed here): `FlashInferWrapper` at their names in the backends' modules. They, the TRT-LLM and
+  the FA3 kernels run only where the caller puts a stand-in at that name.
 - "cuda" written into the engine's code as a device: `on_cpu` makes it "cpu".
 - More than one rank; weights; KV pools of hybrid models beyond `SWAKVPool`; Blackwell's, ROCm's and NPU's own backends.
 """
@@ -27,17 +27,19 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import json
-import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.cuda_graph import Graph
+from attnfix.patches.scenario import replaced
+
+from . import captured
+from .engine import accepted, module, on_cpu
 
 #: One layer of a model that fits anywhere; a caller changes what it needs: `{**LLAMA, "num_hidden_layers": 2}`
 LLAMA = {
@@ -54,64 +56,37 @@ DEEPSEEK = {
     "rope_scaling": None,
 }  # fmt: skip
 _ATTENTION = "sglang.srt.layers.attention."
-_SPECULATIVE = "sglang.srt.speculative."
 
 
-def module(name: str) -> Any:
-    """A module of the engine by what follows `sglang.srt.`; None if this release has none of that name."""
-    full = f"sglang.srt.{name}"
-    try:
-        return importlib.import_module(full)
-    except ModuleNotFoundError as error:
-        if error.name and f"{full}.".startswith(f"{error.name}."):
-            return None
-        raise
-
-
-def accepted(function: Callable, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Those of `arguments` that `function` takes in this release."""
-    names = inspect.signature(function).parameters
-    return {name: value for name, value in arguments.items() if name in names}
-
-
-@contextmanager
-def on_cpu() -> Iterator[None]:
-    """Make tensors on the CPU where the engine's code says "cuda"."""
-    from torch.overrides import TorchFunctionMode
-
-    class Mode(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-            kwargs = dict(kwargs or {})
-            if str(kwargs.get("device")).startswith("cuda"):
-                kwargs["device"] = "cpu"
-            return function(*args, **kwargs)
-
-    with Mode():
-        yield
-
-
-def server_args(*flags: str, config: dict[str, Any] = LLAMA) -> Any:
+def server_args(*flags: str, config: dict[str, Any] = LLAMA, blackwell: bool = False) -> Any:
     """The `ServerArgs` that a launch with these flags has, for a CUDA machine and a model with this config.json.
 
-    A speculative server drafts with the same config. Raises SystemExit for a flag that the release does not have.
+    A speculative server drafts with the same config. The GPU is none of Blackwell's unless told. Raises SystemExit for a flag
+    that the release does not have.
     """
+    home = module("server_args")
     folder = Path(tempfile.mkdtemp(prefix="attnfix-model-"))
     (folder / "config.json").write_text(json.dumps(config))
     given = ["--model-path", str(folder), "--device", "cuda", "--mem-fraction-static", "0.5", *flags]
     if "--speculative-algorithm" in flags and "--speculative-draft-model-path" not in flags:
         given += ["--speculative-draft-model-path", str(folder)]
-    return module("server_args").prepare_server_args(given)
+    with ExitStack() as stack:
+        for name in ("is_sm100_supported", "is_blackwell_supported"):
+            if blackwell and hasattr(home, name):
+                stack.enter_context(replaced(home, name, lambda *_: True))
+        return home.prepare_server_args(given)
 
 
 def serve(
-    *flags: str, config: dict[str, Any] = LLAMA, requests: int = 8, tokens: int = 1024, draft: bool = True, window: bool = False
-) -> Runner:
+    *flags: str, config: dict[str, Any] = LLAMA, requests: int = 8, tokens: int = 1024, draft: bool = True,
+    window: bool = False, blackwell: bool = False,
+) -> Runner:  # fmt: skip
     """The runner of a server launched with `flags`: its target's, or with `draft` that of its draft model.
 
     `requests` rows of the page table and `tokens` slots of the KV pool; with `window` the pool of a model that has layers with
     a sliding window, too: layer 0 attends to all, layer 1 to the window. Once per process.
     """
-    args = server_args(*flags, config=config)
+    args = server_args(*flags, config=config, blackwell=blackwell)
     publish = getattr(module("server_args"), "set_global_server_args_for_scheduler", None)
     if publish:  # 0.5.4 and later
         publish(args)
@@ -129,9 +104,7 @@ def _groups(args: Any, model_config: Any) -> None:
     state.set_custom_all_reduce(False)
     meeting = f"file://{tempfile.mkdtemp(prefix='attnfix-groups-')}/rank"
     with _without_cuda():
-        state.init_distributed_environment(
-            world_size=1, rank=0, local_rank=0, backend="gloo", distributed_init_method=meeting
-        )
+        state.init_distributed_environment(world_size=1, rank=0, local_rank=0, backend="gloo", distributed_init_method=meeting)
         state.initialize_model_parallel(**accepted(state.initialize_model_parallel, {"tensor_model_parallel_size": 1}))
         start = attention.initialize_dp_attention
         start(**accepted(start, {
@@ -185,8 +158,6 @@ class Runner:
 
     def _pools(self, requests: int, tokens: int) -> None:
         """As `ModelRunner.init_memory_pool` makes them, their size given instead of measured."""
-        import torch
-
         pools, allocators, config = module("mem_cache.memory_pool"), module("mem_cache.allocator"), self.model_config
         extra = 4 + (self.server_args.speculative_num_draft_tokens or 0)
         plain = {"device": self.device, "enable_memory_saver": False}
@@ -217,7 +188,6 @@ class Runner:
                 req_to_token=self.req_to_token_pool.req_to_token, token_to_kv_pool=self.token_to_kv_pool,
                 token_to_kv_pool_allocator=self.token_to_kv_pool_allocator, page_size=self.page_size, device=self.device,
             )  # fmt: skip
-        assert isinstance(self.req_to_token_pool.req_to_token, torch.Tensor)
 
     def request(self, tokens: int, row: int) -> Any:
         """Give the request in `row` of the page table that many slots, from the allocator; its slots, in order."""
@@ -232,6 +202,9 @@ class Runner:
         """An attention backend by its own `__init__`: `"triton_backend:TritonAttnBackend"`, with what it takes of `given`."""
         file, _, kind = name.partition(":")
         former = getattr(importlib.import_module(_ATTENTION + file), kind)
+        for place in {sys.modules[one.__module__] for one in former.__mro__ if one.__module__.startswith(_ATTENTION)}:
+            for wrapper in _WRAPPERS:
+                vars(place).setdefault(wrapper, FlashInferWrapper)
         with on_cpu():
             return former(self, **accepted(former, given))
 
@@ -254,8 +227,8 @@ class Runner:
             draft_runner=runners[0], draft_extend_attn_backend=backends[0], draft_runner_list=runners,
             draft_extend_attn_backend_list=backends, mtp_model_runner=runners.__getitem__, server_args=self.server_args,
             speculative_num_steps=steps, speculative_num_draft_tokens=self.server_args.speculative_num_draft_tokens,
-            topk=self.server_args.speculative_eagle_topk, device=self.device, gpu_id=0, speculative_algorithm=self.spec_algorithm,
-            eagle_use_aux_hidden_state=False, chain_mtp_hidden_states=False, model_config=self.model_config,
+            topk=self.server_args.speculative_eagle_topk, device=self.device, gpu_id=0,
+            speculative_algorithm=self.spec_algorithm, eagle_use_aux_hidden_state=False, chain_mtp_hidden_states=False, model_config=self.model_config,
             target_worker=SimpleNamespace(model_runner=self, model_config=self.model_config, device=self.device),
             req_to_hidden_states_pool=torch.zeros(self.req_to_token_pool.size + 1, max(steps - 1, 1), hidden, dtype=self.dtype),
         )  # fmt: skip
@@ -266,7 +239,7 @@ class Runner:
         worker = self.worker([backend])
         worker.draft_runner.model = model
         self.draft_runner = worker.draft_runner
-        with _captured(file.EAGLEDraftExtendCudaGraphRunner, file):
+        with captured.captured(file.EAGLEDraftExtendCudaGraphRunner, file):
             return file.EAGLEDraftExtendCudaGraphRunner(worker)
 
     def multi_layer_draft_extend(self, backends: list[Any], models: list[Any]) -> Any:
@@ -276,7 +249,7 @@ class Runner:
         for one, model in zip(worker.draft_runner_list, models, strict=True):
             one.model = model
         self.draft_runner = worker.draft_runner
-        with _captured(file.MultiLayerEagleDraftExtendCudaGraphRunner, file):
+        with captured.captured(file.MultiLayerEagleDraftExtendCudaGraphRunner, file):
             return file.MultiLayerEagleMultiStepDraftExtendCudaGraphRunner(worker)
 
     def draft_extend_batch(self, prefix: list[int], rows: list[int], accepted_tokens: list[int], graph_runner: Any) -> Any:
@@ -292,8 +265,8 @@ class Runner:
         schedule = module("managers.schedule_batch")
         fields = dict.fromkeys(schedule.ModelWorkerBatch.__dataclass_fields__) | {
             "forward_mode": module("model_executor.forward_batch_info").ForwardMode.DECODE, "return_logprob": False,
-            "req_pool_indices": int64(rows), "seq_lens": int64(prefix), "seq_lens_cpu": int64(prefix), "seq_lens_sum": sum(prefix),
-            "out_cache_loc": torch.cat(locs).long(), "is_extend_in_batch": False, "can_run_dp_cuda_graph": False,
+            "req_pool_indices": int64(rows), "seq_lens": int64(prefix), "seq_lens_cpu": int64(prefix),
+            "seq_lens_sum": sum(prefix), "out_cache_loc": torch.cat(locs).long(), "is_extend_in_batch": False, "can_run_dp_cuda_graph": False,
             "spec_algorithm": self.spec_algorithm, "hicache_consumer_index": -1, "is_prefill_only": False,
             "has_grammar": False,
         }  # fmt: skip
@@ -322,87 +295,14 @@ class Runner:
 _ACCEPTED = "accept_length", "num_accepted_tokens", "num_accepted_drafts", "num_accept_tokens", "num_correct_drafts"
 
 
-def multi_layer_step(graphs: Any, batch: Any, accepted_tokens: list[int]) -> None:
-    """Replay the draft extend of every layer, as `MultiLayerEagleDraftWorker` does after a verification."""
-    import torch
-
-    graphs.reset_buffers(batch, SimpleNamespace(accept_lens=torch.tensor(accepted_tokens, dtype=torch.int32)))
-    for step in range(graphs.speculative_num_steps):
-        graphs.get_runner(step).replay(batch, init_state=step == 0)
+_WRAPPERS = (
+    "BatchPrefillWithRaggedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper", "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchMLAPagedAttentionWrapper",
+)  # fmt: skip
 
 
-class DraftModel:
-    """A draft model of one attention layer, whose queries, keys and values the caller puts into `q`, `k` and `v`.
+class FlashInferWrapper:
+    """In the place of a wrapper of FlashInfer's: it can be made, and nothing else."""
 
-    `record(graph)` is a context in which the backend's kernel is `graph.recorded(kernel)`. Its output of a replay is in `out`.
-    """
-
-    def __init__(self, runner: Runner, backend: Any, record: Callable[[Graph], Any], rows: int):
-        import torch
-
-        config = runner.model_config
-        heads, dim = config.num_attention_heads, config.head_dim
-        attention = module("layers.radix_attention").RadixAttention
-        self.layer = attention(heads, dim, dim**-0.5, num_kv_heads=config.get_num_kv_heads(1), layer_id=0)
-        self.backend, self.record, self.vocabulary, self.hidden = backend, record, config.vocab_size, config.hidden_size
-        self.q = torch.zeros(rows, heads * dim, dtype=runner.dtype)
-        self.k, self.v = (torch.zeros(rows, config.get_num_kv_heads(1), dim, dtype=runner.dtype) for _ in "kv")
-        self._graphs: dict[int, tuple[Graph, Any]] = {}
-        self.replaying, self.out = False, None
-
-    def forward(self, input_ids: Any, positions: Any, batch: Any) -> Any:
-        import torch
-
-        tokens, size = len(input_ids), batch.batch_size
-        if self.replaying:
-            graph, self.out = self._graphs[size]
-            graph.replay()
-        else:
-            graph = Graph()
-            q, k, v = (rows[:tokens] for rows in (self.q, self.k, self.v))
-            with self.record(graph):
-                self.out = self.backend.forward_extend(q, k, v, self.layer, batch, save_kv_cache=False)
-            self._graphs[size] = graph, self.out
-        output = module("layers.logits_processor").LogitsProcessorOutput
-        return output(
-            next_token_logits=torch.zeros(tokens, self.vocabulary), hidden_states=torch.zeros(tokens, self.hidden)
-        )
-
-
-class _RunAgain:
-    """In the place of `torch.cuda.CUDAGraph`: what ran at capture, run again; attention replays what it launched then."""
-
-    run: Callable[[], Any]
-
-    def pool(self) -> None:
-        return None
-
-
-@contextmanager
-def _captured(kind: Any, file: Any) -> Iterator[None]:
-    """Give a graph runner's class the seams of a machine without CUDA graphs, and let it be constructed."""
-
-    def capture_graph(self: Any, graph: _RunAgain, pool: Any, stream: Any, run_once: Callable[[], Any]) -> Any:
-        graph.run = run_once
-        return run_once()
-
-    def replay(self: Any, forward_batch: Any) -> None:
-        model = self.model_runner.model
-        model.replaying = True
-        try:
-            self.graphs[self.bs].run()
-        finally:
-            model.replaying = False
-
-    kind._create_graph = lambda self: _RunAgain()
-    kind._capture_init = lambda self, run_once: None
-    kind._capture_graph, kind._replay = capture_graph, replay
-    graphs = module("model_executor.cuda_graph_runner")
-    former = graphs.graph_capture, graphs.get_available_gpu_memory
-    graphs.graph_capture = contextmanager(lambda *_, **__: iter([SimpleNamespace(stream=None)]))
-    graphs.get_available_gpu_memory = file.get_available_gpu_memory = lambda *_, **__: 0.0
-    try:
-        with on_cpu():
-            yield
-    finally:
-        graphs.graph_capture, graphs.get_available_gpu_memory = former
+    def __init__(self, *args: Any, **kwargs: Any):
+        self.args, self.kwargs = args, kwargs

@@ -11,7 +11,7 @@ import torch
 from attnfix.prove.child import _ease_engine
 _ease_engine("sglang")
 from attnfix.patches import emulators
-from attnfix.patches.proofkit.sglang import construction
+from attnfix.patches.proofkit.sglang import captured, construction, engine
 from attnfix.patches.scenario import replaced
 
 PREFIX, ROWS, ACCEPTED = [20, 31, 9], [3, 1, 5], [1, 4, 2]
@@ -28,7 +28,7 @@ def recorded(backend):
     return lambda graph: replaced(backend, "extend_attention_fwd", graph.recorded(backend.extend_attention_fwd))
 
 def models_of(served, backends):
-    return [construction.DraftModel(served, one, recorded(one), 4 * 8) for one in backends]
+    return [captured.DraftModel(served, one, recorded(one), 4 * 8) for one in backends]
 
 def filled(served):
     keys, values = (buffer(0) for buffer in (served.token_to_kv_pool.get_key_buffer, served.token_to_kv_pool.get_value_buffer))
@@ -73,7 +73,7 @@ def errors():
     for layer, model in enumerate(models):
         stage(served, model, layer, caches)
     batch = served.draft_extend_batch(PREFIX, ROWS, ACCEPTED, graphs.get_runner(0))
-    construction.multi_layer_step(graphs, batch, ACCEPTED)
+    captured.multi_layer_step(graphs, batch, ACCEPTED)
     return [error_of(served, model, layer, caches) for layer, model in enumerate(models)]
 """
 )
@@ -92,5 +92,46 @@ def errors():
     stage(served, model, 0, caches)
     graphs.replay(served.draft_extend_batch(PREFIX, ROWS, ACCEPTED, graphs))
     return [error_of(served, model, 0, caches)]
+"""
+)
+
+#: The same of a DeepSeek model on TRT-LLM MLA, whose decode kernel is emulated
+MLA = (
+    HEAD
+    + """
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+served = construction.serve(
+    "--attention-backend", "trtllm_mla", "--page-size", "32", *SPECULATIVE, config=construction.DEEPSEEK,
+    tokens=2048, blackwell=True,
+)
+file = engine.module("layers.attention.trtllm_mla_backend")
+backend = served.backend("trtllm_mla_backend:TRTLLMMLABackend")
+
+@contextmanager
+def recorded(graph):
+    kernel = graph.recorded(emulators.trtllm_batch_decode_with_kv_cache_mla)
+    file.flashinfer = SimpleNamespace(decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache_mla=kernel))
+    yield
+
+cache = served.token_to_kv_pool.get_key_buffer(0)
+cache.copy_(torch.randn(cache.shape, generator=draw))
+for row, prefix in zip(ROWS, PREFIX):
+    served.request(prefix + 4, row)
+model = captured.DraftModel(served, backend, recorded, 4 * 8)
+graphs = served.draft_extend(backend, model)
+
+def errors():
+    model.q.copy_(torch.randn(model.q.shape, generator=draw))
+    graphs.replay(served.draft_extend_batch(PREFIX, ROWS, ACCEPTED, graphs))
+    worst, heads, lora = 0.0, model.layer.tp_q_head_num, model.layer.v_head_dim
+    for at, (row, prefix) in enumerate(zip(ROWS, PREFIX)):
+        rows = slice(4 * at, 4 * at + 4)
+        latent = cache[served.req_to_token_pool.req_to_token[row, : prefix + 4].long()].expand(-1, heads, -1)
+        q = model.q[rows].unflatten(1, (heads, -1))
+        right = emulators.attention(q, latent, latent[..., :lora], model.layer.scaling, causal=True)[0]
+        worst = max(worst, float((model.out.view(-1, heads, lora)[rows].double() - right).norm() / right.norm()))
+    return [worst]
 """
 )
