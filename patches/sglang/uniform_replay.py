@@ -25,8 +25,8 @@ class UniformSpec:
 def stride(spec_info: Any, own: int) -> int:
     """Query tokens of each request in the graph that is replayed: the number that its runner leaves on the draft input, else
     the backend's `own`. --enable-multi-layer-eagle captures layer i with i tokens more, which no backend knows."""
-    told = getattr(spec_info, "num_tokens_per_req", None) or getattr(spec_info, "num_tokens_per_batch", None)  # from 0.5.9; 0.5.8
-    return told if told and told > 0 else own
+    told = getattr(spec_info, "num_tokens_per_req", 0) or getattr(spec_info, "num_tokens_per_batch", 0)  # 0.5.9 on; 0.5.8
+    return told if told > 0 else own
 
 
 def uniform(instance: Any, spec_info: Any, length: int, room: int, device: Any) -> Any:

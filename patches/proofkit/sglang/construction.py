@@ -53,7 +53,10 @@ DEEPSEEK = {
     "num_attention_heads": 2, "num_key_value_heads": 2, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128,
     "v_head_dim": 128, "q_lora_rank": 64, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
     "n_shared_experts": 1, "first_k_dense_replace": 1, "moe_intermediate_size": 64, "num_nextn_predict_layers": 1,
-    "rope_scaling": None,
+    "rope_scaling": {
+        "type": "yarn", "factor": 1.0, "original_max_position_embeddings": 128, "beta_fast": 32, "beta_slow": 1,
+        "mscale": 1.0, "mscale_all_dim": 1.0,
+    },
 }  # fmt: skip
 _ATTENTION = "sglang.srt.layers.attention."
 
@@ -228,7 +231,8 @@ class Runner:
             draft_extend_attn_backend_list=backends, mtp_model_runner=runners.__getitem__, server_args=self.server_args,
             speculative_num_steps=steps, speculative_num_draft_tokens=self.server_args.speculative_num_draft_tokens,
             topk=self.server_args.speculative_eagle_topk, device=self.device, gpu_id=0,
-            speculative_algorithm=self.spec_algorithm, eagle_use_aux_hidden_state=False, chain_mtp_hidden_states=False, model_config=self.model_config,
+            speculative_algorithm=self.spec_algorithm, eagle_use_aux_hidden_state=False,
+            chain_mtp_hidden_states=False, model_config=self.model_config,
             target_worker=SimpleNamespace(model_runner=self, model_config=self.model_config, device=self.device),
             req_to_hidden_states_pool=torch.zeros(self.req_to_token_pool.size + 1, max(steps - 1, 1), hidden, dtype=self.dtype),
         )  # fmt: skip
@@ -266,7 +270,8 @@ class Runner:
         fields = dict.fromkeys(schedule.ModelWorkerBatch.__dataclass_fields__) | {
             "forward_mode": module("model_executor.forward_batch_info").ForwardMode.DECODE, "return_logprob": False,
             "req_pool_indices": int64(rows), "seq_lens": int64(prefix), "seq_lens_cpu": int64(prefix),
-            "seq_lens_sum": sum(prefix), "out_cache_loc": torch.cat(locs).long(), "is_extend_in_batch": False, "can_run_dp_cuda_graph": False,
+            "seq_lens_sum": sum(prefix), "out_cache_loc": torch.cat(locs).long(),
+            "is_extend_in_batch": False, "can_run_dp_cuda_graph": False,
             "spec_algorithm": self.spec_algorithm, "hicache_consumer_index": -1, "is_prefill_only": False,
             "has_grammar": False,
         }  # fmt: skip

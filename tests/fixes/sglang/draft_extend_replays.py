@@ -1,4 +1,4 @@
-"""Draft extend through the engine's own CUDA graph runners, for the tests of the fixes of its replay: code for a fresh process."""
+"""Draft extend through the engine's own CUDA graph runners, for tests of the fixes of its replay: code for a fresh process."""
 
 SPECULATIVE = (
     "--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1",

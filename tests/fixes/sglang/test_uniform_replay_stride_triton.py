@@ -8,9 +8,10 @@ V2 = {"SGLANG_ENABLE_SPEC_V2": "1"}
 
 #: The edit that puts the fault back: the runner is not asked for its stride
 SABOTAGE = """
+fixed, counted = errors(), states()
 from attnfix.patches.sglang import uniform_replay
 uniform_replay.stride = lambda spec_info, own: own
-answer(errors())
+answer([fixed, counted, errors()])
 """
 
 
@@ -18,10 +19,8 @@ def test_every_layer_of_multi_layer_eagle_is_replayed_by_its_own_stride(engine_f
     """Layer i is captured with `steps + 1 + i` tokens of each request. Stock goes by accept lengths, wrong in all layers."""
     environment = engine_fork("sglang", "0.5.9")
     assert min(environment.evaluate(MULTI_LAYER + "answer(errors())", ATTNFIX="0", **V2)) > 0.05
-    fixed = environment.evaluate(MULTI_LAYER + "answer([errors(), states()])", **V2)
-    assert max(fixed[0]) < 0.01
-    assert fixed[1]["sglang.uniform-replay-stride-triton"] == ["effective", 3]
-    broken = environment.evaluate(MULTI_LAYER + SABOTAGE, **V2)
+    fixed, states, broken = environment.evaluate(MULTI_LAYER + SABOTAGE, **V2)
+    assert max(fixed) < 0.01 and states["sglang.uniform-replay-stride-triton"] == ["effective", 3]
     assert broken[0] < 0.01 and min(broken[1:]) > 0.05
 
 
