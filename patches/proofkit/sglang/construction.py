@@ -31,7 +31,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,8 +90,10 @@ def serve(
     a sliding window, too: layer 0 attends to all, layer 1 to the window. Once per process.
     """
     args = server_args(*flags, config=config, blackwell=blackwell)
-    publish = getattr(module("server_args"), "set_global_server_args_for_scheduler", None)
-    if publish:  # 0.5.4 and later
+    publish, context = getattr(module("server_args"), "set_global_server_args_for_scheduler", None), module("runtime_context")
+    if hasattr(context, "SpawnRanks"):  # the newest releases
+        context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
+    elif publish:  # 0.5.4 and later
         publish(args)
     configs = module("configs.model_config").ModelConfig
     model_config = configs.from_server_args(args, **accepted(configs.from_server_args, {"is_draft_model": draft}))
@@ -155,8 +157,11 @@ class Runner:
         if not hasattr(type(self), "model_is_mrope"):  # a property up to 0.5.10
             self.model_is_mrope = False
         self.canary_manager = self.graph_shared_output = None
+        runners = module("model_executor.model_runner")
+        self._linear_attn_registry_cache = getattr(runners, "_UNSET", None)  # 0.5.13 and later: looked up when first asked
         self.tp_group = module("distributed.parallel_state").get_tp_group()
-        args.use_mla_backend = self.use_mla_backend
+        with suppress(AttributeError):  # the newest releases' arguments are read-only
+            args.use_mla_backend = self.use_mla_backend
         self._pools(requests, tokens)
 
     def _pools(self, requests: int, tokens: int) -> None:
@@ -173,14 +178,14 @@ class Runner:
             heads = {"head_num": config.get_num_kv_heads(1), "head_dim": config.head_dim}
             self.token_to_kv_pool = pools.MHATokenToKVPool(**common, **heads)
             if self.is_hybrid_swa:
-                windows = module("mem_cache.swa_memory_pool") or pools
-                former = windows.SWAKVPool
+                former = (module("mem_cache.swa_memory_pool") or pools).SWAKVPool
                 layers = {"full_attention_layer_ids": [0], "swa_attention_layer_ids": [1], "enable_kvcache_transpose": False}
                 self.token_to_kv_pool = former(**accepted(former, {**common, **heads, **layers, "size_swa": tokens}))
         paged = self.page_size > 1
         former = allocators.PagedTokenToKVPoolAllocator if paged else allocators.TokenToKVPoolAllocator
         if self.is_hybrid_swa:
-            former = (module("mem_cache.swa_memory_pool") or allocators).SWATokenToKVPoolAllocator
+            homes = module("mem_cache.allocator.swa"), module("mem_cache.swa_memory_pool"), allocators
+            former = next(vars(one)[name] for one in homes if one and (name := "SWATokenToKVPoolAllocator") in vars(one))
         self.token_to_kv_pool_allocator = former(**accepted(former, {
             "size": tokens, "size_swa": tokens, "dtype": self.kv_cache_dtype, "device": self.device, "need_sort": False,
             "kvcache": self.token_to_kv_pool, "page_size": self.page_size,
@@ -203,12 +208,14 @@ class Runner:
 
     def backend(self, name: str, **given: Any) -> Any:
         """An attention backend by its own `__init__`: `"triton_backend:TritonAttnBackend"`, with what it takes of `given`."""
+        import torch
+
         file, _, kind = name.partition(":")
         former = getattr(importlib.import_module(_ATTENTION + file), kind)
         for place in {sys.modules[one.__module__] for one in former.__mro__ if one.__module__.startswith(_ATTENTION)}:
             for wrapper in _WRAPPERS:
                 vars(place).setdefault(wrapper, FlashInferWrapper)
-        with on_cpu():
+        with on_cpu(), replaced(torch.cuda, "get_device_capability", lambda *_: (9, 0)):  # the oldest releases ask torch
             return former(self, **accepted(former, given))
 
     def draft_steps(self, name: str) -> Any:

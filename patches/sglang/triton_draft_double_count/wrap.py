@@ -2,8 +2,8 @@
 
 In this mode the engine makes kv_indptr and kv_indices of `seq_lens`, and nothing else. In spec v2 these count the step's
 tokens, whose number per request the graph runner leaves on the draft input; the kernel gets their keys and values separately.
-Under --enable-multi-layer-eagle the engine lays out the queries of the second and later layers as if they were the first's, in
-every release that has this fault: what is cached would be right for rows of other requests.
+Under --enable-multi-layer-eagle the engine does not lay out the queries of the second and later layers as their runner does:
+without that, what is cached would be right for rows of other requests.
 """
 
 from __future__ import annotations
