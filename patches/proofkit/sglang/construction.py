@@ -152,6 +152,8 @@ class Runner:
         self.sliding_window_size = getattr(model_config, "sliding_window_size", None)
         self.attention_chunk_size = getattr(model_config, "attention_chunk_size", None)
         self.is_hybrid = self.is_hybrid_swa = window
+        if hasattr(args, "get_attention_backends"):
+            self.prefill_attention_backend_str, self.decode_attention_backend_str = args.get_attention_backends()
         self.use_mla_backend = model_config.attention_arch.name == "MLA"
         self.init_new_workspace = self.use_ngram_embedding = False
         if not hasattr(type(self), "model_is_mrope"):  # a property up to 0.5.10
