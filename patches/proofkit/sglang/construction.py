@@ -20,6 +20,8 @@ What a machine without a GPU cannot construct, and what stands there instead:
 - FlashInfer's wrappers (not installed here): `FlashInferWrapper` at their names in the backends' modules. They, the TRT-LLM and
   the FA3 kernels run only where the caller puts a stand-in at that name.
 - "cuda" written into the engine's code as a device: `on_cpu` makes it "cpu".
+- Tried with an MHA model: the backends of 0.5.1, 0.5.9 and 0.5.13 and their multi-step forms; of 0.5.23 Triton's and FA3's, not
+  FlashInfer's and TRT-LLM's, which read more of the runner. TRT-LLM MLA was tried in 0.5.8 and 0.5.9.
 - More than one rank; weights; KV pools of hybrid models beyond `SWAKVPool`; Blackwell's, ROCm's and NPU's own backends.
 """
 
@@ -152,8 +154,6 @@ class Runner:
         self.sliding_window_size = getattr(model_config, "sliding_window_size", None)
         self.attention_chunk_size = getattr(model_config, "attention_chunk_size", None)
         self.is_hybrid = self.is_hybrid_swa = window
-        if hasattr(args, "get_attention_backends"):
-            self.prefill_attention_backend_str, self.decode_attention_backend_str = args.get_attention_backends()
         self.use_mla_backend = model_config.attention_arch.name == "MLA"
         self.init_new_workspace = self.use_ngram_embedding = False
         if not hasattr(type(self), "model_is_mrope"):  # a property up to 0.5.10
