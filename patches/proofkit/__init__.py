@@ -1,0 +1,1 @@
+"""Engine objects for tests and proofs, built as the engines build them."""
