@@ -50,6 +50,9 @@ TRITON = (
     "sglang.srt.layers.attention.triton_ops.extend_attention:extend_attention_fwd",
     "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
     "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
+    "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
+    f"{_MODE}.is_decode_or_idle",
+    f"{_MODE}.is_target_verify",
 )
 
 

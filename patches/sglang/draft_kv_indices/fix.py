@@ -35,6 +35,7 @@ FIX = Fix(
     # What takes the rows' width for a stride, what writes them, and what later releases reckon the width with
     witnesses=(
         f"{_BACKEND}.common_template",
+        "sglang.srt.layers.attention.flashinfer_backend:FlashInferAttnBackend.init_cuda_graph_state",
         f"sglang.srt.speculative.eagle_utils:{_KERNEL}",
         f"sglang.srt.speculative.spec_utils:{_KERNEL}",
         f"sglang.srt.speculative.triton_ops.cache_locs:{_KERNEL}",
