@@ -29,7 +29,7 @@ def opened(
 ) -> Iterator[int]:
     """A descriptor to read a regular file of at most `limit` bytes. Raises OSError for anything else, without waiting for it.
 
-    `owners`: the users whose files are taken, None for anyone's. `follow`: whether `path`, which a user has named, may be a link.
+    `owners`: the users whose files are taken, None for anyone's. `follow`: whether `path` may be a link, as a user's may.
     """
     _check(os.stat(path, follow_symlinks=follow), limit, owners)  # before: to open a device may do something to it
     link = 0 if follow else os.O_NOFOLLOW

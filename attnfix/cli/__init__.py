@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from typing import Any
 
 from attnfix.compat.ledger import LedgerError
 
@@ -27,11 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise output.Unwritable("standard output is closed")
         return _run(arguments)
     except output.Unwritable as error:
-        _drop_output()
+        output.drop(sys.stdout)
         output.complain(str(error))
         return error.code
     except BrokenPipeError:  # `attnfix list | head`: the reader has had enough
-        _drop_output()
+        output.drop(sys.stdout)
         return 0
     except KeyboardInterrupt:
         output.complain("interrupted")
@@ -40,8 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        with output.written():  # --help and --version
-            options = parse(arguments)
+        options = parse(arguments)
         return options.run(options)
     except output.Unwritable:
         raise
@@ -55,14 +54,6 @@ def _run(arguments: Sequence[str]) -> int:
 def _wants_json(arguments: Sequence[str]) -> bool:
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
     return "--json" in words and words[0] != run.NAME
-
-
-def _drop_output() -> None:
-    """What could not be written is flushed at exit, and would fail once more."""
-    with suppress(OSError, AttributeError, ValueError):  # none, or one that a caller has put there
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
 
 
 def _have_streams() -> None:
@@ -88,7 +79,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def parser() -> argparse.ArgumentParser:
     """All commands. Each module has NAME, HELP, EXAMPLE (a line to type), add_arguments and run."""
-    whole = argparse.ArgumentParser(
+    whole = _Parser(
         prog="attnfix", description="Hotfixes for the attention backends of installed sglang and vLLM releases."
     )
     whole.add_argument("--version", action="version", version=f"attnfix {_version()}")
@@ -101,6 +92,16 @@ def parser() -> argparse.ArgumentParser:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return whole
+
+
+class _Parser(argparse.ArgumentParser):
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse passes over a help text that could not be written."""
+        if file is not sys.stdout or file is None:
+            super()._print_message(message, file)
+            return
+        with output.written():
+            file.write(message)
 
 
 def _command(arguments: Sequence[str]) -> str | None:

@@ -140,8 +140,18 @@ def print_line(*parts: str | Text) -> None:
 
 def complain(sentence: str) -> None:
     """One line on standard error, where that takes any."""
-    with suppress(OSError):
+    try:
         print(f"attnfix: {line(sentence)}", file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def drop(stream: Any) -> None:
+    """What `stream` could not write is flushed at exit, and would fail once more: send it nowhere."""
+    with suppress(OSError, AttributeError, ValueError):  # there is none, or one that a caller has put there
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def console() -> Terminal:
@@ -153,10 +163,8 @@ def console() -> Terminal:
 def written() -> Iterator[None]:
     """What is printed inside has gone out, or it is one sentence why not. A reader who has had enough: BrokenPipeError."""
     try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
+        yield
+        sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:

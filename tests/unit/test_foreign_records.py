@@ -227,7 +227,8 @@ def shown(found, width=200):
 def test_a_forged_record_prints_no_escape_and_no_line_of_its_own(home):
     rows = [{"fix": f"{FIX.engine}.{ESCAPES}[/x]", "state": f"failed{ESCAPES}", "reason": ESCAPES, "counters": {}},
             {"fix": FIX.id, "state": "conflict", "reason": ESCAPES, "counters": {}}]  # fmt: skip
-    written(role=ESCAPES, rank=ESCAPES, release=ESCAPES, fixes=rows, kernels={"op\x1b[2J": {"path": "reference", "reason": ESCAPES}})
+    kernels = {"op\x1b[2J": {"path": "reference", "reason": ESCAPES}}
+    written(role=ESCAPES, rank=ESCAPES, release=ESCAPES, fixes=rows, kernels=kernels)
     found = status.collect()
     told = shown(found)
     assert all(each.isprintable() or each == "\n" for each in told), ascii(told)
