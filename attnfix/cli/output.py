@@ -88,7 +88,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """A table in the style of all."""
-    named = Text(title, style="table.title") if title else None
+    named = Text(line(title), style="table.title") if title else None
     made = _Table(title=named, title_justify="left", box=SIMPLE_HEAD, padding=_PADDING, header_style="bold")
     for column in columns:
         made.add_column(_clean(Text(column)), overflow="fold", no_wrap=column not in WRAPPED)
@@ -135,7 +135,9 @@ def _one_line(head: Any) -> Text:
 
 
 def print_line(*parts: str | Text) -> None:
-    console().print(*parts, markup=False, highlight=False, soft_wrap=True)
+    """One line, however long it is and whatever its parts hold."""
+    plain = (line(part) if isinstance(part, str) else part for part in parts)
+    console().print(*plain, markup=False, highlight=False, soft_wrap=True)
 
 
 def complain(sentence: str) -> None:
