@@ -50,7 +50,8 @@ def read(path: str | Path, limit: int, *, owners: Collection[int] | None = None,
 def content(descriptor: int, limit: int) -> bytes:
     """All that is in an open file, from its beginning. Raises OSError where it has grown beyond `limit` bytes."""
     parts, size = [], 0
-    while part := os.pread(descriptor, limit + 1 - size, size):
+    step = min(limit, os.fstat(descriptor).st_size) + 1  # not the limit: that much room would be made for every file
+    while part := os.pread(descriptor, step, size):
         parts.append(part)
         if (size := size + len(part)) > limit:
             raise OSError(f"it is larger than {limit} bytes")

@@ -24,7 +24,7 @@ from attnfix.compat import metrics, records
 from attnfix.patches.catalogue import FIXES
 
 ANOTHER = 12345
-ESCAPES = "\x1b]0;owned\x07\x1b[2Jall is well\n\u202egnp\ud800\x9b"
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\nall is well\n\u202egnp\ud800\x9b"
 FIX = FIXES[0]
 
 
