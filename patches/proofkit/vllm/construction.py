@@ -6,21 +6,21 @@
         builder = worker.builder([layer])   # the backend's metadata builder, from the layer's own spec
         metadata = builder.build(0, worker.batch(context=(36, 1), new=(1, 5)))
 
-What a machine without a GPU cannot do, and who does it here:
-- The platform is vLLM's unspecified one; `get_attn_backend_cls` answers with the backend that the caller names. What CUDA's
-  platform would refuse (compute capability, head sizes) nobody refuses, and what it sets by default is not set: block size,
-  CUDA graphs and cascade attention are what the caller says.
+What a machine without a GPU cannot do, and who does it here (`kernels`):
+- The platform is vLLM's unspecified one, which says it has a GPU of `capability` with 132 multiprocessors, and answers with the
+  backend that the caller names. `is_cuda()` stays false. What CUDA's platform would refuse (head sizes, a backend for that GPU)
+  nobody refuses, and what it sets by default is not set: block size, CUDA graphs, cascade attention are what the caller says.
 - The process groups are `Alone`, or what the caller puts in their place: ranks and sizes are right, collectives raise.
-- FlashInfer, FlashMLA, FlashAttention and vLLM's compiled ops are not there: who runs a kernel puts a stand-in at its entry
-  point. A builder's constructor that plans or allocates through one of them needs it, too.
-- Pinned memory is ordinary memory.
+- FlashAttention 2 and 3, FlashMLA and FlashInfer have their names and no code: a call raises `OnGpuOnly` (of FlashInfer, where
+  it is not installed, what `attnfix.prove.stubs` makes of it). Who runs one puts a stand-in at its entry point.
+- Memory that is to be pinned, or on a GPU, is ordinary memory.
 - The model has no weights: a layer's are what its constructor leaves, and the registry's class for it is empty.
-- The scheduler and the model runner do not run: `batch` makes what the runner would, from lengths.
+- The scheduler and the model runner do not run: `batch` makes what the runner would, from lengths; slots are all 0.
+Not constructed: FlashMLA of 0.10.2, whose module imports CUDA's platform and with it the compiled `vllm._C`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
@@ -30,6 +30,8 @@ from typing import Any
 
 from attnfix.patches.scenario import cumulative
 
+from . import kernels
+from .kernels import found
 from .models import DENSE, MLA, folder_of
 
 __all__ = ["DENSE", "MLA", "Alone", "Worker"]
@@ -57,9 +59,10 @@ class Worker:
     """One rank of a server, as far as its attention goes. Enter it to construct, and to build metadata.
 
     model: `config.json` as a dict. backend: a class under `vllm.v1.attention.backends`, e.g. "mla.flashmla.FlashMLABackend".
-    tp, dcp: sizes of the groups; dcp divides tp, and for attention with KV heads the engine wants tp > KV heads. interleave: tokens in a row that lie on one rank. page_size: tokens of a block.
-    kv_cache_dtype, skip_layers: as on the command line. graphs: a name of CUDAGraphMode, where the release has one.
-    dcp_group: stands for the other ranks. `more` goes to the parts of the config by name: {"scheduler": {...}, "cache": {...},
+    tp, dcp: sizes of the groups; dcp divides tp, and for attention with KV heads the engine wants tp > KV heads. interleave:
+    tokens in a row that lie on one rank. page_size: tokens of a block. kv_cache_dtype, skip_layers: as on the command line.
+    graphs: a name of CUDAGraphMode. capability: what the platform says of its GPU, None for no answer. dcp_group: stands for
+    the other ranks. `more` goes to the parts of the config by name: {"scheduler": {...}, "cache": {...},
     "parallel", "model", "compilation", "attention", "vllm"}; a field that a release does not have raises TypeError there.
     """
 
@@ -79,15 +82,17 @@ class Worker:
         kv_cache_dtype: str = "auto",
         skip_layers: Sequence[str] = (),
         graphs: str | None = None,
+        capability: tuple[int, int] | None = (9, 0),
         dcp_group: Any = None,
         **more: dict[str, Any],
     ):
         self.backend_path, self.rank, self.sizes = f"{_BACKENDS}.{backend}", rank, {"tp": tp, "dcp": dcp}
-        self.interleave = interleave
+        self.interleave, self.capability = interleave, capability
         self._groups = {name: Alone(self.sizes.get(of, 1), rank % self.sizes.get(of, 1)) for name, of in _GROUPS.items()}
         if dcp_group is not None:
             self._groups["_DCP"] = dcp_group
         self._entered = ExitStack()
+        kernels.stand_in()
         with self._platform():
             self.config = _config(
                 model, dtype, {"tensor_parallel_size": tp, **_dcp(dcp, interleave)}, max_requests, max_tokens,
@@ -102,7 +107,7 @@ class Worker:
         parallel: Any = import_module("vllm.distributed.parallel_state")
         for name in [name for name in self._groups if hasattr(parallel, name)]:
             self._entered.enter_context(_set(parallel, name, self._groups[name]))
-        self._entered.enter_context(_unpinned())
+        self._entered.enter_context(kernels.on_cpu())
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -183,8 +188,8 @@ class Worker:
         return next(name for name, other in known.items() if other is layer)
 
     def batch(self, context: Sequence[int], new: Sequence[int], *, pages: int | None = None, **more: Any) -> Any:
-        """The step's CommonAttentionMetadata, as the model runner fills it: requests with `context` tokens in the cache and `new`
-        ones. Request b has the pages b * `pages` and following; with none given, as many as all ranks' tokens would take.
+        """The step's CommonAttentionMetadata, as the model runner fills it: requests with `context` tokens in the cache and
+        `new` ones. Request b has the pages b * `pages` and following; with none given, as many as all ranks' tokens would take.
         """
         import torch
 
@@ -225,12 +230,13 @@ class Worker:
         from vllm.platforms import current_platform
 
         # One process may hold workers of several backends
-        selector: Any = next(filter(None, map(_found, ("vllm.v1.attention.selector", "vllm.attention.selector"))))
+        selector: Any = next(filter(None, map(found, ("vllm.v1.attention.selector", "vllm.attention.selector"))))
         selector._cached_get_attn_backend.cache_clear()
-        with (
-            _set(type(current_platform), "get_attn_backend_cls", lambda *args, **kwargs: self.backend_path),
-            _set(type(current_platform), "is_async_output_supported", lambda *args, **kwargs: True),  # 0.10 asks
-        ):
+        answers = kernels.gpu_answers(self.capability)
+        answers["get_attn_backend_cls"] = classmethod(lambda cls, *args, **kwargs: self.backend_path)
+        with ExitStack() as stack:
+            for name, answer in answers.items():
+                stack.enter_context(_set(type(current_platform), name, answer))
             yield
         selector._cached_get_attn_backend.cache_clear()
 
@@ -241,7 +247,7 @@ def _config(
     """The engine's VllmConfig, of its parts; each part's own checks run."""
     config: Any = import_module("vllm.config")
     folder = folder_of(model)
-    scheduler = {"max_num_batched_tokens": tokens, "max_num_seqs": requests, "max_model_len": tokens, "is_encoder_decoder": False}
+    scheduler = {"max_num_batched_tokens": tokens, "max_num_seqs": requests, "max_model_len": tokens}
     parts = {
         "model_config": config.ModelConfig(
             model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype=dtype, max_model_len=tokens, **more.get("model", {})
@@ -250,7 +256,7 @@ def _config(
         "parallel_config": _made(
             config.ParallelConfig, more.get("parallel", {}), distributed_executor_backend="mp", **parallel
         ),
-        "scheduler_config": _made(config.SchedulerConfig, more.get("scheduler", {}), **scheduler),
+        "scheduler_config": _made(config.SchedulerConfig, more.get("scheduler", {}), is_encoder_decoder=False, **scheduler),
         "device_config": config.DeviceConfig(device="cpu"),
     }
     compilation = dict(more.get("compilation", {}))
@@ -290,7 +296,7 @@ def _skipped(layers: Iterable[str]) -> dict[str, Any]:
 
 def _attention(name: str) -> Any:
     homes = "vllm.model_executor.layers.attention", "vllm.attention.layer"
-    for module in filter(None, map(_found, homes)):
+    for module in filter(None, map(found, homes)):
         if hasattr(module, name):
             return getattr(module, name)
     raise AttributeError(name)
@@ -298,23 +304,13 @@ def _attention(name: str) -> Any:
 
 def _common() -> Any:
     homes = "vllm.v1.attention.backend", "vllm.v1.attention.backends.utils"
-    return next(m.CommonAttentionMetadata for m in map(_found, homes) if hasattr(m, "CommonAttentionMetadata"))
+    return next(m.CommonAttentionMetadata for m in map(found, homes) if hasattr(m, "CommonAttentionMetadata"))
 
 
 def _torch_dtype(name: str, config: Any) -> Any:
     from vllm.utils import STR_DTYPE_TO_TORCH_DTYPE
 
     return config.model_config.dtype if name == "auto" else STR_DTYPE_TO_TORCH_DTYPE[name]
-
-
-def _found(name: str) -> Any:
-    """The module, or None where the release has none of that name."""
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and f"{name}.".startswith(f"{error.name}."):
-            return None
-        raise
 
 
 @contextmanager
@@ -326,10 +322,3 @@ def _set(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, former) if had else delattr(owner, name)
-
-
-def _unpinned() -> Any:
-    """Pinned memory needs a GPU: inside, torch is asked for ordinary memory."""
-    from attnfix.patches.vllm.mla_prefill import unpinned
-
-    return unpinned()
