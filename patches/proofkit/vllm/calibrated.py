@@ -1,6 +1,6 @@
 """A layer of a checkpoint whose FP8 KV cache was calibrated: loaded by the engine, then one step of its backend.
 
-    with kernels(), CalibratedWorker("flashinfer.FlashInferBackend", scheme=SCHEME) as worker:
+    with running(), CalibratedWorker("flashinfer.FlashInferBackend", scheme=SCHEME) as worker:
         layer = worker.loaded({"k_scale": 0.25, "v_scale": 2.0})
         error = worker.error(layer, context=(16, 3), new=(1, 6))
 
@@ -9,7 +9,7 @@ parameter; `process_weights_after_loading` of the model loader; the query's quan
 backend's metadata builder, its cache update and its `forward`.
 
 What a machine without a GPU cannot do, and who does it here (besides what `construction` says):
-- FlashInfer's wrappers and TRT-LLM's launchers, AITER's attention and vLLM's `reshape_and_cache_flash` are stand-ins, which
+- FlashInfer's wrappers and TRT-LLM's launchers, AITER's attention, vLLM's `reshape_and_cache_flash` and `static_scaled_fp8_quant` are stand-ins, which
   compute in float64 with the scales that they are handed. They check no dtypes.
 - The Triton kernel that dequantises pages for TRT-LLM's prefill is a stand-in, too.
 - `trtllm` answers for the GPU whether it runs TRT-LLM's kernels. `torch.compile` compiles nothing of a layer.
@@ -18,6 +18,7 @@ What a machine without a GPU cannot do, and who does it here (besides what `cons
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -31,7 +32,7 @@ from attnfix.patches.scenario import replaced
 
 from .construction import DENSE, Worker
 
-__all__ = ["FLASHINFER", "SCHEME", "AITER", "CalibratedWorker", "kernels"]
+__all__ = ["FLASHINFER", "SCHEME", "AITER", "CalibratedWorker", "running"]
 
 FLASHINFER = "flashinfer.FlashInferBackend"
 AITER = "rocm_aiter_unified_attn.RocmAiterUnifiedAttentionBackend"
@@ -143,15 +144,18 @@ class CalibratedWorker(Worker):
 
 
 @contextmanager
-def kernels() -> Iterator[None]:
+def running() -> Iterator[None]:
     """Stand-ins at the entry points of the kernels, for as long as the block runs. FlashInfer's layout is HND."""
     import torch
 
     with ExitStack() as stack:
-        stack.enter_context(_cache_op())
+        for namespace, op in ("_C_cache_ops", _reshape_and_cache_flash), ("_C", _static_scaled_fp8_quant):
+            ops = type("Ops", (), {op.__name__.removeprefix("_"): staticmethod(op)})
+            stack.enter_context(replaced(torch.ops, namespace, ops))
         flashinfer: Any = import_module(f"{_BACKENDS}.flashinfer")
         stand_ins = {
             "BatchPrefillWithPagedKVCacheWrapper": _CausalPages,
+            "BatchDecodeWithPagedKVCacheWrapper": _Workspace,
             "trtllm_batch_context_with_kv_cache": _written(_context),
             "trtllm_batch_decode_with_kv_cache": _written(PagedDecode()),
             "_trtllm_prefill_attn_kvfp8_dequant": _Dequant(),
@@ -198,19 +202,21 @@ def _reshape_and_cache_flash(key, value, key_cache, value_cache, slots, dtype, k
         cache[mine // size, mine % size] = kept
 
 
-@contextmanager
-def _cache_op() -> Iterator[None]:
-    import torch
-
-    with replaced(torch.ops, "_C_cache_ops", type("Ops", (), {"reshape_and_cache_flash": staticmethod(_reshape_and_cache_flash)})):
-        yield
+def _static_scaled_fp8_quant(out, x, scale):
+    out.copy_((x.float() / scale.detach()).clamp(-448, 448).to(out.dtype))
 
 
-class _CausalPages:
-    """FlashInfer's `BatchPrefillWithPagedKVCacheWrapper` in the layout HND, causal; scales are those that `run` is handed."""
+class _Workspace:
+    """Of FlashInfer's wrappers, what 0.10.2 hands to TRT-LLM's launchers."""
 
     def __init__(self, *buffers: Any, **more: Any):
-        pass
+        import torch
+
+        self._float_workspace_buffer = torch.zeros(8, dtype=torch.uint8)
+
+
+class _CausalPages(_Workspace):
+    """FlashInfer's `BatchPrefillWithPagedKVCacheWrapper` in the layout HND, causal; scales are those that `run` is handed."""
 
     def plan(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim_qk,
              page_size, *, causal, sm_scale, window_left=-1, logits_soft_cap=None, **shapes):  # fmt: skip
@@ -302,9 +308,10 @@ def _has_trtllm(answer: bool) -> Iterator[None]:
     """What the engine asks the GPU: whether it runs TRT-LLM's kernels."""
     home: Any = import_module("vllm.utils.flashinfer")
     backend: Any = import_module(f"{_BACKENDS}.flashinfer")
-    tells = (lambda: (answer, None)) if "tuple" in str(home.supports_trtllm_attention.__annotations__.get("return")) else lambda: answer
+    pair = "tuple" in str(home.supports_trtllm_attention.__annotations__.get("return"))  # 0.10.2: and VLLM_USE_TRTLLM_ATTENTION
+    given = (answer, os.environ.get("VLLM_USE_TRTLLM_ATTENTION")) if pair else answer
     with ExitStack() as stack:
         for module in (home, backend):
             if hasattr(module, "supports_trtllm_attention"):
-                stack.enter_context(replaced(module, "supports_trtllm_attention", tells))
+                stack.enter_context(replaced(module, "supports_trtllm_attention", lambda: given))
         yield
