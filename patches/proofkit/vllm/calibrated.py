@@ -4,13 +4,13 @@
         layer = worker.loaded({"k_scale": 0.25, "v_scale": 2.0})
         error = worker.error(layer, context=(16, 3), new=(1, 6))
 
-Real: `config.json` and its `quantization_config`, which the engine reads; the layer, its `create_weights` and the loader of each
-parameter; `process_weights_after_loading` of the model loader; the query's quantisation as the layer's forward does it; the
-backend's metadata builder, its cache update and its `forward`.
+Real: `config.json` and its `quantization_config`, which the engine reads; the layer, its `create_weights` and the loader of
+each parameter; `process_weights_after_loading` of the model loader; the query's quantisation as the layer's forward does it;
+the backend's metadata builder, its cache update and its `forward`.
 
 What a machine without a GPU cannot do, and who does it here (besides what `construction` says):
-- FlashInfer's wrappers and TRT-LLM's launchers, AITER's attention, vLLM's `reshape_and_cache_flash` and `static_scaled_fp8_quant` are stand-ins, which
-  compute in float64 with the scales that they are handed. They check no dtypes.
+- FlashInfer's wrappers and TRT-LLM's launchers, AITER's attention, vLLM's `reshape_and_cache_flash` and
+  `static_scaled_fp8_quant` are stand-ins, which compute with the scales that they are handed. They check no dtypes.
 - The Triton kernel that dequantises pages for TRT-LLM's prefill is a stand-in, too.
 - `trtllm` answers for the GPU whether it runs TRT-LLM's kernels. `torch.compile` compiles nothing of a layer.
 - The layer's own forward is not called: it goes through torch's custom ops. What it does with the query is repeated here.
@@ -23,16 +23,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 from attnfix.patches.emulators import PagedContext, PagedDecode, attention
 from attnfix.patches.scenario import replaced
 
 from .construction import DENSE, Worker
 
-__all__ = ["FLASHINFER", "SCHEME", "AITER", "CalibratedWorker", "running"]
+__all__ = ["AITER", "FLASHINFER", "SCHEME", "CalibratedWorker", "running"]
 
 FLASHINFER = "flashinfer.FlashInferBackend"
 AITER = "rocm_aiter_unified_attn.RocmAiterUnifiedAttentionBackend"
@@ -80,14 +80,14 @@ class CalibratedWorker(Worker):
         process_weights_after_loading(torch.nn.ModuleList([layer]), self.config.model_config, torch.device("cpu"))
         return layer
 
-    def step(self, layer: Any, context: Sequence[int], new: Sequence[int], seed: int = 0, builder: Any = None) -> tuple[Any, Any]:
-        """(output of the layer's backend, attention in float64 of what came before anything was quantised), [tokens, heads, d].
+    def step(self, layer: Any, context: Sequence[int], new: Sequence[int], builder: Any = None) -> tuple[Any, Any]:
+        """(output of the layer's backend, attention in float64 of what nothing was quantised of), each [tokens, heads, d].
 
         `builder`: of another worker, for a layer whose own does not know it.
         """
         import torch
 
-        shape, draw = (layer.num_heads, layer.num_kv_heads, layer.head_size), torch.Generator().manual_seed(seed)
+        shape, draw = (layer.num_heads, layer.num_kv_heads, layer.head_size), torch.Generator().manual_seed(0)
         heads, kv_heads, size = shape
         metadata, batch = self._metadata(layer, context, new, builder)
         cache = self._cache(layer, int(batch.block_table_tensor.max()) + 1)
@@ -218,13 +218,15 @@ class _Workspace:
 class _CausalPages(_Workspace):
     """FlashInfer's `BatchPrefillWithPagedKVCacheWrapper` in the layout HND, causal; scales are those that `run` is handed."""
 
-    def plan(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads, head_dim_qk,
-             page_size, *, causal, sm_scale, window_left=-1, logits_soft_cap=None, **shapes):  # fmt: skip
-        self._causal, self._sm_scale, self._window_left, self._logits_soft_cap = causal, sm_scale, window_left, logits_soft_cap or 0.0
+    def plan(self, qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len, num_qo_heads, num_kv_heads,
+             head_dim_qk, page_size, *, causal, sm_scale, window_left=-1, logits_soft_cap=None, **shapes):  # fmt: skip
+        self._causal, self._sm_scale, self._window_left = causal, sm_scale, window_left
+        self._logits_soft_cap = logits_soft_cap or 0.0
         self._at = qo_indptr.tolist()
         pages = paged_kv_indptr.tolist()
-        self._lens = [(b - a - 1) * page_size + last for a, b, last in zip(pages, pages[1:], paged_kv_last_page_len.tolist())]
-        self._tables = [paged_kv_indices[a:b] for a, b in zip(pages, pages[1:])]
+        spans = list(pairwise(pages))
+        self._lens = [(b - a - 1) * page_size + last for (a, b), last in zip(spans, paged_kv_last_page_len.tolist())]
+        self._tables = [paged_kv_indices[a:b] for a, b in spans]
 
     def run(self, q, paged_kv_cache, *, k_scale=None, v_scale=None, out=None):
         for b, n in enumerate(self._lens):
@@ -254,7 +256,7 @@ def _written(launcher: Any) -> Any:
 
 
 class _Dequant:
-    """The Triton kernel `_trtllm_prefill_attn_kvfp8_dequant`: page p of request b goes to 1 + b * pages + p, times the scales."""
+    """The Triton kernel of that name: page p of request b goes to 1 + b * pages + p, times the scales."""
 
     def __getitem__(self, grid: tuple[int, int]) -> Any:
         def launch(kv_cache, tables, width, mock, k_scale, v_scale, *strides, **more):
@@ -272,7 +274,7 @@ class _CopyPages:
 
     def __getitem__(self, grid: tuple[int]) -> Any:
         def launch(indices, tables, stride, at, **more):
-            for b, (start, end) in enumerate(zip(at.tolist(), at.tolist()[1:])):
+            for b, (start, end) in enumerate(pairwise(at.tolist())):
                 indices[start:end] = tables[b, : end - start]
 
         return launch
@@ -299,8 +301,12 @@ def _aiter() -> Iterator[None]:
     names = ["aiter", "aiter.ops", "aiter.ops.triton", "aiter.ops.triton.unified_attention"]
     stand_ins = {name: ModuleType(name) for name in names}
     vars(stand_ins[names[-1]])["unified_attention"] = _unified_attention
-    with patch.dict(sys.modules, stand_ins):
+    sys.modules.update(stand_ins)
+    try:
         yield
+    finally:
+        for name in names:
+            del sys.modules[name]
 
 
 @contextmanager

@@ -30,7 +30,7 @@ FIX = Fix(
         "prefill then reads are copied without scales, since the numbers are multiplied afterwards."
     ),
     upstream=Upstream("vllm-project/vllm", pull=39418),
-    hardware="NVIDIA GPUs with FLASHINFER; AMD with ROCM_AITER_UNIFIED_ATTN (compressed-tensors checkpoints with kv_cache_scheme)",
+    hardware="NVIDIA GPUs (FLASHINFER), AMD (ROCM_AITER_UNIFIED_ATTN); compressed-tensors checkpoints with kv_cache_scheme",
     default=True,
     default_reason="silent wrong output; later releases set the same numbers",
     targets=(
@@ -42,17 +42,22 @@ FIX = Fix(
     ),
     # What holds the scales until they are loaded, and for which layers; which caches and queries are quantised; who multiplies
     witnesses=(
-        f"{_METHOD}.create_weights", f"{_BASE}.process_weights_after_loading", f"{_COMPRESSED}:CompressedTensorsConfig.get_quant_method",
-        "vllm.attention.layer:Attention.__init__", "vllm.model_executor.layers.attention.attention:Attention.__init__",
-        f"{_FLASHINFER}:FlashInferImpl.__init__", f"{_FLASHINFER}:FlashInferImpl.forward",
-        f"{_AITER}:RocmAiterUnifiedAttentionImpl.__init__", f"{_AITER}:RocmAiterUnifiedAttentionImpl.forward",
-    ),  # fmt: skip
+        f"{_METHOD}.create_weights",
+        f"{_BASE}.process_weights_after_loading",
+        f"{_COMPRESSED}:CompressedTensorsConfig.get_quant_method",
+        "vllm.attention.layer:Attention.__init__",
+        "vllm.model_executor.layers.attention.attention:Attention.__init__",
+        f"{_FLASHINFER}:FlashInferImpl.__init__",
+        f"{_FLASHINFER}:FlashInferImpl.forward",
+        f"{_AITER}:RocmAiterUnifiedAttentionImpl.__init__",
+        f"{_AITER}:RocmAiterUnifiedAttentionImpl.forward",
+    ),
     independent=True,  # a server of AMD GPUs never loads FlashInfer's backend
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.20.0 is served",
     cost=(
-        "Three scalars read from the GPU per attention layer while the model is loaded; nothing while it serves, but two tensors "
-        "of one value a layer and prefill where TRT-LLM runs it for queries that are not quantised."
+        "Three scalars read from the GPU per attention layer while the model is loaded; nothing while it serves, but where "
+        "TRT-LLM's prefill runs for queries that are not quantised: two tensors of one value per layer and prefill."
     ),
     expect=(
         "On one replica with --attention-backend FLASHINFER, answers become those of the same checkpoint with FLASH_ATTN. A "

@@ -4,13 +4,13 @@ Who reads what of a layer, in the releases that are affected (the layer's own co
 
 | backend | 0.10.2 | 0.15.0-0.18.1 | 0.19.0-0.19.1 |
 |---|---|---|---|
-| FLASHINFER | multiplies by the numbers, whatever the cache holds | the same | the same, by the query's of FP8 caches alone |
+| FLASHINFER | multiplies by the numbers, whatever the cache | the same | the same, by the query's for FP8 caches alone |
 | ROCM_AITER_UNIFIED_ATTN | - | tensors, and asserts that the query's number is 1 | multiplies, where the query is FP8 |
 | TRITON_ATTN, ROCM_ATTN | - (TRITON_ATTN: tensors) | tensors, and assert that the query's number is 1 | the same |
 | FLASH_ATTN, FLASH_ATTN_DIFFKV, TREE_ATTN, FLEX_ATTENTION, ROCM_AITER_FA | tensors | tensors | tensors |
-| MLA: FLASHINFER_MLA and _SPARSE multiply, CUTLASS_MLA refuses numbers other than 1 from 0.19.0 | - | never loaded | never loaded |
+| MLA: FLASHINFER_MLA (_SPARSE) multiplies, CUTLASS_MLA refuses numbers from 0.19.0 | - | never loaded | never loaded |
 
-"Never loaded": compressed-tensors gives its method to `Attention` alone, so an MLA layer's tensors and numbers are all 1. Pallas
+"Never loaded": compressed-tensors gives its method to `Attention` alone, so tensors and numbers of an MLA layer stay 1. Pallas
 (0.10.2) multiplies by the numbers of keys and values, which that release sets.
 """
 

@@ -1,7 +1,7 @@
 """vllm.kv-scale-float on layers that the engine builds and loads: who is corrected, and whom it would harm.
 
-Each error is relative, of one step of the layer's backend against float64; FP8 and bfloat16 leave 0.04. Queries, keys and values
-have scales of 0.7, 0.3 and 1.7, which stay no powers of two.
+Each error is relative, of one step of the layer's backend against float64; FP8 and bfloat16 leave 0.04. Queries, keys and
+values have scales of 0.7, 0.3 and 1.7, no powers of two.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ PREAMBLE = """
 import hashlib
 from attnfix.patches.proofkit.vllm.calibrated import AITER, FLASHINFER, SCHEME, CalibratedWorker, running
 from attnfix.patches.proofkit.vllm.construction import MLA
+from attnfix.patches.scenario import replaced
+from attnfix.patches.vllm.kv_scale_float import wrap
+from vllm.config import CacheConfig
 SCALES = {"q_scale": 0.7, "k_scale": 0.3, "v_scale": 1.7}
 DECODE, PREFILL = ((20, 3), (1, 1)), ((20, 0), (5, 9))
 cases = {}
@@ -49,24 +52,32 @@ with running():
     run("aiter", AITER, scheme=SCHEME)
     # --hf-overrides takes the scheme away, the checkpoint keeps its scales: a bfloat16 cache
     run("bf16 cache", FLASHINFER, scheme=None)
-    for backend in "triton_mla.TritonMLABackend", "flashinfer_mla.FlashInferMLABackend":
+    for backend in "cutlass_mla.CutlassMLABackend", "flashinfer_mla.FlashInferMLABackend":
         with CalibratedWorker("mla." + backend, scheme=SCHEME, model=MLA, kv_cache_dtype="fp8", trtllm=True) as worker:
             layer = worker.loaded(SCALES)
             loaded = [float(getattr(layer, f"_{name}_scale{kind}")) for name in "qkv" for kind in ("", "_float")]
             cases[backend] = {"numbers": loaded, "method": type(getattr(layer, "quant_method", None)).__name__}
-answer(cases)
-"""
+    # Its builder of 0.19 plans an FP8 cache for skipped layers too, which FlashInfer refuses: here, one that plans bfloat16
+    def skipping(name):
+        with CalibratedWorker(FLASHINFER) as plain:
+            builder = plain.builder([plain.layer()])
+        with CalibratedWorker(FLASHINFER, scheme=SCHEME, skip_layers=["0"]) as worker:
+            skipped, quantised = worker.loaded(SCALES, 0), worker.loaded(SCALES, 1)
+            see(name, worker, skipped, builder=builder)
+            see(name + ", beside it", worker, quantised)
 
-#: 0.19.0-0.19.1 alone
-SKIPPED = """
-with running():
-    with CalibratedWorker(FLASHINFER) as plain:
-        builder = plain.builder([plain.layer()])
-    with CalibratedWorker(FLASHINFER, scheme=SCHEME, skip_layers=["0"]) as worker:
-        skipped, quantised = worker.loaded(SCALES, 0), worker.loaded(SCALES, 1)
-        # Its builder of 0.19 plans an FP8 cache for every layer, which FlashInfer then refuses: here, one that plans bfloat16
-        see("skipped", worker, skipped, builder=builder)
-        see("beside it", worker, quantised)
+    if hasattr(CacheConfig, "kv_cache_dtype_skip_layers"):
+        skipping("skipped")
+    # Sabotages: the corrections as they were. On the stock side nothing changes by them
+    with replaced(wrap, "quantises_query", lambda layer: True):
+        run("sabotaged aiter", AITER, scheme=SCHEME)
+        run("sabotaged bf16 queries", FLASHINFER, batches={"": DECODE}, scheme=SCHEME, trtllm=True, attention=AS_THEY_ARE)
+    with replaced(wrap, "QUANTISED", wrap.QUANTISED | {"auto"}):
+        run("sabotaged bf16 cache", FLASHINFER, scheme=None)
+        if "skipped" in cases:
+            skipping("sabotaged skipped")
+    wrap.setattr = lambda *mark: None
+    run("sabotaged TRT-LLM prefill", FLASHINFER, scheme=SCHEME, trtllm=True, attention=forced)
 answer(cases)
 """
 
@@ -138,9 +149,9 @@ def test_a_cache_that_is_not_quantised_has_no_scales(sides, release):
 
 def test_a_skipped_layer_has_no_scales_and_the_next_one_has(sides):
     """A2."""
-    both = sides("0.19.1", SKIPPED)
+    both = sides("0.19.1", CALIBRATED)
     the_same("skipped", *both)
-    corrected("beside it", *both)
+    corrected("skipped, beside it", *both)
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -163,11 +174,22 @@ def test_trtllm_prefill_is_not_multiplied_twice(sides, release):
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_no_mla_layer_loads_scales_so_none_is_read_wrongly(sides, release):
-    """So CUTLASS_MLA is right, which takes neither tensors nor numbers. (Its own module asks for CUDA memory when it is imported;
-    whether a layer loads scales is decided without asking its backend.)"""
+    """So CUTLASS_MLA is right, which takes neither tensors nor numbers, and FLASHINFER_MLA, which multiplies by numbers."""
     for side in sides(release, CALIBRATED):
-        for backend in "triton_mla.TritonMLABackend", "flashinfer_mla.FlashInferMLABackend":
+        for backend in "cutlass_mla.CutlassMLABackend", "flashinfer_mla.FlashInferMLABackend":
             assert side[backend] == {"numbers": [1.0] * 6, "method": "NoneType"}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_corrections_as_they_were_are_seen(sides, release):
+    """Without what keeps A1 and A2 away, and without what keeps prefill from being multiplied twice, each case is red."""
+    stock, fixed = sides(release, CALIBRATED)
+    if release != "0.19.1":
+        assert fixed["sabotaged aiter"] == {"raised": "A non 1.0 q_scale is not currently supported."}
+        assert stock["sabotaged aiter"]["error"] < RIGHT
+    wrong = ["sabotaged bf16 cache", "sabotaged bf16 queries", "sabotaged TRT-LLM prefill"]
+    for case in wrong + ["sabotaged skipped"] * ("skipped" in fixed):
+        assert fixed[case]["error"] > WRONG, case
 
 
 def test_the_query_scale_of_0_10_2(sides):
