@@ -68,16 +68,17 @@ class CalibratedWorker(Worker):
     def loaded(self, scales: dict[str, float], index: int = 0, **more: Any) -> Any:
         """Layer `index` after the engine has loaded these values into its parameters of these names."""
         import torch
-        from vllm.model_executor.model_loader.utils import process_weights_after_loading
 
+        loader: Any = import_module("vllm.model_executor.model_loader.utils")
+        default: Any = import_module("vllm.model_executor.model_loader.weight_utils").default_weight_loader
         with _aiter(), replaced(torch, "compile", lambda function, **options: function):
             layer = self.layer(index, quant_config=self.config.quant_config, **more)
         parameters = dict(layer.named_parameters())
         for name, value in scales.items():
             if name in parameters:
-                load = getattr(parameters[name], "weight_loader", _default_loader())
+                load = getattr(parameters[name], "weight_loader", default)
                 load(parameters[name], torch.tensor(value))
-        process_weights_after_loading(torch.nn.ModuleList([layer]), self.config.model_config, torch.device("cpu"))
+        loader.process_weights_after_loading(torch.nn.ModuleList([layer]), self.config.model_config, torch.device("cpu"))
         return layer
 
     def step(self, layer: Any, context: Sequence[int], new: Sequence[int], builder: Any = None) -> tuple[Any, Any]:
@@ -167,12 +168,6 @@ def running() -> Iterator[None]:
             if hasattr(flashinfer, name):
                 stack.enter_context(replaced(flashinfer, name, stand_in))
         yield
-
-
-def _default_loader() -> Any:
-    from vllm.model_executor.model_loader.weight_utils import default_weight_loader
-
-    return default_weight_loader
 
 
 def _reference(query: Any, keys: Any, values: Any, context: Any, new: Any, scale: float) -> Any:

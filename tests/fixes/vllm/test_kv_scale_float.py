@@ -66,7 +66,7 @@ with running():
             see(name, worker, skipped, builder=builder)
             see(name + ", beside it", worker, quantised)
 
-    if hasattr(CacheConfig, "kv_cache_dtype_skip_layers"):
+    if "kv_cache_dtype_skip_layers" in CacheConfig.__dataclass_fields__:
         skipping("skipped")
     # Sabotages: the corrections as they were. On the stock side nothing changes by them
     with replaced(wrap, "quantises_query", lambda layer: True):
