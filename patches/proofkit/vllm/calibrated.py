@@ -140,8 +140,9 @@ class CalibratedWorker(Worker):
         if hasattr(layer.impl, "do_kv_cache_update"):
             layer.impl.do_kv_cache_update(layer, keys, values, cache, slots)
         else:  # up to 0.15 a part of the forward
-            halves = cache.unbind(1 if self.backend_path.endswith(FLASHINFER) else 0)
-            _reshape_and_cache_flash(keys, values, *halves, slots, layer.kv_cache_dtype, layer._k_scale, layer._v_scale)
+            k_cache, v_cache = cache.unbind(1 if self.backend_path.endswith(FLASHINFER) else 0)
+            scales = layer._k_scale, layer._v_scale
+            _reshape_and_cache_flash(keys, values, k_cache, v_cache, slots, layer.kv_cache_dtype, *scales)
 
 
 @contextmanager
@@ -223,7 +224,7 @@ class _CausalPages(_Workspace):
         self._lens = [(b - a - 1) * page_size + last for (a, b), last in zip(spans, paged_kv_last_page_len.tolist())]
         self._tables = [paged_kv_indices[a:b] for a, b in spans]
 
-    def run(self, q, paged_kv_cache, *, k_scale=None, v_scale=None, out=None):
+    def run(self, q, paged_kv_cache, *, k_scale=None, v_scale=None, out=None, **more):
         for b, n in enumerate(self._lens):
             rows = slice(self._at[b], self._at[b + 1])
             k, v = (half[self._tables[b].long()].transpose(1, 2).flatten(0, 1)[:n] for half in paged_kv_cache.unbind(1))
@@ -314,5 +315,5 @@ def _has_trtllm(answer: bool) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (home, backend):
             if hasattr(module, "supports_trtllm_attention"):
-                stack.enter_context(replaced(module, "supports_trtllm_attention", lambda: given))
+                stack.enter_context(replaced(module, "supports_trtllm_attention", lambda *asked, **more: given))
         yield
