@@ -1,1 +1,1 @@
-"""Engine objects for tests and proofs, built as the engines build them."""
+"""What proofs and tests build engine objects with: the engine's own constructors, from real configs, on a CPU."""

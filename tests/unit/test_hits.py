@@ -119,7 +119,7 @@ WAYS = [
     ("vllm.both-empty-merge-triton", {**_MERGED, "GPU": _OTHERS}),
     ("vllm.kv-scale-float",
      {"KV cache scales": (("compressed-tensors",), "others"),
-      "attention backend": (("FLASHINFER", "FLASHINFER_MLA"), "TRITON_ATTN")}),
+      "scales of the attention backend": (("numbers",), "tensors")}),
     ("vllm.flashmla-fp8-graph",
      {"attention": _MLA, "attention backend": (("FLASHMLA",), "FLASH_ATTN_MLA"), "full CUDA graphs": _GRAPHS,
       "KV cache dtype": (("fp8", "fp8_e4m3"), "auto")}),
