@@ -17,7 +17,7 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     All groups of layers, drafters and Mamba's builders build of that metadata, or of copies that share the tensor: here the
     engine gets lengths of its own. (In 0.14.0-0.15.1 it copies them from the GPU by itself.)
     """
-    if not instance.use_dcp:
+    if instance.dcp_world_size == 1:
         return NOT_NEEDED
     prefix, common, *others = args
     if "seq_lens_cpu" in wrapped.function.__code__.co_names:
@@ -50,7 +50,7 @@ def compute_kv_metadata(wrapped: Any, instance: Any, args: tuple, kwargs: dict) 
     By then the engine has taken the new tokens off the lengths of prefills, in place: `seq_lens_np` holds their context, of all
     ranks. `num_blocks_np` was counted before.
     """
-    if not instance.use_dcp:
+    if instance.dcp_world_size == 1:
         return NOT_NEEDED
     lens, page_size = local_lens(args[1], instance), args[4]
     return wrapped((lens + (page_size - 1)) // page_size, lens, *args[2:], **kwargs)
