@@ -103,10 +103,9 @@ class Worker:
             self.config.cache_config.kv_cache_layout = layout
 
     def __enter__(self) -> Worker:
-        from vllm.config import set_current_vllm_config
-
+        config: Any = import_module("vllm.config")
         self._entered.enter_context(self._platform())
-        self._entered.enter_context(set_current_vllm_config(self.config))
+        self._entered.enter_context(config.set_current_vllm_config(self.config))
         parallel: Any = import_module("vllm.distributed.parallel_state")
         for name in [name for name in self._groups if hasattr(parallel, name)]:
             self._entered.enter_context(_set(parallel, name, self._groups[name]))
@@ -144,11 +143,10 @@ class Worker:
         return name in signature(import_module(f"{_BACKENDS}.mla.common").MLACommonImpl.__init__).parameters
 
     def _kv_b_proj(self, prefix: str) -> Any:
-        from vllm.model_executor.layers.linear import ColumnParallelLinear
-
+        linear: Any = import_module("vllm.model_executor.layers.linear")
         text = self.config.model_config.hf_text_config
         columns = text.num_attention_heads * (text.qk_nope_head_dim + text.v_head_dim)
-        return self._in_dtype(ColumnParallelLinear, text.kv_lora_rank, columns, bias=False, prefix=prefix)
+        return self._in_dtype(linear.ColumnParallelLinear, text.kv_lora_rank, columns, bias=False, prefix=prefix)
 
     def _in_dtype(self, make: Any, *args: Any, **kwargs: Any) -> Any:
         """Models are constructed with torch's default dtype set to theirs."""
@@ -165,13 +163,12 @@ class Worker:
         """What the engine keeps of the layer in its cache: the layer says it; up to 0.11.0 the model runner did."""
         if hasattr(layer, "get_kv_cache_spec"):
             return layer.get_kv_cache_spec(self.config)
-        from vllm.v1.kv_cache_interface import FullAttentionSpec
-
+        make: Any = import_module("vllm.v1.kv_cache_interface").FullAttentionSpec
         size, dtype = self.config.cache_config.block_size, self.config.cache_config.cache_dtype
         dtype = layer.kv_cache_torch_dtype if hasattr(layer, "kv_cache_torch_dtype") else _torch_dtype(dtype, self.config)
-        return FullAttentionSpec(
+        return make(
             block_size=size, num_kv_heads=layer.num_kv_heads, head_size=layer.head_size, dtype=dtype,
-            **({"use_mla": layer.use_mla} if "use_mla" in signature(FullAttentionSpec).parameters else {}),
+            **({"use_mla": layer.use_mla} if "use_mla" in signature(make).parameters else {}),
             **({"sliding_window": layer.sliding_window} if layer.sliding_window else {}),
         )  # fmt: skip
 
@@ -233,8 +230,7 @@ class Worker:
     @contextmanager
     def _platform(self) -> Iterator[None]:
         """The platform answers with this worker's backend, whatever it is asked for."""
-        from vllm.platforms import current_platform
-
+        platform = type(import_module("vllm.platforms").current_platform)
         # One process may hold workers of several backends
         selector: Any = next(filter(None, map(found, ("vllm.v1.attention.selector", "vllm.attention.selector"))))
         selector._cached_get_attn_backend.cache_clear()
@@ -242,7 +238,7 @@ class Worker:
         answers["get_attn_backend_cls"] = classmethod(lambda cls, *args, **kwargs: self.backend_path)
         with ExitStack() as stack:
             for name, answer in answers.items():
-                stack.enter_context(_set(type(current_platform), name, answer))
+                stack.enter_context(_set(platform, name, answer))
             yield
         selector._cached_get_attn_backend.cache_clear()
 
@@ -314,9 +310,7 @@ def _common() -> Any:
 
 
 def _torch_dtype(name: str, config: Any) -> Any:
-    from vllm.utils import STR_DTYPE_TO_TORCH_DTYPE
-
-    return config.model_config.dtype if name == "auto" else STR_DTYPE_TO_TORCH_DTYPE[name]
+    return config.model_config.dtype if name == "auto" else import_module("vllm.utils").STR_DTYPE_TO_TORCH_DTYPE[name]
 
 
 @contextmanager

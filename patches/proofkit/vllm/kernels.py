@@ -48,8 +48,7 @@ def found(name: str) -> Any:
 
 def stand_in() -> None:
     """Give the engine its kernels' names, for good; before a backend's module is imported, which binds them."""
-    import vllm.platforms  # noqa: F401
-
+    import_module("vllm.platforms")
     flash = ModuleType(_FLASH_ATTENTION)
     flash.__path__ = []
     for part in (flash, ModuleType(f"{_FLASH_ATTENTION}.flash_attn_interface")):
@@ -105,9 +104,8 @@ def on_cpu() -> Iterator[None]:
 
 def gpu_answers(capability: tuple[int, int] | None) -> dict[str, Any]:
     """Methods of the platform that a constructor asks, for a GPU of that compute capability."""
-    from vllm.platforms.interface import DeviceCapability
-
-    answer = None if capability is None else DeviceCapability(*capability)
+    platform: Any = import_module("vllm.platforms.interface")
+    answer = None if capability is None else platform.DeviceCapability(*capability)
     return {
         "get_device_capability": classmethod(lambda cls, device_id=0: answer),
         "num_compute_units": classmethod(lambda cls, device_id=0: _UNITS),

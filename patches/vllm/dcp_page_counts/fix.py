@@ -61,5 +61,6 @@ FIX = Fix(
         Is("attention", "MHA"),
         Above("decode context parallel size", 1),
         Is("attention backend", "FLASHINFER"),
+        Is("FlashInfer's page counts", "wrong"),
     ),
 )
