@@ -270,8 +270,10 @@ def _on_by_default(it: Deployment, option: str) -> Fact:
     return fact if it.given(option) or not fact.values else known(ON, f"{option.removeprefix('enable-')}, on by default")
 
 
-def _dcp(it: Deployment) -> Fact:
-    return it.number("decode-context-parallel-size", 1)
+def _page_counts(it: Deployment) -> Fact:
+    if it.release is None or it.release >= Version("0.14.0"):
+        return known("wrong", "in every step, from 0.14.0 on")
+    return Fact(("wrong", "right"), "up to 0.13.0 wrong with interleaved KV, a drafter or several attention groups alone")
 
 
 def _full_graphs(it: Deployment) -> Fact:
@@ -359,7 +361,8 @@ MAKERS: Makers = {
     "model runner": _model_runner,
     "engine core": _engine_core,
     "cached prefix": _cached_prefix,
-    "decode context parallel size": _dcp,
+    "decode context parallel size": lambda it: it.number("decode-context-parallel-size", 1),
+    "FlashInfer's page counts": _page_counts,
     "kv_b_proj": _kv_b_proj,
     "KV cache scales": kv_cache_scales,
     "scales of the attention backend": lambda it: scales_of_backend(it, _attention_backend(it)),

@@ -61,9 +61,9 @@ class Worker:
     model: `config.json` as a dict. backend: a class under `vllm.v1.attention.backends`, e.g. "mla.flashmla.FlashMLABackend".
     tp, dcp: sizes of the groups; dcp divides tp, and for attention with KV heads the engine wants tp > KV heads. interleave:
     tokens in a row that lie on one rank. page_size: tokens of a block. kv_cache_dtype, skip_layers: as on the command line.
-    graphs: a name of CUDAGraphMode. capability: what the platform says of its GPU, None for no answer. dcp_group: stands for
-    the other ranks. `more` goes to the parts of the config by name: {"scheduler": {...}, "cache": {...},
-    "parallel", "model", "compilation", "attention", "vllm"}; a field that a release does not have raises TypeError there.
+    layout: of the cache, NHD or HND. graphs: a name of CUDAGraphMode. capability: what the platform says of its GPU, None for
+    no answer. dcp_group: stands for the other ranks. `more` goes to the parts of the config by name: model={…}, cache={…},
+    parallel, scheduler, compilation, attention, vllm; a field that a release does not have raises TypeError there.
     """
 
     def __init__(
@@ -81,13 +81,14 @@ class Worker:
         max_tokens: int = 1024,
         kv_cache_dtype: str = "auto",
         skip_layers: Sequence[str] = (),
+        layout: str = "NHD",
         graphs: str | None = None,
         capability: tuple[int, int] | None = (9, 0),
         dcp_group: Any = None,
         **more: dict[str, Any],
     ):
         self.backend_path, self.rank, self.sizes = f"{_BACKENDS}.{backend}", rank, {"tp": tp, "dcp": dcp}
-        self.interleave, self.capability = interleave, capability
+        self.interleave, self.capability, self.layout = interleave, capability, layout
         self._groups = {name: Alone(self.sizes.get(of, 1), rank % self.sizes.get(of, 1)) for name, of in _GROUPS.items()}
         if dcp_group is not None:
             self._groups["_DCP"] = dcp_group
@@ -98,15 +99,19 @@ class Worker:
                 model, dtype, {"tensor_parallel_size": tp, **_dcp(dcp, interleave)}, max_requests, max_tokens,
                 {"block_size": page_size, "cache_dtype": kv_cache_dtype, **_skipped(skip_layers)}, graphs, more,
             )  # fmt: skip
+        if hasattr(self.config.cache_config, "kv_cache_layout"):  # from 0.30 the engine core says it to the workers
+            self.config.cache_config.kv_cache_layout = layout
 
     def __enter__(self) -> Worker:
-        from vllm.config import set_current_vllm_config
-
+        config: Any = import_module("vllm.config")
         self._entered.enter_context(self._platform())
-        self._entered.enter_context(set_current_vllm_config(self.config))
+        self._entered.enter_context(config.set_current_vllm_config(self.config))
         parallel: Any = import_module("vllm.distributed.parallel_state")
         for name in [name for name in self._groups if hasattr(parallel, name)]:
             self._entered.enter_context(_set(parallel, name, self._groups[name]))
+        utils: Any = import_module(f"{_BACKENDS}.utils")
+        if hasattr(utils, "_KV_CACHE_LAYOUT_OVERRIDE"):  # what `set_kv_cache_layout` sets
+            self._entered.enter_context(_set(utils, "_KV_CACHE_LAYOUT_OVERRIDE", self.layout))
         self._entered.enter_context(kernels.on_cpu())
         return self
 
@@ -138,11 +143,10 @@ class Worker:
         return name in signature(import_module(f"{_BACKENDS}.mla.common").MLACommonImpl.__init__).parameters
 
     def _kv_b_proj(self, prefix: str) -> Any:
-        from vllm.model_executor.layers.linear import ColumnParallelLinear
-
+        linear: Any = import_module("vllm.model_executor.layers.linear")
         text = self.config.model_config.hf_text_config
         columns = text.num_attention_heads * (text.qk_nope_head_dim + text.v_head_dim)
-        return self._in_dtype(ColumnParallelLinear, text.kv_lora_rank, columns, bias=False, prefix=prefix)
+        return self._in_dtype(linear.ColumnParallelLinear, text.kv_lora_rank, columns, bias=False, prefix=prefix)
 
     def _in_dtype(self, make: Any, *args: Any, **kwargs: Any) -> Any:
         """Models are constructed with torch's default dtype set to theirs."""
@@ -159,13 +163,12 @@ class Worker:
         """What the engine keeps of the layer in its cache: the layer says it; up to 0.11.0 the model runner did."""
         if hasattr(layer, "get_kv_cache_spec"):
             return layer.get_kv_cache_spec(self.config)
-        from vllm.v1.kv_cache_interface import FullAttentionSpec
-
+        make: Any = import_module("vllm.v1.kv_cache_interface").FullAttentionSpec
         size, dtype = self.config.cache_config.block_size, self.config.cache_config.cache_dtype
         dtype = layer.kv_cache_torch_dtype if hasattr(layer, "kv_cache_torch_dtype") else _torch_dtype(dtype, self.config)
-        return FullAttentionSpec(
+        return make(
             block_size=size, num_kv_heads=layer.num_kv_heads, head_size=layer.head_size, dtype=dtype,
-            **({"use_mla": layer.use_mla} if "use_mla" in signature(FullAttentionSpec).parameters else {}),
+            **({"use_mla": layer.use_mla} if "use_mla" in signature(make).parameters else {}),
             **({"sliding_window": layer.sliding_window} if layer.sliding_window else {}),
         )  # fmt: skip
 
@@ -200,7 +203,7 @@ class Worker:
         tables = torch.arange(count * pages, dtype=torch.int32).view(count, pages)
         computed = torch.tensor(context, dtype=torch.int32)
         values = dict(
-            query_start_loc=starts.clone(), query_start_loc_cpu=starts, seq_lens=lens.clone(), num_reqs=count,
+            query_start_loc=starts.clone(), query_start_loc_cpu=starts, seq_lens=kernels.on_gpu(lens), num_reqs=count,
             num_actual_tokens=sum(new), max_query_len=max(new), max_seq_len=max(totals), block_table_tensor=tables,
             slot_mapping=torch.zeros(sum(new), dtype=torch.int64), causal=True, **self._dcp_lens(lens),
             seq_lens_cpu=lens, _seq_lens_cpu=lens, seq_lens_cpu_upper_bound=lens, num_computed_tokens_cpu=computed,
@@ -227,8 +230,7 @@ class Worker:
     @contextmanager
     def _platform(self) -> Iterator[None]:
         """The platform answers with this worker's backend, whatever it is asked for."""
-        from vllm.platforms import current_platform
-
+        platform = type(import_module("vllm.platforms").current_platform)
         # One process may hold workers of several backends
         selector: Any = next(filter(None, map(found, ("vllm.v1.attention.selector", "vllm.attention.selector"))))
         selector._cached_get_attn_backend.cache_clear()
@@ -236,7 +238,7 @@ class Worker:
         answers["get_attn_backend_cls"] = classmethod(lambda cls, *args, **kwargs: self.backend_path)
         with ExitStack() as stack:
             for name, answer in answers.items():
-                stack.enter_context(_set(type(current_platform), name, answer))
+                stack.enter_context(_set(platform, name, answer))
             yield
         selector._cached_get_attn_backend.cache_clear()
 
@@ -308,9 +310,7 @@ def _common() -> Any:
 
 
 def _torch_dtype(name: str, config: Any) -> Any:
-    from vllm.utils import STR_DTYPE_TO_TORCH_DTYPE
-
-    return config.model_config.dtype if name == "auto" else STR_DTYPE_TO_TORCH_DTYPE[name]
+    return config.model_config.dtype if name == "auto" else import_module("vllm.utils").STR_DTYPE_TO_TORCH_DTYPE[name]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,12 @@ _folders: list[tempfile.TemporaryDirectory] = []  # live as long as the process:
 
 def folder_of(model: dict[str, Any]) -> str:
     """A folder that holds this `config.json`, and the architecture known to the engine's registry."""
-    from vllm.model_executor.models.registry import ModelRegistry
-
+    registry: Any = import_module("vllm.model_executor.models.registry")
     folder = tempfile.TemporaryDirectory(prefix="attnfix-model-")
     _folders.append(folder)
     (Path(folder.name) / "config.json").write_text(json.dumps(model))
     for architecture in model["architectures"]:
-        ModelRegistry.register_model(architecture, _without_weights())
+        registry.ModelRegistry.register_model(architecture, _without_weights())
     return folder.name
 
 
