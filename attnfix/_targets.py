@@ -34,6 +34,7 @@ MODULES = frozenset(
         "vllm.v1.attention.backends.mla.flashmla",
         "vllm.v1.attention.backends.mla.prefill.flashinfer",
         "vllm.v1.attention.backends.mla.prefill.trtllm_ragged",
+        "vllm.v1.attention.backends.mla.tokenspeed_mla",
         "vllm.v1.attention.backends.mla.triton_mla",
         "vllm.v1.attention.ops.merge_attn_states",
         "vllm.v1.worker.gpu.model_runner",
