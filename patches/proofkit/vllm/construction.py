@@ -61,9 +61,9 @@ class Worker:
     model: `config.json` as a dict. backend: a class under `vllm.v1.attention.backends`, e.g. "mla.flashmla.FlashMLABackend".
     tp, dcp: sizes of the groups; dcp divides tp, and for attention with KV heads the engine wants tp > KV heads. interleave:
     tokens in a row that lie on one rank. page_size: tokens of a block. kv_cache_dtype, skip_layers: as on the command line.
-    graphs: a name of CUDAGraphMode. capability: what the platform says of its GPU, None for no answer. dcp_group: stands for
-    the other ranks. `more` goes to the parts of the config by name: {"scheduler": {...}, "cache": {...},
-    "parallel", "model", "compilation", "attention", "vllm"}; a field that a release does not have raises TypeError there.
+    layout: of the cache, NHD or HND. graphs: a name of CUDAGraphMode. capability: what the platform says of its GPU, None for
+    no answer. dcp_group: stands for the other ranks. `more` goes to the parts of the config by name: model={…}, cache={…},
+    parallel, scheduler, compilation, attention, vllm; a field that a release does not have raises TypeError there.
     """
 
     def __init__(
@@ -81,13 +81,14 @@ class Worker:
         max_tokens: int = 1024,
         kv_cache_dtype: str = "auto",
         skip_layers: Sequence[str] = (),
+        layout: str = "NHD",
         graphs: str | None = None,
         capability: tuple[int, int] | None = (9, 0),
         dcp_group: Any = None,
         **more: dict[str, Any],
     ):
         self.backend_path, self.rank, self.sizes = f"{_BACKENDS}.{backend}", rank, {"tp": tp, "dcp": dcp}
-        self.interleave, self.capability = interleave, capability
+        self.interleave, self.capability, self.layout = interleave, capability, layout
         self._groups = {name: Alone(self.sizes.get(of, 1), rank % self.sizes.get(of, 1)) for name, of in _GROUPS.items()}
         if dcp_group is not None:
             self._groups["_DCP"] = dcp_group
@@ -98,6 +99,8 @@ class Worker:
                 model, dtype, {"tensor_parallel_size": tp, **_dcp(dcp, interleave)}, max_requests, max_tokens,
                 {"block_size": page_size, "cache_dtype": kv_cache_dtype, **_skipped(skip_layers)}, graphs, more,
             )  # fmt: skip
+        if hasattr(self.config.cache_config, "kv_cache_layout"):  # from 0.30 the engine core says it to the workers
+            self.config.cache_config.kv_cache_layout = layout
 
     def __enter__(self) -> Worker:
         from vllm.config import set_current_vllm_config
@@ -107,6 +110,9 @@ class Worker:
         parallel: Any = import_module("vllm.distributed.parallel_state")
         for name in [name for name in self._groups if hasattr(parallel, name)]:
             self._entered.enter_context(_set(parallel, name, self._groups[name]))
+        utils: Any = import_module(f"{_BACKENDS}.utils")
+        if hasattr(utils, "_KV_CACHE_LAYOUT_OVERRIDE"):  # what `set_kv_cache_layout` sets
+            self._entered.enter_context(_set(utils, "_KV_CACHE_LAYOUT_OVERRIDE", self.layout))
         self._entered.enter_context(kernels.on_cpu())
         return self
 
@@ -200,7 +206,7 @@ class Worker:
         tables = torch.arange(count * pages, dtype=torch.int32).view(count, pages)
         computed = torch.tensor(context, dtype=torch.int32)
         values = dict(
-            query_start_loc=starts.clone(), query_start_loc_cpu=starts, seq_lens=lens.clone(), num_reqs=count,
+            query_start_loc=starts.clone(), query_start_loc_cpu=starts, seq_lens=kernels.on_gpu(lens), num_reqs=count,
             num_actual_tokens=sum(new), max_query_len=max(new), max_seq_len=max(totals), block_table_tensor=tables,
             slot_mapping=torch.zeros(sum(new), dtype=torch.int64), causal=True, **self._dcp_lens(lens),
             seq_lens_cpu=lens, _seq_lens_cpu=lens, seq_lens_cpu_upper_bound=lens, num_computed_tokens_cpu=computed,

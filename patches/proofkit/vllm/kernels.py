@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -67,14 +68,14 @@ def stand_in() -> None:
     utils = found("vllm.utils.flashinfer")
     if hasattr(utils, "has_nvidia_artifactory"):  # asks NVIDIA's server
         utils.has_nvidia_artifactory = lambda: False
-    sizes = import_module("flashinfer.utils")
-    sizes.get_device_sm_count = lambda device: _UNITS  # type: ignore[attr-defined]
-    sizes.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda *shape: 1 << 10  # type: ignore[attr-defined]
+    sizes = import_module("flashinfer.utils")  # from 0.33
+    for name, size in (("get_device_sm_count", _UNITS), ("get_trtllm_gen_multi_ctas_kv_counter_bytes", 1 << 10)):
+        _everywhere(getattr(sizes, name), lambda *shape, size=size: size)
 
 
 def _everywhere(function: Any, other: Any) -> None:
-    """Bind every name of the engine's modules that holds `function` to `other`."""
-    for module in [module for name, module in list(sys.modules.items()) if name.startswith("vllm.")]:
+    """Bind every name of the engine's and FlashInfer's modules that holds `function` to `other`."""
+    for module in [module for name, module in list(sys.modules.items()) if name.startswith(("vllm.", "flashinfer."))]:
         for name in [name for name, value in vars(module).items() if value is function]:
             setattr(module, name, other)
 
@@ -114,3 +115,24 @@ def gpu_answers(capability: tuple[int, int] | None) -> dict[str, Any]:
         "is_pin_memory_available": classmethod(lambda cls: False),
         "get_device_name": classmethod(lambda cls, device_id=0: "none"),
     }
+
+
+@cache
+def _on_gpu() -> type:
+    import torch
+
+    class OnGpu(torch.Tensor):
+        """As a GPU's: what is asked for on the host is a copy."""
+
+        def cpu(self, *args: Any, **kwargs: Any) -> Any:
+            return self.as_subclass(torch.Tensor).clone()
+
+        def to(self, *args: Any, **kwargs: Any) -> Any:
+            return self.cpu() if "cpu" in map(str, (*args, *kwargs.values())) else super().to(*args, **kwargs)
+
+    return OnGpu
+
+
+def on_gpu(tensor: Any) -> Any:
+    """A copy of `tensor` that shares no memory with what the engine copies to the host."""
+    return tensor.clone().as_subclass(_on_gpu())

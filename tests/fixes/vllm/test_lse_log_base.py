@@ -1,41 +1,58 @@
-"""vllm.lse-log-base on the engine's own MLA prefill: both halves of a merge are brought to one base, or none is."""
+"""vllm.lse-log-base in real releases under decode context parallelism: right, and without a wait for the GPU in each step."""
 
 from __future__ import annotations
 
 import pytest
 
-#: New tokens and context through kernels of these bases; says the output's error and bits, and what became of the fix
-RUN = """
-import math, sys
-import attnfix
+HEAD = """
+import torch
 from attnfix.patches import emulators
 from attnfix.patches.scenario import observe
-from attnfix.patches.vllm import mla_prefill
+from attnfix.patches.vllm import dcp_prefill, mla_prefill
+from attnfix.patches.vllm.lse_log_base import proof
 from attnfix.prove.child import imported_modules
-from types import SimpleNamespace
 
-mla_prefill.prepare(imported_modules(SimpleNamespace(MODULES=mla_prefill.MODULES, MAY_LACK=mla_prefill.MODULES)))
-mla_prefill.use()
-import flashinfer.prefill
-new_tokens, context = (emulators.TrtllmRaggedAttention(base) for base in BASES)
-flashinfer.prefill.trtllm_ragged_attention_deepseek = lambda *args, is_causal, **kwargs: (
-    new_tokens if is_causal else context)(*args, is_causal=is_causal, **kwargs)
-seen = []
-for _ in range(2):  # two layers
-    one = observe(*mla_prefill.outputs(20, mla_prefill.Batch((70, 65), (23, 12)), ranks=(1,)))
-    seen.append([one.error, one.bits])
-row = next(row for row in attnfix.status() if row["fix"] == "vllm.lse-log-base")
-answer([seen, row["state"], row["reason"]])
+proof.prepare(imported_modules(proof))
+reads = []
+
+class OnGpu(torch.Tensor):
+    "A GPU's: the host waits to read it."
+    def tolist(self):
+        reads.append("tolist")
+        return self.as_subclass(torch.Tensor).tolist()
+
+class Watched(emulators.PagedWrapper):
+    "The stand-in, whose buffers wait when somebody else reads them on the host."
+    running = False
+    def run(self, *args, **kwargs):
+        self.running = True
+        try:
+            return super().run(*args, **kwargs)
+        finally:
+            self.running = False
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        return value.as_subclass(OnGpu) if name.endswith("_buf") and not self.running else value
+
+def step(context, dtype="bfloat16", new=(5, 2, 6, 3)):
+    dcp_prefill.use(2)
+    dcp_prefill._modules[dcp_prefill.BACKEND].BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: Watched(2, layout)
+    before = len(reads)
+    out, reference = dcp_prefill.outputs(5, context, new, "NHD", dtype)
+    return observe(out, reference).error, len(reads) - before
+
+def state():
+    import attnfix
+    row = next(row for row in attnfix.status() if row["fix"] == "vllm.lse-log-base")
+    return row["state"], row["counters"]["corrections"] > 0
 """
 
 
-def ran(engine_fork, bases, **environment):
-    return engine_fork("vllm", "0.25.1").evaluate(f"BASES = {bases!r}\n{RUN}", **environment)
-
-
-@pytest.mark.parametrize("bases", [(2, 10), (10, 2)])
-def test_a_half_of_neither_base_keeps_the_other_as_it_is(engine_fork, bases):
-    (stock, *_), (fixed, state, reason) = ran(engine_fork, bases, ATTNFIX="0"), ran(engine_fork, bases)
-    assert state == "unknown source" and "neither base" in reason
-    assert fixed[1] == stock[1]
-    assert fixed[0][0] == pytest.approx(stock[0][0], rel=1e-3)  # in the first layer one half may have come and gone
+@pytest.mark.parametrize("release", ["0.11.2", "0.18.0", "0.28.0"])
+def test_fresh_prompts_never_wait_for_the_gpu(engine_fork, release):
+    """Until context is seen, each step of each layer is told from the plan on the host; then from one row, once."""
+    code = HEAD + "answer([[step((0, 0, 0, 0)) for _ in range(2)], [step((37, 1, 33, 48)) for _ in range(2)], state()])"
+    fresh, cached, state = engine_fork("vllm", release).evaluate(code)
+    assert [waits for _, waits in fresh] == [0, 0]
+    assert max(error for error, _ in [*fresh, *cached]) < 0.01
+    assert [waits for _, waits in cached] == [0, 0] and state == ["effective", True]
