@@ -5,8 +5,8 @@
 
 Real: the layers, their backend and metadata builder by their constructors from a real config (`construction`), the quantisation
 of queries to FP8, Triton's decode kernel and the combine of the ranks (both in Triton's interpreter). Emulated: the kernels of
-CUTLASS, FlashInfer and TokenSpeed at their public entry points, their workspaces, and the collectives: each rank is a thread. The
-cache is filled here, and the engine's own write of the new token is left out.
+CUTLASS, FlashInfer and TokenSpeed at their public entry points, their workspaces, and the collectives: each rank is a thread.
+The cache is filled here, and the engine's own write of the new token is left out.
 """
 
 from __future__ import annotations

@@ -32,12 +32,13 @@ FIX = Fix(
     cause=(
         "A request with fewer tokens than ranks (times the interleave size) leaves a rank without KV. There Triton's decode "
         "kernel divides 0 by 0; CUTLASS's, TokenSpeed's and FlashInfer's CuTe DSL one write neither output nor LSE, "
-        "FlashInfer's trtllm-gen one no output. The combine over the ranks takes what it finds: what was never written gets any weight, and "
-        "NaN stays NaN times a weight of 0, up to 0.24.0 and with --dcp-comm-backend a2a up to 0.27.1."
+        "FlashInfer's trtllm-gen one no output. The combine over the ranks takes what it finds: what was never written gets "
+        "any weight, and NaN stays NaN times a weight of 0, up to 0.24.0 and with --dcp-comm-backend a2a up to 0.27.1."
     ),
     correction=(
         "After the kernel, rows of requests that have nothing on this rank get LSE -inf, and output 0 where the combine "
-        "multiplies it by its weight of 0. TRITON_MLA is left alone from 0.25.0 on but for a2a: `status` then says `fixed upstream`."
+        "multiplies it by its weight of 0. TRITON_MLA is left alone from 0.25.0 on but for a2a: `status` then says `fixed "
+        "upstream`."
     ),
     upstream=Upstream("vllm-project/vllm", pull=38416),
     hardware=(

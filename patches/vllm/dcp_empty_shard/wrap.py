@@ -1,7 +1,7 @@
 """Corrections of vllm.dcp-empty-shard.
 
-The combine of the ranks weighs each partial output by its LSE. An LSE of -inf is enough where the combine leaves out what weighs
-nothing; where it multiplies by a weight of 0, NaN stays NaN and the output has to be 0, too.
+The combine of the ranks weighs each partial output by its LSE. An LSE of -inf is enough where the combine leaves out what
+weighs nothing; where it multiplies by a weight of 0, NaN stays NaN and the output has to be 0, too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ ALL_GATHER, ALL_TO_ALL = "all-gather", "all-to-all"
 def decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(q, kv_c_and_k_pe_cache, attn_metadata, layer)`; returns (out [rows, heads, kv_lora_rank], lse [rows, heads] or None).
 
-    Of kernels that write no LSE for a request without KV. Which requests have nothing on this rank is known on the GPU alone, so
-    every decode on several ranks is masked; it is counted, whether or not there was one. Part of what a CUDA graph captures: the
-    lengths are the kernel's own.
+    Of kernels that write no LSE for a request without KV. Which requests have nothing on this rank is known on the GPU alone,
+    so every decode on several ranks is masked; it is counted, whether or not there was one. Part of what a CUDA graph captures:
+    the lengths are the kernel's own.
     """
     return _neutral(wrapped, instance, args, kwargs, writes_lse=False)
 
@@ -70,8 +70,8 @@ def _finding(writes_lse: bool, multiplies: bool) -> Finding:
 
 
 def neutralize(out: Any, lse: Any, seq_lens: Any, queries: int) -> None:
-    """Rows of requests without KV get out 0 and LSE -inf, in place; either may be None. `queries` rows of each request, one after
-    another."""
+    """Rows of requests without KV get out 0 and LSE -inf, in place; either may be None. `queries` rows of each request, one
+    after another."""
     empty = seq_lens == 0
     if queries > 1:
         empty = empty.repeat_interleave(queries)
