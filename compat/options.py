@@ -101,6 +101,7 @@ VLLM = (
         "--attention-backend",
         "--quantization -q",
         "--decode-context-parallel-size -dcp",
+        "--dcp-comm-backend",
         "--prefill-context-parallel-size",
         "--kv-cache-dtype",
     ),

@@ -218,8 +218,11 @@ def decode_without_kv(it: Deployment) -> Fact:
     if name == "TRITON_MLA":
         if it.release is None:
             return unknown(f"{why}: the combine of the ranks drops its NaN from 0.25.0 on")
-        return known("neutral" if it.since("0.25.0") else "undefined", why)
-    if name in ("CUTLASS_MLA", "FLASHINFER_MLA"):
+        combine = it.option("dcp-comm-backend", "ag_rs")
+        if not it.since("0.25.0") or combine.values == ("a2a",):
+            return known("undefined", why if not it.since("0.25.0") else f"{why}, {combine.why} a2a")
+        return known("neutral", why) if combine.values else combine
+    if name in ("CUTLASS_MLA", "FLASHINFER_MLA", "TOKENSPEED_MLA"):
         return known("undefined", why)
     if name in ("FLASH_ATTN_MLA", "FLASHMLA"):
         return known("neutral", why)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,25 +22,60 @@ if TYPE_CHECKING:
 _LN2 = math.log(2)
 #: A tensor that has this attribute has been brought to the natural base
 NATURAL = "attnfix_natural_lse"
+_FIRST = "attnfix_first_halves"
 _KEYS = 4096  # computed at a time: a copy of all keys in fp32 may not fit
 
+#: The names that tell a kernel path from others
+Path = tuple[Hashable, ...]
 #: (what the kernel returned, what the row's natural LSE is), or None where no row can be judged
 Row = Callable[[], "tuple[float, float] | None"]
 
 
-def to_natural(call: Call, path: tuple[Hashable, ...], lse: Any, row: Row) -> None:
+def to_natural(call: Call, path: Path, lse: Any, row: Row, other: Path | None = None) -> None:
     """Bring `lse` (float32, any shape and strides) to the natural base, in place, if the kernel behind `path` returns base 2.
 
     `row` is called at the path's first call outside CUDA graph capture: it waits for the GPU. A tensor is brought there once,
-    however many targets it passes on its way to the merge.
+    however many targets it passes on its way to the merge. `other` is the path of the merge's other half: both are converted or
+    none. A half that nobody can judge goes by the other, since one library makes both; one of neither base keeps the other
+    as it is.
     """
     if path in call.state.settled or hasattr(lse, NATURAL):  # in this order: a tensor is slow to say no
         return
-    finding = look(call, path, lse, row)
-    if finding is not None and finding.needed:
+    mine = look(call, path, lse, row)
+    theirs = call.finding(other) if other else None
+    seen = mine or theirs
+    if other and mine and mine.needed is None:
+        _leave(call, other)
+    elif mine and theirs and theirs.needed is None:
+        _leave(call, path)
+    elif seen and seen.needed:
+        _convert(call, lse)
+        if other and theirs is None and (first := _first_half(call, other)) is not None:
+            _convert(call, first)
+    if other and theirs is None:
+        vars(call.state).setdefault(_FIRST, {})[path] = weakref.ref(lse)
+
+
+def _convert(call: Call, lse: Any) -> None:
+    if not hasattr(lse, NATURAL):
         scale(lse)
         setattr(lse, NATURAL, True)
         call.corrected()
+
+
+def _leave(call: Call, path: Path) -> None:
+    """The half behind `path` stays as its kernel returns it from now on, and in this merge, too."""
+    if (found := call.finding(path)) and found.needed:
+        call.found(path, Finding(f"{found.what}, left so: its other half is in neither base", None))
+    if (first := _first_half(call, path)) is not None and hasattr(first, NATURAL):
+        first.div_(_LN2)
+        delattr(first, NATURAL)
+
+
+def _first_half(call: Call, path: Path) -> Any:
+    """The LSE that went before to this merge, while its other half was not seen yet."""
+    reference = vars(call.state).get(_FIRST, {}).pop(path, None)
+    return reference and reference()
 
 
 def scale(lse: Any) -> None:
@@ -73,7 +109,7 @@ def a_request(q_at: Sequence[int], kv_at: Sequence[int]) -> int | None:
     return min(has_both, key=lambda b: (lens[b] < 16, abs(lens[b] - 16)), default=None)
 
 
-def look(call: Call, path: tuple[Hashable, ...], lse: Any, row: Row) -> Finding | None:
+def look(call: Call, path: Path, lse: Any, row: Row) -> Finding | None:
     """What the path's kernel is seen to return; None while nothing can be told."""
     if known := call.finding(path):
         return known

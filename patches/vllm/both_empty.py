@@ -11,6 +11,7 @@ from typing import Any
 
 from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches.vllm import empty_rows
+from attnfix.patches.vllm.mla_context_order.wrap import context_leads
 
 COMMON = "vllm.v1.attention.backends.mla.common"  # home of the loops up to 0.14
 MLA = "vllm.model_executor.layers.attention.mla_attention"
@@ -46,8 +47,11 @@ def neutralize(wrapped: Any, args: tuple, kwargs: dict, kernel: str) -> Any:
 
 
 def both_empty_merged_by(context: Any) -> str:
-    """The kernel that merges chunks of a request without context; NOBODY where there is no such request or a single chunk."""
+    """The kernel that merges chunks of a request without context; NOBODY where there is no such request or a single chunk, or
+    where the final merge does not read their rows: 0.20.0-0.25.1 tell it how many leading tokens have context."""
     if len(context.seq_tot) <= 1 or not empty_rows.some_in(context, 0):
+        return NOBODY
+    if getattr(context, "prefill_tokens_with_context", None) is not None and context_leads(context.seq_lens[0].tolist()):
         return NOBODY
     entry: Any = next(sys.modules[name] for name in ENTRIES if name in sys.modules)
     return CUDA if entry.current_platform.is_cuda() else TRITON

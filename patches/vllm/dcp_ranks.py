@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from typing import Any
 
-_launch = threading.Lock()
+_launch = threading.RLock()  # prepared twice, a launcher is asked twice
 
 
 def prepare(backend: Any) -> None:

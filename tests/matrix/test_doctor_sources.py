@@ -387,3 +387,6 @@ def test_from_when_on_the_combine_of_ranks_drops_nan(release, drops):
     launch = Launch("vllm", options={"attention-backend": "TRITON_MLA"})
     ours = vllm_facts.decode_without_kv(Deployment("vllm", Version(release), launch=launch))
     assert ours.values == ("neutral" if drops else "undefined",)
+    launch.options["dcp-comm-backend"] = "a2a"
+    ours = vllm_facts.decode_without_kv(Deployment("vllm", Version(release), launch=launch))
+    assert ours.values == ("undefined",)

@@ -57,4 +57,4 @@ def _to_natural(
         kv_at = forward_batch.prefix_chunk_cu_seq_lens[forward_batch.prefix_chunk_idx].tolist() if prefix else q_at
         return lse_base.one_row(query, keys, lse, q_at, kv_at, layer.scaling)
 
-    lse_base.to_natural(wrapped, path, lse, row)
+    lse_base.to_natural(wrapped, path, lse, row, (*path[:-1], "new tokens" if prefix else "prefix"))

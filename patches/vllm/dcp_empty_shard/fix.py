@@ -1,7 +1,7 @@
 """vllm.dcp-empty-shard, as data."""
 
 from attnfix.compat.condition import Above, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import WRONG_OUTPUT, Correction, Fix, Target, Upstream
 
 from . import wrap
 
@@ -9,13 +9,14 @@ _MLA_BACKENDS = "vllm.v1.attention.backends.mla"
 _TRITON = f"{_MLA_BACKENDS}.triton_mla:TritonMLAImpl"
 _CUTLASS = f"{_MLA_BACKENDS}.cutlass_mla:CutlassMLAImpl"
 _FLASHINFER = f"{_MLA_BACKENDS}.flashinfer_mla:FlashInferMLAImpl"
+_TOKENSPEED = f"{_MLA_BACKENDS}.tokenspeed_mla:TokenspeedMLAImpl"
 _COMMON = f"{_MLA_BACKENDS}.common"
 _MLA = "vllm.model_executor.layers.attention.mla_attention"
 _OPS = ("vllm.attention.ops", "vllm.v1.attention.ops")
 
 
-def _decode(owner: str) -> Target:
-    return Target(wrap.decode, at=(f"{owner}.forward_mqa", f"{owner}._forward_decode"))
+def _decode(owner: str, correction: Correction = wrap.decode) -> Target:
+    return Target(correction, at=(f"{owner}.forward_mqa", f"{owner}._forward_decode"))
 
 
 FIX = Fix(
@@ -25,18 +26,34 @@ FIX = Fix(
         "With --decode-context-parallel-size above 1 and a DeepSeek-type model: a short prompt is answered with its first "
         "token right and the rest garbage, often `!!!!!`. Longer prompts are answered well. No error."
     ),
+    # Read: CUTLASS's and Triton's kernels in vLLM, TokenSpeed's in tokenspeed-mla 0.1.8, FlashInfer's CuTe DSL one (for head
+    # counts that trtllm-gen cannot tile) in flashinfer 0.6.16.post3. FlashInfer's trtllm-gen kernel is closed: its PR 4975 says
+    # of September 2026 that it writes no output, but an LSE of -inf; that it writes one in 0.6.13-0.6.16 is not assumed.
     cause=(
-        "A request with fewer tokens than ranks (times the interleave size) leaves a rank without KV. There the decode kernel "
-        "divides 0 by 0 (Triton) or writes neither output nor LSE (CUTLASS, FlashInfer's), and the combine over the ranks "
-        "takes what it finds: NaN stays NaN times a weight of 0 up to 0.24.0, and what was never written gets any weight."
+        "A request with fewer tokens than ranks (times the interleave size) leaves a rank without KV. There Triton's decode "
+        "kernel divides 0 by 0; CUTLASS's, TokenSpeed's and FlashInfer's CuTe DSL one write neither output nor LSE, "
+        "FlashInfer's trtllm-gen one no output. The combine over the ranks takes what it finds: what was never written gets "
+        "any weight, and NaN stays NaN times a weight of 0, up to 0.24.0 and with --dcp-comm-backend a2a up to 0.27.1."
     ),
-    correction="After the kernel, rows of requests that have nothing on this rank get output 0 and LSE -inf.",
+    correction=(
+        "After the kernel, rows of requests that have nothing on this rank get LSE -inf, and output 0 where the combine "
+        "multiplies it by its weight of 0. TRITON_MLA is left alone from 0.25.0 on but for a2a: `status` then says `fixed "
+        "upstream`."
+    ),
     upstream=Upstream("vllm-project/vllm", pull=50484),
-    hardware="any GPU (--decode-context-parallel-size above 1 with CUTLASS_MLA, FLASHINFER_MLA, or up to 0.24.0 TRITON_MLA)",
+    hardware=(
+        "any GPU (--decode-context-parallel-size above 1 with CUTLASS_MLA, FLASHINFER_MLA, TOKENSPEED_MLA, or TRITON_MLA: up "
+        "to 0.24.0, later with --dcp-comm-backend a2a alone)"
+    ),
     default=True,
     default_reason="silent wrong output; 0.28.0 masks the LSE of the same rows",
     independent=True,  # a server loads the backend that it runs
-    targets=(_decode(_TRITON), _decode(_CUTLASS), _decode(_FLASHINFER)),
+    targets=(
+        _decode(_TRITON, wrap.decode_with_lse),
+        _decode(_CUTLASS),
+        _decode(_FLASHINFER),
+        _decode(_TOKENSPEED),
+    ),
     # Who calls them and combines, the kernels behind, and what masks in later releases
     witnesses=(
         f"{_CUTLASS}._sm100_cutlass_mla_decode",
@@ -58,6 +75,18 @@ FIX = Fix(
                 "triton_decode_attention:decode_attention_fwd",
             )
         ),
+        *(
+            f"vllm.v1.attention.ops.dcp_alltoall:{name}"
+            for name in (
+                "dcp_a2a_lse_reduce",
+                "_dcp_lse_combine_kernel",
+                "dcp_lse_combine_triton",
+                "_dcp_a2a_pack_send_kernel",
+                "_dcp_a2a_pack_send",
+                "_dcp_a2a_unpack_combine_kernel",
+                "_dcp_a2a_unpack_combine",
+            )
+        ),
         "vllm.v1.attention.ops.dcp:mask_dcp_empty_shards_",
         "vllm.v1.attention.ops.dcp:cp_lse_ag_out_rs",
         "vllm.v1.attention.ops.dcp_utils:MLADCPManager",
@@ -66,8 +95,8 @@ FIX = Fix(
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.28.0 is served with decode context parallelism",
     cost=(
-        "On several ranks three small launches per layer and decode step, inside CUDA graphs, too. On one, about a µs of host "
-        "time per layer."
+        "On several ranks two small launches per layer and decode step, inside CUDA graphs, too; up to 0.24.0 and with a2a one "
+        "more that passes over the gathered output (batch x heads x 512). On one rank about a µs of host time per layer."
     ),
     expect=(
         "On one replica with --decode-context-parallel-size 8, ask `The capital of France is`: stock ` Paris!!!!!!!!!`, fixed "

@@ -1,27 +1,31 @@
 """Proof of vllm.dcp-empty-shard: a decode step of requests of which some have fewer tokens than there are ranks.
 
-Real: the layer's decode from query to projected output, the backends' methods, the Triton backend's kernels and the combine
-over the ranks (both Triton, in the interpreter). Emulated: CUTLASS's kernel, FlashInfer's (from 0.25.0, where its backend
-returns an LSE), and the collectives: each rank is a thread.
+Real: the layer's decode from query to projected output, the backends' methods, the Triton backend's kernels and both combines
+of the ranks, by all-gather and all-to-all (all Triton, in the interpreter). Emulated: CUTLASS's kernel, FlashInfer's and
+TokenSpeed's (from where their backends return an LSE, 0.25.0 and 0.26.0), and the collectives: each rank is a thread. What a
+combine leaves out by itself belongs to the control: nothing is corrected there.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches import emulators
+from attnfix.patches.proofkit.vllm.mla_decode import Decode, Ranks
 from attnfix.patches.scenario import NoSuchPath, Observation, combine, observe, replaced
 from attnfix.patches.vllm import dcp_ranks, mla_prefill
 
 _BACKENDS = "vllm.v1.attention.backends.mla"
 _TRITON, _CUTLASS, _FLASHINFER = (f"{_BACKENDS}.{name}_mla" for name in ("triton", "cutlass", "flashinfer"))
+_TOKENSPEED, _ALL_TO_ALL = f"{_BACKENDS}.tokenspeed_mla", "vllm.v1.attention.ops.dcp_alltoall"
 _MANAGERS = ("vllm.v1.attention.ops.dcp_utils", "vllm.v1.attention.ops.dcp")  # from 0.28
-MODULES = MAY_LACK = (*mla_prefill.MODULES, _TRITON, *_MANAGERS)
+MODULES = MAY_LACK = (*mla_prefill.MODULES, _TRITON, _TOKENSPEED, _ALL_TO_ALL, *_MANAGERS)
 KERNEL = "emulated"
 MEASURE = "relative error of the worst token"
 
@@ -43,6 +47,9 @@ def prepare(modules: dict[str, Any]) -> None:
         raise NoSuchPath("MLA knows no decode context parallelism")
     dcp_ranks.prepare(combine_of)
     mla.ops.concat_and_cache_mla = lambda *args, **kwargs: None  # the cache is full already
+    for name in ("_dcp_a2a_pack_send", "_dcp_a2a_unpack_combine", "dcp_lse_combine_triton"):
+        if launch := getattr(_modules.get(_ALL_TO_ALL), name, None):
+            setattr(_modules[_ALL_TO_ALL], name, dcp_ranks.one_at_a_time(launch))
     triton: Any = _modules[_TRITON]
     triton.decode_attention_fwd = dcp_ranks.one_at_a_time(triton.decode_attention_fwd)
     with _on_host():  # these take memory from the GPU when they are imported
@@ -73,12 +80,14 @@ def _manager_module() -> Any:
 
 
 def scenario(seed: int) -> Observation:
-    return combine(*(_run(seed, backend, _SHORT, _RANKS) for backend in _backends()))
+    wrong = [_run(seed, *case, _SHORT, _RANKS) for case in _cases() if not _is_right(*case)]
+    return combine(*wrong, *_tokenspeed(seed, _SHORT))
 
 
 def control(seed: int) -> Observation:
-    """One rank, which has no LSE to combine."""
-    return combine(*(_run(seed, backend, tokens, 1) for backend in _backends() for tokens in (_SHORT, _LONG)))
+    """One rank, which has no LSE to combine; and what a combine leaves out by itself."""
+    alone = [_run(seed, backend, False, tokens, 1) for backend in _backends() for tokens in (_SHORT, _LONG)]
+    return combine(*alone, *(_run(seed, *case, _SHORT, _RANKS) for case in _cases() if _is_right(*case)))
 
 
 def _backends() -> list[str]:
@@ -87,7 +96,36 @@ def _backends() -> list[str]:
     return [name for name, impl in impls.items() if impl.can_return_lse_for_decode]
 
 
-def _run(seed: int, backend: str, tokens: tuple[int, ...], ranks: int) -> Observation:
+def _cases() -> list[tuple[str, bool]]:
+    """(backend, whether the ranks combine by all-to-all, from 0.18 on). From 0.28 on the all-gather alone is run here."""
+    ways = (False, True) if _ALL_TO_ALL in _modules and _manager_module() is None else (False,)
+    return [(backend, way) for backend in _backends() for way in ways]
+
+
+def _is_right(backend: str, all_to_all: bool) -> bool:
+    """Triton's kernel gives an empty shard an LSE of -inf. In a release that masks by itself nothing is corrected anywhere."""
+    return backend == _TRITON and not all_to_all and _manager_module() is None and _drops_nan()
+
+
+@cache
+def _drops_nan() -> bool:
+    """What the engine's combine of gathered LSEs makes of an output of NaN that weighs nothing."""
+    import torch
+
+    ops: Any = sys.modules[mla_prefill.engine().cp_lse_ag_out_rs.__module__]
+    lses = torch.tensor([-math.inf, 0.0]).view(2, 1, 1)
+    out, *_ = ops.correct_attn_out(torch.full((1, 1, 16), math.nan), lses, 0, ops.CPTritonContext())
+    return bool(torch.isfinite(out).all())
+
+
+def _tokenspeed(seed: int, tokens: tuple[int, ...]) -> list[Observation]:
+    impl = getattr(_modules.get(_TOKENSPEED), "TokenspeedMLAImpl", None)
+    if not getattr(impl, "can_return_lse_for_decode", False) or _manager_module():
+        return []
+    return [observe(*Decode("tokenspeed_mla.TokenspeedMLABackend", tokens=tokens).run(seed))]
+
+
+def _run(seed: int, backend: str, all_to_all: bool, tokens: tuple[int, ...], ranks: int) -> Observation:
     import torch
 
     draw = torch.Generator().manual_seed(seed)
@@ -97,16 +135,19 @@ def _run(seed: int, backend: str, tokens: tuple[int, ...], ranks: int) -> Observ
     heads, requests = ranks * _HEADS, len(tokens)
     latent, q = tensor(requests, max(tokens), _LORA + _ROPE), tensor(requests, heads, _NOPE + _ROPE)
     up_k, up_v = tensor(heads, _NOPE, _LORA) * _LORA**-0.5, tensor(heads, _LORA, _VDIM) * _LORA**-0.5
-    group = dcp_ranks.Group(ranks)
+    group = Ranks(ranks)
     mla_prefill.engine().get_dcp_group = lambda: group
     if manager := _manager_module():
         manager.get_dcp_group = lambda: group
+    if _ALL_TO_ALL in _modules:
+        _modules[_ALL_TO_ALL].dist = group
     _emulate(seed, backend)
 
     def one(rank: int) -> Any:
         mine = slice(rank * _HEADS, (rank + 1) * _HEADS)
         out = torch.zeros(requests, _HEADS * _VDIM, dtype=dtype)
         layer = _layer(backend, ranks, rank, group, up_k[mine], up_v[mine])
+        (layer.args[0] if isinstance(layer, partial) else layer.__self__).dcp_a2a = all_to_all
         local = [len(range(rank, n, ranks)) for n in tokens]
         cache = torch.zeros(requests, _PAGES * _PAGE, _LORA + _ROPE, dtype=dtype)
         for b, n in enumerate(local):
@@ -235,7 +276,7 @@ def sabotages() -> dict[str, Any]:
     real = wrap.neutralize
 
     def output_alone(out: Any, lse: Any, seq_lens: Any, queries: int) -> None:
-        real(out, lse.clone(), seq_lens, queries)
+        real(out, None, seq_lens, queries)
 
     def everyone(out: Any, lse: Any, seq_lens: Any, queries: int) -> None:
         real(out, lse, seq_lens * 0, queries)

@@ -17,6 +17,8 @@ from attnfix.patches import lse_base
 
 _TRTLLM = "trtllm_ragged_attention_deepseek"
 _FLASHINFER = "BatchPrefillWithRaggedKVCacheWrapper"
+#: The other half of the merge
+_OTHER: dict[Any, str] = {"new tokens": "context", "context": "new tokens"}
 
 
 def trtllm_new_tokens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
@@ -90,5 +92,5 @@ def _natural(
         q_at, kv_at = starts()
         return lse_base.one_row(q, k, lse.t(), q_at.tolist(), kv_at.tolist(), scale)
 
-    lse_base.to_natural(wrapped, path, lse, row)
+    lse_base.to_natural(wrapped, path, lse, row, tuple(_OTHER.get(name, name) for name in path))
     return result

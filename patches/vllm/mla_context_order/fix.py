@@ -8,6 +8,7 @@ from . import wrap
 
 _COMMON = "vllm.v1.attention.backends.mla.common"
 _MLA = "vllm.model_executor.layers.attention.mla_attention"
+_SPARSE = "vllm.model_executor.layers.attention.sparse_mla_attention"
 _MERGE = "vllm.v1.attention.ops.merge_attn_states"
 
 FIX = Fix(
@@ -23,8 +24,8 @@ FIX = Fix(
         "behind that count keep their new part and drop their context."
     ),
     correction=(
-        "Where requests with context do not come first, every token merges its context; up to 0.25.1 that of requests "
-        "without any is set to output 0 and LSE -inf before."
+        "Where requests with context do not come first, every token merges its context; up to 0.25.1, and in sparse MLA of "
+        "0.27, that of requests without any is set to output 0 and LSE -inf before."
     ),
     # PR 50613 plans chunks per request, and the count went with the code that used it; no report of the fault is known.
     upstream=Upstream("vllm-project/vllm", report="vllm-mla-context-order"),
@@ -50,7 +51,9 @@ FIX = Fix(
                 f"{_MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
             ),
         ),
+        Target(wrap.compute_context_mha, at=(f"{_SPARSE}:SparseMLACommonImpl._compute_context_mha",)),
     ),
+    independent=True,  # the last of them is loaded by servers of sparse MLA alone; the others lie in one module
     # What hands the count on and what obeys it. The runner's order is none of them: in an engine that orders its batches by
     # context, nothing is corrected.
     witnesses=(
@@ -58,6 +61,8 @@ FIX = Fix(
         f"{_MLA}:MLACommonPrefillMetadata",
         f"{_MLA}:MLACommonImpl.forward_mha",
         f"{_MLA}:MLACommonBaseImpl.forward_mha",
+        f"{_SPARSE}:SparseMLACommonImpl.forward_mha",
+        f"{_SPARSE}:SparseMLACommonImpl._run_masked_mha",
         f"{_MERGE}:merge_attn_states",
         "vllm.v1.attention.ops.triton_merge_attn_states:mask_empty_context",
         *BUILDING,

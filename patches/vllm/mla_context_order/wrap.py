@@ -57,3 +57,18 @@ def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: di
     result = wrapped(*args, **kwargs)
     empty_rows.neutralize(result, prefill, 0)
     return result
+
+
+def compute_context_mha(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """The context loop of sparse MLA with a mask, of 0.27, `(q, kv_c_and_k_pe_cache, prefill, …)`; returns (out, lse).
+
+    The engine makes nothing neutral there: it trusts FlashAttention 4 with rows whose keys are all masked, and the prefix
+    length with requests that have no keys at all.
+    """
+    prefill = args[2]
+    context = prefill.chunked_context
+    if context.prefill_tokens_with_context is not None or not empty_rows.some_in(context, 0):
+        return NOT_NEEDED
+    result = wrapped(*args, **kwargs)
+    empty_rows.neutralize(result, prefill, 0)
+    return result
