@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from attnfix.patches import emulators
 from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, cumulative, observe, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
 MODULES = (_BACKEND,)
@@ -178,12 +178,17 @@ def sabotages() -> dict[str, Any]:
     def equal_shares(lens: Any, builder: Any) -> Any:
         return lens // builder.dcp_world_size
 
-    return {
-        "the correction does nothing": replaced(wrap, "local_lens", lambda lens, builder: lens),
-        "every rank has what the first has": replaced(wrap, "local_lens", of_first_rank),
-        "the odd token is lost": replaced(wrap, "local_lens", equal_shares),
-        "the interleave size is read by its former name": replaced(
-            wrap, "interleave", lambda builder: builder.dcp_kv_cache_interleave_size
-        ),
-        "the engine subtracts in place": replaced(wrap, "with_own_lens", lambda common: common),
-    }
+    builder = _modules[_BACKEND].FlashInferMetadataBuilder
+    broken = {}
+    if hasattr(builder, "_compute_flashinfer_kv_metadata"):  # from 0.14.0
+        broken = {
+            "the correction does nothing": replaced(wrap, "local_lens", lambda lens, builder: lens),
+            "every rank has what the first has": replaced(wrap, "local_lens", of_first_rank),
+            "the odd token is lost": replaced(wrap, "local_lens", equal_shares),
+        }
+    if hasattr(rank_of(0, 2, 1)[0].config.parallel_config, "cp_kv_cache_interleave_size"):  # from 0.12.0
+        former = replaced(wrap, "interleave", lambda builder: builder.dcp_kv_cache_interleave_size)
+        broken["the interleave size is read by its former name"] = former
+    if "seq_lens_cpu" in code_of(builder.build).co_names:  # not in 0.14.0-0.15.1
+        broken["the engine subtracts in place"] = replaced(wrap, "with_own_lens", lambda common: common)
+    return broken
