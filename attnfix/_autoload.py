@@ -79,7 +79,9 @@ def broken(where, error):
 
     try:
         if sys.stderr is not None:
-            print(f"attnfix: not active in {where}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            said = f"attnfix: not active in {where}: {type(error).__name__}: {error}"
+            said = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in said)  # as `compat.foreign.line`
+            print(said, file=sys.stderr, flush=True)
     except Exception:  # closed, or on a full disk  # nosec B110
         pass
     values = {name: value.strip().lower() for name, value in os.environ.items() if name.startswith("ATTNFIX")}

@@ -192,7 +192,6 @@ class Activation:
             state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
             return
         witnesses.check_files(verdict, sources)
-        witnesses.check_in_place(verdict, sources)
         for target in state.fix.targets:
             place = home(target, verdict.present, sources)
             if place is None:
@@ -202,7 +201,7 @@ class Activation:
             taken = state.seats.get(place)
             if place.module == module and not (taken and taken.stands):  # a reload brings the engine's own back
                 state.seats[place] = take(target, place, state, late, sources)
-        self._arm(state, verdict)
+        self._arm(state, verdict, sources)
 
     def _switched_off(self, fix: Fix, engine: Engine) -> str | None:
         if switches.asked(fix) is False:
@@ -223,7 +222,7 @@ class Activation:
             self._verdicts[fix.id] = stamp, verdict
         return verdict
 
-    def _arm(self, state: FixState, verdict: gate.Verdict) -> None:
+    def _arm(self, state: FixState, verdict: gate.Verdict, sources: gate.Sources) -> None:
         missing = [target.name for target in state.fix.targets if not any(p in state.seats for p in target.places)]
         if missing and not (state.fix.independent and state.seats):
             state.settle(PENDING, f"waiting for the module of {', '.join(missing)}")
@@ -231,6 +230,7 @@ class Activation:
         for place, seat in state.seats.items():
             if not seat.stands:
                 raise Refused(CONFLICT, f"{place.qualname} was replaced by {standing_at(place)} after it was wrapped")
+        witnesses.check_in_place(state.fix, verdict, sources)
         state.confirm = partial(self._confirm, state, verdict, verdict.modules & sys.modules.keys())
         state.settle(INSTALLED, verdict.reason)
 
@@ -243,7 +243,7 @@ class Activation:
         engine = ENGINES[state.fix.engine]
         sources = _sources(engine)
         try:
-            witnesses.check_in_place(verdict, sources)
+            witnesses.check_in_place(state.fix, verdict, sources)
         except Refused as refusal:
             self._lost(state, str(refusal))
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from . import foreign
 from .condition import OFF, ON, Fact, known, unknown
 from .gpus import Gpu
 from .launch import Launch
@@ -18,6 +18,8 @@ from .launch import Launch
 NO_CONFIG = "needs the model's config.json"
 NO_GPU = "needs --gpu"
 NO_LAUNCH = "needs the launch command behind --"
+
+_CONFIG_LIMIT = 16 << 20  # bytes; models' are a few kilobytes
 
 
 @dataclass
@@ -77,15 +79,15 @@ class Deployment:
 
     def architecture(self) -> str | None:
         names = (self.config or {}).get("architectures")
-        return names[0] if isinstance(names, list) and names else None
+        return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
 
     def since(self, first: str) -> bool:
         return self.release is not None and self.release >= Version(first)
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """The config.json at `path`, a file or the folder of a model. Raises OSError or ValueError."""
-    config = json.loads((path / "config.json" if path.is_dir() else path).read_text(encoding="utf-8"))
+    """The config.json at `path`, a file or the folder of a model, whoever's it is. Raises OSError or ValueError."""
+    config = foreign.parsed(foreign.read(path / "config.json" if path.is_dir() else path, _CONFIG_LIMIT, follow=True))
     if not isinstance(config, dict):
         raise ValueError("it holds no JSON object")
     return config

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from . import foreign
 from .condition import OFF, ON
 from .options import FILE, JSON, OPTIONS, SWITCH, Option
 
@@ -121,7 +122,7 @@ class _Reader:
 
     def _json(self, option: Option, flag: str, text: str) -> None:
         try:
-            found = json.loads(text)
+            found = foreign.parsed(text)
         except ValueError:
             found = None
         if not isinstance(found, Mapping):

@@ -228,7 +228,7 @@ def _in_folder(folder: str, project: str) -> list[Archive]:
         except pypi_simple.UnparsableFilenameError:
             continue
         version = _version(text)
-        if name.lower() == project and kind in {"wheel", "sdist"} and version is not None:
+        if name.lower() == project and kind in {"wheel", "sdist"} and version is not None and file.is_file():
             archives.append(Archive(file.name, file.resolve().as_uri(), version, kind, None, file.stat().st_size))
     return archives
 

@@ -6,6 +6,7 @@ Imported on demand: requests comes with the extra `attnfix[cpu]`.
 from __future__ import annotations
 
 import io
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from urllib3 import HTTPResponse
 from urllib3.exceptions import InsecureRequestWarning
 from urllib3.util import Retry
 
+from attnfix.compat import foreign
 from attnfix.compat.pip_settings import PipSettings
 from attnfix.compat.release_error import ReleaseError
 
@@ -84,7 +86,8 @@ class _LocalFiles(HTTPAdapter):
         path = Path(url2pathname(urlsplit(request.url).path))
         path = path / "index.html" if path.is_dir() else path
         try:
-            body: io.IOBase = path.open("rb")
+            with foreign.opened(path, follow=True) as descriptor:
+                body: io.IOBase = open(os.dup(descriptor), "rb")  # noqa: SIM115  # the response closes it
         except OSError:
             return self.build_response(request, HTTPResponse(io.BytesIO(), status=404, preload_content=False))
         status, length = 200, path.stat().st_size

@@ -77,9 +77,13 @@ def from_values(values: dict[str, str]) -> PipSettings:
     )
 
 
+#: `python -m pip`, but for the working folder, which Python would put first on the path: what lies there is not run
+_PIP = "import runpy, sys; sys.path[:] = filter(None, sys.path); runpy.run_module('pip', run_name='__main__', alter_sys=True)"
+
+
 def _listed_by_pip() -> dict[str, str] | None:
     try:
-        command = [sys.executable, "-m", "pip", "config", "list"]
+        command = [sys.executable, "-c", _PIP, "config", "list"]
         listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (OSError, ValueError, subprocess.SubprocessError):
         return None  # no pip here (uv makes such environments)

@@ -10,6 +10,8 @@ the mapping, and the text is rewritten when a state changes. A reader takes what
 Its process holds a lock (flock) on it for life: the kernel lets it go however the process ends. So a reader in another
 container, to whom pid and host name mean nothing, still knows who is alive. Where the file system has no locks, pid and start
 time tell it on the same host. Not seen: a network volume mounted with host-local locks (`nolock`) shows other hosts as ended.
+
+Somebody else may have made the folder, or placed files in it: who is believed, DESIGN §10 says.
 """
 
 from __future__ import annotations
@@ -25,14 +27,15 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from . import roles
+from . import foreign, roles
 
 MAGIC = b"attnfix1"
 _COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 15
+_LIMIT = 1 << 20  # bytes that a reader takes: another version's records may be larger than ours
 _KEPT_S = 24 * 3600  # records of processes that have ended stay this long
 _FIELDS = ("calls", "corrections", "rows")
 _NONE = type(None)
@@ -60,12 +63,35 @@ def _own_folder() -> Path:
     """`folder`, made if need be. Raises OSError where it is not safely ours."""
     home = folder()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = home.lstat()
-    if not os.environ.get("ATTNFIX_RUN_DIR") and (not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o022):
-        raise PermissionError(f"{home} is a link or can be written by others")
+    if fault := _fault(found := home.lstat()):
+        raise PermissionError(f"{home} {fault}")
     if found.st_uid != os.getuid():
         raise PermissionError(f"{home} belongs to another user")
     return home
+
+
+def _fault(found: os.stat_result) -> str | None:
+    """Why records are neither left in nor read from a folder. One that the operator has named is the operator's business."""
+    if os.environ.get("ATTNFIX_RUN_DIR"):
+        return None
+    if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o022:
+        return "is a link or can be written by others"
+    return "belongs to another user" if found.st_uid != os.getuid() else None
+
+
+def refused() -> str | None:
+    """Why no record is read here, where somebody else may have made the folder; None where all is well."""
+    try:
+        fault = _fault(folder().lstat())
+    except OSError:
+        return None
+    return f"records are not read: {folder()} {fault}" if fault else None
+
+
+def _owners() -> frozenset[int]:
+    """Whose records are believed: this user's, root's and, in a folder that was named, its owner's, who could replace any of
+    them. Raises OSError where there is no folder."""
+    return foreign.trusted(folder().stat().st_uid) if os.environ.get("ATTNFIX_RUN_DIR") else foreign.trusted()
 
 
 class MappedCounters(ctypes.Structure):
@@ -94,7 +120,7 @@ class Record:
             os.posix_fallocate(descriptor, 0, _SIZE)  # a full disk must fail here, not as SIGBUS at a store
             self._map = mmap.mmap(descriptor, _SIZE)
             self._map[: len(MAGIC)] = MAGIC
-            self._lock(unborn)
+            self._lock(unborn, _identity(descriptor))
             unborn.rename(self.path)
         except OSError:
             unborn.unlink(missing_ok=True)
@@ -102,11 +128,14 @@ class Record:
         finally:
             os.close(descriptor)
 
-    def _lock(self, path: Path) -> None:
+    def _lock(self, path: Path, identity: tuple[int, int]) -> None:
         """Lock the file by an opening of its own: a forked child keeps the one that is mapped open, and a lock with it."""
         self.unlocked: str | None = None
-        self._locked = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        self._identity = _identity(self._locked)
+        self._locked = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self._identity = identity
+        if _identity(self._locked) != identity:
+            os.close(self._locked)
+            raise PermissionError(f"{path} was replaced by somebody else")
         try:
             fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -149,35 +178,33 @@ def _forget_ended(home: Path) -> None:
     """Remove old records of processes that have ended, whoever's host they ran on: engines restart, and files pile up."""
     for path in (*home.glob("*.attnfix"), *home.glob("*.new")):
         with suppress(OSError):
-            if time.time() - path.stat().st_mtime > _KEPT_S and not _alive(path, read(path) or {}):
-                path.unlink()
+            if time.time() - path.lstat().st_mtime > _KEPT_S:
+                with _opened(path) as descriptor:
+                    ended = not _alive(descriptor, _text(descriptor) or {})
+                if ended:
+                    path.unlink()
 
 
-def _alive(path: Path, text: dict[str, Any]) -> bool:
+def _opened(path: Path) -> AbstractContextManager[int]:
+    """A descriptor of a record, ours or another's. Raises OSError for what is none, or nobody's whom we believe."""
+    return foreign.opened(path, _LIMIT, owners=_owners())
+
+
+def _alive(descriptor: int, text: dict[str, Any]) -> bool:
     """Whether the process of a record lives. Without a lock, and on another host, nothing can tell: it is taken to live."""
     if text.get("locked", True):
         with suppress(OSError):
-            return _held(path)
+            return _held(descriptor)
     return text.get("host") != socket.gethostname() or runs(text["pid"], text["started"])
 
 
-def _held(path: Path) -> bool:
+def _held(descriptor: int) -> bool:
     """Whether somebody holds the lock. Raises OSError where the file system has none."""
-    with _opened(path) as descriptor:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        return False
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
 
 
 def started(pid: int) -> int:
@@ -213,32 +240,45 @@ def _stat(pid: int) -> list[str]:
 
 def read(path: Path) -> dict[str, Any] | None:
     """Text of one record with its counters filled in, or None if it is torn or not ours."""
+    with suppress(OSError), _opened(path) as descriptor:
+        return _text(descriptor)
+    return None
+
+
+def _text(descriptor: int) -> dict[str, Any] | None:
     for _ in range(_LOOKS):
-        try:
-            data = path.read_bytes()
-            if data[:8] != MAGIC:
-                return None
-            return _parsed(data)
-        except (ValueError, KeyError, TypeError, RecursionError, struct.error):
-            time.sleep(0.002)
-        except OSError:
+        data = foreign.content(descriptor, _LIMIT)
+        if data[:8] != MAGIC:
             return None
+        try:
+            return _parsed(data)
+        except (ValueError, KeyError, TypeError, struct.error):
+            time.sleep(0.002)
     return None
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
     (length,) = struct.unpack_from("<q", data, 8)
-    text = {**dict.fromkeys(_MAY_LACK), "kernels": {}, **json.loads(data[_TEXT : _TEXT + length])}
+    text = {**dict.fromkeys(_MAY_LACK), "kernels": {}, **foreign.parsed(data[_TEXT : _TEXT + length])}
     _check(text, pid=int, started=int, host=str, engine=str, fixes=list, kernels=dict, **_MAY_LACK)
+    _name(text, "host", "engine", "release", "role", "rank", "attnfix", "fixset")
     for told in text["kernels"].values():
         _check(told, path=str)
     for index, row in enumerate(text["fixes"]):
         _check(row, fix=str, state=str, reason=str)
+        _name(row, "fix", "state")
         counters = struct.unpack_from("<3q", data, _COUNTERS + index * 24)
         row["counters"] = dict(zip(_FIELDS, counters))
         if row["state"] == "installed" and counters[0]:
             row["state"] = "effective"
     return text
+
+
+def _name(found: dict[str, Any], *names: str) -> None:
+    """Make these one printable line each: they go into sentences, tables and labels."""
+    for name in names:
+        if found[name] is not None:
+            found[name] = foreign.line(found[name])
 
 
 def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
@@ -249,16 +289,21 @@ def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
 
 
 def read_all() -> Iterator[dict[str, Any]]:
-    """Every readable record in the folder, each with `alive`: False for a process that has ended."""
+    """Every readable record in the folder, each with `alive`: False for a process that has ended. None where `refused`."""
     try:
-        paths = sorted(folder().glob("*.attnfix"))
+        paths = [] if refused() else sorted(folder().glob("*.attnfix"))
     except OSError:
         return
     for path in paths:
-        text = read(path)
-        if text is not None:
-            text["alive"] = _alive(path, text)
+        if text := _seen(path):
             yield text | _called_now(text)
+
+
+def _seen(path: Path) -> dict[str, Any] | None:
+    with suppress(OSError), _opened(path) as descriptor:
+        if text := _text(descriptor):
+            return text | {"alive": _alive(descriptor, text)}
+    return None
 
 
 def _called_now(text: dict[str, Any]) -> dict[str, Any]:
@@ -266,5 +311,5 @@ def _called_now(text: dict[str, Any]) -> dict[str, Any]:
     if text["alive"] and text["host"] == socket.gethostname() and runs(text["pid"], text["started"]):
         role = roles.of_title(roles.title(text["pid"]))
         if role.name != roles.UNKNOWN:
-            return {"role": role.name, "rank": role.rank or text.get("rank")}
+            return {"role": foreign.line(role.name), "rank": role.rank or text.get("rank")}
     return {}

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from attnfix.compat import pip_settings, unpack
+from attnfix.compat import foreign, pip_settings, unpack
+from attnfix.compat.cached import LAYOUT, SOURCE, Spoilt, check, check_cache
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.release_error import MissingExtra, ReleaseError
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["MissingExtra", "ReleaseError", "fetch", "published"]
 
 SMALL = 64 << 20  # bytes; an archive below this is fetched whole
-SOURCE = "SOURCE.json"
-LAYOUT = 1  # of a cached folder; a folder of another layout is fetched anew
 STALE = 24 * 3600  # seconds, after which what an interrupted fetch left is thrown away
 # RuntimeError: zipfile's word for an encrypted file or an unknown compression.
 DAMAGED = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, UnicodeError, RuntimeError)
@@ -60,8 +59,8 @@ def published(engine: str) -> list[Version]:
 def fetch(engine: str, release: str, *, progress: bool | None = None) -> Path:
     """A folder laid out as site-packages that holds the Python files of `engine` at `release`, and its dist-info.
 
-    Taken from the cache, without any network access, where it is there. Else from a wheel or, failing that, a source
-    archive below 64 MiB; else the files alone are read out of the large remote wheel by range requests. Archives are
+    Taken from the cache, without any network access, where it lies there as it was fetched. Else from a wheel or, failing that,
+    a source archive below 64 MiB; else the files alone are read out of the large remote wheel by range requests. Archives are
     checked against the index's sha256, the files of a wheel against its RECORD; `SOURCE.json` in the folder says what
     it was made of. `progress` shows a bar on stderr; None: where that is a terminal.
 
@@ -69,11 +68,12 @@ def fetch(engine: str, release: str, *, progress: bool | None = None) -> Path:
     """
     version = _version(engine, release)
     folder = _cache_folder() / f"{engine}-{version}"
-    if _complete(folder):
+    if folder in _whole or _in_cache(folder):
         return folder
     with _disk(folder.parent), _work_folder(folder) as work:
         _unpack(engine, version, work, sys.stderr.isatty() if progress is None else progress)
         _settle(work / "site", folder)
+    _whole.add(folder)
     return folder
 
 
@@ -210,18 +210,31 @@ def _cache_folder() -> Path:
     return Path(user_cache_dir("attnfix")) / "releases"
 
 
-def _complete(folder: Path) -> bool:
-    try:
-        return json.loads((folder / SOURCE).read_text(encoding="utf-8"))["layout"] == LAYOUT
-    except (OSError, ValueError, KeyError, TypeError):
+#: Folders that this process has fetched or looked through
+_whole: set[Path] = set()
+
+
+def _in_cache(folder: Path) -> bool:
+    """Whether the release is there as it was fetched. Raises ReleaseError where others may write to the cache."""
+    with _disk(folder.parent), suppress(FileNotFoundError):
+        check_cache(folder.parent)
+    if not os.path.lexists(folder):
         return False
+    try:
+        check(folder)
+    except Spoilt as error:
+        log.warning("%s is fetched anew: %s", foreign.line(str(folder)), foreign.line(str(error)))
+        return False
+    _whole.add(folder)
+    return True
 
 
 @contextmanager
 def _work_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, on the same file system, gone afterwards."""
     folder.parent.parent.mkdir(parents=True, exist_ok=True)
-    folder.parent.mkdir(mode=0o700, exist_ok=True)  # its files are imported: nobody else may write them
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    check_cache(folder.parent)
     for left in folder.parent.glob(".fetching-*"):
         with suppress(OSError):  # another process is throwing it away too
             if time.time() - left.stat().st_mtime > STALE:
@@ -242,8 +255,9 @@ def _settle(site: Path, folder: Path) -> None:
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}:
                 raise
-        if _complete(folder):  # another process was faster, with the same files
-            return
+        with suppress(Spoilt):
+            check(folder)
+            return  # another process was faster, with the same files
         with suppress(FileNotFoundError):  # spoilt, or of another layout: out of the way
             os.replace(folder, site.parent / f"old-{number}")
     raise ReleaseError(f"Cannot write {folder}: something else keeps changing it.")

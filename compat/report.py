@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-from . import ledger
+from . import foreign, ledger
 from .engines import Engine
 from .held_line import say_with_next
 from .states import FAILED, INSTALLED, MISSING, UNKNOWN_SOURCE, FixState
@@ -37,7 +37,7 @@ def _once(engine: str, level: int, message: str, key: object = None) -> None:
     """Said once or, where the program's own logging raises, not at all."""
     with suppress(Exception):
         if _first(key or message):
-            logger(engine).log(level, "%s", message)
+            logger(engine).log(level, "%s", foreign.line(message))
 
 
 def _first(key: object) -> bool:
@@ -85,7 +85,8 @@ def _installed(engine: str, version: str | None) -> None:
         if states:
             names = ", ".join(state.fix.id for state in states)
             code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in states))
-            logger(engine).info("attnfix: %s installed in %s %s (%s)", names, engine, version or "?", code)
+            message = f"attnfix: {names} installed in {engine} {version or '?'} ({code})"
+            logger(engine).info("%s", foreign.line(message))
 
 
 def first_correction(state: FixState, rows: int) -> None:
@@ -97,7 +98,7 @@ def first_correction(state: FixState, rows: int) -> None:
 
 
 def _quiet(engine: str, message: str) -> None:
-    logger(engine).debug("attnfix: %s", message)
+    logger(engine).debug("attnfix: %s", foreign.line(message))
 
 
 def in_doubt(state: FixState, version: str | None) -> bool:
@@ -147,6 +148,6 @@ def refuse(reason: str) -> None:
     """End the process before it serves on, whether or not standard error takes the line."""
     try:
         if sys.stderr is not None:
-            print(f"attnfix: refusing to serve, {reason}", file=sys.stderr, flush=True)
+            print(f"attnfix: refusing to serve, {foreign.line(reason)}", file=sys.stderr, flush=True)
     finally:
         os._exit(EXIT_STRICT)

@@ -53,7 +53,7 @@ def unpack_wheel(wheel: zipfile.ZipFile, engine: str, release: str, into: Path) 
     for info in entries:
         data = _limited(wheel, info, MAX_FILE)
         expected = recorded.get(info.filename, "")
-        if not expected or expected != _digest(data, expected):
+        if not expected or expected != digest(data, expected):
             raise ReleaseError(f"{info.filename} in the wheel of {engine} {release} does not match the wheel's RECORD.")
         site.add(_renamed(info.filename, dist_info, site.dist_info), data)
     site.close()
@@ -100,7 +100,7 @@ class _Site:
             raise ReleaseError(f"The archive of {self.engine} {self.release} holds more than {MAX_PACKAGE >> 20} MiB.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        self._rows.append((name, _digest(data), str(len(data))))
+        self._rows.append((name, digest(data), str(len(data))))
 
     def close(self) -> None:
         if not (self.folder / self.engine / "__init__.py").is_file():
@@ -134,7 +134,7 @@ def _limited(wheel: zipfile.ZipFile, info: zipfile.ZipInfo, limit: int) -> bytes
     return data
 
 
-def _digest(data: bytes, like: str = "sha256=") -> str:
+def digest(data: bytes, like: str = "sha256=") -> str:
     """RECORD's way to write a digest, by the algorithm of `like`; empty for one that is unknown or too weak."""
     algorithm = like.partition("=")[0]
     if algorithm not in {"sha256", "sha384", "sha512"}:

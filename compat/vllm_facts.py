@@ -10,6 +10,7 @@ from packaging.version import Version
 from .condition import OFF, ON, Fact, known, unknown
 from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
 from .gpus import NVIDIA
+from .vllm_kv_cache_facts import kv_cache_dtype, kv_cache_scales, quantization_of, scales_of_backend
 
 READ_UP_TO = Version("0.31.0")
 #: model_type -> first release that runs it as MLA (is_deepseek_mla)
@@ -206,7 +207,7 @@ def _attention_backend(it: Deployment) -> Fact:
 def _defaults_to_flashmla(it: Deployment) -> bool:
     first, end = FLASHMLA_FP8
     hopper = it.gpu is not None and it.gpu.maker == NVIDIA and it.gpu.generation == 9
-    fp8 = [value for value in _kv_cache_dtype(it).values if str(value).startswith("fp8")]
+    fp8 = [value for value in kv_cache_dtype(it).values if str(value).startswith("fp8")]
     return hopper and bool(fp8) and _attention(it).values == ("MLA",) and it.since(first) and not it.since(end)
 def decode_without_kv(it: Deployment) -> Fact:
     """What MLA decode leaves where a rank holds nothing of a request: a neutral result, or an undefined one."""
@@ -269,35 +270,10 @@ def _on_by_default(it: Deployment, option: str) -> Fact:
     return fact if it.given(option) or not fact.values else known(ON, f"{option.removeprefix('enable-')}, on by default")
 
 
-def _dcp(it: Deployment) -> Fact:
-    return it.number("decode-context-parallel-size", 1)
-
-
-def _quantization(it: Deployment) -> Mapping[str, Any]:
-    """The checkpoint's quantization_config; empty where it has none."""
-    assert it.config is not None
-    return it.config.get("quantization_config") or it.text_config().get("quantization_config") or {}
-
-
-def _kv_cache_scales(it: Deployment) -> Fact:
-    """Who loads the scales of a quantised KV cache, where the checkpoint has some."""
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    quantization = _quantization(it)
-    method = str(quantization.get("quant_method") or "none")
-    if method == "compressed-tensors" and quantization.get("kv_cache_scheme"):
-        return known("compressed-tensors", "kv_cache_scheme of quantization_config")
-    return known("others", f"quantization {method}, no kv_cache_scheme of compressed-tensors")
-
-
-def _kv_cache_dtype(it: Deployment) -> Fact:
-    asked = it.option("kv-cache-dtype", "auto")
-    if asked.values != ("auto",):
-        return asked
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    schemes = [name for name, value in _quantization(it).items() if name.startswith("kv_cache") and value]
-    return unknown(f"--kv-cache-dtype auto may follow the checkpoint's {schemes[0]}") if schemes else asked
+def _page_counts(it: Deployment) -> Fact:
+    if it.release is None or it.release >= Version("0.14.0"):
+        return known("wrong", "in every step, from 0.14.0 on")
+    return Fact(("wrong", "right"), "up to 0.13.0 wrong with interleaved KV, a drafter or several attention groups alone")
 
 
 def _full_graphs(it: Deployment) -> Fact:
@@ -342,7 +318,7 @@ def _kv_b_proj(it: Deployment) -> Fact:
     """How the weight of kv_b_proj is kept: as floats, or packed into integers."""
     if it.config is None:
         return unknown(NO_CONFIG)
-    quantization = _quantization(it)
+    quantization = quantization_of(it)
     asked = it.option("quantization", "")
     method = str(quantization.get("quant_method") or next(iter(asked.values), ""))
     if not method:
@@ -385,10 +361,12 @@ MAKERS: Makers = {
     "model runner": _model_runner,
     "engine core": _engine_core,
     "cached prefix": _cached_prefix,
-    "decode context parallel size": _dcp,
+    "decode context parallel size": lambda it: it.number("decode-context-parallel-size", 1),
+    "FlashInfer's page counts": _page_counts,
     "kv_b_proj": _kv_b_proj,
-    "KV cache scales": _kv_cache_scales,
-    "KV cache dtype": _kv_cache_dtype,
+    "KV cache scales": kv_cache_scales,
+    "scales of the attention backend": lambda it: scales_of_backend(it, _attention_backend(it)),
+    "KV cache dtype": kv_cache_dtype,
     "full CUDA graphs": _full_graphs,
     "linear attention": _linear_attention,
     "speculative decoding": _speculative_decoding,

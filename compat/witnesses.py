@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from . import gate, in_memory, loaded
-from .fix import Place
+from .fix import Fix, Place
 from .seats import Refused, origin, same_file
 from .states import CONFLICT
 from .wrapping import TargetWrapper
@@ -38,10 +38,12 @@ def check_files(verdict: gate.Verdict, sources: gate.Sources) -> None:
                 raise Refused(CONFLICT, reason)
 
 
-def check_in_place(verdict: gate.Verdict, sources: gate.Sources) -> None:
-    """Raise Refused where somebody has replaced a witness in memory: where it is defined, or where it is imported."""
+def check_in_place(fix: Fix, verdict: gate.Verdict, sources: gate.Sources) -> None:
+    """Raise Refused where somebody has replaced a witness in memory: where it is defined, or where it is imported. Targets are
+    looked at where they get their wrappers."""
     modules = _loaded(verdict)
-    for place in sorted(verdict.present):
+    targets = {place for target in fix.targets for place in target.places}
+    for place in sorted(verdict.present - targets):
         if place.module in modules:
             _refuse(place, _foreign(place, modules[place.module], sources))
     for place, module in _imported(verdict.present, modules):

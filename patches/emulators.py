@@ -267,16 +267,17 @@ def merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_l
 
 
 class MergeAttnStates:
-    """The same at the compiled op itself, `torch.ops._C.merge_attn_states`: not `guarded`, two empty sides give NaN.
+    """The same at the compiled op itself, `torch.ops._C.merge_attn_states`: not `guarded`, two empty sides give NaN. How it
+    `reads` its arguments are the options of `merge_attn_states`.
 
     Source: csrc/attention/merge_attn_states.cu of 0.10.0 and 0.11.0, without the guard, and of 0.11.1.
     """
 
-    def __init__(self, guarded):
-        self.guarded = guarded
+    def __init__(self, guarded=True, **reads):
+        self.guarded, self.reads = guarded, reads
 
     def __call__(self, output, output_lse, prefix_output, prefix_lse, suffix_output, suffix_lse, *later):
-        merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_lse, *later)
+        merge_attn_states(output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_lse, *later, **self.reads)
         if not self.guarded:
             empty = prefix_lse.isinf() & suffix_lse.isinf()
             output.masked_fill_(empty.t()[..., None], math.nan)

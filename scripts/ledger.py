@@ -26,7 +26,6 @@ from itertools import groupby
 from pathlib import Path
 
 import warm
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from attnfix.compat import gate, ledger, metrics, ray_workers, releases
@@ -69,8 +68,7 @@ def rename_matrix_codes(fixes: Sequence[Fix]) -> None:
 
 def examined(fix: Fix) -> list[str]:
     """Published releases that the fix asks to be judged, in release order."""
-    spans = [SpecifierSet(span) for span in fix.examined]
-    return [str(v) for v in releases.published(fix.engine) if any(v in span for span in spans)]
+    return [release for release in map(str, releases.published(fix.engine)) if runner.examined(fix, release)]
 
 
 def colour(fix: Fix, release: str, answer: dict) -> str:

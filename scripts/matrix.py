@@ -174,14 +174,11 @@ def wanted(options: argparse.Namespace) -> list[tuple[str, str, list[Fix]]]:
         named = [parse(name) for name in options.engine]
     else:
         named = [(engine, str(version)) for engine in ENGINES for version in releases.published(engine)]
-    known = {fix: set(dict(ledger.load(fix).releases())) for fix in fixes}
     jobs = []
     for engine, release in named:
-        ours = [fix for fix in fixes if fix.engine == engine]
+        ours = [fix for fix in fixes if fix.engine == engine and runner.examined(fix, release)]  # others are not judged
         if options.boundaries:
             ours = [fix for fix in ours if release in boundaries(fix)]
-        elif not options.engine and not any(release in known[fix] for fix in ours):
-            continue  # older than everything the fixes examine
         if ours:
             jobs.append((engine, release, ours))
     return sorted(jobs, key=lambda job: (job[0], Version(job[1])))

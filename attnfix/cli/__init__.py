@@ -7,10 +7,11 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from attnfix.compat.ledger import LedgerError
 
-from . import bench, doctor, explain, forecast, listing, prove, report, run, status, verdict
+from . import bench, doctor, explain, forecast, listing, output, prove, report, run, status, verdict
 from .errors import CliError, no_such
 
 _MODULES = (listing, explain, doctor, status, report, verdict, forecast, prove, run, bench)
@@ -20,25 +21,45 @@ COMMANDS = {module.NAME: module for module in _MODULES}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0 fine, 1 a result that is not, 2 bad arguments."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _never_fail_on_a_character()
+    _have_streams()
     try:
-        options = parse(arguments)
-        code = options.run(options)
-        sys.stdout.flush()
-        return code
-    except (CliError, LedgerError) as error:
-        print(f"attnfix: {error}", file=sys.stderr)
-        return getattr(error, "code", 1)
-    except BrokenPipeError:  # `attnfix list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed at exit
+        if sys.stdout is None and arguments[:1] != [run.NAME]:  # its command takes its place, and what is closed
+            raise output.Unwritable("standard output is closed")
+        return _run(arguments)
+    except output.Unwritable as error:
+        output.drop(sys.stdout)
+        output.complain(str(error))
+        return error.code
+    except BrokenPipeError:  # `attnfix list | head`: the reader has had enough
+        output.drop(sys.stdout)
         return 0
     except KeyboardInterrupt:
-        print("attnfix: interrupted", file=sys.stderr)
+        output.complain("interrupted")
         return 130
 
 
-def _never_fail_on_a_character() -> None:
-    """Paths and records may hold characters that the output cannot: those are escaped."""
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        options = parse(arguments)
+        return options.run(options)
+    except output.Unwritable:
+        raise
+    except (CliError, LedgerError) as error:
+        output.complain(str(error))
+        if _wants_json(arguments):
+            output.print_json({"error": str(error)})
+        return getattr(error, "code", 1)
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in words and words[0] != run.NAME
+
+
+def _have_streams() -> None:
+    """Paths and records may hold characters that the output cannot: those are escaped. A closed standard error takes all."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # print() would take standard output instead
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a caller may have put anything there
             stream.reconfigure(errors="backslashreplace")
@@ -58,7 +79,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def parser() -> argparse.ArgumentParser:
     """All commands. Each module has NAME, HELP, EXAMPLE (a line to type), add_arguments and run."""
-    whole = argparse.ArgumentParser(
+    whole = _Parser(
         prog="attnfix", description="Hotfixes for the attention backends of installed sglang and vLLM releases."
     )
     whole.add_argument("--version", action="version", version=f"attnfix {_version()}")
@@ -71,6 +92,16 @@ def parser() -> argparse.ArgumentParser:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     return whole
+
+
+class _Parser(argparse.ArgumentParser):
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """argparse passes over a help text that could not be written."""
+        if file is not sys.stdout or file is None:
+            super()._print_message(message, file)
+            return
+        with output.written():
+            file.write(message)
 
 
 def _command(arguments: Sequence[str]) -> str | None:

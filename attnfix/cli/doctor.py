@@ -116,7 +116,7 @@ def _version(name: str | None) -> Version | None:
 def _config(named: str | None, launch: Launch | None) -> Any:
     """The model's config.json: the one named, else that of the launch's model if it is a folder here."""
     path = Path(named) if named else Path(launch.model) if launch and launch.model else None
-    if path is None or (not named and not (path / "config.json").is_file()):
+    if path is None or (not named and not os.path.isfile(path / "config.json")):  # `is_file` raises for a name that is too long
         return None
     try:
         return read_config(path)

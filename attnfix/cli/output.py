@@ -1,17 +1,25 @@
-"""How results are printed: JSON on request, else a table that fits the terminal."""
+"""How results are printed: JSON on request, else a table that fits the terminal. All text that goes out passes here: none of it
+is read as markup, and characters that say something to a terminal are escaped.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from attnfix.compat.foreign import line
+
+from .errors import CliError
 
 #: Colour of a verdict or state, everywhere the same
 COLOURS = {
@@ -20,6 +28,7 @@ COLOURS = {
     "conflict": "red",
     "late": "red",
     "unproven": "yellow",
+    "not judged": "yellow",
     "unknown": "yellow",
     "unknown source": "yellow",
     "pending": "yellow",
@@ -54,8 +63,17 @@ WRAPPED = frozenset(
 )
 
 
+_PADDING = (0, 1, 0, 0)
+_NARROW = 8  # columns, down to which a column that may take several lines is squeezed
+
+
+class Unwritable(CliError):
+    """Standard output takes nothing: closed, or on a disk that is full."""
+
+
 def print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2))
+    with written():
+        print(json.dumps(data, indent=2))
 
 
 def coloured(word: str, colour: str | None = None) -> Text:
@@ -70,23 +88,102 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """A table in the style of all."""
-    from rich import box
-    from rich.table import Table
-
-    made = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="bold")
+    named = Text(line(title), style="table.title") if title else None
+    made = _Table(title=named, title_justify="left", box=SIMPLE_HEAD, padding=_PADDING, header_style="bold")
     for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=column not in WRAPPED)
-    for row in rows:
-        made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        made.add_column(_clean(Text(column)), overflow="fold", no_wrap=column not in WRAPPED)
+    for row in rows:  # clean before their widths are taken
+        made.add_row(*(_clean(Text(cell) if isinstance(cell, str) else cell) for cell in row))
     return made
 
 
+def _clean(text: Text) -> Text:
+    """Lines stay; other characters that are none to look at are escaped."""
+    if text.plain.replace("\n", "").isprintable():
+        return text
+    return text.blank_copy("\n".join(map(line, text.plain.split("\n"))))
+
+
+class _Table(Table):
+    """Row by row, where the terminal is too narrow for the columns side by side: a word that is cut may be the verdict."""
+
+    def __rich_console__(self, console: Console, options: Any) -> Iterator[Any]:
+        needed = 2 + sum(1 + min(_width(column), _width(column) if column.no_wrap else _NARROW) for column in self.columns)
+        if needed <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        if self.title:
+            yield self.title
+        for row in zip(*(column.cells for column in self.columns)):
+            grid = Table.grid(padding=_PADDING)
+            grid.add_column(style="bold", overflow="fold", max_width=options.max_width // 3)
+            grid.add_column(overflow="fold")
+            for column, cell in zip(self.columns, row):
+                if cell.plain:
+                    grid.add_row(_one_line(column.header), cell)
+            yield grid
+            yield ""
+
+
+def _width(column: Any) -> int:
+    """Of the longest line in a column, its head included."""
+    return max(cell_len(each) for text in (column.header, *column.cells) for each in text.plain.split("\n"))
+
+
+def _one_line(head: Any) -> Text:
+    return Text(" ".join(head.plain.split()))
+
+
 def print_line(*parts: str | Text) -> None:
-    console().print(*parts, markup=False, highlight=False, soft_wrap=True)
+    """One line, however long it is and whatever its parts hold."""
+    plain = (line(part) if isinstance(part, str) else part for part in parts)
+    console().print(*plain, markup=False, highlight=False, soft_wrap=True)
 
 
-def console() -> Any:
+def complain(sentence: str) -> None:
+    """One line on standard error, where that takes any."""
+    try:
+        print(f"attnfix: {line(sentence)}", file=sys.stderr, flush=True)
+    except OSError:
+        drop(sys.stderr)
+
+
+def drop(stream: Any) -> None:
+    """What `stream` could not write is flushed at exit, and would fail once more: send it nowhere."""
+    with suppress(OSError, AttributeError, ValueError):  # there is none, or one that a caller has put there
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def console() -> Terminal:
     """Standard output; a pipe or a log file gets lines that are wide enough for every table, unless COLUMNS says how wide."""
-    from rich.console import Console
+    return Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
 
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
+
+@contextmanager
+def written() -> Iterator[None]:
+    """What is printed inside has gone out, or it is one sentence why not. A reader who has had enough: BrokenPipeError."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unwritable(f"standard output cannot be written: {error.strerror or error}") from error
+
+
+class Terminal(Console):
+    """Standard output as every command writes it."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        with written():
+            super().print(*objects, **how)
+
+    def render(self, renderable: Any, options: Any = None) -> Any:
+        """The one place through which all text comes."""
+        return super().render(_clean(renderable) if isinstance(renderable, Text) else renderable, options)
+
+    def on_broken_pipe(self) -> None:
+        """rich would end the program with 1."""
+        raise BrokenPipeError

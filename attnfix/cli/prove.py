@@ -19,7 +19,7 @@ from attnfix.prove import runner
 from . import releases as release_names
 from .errors import CliError
 from .listing import named
-from .output import coloured, print_json, print_table
+from .output import coloured, complain, print_json, print_table
 
 #: fix, release, package folder, folder to put on the path, edit
 Job = tuple[Fix, str, Path, Path | None, str | None]
@@ -133,6 +133,8 @@ def _run(jobs: list[Job], seed: int | None, gpu: bool, quiet: bool) -> Iterator[
 def _prove(
     fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, gpu: bool
 ) -> runner.Result:
+    if edit is None and (result := runner.not_judged(fix, release, root)):
+        return result
     if gate.judge(fix, root).kind == ledger.UNKNOWN and not any(gate.path_of(root, m) for m in fix.target_modules):
         reason = f"this {fix.engine} has none of the modules the fix is about"
         return runner.Result(fix.id, fix.engine, release, runner.UNPROVEN, reason)
@@ -154,9 +156,9 @@ def _print(results: list[runner.Result]) -> None:
         ),
     )
     for result in results:
-        if not result.holds:
+        if not result.holds or result.verdict == runner.NOT_JUDGED:
             seed = f" (--seed {result.seed})" if result.seed is not None else ""
-            print(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}{seed}", file=sys.stderr)
+            complain(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}{seed}")
 
 
 def _errors(result: runner.Result) -> Text:

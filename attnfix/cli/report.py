@@ -14,7 +14,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from attnfix.compat import gate, ledger, switches
+from attnfix.compat import foreign, gate, ledger, switches
 from attnfix.compat.engines import ENGINES, installed_root
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
@@ -39,6 +39,7 @@ _PATCHERS = ("ddtrace", "opentelemetry-instrumentation", "opentelemetry-distro",
              "sentry-sdk", "lmcache", "unsloth", "liger-kernel", "vllm-ascend", "scout-apm", "torch-memory-saver",
              "patchy")  # fmt: skip
 _PLUGINS = ("vllm.general_plugins", "vllm.platform_plugins", "sglang.srt.plugins")
+_PTH_LIMIT = 16 << 20  # bytes
 _PATHS = ("ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR")
 
 
@@ -143,7 +144,8 @@ def _at_start() -> Iterator[str]:
     for entry in filter(None, sys.path):
         for path in Path(entry).glob("*.pth"):
             with suppress(OSError):
-                if any(line.startswith(("import ", "import\t")) for line in path.read_text(errors="replace").splitlines()):
+                lines = foreign.read(path, _PTH_LIMIT, follow=True).decode(errors="replace").splitlines()
+                if any(line.startswith(("import ", "import\t")) for line in lines):
                     yield path.name
     for name in ("sitecustomize", "usercustomize"):
         if name in sys.modules:
@@ -154,8 +156,8 @@ def gpus() -> dict[str, Any]:
     """Names and driver by nvidia-smi, else by what the driver says in /proc; `absent` where neither answers."""
     query = ["nvidia-smi", "--query-gpu=name,compute_cap,memory.total,driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.SubprocessError):
-        lines = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout.splitlines()
-        rows = [[field.strip() for field in line.split(",")] for line in lines]
+        done = subprocess.run(query, capture_output=True, text=True, errors="replace", timeout=20, check=True)
+        rows = [[field.strip() for field in line.split(",")] for line in done.stdout.splitlines()]
         if rows:
             return {"gpus": [", ".join(row[:-1]) for row in rows], "driver": rows[0][-1]}
     driver = Path("/proc/driver/nvidia")

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from attnfix.compat import foreign
+
 from .errors import CliError
+from .output import complain
 
 NAME = "run"
 HELP = "Run a command with attnfix active in every Python that it starts, where no .pth is processed (pip --target, volumes)."
@@ -35,10 +38,9 @@ def run(options: argparse.Namespace) -> NoReturn:
         raise CliError(f"run needs a command, as in `{EXAMPLE}`", 2)
     flags = python_flags(command)
     if ignored := "".join(sorted(flags & {"I", "E"})):
-        print(
-            f"attnfix: -{ignored} makes {command[0]} ignore PYTHONPATH: attnfix is active in it only if its own site folder "
-            "holds attnfix.pth",
-            file=sys.stderr,
+        complain(
+            f"-{ignored} makes {command[0]} ignore PYTHONPATH: attnfix is active in it only if its own site folder "
+            "holds attnfix.pth"
         )
     _execute(command, environment(dict(os.environ), without_site="S" in flags))
 
@@ -93,8 +95,8 @@ def _flags(words: Sequence[str]) -> set[str]:
 def _interpreter(program: str) -> list[str]:
     """Words of a script's `#!` line; none for anything else."""
     try:
-        with open(shutil.which(program) or program, "rb") as file:
-            line = file.readline(256)
+        with foreign.opened(shutil.which(program) or program, follow=True) as descriptor:
+            line = os.read(descriptor, 256).partition(b"\n")[0]
     except OSError:
         return []
     return line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []
@@ -104,8 +106,8 @@ def _execute(command: Sequence[str], variables: dict[str, str]) -> NoReturn:
     """Become `command`: same process, so signals and exit code are its own."""
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and would hand that on
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # closed: as it will be for the command
+        stream.flush()
     try:
         os.execvpe(command[0], list(command), variables)
     except FileNotFoundError:

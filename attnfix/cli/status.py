@@ -94,7 +94,7 @@ def collect() -> dict[str, Any]:
         "records": str(records.folder()),
         "processes": running,
         "unrecorded": unrecorded,
-        "warnings": disagreements(running) + switches.complaints(FIXES),
+        "warnings": [*filter(None, [records.refused()]), *disagreements(running), *switches.complaints(FIXES)],
     }
     return {**found, "missing": list(missing(found))}
 

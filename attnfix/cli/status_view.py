@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attnfix.compat import states
+from attnfix.compat.foreign import line
 from attnfix.compat.processes import ELSEWHERE, RESTART_NEEDED
 
 from .output import coloured, table
@@ -39,8 +40,8 @@ def view(found: dict[str, Any], width: int) -> Group:
     for process in found["unrecorded"]:
         if process["state"] not in (RESTART_NEEDED, ELSEWHERE):  # told below; of another deployment
             told = f"{process['engine']} {named(process)} has no record: {process['state']}, {process['reason']}"
-            parts.append(Text(told, "yellow"))
-    parts += [Text(sentence, "bold red") for sentence in (*found["missing"], *found["warnings"])]
+            parts.append(Text(line(told), "yellow"))
+    parts += [Text(line(sentence), "bold red") for sentence in (*found["missing"], *found["warnings"])]
     return Group(*parts)
 
 
@@ -174,4 +175,5 @@ def _references(processes: list[dict[str, Any]]) -> Iterator[Text]:
     for process in processes:
         slow = {op: told for op, told in process.get("kernels", {}).items() if told["path"] == "reference"}
         for op, told in slow.items() if process["alive"] else ():
-            yield Text(f"{named(process)}: torch reference serves {op} ({told.get('reason') or 'CPU tensors'})", "yellow")
+            why = told.get("reason") or "CPU tensors"
+            yield Text(line(f"{named(process)}: torch reference serves {op} ({why})"), "yellow")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from packaging.version import Version
@@ -12,7 +11,7 @@ from attnfix.compat import ledger
 from attnfix.patches.catalogue import FIXES
 
 from . import releases
-from .output import coloured, print_json, print_table
+from .output import coloured, complain, print_json, print_table
 
 NAME = "verdict"
 HELP = "What every fix finds in a published release, from the ledger: offline."
@@ -38,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
             ((row["fix"], coloured(row["verdict"]), row["fixed_in"] or "-") for row in rows),
         )
     if all(row["verdict"] == ledger.UNKNOWN for row in rows):
-        print(f"attnfix: {engine} {release} was never judged; {_where(release, [book for _, book in known])}", file=sys.stderr)
+        complain(f"{engine} {release} was never judged; {_where(release, [book for _, book in known])}")
         return 1
     return 0
 

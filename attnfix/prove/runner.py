@@ -16,6 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
 from attnfix.compat import gate, ledger
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
@@ -24,7 +27,7 @@ from . import edited
 
 #: Errors: above RED the result is wrong, below GREEN it is bfloat16 rounding. Between them nothing is proven.
 RED, GREEN = 0.05, 0.01
-PROVEN, UNPROVEN, FAILED, LEFT_ALONE = "proven", "unproven", "failed", "unknown source"
+PROVEN, UNPROVEN, FAILED, LEFT_ALONE, NOT_JUDGED = "proven", "unproven", "failed", "unknown source", "not judged"
 _MARK = "attnfix-answer "
 _TIMEOUT_S = 600
 
@@ -117,6 +120,24 @@ def conclude(fix: Fix, release: str, root: Path, sides: tuple[dict, dict], edit:
         code=judged.code,
         edit=edit,
     )
+
+
+def examined(fix: Fix, release: str) -> bool:
+    """Whether the fix's ledger judges that release; one that is no version may be any. A local label (`+cu128`) is left out."""
+    try:
+        version = Version(Version(release).public)
+    except InvalidVersion:
+        return True
+    return any(SpecifierSet(span).contains(version, prereleases=True) for span in fix.examined)
+
+
+def not_judged(fix: Fix, release: str, root: Path) -> Result | None:
+    """The result where the ledger is not meant to judge the release and its code is no other's: there is nothing to prove."""
+    if examined(fix, release) or gate.judge(fix, root).kind != ledger.UNKNOWN:
+        return None
+    spans = ", ".join(fix.examined)
+    reason = f"releases {spans} alone were examined; attnfix leaves this code alone, and nobody has tried it for the bug"
+    return Result(fix.id, fix.engine, release, NOT_JUDGED, reason, kernel="none")
 
 
 def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None, device: str = "cpu") -> dict[str, Any]:

@@ -4,6 +4,8 @@ from attnfix.compat.condition import ON, AllOf, Is
 
 _V2 = "sglang.srt.speculative.eagle_worker_v2:EagleDraftWorker"
 _RUNNER = "sglang.srt.speculative.eagle_draft_extend_cuda_graph_runner:EAGLEDraftExtendCudaGraphRunner"
+_LAYERS = "sglang.srt.speculative.multi_layer_eagle_draft_extend_cuda_graph_runner:MultiLayerEagleDraftExtendCudaGraphRunner"
+_LAYERS_WORKER = "sglang.srt.speculative.multi_layer_eagle_worker_v2:MultiLayerEagleDraftWorker"
 _MODE = "sglang.srt.model_executor.forward_batch_info:ForwardMode"
 
 PLACES = (
@@ -15,6 +17,17 @@ PLACES = (
     f"{_RUNNER}.__init__",
     f"{_RUNNER}.capture_one_batch_size",
     f"{_RUNNER}.replay",
+    # --enable-multi-layer-eagle: which backends its layers have, and by which stride it captures and replays them
+    f"{_LAYERS_WORKER}.init_attention_backend",
+    f"{_LAYERS_WORKER}._draft_extend_for_decode",
+    f"{_LAYERS}.__init__",
+    f"{_LAYERS}.init_buffers_and_capture",
+    f"{_LAYERS}.get_forward_batch",
+    f"{_LAYERS}.capture_one_batch_size",
+    f"{_LAYERS}.init_replay_state",
+    f"{_LAYERS}.replay",
+    "sglang.srt.speculative.eagle_info:EagleDraftInput.num_tokens_per_req",
+    "sglang.srt.speculative.eagle_info:EagleDraftInput.num_tokens_per_batch",
     f"{_MODE}.is_draft_extend",
     f"{_MODE}.is_draft_extend_v2",
     f"{_MODE}.DRAFT_EXTEND_V2",
@@ -37,6 +50,9 @@ TRITON = (
     "sglang.srt.layers.attention.triton_ops.extend_attention:extend_attention_fwd",
     "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
     "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
+    "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
+    f"{_MODE}.is_decode_or_idle",
+    f"{_MODE}.is_target_verify",
 )
 
 

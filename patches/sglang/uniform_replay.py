@@ -22,27 +22,33 @@ class UniformSpec:
         return getattr(self._spec_info, name)
 
 
+def stride(spec_info: Any, own: int) -> int:
+    """Query tokens of each request in the graph that is replayed: the number that its runner leaves on the draft input, else
+    the backend's `own`. --enable-multi-layer-eagle captures layer i with i tokens more, which no backend knows."""
+    told = getattr(spec_info, "num_tokens_per_req", 0) or getattr(spec_info, "num_tokens_per_batch", 0)  # 0.5.9 on; 0.5.8
+    return told if told > 0 else own
+
+
 def uniform(instance: Any, spec_info: Any, length: int, room: int, device: Any) -> Any:
     """`spec_info` with `length` tokens for each of up to `room` requests.
 
-    The tensor is made once per backend, so that replays allocate nothing: the engine takes the slice of its batch.
+    The tensor is made once per backend and length, so that replays allocate nothing: the engine takes the slice of its batch.
     """
-    lengths = vars(instance).get(_LENGTHS)
-    if lengths is None:
+    made = vars(instance).setdefault(_LENGTHS, {})
+    if length not in made:
         import torch
 
-        lengths = torch.full((room,), length, dtype=torch.int32, device=device), [length] * room
-        setattr(instance, _LENGTHS, lengths)
-    return UniformSpec(spec_info, *lengths)
+        made[length] = torch.full((room,), length, dtype=torch.int32, device=device), [length] * room
+    return UniformSpec(spec_info, *made[length])
 
 
-def replay(wrapped: Any, instance: Any, args: tuple, kwargs: dict, sizes: Callable[[Any], tuple[int, int]]) -> Any:
+def replay(wrapped: Any, instance: Any, args: tuple, kwargs: dict, sizes: Callable[[Any, Any], tuple[int, int]]) -> Any:
     """`(bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info, …)`: run the engine's replay; in
-    spec v2's draft extend with equal lengths. `sizes(instance)` gives them and the room."""
+    spec v2's draft extend with equal lengths. `sizes(instance, spec_info)` gives them and the room."""
     bs, seq_lens, mode, spec_info = args[0], args[2], args[5], args[6]
     if not mode.is_draft_extend_v2():
         return NOT_NEEDED
-    spec_info = uniform(instance, spec_info, *sizes(instance), seq_lens.device)
+    spec_info = uniform(instance, spec_info, *sizes(instance, spec_info), seq_lens.device)
     result = wrapped(*args[:6], spec_info, *args[7:], **kwargs)
     wrapped.corrected(rows=bs)
     return result

@@ -8,6 +8,7 @@ context chunk of MLA prefill, skip_context_zero_fill runs the engine's own code 
 from . import (
     both_empty_merge_cuda,
     both_empty_merge_triton,
+    dcp_decode_lse_base,
     dcp_empty_shard,
     dcp_page_counts,
     empty_context_chunks,
@@ -33,6 +34,7 @@ FIXES = (
     both_empty_merge_triton.FIX,
     dcp_empty_shard.FIX,
     dcp_page_counts.FIX,
+    dcp_decode_lse_base.FIX,
     padded_v_merge.FIX,
     prefill_context_merge.FIX,
     kv_scale_float.FIX,

@@ -8,8 +8,10 @@ import sys
 import time
 
 import pytest
+from packaging.version import Version
 
-from attnfix.patches.catalogue import BY_ID
+from attnfix.compat import ledger
+from attnfix.patches.catalogue import BY_ID, FIXES
 
 FIX = {"sglang": "sglang.zero-kv-rows", "vllm": "vllm.empty-context-chunks"}
 
@@ -152,6 +154,30 @@ def test_prove_on_a_published_release(engine, release, verdict):
     assert row["fixed_error"] < 0.01
     red = row["stock_error"] is None or row["stock_error"] > 0.05  # None: not finite
     assert red is (verdict == "proven") is (row["corrections"] != 0)
+
+
+def test_prove_says_of_a_release_that_a_ledger_never_judged_that_it_is_not_judged():
+    done = attnfix("prove", "--engine", "vllm==0.11.1", "--fix", "vllm.gdn-uniform-decode")
+    assert done.returncode == 0 and "not judged" in done.stdout, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("attnfix: vllm.gdn-uniform-decode on vllm 0.11.1: not judged: releases >=0.12.0 alone were examined")
+
+
+def outside(fix):
+    """Releases among those of the matrix that the fix does not examine."""
+    every = {release for other in FIXES if other.engine == fix.engine for release, _ in ledger.load(other).releases()}
+    return sorted(every - set(dict(ledger.load(fix).releases())), key=Version)
+
+
+def test_no_cell_outside_a_ledger_is_run_or_in_error():
+    """Through the command line, every one of them; those inside are scripts/matrix.py's."""
+    cells = {fix: releases for fix in FIXES if (releases := outside(fix))}
+    assert {"vllm.gdn-uniform-decode", "sglang.fa3-swa-topk"} <= {fix.id for fix in cells}
+    for fix, releases in cells.items():
+        done = attnfix("prove", "--json", "--fix", fix.id, *(f"--engine={fix.engine}=={release}" for release in releases))
+        rows = json.loads(done.stdout)["results"]
+        assert [row["release"] for row in rows] == releases and done.returncode == 0
+        assert {(row["verdict"], row["seed"]) for row in rows} == {("not judged", None)}
 
 
 def test_prove_uses_the_engine_that_is_installed(engine_python):

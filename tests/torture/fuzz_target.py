@@ -21,10 +21,9 @@ from typing import Any
 
 import atheris
 from packaging.version import Version
-from rich.console import Console
 
 with atheris.instrument_imports(include=["attnfix"]):
-    from attnfix.cli import status, status_view
+    from attnfix.cli import output, status, status_view
     from attnfix.compat import diagnosis, ledger, metrics, records, switches
     from attnfix.compat.deployment import Deployment
     from attnfix.compat.fix import Fix
@@ -128,7 +127,8 @@ def record_file(data: bytes) -> None:
     found["missing"] = list(status.missing(found))
     if processes:
         out = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")
-        Console(file=out, width=120).print(status_view.view(found, 120))
+        output.Terminal(file=out, width=120).print(status_view.view(found, 120))
+        assert out.buffer.getvalue().decode().replace("\n", "").isprintable()
         json.dumps(found)
         metrics._families(processes)
 

@@ -37,6 +37,7 @@ DP = SGL + "--tp-size 8 --dp-size 8 --enable-dp-attention "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
+AITER = "ROCM_AITER_UNIFIED_ATTN"
 RAGGED = VLLM + "-ac.use_trtllm_ragged_deepseek_prefill=true"
 
 #: fix, release, model, GPU, launch, verdict, what a reason must name
@@ -178,6 +179,10 @@ CASES = [
     ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "FLASH_ATTN"),
     ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM, POSSIBLE, "the default depends on GPU"),
     ("vllm.kv-scale-float", "0.19.1", "Llama", "l40s", VLLM + "--attention-backend FLASHINFER", NOT_HIT, "quantization none"),
+    ("vllm.kv-scale-float", "0.18.1", "FP8-KV", "mi300x", VLLM + "--attention-backend " + AITER, NOT_HIT, AITER),
+    ("vllm.kv-scale-float", "0.19.0", "FP8-KV", "mi300x", VLLM + "--attention-backend " + AITER, HIT, AITER),
+    ("vllm.kv-scale-float", "0.19.1", "FP8-KV-R1", "b200", VLLM + "--attention-backend FLASHINFER_MLA", NOT_HIT, "_MLA"),
+    ("vllm.kv-scale-float", "0.10.2", "R1", "b200", "VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM, POSSIBLE, "the query's scale"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "attention backend: FLASHMLA (default of vLLM 0.16.0"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "full CUDA graphs: on (default from 0.11.0)"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "-cc.cudagraph_mode=PIECEWISE", NOT_HIT, "cudagraph_mode PIECE"),
@@ -231,6 +236,11 @@ CASES = [
     ("vllm.dcp-page-counts", "0.25.1", "Llama", "h100", VLLM + "-dcp 2", POSSIBLE, "the default depends on"),
     ("vllm.dcp-page-counts", "0.25.1", "Llama", "h100", VLLM + "-dcp 2 --attention-backend FLASH_ATTN", NOT_HIT, "FLASH_ATTN"),
     ("vllm.dcp-page-counts", "0.25.1", "Llama", "h100", VLLM + "--attention-backend FLASHINFER", NOT_HIT, "size: 1"),
+    ("vllm.dcp-page-counts", "0.12.0", "Llama", "h100", "VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM + "-dcp 2", POSSIBLE,
+     "up to 0.13.0"),
+    ("vllm.dcp-decode-lse-base", "0.11.2", "Llama", "h100", "VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM + "-dcp 2", HIT,
+     "VLLM_ATT"),
+    ("vllm.dcp-decode-lse-base", "0.11.2", "Llama", "h100", "VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM, NOT_HIT, "size: 1"),
     ("vllm.dcp-page-counts", "0.25.1", "R1", "h100", VLLM + "-dcp 2 --attention-backend FLASHINFER", NOT_HIT, "attention: MLA"),
     ("vllm.padded-v-merge", "0.25.1", "R1", "a100", VLLM, HIT, "FlashAttention 2 on a100, sm_80"),
     ("vllm.padded-v-merge", "0.25.1", "R1", "rtx5090", None, POSSIBLE, "needs the launch command"),

@@ -255,11 +255,14 @@ def test_no_gpu_is_one_sentence(capsys, monkeypatch: pytest.MonkeyPatch) -> None
     assert cli.main(["bench"]) == 1
     said = capsys.readouterr()
     assert said.err == "attnfix: bench measures compiled kernels on a CUDA GPU: no CUDA GPU here\n" and not said.out
+    assert cli.main(["bench", "--json"]) == 1
+    said = capsys.readouterr()
+    assert said.err == f"attnfix: {json.loads(said.out)['error']}\n", "who reads JSON gets some"
 
 
 def test_no_torch_is_one_sentence(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert cli.main(["bench", "--json"]) == 1
+    assert cli.main(["bench"]) == 1
     said = capsys.readouterr()
     assert said.err.startswith("attnfix: bench needs torch") and said.err.count("\n") == 1 and not said.out
 

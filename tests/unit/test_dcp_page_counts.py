@@ -8,10 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import one_call
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_zero_kv_rows import Wrapped
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.compat.states import PlainCounters
 from attnfix.patches.vllm.dcp_page_counts import wrap
 
@@ -32,7 +34,7 @@ def engine(monkeypatch):
 
 
 def builder(ranks, rank=0, interleave=1):
-    return SimpleNamespace(use_dcp=ranks > 1, dcp_world_size=ranks, dcp_rank=rank, dcp_kv_cache_interleave_size=interleave)
+    return SimpleNamespace(dcp_world_size=ranks, dcp_rank=rank, dcp_kv_cache_interleave_size=interleave)
 
 
 def arguments(lens):
@@ -62,7 +64,7 @@ def test_the_pages_of_all_ranks_hold_every_token_once(lens, ranks, interleave):
             assert one_call.corrected(wrap.compute_kv_metadata, wrapped, on_rank, args, {}) == "indices"
             given_lens, blocks = wrapped.given["seq_lens_np"], wrapped.given["num_blocks_np"]
             assert blocks.tolist() == [-(-n // PAGE) for n in given_lens.tolist()]
-            assert [wrapped.given[name] for name in NAMES[2:]] == list(args[2:]) and wrapped.rows == [len(lens)]
+            assert [wrapped.given[name] for name in NAMES[2:]] == list(args[2:])
             assert args[1].tolist() == lens, "the engine's own buffer stays as it is"
             total += given_lens
         assert total.tolist() == lens
@@ -87,3 +89,59 @@ def test_an_engine_that_counts_otherwise_keeps_its_own_result(engine):
     assert one_call.run(wrapped, state, wrap.compute_kv_metadata, builder(2), args, {}) == "indices"
     assert wrapped.given["seq_lens_np"] is args[1]
     assert len(failures) == 1 and "get_dcp_local_seq_lens" in failures[0] and state.counters.corrections == 0
+
+
+class Common:
+    """A metadata that shares its lengths; a property in front of them from 0.14.0."""
+
+    num_reqs = 2
+
+    def __init__(self, lens):
+        self._seq_lens_cpu = lens
+
+    @property
+    def seq_lens_cpu(self):
+        return self._seq_lens_cpu
+
+
+PARALLEL = SimpleNamespace(cp_kv_cache_interleave_size=8, dcp_kv_cache_interleave_size=1)
+COMMON = {"a field": lambda lens: SimpleNamespace(seq_lens_cpu=lens, num_reqs=2), "a property": Common}
+
+
+class Builds(Wrapped):
+    """`build` of 0.16.0: takes new tokens off in place, and keeps what it saw."""
+
+    def __call__(self, prefix, common, fast_build=False):
+        common.seq_lens_cpu[:] -= 3
+        self.seen = common.seq_lens_cpu.tolist(), self.builder.dcp_kv_cache_interleave_size
+        if self.fails:
+            raise RuntimeError("the engine's")
+        return "metadata"
+
+    fails = False
+    function = __call__
+
+
+@pytest.mark.parametrize("form", COMMON)
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_engine_builds_of_lengths_of_its_own(form, fails):
+    lens, on_rank = torch.tensor([10, 20]), builder(2)
+    on_rank.vllm_config = SimpleNamespace(parallel_config=PARALLEL)
+    common = COMMON[form](lens)
+    for _ in range(2):
+        wrapped = Builds()
+        wrapped.builder, wrapped.fails = on_rank, fails
+        if fails:
+            with pytest.raises(RuntimeError, match="the engine's"):
+                wrap.build(wrapped, on_rank, (0, common, True), {})
+        else:
+            assert wrap.build(wrapped, on_rank, (0, common, True), {}) == "metadata" and wrapped.rows == [2]
+        assert wrapped.seen == ([7, 17], 8)
+        assert lens.tolist() == [10, 20] and common.seq_lens_cpu is lens and on_rank.dcp_kv_cache_interleave_size == 1
+
+
+def test_a_builder_of_0_11_knows_one_name():
+    on_rank = builder(2, interleave=4)
+    on_rank.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(dcp_kv_cache_interleave_size=4))
+    assert wrap.interleave(on_rank) == 4
+    assert wrap.build(None, builder(1), (0, None), {}) is NOT_NEEDED

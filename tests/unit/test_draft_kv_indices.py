@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import one_call
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,19 +63,24 @@ def test_one_branch_is_left_alone():
     assert backend.shapes == [(3, 4 * CONTEXT)]
 
 
-def test_without_the_memory_the_engine_keeps_its_own_buffer():
-    backend = Backend(topk=4, steps=3, memory=3 * 4 * CONTEXT)
+@pytest.mark.parametrize("free, fits", [(10**9, True), (0, False)])
+def test_the_growth_takes_a_quarter_of_what_the_engines_own_buffer_leaves(monkeypatch, free, fits):
+    backend = Backend(topk=4, steps=3)
+    own, wide = (4 * 3 * 4 * width for width in (CONTEXT, 4 * (CONTEXT + 3)))
+    least = own + 4 * (wide - own)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (max(least, free) if fits else least - 4, 0))
     state = run(backend, 4, 16)
-    assert backend.given == (4, 16, 4 * CONTEXT) and len(backend.shapes) == 2
-    assert state.state == "failed" and "CUDA out of memory" in state.reason and not state.counters.corrections
+    assert backend.given == (4, 16, wide // 12 if fits else 4 * CONTEXT) and len(backend.shapes) == 1
+    assert (state.state == "failed") is not fits and state.counters.corrections == fits
 
 
-def test_an_error_of_the_engine_passes():
+def test_an_error_of_the_engine_passes_and_the_engine_is_called_once():
     backend = Backend(topk=4, steps=3, memory=0)
     state = FixState(FIX)
     with pytest.raises(MemoryError):
         one_call.run(backend.init_cuda_graph_state, state, wrap.init_cuda_graph_state, backend, (4, 16), {})
-    assert backend.max_context_len == CONTEXT and state.state != "failed"
+    assert backend.max_context_len == CONTEXT and state.state != "failed" and len(backend.shapes) == 1
 
 
 @pytest.mark.parametrize("max_bs, reachable", [(409, True), (410, False)])

@@ -8,51 +8,107 @@ import one_call
 import pytest
 import torch
 
+from attnfix.compat.fix import NOT_NEEDED
 from attnfix.compat.states import PlainCounters
 from attnfix.patches.vllm.kv_scale_float import wrap
 
+QUANTISED, AS_IT_IS = object(), None
+COPIED, ONE = 2.0, 1.0
 
-def backend(module):
-    return type("Impl", (), {"__module__": f"vllm.v1.attention.backends.{module}"})()
 
-
-def loaded(impl, k_scale):
-    """(numbers after loading, corrections) of a layer with these scales of its keys; the others are 2."""
+def layer_of(module, *, query=QUANTISED, cache="fp8"):
     layer = torch.nn.Module()
-    layer.impl = impl
+    layer.impl = type("Impl", (), {"__module__": module})()
+    layer.kv_cache_dtype, layer.query_quant = cache, query
     for name in ("q", "k", "v"):
-        setattr(layer, f"_{name}_scale_float", 1.0)
+        setattr(layer, f"_{name}_scale_float", ONE)
+    return layer
 
-    def load(layer):
+
+def load(layer, k_scale=COPIED, others=COPIED):
+    """(numbers after loading, corrections) where the engine sets these tensors."""
+
+    def engine(layer):
         for name in ("q", "v"):
-            layer.register_buffer(f"_{name}_scale", torch.tensor(2.0))
+            layer.register_buffer(f"_{name}_scale", torch.tensor(others))
         layer.register_buffer("_k_scale", torch.tensor(k_scale))
         return "the engine's"
 
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
-    assert wrap.process_weights_after_loading(one_call.call_of(load, state), None, (layer,), {}) == "the engine's"
+    assert wrap.process_weights_after_loading(one_call.call_of(engine, state), None, (layer,), {}) == "the engine's"
     return tuple(getattr(layer, f"_{name}_scale_float") for name in ("q", "k", "v")), state.counters.corrections
 
 
-@pytest.mark.parametrize("module", sorted(wrap.READERS))
+@pytest.mark.parametrize("module", [wrap.FLASHINFER, wrap.AITER])
 def test_a_backend_that_multiplies_by_numbers_gets_them(module):
-    assert loaded(backend(module), 0.25) == ((2.0, 0.25, 2.0), 1)
+    assert load(layer_of(module), 0.25) == ((COPIED, 0.25, COPIED), 1)
 
 
 def test_of_a_scale_for_each_head_the_largest():
-    assert loaded(backend("flashinfer"), [0.25, 0.5])[0] == (2.0, 0.5, 2.0)
+    assert load(layer_of(wrap.FLASHINFER), [0.25, 0.5])[0] == (COPIED, 0.5, COPIED)
 
 
-@pytest.mark.parametrize("impl", [backend("triton_attn"), backend("mla.cutlass_mla"), backend("flash_attn"), None])
-def test_a_backend_that_reads_tensors_or_refuses_is_left_alone(impl):
-    assert loaded(impl, 0.25) == ((1.0, 1.0, 1.0), 0)
+@pytest.mark.parametrize("name", ["triton_attn", "rocm_attn", "mla.cutlass_mla", "mla.flashinfer_mla", "flash_attn"])
+def test_a_backend_that_reads_tensors_or_refuses_is_left_alone(name):
+    assert load(layer_of(f"vllm.v1.attention.backends.{name}"), 0.25) == ((ONE, ONE, ONE), 0)
 
 
-def test_numbers_that_are_right_are_no_correction():
-    layer = SimpleNamespace(impl=backend("flashinfer"))
-    for name in ("q", "k", "v"):
-        setattr(layer, f"_{name}_scale", torch.tensor(0.5))
-        setattr(layer, f"_{name}_scale_float", 0.5)
+def test_a_backend_of_somebody_else_with_that_name_is_left_alone():
+    assert load(layer_of("somewhere.flashinfer"), 0.25) == ((ONE, ONE, ONE), 0)
+
+
+def test_a_layer_without_a_backend_is_left_alone():
+    layer = layer_of(wrap.FLASHINFER)
+    del layer.impl
+    assert load(layer, 0.25) == ((ONE, ONE, ONE), 0)
+
+
+@pytest.mark.parametrize("cache", ["auto", "bfloat16", "fp8_ds_mla", "fp8_e5m2", "nvfp4"])
+def test_a_cache_that_is_not_divided_by_the_scales_keeps_the_numbers(cache):
+    assert load(layer_of(wrap.FLASHINFER, cache=cache), 0.25) == ((ONE, ONE, ONE), 0)
+
+
+def test_a_query_that_is_not_quantised_keeps_its_number():
+    assert load(layer_of(wrap.FLASHINFER, query=AS_IT_IS), 0.25) == ((ONE, 0.25, COPIED), 1)
+
+
+def test_aiter_takes_the_tensors_where_queries_are_not_quantised():
+    assert load(layer_of(wrap.AITER, query=AS_IT_IS), 0.25) == ((ONE, ONE, ONE), 0)
+
+
+@pytest.mark.parametrize("query", [QUANTISED, AS_IT_IS])
+def test_numbers_that_are_right_are_no_correction(query):
+    layer = layer_of(wrap.FLASHINFER, query=query)
+    assert load(layer, ONE, ONE) == ((ONE, ONE, ONE), 0)
+    assert not hasattr(layer._k_scale, wrap.IN_NUMBER)
+
+
+def dequantised(k_scale, v_scale):
+    """(scales that the engine's function gets, corrections)."""
     state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None)
-    wrap.process_weights_after_loading(one_call.call_of(lambda layer: None, state), None, (layer,), {})
-    assert state.counters.corrections == 0
+    given = ("cache", "tables", k_scale, v_scale, torch.bfloat16)
+    call = one_call.call_of(lambda *args: args, state)
+    result = wrap.trtllm_prefill_attn_kvfp8_dequant(call, None, given, {})
+    if result is NOT_NEEDED:
+        return NOT_NEEDED
+    assert (result[:2], result[4]) == (given[:2], given[4])
+    return [float(scale) for scale in result[2:4]], state.counters.corrections
+
+
+def test_pages_are_copied_as_they_are_where_the_numbers_say_the_scales():
+    layer = layer_of(wrap.FLASHINFER, query=AS_IT_IS)
+    load(layer, 0.25)
+    assert dequantised(layer._k_scale, layer._v_scale) == ([1.0, 1.0], 1)
+
+
+def test_a_reloaded_layer_whose_numbers_were_right_already_has_its_pages_copied_too():
+    layer = layer_of(wrap.FLASHINFER, query=AS_IT_IS)
+    load(layer, 0.25)
+    load(layer, 0.25)  # new tensors
+    assert dequantised(layer._k_scale, layer._v_scale) == ([1.0, 1.0], 1)
+
+
+def test_pages_of_other_layers_are_dequantised_by_the_engine():
+    layer = layer_of(wrap.FLASHINFER)
+    load(layer, 0.25)
+    assert dequantised(layer._k_scale, layer._v_scale) is NOT_NEEDED

@@ -81,6 +81,41 @@ def test_boundaries_are_the_releases_around_every_change(monkeypatch):
     assert chosen == {names[i] for i in changes} | {names[i - 1] for i in changes} | {names[-1], "0.5.12"}
 
 
+GDN = next(fix for fix in FIXES if fix.id == "vllm.gdn-uniform-decode")
+
+
+@pytest.mark.parametrize(
+    "release, inside",
+    [("0.12.0", True), ("0.33.0", True), ("99.1", True), ("0.12.1.dev3+g123", True), ("0.12.0+cu128", True), ("unknown", True),
+     ("0.11.2", False), ("0.11.2+cu128", False), ("0.12.0rc1", False)],
+)  # fmt: skip
+def test_which_releases_a_fix_examines(release, inside):
+    assert runner.examined(GDN, release) is inside
+
+
+@pytest.mark.parametrize(
+    "release, kind, judged",
+    [("0.11.1", ledger.UNKNOWN, False), ("0.11.1", ledger.AFFECTED, True), ("0.11.1", ledger.FIXED, True),
+     ("0.34.0", ledger.UNKNOWN, True), ("unknown", ledger.UNKNOWN, True)],
+)  # fmt: skip
+def test_known_code_is_proven_whatever_it_calls_itself(monkeypatch, release, kind, judged):
+    """A fork of an old release may hold the code of a new one, and is patched."""
+    monkeypatch.setattr(runner.gate, "judge", lambda *a: SimpleNamespace(kind=kind))
+    result = runner.not_judged(GDN, release, Path("/nowhere/vllm"))
+    assert (result is None) is judged
+    assert judged or (result.verdict, result.holds) == ("not judged", True)
+
+
+def test_a_cell_outside_a_ledger_is_no_cell(monkeypatch):
+    published = {"vllm": ["0.9.0", "0.11.2", "0.12.0"], "sglang": []}
+    monkeypatch.setattr(matrix.releases, "published", published.get)
+    options = SimpleNamespace(fix=None, engine=None, boundaries=False)
+    cells = {release: {fix.id for fix in fixes} for _, release, fixes in matrix.wanted(options)}
+    assert list(cells) == ["0.11.2", "0.12.0"] and cells["0.12.0"] - cells["0.11.2"] == {GDN.id}
+    options.engine = ["vllm==0.11.2"]
+    assert [GDN in fixes for _, _, fixes in matrix.wanted(options)] == [False]
+
+
 def test_each_edit_is_made_on_one_of_its_releases_and_all_of_them_in_turn():
     proof = SimpleNamespace(EDITS=dict.fromkeys("abcdefgh"), EDITED=("0.5.11", "0.5.12"))
     assert [matrix.edits_on(release, proof) for release in ("0.5.11", "0.5.10")] == [[*"abcdefgh"], []]

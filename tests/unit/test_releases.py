@@ -53,6 +53,7 @@ def server(cache, monkeypatch):
 def forget() -> None:
     pip_settings.read.cache_clear()
     releases._asked.clear()
+    releases._whole.clear()
 
 
 def check_layout(folder: Path, engine: str, kind: str) -> None:
@@ -284,6 +285,7 @@ def test_a_cached_folder_that_is_not_whole_is_fetched_anew(server):
     folder = fetch("sglang", "1.0")
     (folder / "SOURCE.json").write_text("{")
     (folder / "sglang/__init__.py").unlink()
+    forget()
     check_layout(fetch("sglang", "1.0"), "sglang", "wheel")
 
 

@@ -19,6 +19,7 @@ from attnfix.patches.sglang import triton_draft_double_count, uniform_replay_str
 from attnfix.patches.sglang.triton_draft_double_count import FIX, wrap
 
 CORRECTION = wrap.init_forward_metadata_replay_cuda_graph
+BACKEND = SimpleNamespace(speculative_num_steps=3)
 
 
 def arguments(bs, lens, new, dtype=torch.int32):
@@ -40,7 +41,7 @@ def test_the_engine_is_shown_what_was_cached_before_the_step(requests, dtype):
     given_ = arguments(bs, [p + n for p, n in requests], new, dtype)
     before, replay = given_["seq_lens"].clone(), Replay()
     with NoSync():
-        assert call(CORRECTION, replay, None, given_) == "the engine's"
+        assert call(CORRECTION, replay, BACKEND, given_) == "the engine's"
     shown = replay.seen["seq_lens"]
     assert shown.tolist() == prefix and shown.dtype == dtype
     assert all(replay.seen[name] is given_[name] for name in NAMES if name != "seq_lens")
@@ -50,7 +51,7 @@ def test_the_engine_is_shown_what_was_cached_before_the_step(requests, dtype):
 def test_padding_rows_have_nothing_cached():
     """Their sequence is one token long, and the step's are counted as any request's."""
     replay = Replay()
-    call(CORRECTION, replay, None, arguments(4, [9, 12], [4, 4]))
+    call(CORRECTION, replay, BACKEND, arguments(4, [9, 12], [4, 4]))
     assert replay.seen["seq_lens"].tolist() == [5, 8, 0, 0]
 
 
@@ -62,7 +63,7 @@ def test_without_the_runners_count_nothing_is_touched():
     """As at capture, whose result nobody reads."""
     given_, replay = arguments(2, [9, 12], [4, 4]), Replay()
     del given_["spec_info"].extend_seq_lens_tensor
-    call(CORRECTION, replay, None, given_)
+    call(CORRECTION, replay, BACKEND, given_)
     assert replay.seen["seq_lens"] is given_["seq_lens"] and not replay.rows
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from no_sync import NoSync
 
-from attnfix.compat.fix import Place
+from attnfix.compat.fix import NOT_NEEDED, Place
 from attnfix.compat.states import INSTALLED, FixState
 from attnfix.compat.wrapping import TargetWrapper
 from attnfix.patches import emulators
@@ -236,11 +236,18 @@ class Rank:
         indices = torch.cat([torch.arange(8 * b, 8 * b + n) for b, n in enumerate(pages)])
         last = torch.tensor([(n - 1) % PAGE + 1 for n in context])
         paged.plan(cumulative(NEW), cumulative(pages), indices, last, HEADS, HEADS, D, PAGE, causal=False, sm_scale=SCALE)
+        self.plan(pages, last)
         cache, at = torch.zeros(24, PAGE, HEADS, D), 0
         for b, n in enumerate(context):
             cache[8 * b : 8 * b + 8].view(-1, HEADS, D)[:n] = self.chunk[at : at + n]
             at += n
         self.cache = cache if layout == "NHD" else cache.transpose(1, 2).contiguous()
+
+    def plan(self, pages, last):
+        """The engine's plan of the next step, as the correction sees it."""
+        names = ("qo_indptr_cpu", "paged_kv_indptr_cpu", "paged_kv_last_page_len_cpu")
+        told = dict(zip(names, (cumulative(NEW), cumulative(pages), last)))
+        assert dcp.plan(None, self.wrapper, (), told) is NOT_NEEDED
 
     def run(self, as_tuple=False):
         cache = (self.cache, self.cache) if as_tuple else torch.stack([self.cache, self.cache], 1)
@@ -302,9 +309,7 @@ def test_once_the_new_tokens_need_nothing_a_step_without_context_is_left_alone(s
     rank = Rank(0.12, math.e, context=CHUNK if seen_at_work else [0, 0, 0], context_base=2.0)
     if seen_at_work:
         rank.run()
-        kernel = rank.wrapper._context
-        kernel._paged_kv_indptr_buf = torch.zeros_like(kernel._paged_kv_indptr_buf)
-        setattr(kernel, dcp._NO_CONTEXT, kernel._paged_kv_indptr_buf)
+        rank.plan([0, 0, 0], torch.zeros(3, dtype=torch.int32))
     rank.wrapper._context.run = lambda *args, **kwargs: (torch.zeros_like(rank.q), torch.full((sum(NEW), HEADS), 3.0))
     rank.run()
     if not seen_at_work:
@@ -313,29 +318,39 @@ def test_once_the_new_tokens_need_nothing_a_step_without_context_is_left_alone(s
     torch.testing.assert_close(context, torch.full((HEADS, sum(NEW)), 3 * math.log(2) if seen_at_work else 3.0))
 
 
-def test_the_layers_of_a_step_without_context_look_once(monkeypatch):
-    """To look waits for the GPU. The next step is looked at again."""
-    looks = []
-    a_request = dcp.lse_base.a_request
-    monkeypatch.setattr(dcp.lse_base, "a_request", lambda *at: looks.append(at) or a_request(*at))
+def test_steps_without_context_never_ask_the_gpu(monkeypatch):
+    """To look there waits. A step with context is looked at again."""
     rank = Rank(0.12, context=[0, 0, 0])
     kernel = rank.wrapper._context
-    run, kernel.run = kernel.run, lambda *args, **kwargs: (torch.zeros_like(rank.q), torch.full((sum(NEW), HEADS), 3.0))
-    for steps in (1, 2):
-        for _ in range(3):
-            rank.run()
-        assert len(looks) == steps + 1  # and one at the new tokens
-        kernel._paged_kv_indptr_buf = kernel._paged_kv_indptr_buf.clone()
-    kernel.is_cuda_graph_enabled = True
-    rank.run(), rank.run()
-    assert len(looks) == 5
-    del kernel.is_cuda_graph_enabled
+    kernel.run = lambda *args, **kwargs: (torch.zeros_like(rank.q), torch.full((sum(NEW), HEADS), 3.0))
+    for name in ("_qo_indptr_buf", "_paged_kv_indptr_buf", "_paged_kv_indices_buf", "_paged_kv_last_page_len_buf"):
+        monkeypatch.delattr(kernel, name)
+    for _ in range(3):
+        rank.run()
+    assert [path[3] for path in rank.state.findings] == ["new tokens"] and rank.state.armed
     full = Rank(0.12)
-    rank.cache, kernel.run = full.cache, run
-    for name in ("_paged_kv_indptr_buf", "_paged_kv_indices_buf", "_paged_kv_last_page_len_buf"):
-        setattr(kernel, name, getattr(full.wrapper._context, name))
+    rank.wrapper._context, rank.cache = full.wrapper._context, full.cache
+    setattr(rank.wrapper, dcp._STEP, getattr(full.wrapper, dcp._STEP))
     rank.run()
     assert [path[3] for path in rank.state.findings] == ["new tokens", "context"]
+
+
+def test_where_the_plan_was_not_seen_nothing_is_judged():
+    """The engine planned before the fix was there; the next step's plan is seen."""
+    rank = Rank(0.12)
+    step = vars(rank.wrapper).pop(dcp._STEP)
+    rank.run()
+    assert not rank.state.findings and rank.state.armed
+    setattr(rank.wrapper, dcp._STEP, step)
+    rank.run()
+    assert len(rank.state.findings) == 2
+
+
+def test_up_to_013_the_last_page_lengths_begin_with_the_decodes():
+    wrapper = SimpleNamespace()
+    told = dict(qo_indptr_cpu=cumulative([2]), paged_kv_indptr_cpu=cumulative([3]), prefill_start=2)
+    dcp.plan(None, wrapper, (), {**told, "paged_kv_last_page_len_cpu": torch.tensor([7, 8, 3])})
+    assert getattr(wrapper, dcp._STEP) == dcp.Step([0, 2], [0, 3], [3])
 
 
 @pytest.mark.parametrize("attribute", ["_window_left", "_logits_soft_cap"])
@@ -349,10 +364,10 @@ def test_other_attention_is_not_judged(attribute):
 
 def test_an_error_of_ours_disarms_and_the_engine_goes_on():
     rank = Rank(0.12)
-    del rank.wrapper._new_tokens._qo_indptr_buf
+    del rank.wrapper._new_tokens._sm_scale
     rank.wrapper._new_tokens.run = lambda *args, **kwargs: (rank.q, torch.full((sum(NEW), HEADS), 3.0))
     rank.run()
-    assert rank.state.state == "failed" and "_qo_indptr_buf" in rank.state.reason and not rank.state.armed
+    assert rank.state.state == "failed" and "_sm_scale" in rank.state.reason and not rank.state.armed
     assert (rank.run()[1] == 3).all()
 
 

@@ -35,6 +35,7 @@ FIX = Fix(
     # What takes the rows' width for a stride, what writes them, and what later releases reckon the width with
     witnesses=(
         f"{_BACKEND}.common_template",
+        "sglang.srt.layers.attention.flashinfer_backend:FlashInferAttnBackend.init_cuda_graph_state",
         f"sglang.srt.speculative.eagle_utils:{_KERNEL}",
         f"sglang.srt.speculative.spec_utils:{_KERNEL}",
         f"sglang.srt.speculative.triton_ops.cache_locs:{_KERNEL}",
@@ -45,8 +46,9 @@ FIX = Fix(
     remove_when="no sglang below 0.5.13 is served",
     cost=(
         "GPU memory, once at start: the buffer, 4 bytes * speculative_num_steps * max_bs * max_context_len, becomes topk times "
-        "as large. With 5 steps, topk 4, 48 requests and 131072 tokens of context: 503 MB instead of 126 MB. If it does not "
-        "fit, the engine keeps its own buffer and the fix disarms itself, aloud. No time per step."
+        "as large. With 5 steps, topk 4, 48 requests and 131072 tokens of context: 503 MB instead of 126 MB. If the growth "
+        "takes more than a quarter of the memory that is left for graphs and activations, the engine keeps its own buffer and "
+        "the fix disarms itself, aloud: lower --cuda-graph-max-bs or --mem-fraction-static. No time per step."
     ),
     expect=(
         "On one replica under load with long requests, compare the accept length that the engine logs (`accept len`): it "

@@ -18,21 +18,36 @@ def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict
     """
     if instance.topk == 1:
         return NOT_NEEDED
-    context, max_bs = instance.max_context_len, args[0]
+    context, max_bs, steps = instance.max_context_len, args[0], instance.speculative_num_steps
     wide = room(instance)
-    if instance.speculative_num_steps * max_bs * wide >= 2**31:
+    if steps * max_bs * wide >= 2**31:
         raise ValueError(f"KV indices of {max_bs} requests are out of reach of 32-bit offsets; lower --cuda-graph-max-bs")
+    require_memory(own=4 * steps * max_bs * context, wide=4 * steps * max_bs * wide)
     try:
         instance.max_context_len = wide
         result = wrapped(*args, **kwargs)
-    except Exception:
-        instance.max_context_len = context
-        wrapped(*args, **kwargs)  # raises if the error is not ours; else its buffer stays, and this fix is disarmed
-        raise
     finally:
         instance.max_context_len = context
     wrapped.corrected()
     return result
+
+
+def require_memory(own: int, wide: int) -> None:
+    """Raise ValueError if a buffer of `wide` bytes takes over a quarter of the GPU memory that one of `own` bytes leaves free.
+
+    The graphs are captured after it, and prefill runs beside it, in that memory. How much they take is not known here; what
+    starts with a quarter to spare starts with this buffer, too.
+    """
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return
+    free = torch.cuda.mem_get_info()[0]
+    if wide - own > (free - own) // 4:
+        raise ValueError(
+            f"KV indices take {(wide - own) >> 20} MB more, over a quarter of the {max(free - own, 0) >> 20} MB that are left "
+            "for CUDA graphs and activations; lower --cuda-graph-max-bs, --context-length or --mem-fraction-static"
+        )
 
 
 def room(backend: Any) -> int:

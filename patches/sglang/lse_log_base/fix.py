@@ -9,6 +9,7 @@ _FLASHINFER = "sglang.srt.layers.attention.flashinfer_mla_backend"
 _TRTLLM = "sglang.srt.layers.attention.trtllm_mla_backend"
 _MODEL = "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA"
 _MIXIN = "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha:DeepseekMHAForwardMixin"
+_MODES = ("target_verify", "extend", "draft_extend", "draft_extend_v2")
 
 FIX = Fix(
     id="sglang.lse-log-base",
@@ -45,6 +46,8 @@ FIX = Fix(
         f"{_MIXIN}._chunked_prefix_attn_mha",
         f"{_MODEL}.forward_normal_chunked_kv_core",
         f"{_MIXIN}.forward_normal_chunked_kv_core",
+        *(f"sglang.srt.model_executor.forward_batch_info:ForwardMode.is_{mode}" for mode in _MODES),
+        "sglang.srt.environ:EnvField",
     ),
     examined=(">=0.5.1",),
     remove_when="the engine converts, or FlashInfer returns the natural base: attnfix then sees it and does nothing",

@@ -19,7 +19,8 @@ FIX = Fix(
     ),
     correction=(
         "In DRAFT_EXTEND_V2 alone, replay is shown the lengths before the step: seq_lens less the new tokens that the graph "
-        "runner has counted per request."
+        "runner has counted per request. Under --enable-multi-layer-eagle the runner gives each later layer one query token "
+        "more per request, which the engine does not lay out: qo_indptr of those layers is set, too."
     ),
     upstream=Upstream("sgl-project/sglang", pull=26651),
     hardware="any GPU (--attention-backend triton, EAGLE with spec v2: the default from 0.5.11)",

@@ -1,6 +1,6 @@
 """Correction of sglang.uniform-replay-stride-mla.
 
-The engine adds one to every length it reads here. So the length to show is one less than the stride, `num_draft_tokens`.
+The engine adds one to every length it reads here. So the length to show is one less than the graph's stride.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from attnfix.patches.sglang import uniform_replay
 
 
 def init_forward_metadata_replay_cuda_graph(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """Metadata of spec v2's draft-extend graph as capture laid it out: `num_draft_tokens` query tokens per request."""
+    """Metadata of spec v2's draft-extend graph by the graph's number of query tokens per request, `num_draft_tokens`."""
     return uniform_replay.replay(wrapped, instance, args, kwargs, _sizes)
 
 
-def _sizes(backend: Any) -> tuple[int, int]:
-    return backend.num_draft_tokens - 1, backend.decode_cuda_graph_kv_indices.shape[0]
+def _sizes(backend: Any, spec_info: Any) -> tuple[int, int]:
+    return uniform_replay.stride(spec_info, backend.num_draft_tokens) - 1, backend.decode_cuda_graph_kv_indices.shape[0]

@@ -18,8 +18,9 @@ FIX = Fix(
         "at the end are never written. In spec v1 the tokens are packed by accept length and the engine is right."
     ),
     correction=(
-        "In DRAFT_EXTEND_V2 alone, replay is shown equal lengths, so that qo_indptr is what capture laid out. That kv_indptr "
-        "counts the step's own tokens twice up to 0.5.12.post1 is another fault: sglang.triton-draft-double-count."
+        "In DRAFT_EXTEND_V2 alone, replay is shown equal lengths, as many as the graph's runner says, so that qo_indptr is the "
+        "layout of its input: of the later layers under --enable-multi-layer-eagle, too. That kv_indptr counts the step's own "
+        "tokens twice up to 0.5.12.post1 is another fault: sglang.triton-draft-double-count."
     ),
     upstream=Upstream("sgl-project/sglang", pull=19807, issue=19717),
     hardware="any GPU (--attention-backend triton, EAGLE with SGLANG_ENABLE_SPEC_V2=1)",

@@ -1,6 +1,7 @@
 """Correction of sglang.uniform-replay-stride-triton.
 
-The engine takes the lengths as they are: the length to show is the stride of capture, `speculative_num_steps + 1`.
+The engine takes the lengths as they are: the length to show is the stride of the graph, `speculative_num_steps + 1`, and one
+more for each layer before this one under --enable-multi-layer-eagle.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from attnfix.patches.sglang import uniform_replay
 
 
 def init_forward_metadata_replay_cuda_graph(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """Metadata of spec v2's draft-extend graph as capture laid it out: `speculative_num_steps + 1` tokens per request."""
+    """Metadata of spec v2's draft-extend graph by the graph's number of tokens per request."""
     return uniform_replay.replay(wrapped, instance, args, kwargs, _sizes)
 
 
-def _sizes(backend: Any) -> tuple[int, int]:
-    return backend.speculative_num_steps + 1, backend.qo_indptr.shape[0] - 1
+def _sizes(backend: Any, spec_info: Any) -> tuple[int, int]:
+    return uniform_replay.stride(spec_info, backend.speculative_num_steps + 1), backend.qo_indptr.shape[0] - 1

@@ -31,7 +31,7 @@ FIX = Fix(
         "takes what it finds: NaN stays NaN times a weight of 0 up to 0.24.0, and what was never written gets any weight."
     ),
     correction="After the kernel, rows of requests that have nothing on this rank get output 0 and LSE -inf.",
-    upstream=Upstream("vllm-project/vllm", pull=38416),
+    upstream=Upstream("vllm-project/vllm", pull=50484),
     hardware="any GPU (--decode-context-parallel-size above 1 with CUTLASS_MLA, FLASHINFER_MLA, or up to 0.24.0 TRITON_MLA)",
     default=True,
     default_reason="silent wrong output; 0.28.0 masks the LSE of the same rows",

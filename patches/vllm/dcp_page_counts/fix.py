@@ -12,21 +12,33 @@ _UTILS = "vllm.v1.attention.backends.utils"
 FIX = Fix(
     id="vllm.dcp-page-counts",
     title="FlashInfer on several ranks attends to pages of other ranks",
-    symptom="With --decode-context-parallel-size above 1 and FlashInfer: gibberish from the first token on. No error.",
+    symptom=(
+        "With --decode-context-parallel-size above 1 and FlashInfer: gibberish from the first token on. No error. In "
+        "0.11.1-0.13.0 with a drafter, or attention in several groups, and in 0.12.0-0.13.0 with "
+        "--cp-kv-cache-interleave-size above 1."
+    ),
     cause=(
         "Each rank holds a share of every request's KV. Since 0.14.0 (PR 29128) FlashInfer's page tables are reckoned from the "
         "lengths of all shares, those of prefills even with the new tokens: a rank reads pages that hold nothing of the "
-        "request, and the wrong part of the last one."
+        "request, and the wrong part of the last one. Two more faults are older: new tokens are taken off the shared lengths "
+        "in place, again by each builder of the same step; and from 0.12.0 the former name of the interleave size is read."
     ),
-    correction="Pages and the fill of the last one are counted from this rank's own lengths.",
+    correction=(
+        "Pages and the fill of the last one are counted from this rank's own lengths, by the interleave size that is in force; "
+        "the builder gets a copy of the lengths."
+    ),
     upstream=Upstream("vllm-project/vllm", pull=48003),
     hardware="any GPU (--decode-context-parallel-size above 1 with --attention-backend FLASHINFER, models without MLA)",
     default=True,
     default_reason="silent wrong output; later releases count in the same way",
-    targets=(Target(wrap.compute_kv_metadata, at=(f"{_BUILDER}._compute_flashinfer_kv_metadata",)),),
+    targets=(
+        Target(wrap.build, at=(f"{_BUILDER}.build",)),
+        Target(wrap.compute_kv_metadata, at=(f"{_BUILDER}._compute_flashinfer_kv_metadata",)),
+    ),
+    independent=True,  # up to 0.13.0 `build` counts by itself, of the right lengths
     # Who counts, what a share is, and what is planned with the counts
     witnesses=(
-        f"{_BUILDER}.build",
+        f"{_BUILDER}.__init__",
         f"{_BUILDER}._get_prefill_wrapper",
         f"{_BUILDER}._get_decode_wrapper",
         f"{_BACKEND}:BatchDCPPrefillWrapper.plan",
@@ -34,6 +46,8 @@ FIX = Fix(
         f"{_BACKEND}:fast_plan_decode",
         f"{_UTILS}:get_dcp_local_seq_lens",
         f"{_UTILS}:split_decodes_and_prefills",
+        "vllm.v1.attention.backend:CommonAttentionMetadata.seq_lens_cpu",
+        f"{_UTILS}:CommonAttentionMetadata.seq_lens_cpu",
     ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.30.0 is served with decode context parallelism on FlashInfer",
@@ -47,5 +61,6 @@ FIX = Fix(
         Is("attention", "MHA"),
         Above("decode context parallel size", 1),
         Is("attention backend", "FLASHINFER"),
+        Is("FlashInfer's page counts", "wrong"),
     ),
 )

@@ -6,6 +6,7 @@ kernels with their tile scheduler. The runner captures with one key for each req
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,7 +126,11 @@ def _builder(cache: str, full_graphs: bool) -> Any:
 
     module = _module()
     module.get_mla_metadata = _unquantised if hasattr(module, "FlashMLASchedMeta") else flashmla.schedule
-    module.get_mla_metadata_dense_fp8 = flashmla.schedule
+    if hasattr(module, "get_mla_metadata_dense_fp8"):
+        entry: Any = sys.modules[module.get_mla_metadata_dense_fp8.__module__]
+        entry._is_flashmla_available = lambda: (True, None)
+        kernels = SimpleNamespace(get_mla_decoding_metadata_dense_fp8=flashmla.schedule)
+        torch.ops._flashmla_extension_C = kernels
     builder = object.__new__(module.FlashMLAMetadataBuilder)
     mode = SimpleNamespace(has_full_cudagraphs=lambda: full_graphs)
     tiles, splits = torch.zeros(flashmla.SMS, 8, dtype=torch.int32), torch.zeros(_ROOM + 1, dtype=torch.int32)

@@ -7,16 +7,17 @@ from . import wrap
 
 _COMPRESSED = "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors"
 _METHOD = f"{_COMPRESSED}:CompressedTensorsKVCacheMethod"
-_FLASHINFER = "vllm.v1.attention.backends.flashinfer"
 _BASE = "vllm.model_executor.layers.quantization.kv_cache:BaseKVCacheMethod"
+_BACKENDS = "vllm.v1.attention.backends"
+_FLASHINFER, _AITER = f"{_BACKENDS}.flashinfer", f"{_BACKENDS}.rocm_aiter_unified_attn"
 
 FIX = Fix(
     id="vllm.kv-scale-float",
     title="Scales of a calibrated FP8 KV cache are read as 1",
     symptom=(
         "Garbage, or answers far worse than the unquantised model's, from a checkpoint whose FP8 KV cache was calibrated by "
-        "llm-compressor, with a backend that takes scales as numbers (FlashInfer, TRT-LLM, FlashInfer MLA). FlashAttention, "
-        "which reads the tensors, answers right. No error."
+        "llm-compressor, with a backend that takes scales as numbers (FlashInfer and TRT-LLM; AITER's unified attention from "
+        "0.19.0). FlashAttention, which reads the tensors, answers right. No error."
     ),
     cause=(
         "Loading a compressed-tensors checkpoint sets the scales' tensors, by which keys and values are divided when they are "
@@ -24,10 +25,12 @@ FIX = Fix(
         "query's alone, of any FP8 checkpoint.)"
     ),
     correction=(
-        "After a layer of such a backend has loaded its scales, the numbers are set to them; of several scales, to the largest."
+        "After a layer of such a backend has loaded its scales, the numbers are set to them, where its cache is quantised; of "
+        "several scales, to the largest. The query's is left at 1 where queries are not quantised; the pages that TRT-LLM's "
+        "prefill then reads are copied without scales, since the numbers are multiplied afterwards."
     ),
-    upstream=Upstream("vllm-project/vllm", pull=34863),
-    hardware="any GPU (compressed-tensors checkpoints with kv_cache_scheme, backends other than FlashAttention)",
+    upstream=Upstream("vllm-project/vllm", pull=39418),
+    hardware="NVIDIA GPUs (FLASHINFER), AMD (ROCM_AITER_UNIFIED_ATTN); compressed-tensors checkpoints with kv_cache_scheme",
     default=True,
     default_reason="silent wrong output; later releases set the same numbers",
     targets=(
@@ -35,12 +38,27 @@ FIX = Fix(
             wrap.process_weights_after_loading,
             at=(f"{_METHOD}.process_weights_after_loading", f"{_BASE}.process_weights_after_loading"),
         ),
+        Target(wrap.trtllm_prefill_attn_kvfp8_dequant, at=(f"{_FLASHINFER}:trtllm_prefill_attn_kvfp8_dequant",)),
     ),
-    # What holds the scales until they are loaded, and whether the backend multiplies by the query's
-    witnesses=(f"{_METHOD}.create_weights", f"{_BASE}.process_weights_after_loading", f"{_FLASHINFER}:FlashInferImpl.forward"),
+    # What holds the scales until they are loaded, and for which layers; which caches and queries are quantised; who multiplies
+    witnesses=(
+        f"{_METHOD}.create_weights",
+        f"{_BASE}.process_weights_after_loading",
+        f"{_COMPRESSED}:CompressedTensorsConfig.get_quant_method",
+        "vllm.attention.layer:Attention.__init__",
+        "vllm.model_executor.layers.attention.attention:Attention.__init__",
+        f"{_FLASHINFER}:FlashInferImpl.__init__",
+        f"{_FLASHINFER}:FlashInferImpl.forward",
+        f"{_AITER}:RocmAiterUnifiedAttentionImpl.__init__",
+        f"{_AITER}:RocmAiterUnifiedAttentionImpl.forward",
+    ),
+    independent=True,  # a server of AMD GPUs never loads FlashInfer's backend
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.20.0 is served",
-    cost="Three scalars read from the GPU per attention layer while the model is loaded; nothing while it serves.",
+    cost=(
+        "Three scalars read from the GPU per attention layer while the model is loaded; nothing while it serves, but where "
+        "TRT-LLM's prefill runs for queries that are not quantised: two tensors of one value per layer and prefill."
+    ),
     expect=(
         "On one replica with --attention-backend FLASHINFER, answers become those of the same checkpoint with FLASH_ATTN. A "
         "checkpoint without calibrated scales answers as before, bit for bit."
@@ -48,6 +66,6 @@ FIX = Fix(
     harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("KV cache scales", "compressed-tensors"),
-        Is("attention backend", "FLASHINFER", "FLASHINFER_MLA", "FLASHINFER_MLA_SPARSE", "ROCM_AITER_UNIFIED_ATTN"),
+        Is("scales of the attention backend", "numbers"),
     ),
 )

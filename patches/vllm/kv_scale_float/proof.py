@@ -64,6 +64,7 @@ def _loaded(impl: Any, scales: tuple[float, ...]) -> Any:
     layer: Any = torch.nn.Module()
     layer.impl, layer.num_kv_heads = object.__new__(impl), _HEADS
     layer.kv_cache_dtype, layer.calculate_kv_scales = "fp8", False
+    layer.query_quant = object()  # its queries are quantised; 0.10.2 has no such attribute and asks the GPU instead
     for name in ("q", "k", "v", "prob"):
         layer.register_buffer(f"_{name}_scale", torch.tensor(1.0))
         setattr(layer, f"_{name}_scale_float", 1.0)
@@ -88,7 +89,7 @@ def sabotages() -> dict[str, Any]:
     from . import wrap
 
     return {
-        "the correction does nothing": replaced(wrap, "READERS", frozenset()),
+        "the correction does nothing": replaced(wrap, "QUANTISED", frozenset()),
         "every number becomes 1": replaced(wrap, "largest", lambda scale: 1.0),
-        "the query's scale is left out": replaced(wrap, "_SCALES", ("_k_scale", "_v_scale")),
+        "the query's scale is left out": replaced(wrap, "quantises_query", lambda layer: False),
     }

@@ -1,25 +1,82 @@
-"""Correction of vllm.kv-scale-float."""
+"""Corrections of vllm.kv-scale-float.
+
+Who reads what of a layer, in the releases that are affected (the layer's own code, each backend's `forward`):
+
+| backend | 0.10.2 | 0.15.0-0.18.1 | 0.19.0-0.19.1 |
+|---|---|---|---|
+| FLASHINFER | multiplies by the numbers, whatever the cache | the same | the same, by the query's for FP8 caches alone |
+| ROCM_AITER_UNIFIED_ATTN | - | tensors, and asserts that the query's number is 1 | multiplies, where the query is FP8 |
+| TRITON_ATTN, ROCM_ATTN | - (TRITON_ATTN: tensors) | tensors, and assert that the query's number is 1 | the same |
+| FLASH_ATTN, FLASH_ATTN_DIFFKV, TREE_ATTN, FLEX_ATTENTION, ROCM_AITER_FA | tensors | tensors | tensors |
+| MLA: FLASHINFER_MLA (_SPARSE) multiplies, CUTLASS_MLA refuses numbers from 0.19.0 | - | never loaded | never loaded |
+
+"Never loaded": compressed-tensors gives its method to `Attention` alone, so tensors and numbers of an MLA layer stay 1. Pallas
+(0.10.2) multiplies by the numbers of keys and values, which that release sets.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-_SCALES = ("_q_scale", "_k_scale", "_v_scale")
-#: Modules of the backends that multiply by the numbers. Others read the tensors, and some refuse to serve where a number is not
-#: 1 (Triton, ROCm, CUTLASS MLA): they keep what the engine gave them.
-READERS = frozenset({"flashinfer", "flashinfer_mla", "flashinfer_mla_sparse", "rocm_aiter_unified_attn"})
+from attnfix.compat.fix import NOT_NEEDED
+
+_BACKENDS = "vllm.v1.attention.backends"
+FLASHINFER, AITER = f"{_BACKENDS}.flashinfer", f"{_BACKENDS}.rocm_aiter_unified_attn"
+#: Caches whose values were divided by the tensors when they were written; of others no number may be anything but 1
+QUANTISED = frozenset({"fp8", "fp8_e4m3"})
+#: On a tensor of scales: the layer's number says the same, and whatever is multiplied by both has it twice
+IN_NUMBER = "attnfix_in_number"
 
 
 def process_weights_after_loading(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     """`(layer)`: `layer._k_scale` and the like are float32 tensors, one value or one per head; `_k_scale_float` is a float."""
     result = wrapped(*args, **kwargs)
     layer = args[0]
-    if type(getattr(layer, "impl", None)).__module__.rpartition(".")[2] in READERS:
-        loaded = {f"{name}_float": largest(getattr(layer, name)) for name in _SCALES}
-        if any(getattr(layer, name, None) != scale for name, scale in loaded.items()):
-            vars(layer).update(loaded)
-            wrapped.corrected()
+    loaded = {f"{name}_float": largest(getattr(layer, name)) for name in multiplied(layer)}
+    if any(getattr(layer, name, None) != scale for name, scale in loaded.items()):
+        vars(layer).update(loaded)
+        wrapped.corrected()
+    if loaded and not quantises_query(layer):
+        for name in ("_k_scale", "_v_scale"):
+            if loaded[f"{name}_float"] != 1.0:
+                setattr(getattr(layer, name), IN_NUMBER, True)
     return result
+
+
+def trtllm_prefill_attn_kvfp8_dequant(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """`(kv_cache, block_tables, k_scale, v_scale, dtype)`: pages of the cache times the scales, in `dtype`.
+
+    TRT-LLM's prefill reads them where queries are not quantised, and multiplies by the numbers besides. While these were 1 that
+    was right, so now the pages are copied as they are.
+    """
+    kv_cache, block_tables, *scales, dtype = args
+    if not any(getattr(scale, IN_NUMBER, False) for scale in scales):
+        return NOT_NEEDED
+    import torch
+
+    result = wrapped(kv_cache, block_tables, *map(torch.ones_like, scales), dtype)
+    wrapped.corrected()
+    return result
+
+
+def multiplied(layer: Any) -> tuple[str, ...]:
+    """The layer's tensors whose numbers its backend multiplies by, rightly."""
+    backend = type(getattr(layer, "impl", None)).__module__
+    if backend not in (FLASHINFER, AITER) or layer.kv_cache_dtype not in QUANTISED:
+        return ()
+    if quantises_query(layer):
+        return "_q_scale", "_k_scale", "_v_scale"
+    # A query that is not divided by its scale may not be multiplied by it. AITER then takes the tensors
+    return ("_k_scale", "_v_scale") if backend == FLASHINFER else ()
+
+
+def quantises_query(layer: Any) -> bool:
+    """Whether queries come to the backend as FP8, divided by `_q_scale`."""
+    if hasattr(layer, "query_quant"):
+        return layer.query_quant is not None
+    engine: Any = sys.modules[FLASHINFER]  # 0.10.2: its forward does it, where its metadata's builder asks for it
+    return engine.supports_trtllm_attention()[0] and not engine.flashinfer_disable_q_quantization()
 
 
 def largest(scale: Any) -> float:

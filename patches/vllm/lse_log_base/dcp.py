@@ -5,6 +5,9 @@ ranks and merges both with base e. The combine wants base 2 from 0.12.0 (PR 2884
 it and the merge; in 0.11.1-0.11.2 it works with base e, and the LSE is converted before. Both are local to the engine's
 function: its own code is run on an object that looks on at both kernels, and with its name of the merge bound to one that
 converts. Nothing is shared between calls.
+
+Which row of a kernel is looked at is told from what the engine plans with, on the host: FlashInfer keeps it on the GPU alone,
+and to ask there would wait for the GPU in every layer of every step until some context is seen.
 """
 
 from __future__ import annotations
@@ -13,13 +16,34 @@ from collections.abc import Callable
 from inspect import unwrap
 from itertools import accumulate
 from types import FunctionType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnfix.compat.fix import NOT_NEEDED
 from attnfix.patches import lse_base
 from attnfix.patches.rebound import rebound
 
-_NO_CONTEXT = "attnfix_planned_without_context"
+_STEP = "attnfix_planned_step"
+
+
+class Step(NamedTuple):
+    """What a step's prefills were planned with: where each one's rows and this rank's pages of it begin, and its last page."""
+
+    q_at: list[int]
+    pages_at: list[int]
+    last_page_lens: list[int]
+
+    @property
+    def has_context(self) -> bool:
+        return self.pages_at[0] < self.pages_at[-1]
+
+
+def plan(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """By name: `qo_indptr_cpu`, `paged_kv_indptr_cpu`, `paged_kv_last_page_len_cpu` and others. Up to 0.13.0 the last of them
+    begins with the decodes."""
+    last = kwargs["paged_kv_last_page_len_cpu"][kwargs.get("prefill_start", 0) :]
+    step = Step(kwargs["qo_indptr_cpu"].tolist(), kwargs["paged_kv_indptr_cpu"].tolist(), last.tolist())
+    setattr(instance, _STEP, step)
+    return NOT_NEEDED
 
 
 def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
@@ -27,7 +51,8 @@ def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     query = args[1]
     context, new_tokens = _paths(instance._context, instance._new_tokens, query.dtype)
     settled = wrapped.state.settled
-    if new_tokens in settled and (context in settled or _unseen(wrapped, context, instance._context)):
+    step = vars(instance).get(_STEP)
+    if new_tokens in settled and (context in settled or _unseen(wrapped, context, step)):
         return NOT_NEEDED
     function = wrapped.engine_function
     if function is None:  # not the innermost correction
@@ -50,6 +75,7 @@ class _Watch:
         self.call, (self.context_path, self.new_tokens_path) = call, paths
         self.errors: list[Exception] = []
         self.context, self.new_tokens = instance._context, instance._new_tokens
+        self.step: Step | None = vars(instance).get(_STEP)
         self.engine_names = function.__globals__
         self.parts = SimpleNamespace(**vars(instance))
         self.parts._context = SimpleNamespace(run=self.run_context)
@@ -66,7 +92,7 @@ class _Watch:
 
     def run_new_tokens(self, query: Any, key: Any, value: Any, **options: Any) -> tuple:
         out, lse = self.new_tokens.run(query, key, value, **options)
-        row = lambda: new_tokens_row(self.new_tokens, query, key, lse)  # noqa: E731
+        row = lambda: new_tokens_row(self.new_tokens, self.step, query, key, lse)  # noqa: E731
         self._do(lse_base.to_natural, self.call, self.new_tokens_path, lse, row)
         return out, lse
 
@@ -77,7 +103,8 @@ class _Watch:
 
     def _look_at_context(self, query: Any, cache: Any, lse: Any, options: dict) -> None:
         scale = options.get("k_scale") or 1.0
-        lse_base.look(self.call, self.context_path, lse, lambda: context_row(self.context, query, cache, lse, scale))
+        row = lambda: context_row(self.context, self.step, query, cache, lse, scale)  # noqa: E731
+        lse_base.look(self.call, self.context_path, lse, row)
         if not self.combines_base_2:
             self._convert_context(lse)
 
@@ -100,28 +127,25 @@ def _paths(context: Any, new_tokens: Any, dtype: Any) -> tuple[tuple, tuple]:
     )
 
 
-def new_tokens_row(kernel: Any, q: Any, k: Any, lse: Any) -> tuple[float, float] | None:
-    """q: [tokens, heads, d]; k: [tokens, KV heads, d]; lse: [tokens, heads]. The wrapper knows where requests begin."""
-    if not _plain(kernel):
+def new_tokens_row(kernel: Any, step: Step | None, q: Any, k: Any, lse: Any) -> tuple[float, float] | None:
+    """q: [tokens, heads, d]; k: [tokens, KV heads, d]; lse: [tokens, heads]. None where nothing of the step is known."""
+    if step is None or not _plain(kernel):
         return None
-    return lse_base.one_row(q, k, lse, kernel._qo_indptr_buf.tolist(), kernel._kv_indptr_buf.tolist(), kernel._sm_scale)
+    return lse_base.one_row(q, k, lse, step.q_at, step.q_at, kernel._sm_scale)
 
 
-def context_row(kernel: Any, q: Any, cache: Any, lse: Any, k_scale: float) -> tuple[float, float] | None:
+def context_row(kernel: Any, step: Step | None, q: Any, cache: Any, lse: Any, k_scale: float) -> tuple[float, float] | None:
     """The same from this rank's pages; cache: (k, v), or [pages, 2, …], in the wrapper's layout."""
-    if not _plain(kernel) or _is_without_context(kernel):
+    if step is None or not step.has_context or not _plain(kernel):
         return None
-    planned = kernel._paged_kv_indptr_buf
     keys = cache[0] if isinstance(cache, tuple) else cache[:, 0]
     if kernel._kv_layout == "HND":
         keys = keys.transpose(1, 2)
-    at, last = planned.tolist(), kernel._paged_kv_last_page_len_buf.tolist()
-    lens = [(stop - start - 1) * keys.shape[1] + n if start < stop else 0 for start, stop, n in zip(at, at[1:], last)]
-    q_at = kernel._qo_indptr_buf.tolist()
+    q_at, at = step.q_at, step.pages_at
+    pages = zip(at, at[1:], step.last_page_lens)
+    lens = [(stop - start - 1) * keys.shape[1] + n if start < stop else 0 for start, stop, n in pages]
     b = lse_base.a_request(q_at, [0, *accumulate(lens)])
     if b is None:
-        if not getattr(kernel, "is_cuda_graph_enabled", False):
-            setattr(kernel, _NO_CONTEXT, planned)
         return None
     rows = slice(q_at[b], q_at[b + 1])
     k = keys[kernel._paged_kv_indices_buf[at[b] : at[b + 1]].long()].flatten(0, 1)[: lens[b]]
@@ -129,17 +153,9 @@ def context_row(kernel: Any, q: Any, cache: Any, lse: Any, k_scale: float) -> tu
     return lse_base.one_row(q[rows], k, lse[rows], [0, rows.stop - rows.start], [0, lens[b]], scale)
 
 
-def _unseen(call: Any, path: tuple, kernel: Any) -> bool:
+def _unseen(call: Any, path: tuple, step: Step | None) -> bool:
     """Whether the context's kernel was not seen at work yet, and will not be in this step: it goes by the new tokens'."""
-    return _is_without_context(kernel) and call.finding(path) is None
-
-
-def _is_without_context(kernel: Any) -> bool:
-    """Whether this plan was seen to hold no context: to look again would wait for the GPU in every layer.
-
-    What is planned is another tensor in every step, but in a CUDA graph, where nothing is kept.
-    """
-    return vars(kernel).get(_NO_CONTEXT, _NO_CONTEXT) is kernel._paged_kv_indptr_buf
+    return step is not None and not step.has_context and call.finding(path) is None
 
 
 def _plain(kernel: Any) -> bool:

@@ -56,6 +56,7 @@ FIX = Fix(
         Target(wrap.trtllm_new_tokens, at=_homes("new_tokens", "trtllm_ragged:TrtllmRagged"), by_name=True),
         Target(wrap.trtllm_context_chunk, at=_homes("context_chunk", "trtllm_ragged:TrtllmRagged"), by_name=True),
         Target(dcp.run, at=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.run",)),
+        Target(dcp.plan, at=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.plan",), by_name=True),
     ),
     independent=True,
     # What the LSE goes through until it is merged

@@ -7,7 +7,6 @@ and what is emulated stands in `patches/vllm/mla_prefill.py`.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 from attnfix.patches import emulators
@@ -25,7 +24,9 @@ _ONE = Batch((14, 9, 16), (3, 2, 4))
 
 def prepare(modules: dict[str, Any]) -> None:
     mla_prefill.prepare_flash(modules)
-    mla_prefill.engine().ops.merge_attn_states = partial(emulators.merge_attn_states, one_stride=True)
+    import torch
+
+    torch.ops._C.merge_attn_states = emulators.MergeAttnStates(one_stride=True)
 
 
 def scenario(seed: int) -> Observation:

@@ -1,0 +1,1 @@
+"""Builds sglang's objects: `construction`."""

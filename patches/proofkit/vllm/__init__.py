@@ -1,0 +1,1 @@
+"""Builds vLLM's objects; see `construction`."""

@@ -1,0 +1,200 @@
+"""vllm.kv-scale-float on layers that the engine builds and loads: who is corrected, and whom it would harm.
+
+Each error is relative, of one step of the layer's backend against float64; FP8 and bfloat16 leave 0.04. Queries, keys and
+values have scales of 0.7, 0.3 and 1.7, no powers of two.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+PREAMBLE = """
+import hashlib
+from attnfix.patches.proofkit.vllm.calibrated import AITER, FLASHINFER, SCHEME, CalibratedWorker, running
+from attnfix.patches.proofkit.vllm.construction import MLA
+from attnfix.patches.scenario import replaced
+from attnfix.patches.vllm.kv_scale_float import wrap
+from vllm.config import CacheConfig
+SCALES = {"q_scale": 0.7, "k_scale": 0.3, "v_scale": 1.7}
+DECODE, PREFILL = ((20, 3), (1, 1)), ((20, 0), (5, 9))
+cases = {}
+
+def see(name, worker, layer, batch=PREFILL, **more):
+    try:
+        out, reference = worker.step(layer, *batch, **more)
+    except AssertionError as error:
+        cases[name] = {"raised": str(error)}
+        return
+    raw = out.view(__import__("torch").uint8).numpy().tobytes()
+    numbers = [getattr(layer, f"_{name}_scale_float") for name in "qkv"]
+    cases[name] = {"error": float((out.double() - reference).norm() / reference.norm()),
+                   "bits": hashlib.sha256(raw).hexdigest(), "numbers": numbers}
+
+def run(name, backend, scales=SCALES, batches={"": PREFILL}, **more):
+    with CalibratedWorker(backend, **more) as worker:
+        layer = worker.loaded(scales)
+        for which, batch in batches.items():
+            see(name + which, worker, layer, batch)
+"""
+
+#: 0.15.0-0.19.1: checkpoints of llm-compressor
+CALIBRATED = """
+BOTH = {" decode": DECODE, " prefill": PREFILL}
+AS_THEY_ARE = {"disable_flashinfer_q_quantization": True}
+with running():
+    run("hopper", FLASHINFER, scheme=SCHEME)
+    run("not calibrated", FLASHINFER, {}, scheme=SCHEME)
+    run("blackwell", FLASHINFER, batches=BOTH, scheme=SCHEME, trtllm=True)
+    run("bf16 queries", FLASHINFER, batches=BOTH, scheme=SCHEME, trtllm=True, attention=AS_THEY_ARE)
+    forced = {**AS_THEY_ARE, "use_trtllm_attention": True}
+    run("bf16 queries, TRT-LLM", FLASHINFER, batches=BOTH, scheme=SCHEME, trtllm=True, attention=forced)
+    run("bf16 queries, TRT-LLM, not calibrated", FLASHINFER, {}, BOTH, scheme=SCHEME, trtllm=True, attention=forced)
+    run("aiter", AITER, scheme=SCHEME)
+    # --hf-overrides takes the scheme away, the checkpoint keeps its scales: a bfloat16 cache
+    run("bf16 cache", FLASHINFER, scheme=None)
+    for backend in "cutlass_mla.CutlassMLABackend", "flashinfer_mla.FlashInferMLABackend":
+        with CalibratedWorker("mla." + backend, scheme=SCHEME, model=MLA, kv_cache_dtype="fp8", trtllm=True) as worker:
+            layer = worker.loaded(SCALES)
+            loaded = [float(getattr(layer, f"_{name}_scale{kind}")) for name in "qkv" for kind in ("", "_float")]
+            cases[backend] = {"numbers": loaded, "method": type(getattr(layer, "quant_method", None)).__name__}
+    # Its builder of 0.19 plans an FP8 cache for skipped layers too, which FlashInfer refuses: here, one that plans bfloat16
+    def skipping(name):
+        with CalibratedWorker(FLASHINFER) as plain:
+            builder = plain.builder([plain.layer()])
+        with CalibratedWorker(FLASHINFER, scheme=SCHEME, skip_layers=["0"]) as worker:
+            skipped, quantised = worker.loaded(SCALES, 0), worker.loaded(SCALES, 1)
+            see(name, worker, skipped, builder=builder)
+            see(name + ", beside it", worker, quantised)
+
+    if "kv_cache_dtype_skip_layers" in CacheConfig.__dataclass_fields__:
+        skipping("skipped")
+    # Sabotages: the corrections as they were. On the stock side nothing changes by them
+    with replaced(wrap, "quantises_query", lambda layer: True):
+        run("sabotaged aiter", AITER, scheme=SCHEME)
+        run("sabotaged bf16 queries", FLASHINFER, batches={"": DECODE}, scheme=SCHEME, trtllm=True, attention=AS_THEY_ARE)
+    with replaced(wrap, "QUANTISED", wrap.QUANTISED | {"auto"}):
+        run("sabotaged bf16 cache", FLASHINFER, scheme=None)
+        if "skipped" in cases:
+            skipping("sabotaged skipped")
+    wrap.setattr = lambda *mark: None
+    run("sabotaged TRT-LLM prefill", FLASHINFER, scheme=SCHEME, trtllm=True, attention=forced)
+answer(cases)
+"""
+
+#: 0.10.2: any FP8 checkpoint
+QUERY = """
+import os
+FP8 = {"quant_method": "fp8", "activation_scheme": "static"}
+BOTH = {" decode": DECODE, " prefill": PREFILL}
+with running():
+    run("blackwell", FLASHINFER, batches=BOTH, quantization=FP8, kv_cache_dtype="fp8", trtllm=True)
+    run("hopper", FLASHINFER, quantization=FP8, kv_cache_dtype="fp8")
+    run("bf16 cache", FLASHINFER, batches=BOTH, quantization=FP8, trtllm=True)
+    os.environ.update(VLLM_FLASHINFER_DISABLE_Q_QUANTIZATION="1", VLLM_USE_TRTLLM_ATTENTION="1")
+    from vllm.utils import flashinfer
+    flashinfer.flashinfer_disable_q_quantization.cache_clear()
+    run("bf16 queries", FLASHINFER, batches={" decode": DECODE}, quantization=FP8, kv_cache_dtype="fp8", trtllm=True)
+answer(cases)
+"""
+
+RIGHT, WRONG = 0.06, 0.15
+
+
+@pytest.fixture(scope="module")
+def sides(engine_fork):
+    """sides(release, code) -> (stock, fixed): name of a case -> what was seen."""
+    seen: dict = {}
+
+    def get(release, code):
+        if (release, code) not in seen:
+            fork = engine_fork("vllm", release)
+            seen[release, code] = [fork.evaluate(PREAMBLE + code, **side) for side in ({"ATTNFIX": "0"}, {})]
+        return seen[release, code]
+
+    return get
+
+
+def corrected(case, stock, fixed):
+    assert stock[case]["error"] > WRONG, (case, stock[case])
+    assert fixed[case].get("error", 9) < RIGHT, (case, fixed[case])
+
+
+def the_same(case, stock, fixed):
+    assert stock[case]["error"] < RIGHT, (case, stock[case])
+    assert fixed[case] == stock[case], case
+
+
+RELEASES = ["0.15.0", "0.18.1", "0.19.1"]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_flashinfer_reads_what_was_written(sides, release):
+    both = sides(release, CALIBRATED)
+    for case in "hopper", "blackwell decode", "blackwell prefill":
+        corrected(case, *both)
+    the_same("not calibrated", *both)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_aiter_serves_where_stock_does(sides, release):
+    """A1: up to 0.18.1 it reads the tensors and asserts that the query's number is 1; from 0.19.0 it multiplies."""
+    (corrected if release == "0.19.1" else the_same)("aiter", *sides(release, CALIBRATED))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_cache_that_is_not_quantised_has_no_scales(sides, release):
+    """A2, without --kv-cache-dtype-skip-layers: the scheme overridden, the scales in the checkpoint."""
+    the_same("bf16 cache", *sides(release, CALIBRATED))
+
+
+def test_a_skipped_layer_has_no_scales_and_the_next_one_has(sides):
+    """A2."""
+    both = sides("0.19.1", CALIBRATED)
+    the_same("skipped", *both)
+    corrected("skipped, beside it", *both)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_queries_that_are_not_quantised_are_not_multiplied(sides, release):
+    """With disable_flashinfer_q_quantization: decode multiplies by the numbers alone, prefill by what it is handed."""
+    both = sides(release, CALIBRATED)
+    for case in "bf16 queries decode", "bf16 queries prefill", "bf16 queries, TRT-LLM decode":
+        corrected(case, *both)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_trtllm_prefill_is_not_multiplied_twice(sides, release):
+    """It reads pages that were multiplied by the tensors, and then by the numbers: right in stock, where these are 1."""
+    stock, fixed = sides(release, CALIBRATED)
+    assert stock["bf16 queries, TRT-LLM prefill"]["error"] < RIGHT
+    assert fixed["bf16 queries, TRT-LLM prefill"]["error"] < RIGHT
+    for which in "decode", "prefill":
+        the_same(f"bf16 queries, TRT-LLM, not calibrated {which}", stock, fixed)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_no_mla_layer_loads_scales_so_none_is_read_wrongly(sides, release):
+    """So CUTLASS_MLA is right, which takes neither tensors nor numbers, and FLASHINFER_MLA, which multiplies by numbers."""
+    for side in sides(release, CALIBRATED):
+        for backend in "cutlass_mla.CutlassMLABackend", "flashinfer_mla.FlashInferMLABackend":
+            assert side[backend] == {"numbers": [1.0] * 6, "method": "NoneType"}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_corrections_as_they_were_are_seen(sides, release):
+    """Without what keeps A1 and A2 away, and without what keeps prefill from being multiplied twice, each case is red."""
+    stock, fixed = sides(release, CALIBRATED)
+    if release != "0.19.1":
+        assert fixed["sabotaged aiter"] == {"raised": "A non 1.0 q_scale is not currently supported."}
+        assert stock["sabotaged aiter"]["error"] < RIGHT
+    wrong = ["sabotaged bf16 cache", "sabotaged bf16 queries", "sabotaged TRT-LLM prefill"]
+    for case in wrong + ["sabotaged skipped"] * ("skipped" in fixed):
+        assert fixed[case]["error"] > WRONG, case
+
+
+def test_the_query_scale_of_0_10_2(sides):
+    both = sides("0.10.2", QUERY)
+    corrected("blackwell decode", *both)
+    corrected("blackwell prefill", *both)
+    for case in "hopper", "bf16 cache decode", "bf16 cache prefill", "bf16 queries decode":
+        the_same(case, *both)

@@ -1,0 +1,58 @@
+"""vllm.lse-log-base in real releases under decode context parallelism: right, and without a wait for the GPU in each step."""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+import torch
+from attnfix.patches import emulators
+from attnfix.patches.scenario import observe
+from attnfix.patches.vllm import dcp_prefill, mla_prefill
+from attnfix.patches.vllm.lse_log_base import proof
+from attnfix.prove.child import imported_modules
+
+proof.prepare(imported_modules(proof))
+reads = []
+
+class OnGpu(torch.Tensor):
+    "A GPU's: the host waits to read it."
+    def tolist(self):
+        reads.append("tolist")
+        return self.as_subclass(torch.Tensor).tolist()
+
+class Watched(emulators.PagedWrapper):
+    "The stand-in, whose buffers wait when somebody else reads them on the host."
+    running = False
+    def run(self, *args, **kwargs):
+        self.running = True
+        try:
+            return super().run(*args, **kwargs)
+        finally:
+            self.running = False
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        return value.as_subclass(OnGpu) if name.endswith("_buf") and not self.running else value
+
+def step(context, dtype="bfloat16", new=(5, 2, 6, 3)):
+    dcp_prefill.use(2)
+    dcp_prefill._modules[dcp_prefill.BACKEND].BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: Watched(2, layout)
+    before = len(reads)
+    out, reference = dcp_prefill.outputs(5, context, new, "NHD", dtype)
+    return observe(out, reference).error, len(reads) - before
+
+def state():
+    import attnfix
+    row = next(row for row in attnfix.status() if row["fix"] == "vllm.lse-log-base")
+    return row["state"], row["counters"]["corrections"] > 0
+"""
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.18.0", "0.28.0"])
+def test_fresh_prompts_never_wait_for_the_gpu(engine_fork, release):
+    """Until context is seen, each step of each layer is told from the plan on the host; then from one row, once."""
+    code = HEAD + "answer([[step((0, 0, 0, 0)) for _ in range(2)], [step((37, 1, 33, 48)) for _ in range(2)], state()])"
+    fresh, cached, state = engine_fork("vllm", release).evaluate(code)
+    assert [waits for _, waits in fresh] == [0, 0]
+    assert max(error for error, _ in [*fresh, *cached]) < 0.01
+    assert [waits for _, waits in cached] == [0, 0] and state == ["effective", True]
