@@ -19,7 +19,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from . import gate, records
-from .digest import find, statements
+from .digest import names, statements
 from .fix import Fix, Place
 
 _STEP_S = 10  # by which a clock may have been set meanwhile
@@ -90,10 +90,8 @@ def is_defined(function: FunctionType, place: Place, read: gate.READ) -> bool:
 
 def _has_defaults(function: FunctionType, place: Place, read: gate.READ) -> bool:
     """Whether there are as many as in a definition at `place`, and equal ones where a literal is written."""
-    node = gate.locate(place, read)
-    definitions = node.body if isinstance(node, ast.Module) else [node]
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for definition in definitions:
+    for definition in (one for _, found in _definitions(place, read) for one in found):
         if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
             written = [*definition.args.defaults, *filter(None, definition.args.kw_defaults)]
             if len(written) == len(values) and all(map(_may_be, written, values)):
@@ -139,23 +137,36 @@ def _is_own(function: FunctionType, place: Place) -> bool:
 def _codes(place: Place, read: gate.READ) -> Iterator[CodeType]:
     """The code objects that an import of the file makes of the definitions at `place`."""
     data = read(place.module)
-    tree = gate.parsed(data) if data is not None else None
-    node = tree and find(tree, place.qualname)
-    if tree is None or node is None:
+    if data is None:
         return
-    *owners, name = place.qualname.split(".")
-    body: list[ast.stmt] = node.body if isinstance(node, ast.Module) else [node]  # type: ignore[list-item]
-    for depth in range(len(owners), 0, -1):  # names are mangled, and `super` found, by the class around
-        outer = find(tree, ".".join(owners[:depth]))
-        if not isinstance(outer, ast.ClassDef):
-            return
-        around = copy.copy(outer)
-        around.body = body
-        body = [around]
     # Imports of the module: those of `__future__`, and a call of what was imported is compiled in another way
-    imports = [found for found in statements(tree) if isinstance(found, (ast.Import, ast.ImportFrom))]
-    code = compile(ast.Module([*imports, *body], []), "", "exec", dont_inherit=True)
-    yield from _named(code, [*owners, name])
+    imports = [found for found in statements(gate.parsed(data)) if isinstance(found, (ast.Import, ast.ImportFrom))]
+    for owners, body in _definitions(place, read):
+        for outer in reversed(owners):  # names are mangled, and `super` found, by the class around
+            around = copy.copy(outer)
+            around.body, body = body, [around]
+        code = compile(ast.Module([*imports, *body], []), "", "exec", dont_inherit=True)
+        yield from _named(code, place.qualname.split("."))
+
+
+def _definitions(place: Place, read: gate.READ) -> Iterator[tuple[list[ast.ClassDef], list[ast.stmt]]]:
+    """(the classes around them, from the outside in; what binds the name there) in the file of `place`.
+
+    A class may have its name bound more than once, by an assignment to an attribute of it, too.
+    """
+    data = read(place.module)
+    scopes: list[tuple[list[ast.ClassDef], ast.AST]] = [] if data is None else [([], gate.parsed(data))]
+    *outer, name = place.qualname.split(".")
+    for owner in outer:
+        scopes = [
+            ([*owners, child], child)
+            for owners, scope in scopes
+            for child in statements(scope)
+            if isinstance(child, ast.ClassDef) and child.name == owner
+        ]
+    for owners, scope in scopes:
+        if found := [child for child in statements(scope) if name in names(child)]:
+            yield owners, found
 
 
 def _named(code: CodeType, names: list[str]) -> Iterator[CodeType]:

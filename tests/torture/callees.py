@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from attnfix.compat import gate
-from attnfix.compat.digest import _names, find, statements
+from attnfix.compat.digest import find, names, statements
 from attnfix.compat.fix import Attribute, Fix, Place
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -78,7 +78,7 @@ class Resolver:
             return None
         inner = [node for node in ast.walk(function) if isinstance(node, (ast.Import, ast.ImportFrom))] if function else []
         for statement in [*inner, *statements(tree)]:
-            if name not in _names(statement):
+            if name not in names(statement):
                 continue
             if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
                 return Place(module, name)

@@ -37,18 +37,19 @@ def run(quick: bool, seed: int, say: Callable[[str], None]) -> Row:
     draw, missing = random.Random(seed), Missing()
     codes = [(fix, code) for fix in FIXES for code in ledger.load(fix).code]
     for fix, code in _some(codes, quick, draw):
-        for place in passed_on(fix, sources(fix, code.first_release)):
-            _note(row, missing, fix, place, f"passed on in {code.first_release}")
+        read = sources(fix, code.first_release)
+        for place in passed_on(fix, read):
+            _note(row, missing, fix, place, read, f"passed on in {code.first_release}")
     patched = [(fix, code) for fix, code in codes if code.verdict == ledger.AFFECTED]
     edited = [code for fix in FIXES for code in faulty.recognised(fix)]
     with warm.proofs():
         for (engine, release), fixes in _some(list(covering(patched).items()), quick, draw):
             answers = proofs.traced_on(fixes, releases.fetch(engine, release, progress=False), seed)
             for fix in fixes:
-                _note_all(row, missing, fix, answers.get(fix.id, answers), release)
+                _note_all(row, missing, fix, answers.get(fix.id, answers), sources(fix, release), release)
             say(f"{engine} {release}: {len(fixes)} fixes traced")
         for code in _some(edited, quick, draw):
-            _note_all(row, missing, code.fix, proofs.traced(code, seed), str(code))
+            _note_all(row, missing, code.fix, proofs.traced(code, seed), sources(code.fix, code.release), str(code))
     row.wrong = [f"{fix.id}: {place} is no witness: {', '.join(where)}" for (fix, place), where in missing.items()]
     for sentence in row.wrong:
         say(sentence)
@@ -67,17 +68,19 @@ def _some(of: list, quick: bool, draw: random.Random) -> list:
     return draw.sample(of, min(QUICK, len(of))) if quick else of
 
 
-def _note_all(row: Row, missing: Missing, fix: Fix, answer: dict[str, Any], where: str) -> None:
+def _note_all(row: Row, missing: Missing, fix: Fix, answer: dict[str, Any], read: gate.READ, where: str) -> None:
     """Raises RuntimeError where the scenario did not run."""
     if "main" not in answer or "control" not in answer:
         raise RuntimeError(f"{fix.id} on {where}: the stock scenario did not run: {answer.get('error', answer)}")
     for place in sorted({*answer["main"]["entered"], *answer["control"]["entered"]}):
-        _note(row, missing, fix, Place.parse(place), where)
+        _note(row, missing, fix, Place.parse(place), read, where)
 
 
-def _note(row: Row, missing: Missing, fix: Fix, place: Place, where: str) -> None:
+def _note(row: Row, missing: Missing, fix: Fix, place: Place, read: gate.READ, where: str) -> None:
+    """A witness counts where the gate finds it: one that it does not has no digest, and any change of it passes."""
     row.tried += 1
-    if place.module not in SAYING and not any(within(place, witness) for witness in fix.places):
+    around = (witness for witness in fix.places if within(place, witness))
+    if place.module not in SAYING and not any(gate.locate(witness, read) for witness in around):
         missing.setdefault((fix, place), []).append(where)
 
 

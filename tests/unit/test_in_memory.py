@@ -210,6 +210,10 @@ if path:
     def twice(): return 1
 else:
     def twice(): return 2
+
+class Set:
+    def f(self, x=1): return super().f(x)
+Set.limit = 3
 """
 
 
@@ -218,12 +222,13 @@ def code_of(source, qualname, tmp_path):
     return list(in_memory._codes(Place("sglang.module", qualname), gate.Sources(tmp_path)))
 
 
-@pytest.mark.parametrize("qualname", ["Outer.Inner.g", "Outer.f", "Outer.p", "twice", "Base.f"])
+@pytest.mark.parametrize("qualname", ["Outer.Inner.g", "Outer.f", "Outer.p", "twice", "Base.f", "Set.f"])
 def test_the_code_of_one_definition_is_that_of_an_import(tmp_path, qualname):
     whole = compile(SOURCE, "elsewhere.py", "exec", dont_inherit=True)
     expected = list(in_memory._named(whole, qualname.split(".")))
     assert expected and code_of(SOURCE, qualname, tmp_path) == expected
     changed = SOURCE.replace("return 1", "return 3").replace("{1, 2, 3}", "{1, 2}").replace("__private", "__other")
+    changed = changed.replace("super().f(x)", "super().f(-x)")
     assert code_of(changed, qualname, tmp_path) != expected
 
 

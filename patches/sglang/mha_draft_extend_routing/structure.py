@@ -29,7 +29,7 @@ REST = {
         "25afddaece9c0b3ed78e1adb67f7ed071715f44259de5511cbba593e1b6666f9",
         "95ee0adbaf6a0dcdb057aad9b8195e1cbfdb9d4475c094ebe2f46c0ca971545e",
     ),
-    "sglang.srt.environ:EnvField.get": ("dc937b59892604f5a86ac96936cd7ff09e25f18ae6b758e8014a24c7fa039e91",),
+    "sglang.srt.environ:EnvField": ("d694dad3c3da908c649d88211b4877e303c37b5b3931016154d5f4bfbc4c92a4",),
 }
 
 _RELEASED = "forward_batch.forward_mode.is_target_verify()"
