@@ -1,0 +1,36 @@
+"""sglang.lse-log-base on the engine's own chunked-prefix attention: both halves of a merge get one base, or none does."""
+
+from __future__ import annotations
+
+import pytest
+
+#: New tokens and prefix through kernels of these bases, in two layers; says their bits, and what became of the fix
+RUN = """
+import attnfix
+from types import SimpleNamespace
+from attnfix.patches import emulators
+from attnfix.patches.scenario import observe
+from attnfix.patches.sglang import chunked_prefix
+from attnfix.patches.sglang.lse_log_base import proof
+from attnfix.prove.child import imported_modules
+
+modules = imported_modules(proof)
+proof.prepare(modules)
+chunked_prefix.use(2)
+new_tokens, prefix = (emulators.TrtllmRaggedAttention(base) for base in BASES)
+modules[chunked_prefix.TRTLLM].flashinfer.prefill.trtllm_ragged_attention_deepseek = lambda *args, is_causal, **kwargs: (
+    new_tokens if is_causal else prefix)(*args, is_causal=is_causal, **kwargs)
+seen = [observe(*chunked_prefix.outputs(20, [37, 33], [23, 12], chunked_prefix.TRTLLM)) for _ in range(2)]
+row = next(row for row in attnfix.status() if row["fix"] == "sglang.lse-log-base")
+answer([[[one.error, one.bits] for one in seen], row["state"], row["reason"]])
+"""
+
+
+@pytest.mark.parametrize("bases", [(2, 10), (10, 2)])
+def test_a_half_of_neither_base_keeps_the_other_as_it_is(engine_fork, bases):
+    code = f"BASES = {bases!r}\n{RUN}"
+    ways: tuple[dict[str, str], ...] = {"ATTNFIX": "0"}, {}
+    (stock, *_), (fixed, state, reason) = (engine_fork("sglang", "0.5.10.post1").evaluate(code, **way) for way in ways)
+    assert state == "unknown source" and "neither base" in reason
+    assert fixed[1] == stock[1]
+    assert fixed[0][0] == pytest.approx(stock[0][0], rel=1e-3)  # in the first layer one half may have come and gone
