@@ -51,6 +51,8 @@ FIX = Fix(
         f"{_FLASHINFER}:FlashInferImpl.forward",
         f"{_AITER}:RocmAiterUnifiedAttentionImpl.__init__",
         f"{_AITER}:RocmAiterUnifiedAttentionImpl.forward",
+        "vllm.platforms.interface:Platform.is_fp8_fnuz",
+        "vllm.platforms.rocm:RocmPlatform.is_fp8_fnuz",
     ),
     independent=True,  # a server of AMD GPUs never loads FlashInfer's backend
     examined=(">=0.10.0",),

@@ -70,6 +70,8 @@ FIX = Fix(
         "vllm.attention.ops.common:cp_lse_ag_out_rs",
         "vllm.v1.attention.ops.common:cp_lse_ag_out_rs",
         "vllm.v1.attention.backends.utils:log2_lse_to_ln",
+        f"{_MLA}:MLACommonPrefillMetadata.ContextChunk.num_requests",
+        f"{_PREFILL}.trtllm_ragged:TrtllmRaggedPrefillBackend._get_workspace_buffer",
     ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.29.0 is served",

@@ -9,6 +9,7 @@ from . import wrap
 _COMMON = "vllm.v1.attention.backends.mla.common"
 _MLA = "vllm.model_executor.layers.attention.mla_attention"
 _SPARSE = "vllm.model_executor.layers.attention.sparse_mla_attention"
+_PREFILL = "vllm.v1.attention.backends.mla.prefill"
 _MERGE = "vllm.v1.attention.ops.merge_attn_states"
 
 FIX = Fix(
@@ -67,6 +68,14 @@ FIX = Fix(
         "vllm.v1.attention.ops.triton_merge_attn_states:mask_empty_context",
         *BUILDING,
         *COMPUTING,
+        f"{_MLA}:MLACommonMetadata",
+        f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_fa",
+        f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
+        f"{_PREFILL}.base:MLAPrefillBackend.prepare_metadata",
+        f"{_PREFILL}.flash_attn:FlashAttnPrefillBackend.run_prefill_context_chunk",
+        f"{_PREFILL}.trtllm_ragged:TrtllmRaggedPrefillBackend.prepare_metadata",
+        f"{_PREFILL}.trtllm_ragged:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
+        "vllm.platforms.interface:Platform.fp8_dtype",
     ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.28.0 is served",
