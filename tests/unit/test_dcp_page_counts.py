@@ -15,7 +15,7 @@ from test_zero_kv_rows import Wrapped
 
 from attnfix.compat.fix import NOT_NEEDED
 from attnfix.compat.states import PlainCounters
-from attnfix.patches.vllm.dcp_page_counts import wrap
+from attnfix.patches.vllm.dcp_page_counts import FIX, wrap
 
 PAGE = 4
 NAMES = ("num_blocks_np", "seq_lens_np", "block_table_tensor", "num_reqs", "page_size")
@@ -84,7 +84,7 @@ def test_one_rank_is_left_alone(engine):
 def test_an_engine_that_counts_otherwise_keeps_its_own_result(engine):
     del engine.get_dcp_local_seq_lens
     failures = []
-    state = SimpleNamespace(counters=PlainCounters(), fired=True, confirm=None, fail=failures.append)
+    state = SimpleNamespace(fix=FIX, counters=PlainCounters(), fired=True, confirm=None, fail=failures.append)
     wrapped, args = Engine(), arguments([5, 0])
     assert one_call.run(wrapped, state, wrap.compute_kv_metadata, builder(2), args, {}) == "indices"
     assert wrapped.given["seq_lens_np"] is args[1]
