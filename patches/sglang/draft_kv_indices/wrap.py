@@ -36,20 +36,30 @@ def require_memory(own: int, wide: int) -> None:
     """Raise ValueError if a buffer of `wide` bytes takes over a quarter of the GPU memory that one of `own` bytes leaves free.
 
     The graphs are captured after it, and prefill runs beside it, in that memory. How much they take is not known here; what
-    starts with a quarter to spare starts with this buffer, too. What is free is what the engine says: where the GPU has no
-    memory of its own, CUDA does not count what the page cache would give back.
+    starts with a quarter to spare starts with this buffer, too.
     """
     import torch
-    from sglang.srt.utils import get_available_gpu_memory
 
     if not torch.cuda.is_initialized():
         return
-    free = int(get_available_gpu_memory("cuda", torch.cuda.current_device()) * 2**30)
+    free = available()
     if wide - own > (free - own) // 4:
         raise ValueError(
             f"KV indices take {(wide - own) >> 20} MB more, over a quarter of the {max(free - own, 0) >> 20} MB that are left "
             "for CUDA graphs and activations; lower --cuda-graph-max-bs, --context-length or --mem-fraction-static"
         )
+
+
+def available() -> int:
+    """Bytes that can be had on the current GPU. Where it has none of its own, CUDA does not count what the page cache holds."""
+    import torch
+
+    free = torch.cuda.mem_get_info()[0]
+    if getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "is_integrated", False):
+        import psutil  # the engine's requirement
+
+        free = max(free, psutil.virtual_memory().available)
+    return free
 
 
 def room(backend: Any) -> int:
