@@ -22,7 +22,8 @@ FIX = Fix(
     ),
     correction=(
         "There no schedule is made ahead: FlashAttention makes its own in every layer, as upstream lets it. Here with "
-        "--attn-cp-size alone, too: upstream goes by --enable-prefill-cp, and without it 0.5.15 still makes such a schedule."
+        "--attn-cp-size alone, too: upstream goes by --enable-prefill-cp, and 0.5.15-0.5.20, which this fix leaves alone, "
+        "still make such a schedule without it."
     ),
     upstream=Upstream("sgl-project/sglang", pull=30439),
     hardware="NVIDIA Hopper (fa3 without MLA, --enable-dp-attention in 0.5.11 or context parallelism up to 0.5.14)",
