@@ -47,6 +47,7 @@ SGLANG = (
         "--kv-cache-dtype",
         "--device",
         "--rl-on-policy-target",
+        "--attn-cp-size --attention-context-parallel-size",
     ),
     *_options(
         SWITCH,

@@ -69,7 +69,7 @@ def test_the_growth_takes_a_quarter_of_what_the_engines_own_buffer_leaves(monkey
     own, wide = (4 * 3 * 4 * width for width in (CONTEXT, 4 * (CONTEXT + 3)))
     least = own + 4 * (wide - own)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (max(least, free) if fits else least - 4, 0))
+    monkeypatch.setattr(wrap, "available", lambda: max(least, free) if fits else least - 4)
     state = run(backend, 4, 16)
     assert backend.given == (4, 16, wide // 12 if fits else 4 * CONTEXT) and len(backend.shapes) == 1
     assert (state.state == "failed") is not fits and state.counters.corrections == fits

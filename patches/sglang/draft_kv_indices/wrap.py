@@ -42,12 +42,24 @@ def require_memory(own: int, wide: int) -> None:
 
     if not torch.cuda.is_initialized():
         return
-    free = torch.cuda.mem_get_info()[0]
+    free = available()
     if wide - own > (free - own) // 4:
         raise ValueError(
             f"KV indices take {(wide - own) >> 20} MB more, over a quarter of the {max(free - own, 0) >> 20} MB that are left "
             "for CUDA graphs and activations; lower --cuda-graph-max-bs, --context-length or --mem-fraction-static"
         )
+
+
+def available() -> int:
+    """Bytes that can be had on the current GPU. Where it has none of its own, CUDA does not count what the page cache holds."""
+    import torch
+
+    free = torch.cuda.mem_get_info()[0]
+    if getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "is_integrated", False):
+        import psutil  # the engine's requirement
+
+        free = max(free, psutil.virtual_memory().available)
+    return free
 
 
 def room(backend: Any) -> int:

@@ -12,7 +12,7 @@ FIX = Fix(
     id="sglang.fa3-scheduler-metadata",
     title="FlashAttention 3's decode schedule is made for other heads than a rank has",
     symptom=(
-        "With DP attention or prefill context parallelism and fa3 (not MLA), decode of long requests dies of an illegal memory "
+        "With DP attention or context parallelism and fa3 (not MLA), decode of long requests dies of an illegal memory "
         "access in FlashAttention's combine kernel, or gives NaN, in bursts."
     ),
     cause=(
@@ -20,9 +20,13 @@ FIX = Fix(
         "parallelism. Under DP attention or context parallelism fewer ranks share the heads, so each has more of them. The "
         "schedule then splits KV into more parts than the launch has allocated results for, and these are read all the same."
     ),
-    correction="There no schedule is made ahead: FlashAttention makes its own in every layer, as upstream lets it.",
+    correction=(
+        "There no schedule is made ahead: FlashAttention makes its own in every layer, as upstream lets it. Here with "
+        "--attn-cp-size alone, too: upstream goes by --enable-prefill-cp, and 0.5.15-0.5.20, which this fix leaves alone, "
+        "still make such a schedule without it."
+    ),
     upstream=Upstream("sgl-project/sglang", pull=30439),
-    hardware="NVIDIA Hopper (fa3 without MLA, --enable-dp-attention in 0.5.11 or prefill context parallelism up to 0.5.14)",
+    hardware="NVIDIA Hopper (fa3 without MLA, --enable-dp-attention in 0.5.11 or context parallelism up to 0.5.14)",
     default=True,
     default_reason="crash or NaN; later releases make no schedule ahead in these deployments either",
     targets=(Target(wrap.init, at=(f"{_BACKEND}.__init__",)),),

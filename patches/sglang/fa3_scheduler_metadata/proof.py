@@ -169,7 +169,8 @@ def _batch(lens: list[int], backend: Any, keys: Any, values: Any) -> Any:
 def sabotages() -> dict[str, Any]:
     from . import wrap
 
-    return {
-        "the correction does nothing": replaced(wrap, "heads_are_shared_otherwise", lambda args: False),
-        "context parallelism is forgotten": replaced(wrap, "_FLAGS", ("enable_dp_attention",)),
+    ways = {
+        "the correction does nothing": lambda args: False,
+        "context parallelism is forgotten": lambda args: args.enable_dp_attention,
     }
+    return {name: replaced(wrap, "heads_are_shared_otherwise", way) for name, way in ways.items()}

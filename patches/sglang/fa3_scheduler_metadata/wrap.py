@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Under each of these a rank has more heads than the model's divided by the ranks of tensor parallelism
+#: Under each of these a rank has more heads than the model's divided by the ranks of tensor parallelism, as it has in a group
+#: of context parallelism: --attn-cp-size shares the heads out to fewer ranks without these flags, too
 _FLAGS = ("enable_dp_attention", "enable_prefill_cp", "enable_prefill_context_parallel")
 
 
@@ -22,4 +23,4 @@ def init(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def heads_are_shared_otherwise(server_args: Any) -> bool:
-    return any(getattr(server_args, flag, False) for flag in _FLAGS)
+    return any(getattr(server_args, flag, False) for flag in _FLAGS) or getattr(server_args, "attn_cp_size", 1) > 1

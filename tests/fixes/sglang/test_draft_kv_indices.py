@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-#: `rows(free)`: width of the buffer, and how often the engine asked for one, where so many bytes of the GPU are free
+#: `width(free)`: indices per request in the buffer, where so many bytes of the GPU are free; with `available`, on a machine
+#: whose GPU has no memory of its own, and whose page cache holds the rest of what is available
 CODE = """
-import attnfix, torch
+import attnfix, psutil, torch
+from contextlib import ExitStack
+from types import SimpleNamespace
 from attnfix.prove.child import _ease_engine
 _ease_engine("sglang")
 from attnfix.patches.proofkit.sglang import construction, engine
@@ -25,11 +28,19 @@ def counted(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory")
     return zeros(*args, **kwargs)
 
-def width(free):
+def width(free, available=None):
     asked.clear()
-    with engine.on_cpu(), replaced(torch, "zeros", counted), replaced(torch.cuda, "is_initialized", lambda: True):
-        with replaced(torch.cuda, "mem_get_info", lambda *_: (free, 2 * free)):
-            backend.init_cuda_graph_state(SIZE, SIZE * TOPK)
+    gpu = SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: 1, current_device=lambda: 0, mem_get_info=lambda *_: (free, 2 * free),
+        get_device_properties=lambda *_: SimpleNamespace(is_integrated=available is not None),
+    )
+    with ExitStack() as stack:
+        for name, function in vars(gpu).items():
+            stack.enter_context(replaced(torch.cuda, name, function))
+        stack.enter_context(replaced(psutil, "virtual_memory", lambda: SimpleNamespace(available=available)))
+        stack.enter_context(replaced(torch, "zeros", counted))
+        stack.enter_context(engine.on_cpu())
+        backend.init_cuda_graph_state(SIZE, SIZE * TOPK)
     return backend.cuda_graph_kv_indices.shape[1] // SIZE
 
 def row():
@@ -50,6 +61,7 @@ except torch.OutOfMemoryError:
     wide += len(buffers()), row()[0]
 answer(wide)
 """
+UNIFIED = "answer((width(OWN, available=enough), row()[0]))"
 TIGHT = "answer((width(enough - 64), len(buffers()), *row()))"
 
 
@@ -60,3 +72,9 @@ def test_the_wider_buffer_leaves_three_quarters_of_the_memory_to_capture(engine_
     assert environment.evaluate(CODE + ENOUGH) == [4 * (128 + 3), 1, "effective", 1, "effective"]
     width, buffers, state, reason = environment.evaluate(CODE + TIGHT)
     assert (width, buffers, state) == (128, 1, "failed") and "a quarter" in reason
+
+
+def test_memory_that_the_page_cache_holds_counts_where_the_gpu_has_none_of_its_own(engine_fork):
+    """Orin, Thor, Spark: CUDA's free memory is what no file is cached in, and the engine goes by what is available."""
+    environment = engine_fork("sglang", "0.5.12.post1")
+    assert environment.evaluate(CODE + UNIFIED) == [4 * (128 + 3), "effective"]
