@@ -42,7 +42,8 @@ def slept(name, backend, **more):
         see(name + ", before", worker, layer)
         runner = SimpleNamespace(cache_config=config.cache_config, compilation_config=config.compilation_config, kv_caches=[])
         runner.init_fp8_kv_scales = lambda: GPUModelRunner.init_fp8_kv_scales(runner)
-        awake = SimpleNamespace(vllm_config=config, cache_config=config.cache_config, model_runner=runner, _sleep_saved_buffers={})
+        awake = SimpleNamespace(vllm_config=config, cache_config=config.cache_config, model_runner=runner)
+        awake._sleep_saved_buffers = {}
         held = layer._k_scale.data_ptr()
         Worker.wake_up(awake)
         assert layer._k_scale.data_ptr() == held  # CUDA graphs hold it
