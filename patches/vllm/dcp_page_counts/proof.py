@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from attnfix.patches import emulators
 from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, cumulative, observe, replaced
+from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
 MODULES = (_BACKEND,)
@@ -178,12 +178,18 @@ def sabotages() -> dict[str, Any]:
     def equal_shares(lens: Any, builder: Any) -> Any:
         return lens // builder.dcp_world_size
 
-    return {
+    counting = {
         "the correction does nothing": replaced(wrap, "local_lens", lambda lens, builder: lens),
         "every rank has what the first has": replaced(wrap, "local_lens", of_first_rank),
         "the odd token is lost": replaced(wrap, "local_lens", equal_shares),
-        "the interleave size is read by its former name": replaced(
-            wrap, "interleave", lambda builder: builder.dcp_kv_cache_interleave_size
-        ),
-        "the engine subtracts in place": replaced(wrap, "with_own_lens", lambda common: common),
+    }
+    former_name = replaced(wrap, "interleave", lambda builder: builder.dcp_kv_cache_interleave_size)
+    in_place = replaced(wrap, "with_own_lens", lambda common: common)
+    # Each where the release has its fault
+    builder, (worker, _) = _modules[_BACKEND].FlashInferMetadataBuilder, rank_of(0, 1, 1)
+    renamed = hasattr(worker.config.parallel_config, "cp_kv_cache_interleave_size")
+    return {
+        **(counting if hasattr(builder, "_compute_flashinfer_kv_metadata") else {}),
+        **({"the interleave size is read by its former name": former_name} if renamed else {}),
+        **({"the engine subtracts in place": in_place} if "seq_lens_cpu" in code_of(builder.build).co_names else {}),
     }
