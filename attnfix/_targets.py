@@ -40,5 +40,6 @@ MODULES = frozenset(
         "vllm.v1.attention.ops.merge_attn_states",
         "vllm.v1.worker.gpu.model_runner",
         "vllm.v1.worker.gpu_model_runner",
+        "vllm.v1.worker.gpu_worker",
     }
 )

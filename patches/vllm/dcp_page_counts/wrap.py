@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from copy import copy
 from typing import Any
 
@@ -39,7 +40,10 @@ def interleave(builder: Any) -> int:
 
 def with_own_lens(common: Any) -> Any:
     """The same metadata with a copy of `seq_lens_cpu`; where that is computed when it is asked for, `common` keeps it, too."""
-    lens, own = common.seq_lens_cpu, copy(common)
+    may_wait = getattr(sys.modules[_BACKEND], "gpu_sync_allowed", nullcontext)  # from 0.28.0 the engine can forbid it
+    with may_wait():
+        lens = common.seq_lens_cpu
+    own = copy(common)
     setattr(own, "_seq_lens_cpu" if "_seq_lens_cpu" in vars(own) else "seq_lens_cpu", lens.clone())
     return own
 

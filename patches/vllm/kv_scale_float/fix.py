@@ -27,7 +27,8 @@ FIX = Fix(
     correction=(
         "After a layer of such a backend has loaded its scales, the numbers are set to them, where its cache is quantised; of "
         "several scales, to the largest. The query's is left at 1 where queries are not quantised; the pages that TRT-LLM's "
-        "prefill then reads are copied without scales, since the numbers are multiplied afterwards."
+        "prefill then reads are copied without scales, since the numbers are multiplied afterwards. When the engine sets the "
+        "tensors to 1 after it has slept, they are set to the numbers again."
     ),
     upstream=Upstream("vllm-project/vllm", pull=39418),
     hardware="NVIDIA GPUs (FLASHINFER), AMD (ROCM_AITER_UNIFIED_ATTN); compressed-tensors checkpoints with kv_cache_scheme",
@@ -39,8 +40,10 @@ FIX = Fix(
             at=(f"{_METHOD}.process_weights_after_loading", f"{_BASE}.process_weights_after_loading"),
         ),
         Target(wrap.trtllm_prefill_attn_kvfp8_dequant, at=(f"{_FLASHINFER}:trtllm_prefill_attn_kvfp8_dequant",)),
+        Target(wrap.wake_up, at=("vllm.v1.worker.gpu_worker:Worker.wake_up",)),
     ),
-    # What holds the scales until they are loaded, and for which layers; which caches and queries are quantised; who multiplies
+    # What holds the scales until they are loaded, and for which layers; which caches and queries are quantised; who multiplies;
+    # what becomes of them when a server wakes up
     witnesses=(
         f"{_METHOD}.create_weights",
         f"{_BASE}.process_weights_after_loading",
@@ -53,6 +56,7 @@ FIX = Fix(
         f"{_AITER}:RocmAiterUnifiedAttentionImpl.forward",
         "vllm.platforms.interface:Platform.is_fp8_fnuz",
         "vllm.platforms.rocm:RocmPlatform.is_fp8_fnuz",
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner.init_fp8_kv_scales",
     ),
     independent=True,  # a server of AMD GPUs never loads FlashInfer's backend
     examined=(">=0.10.0",),

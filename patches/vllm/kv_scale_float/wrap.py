@@ -27,6 +27,8 @@ FLASHINFER, AITER = f"{_BACKENDS}.flashinfer", f"{_BACKENDS}.rocm_aiter_unified_
 QUANTISED = frozenset({"fp8", "fp8_e4m3"})
 #: On a tensor of scales: the layer's number says the same, and whatever is multiplied by both has it twice
 IN_NUMBER = "attnfix_in_number"
+#: On a layer: name of a tensor -> its number, of those that were set here
+SET = "attnfix_set_scales"
 
 
 def process_weights_after_loading(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
@@ -35,7 +37,7 @@ def process_weights_after_loading(wrapped: Any, instance: Any, args: tuple, kwar
     layer = args[0]
     loaded = {f"{name}_float": largest(getattr(layer, name)) for name in multiplied(layer)}
     if any(getattr(layer, name, None) != scale for name, scale in loaded.items()):
-        vars(layer).update(loaded)
+        vars(layer).update(loaded, **{SET: {name: loaded[f"{name}_float"] for name in multiplied(layer)}})
         wrapped.corrected()
     if loaded and not quantises_query(layer):
         for name in ("_k_scale", "_v_scale"):
@@ -60,6 +62,20 @@ def trtllm_prefill_attn_kvfp8_dequant(wrapped: Any, instance: Any, args: tuple, 
     return result
 
 
+def wake_up(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    """`(tags)`, of a worker. With the cache the engine sets the tensors to 1, in place, since it keeps no calibrated scales.
+
+    By then CUDA graphs hold the numbers. So the tensors say again what the numbers do.
+    """
+    result = wrapped(*args, **kwargs)
+    if args[0] is None or "kv_cache" in args[0]:
+        for layer in instance.vllm_config.compilation_config.static_forward_context.values():
+            for name, scale in vars(layer).get(SET, {}).items():
+                getattr(layer, name).detach().fill_(scale)
+                wrapped.corrected()
+    return result
+
+
 def multiplied(layer: Any) -> tuple[str, ...]:
     """The layer's tensors whose numbers its backend multiplies by, rightly."""
     backend = type(getattr(layer, "impl", None)).__module__
@@ -80,4 +96,4 @@ def quantises_query(layer: Any) -> bool:
 
 
 def largest(scale: Any) -> float:
-    return float(scale.max())
+    return float(scale.detach().max())

@@ -106,3 +106,26 @@ def test_one_rank_gets_the_metadata_that_was_made(engine_fork, release):
         "answer(seen[0] is common)"
     )
     assert engine_fork("vllm", release).evaluate(code)
+
+
+def test_the_wait_for_lengths_is_one_that_the_engine_allows(engine_fork):
+    """VLLM_GPU_SYNC_CHECK=error: lengths that only the GPU knows are copied where the engine lets its own code wait for it."""
+    code = HEAD + (
+        "import torch\n"
+        "from vllm.utils import gpu_sync_debug\n"
+        "gpu_sync_debug._SYNC_CHECK_MODE = 'error'  # read at import, of a platform that has a GPU\n"
+        "worker, (builder, _) = proof.rank_of(1, 2, 1)\n"
+        "class OnGpu(torch.Tensor):\n"
+        "    def to(self, *args, **kwargs):\n"
+        "        if not gpu_sync_debug._allow_depth.get():\n"
+        "            raise RuntimeError(gpu_sync_debug.SYNC_ERROR_MESSAGE)\n"
+        "        return self.as_subclass(torch.Tensor).clone()\n"
+        "with worker:\n"
+        "    builder.build(0, worker.batch(*MIXED, pages=proof._PAGES))\n"
+        "    expected = plans()\n"
+        "    common = worker.batch(*MIXED, pages=proof._PAGES, _seq_lens_cpu=None)\n"
+        "    common.seq_lens = common.seq_lens.as_subclass(OnGpu)\n"
+        "    builder.build(0, common)\n"
+        "answer([plans() == expected, state()])"
+    )  # fmt: skip
+    assert engine_fork("vllm", "0.29.0").evaluate(code) == [True, "effective"]

@@ -10,6 +10,7 @@ import pytest
 
 PREAMBLE = """
 import hashlib
+from types import SimpleNamespace
 from attnfix.patches.proofkit.vllm.calibrated import AITER, FLASHINFER, SCHEME, CalibratedWorker, running
 from attnfix.patches.proofkit.vllm.construction import MLA
 from attnfix.patches.scenario import replaced
@@ -29,6 +30,24 @@ def see(name, worker, layer, batch=PREFILL, **more):
     numbers = [getattr(layer, f"_{name}_scale_float") for name in "qkv"]
     cases[name] = {"error": float((out.double() - reference).norm() / reference.norm()),
                    "bits": hashlib.sha256(raw).hexdigest(), "numbers": numbers}
+
+def slept(name, backend, **more):
+    "After the worker's own method, and the runner's that it calls. Neither can be constructed here: these are what they read."
+    from vllm.device_allocator import cumem
+    from vllm.v1.worker.gpu_model_runner import GPUModelRunner
+    from vllm.v1.worker.gpu_worker import Worker
+    memory = SimpleNamespace(get_instance=lambda: SimpleNamespace(wake_up=lambda tags: None))
+    with CalibratedWorker(backend, scheme=SCHEME, **more) as worker, replaced(cumem, "CuMemAllocator", memory):
+        layer, config = worker.loaded(SCALES), worker.config
+        see(name + ", before", worker, layer)
+        runner = SimpleNamespace(cache_config=config.cache_config, compilation_config=config.compilation_config, kv_caches=[])
+        runner.init_fp8_kv_scales = lambda: GPUModelRunner.init_fp8_kv_scales(runner)
+        awake = SimpleNamespace(vllm_config=config, cache_config=config.cache_config, model_runner=runner)
+        awake._sleep_saved_buffers = {}
+        held = layer._k_scale.data_ptr()
+        Worker.wake_up(awake)
+        assert layer._k_scale.data_ptr() == held  # CUDA graphs hold it
+        see(name, worker, layer)
 
 def run(name, backend, scales=SCALES, batches={"": PREFILL}, **more):
     with CalibratedWorker(backend, **more) as worker:
@@ -50,6 +69,9 @@ with running():
     run("bf16 queries, TRT-LLM", FLASHINFER, batches=BOTH, scheme=SCHEME, trtllm=True, attention=forced)
     run("bf16 queries, TRT-LLM, not calibrated", FLASHINFER, {}, BOTH, scheme=SCHEME, trtllm=True, attention=forced)
     run("aiter", AITER, scheme=SCHEME)
+    slept("slept", FLASHINFER)
+    slept("slept, blackwell", FLASHINFER, trtllm=True)
+    slept("slept, bf16 queries, TRT-LLM", FLASHINFER, trtllm=True, attention=forced)
     # --hf-overrides takes the scheme away, the checkpoint keeps its scales: a bfloat16 cache
     run("bf16 cache", FLASHINFER, scheme=None)
     for backend in "cutlass_mla.CutlassMLABackend", "flashinfer_mla.FlashInferMLABackend":
@@ -170,6 +192,16 @@ def test_trtllm_prefill_is_not_multiplied_twice(sides, release):
     assert fixed["bf16 queries, TRT-LLM prefill"]["error"] < RIGHT
     for which in "decode", "prefill":
         the_same(f"bf16 queries, TRT-LLM, not calibrated {which}", stock, fixed)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_server_that_has_slept_reads_what_it_writes(sides, release):
+    """Woken, the engine writes by scales of 1, and so stock is right; the numbers, and what graphs hold, stay calibrated."""
+    stock, fixed = sides(release, CALIBRATED)
+    assert stock["slept"]["error"] < RIGHT
+    for case in "slept", "slept, blackwell", "slept, bf16 queries, TRT-LLM":
+        assert fixed[case]["error"] < RIGHT, (case, fixed[case])
+        assert fixed[case] == fixed[f"{case}, before"], case
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -56,3 +56,19 @@ def test_fresh_prompts_never_wait_for_the_gpu(engine_fork, release):
     assert [waits for _, waits in fresh] == [0, 0]
     assert max(error for error, _ in [*fresh, *cached]) < 0.01
     assert [waits for _, waits in cached] == [0, 0] and state == ["effective", True]
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.19.1"])
+def test_too_few_new_tokens_go_by_the_context(engine_fork, release):
+    """Of two keys the LSE can be too near to 0 to tell its base by: then the context's says it, and both are converted."""
+    code = HEAD + (
+        "wrapper = dcp_prefill._modules[dcp_prefill.BACKEND].BatchDCPPrefillWrapper.run\n"
+        "errors = []\n"
+        "for seed in 10, 12, 13, 24:\n"
+        "    (fix, _), = wrapper.__attnfix__.corrections\n"
+        "    fix.findings.clear()  # as in a process that has seen nothing yet\n"
+        "    dcp_prefill.use(2)\n"
+        "    errors.append(observe(*dcp_prefill.outputs(seed, (37, 1, 33, 48), (2, 2, 2, 2), 'NHD', 'bfloat16')).error)\n"
+        "answer(errors)"
+    )
+    assert max(engine_fork("vllm", release).evaluate(code)) < 0.01
