@@ -40,6 +40,20 @@ def find(tree: ast.Module, qualname: str) -> ast.AST | None:
     return node
 
 
+def definitions(tree: ast.AST, qualname: str) -> Iterator[tuple[ast.stmt, ...]]:
+    """Each single definition of `qualname`, behind the classes around it, the outermost first.
+
+    Unlike `find` it looks into a class whose name is bound more than once, as by an assignment to one of its attributes.
+    """
+    name, _, rest = qualname.partition(".")
+    for child in statements(tree):
+        if name in _names(child):
+            if not rest:
+                yield (child,)
+            elif isinstance(child, ast.ClassDef):
+                yield from ((child, *inner) for inner in definitions(child, rest))
+
+
 def in_context(tree: ast.Module, qualname: str) -> ast.AST | None:
     """As `find`, inside the heads of its classes: their decorators, bases and keywords decide about a method, too."""
     node = find(tree, qualname)
