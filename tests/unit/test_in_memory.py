@@ -114,6 +114,19 @@ def test_a_file_that_was_only_touched(engine, witnessed, caplog):
     assert backend.forward(1) == 102, activation.rows()
 
 
+def test_a_file_that_was_touched_after_arming_is_not_told_as_replaced(engine, witnessed, caplog):
+    """As by uv, whose installations share their files by hard links: another one changes when they were last touched."""
+    activation = Activation([witnessed])
+    importlib.import_module("sglang.caller")
+    backend = engine.load(activation, "attention").Backend()
+    engine.load(activation, "planning")
+    time.sleep(0.02)
+    os.link(engine.root / "caller.py", engine.folder / "caller.py")
+    with caplog.at_level(logging.WARNING):
+        assert backend.forward(1) == 102
+    assert activation.rows()[0]["state"] == "effective" and "restart it" not in caplog.text
+
+
 def test_the_version_is_that_of_the_code_in_memory(engine):
     from attnfix.compat.engines import ENGINES, version_of
 
