@@ -48,7 +48,7 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_draft_extend",
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_draft_extend_v2",
-        "sglang.srt.environ:EnvField.get",
+        "sglang.srt.environ:EnvField",
     ),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.16 is served",

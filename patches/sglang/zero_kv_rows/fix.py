@@ -37,7 +37,7 @@ FIX = Fix(
     witnesses=(
         f"{_BACKEND}:TRTLLMMLAPrefillMetadata",
         f"{_BACKEND}:TRTLLMMLABackend.init_forward_metadata",
-        "sglang.srt.environ:EnvField.get",
+        "sglang.srt.environ:EnvField",
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_draft_extend",
         "sglang.srt.model_executor.forward_batch_info:ForwardBatch.get_prefix_chunk_seq_lens",
