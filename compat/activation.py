@@ -249,7 +249,9 @@ class Activation:
             return
         if in_memory.stamp(state.fix, sources) == self._verdicts[state.fix.id][0]:
             return
-        if (verdict.modules & sys.modules.keys()) - then and gate.judge(state.fix, sources).code != verdict.code:
+        if gate.judge(state.fix, sources).code == verdict.code:
+            return  # touched, moved or linked from elsewhere
+        if (verdict.modules & sys.modules.keys()) - then:
             state.settle(CONFLICT, in_memory.CHANGED)
             state.changed()
         report.warn(engine.name, in_memory.CHANGED)

@@ -19,7 +19,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from . import gate, records
-from .digest import names, statements
+from .digest import definitions, statements
 from .fix import Fix, Place
 
 _STEP_S = 10  # by which a clock may have been set meanwhile
@@ -85,18 +85,23 @@ _BEGAN = _began()  # kept by a forked child, which has modules of its parent
 
 def is_defined(function: FunctionType, place: Place, read: gate.READ) -> bool:
     """Whether the code of `function` is that of a definition at `place`, to the line, with the defaults that stand there."""
-    return any(function.__code__ == code for code in _codes(place, read)) and _has_defaults(function, place, read)
+    data = read(place.module)
+    if data is None:
+        return False
+    tree = gate.parsed(data)
+    return any(
+        _has_defaults(function, definition) and any(function.__code__ == code for code in _codes(tree, (*classes, definition)))
+        for *classes, definition in definitions(tree, place.qualname)
+    )
 
 
-def _has_defaults(function: FunctionType, place: Place, read: gate.READ) -> bool:
-    """Whether there are as many as in a definition at `place`, and equal ones where a literal is written."""
+def _has_defaults(function: FunctionType, definition: ast.stmt) -> bool:
+    """Whether there are as many as `definition` has, and equal ones where a literal is written."""
+    if not isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for definition in (one for _, found in _definitions(place, read) for one in found):
-        if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            written = [*definition.args.defaults, *filter(None, definition.args.kw_defaults)]
-            if len(written) == len(values) and all(map(_may_be, written, values)):
-                return True
-    return False
+    written = [*definition.args.defaults, *filter(None, definition.args.kw_defaults)]
+    return len(written) == len(values) and all(map(_may_be, written, values))
 
 
 def _may_be(written: ast.expr, value: Any) -> bool:
@@ -130,43 +135,23 @@ def _is_own(function: FunctionType, place: Place) -> bool:
     """Whether it was defined at `place`, and not put there by somebody else, around what was."""
     if "__wrapped__" in vars(function):  # takes over the name
         return False
+    if function.__code__.co_filename.startswith("<"):  # as a dataclass's `__init__`: before Python 3.11 it has its place's name
+        return False
     called = getattr(function.__code__, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
     return function.__module__ == place.module and called == place.qualname
 
 
-def _codes(place: Place, read: gate.READ) -> Iterator[CodeType]:
-    """The code objects that an import of the file makes of the definitions at `place`."""
-    data = read(place.module)
-    if data is None:
-        return
+def _codes(tree: ast.Module, chain: tuple[ast.stmt, ...]) -> Iterator[CodeType]:
+    """The code objects that an import of `tree` makes of a function: the last in `chain`, behind the classes around it."""
+    *classes, body = chain
+    for outer in reversed(classes):  # names are mangled, and `super` found, by the class around
+        around = copy.copy(outer)
+        around.body = [body]  # type: ignore[attr-defined]
+        body = around
     # Imports of the module: those of `__future__`, and a call of what was imported is compiled in another way
-    imports = [found for found in statements(gate.parsed(data)) if isinstance(found, (ast.Import, ast.ImportFrom))]
-    for owners, body in _definitions(place, read):
-        for outer in reversed(owners):  # names are mangled, and `super` found, by the class around
-            around = copy.copy(outer)
-            around.body, body = body, [around]
-        code = compile(ast.Module([*imports, *body], []), "", "exec", dont_inherit=True)
-        yield from _named(code, place.qualname.split("."))
-
-
-def _definitions(place: Place, read: gate.READ) -> Iterator[tuple[list[ast.ClassDef], list[ast.stmt]]]:
-    """(the classes around them, from the outside in; what binds the name there) in the file of `place`.
-
-    A class may have its name bound more than once, by an assignment to an attribute of it, too.
-    """
-    data = read(place.module)
-    scopes: list[tuple[list[ast.ClassDef], ast.AST]] = [] if data is None else [([], gate.parsed(data))]
-    *outer, name = place.qualname.split(".")
-    for owner in outer:
-        scopes = [
-            ([*owners, child], child)
-            for owners, scope in scopes
-            for child in statements(scope)
-            if isinstance(child, ast.ClassDef) and child.name == owner
-        ]
-    for owners, scope in scopes:
-        if found := [child for child in statements(scope) if name in names(child)]:
-            yield owners, found
+    imports = [found for found in statements(tree) if isinstance(found, (ast.Import, ast.ImportFrom))]
+    code = compile(ast.Module([*imports, body], []), "", "exec", dont_inherit=True)
+    yield from _named(code, [definition.name for definition in chain])  # type: ignore[attr-defined]
 
 
 def _named(code: CodeType, names: list[str]) -> Iterator[CodeType]:

@@ -50,6 +50,12 @@ def give_up(state: FixState, reason: str) -> None:
         state.fail(f"{reason}; {_WITHOUT_IT[state.fix.harm]}")
 
 
+def lost(state: FixState) -> None:
+    """The first call has found that somebody else changed what the fix stands on: a required one ends the process."""
+    if switches.required(state.fix):
+        report.end_serving(state, state.reason)
+
+
 def is_allocation_failure(error: Exception) -> bool:
     """Whether memory was asked for and not there, on the host or on a device: it may be there for the next call."""
     if isinstance(error, MemoryError):
@@ -59,10 +65,11 @@ def is_allocation_failure(error: Exception) -> bool:
     kind = getattr(torch, "OutOfMemoryError", None) or getattr(getattr(torch, "cuda", None), "OutOfMemoryError", None)
     if isinstance(kind, type) and isinstance(error, kind):
         return True
-    return isinstance(error, RuntimeError) and any(word in _text(error) for word in _NO_MEMORY)
+    return isinstance(error, RuntimeError) and any(word in _text(error).lower() for word in _NO_MEMORY)
 
 
-_NO_MEMORY = ("DefaultCPUAllocator", "CUDA_ERROR_OUT_OF_MEMORY", "CUDA out of memory", "HIP out of memory")
+#: As torch, Triton, the CUDA driver ("CUDA error: out of memory", CUDA_ERROR_OUT_OF_MEMORY) and cuBLAS say it
+_NO_MEMORY = ("defaultcpuallocator", "out of memory", "out_of_memory", "_status_alloc_failed")
 
 
 def _text(error: Exception) -> str:

@@ -127,10 +127,12 @@ class Call:
 
 
 def _confirmed(state: FixState) -> bool:
-    confirm, state.confirm = state.confirm, None
     with suppress(Exception):
-        if confirm:
+        if confirm := state.confirm:
             confirm()
+    state.confirm = None  # not before: a first call in another thread is not to be corrected meanwhile
+    if not state.armed:
+        serving_failure.lost(state)
     return state.armed
 
 

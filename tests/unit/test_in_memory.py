@@ -19,6 +19,7 @@ import pytest
 
 from attnfix.compat import gate, in_memory
 from attnfix.compat.activation import Activation
+from attnfix.compat.digest import definitions
 from attnfix.compat.fix import Place
 
 NEWER = "def plan(x):\n    return x + 2\n"
@@ -111,6 +112,19 @@ def test_a_file_that_was_only_touched(engine, witnessed, caplog):
     engine.load(activation, "planning")
     importlib.import_module("sglang.caller")
     assert backend.forward(1) == 102, activation.rows()
+
+
+def test_a_file_that_was_touched_after_arming_is_not_told_as_replaced(engine, witnessed, caplog):
+    """As by uv, whose installations share their files by hard links: another one changes when they were last touched."""
+    activation = Activation([witnessed])
+    importlib.import_module("sglang.caller")
+    backend = engine.load(activation, "attention").Backend()
+    engine.load(activation, "planning")
+    time.sleep(0.02)
+    os.link(engine.root / "caller.py", engine.folder / "caller.py")
+    with caplog.at_level(logging.WARNING):
+        assert backend.forward(1) == 102
+    assert activation.rows()[0]["state"] == "effective" and "restart it" not in caplog.text
 
 
 def test_the_version_is_that_of_the_code_in_memory(engine):
@@ -214,15 +228,19 @@ else:
 class Set:
     def f(self, x=1): return super().f(x)
 Set.limit = 3
+class Later:
+    def f(self): return 1
+Later.locked = True
 """
 
 
 def code_of(source, qualname, tmp_path):
     (tmp_path / "module.py").write_text(source)
-    return list(in_memory._codes(Place("sglang.module", qualname), gate.Sources(tmp_path)))
+    tree = gate.parsed((tmp_path / "module.py").read_bytes())
+    return [code for chain in definitions(tree, qualname) for code in in_memory._codes(tree, chain)]
 
 
-@pytest.mark.parametrize("qualname", ["Outer.Inner.g", "Outer.f", "Outer.p", "twice", "Base.f", "Set.f"])
+@pytest.mark.parametrize("qualname", ["Outer.Inner.g", "Outer.f", "Outer.p", "twice", "Base.f", "Set.f", "Later.f"])
 def test_the_code_of_one_definition_is_that_of_an_import(tmp_path, qualname):
     whole = compile(SOURCE, "elsewhere.py", "exec", dont_inherit=True)
     expected = list(in_memory._named(whole, qualname.split(".")))
@@ -244,6 +262,45 @@ def test_a_class_or_module_witness_is_compared_function_by_function(engine):
     engine.write("attention", source.replace("self.captured = self.forward", "self.captured = None"))
     assert in_memory.holds_other_code(Place("sglang.attention", "Backend"), attention, gate.Sources(engine.root))
     assert not in_memory.holds_other_code(Place("sglang.attention", "Backend.forward"), attention, gate.Sources(engine.root))
+
+
+OTHERS = """
+import dataclasses
+
+@dataclasses.dataclass
+class Plan:
+    lens: int = 0
+
+    def pages(self):
+        return self.lens // 4
+
+class Field:
+    locked = False
+
+    def get(self, default=1):
+        return self.locked or default
+
+Field.locked = True
+"""
+
+
+@pytest.mark.parametrize("qualname", ["Plan", "Field", "Field.get", ""])
+def test_what_the_engine_itself_makes_of_a_class_is_no_other_code(engine, qualname):
+    """A dataclass's own methods, which before Python 3.11 have their place's name; attributes that are set after the class."""
+    engine.write("others", OTHERS)
+    others = importlib.import_module("sglang.others")
+    made = others.Plan.__init__.__code__
+    if hasattr(made, "co_qualname"):
+        others.Plan.__init__.__code__ = made.replace(co_qualname="Plan.__init__")  # as 3.10 tells it
+    assert not in_memory.holds_other_code(Place("sglang.others", qualname), others, gate.Sources(engine.root))
+
+
+@pytest.mark.parametrize("qualname", ["Plan", "Field", "Field.get"])
+def test_and_of_another_file_it_is(engine, qualname):
+    engine.write("others", OTHERS)
+    others = importlib.import_module("sglang.others")
+    engine.write("others", OTHERS.replace("// 4", "// 8").replace("default=1", "default=2"))
+    assert in_memory.holds_other_code(Place("sglang.others", qualname), others, gate.Sources(engine.root))
 
 
 def test_which_file_is_younger_than_this_process(tmp_path):

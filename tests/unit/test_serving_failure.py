@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,13 @@ from attnfix.compat.wrapping import TargetWrapper
 from attnfix.patches.catalogue import FIXES
 
 NO_MEMORY = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("[enforce] DefaultCPUAllocator: no")]
+TOLD_BY_OTHERS = (
+    "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+    "Triton Error [CUDA]: out of memory",
+    "HIP error: out of memory",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "cuLibraryLoadData: CUDA_ERROR_OUT_OF_MEMORY",
+)
 HARMS = (WRONG_OUTPUT, CRASH, SLOWER)
 
 
@@ -79,6 +87,44 @@ def test_want_of_memory_disarms_nothing_and_serves_no_wrong_answer(fix, error, a
             call()
         assert raised.value is error and call.engine_ran == after
     assert call.state.armed and call.state.base != "failed"
+
+
+@pytest.mark.parametrize("said", TOLD_BY_OTHERS)
+def test_want_of_memory_in_the_words_of_others(said):
+    assert serving_failure.is_allocation_failure(RuntimeError(said))
+    assert not serving_failure.is_allocation_failure(RuntimeError("out of resource: shared memory, Required: 1, limit: 0"))
+    assert not serving_failure.is_allocation_failure(ValueError(said))
+
+
+@pytest.mark.parametrize("switch", [{"ATTNFIX_STRICT": "1"}, {FIXES[0].switch: "1"}, {}])
+def test_a_required_fix_that_the_first_call_finds_in_conflict_ends_the_process(monkeypatch, switch):
+    for name, value in switch.items():
+        monkeypatch.setenv(name, value)
+    call = Call(FIXES[0], ValueError("not reached"), False)
+    call.state.confirm = lambda: call.state.settle("conflict", "run was replaced by theirs")
+    code, said = ended(call)
+    assert (code, said.count("\n")) == ((78, 1) if switch else (0, 0)) and ("by theirs" in said) == bool(switch)
+
+
+def test_a_first_call_in_another_thread_waits_for_the_check():
+    call, checking, go_on = Call(FIXES[0], ValueError("corrected"), False), threading.Event(), threading.Event()
+
+    def confirm():
+        checking.set()
+        go_on.wait(5)
+        call.state.settle("conflict", "run was replaced by theirs")
+
+    call.state.confirm = confirm
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(call())) for _ in range(2)]
+    threads[0].start()
+    assert checking.wait(5)
+    threads[1].start()
+    threads[1].join(0.1)
+    go_on.set()
+    for thread in threads:
+        thread.join(5)
+    assert results == [8, 8] and call.state.state == "conflict"
 
 
 def test_the_call_after_it_is_corrected():

@@ -62,6 +62,17 @@ class Kernel:
 
     borrowed = merge
 
+class Field:
+    locked = False
+
+    def get(self):
+        return self.locked
+
+    def _find(self):
+        return self.get()
+
+Field.locked = True
+
 if os.name == "posix":
     def chosen(x):
         return x
@@ -84,7 +95,7 @@ class Backend:
 """
 WITNESSES = (
     *("merge", "decorated", "cached", "chosen", "optional"),
-    *("Mode.VERIFY", "Mode.is_verify", "Plan", "Plan.pages", "Kernel"),
+    *("Mode.VERIFY", "Mode.is_verify", "Plan", "Plan.pages", "Kernel", "Field"),
 )
 
 
@@ -140,6 +151,8 @@ CHANGES = {
     "a class": lambda merge, attention: setattr(merge, "Kernel", type("Kernel", (merge.Kernel,), {})),
     "a dataclass": lambda merge, attention: setattr(merge, "Plan", type("Plan", (merge.Plan,), {})),
     "by something that can be called": lambda merge, attention: setattr(merge, "merge", functools.partial(merge.merge)),
+    "a method of a class with attributes that were set later": lambda merge, attention: setattr(merge.Field, "get", theirs),
+    "a private method, by a function of a text": lambda merge, attention: setattr(merge.Field, "_find", eval("lambda self: 0")),
     "by a function of a text": lambda merge, attention: exec("def run(self, x): 0\nmerge.Kernel.run = run", {"merge": merge}),
 }
 
