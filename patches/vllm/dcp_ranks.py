@@ -10,26 +10,31 @@ from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
 from typing import Any
 
-_launch = threading.RLock()  # prepared twice, a launcher is asked twice
+_launch = threading.RLock()
 
 
 def prepare(backend: Any) -> None:
     """Make the combine that the module `backend` calls, `cp_lse_ag_out_rs`, run in the interpreter."""
+    one_launch_at_a_time()
     combine: Any = sys.modules[backend.cp_lse_ag_out_rs.__module__]
-    combine.CPTritonContext.call_kernel = one_at_a_time(combine.CPTritonContext.call_kernel)
     if launcher := getattr(combine, "_CORRECT_ATTN_CP_OUT_KERNEL", None):  # from 0.30; it asks what the interpreter's lacks
         parameters = signature(launcher.kernel.fn).parameters.values()
         launcher.kernel.constexprs = [at for at, one in enumerate(parameters) if "constexpr" in str(one.annotation)]
 
 
-def one_at_a_time(launcher: Any) -> Any:
-    """The same launcher of Triton kernels, for threads: Triton's interpreter is not made for several."""
+def one_launch_at_a_time() -> None:
+    """Triton's interpreter is not made for several threads. Nothing of the engine is replaced: what launches is a witness."""
+    from triton.runtime.interpreter import InterpretedFunction
 
-    def launch(*args: Any, **kwargs: Any) -> Any:
+    run = InterpretedFunction.run
+    if run.__name__ == "one_at_a_time":
+        return
+
+    def one_at_a_time(*args: Any, **kwargs: Any) -> Any:
         with _launch:
-            return launcher(*args, **kwargs)
+            return run(*args, **kwargs)
 
-    return launch
+    InterpretedFunction.run = one_at_a_time
 
 
 class Group:

@@ -166,9 +166,6 @@ class Decode:
                     set_(module, "get_dcp_group", lambda: group)
             if all_to_all := sys.modules.get("vllm.v1.attention.ops.dcp_alltoall"):
                 set_(all_to_all, "dist", group)
-                for name in ("_dcp_a2a_pack_send", "_dcp_a2a_unpack_combine", "dcp_lse_combine_triton"):
-                    if hasattr(all_to_all, name):
-                        set_(all_to_all, name, dcp_ranks.one_at_a_time(getattr(all_to_all, name)))
             set_(mla.ops, "concat_and_cache_mla", lambda *args, **kwargs: None)
             self._kernels(set_, seed)
             yield group
@@ -176,9 +173,7 @@ class Decode:
     def _kernels(self, set_: Any, seed: int) -> None:
         name = self.backend.partition(".")[0]
         attend = _Attend(seed, self.empty)
-        if name == "triton_mla":
-            set_(self.module, "decode_attention_fwd", dcp_ranks.one_at_a_time(self.module.decode_attention_fwd))
-        elif name == "cutlass_mla":
+        if name == "cutlass_mla":
             set_(self.module.ops, "sm100_cutlass_mla_decode", attend.cutlass)
             set_(type(self.module.g_sm100_workspace), "ensure_size", lambda *args: None)
         elif name == "flashinfer_mla":

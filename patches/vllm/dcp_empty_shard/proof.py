@@ -47,11 +47,6 @@ def prepare(modules: dict[str, Any]) -> None:
         raise NoSuchPath("MLA knows no decode context parallelism")
     dcp_ranks.prepare(combine_of)
     mla.ops.concat_and_cache_mla = lambda *args, **kwargs: None  # the cache is full already
-    for name in ("_dcp_a2a_pack_send", "_dcp_a2a_unpack_combine", "dcp_lse_combine_triton"):
-        if launch := getattr(_modules.get(_ALL_TO_ALL), name, None):
-            setattr(_modules[_ALL_TO_ALL], name, dcp_ranks.one_at_a_time(launch))
-    triton: Any = _modules[_TRITON]
-    triton.decode_attention_fwd = dcp_ranks.one_at_a_time(triton.decode_attention_fwd)
     with _on_host():  # these take memory from the GPU when they are imported
         _modules[_CUTLASS] = import_module(_CUTLASS)
         if hasattr(mla.MLACommonImpl, "lse_base_on_e"):  # from 0.25: before, FlashInfer's backend returns no LSE

@@ -67,8 +67,8 @@ def run(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
 class _Watch:
     """One call of the target.
 
-    The base of either kernel is seen from its own rows. A rank that holds none of the context cannot see the context's, and two
-    new tokens can be too few to tell: it goes by the other's, since both are FlashInfer's. To convert one alone is no merge.
+    The base of either kernel is seen from its own rows. A rank that holds none of the context cannot see the context's: it
+    goes by the new tokens', since both are FlashInfer's. Both are converted or none.
     """
 
     def __init__(self, call: Any, instance: Any, function: FunctionType, paths: tuple[tuple, tuple]):
@@ -87,35 +87,25 @@ class _Watch:
 
     def run_context(self, query: Any, cache: Any, **options: Any) -> tuple:
         out, lse = self.context.run(query, cache, **options)
-        self._do(self._look_at_context, query, cache, lse, options)
+        scale = options.get("k_scale") or 1.0
+        row = lambda: context_row(self.context, self.step, query, cache, lse, scale)  # noqa: E731
+        if self.combines_base_2:
+            self._do(lse_base.look, self.call, self.context_path, lse, row)
+        else:
+            self._do(lse_base.to_natural, self.call, self.context_path, lse, row, self.new_tokens_path)
         return out, lse
 
     def run_new_tokens(self, query: Any, key: Any, value: Any, **options: Any) -> tuple:
         out, lse = self.new_tokens.run(query, key, value, **options)
-        self._do(self._convert_new_tokens, query, key, lse)
+        row = lambda: new_tokens_row(self.new_tokens, self.step, query, key, lse)  # noqa: E731
+        self._do(lse_base.to_natural, self.call, self.new_tokens_path, lse, row, self.context_path)
         return out, lse
 
     def merge(self, out: Any, output_context: Any, lse_context: Any, output_query: Any, lse_query: Any) -> Any:
-        if self.combines_base_2:
-            self._do(self._convert_context, lse_context)
+        if self.combines_base_2:  # what this LSE is made of was looked at in `run_context`
+            unseen = lambda: None  # noqa: E731
+            self._do(lse_base.to_natural, self.call, self.context_path, lse_context, unseen, self.new_tokens_path)
         return self.engine_names["merge_attn_states"](out, output_context, lse_context, output_query, lse_query)
-
-    def _look_at_context(self, query: Any, cache: Any, lse: Any, options: dict) -> None:
-        scale = options.get("k_scale") or 1.0
-        row = lambda: context_row(self.context, self.step, query, cache, lse, scale)  # noqa: E731
-        lse_base.look(self.call, self.context_path, lse, row)
-        if not self.combines_base_2:
-            self._convert_context(lse)
-
-    def _convert_new_tokens(self, query: Any, key: Any, lse: Any) -> None:
-        lse_base.look(self.call, self.new_tokens_path, lse, lambda: new_tokens_row(self.new_tokens, self.step, query, key, lse))
-        self._convert(lse, self.new_tokens_path, self.context_path)
-
-    def _convert_context(self, lse: Any) -> None:
-        self._convert(lse, self.context_path, self.new_tokens_path)
-
-    def _convert(self, lse: Any, path: tuple, other: tuple) -> None:
-        lse_base.to_natural(self.call, path if self.call.finding(path) else other, lse, lambda: None)
 
     def _do(self, step: Callable, *args: Any) -> None:
         """What goes wrong here is no error of the engine's: it disarms the fix once the engine's function is through."""

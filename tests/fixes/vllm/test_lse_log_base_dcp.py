@@ -72,3 +72,39 @@ def test_too_few_new_tokens_go_by_the_context(engine_fork, release):
         "answer(errors)"
     )
     assert max(engine_fork("vllm", release).evaluate(code)) < 0.01
+
+
+HALVES = """
+from attnfix.patches.vllm.lse_log_base import dcp
+
+def layer(context, bases=BASES):
+    dcp_prefill.use(2)
+    backend = dcp_prefill._modules[dcp_prefill.BACKEND]
+    backend.BatchPrefillWithRaggedKVCacheWrapper = lambda *args, **kwargs: emulators.RaggedWrapper(bases[0])
+    backend.BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: emulators.PagedWrapper(bases[1], layout)
+    one = observe(*dcp_prefill.outputs(5, context, (5, 2, 6, 3), "NHD", "bfloat16"))
+    return [one.error, one.bits]
+
+for name in UNSEEN:
+    setattr(dcp, name, lambda *args: None)
+answer([[layer((37, 1, 33, 48)) for _ in range(2)], state()])
+"""
+
+
+def halves(engine_fork, release, bases, unseen=(), **environment):
+    code = f"BASES, UNSEEN = {bases!r}, {unseen!r}\n{HEAD}{HALVES}"
+    return engine_fork("vllm", release).evaluate(code, **environment)
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.18.0"])
+@pytest.mark.parametrize("bases", [(2, 10), (10, 2)])
+def test_a_half_of_neither_base_keeps_the_other_as_it_is(engine_fork, release, bases):
+    (_, (_, stock)), _ = halves(engine_fork, release, bases, ATTNFIX="0")
+    (_, (_, fixed)), (state, _) = halves(engine_fork, release, bases)
+    assert state == "unknown source" and fixed == stock  # in the first layer one half may have come and gone
+
+
+@pytest.mark.parametrize("unseen", ["context_row", "new_tokens_row"])
+def test_a_half_that_cannot_be_seen_goes_by_the_other(engine_fork, unseen):
+    (_, second), state = halves(engine_fork, "0.18.0", (2, 2), [unseen])
+    assert second[0] < 0.01 and state == ["effective", True]
