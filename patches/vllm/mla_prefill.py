@@ -66,11 +66,12 @@ def prepare(modules: dict[str, Any]) -> None:
 
 def prepare_any(modules: dict[str, Any]) -> None:
     """The same for any release: FlashInfer's backend is in all of them."""
+    import torch
+
     _modules.update(modules)
-    mla = engine()
     use()
     merge_on(cuda=True)
-    mla.ops.merge_attn_states = partial(emulators.merge_attn_states, packed=_packs_lse())
+    torch.ops._C.merge_attn_states = emulators.MergeAttnStates(packed=_packs_lse())
     shared = _workspace()
     workspaces = SimpleNamespace(get_simultaneous=lambda *specs: [shared for _ in specs])
     for module in (_modules[name] for name in (RAGGED, FLASHINFER) if name in _modules):
