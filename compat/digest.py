@@ -33,7 +33,7 @@ def find(tree: ast.Module, qualname: str) -> ast.AST | None:
     """
     node: ast.AST = tree
     for name in filter(None, qualname.split(".")):
-        found = [child for child in statements(node) if name in _names(child)]
+        found = [child for child in statements(node) if name in names(child)]
         if not found:
             return None
         node = found[0] if len(found) == 1 else ast.Module(body=found, type_ignores=[])
@@ -47,7 +47,7 @@ def definitions(tree: ast.AST, qualname: str) -> Iterator[tuple[ast.stmt, ...]]:
     """
     name, _, rest = qualname.partition(".")
     for child in statements(tree):
-        if name in _names(child):
+        if name in names(child):
             if not rest:
                 yield (child,)
             elif isinstance(child, ast.ClassDef):
@@ -82,7 +82,7 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
                 yield from statements(child)
 
 
-def _names(statement: ast.stmt) -> set[str]:
+def names(statement: ast.stmt) -> set[str]:
     """What a statement binds, and what it sets an attribute of: `Class.method = other` is a change of the class, too."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return {statement.name}
