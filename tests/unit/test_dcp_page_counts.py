@@ -124,7 +124,7 @@ class Builds(Wrapped):
 
 @pytest.mark.parametrize("form", COMMON)
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_engine_builds_of_lengths_of_its_own(form, fails):
+def test_the_engine_builds_of_lengths_of_its_own(engine, form, fails):
     lens, on_rank = torch.tensor([10, 20]), builder(2)
     on_rank.vllm_config = SimpleNamespace(parallel_config=PARALLEL)
     common = COMMON[form](lens)
