@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _SHAPE = {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 256, "vocab_size": 128}
-_TOKENS = {"max_position_embeddings": 4096, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2, "torch_dtype": "bfloat16"}
+_TOKENS = {"max_position_embeddings": 4096, "torch_dtype": "bfloat16"} | dict(bos_token_id=0, eos_token_id=1, pad_token_id=2)
 #: Dense, grouped-query attention: eight heads of 64, two for keys and values: decode context parallelism wants tp > 2
 DENSE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 2,
