@@ -265,7 +265,7 @@ def _schedule(it: Deployment) -> Fact:
     if alone.values == (ON,) and it.since("0.5.12"):
         alone = known(OFF, f"sglang {it.release} makes none under DP attention")
     size = it.number("attn-cp-size", 1)
-    groups = Fact(tuple(ON if ranks > 1 else OFF for ranks in size.values), size.why)
+    groups = Fact(tuple(ON if int(ranks) > 1 else OFF for ranks in size.values), size.why)
     apart = either(*split, groups, alone)
     return Fact(tuple("for other heads" if value == ON else "right" for value in apart.values), apart.why)
 

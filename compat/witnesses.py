@@ -67,7 +67,7 @@ def _foreign(place: Place, module: ModuleType, sources: gate.Sources) -> Any:
         value = _members(value).get(name, _NONE)
     if value is _NONE or isinstance(value, ModuleType):
         return _NONE if value is _NONE else _foreign_member(place, value, sources)
-    if issubclass(type(value), type) and (value.__module__, value.__qualname__) == place:
+    if issubclass(type(value), type) and Place(value.__module__, value.__qualname__) == place:
         return _foreign_member(place, value, sources)
     if any(_says_so(inside, place, sources) for inside in _inside(value, deep=False)):
         return _NONE

@@ -71,7 +71,8 @@ def prepare_any(modules: dict[str, Any]) -> None:
     _modules.update(modules)
     use()
     merge_on(cuda=True)
-    torch.ops._C.merge_attn_states = emulators.MergeAttnStates(packed=_packs_lse())
+    ops: Any = torch.ops._C
+    ops.merge_attn_states = emulators.MergeAttnStates(packed=_packs_lse())
     shared = _workspace()
     workspaces = SimpleNamespace(get_simultaneous=lambda *specs: [shared for _ in specs])
     for module in (_modules[name] for name in (RAGGED, FLASHINFER) if name in _modules):

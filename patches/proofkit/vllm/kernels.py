@@ -94,7 +94,8 @@ def on_cpu() -> Iterator[None]:
                 kwargs["device"] = "cpu"
             return function(*args, **kwargs)
 
-    former, torch.cuda.get_device_properties = torch.cuda.get_device_properties, lambda device=None: _PROPERTIES
+    cuda: Any = torch.cuda
+    former, cuda.get_device_properties = cuda.get_device_properties, lambda device=None: _PROPERTIES
     try:
         with OnCpu():
             yield

@@ -108,7 +108,7 @@ class Decode:
 
         heads = _HEADS // self.size
         mine = slice(rank * heads, (rank + 1) * heads)
-        combine = {} if self.combine == _ALL_GATHER else {"parallel": {"dcp_comm_backend": self.combine}}
+        combine: dict[str, Any] = {} if self.combine == _ALL_GATHER else {"parallel": {"dcp_comm_backend": self.combine}}
         group.be(rank)
         worker = Worker(
             _MODEL, backend=f"mla.{self.backend}", rank=rank, tp=self.size, dcp=self.size, page_size=self.page,

@@ -30,12 +30,14 @@ class _Decode(emulators.PagedWrapper):
 
     is_cuda_graph_enabled = False
 
-    def plan(self, indptr: Any, indices: Any, last_page_len: Any, heads: int, kv_heads: int, d: int, page: int, *others: Any,
-             sm_scale: float = _D**-0.5, **more: Any) -> None:  # fmt: skip
+    def plan(  # type: ignore[override]  # the decode wrapper takes no rows of queries
+        self, indptr: Any, indices: Any, last_page_len: Any, heads: int, kv_heads: int, d: int, page: int, *others: Any,
+        sm_scale: float = _D**-0.5, **more: Any,
+    ) -> None:  # fmt: skip
         rows = cumulative((1,) * (len(indptr) - 1))
         super().plan(rows, indptr, indices, last_page_len, heads, kv_heads, d, page, causal=False, sm_scale=sm_scale)
 
-    def run(self, q: Any, cache: Any, *, lse: Any = None, **options: Any) -> Any:
+    def run(self, q: Any, cache: Any, *, lse: Any = None, **options: Any) -> Any:  # type: ignore[override]
         result = super().run(q, cache, **options)
         if lse is not None:
             lse.copy_(result[1])
@@ -52,7 +54,8 @@ def prepare(modules: dict[str, Any]) -> None:
     if "is_lse_base_on_e" in inspect.signature(backend.cp_lse_ag_out_rs).parameters:
         raise NoSuchPath("the combine is told the base")
     dcp_ranks.prepare(backend)
-    torch.ops._C_cache_ops.reshape_and_cache_flash = lambda *args: None
+    ops: Any = torch.ops._C_cache_ops
+    ops.reshape_and_cache_flash = lambda *args: None
 
 
 def scenario(seed: int) -> Observation:

@@ -129,8 +129,8 @@ def _builder(cache: str, full_graphs: bool) -> Any:
     if hasattr(module, "get_mla_metadata_dense_fp8"):
         entry: Any = sys.modules[module.get_mla_metadata_dense_fp8.__module__]
         entry._is_flashmla_available = lambda: (True, None)
-        kernels = SimpleNamespace(get_mla_decoding_metadata_dense_fp8=flashmla.schedule)
-        torch.ops._flashmla_extension_C = kernels
+        ops: Any = torch.ops
+        ops._flashmla_extension_C = SimpleNamespace(get_mla_decoding_metadata_dense_fp8=flashmla.schedule)
     builder = object.__new__(module.FlashMLAMetadataBuilder)
     mode = SimpleNamespace(has_full_cudagraphs=lambda: full_graphs)
     tiles, splits = torch.zeros(flashmla.SMS, 8, dtype=torch.int32), torch.zeros(_ROOM + 1, dtype=torch.int32)

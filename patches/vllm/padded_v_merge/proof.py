@@ -26,7 +26,8 @@ def prepare(modules: dict[str, Any]) -> None:
     mla_prefill.prepare_flash(modules)
     import torch
 
-    torch.ops._C.merge_attn_states = emulators.MergeAttnStates(one_stride=True)
+    ops: Any = torch.ops._C
+    ops.merge_attn_states = emulators.MergeAttnStates(one_stride=True)
 
 
 def scenario(seed: int) -> Observation:
