@@ -166,15 +166,21 @@ def _check_plain(place: Place, standing: Any, late: bool, sources: gate.Sources)
 def _is_defined_in(source: gate.Source, place: Place, function: FunctionType) -> bool:
     """Whether `function` came from the judged file, by what its code says of itself: name, file and line, with a definition of
     that name on the line."""
-    code = function.__code__
-    called = getattr(code, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
-    if called != place.qualname or not same_file(str(source.path), code.co_filename):
+    if not says_so(source, place, function):
         return False
+    code = function.__code__
     lines = islice(source.lines, code.co_firstlineno - 1, None)
     first = next(lines, b"")
     decorated = first.lstrip().startswith(b"@")
     head = next(filter(None, map(_HEAD.match, lines)), None) if decorated else _HEAD.match(first)
     return head is not None and head[1].decode() == _name(place)
+
+
+def says_so(source: gate.Source, place: Place, function: FunctionType) -> bool:
+    """Whether the code of a function says that it is the one at `place` in the judged file."""
+    code = function.__code__
+    called = getattr(code, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
+    return called == place.qualname and same_file(str(source.path), code.co_filename)
 
 
 def _name(place: Place) -> str:

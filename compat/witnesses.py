@@ -1,7 +1,8 @@
 """Whether the witnesses in this process are the code that was judged: of the file that the gate has read, replaced by nobody.
 
 A plugin that corrects the same bug at another function, which is no target but a witness, would correct twice with us. What a
-function says of itself decides, its file and name: no file is read, unless something looks foreign.
+function says of itself decides, its file and name; of a decorated one, the line too. A file is parsed only where
+something still looks foreign.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from . import gate, in_memory, loaded
 from .digest import definitions
 from .fix import Fix, Place
-from .seats import Refused, origin, same_file
+from .seats import Refused, origin, same_file, says_so
 from .states import CONFLICT
 from .wrapping import TargetWrapper
 
@@ -141,11 +142,8 @@ def _foreign_import(place: Place, module: Any, sources: gate.Sources) -> Any:
 
 def _says_so(function: Any, place: Place, sources: gate.Sources) -> bool:
     """Whether a function's code says that it is the definition at `place` in the judged file."""
-    if type(function) is not FunctionType or (source := sources[place.module]) is None:
-        return False
-    code = function.__code__
-    called = getattr(code, "co_qualname", function.__qualname__)  # before Python 3.11 the code does not know
-    return called == place.qualname and same_file(str(source.path), code.co_filename)
+    source = sources[place.module]
+    return type(function) is FunctionType and source is not None and says_so(source, place, function)
 
 
 def _is_decorated(function: FunctionType, place: Place, sources: gate.Sources) -> bool:
