@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from . import loaded
-from .fix import Place
+from .fix import CodePath
+from .gate import module_lookup
 
 
 class Engine(NamedTuple):
@@ -22,10 +23,10 @@ class Engine(NamedTuple):
     allow_list: str
     empty_allow_list_admits: bool
     allow_list_strips: bool
-    load_model: tuple[Place, ...]
+    load_model: tuple[CodePath, ...]
     compiled: tuple[str, ...]
 
-    def admits_us(self, environ: os._Environ | dict = os.environ) -> bool:
+    def admits_us(self, environ: Mapping[str, str] = os.environ) -> bool:
         """Whether the operator's plugin allow-list, read as the engine reads it, lets attnfix in."""
         value = environ.get(self.allow_list)
         if value is None or (not value and self.empty_allow_list_admits):
@@ -42,7 +43,7 @@ ENGINES = {
             allow_list="SGLANG_PLUGINS",
             empty_allow_list_admits=True,
             allow_list_strips=True,
-            load_model=(Place("sglang.srt.model_executor.model_runner", "ModelRunner.load_model"),),
+            load_model=(CodePath("sglang.srt.model_executor.model_runner", "ModelRunner.load_model"),),
             compiled=("sglang", "sgl_kernel"),
         ),
         Engine(
@@ -51,8 +52,8 @@ ENGINES = {
             empty_allow_list_admits=False,
             allow_list_strips=False,
             load_model=(
-                Place("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.load_model"),
-                Place("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.load_model"),
+                CodePath("vllm.v1.worker.gpu_model_runner", "GPUModelRunner.load_model"),
+                CodePath("vllm.v1.worker.gpu.model_runner", "GPUModelRunner.load_model"),
             ),
             compiled=("vllm",),
         ),
@@ -70,7 +71,7 @@ def engine_of(module: str) -> Engine:
 
 def loaded_root(engine: Engine) -> Path | None:
     """Folder of the engine's package in this process, or None before it is imported. Never imports it."""
-    package = loaded.module(engine.name)
+    package = module_lookup.module(engine.name)
     paths = list(getattr(package, "__path__", ()))
     return Path(paths[0]) if paths else None
 

@@ -6,35 +6,30 @@ Small records are named tuples or plain classes, here and in what an engine's im
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from .condition import Condition
+from .doctor.condition import Condition
 
 #: How bad a bug is for whoever runs the engine
 WRONG_OUTPUT, CRASH, SLOWER = "wrong output", "crash", "slower"
-#: What a correction returns, without having called `wrapped`, where this call has nothing to correct: the engine's function is
-#: then called with these arguments. To call `wrapped` itself is the same, and dearer
-NOT_NEEDED = object()
-#: wrapt's form of a wrapper: `correction(wrapped, instance, args, kwargs) -> result`, or NOT_NEEDED
-Correction = Callable[[Any, Any, tuple, dict], Any]
-#: Recognises, in full, a fault that no release has: `structure(locate)` gives a short reason, or None for any other code.
-#: `locate("module:Class.method")` gives the definition of one of the fix's places inside the heads of its classes, None where
-#: there is none.
-Structure = Callable[[Callable[[str], "ast.AST | None"]], "str | None"]
+#: `needed(target, instance, …)`: something false where this call has nothing to correct. It names the arguments it looks at, as
+#: the engine's function does, and changes nothing in the engine; target: `wrapper.Link`
+Needed = Callable[..., Any]
+#: `correct(call, instance, …)`: what the caller gets. It names the arguments that it uses, too; call: `wrapper.Call`
+Correct = Callable[..., Any]
 
 
-class Place(NamedTuple):
+class CodePath(NamedTuple):
     """Where a definition lives, written `module:Class.method` as in entry points; `module:` is the whole module."""
 
     module: str
     qualname: str
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> CodePath:
         module, colon, qualname = text.partition(":")
         if not colon or not module:
             raise ValueError(f"{text!r} is not of the form 'module:Class.method'")
@@ -44,60 +39,56 @@ class Place(NamedTuple):
         return f"{self.module}:{self.qualname}"
 
     @property
-    def owner(self) -> Place:
+    def owner(self) -> CodePath:
         """The class or module that holds it."""
-        return Place(self.module, self.qualname.rpartition(".")[0])
+        return CodePath(self.module, self.qualname.rpartition(".")[0])
 
 
-class _At:
-    """What all targets have: `places`, its homes over the releases; the first one that a release has is taken."""
+class _OnCodePaths:
+    """What all targets have: `code_paths`, where it lives in different releases. The first one that a release has is taken."""
 
-    def __init__(self, at: tuple[str, ...]):
-        self.at = at
+    def __init__(self, paths: tuple[str, ...]):
+        self.paths = paths
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
-        return tuple(map(Place.parse, self.at))
+    def code_paths(self) -> tuple[CodePath, ...]:
+        return tuple(map(CodePath.parse, self.paths))
 
     @property
     def name(self) -> str:
-        return self.places[0].qualname
+        return self.code_paths[0].qualname
 
     @property
-    def witnesses(self) -> tuple[Place, ...]:
-        """The places whose code the verdict depends on."""
-        return self.places
+    def witnesses(self) -> tuple[CodePath, ...]:
+        """The code paths whose code the verdict depends on."""
+        return self.code_paths
 
 
-class Target(_At):
-    """One function or method that a fix wraps.
+class Target(_OnCodePaths):
+    """One function or method that a fix wraps: `correct` runs where `needed` says so; without it, at every call."""
 
-    `correction` gets every argument, defaults included: by position, as the engine's signature has them, or, for targets whose
-    signature differs between releases, `by_name`. Where a parameter has but one way in, as the caller wrote them.
-    """
-
-    def __init__(self, correction: Correction, at: tuple[str, ...], by_name: bool = False):
-        super().__init__(at)
-        self.correction, self.by_name = correction, by_name
+    def __init__(self, correct: Correct, paths: tuple[str, ...], needed: Needed | None = None):
+        super().__init__(paths)
+        self.correct, self.needed = correct, needed
 
 
-class Override(_At):
-    """A method that the class at `at` inherits from the one at `of`: the wrapper is set on the heir alone."""
+class Override(_OnCodePaths):
+    """A method that the class at `paths` inherits from the one at `of`: the wrapper is set on the heir alone."""
 
-    def __init__(self, correction: Correction, at: tuple[str, ...], of: tuple[str, ...]):
-        super().__init__(at)
-        self.correction, self.of = correction, of
+    def __init__(self, correct: Correct, paths: tuple[str, ...], of: tuple[str, ...], needed: Needed | None = None):
+        super().__init__(paths)
+        self.correct, self.of, self.needed = correct, of, needed
 
     @property
-    def witnesses(self) -> tuple[Place, ...]:
-        return self.places + tuple(map(Place.parse, self.of))
+    def witnesses(self) -> tuple[CodePath, ...]:
+        return self.code_paths + tuple(map(CodePath.parse, self.of))
 
 
-class Attribute(_At):
+class Attribute(_OnCodePaths):
     """A class attribute that has `value` while the fix is armed, whether or not the class has one of its own."""
 
-    def __init__(self, value: Any, at: tuple[str, ...]):
-        super().__init__(at)
+    def __init__(self, value: Any, paths: tuple[str, ...]):
+        super().__init__(paths)
         self.value = value
 
 
@@ -132,9 +123,9 @@ class Fix:
     `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
     fix is on without being asked for, and `default_reason` why; `examined` are the spans of releases that the ledger judges.
     `cost` is what it costs where it runs; `expect` how to try it on one replica and what shift in output to expect.
-    `structure` recognises code that no ledger knows. The targets stand together or not at all, unless they are `independent`:
-    places of one fault that different deployments load, each corrected as soon as it is there. `harm` is how bad the bug is;
-    `hits` which deployments reach it, over the facts that the engine's module of facts makes.
+    The targets stand together or not at all, unless they are `independent`: places of one fault that different deployments
+    load, each corrected as soon as it is there. `harm` is how bad the bug is; `hits` which deployments reach it, over the
+    facts that the engine's module of facts makes.
     """
 
     id: str
@@ -152,7 +143,6 @@ class Fix:
     remove_when: str
     cost: str
     expect: str
-    structure: Structure | None = None
     independent: bool = False
     harm: str = WRONG_OUTPUT
     hits: Condition | None = None
@@ -172,16 +162,16 @@ class Fix:
         return self.id.replace("-", "_")
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
-        """Everything the verdict depends on, in the ledger's order: the targets' places, then the other witnesses."""
-        targets = [place for target in self.targets for place in target.witnesses]
-        return tuple(dict.fromkeys(targets + [Place.parse(text) for text in self.witnesses]))
+    def code_paths(self) -> tuple[CodePath, ...]:
+        """Everything the verdict depends on, in the ledger's order: the targets' code paths, then the other witnesses."""
+        targets = [code_path for target in self.targets for code_path in target.witnesses]
+        return tuple(dict.fromkeys(targets + [CodePath.parse(text) for text in self.witnesses]))
 
     @cached_property
     def modules(self) -> tuple[str, ...]:
-        """Those of its places, each once, in the ledger's order."""
-        return tuple(dict.fromkeys(place.module for place in self.places))
+        """Those of its code paths, each once, in the ledger's order."""
+        return tuple(dict.fromkeys(code_path.module for code_path in self.code_paths))
 
     @cached_property
     def target_modules(self) -> frozenset[str]:
-        return frozenset(place.module for target in self.targets for place in target.places)
+        return frozenset(code_path.module for target in self.targets for code_path in target.code_paths)

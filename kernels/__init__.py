@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from .usage import kernel_status
 
 if TYPE_CHECKING:
-    from .library import register_torch_ops
-    from .ops import fixup_zero_kv_rows, merge_attn_states
+    from .fixup import fixup_zero_kv_rows
+    from .merge import merge_attn_states
+    from .torch_ops import register_torch_ops
 
 __all__ = ["fixup_zero_kv_rows", "kernel_status", "merge_attn_states", "register_torch_ops"]
 
@@ -25,9 +26,9 @@ __all__ = ["fixup_zero_kv_rows", "kernel_status", "merge_attn_states", "register
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import library, ops
+    from . import torch_ops
 
-    library.register_torch_ops()
-    value = library.register_torch_ops if name == "register_torch_ops" else getattr(ops, name)
+    torch_ops.register_torch_ops()
+    value: object = torch_ops.OPS.get(name, torch_ops.register_torch_ops)
     globals()[name] = value
     return value

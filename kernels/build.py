@@ -55,9 +55,7 @@ class Nvrtc:
     def compile(self, source: Path, arch: str) -> tuple[bytes, list[str]]:
         """The cubin (`sm_…`) or PTX (`compute_…`) of one source file, and the names of its kernels."""
         program = ctypes.c_void_p()
-        self._call(
-            "nvrtcCreateProgram", ctypes.byref(program), source.read_bytes(), source.name.encode(), 0, None, None
-        )
+        self._call("nvrtcCreateProgram", ctypes.byref(program), source.read_bytes(), source.name.encode(), 0, None, None)
         try:
             options = [f"--gpu-architecture={arch}", "--std=c++17", f"-I{source.parent}", f"-I{self.include}"]
             argv = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))

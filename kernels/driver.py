@@ -45,19 +45,16 @@ class Device:
 
 
 class Launch:
-    """A launch of `entry` with one struct argument, packed by `layout`. For one thread at a time: it owns that argument.
+    """A launch of `entry` with one struct argument. For one thread at a time: it owns that argument.
 
-    `values` begin with `pointers` addresses, which each call replaces. A call launches on torch's current stream of the
-    device: it allocates nothing, waits for nothing and may be captured in a graph. Raises CudaError.
+    The first `pointers` values of `params` are addresses, which each call replaces. A call launches on torch's current stream
+    of the device: it allocates nothing, waits for nothing and may be captured in a graph. Raises CudaError.
     """
 
     __slots__ = ("_argument", "_config", "_entry", "_launch", "_on", "_pack", "_pointer")
 
-    def __init__(
-        self, on: Device, entry: str, grid: int, block: int, layout: struct.Struct, pointers: int, *values: int
-    ) -> None:
-        self._on, self._entry = on, entry
-        self._argument = ctypes.create_string_buffer(layout.pack(*values), layout.size)
+    def __init__(self, on: Device, entry: str, grid: int, block: int, params: ctypes.Structure, pointers: int) -> None:
+        self._on, self._entry, self._argument = on, entry, params
         self._pack = struct.Struct(f"<{pointers}Q").pack_into
         self._config = ctypes.create_string_buffer(_CONFIG.pack(grid, 1, 1, block, 1, 1, 0, 0, 0, 0), _CONFIG.size)
         self._pointer = (ctypes.c_void_p * 1)(ctypes.addressof(self._argument))

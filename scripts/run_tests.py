@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs all that `make test` asks for, and prints the ten slowest parts: test files, proofs, torture.
+"""Runs all that `make test` asks for, and prints the ten slowest parts: test files, proofs, robustness tests.
 
-python scripts/run_tests.py            stops at the first step that fails, with its exit code
+python -m scripts.run_tests            stops at the first step that fails, with its exit code
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import xml.etree.ElementTree as ElementTree  # nosec B405: of pytest's own repor
 from collections import Counter
 from pathlib import Path
 
-from torture_table import PARTS
+from scripts.pages.robustness_table import PARTS
 
 ROOT = Path(__file__).resolve().parents[1]
 _REPORT = ROOT / "build" / "tests.xml"
 _SLOWEST = 10
 #: A benchmark is no test; every Python with every wrapt takes minutes to set up, an engine's own tests take as long. `make
-#: torture` runs them.
-LEFT_TO_TORTURE = ("cost", "interpreters", "engine_tests")
+#: robustness` runs them.
+LEFT_TO_ROBUSTNESS = ("cost", "interpreters", "engine_tests")
 
 
 def steps() -> dict[str, list[str]]:
@@ -29,11 +29,11 @@ def steps() -> dict[str, list[str]]:
     tests = ["-m", "pytest", "-n", "2", "--dist", "worksteal", "--durations", "10", "--junit-xml", str(_REPORT)]
     found = {
         "tests": tests,
-        "proofs where verdicts change": ["scripts/matrix.py", "--boundaries"],
-        "ledgers": ["scripts/ledger.py", "--check"],
+        "proofs where verdicts change": ["-m", "scripts.ledger.matrix", "--boundaries"],
+        "ledgers": ["-m", "scripts.ledger.ledgers", "--check"],
     }
-    parts = [part for part in PARTS if part not in LEFT_TO_TORTURE]
-    return found | {f"torture: {part}": ["scripts/run_torture.py", "--quick", "--part", part] for part in parts}
+    parts = [part for part in PARTS if part not in LEFT_TO_ROBUSTNESS]
+    return found | {f"robustness: {part}": ["-m", "tests.robustness", "--quick", "--part", part] for part in parts}
 
 
 def per_file(report: Path) -> Counter[str]:
@@ -50,7 +50,7 @@ def main() -> int:
     _REPORT.unlink(missing_ok=True)
     for name, command in steps().items():
         began = time.monotonic()
-        code = subprocess.run([sys.executable, *command], cwd=ROOT, env={"TORTURE_SEED": "1", **os.environ}).returncode
+        code = subprocess.run([sys.executable, *command], cwd=ROOT, env={"ROBUSTNESS_SEED": "1", **os.environ}).returncode
         parts[name] = time.monotonic() - began
         if code:
             print(f"{name}: failed, exit {code}", flush=True)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "scripts")]
 os.environ.pop("COLUMNS", None)  # of the terminal that runs the tests: tables would be as wide as it
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it runs in the background ignore it, children too
 
@@ -17,7 +15,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
     """The wheel of this tree, built once."""
-    import environments
+    from tests.support import environments
 
     return environments.build_wheel(tmp_path_factory.mktemp("wheel"))
 
@@ -25,7 +23,7 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def engine_python(wheel, tmp_path_factory):
     """`engine_python(engine, release) -> Environment`: a virtual environment with the wheel and that release installed."""
-    import environments
+    from tests.support import environments
 
     made: dict[tuple[str, str], environments.Environment] = {}
 
@@ -41,14 +39,11 @@ def engine_python(wheel, tmp_path_factory):
 @pytest.fixture(scope="session")
 def engine_fork(wheel, tmp_path_factory):
     """`engine_fork(engine, release) -> Environment`: the same, in forks of a Python that has imported torch and no engine."""
-    import environments
-    from warm import Warm
-
-    from attnfix.compat import releases
+    from attnfix.compat.releases import fetch
+    from scripts.ledger.warm import Warm
+    from tests.support import environments
 
     environment = environments.bare(tmp_path_factory.mktemp("warm") / "env")
     environments.install(environment, wheel)
     with Warm(environment.python, environment.variables()) as parent:
-        yield lambda engine, release: environments.Forked(
-            environment.folder, engine, parent, str(releases.fetch(engine, release))
-        )
+        yield lambda engine, release: environments.Forked(environment.folder, engine, parent, str(fetch.fetch(engine, release)))

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from attnfix.compat.ledger import LedgerError
+from attnfix.compat.gate.ledger import LedgerError
 
-from . import bench, doctor, explain, forecast, listing, output, prove, report, run, status, verdict
+from . import bench, bug_report, doctor, explain, forecast, listing, output, prove, run, status, verdict
 from .errors import CliError, no_such
 
-_MODULES = (listing, explain, doctor, status, report, verdict, forecast, prove, run, bench)
+_MODULES = (listing, explain, doctor, status, bug_report, verdict, forecast, prove, run, bench)
 COMMANDS = {module.NAME: module for module in _MODULES}
 
 
@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: Sequence[str]) -> int:
     try:
         options = parse(arguments)
-        return options.run(options)
+        code: int = options.run(options)
+        return code
     except output.Unwritable:
         raise
     except (CliError, LedgerError) as error:
@@ -79,15 +80,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def parser() -> argparse.ArgumentParser:
     """All commands. Each module has NAME, HELP, EXAMPLE (a line to type), add_arguments and run."""
-    whole = _Parser(
-        prog="attnfix", description="Hotfixes for the attention backends of installed sglang and vLLM releases."
-    )
+    whole = _Parser(prog="attnfix", description="Hotfixes for the attention backends of installed sglang and vLLM releases.")
     whole.add_argument("--version", action="version", version=f"attnfix {_version()}")
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
-        command = commands.add_parser(
-            name, help=module.HELP, description=module.HELP, epilog=f"example: {module.EXAMPLE}"
-        )
+        command = commands.add_parser(name, help=module.HELP, description=module.HELP, epilog=f"example: {module.EXAMPLE}")
         command.add_argument("--json", action="store_true", help="print the result as JSON")
         module.add_arguments(command)
         command.set_defaults(run=module.run)

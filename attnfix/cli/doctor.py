@@ -10,12 +10,14 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 from rich.text import Text
 
-from attnfix.compat import diagnosis, gate, gpus, ledger, switches
-from attnfix.compat.condition import HIT, NOT_HIT, POSSIBLE
-from attnfix.compat.deployment import Deployment, read_config
+from attnfix.compat.arming import switches
+from attnfix.compat.doctor import diagnosis, gpus
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from attnfix.compat.doctor.deployment import Deployment, read_config
+from attnfix.compat.doctor.launch_command import Launch, LaunchError, read
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
-from attnfix.compat.launch import Launch, LaunchError, read
+from attnfix.compat.gate import judge, ledger
 from attnfix.patches.catalogue import FIXES
 
 from . import releases
@@ -102,7 +104,7 @@ def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, st
     root = installed_root(ENGINES[engine])
     if root is None:
         raise CliError(f"no {engine} is installed here; name a release, as in --engine {engine}==1.2.3", 2)
-    judged = {fix: gate.judge(fix, root) for fix in fixes}
+    judged = {fix: judge.judge(fix, root) for fix in fixes}
     return {fix: (verdict.kind, verdict.reason) for fix, verdict in judged.items()}, version_beside(root)
 
 

@@ -34,7 +34,7 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
 
     affected = f"{fix.engine} {span(row['affected'])}"
     if not row["affected"]:
-        affected = "no published release; development code is recognised by its structure"
+        affected = "no published release; development code alone"
     on, off = f"{fix.switch}=1 requires it", f"{fix.switch}=0 turns it off"
     lines = (
         ("harm", fix.harm),

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from attnfix.compat import gate, ledger
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
+from attnfix.compat.gate import judge, ledger
 from attnfix.patches.catalogue import FIXES
 
 from . import releases
@@ -87,7 +87,7 @@ def _origin(engine: str, named: str | None, books: Mapping[Fix, ledger.Ledger]) 
     root = installed_root(ENGINES[engine])
     if root is None:
         raise CliError(f"no {engine} is installed here; name the release you have, as in --from {engine}==1.2.3", 2)
-    return version_beside(root) or "unknown", {fix: gate.judge(fix, root).kind for fix in books}
+    return version_beside(root) or "unknown", {fix: judge.judge(fix, root).kind for fix in books}
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from attnfix.compat import ledger
 from attnfix.compat.fix import Fix
+from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import BY_ID, FIXES
 
 from .errors import no_such
@@ -59,7 +59,7 @@ def default(fix: Fix) -> str:
 
 
 def span(releases: list[str]) -> str:
-    """"0.5.3 … 0.5.10.post1 (21)" of a sorted list."""
+    """ "0.5.3 … 0.5.10.post1 (21)" of a sorted list."""
     if not releases:
         return "none"
     return releases[0] if len(releases) == 1 else f"{releases[0]} … {releases[-1]} ({len(releases)})"

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from attnfix.compat.foreign import line
+from attnfix.compat.untrusted import line
 
 from .errors import CliError
 

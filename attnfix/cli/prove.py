@@ -10,11 +10,12 @@ from pathlib import Path
 
 from rich.text import Text
 
-from attnfix.compat import gate, ledger
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
+from attnfix.compat.gate import judge, ledger, source_files
 from attnfix.patches.catalogue import FIXES
 from attnfix.prove import runner
+from attnfix.prove.verdict import GREEN, NOT_JUDGED, PROVEN, RED, UNPROVEN, Result
 
 from . import releases as release_names
 from .errors import CliError
@@ -77,7 +78,7 @@ def _require_gpu(options: argparse.Namespace) -> None:
 
 def _edits(fix: Fix, names: list[str]) -> list[str]:
     """The edits asked for, once it is clear that the fix's proof has them."""
-    known = list(getattr(runner.proof_of(fix), "EDITS", ()))
+    known = list(runner.proof_of(fix).edits)
     for name in names:
         if name not in known:
             raise CliError(f"{name!r} is no edit of {fix.id}; known: {', '.join(known) or 'none'}", 2)
@@ -86,7 +87,7 @@ def _edits(fix: Fix, names: list[str]) -> list[str]:
 
 def _fetched(names: list[str], wanted: list[Fix]) -> Iterator[tuple[str, str, Path, Path | None]]:
     """(engine, release, package folder, folder to put on the path) of each named release."""
-    from attnfix.compat import releases
+    from attnfix.compat.releases import fetch
 
     pairs = [release_names.parse(name) for name in names]
     for engine, _ in pairs:
@@ -95,8 +96,8 @@ def _fetched(names: list[str], wanted: list[Fix]) -> Iterator[tuple[str, str, Pa
     _require_extra()
     for engine, release in pairs:
         try:
-            site = releases.fetch(engine, release)
-        except releases.ReleaseError as error:
+            site = fetch.fetch(engine, release)
+        except fetch.ReleaseError as error:
             raise CliError(str(error)) from error
         yield engine, release, site / engine, site
 
@@ -116,7 +117,7 @@ def _require_extra() -> None:
         raise CliError(f'{", ".join(missing)} missing: proofs of a fetched release need pip install "attnfix[cpu]"')
 
 
-def _run(jobs: list[Job], seed: int | None, gpu: bool, quiet: bool) -> Iterator[runner.Result]:
+def _run(jobs: list[Job], seed: int | None, gpu: bool, quiet: bool) -> Iterator[Result]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -130,18 +131,16 @@ def _run(jobs: list[Job], seed: int | None, gpu: bool, quiet: bool) -> Iterator[
             progress.advance(task)
 
 
-def _prove(
-    fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, gpu: bool
-) -> runner.Result:
+def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, gpu: bool) -> Result:
     if edit is None and (result := runner.not_judged(fix, release, root)):
         return result
-    if gate.judge(fix, root).kind == ledger.UNKNOWN and not any(gate.path_of(root, m) for m in fix.target_modules):
+    if judge.judge(fix, root).kind == ledger.UNKNOWN and not any(source_files.path_of(root, m) for m in fix.target_modules):
         reason = f"this {fix.engine} has none of the modules the fix is about"
-        return runner.Result(fix.id, fix.engine, release, runner.UNPROVEN, reason)
+        return Result(fix.id, fix.engine, release, UNPROVEN, reason)
     return runner.prove(fix, release, root, site=site, edit=edit, seed=seed, gpu=gpu)
 
 
-def _print(results: list[runner.Result]) -> None:
+def _print(results: list[Result]) -> None:
     print_table(
         "Relative error against float64, or what is named; control: a case that the bug leaves alone",
         ("fix, release", "stock → fixed", "control", "verdict, kernel"),
@@ -156,17 +155,17 @@ def _print(results: list[runner.Result]) -> None:
         ),
     )
     for result in results:
-        if not result.holds or result.verdict == runner.NOT_JUDGED:
+        if not result.holds or result.verdict == NOT_JUDGED:
             seed = f" (--seed {result.seed})" if result.seed is not None else ""
             complain(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}{seed}")
 
 
-def _errors(result: runner.Result) -> Text:
+def _errors(result: Result) -> Text:
     both = _error(result, result.stock_error), " → ", _error(result, result.fixed_error)
-    return Text.assemble(*both, f"\n{result.measure}" if result.measure and result.verdict == runner.PROVEN else "")
+    return Text.assemble(*both, f"\n{result.measure}" if result.measure and result.verdict == PROVEN else "")
 
 
-def _error(result: runner.Result, error: float | None) -> Text:
+def _error(result: Result, error: float | None) -> Text:
     if error is None:
         return Text("-") if result.control_identical is None else coloured("not finite", "red")
-    return coloured(f"{error:.2g}", "red" if error > runner.RED else "green" if error < runner.GREEN else "yellow")
+    return coloured(f"{error:.2g}", "red" if error > RED else "green" if error < GREEN else "yellow")

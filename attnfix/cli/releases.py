@@ -7,7 +7,7 @@ from collections.abc import Collection
 from packaging.version import InvalidVersion, Version
 
 from attnfix.compat.engines import ENGINES
-from attnfix.compat.ledger import Ledger
+from attnfix.compat.gate.ledger import Ledger
 
 from .errors import CliError, no_such
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from attnfix.compat import foreign
+from attnfix.compat import untrusted
 
 from .errors import CliError
 from .output import complain
@@ -25,7 +25,6 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as a shell has them
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
 _WITH_VALUE = "WX"  # options of Python that take the rest of the word, or the next word, as their value
 _LAST = "cm"  # what follows them is the program's
-_WARNINGS = "ignore::attnfix_door.NeverIssued"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,28 +41,19 @@ def run(options: argparse.Namespace) -> NoReturn:
             f"-{ignored} makes {command[0]} ignore PYTHONPATH: attnfix is active in it only if its own site folder "
             "holds attnfix.pth"
         )
-    _execute(command, environment(dict(os.environ), without_site="S" in flags))
+    elif "S" in flags:
+        complain(f"-S makes {command[0]} run no code at its start: attnfix is not active in it. Leave -S out.")
+    _execute(command, environment(dict(os.environ)))
 
 
-def environment(variables: dict[str, str], *, without_site: bool) -> dict[str, str]:
-    """`variables` with the door first on PYTHONPATH; for a Python that runs no `sitecustomize` (-S), with its second way in.
-
-    A category in PYTHONWARNINGS is imported at every start, before site would be. Only under -S, since some programs ask
-    whether any warning option was given.
-    """
-    door = Path(__file__).resolve().parents[1] / "door"
-    if not (door / "sitecustomize.py").is_file() or os.pathsep in str(door):
-        raise CliError(f"{door} is no folder that PYTHONPATH can name; unpack attnfix into one")
-    _prepend(variables, "PYTHONPATH", str(door), os.pathsep)
-    if without_site:
-        _prepend(variables, "PYTHONWARNINGS", _WARNINGS, ",")
-    return variables
-
-
-def _prepend(variables: dict[str, str], name: str, entry: str, separator: str) -> None:
-    there = [word for word in [variables.get(name)] if word]  # an empty one must not become an empty entry: the working folder
-    if entry not in separator.join(there).split(separator):
-        variables[name] = separator.join([entry, *there])
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    """`variables` with the folder whose `sitecustomize` activates attnfix first on PYTHONPATH."""
+    folder = Path(__file__).resolve().parents[1] / "bootstrap" / "path_entry"
+    if not (folder / "sitecustomize.py").is_file() or os.pathsep in str(folder):
+        raise CliError(f"{folder} is no folder that PYTHONPATH can name; unpack attnfix into one")
+    given = variables.get("PYTHONPATH")
+    there = given.split(os.pathsep) if given else []  # an empty entry among others is the working folder: it stays
+    return variables | {"PYTHONPATH": os.pathsep.join([str(folder), *(entry for entry in there if entry != str(folder))])}
 
 
 def python_flags(command: Sequence[str]) -> set[str]:
@@ -95,7 +85,7 @@ def _flags(words: Sequence[str]) -> set[str]:
 def _interpreter(program: str) -> list[str]:
     """Words of a script's `#!` line; none for anything else."""
     try:
-        with foreign.opened(shutil.which(program) or program, follow=True) as descriptor:
+        with untrusted.opened(shutil.which(program) or program, follow=True) as descriptor:
             line = os.read(descriptor, 256).partition(b"\n")[0]
     except OSError:
         return []

@@ -10,10 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.compat import gate, processes, records, report, states, switches
-from attnfix.compat.activation import HEALTHY, LEFT_ALONE
+from attnfix.compat.arming import switches
+from attnfix.compat.arming.activation import HEALTHY, LEFT_ALONE
 from attnfix.compat.engines import ENGINES, Engine, installed_root, version_beside
 from attnfix.compat.fix import Fix
+from attnfix.compat.gate import judge
+from attnfix.compat.status import fix_state, messages, process_record
+from attnfix.compat.status import unpatched_processes as processes
 from attnfix.patches.catalogue import BY_ID, FIXES
 
 from . import status_view
@@ -27,8 +30,8 @@ HELP = (
 )
 EXAMPLE = "attnfix status --watch"
 EXIT_MISSING = 3
-_STANDS = (states.INSTALLED, states.EFFECTIVE)
-_LEFT = (*states.MISSING, states.UNKNOWN_SOURCE, states.OFF, states.NOT_AFFECTED, states.FIXED_UPSTREAM)
+_STANDS = (fix_state.INSTALLED, fix_state.EFFECTIVE)
+_LEFT = (*fix_state.MISSING, fix_state.UNKNOWN_SOURCE, fix_state.OFF, fix_state.NOT_AFFECTED, fix_state.FIXED_UPSTREAM)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +81,7 @@ def collect() -> dict[str, Any]:
     """Everything `attnfix status --json` prints."""
     import attnfix
 
-    running = list(records.read_all())
+    running = list(process_record.read_all())
     roots = {engine.name: root for engine in ENGINES.values() if (root := installed_root(engine))}
     here = socket.gethostname()
     recorded = [(process["pid"], process["started"]) for process in running if process["alive"] and process["host"] == here]
@@ -87,42 +90,42 @@ def collect() -> dict[str, Any]:
     found = {
         "attnfix": attnfix.__version__,
         "python": sys.executable,
-        "active": door_open() and not switches.killed(),
+        "active": hook_installed() and not switches.killed(),
         "reason": _inactive_reason(),
         "engines": engines,
         "fixes": [_expected(fix, ENGINES[fix.engine], roots.get(fix.engine)) for fix in FIXES],
-        "records": str(records.folder()),
+        "records": str(process_record.folder()),
         "processes": running,
         "unrecorded": unrecorded,
-        "warnings": [*filter(None, [records.refused()]), *disagreements(running), *switches.complaints(FIXES)],
+        "warnings": [*filter(None, [process_record.refused()]), *disagreements(running), *switches.complaints(FIXES)],
     }
     return {**found, "missing": list(missing(found))}
 
 
-def door_open() -> bool:
+def hook_installed() -> bool:
     """Whether the `.pth` file ran in this interpreter: the same Python, so the same folders, as the engine's."""
-    return "attnfix._autoload" in sys.modules
+    return "attnfix.bootstrap.import_hook" in sys.modules
 
 
 def _inactive_reason() -> str | None:
     if switches.killed():
         return "ATTNFIX=0"
-    return None if door_open() else "attnfix.pth is not in a site folder that this Python processes at start"
+    return None if hook_installed() else "attnfix.pth is not in a site folder that this Python processes at start"
 
 
 def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
     """What a process that loads the engine now would come to: `dormant` with the verdict, or why not."""
-    state, reason, verdict = states.DORMANT, f"{engine.name} is not installed here", None
+    state, reason, verdict = fix_state.DORMANT, f"{engine.name} is not installed here", None
     if root is not None:
-        verdict = gate.judge(fix, root)
+        verdict = judge.judge(fix, root)
         if switches.killed():
-            state, reason = states.OFF, "ATTNFIX=0"
+            state, reason = fix_state.OFF, "ATTNFIX=0"
         elif switches.asked(fix) is False:
-            state, reason = states.OFF, f"{fix.switch}=0"
+            state, reason = fix_state.OFF, f"{fix.switch}=0"
         elif switches.left_off(fix) and verdict.kind not in HEALTHY:
-            state, reason = states.OFF, f"off by default; {fix.switch}=1 turns it on"
+            state, reason = fix_state.OFF, f"off by default; {fix.switch}=1 turns it on"
         elif not engine.admits_us():
-            state, reason = states.OFF, f"{engine.allow_list} leaves attnfix out"
+            state, reason = fix_state.OFF, f"{engine.allow_list} leaves attnfix out"
         elif verdict.affected:
             reason = f"affected ({verdict.reason}): installed as soon as {engine.name} loads"
         else:
@@ -149,15 +152,16 @@ def missing(found: dict[str, Any]) -> Iterator[str]:
             yield f"restart needed: {process['engine']} {status_view.named(process)}: {process['reason']}"
     for process in found["processes"]:
         for row in process["fixes"] if process["alive"] else ():
-            if row["state"] in states.MISSING or _in_doubt(row, process["release"]):
+            if row["state"] in fix_state.MISSING or _in_doubt(row, process["release"]):
                 yield f"{row['fix']} is missing in {process['engine']} {status_view.named(process)}: {row['state']}"
 
 
 def _in_doubt(row: dict[str, Any], version: str | None) -> bool:
     """Whether unknown code may well have the bug. Known code around a kernel that nobody can judge is not meant."""
-    if row["state"] != states.UNKNOWN_SOURCE or row.get("code") or row["fix"] not in BY_ID:
+    if row["state"] != fix_state.UNKNOWN_SOURCE or row.get("code") or row["fix"] not in BY_ID:
         return False
-    return report.in_doubt(states.FixState(BY_ID[row["fix"]]), version)
+    doubtful: bool = messages.in_doubt(fix_state.FixState(BY_ID[row["fix"]]), version)
+    return doubtful
 
 
 def disagreements(processes: list[dict[str, Any]]) -> list[str]:

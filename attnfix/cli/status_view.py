@@ -12,16 +12,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from attnfix.compat import states
-from attnfix.compat.foreign import line
-from attnfix.compat.processes import ELSEWHERE, RESTART_NEEDED
+from attnfix.compat.status import fix_state
+from attnfix.compat.status.unpatched_processes import ELSEWHERE, RESTART_NEEDED
+from attnfix.compat.untrusted import line
 
 from .output import coloured, table
 
 _FIX_WIDTH = 14  # of the longest state
 _WIDTHS = {"process": 14, "pid": 8, "host": 12, "fixset": 8}
 _ENDED_SHOWN = 5
-_HEALTHY = (states.NOT_AFFECTED, states.FIXED_UPSTREAM)
+_HEALTHY = (fix_state.NOT_AFFECTED, fix_state.FIXED_UPSTREAM)
 
 
 def view(found: dict[str, Any], width: int) -> Group:
@@ -97,8 +97,8 @@ def _relevant(processes: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
         for row in process["fixes"]:
             if row["fix"].startswith(process["engine"] + "."):
                 seen[row["fix"]].add(row["state"])
-    engaged = [fix for fix, found in seen.items() if found - {*_HEALTHY, states.DORMANT}]
-    return engaged, [fix for fix, found in seen.items() if found == {states.DORMANT}]
+    engaged = [fix for fix, found in seen.items() if found - {*_HEALTHY, fix_state.DORMANT}]
+    return engaged, [fix for fix, found in seen.items() if found == {fix_state.DORMANT}]
 
 
 def _blocks(fixes: list[str], width: int) -> Iterator[tuple[tuple[str, ...], list[str]]]:
@@ -150,7 +150,7 @@ def _reasons(processes: list[dict[str, Any]], fixes: list[str]) -> Iterator[Tabl
     why: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for process in alive:
         for row in process["fixes"]:
-            if row["fix"] in fixes and row["state"] not in (states.INSTALLED, states.EFFECTIVE):
+            if row["fix"] in fixes and row["state"] not in (fix_state.INSTALLED, fix_state.EFFECTIVE):
                 why[row["state"], row["reason"]][row["fix"]].append(named(process))
     if why:
         grid = Table.grid(padding=(0, 2, 0, 0))

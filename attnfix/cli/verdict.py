@@ -7,7 +7,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from attnfix.compat import ledger
+from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
 
 from . import releases

@@ -12,7 +12,11 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
 
 #: Compiled or optional packages that some release imports at module level and a CPU machine may lack.
 OPTIONAL = {
@@ -61,56 +65,57 @@ class _Anything:
     def __getattr__(self, name: str) -> _Anything:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self.__dict__.setdefault(name, _Anything(f"{self._name}.{name}"))
+        found: _Anything = self.__dict__.setdefault(name, _Anything(f"{self._name}.{name}"))
+        return found
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _use(self._name)
         decorated = len(args) == 1 and not kwargs and isinstance(args[0], (types.FunctionType, type))
         return args[0] if decorated else _Anything(f"{self._name}()")
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: object) -> _Anything:
         _use(self._name)
         return self
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         _use(self._name)
         return iter(())
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         _use(self._name)
         return False
 
-    def __or__(self, other):
+    def __or__(self, other: object) -> _Anything:
         return self
 
     __ror__ = __or__
 
-    def __mro_entries__(self, bases):
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
         return (object,)
 
 
 class _Class(type):
     """Metaclass of stubbed classes: class attributes exist, too."""
 
-    def __getattr__(cls, name: str):
+    def __getattr__(cls, name: str) -> _Anything:
         if name.startswith("__"):
             raise AttributeError(name)
         return _Anything(f"{cls.__module__}.{cls.__name__}.{name}")
 
-    def __iter__(cls):
+    def __iter__(cls) -> Iterator[Any]:
         _use(cls.__name__)
         return iter(())
 
-    def __getitem__(cls, key):
+    def __getitem__(cls, key: object) -> _Class:
         return cls
 
 
 class _Base(metaclass=_Class):
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: object, **kwargs: object):
         _use(type(self).__name__)
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source, handler):
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> CoreSchema:
         from pydantic_core import core_schema
 
         return core_schema.any_schema()
@@ -119,7 +124,7 @@ class _Base(metaclass=_Class):
 class _Module(types.ModuleType):
     __version__ = "99.0"
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> _Class | _Anything:
         if name.startswith("__"):
             raise AttributeError(name)
         full = f"{self.__name__}.{name}"
@@ -133,15 +138,15 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, names: Iterable[str]):
         self.names = frozenset(names)
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         if name.partition(".")[0] in self.names:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
-    def create_module(self, spec):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> _Module:
         return _Module(spec.name)
 
-    def exec_module(self, module):
+    def exec_module(self, module: types.ModuleType) -> None:
         pass
 
 
@@ -159,8 +164,8 @@ def _quieten_transformers() -> None:
         mapping.register = _overwriting(mapping.register)  # type: ignore[method-assign]
 
 
-def _overwriting(register):
-    def overwrite(self, key, value, exist_ok=False):
+def _overwriting(register: Callable[..., None]) -> Callable[..., None]:
+    def overwrite(self: object, key: object, value: object, exist_ok: bool = False) -> None:
         return register(self, key, value, exist_ok=True)
 
     return overwrite

@@ -12,7 +12,7 @@ constexpr int kPerLane = 4;
 constexpr int kRound = 32 * kPerLane;  // requests that a warp looks at together
 constexpr int kChunk = 1024;           // requests listed together
 
-// Packed by kernels/ops.py in this order.
+// Packed by kernels/parameters.py in this order.
 struct FixupParams {
   void* out;
   float* lse;
@@ -24,7 +24,7 @@ struct FixupParams {
   u32 unit;                     // packs that a block takes at a time
   u32 unused;
 };
-static_assert(sizeof(FixupParams) == 136, "kernels/ops.py packs as many bytes");
+static_assert(sizeof(FixupParams) == 136, "kernels/parameters.py has as many bytes");
 
 // Of a chunk's requests those with rows to fill, in order.
 struct EmptyRequests {

@@ -9,7 +9,7 @@ namespace attnfix {
 
 constexpr int kThreads = 256;
 
-// Packed by kernels/ops.py in this order. What every thread reads comes first: each cache line of parameters is a miss at
+// Packed by kernels/parameters.py in this order. What every thread reads comes first: each cache line of parameters is a miss at
 // the start of a launch. S: u32 where positions in packs fit, else i64; on the scalar path a pack is one element.
 template <typename S>
 struct MergeParams {
@@ -31,7 +31,7 @@ struct MergeParams {
 };
 using PackParams = MergeParams<u32>;
 using ScalarParams = MergeParams<i64>;
-static_assert(sizeof(PackParams) == 192 && sizeof(ScalarParams) == 272, "kernels/ops.py packs as many bytes");
+static_assert(sizeof(PackParams) == 192 && sizeof(ScalarParams) == 272, "kernels/parameters.py has as many bytes");
 
 constexpr u32 kBase2 = 1;
 constexpr float kLn2 = 0.693147180559945309f;

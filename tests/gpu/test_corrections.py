@@ -8,23 +8,23 @@ from types import SimpleNamespace
 
 import torch
 
+from attnfix.compat.status.fix_state import FixState
 from attnfix.kernels import kernel_status
-from attnfix.patches.sglang.zero_kv_rows import wrap as zero_kv_rows
-from attnfix.patches.vllm.empty_context_chunks import wrap as empty_context_chunks
-from attnfix.patches.vllm.prefill_context_merge import wrap as prefill_context_merge
+from attnfix.patches.catalogue import BY_ID
+from tests.support import one_call
 
 PREFIX, NEW, CHUNK, HEADS, DIM = [5, 37, 0, 20], [3, 2, 4, 5], 16, 16, 128
 
 
-class Wrapped:
-    def __init__(self, result):
-        self.result, self.corrections = result, 0
+def state_of(fix):
+    state = FixState(BY_ID[fix])
+    state.fired = True
+    return state
 
-    def __call__(self, *args, **kwargs):
-        return self.result
 
-    def corrected(self, rows=0):
-        self.corrections += 1
+def run(state, name, function, *args, **kwargs):
+    """`function` stands for the engine's with that name."""
+    return one_call.run(one_call.target_of(state.fix, name), function, state, *args, **kwargs)
 
 
 @contextmanager
@@ -66,13 +66,17 @@ def test_zero_kv_rows():
         extend_prefix_lens_cpu=PREFIX, extend_seq_lens_cpu=NEW, num_prefix_chunks=3, prefix_chunk_len=CHUNK,
         prefix_chunk_seq_lens=torch.stack(lens).cuda(), attn_attend_prefix_cache=True,
     )  # fmt: skip
-    results = [parts() for _ in lens]
+    results, state = [parts() for _ in lens], state_of("sglang.zero-kv-rows")
     originals = [(out.cpu(), lse.cpu()) for out, lse in results]
+
+    def engine(self, q, k, v, layer, forward_batch):
+        return results[forward_batch.prefix_chunk_idx]
+
     before = launches()
     with no_sync():
-        for chunk, result in enumerate(results):
+        for chunk in range(len(results)):
             batch.prefix_chunk_idx = chunk
-            zero_kv_rows.forward_extend(Wrapped(result), backend, (None, None, None, None, batch), {})
+            run(state, "forward_extend", engine, backend, None, None, None, None, batch)
     after = launches()
     assert (after["cuda"] - before["cuda"], after["reference"]) == (3, before["reference"])
     for chunk, result in enumerate(results):
@@ -85,10 +89,14 @@ def test_empty_context_chunks():
     original = out.cpu(), lse.cpu()
     context = SimpleNamespace(seq_lens=lens[None], cu_seq_lens=offsets(lens.tolist())[None].cuda())
     prefill = SimpleNamespace(chunked_context=context, query_start_loc=offsets(NEW).cuda())
-    result = out, lse.t().contiguous()
+    result, state = (out, lse.t().contiguous()), state_of("vllm.empty-context-chunks")
+
+    def engine(self, prefill, chunk_idx):
+        return result
+
     before = launches()
     with no_sync():
-        empty_context_chunks.run_prefill_context_chunk(Wrapped(result), None, (), {"prefill": prefill, "chunk_idx": 0})
+        run(state, "_run_prefill_context_chunk_trtllm_ragged", engine, None, prefill=prefill, chunk_idx=0)
     after = launches()
     assert (after["cuda"] - before["cuda"], after["reference"]) == (1, before["reference"])
     check(out, result[1].t(), original, lens)
@@ -104,16 +112,25 @@ def test_prefill_context_merge():
     prefix[count:], prefix_lse[count:] = torch.nan, torch.nan
     output, loop = torch.empty_like(prefix), (prefix, prefix_lse.t().contiguous())
     merges = lambda: kernel_status()["merge_attn_states"]["launches"]  # noqa: E731
-    before, wrapped = merges(), Wrapped(None)
+
+    def build(self, common_prefix_len, common_attn_metadata):
+        return metadata
+
+    def context_loop(self, q, kv_c_and_k_pe_cache, attn_metadata):
+        return loop
+
+    def merge(output, prefix_output, prefix_lse, suffix_output, suffix_lse):
+        return None
+
+    before, state = merges(), state_of("vllm.prefill-context-merge")
     with no_sync():
-        common = SimpleNamespace(query_start_loc_cpu=starts)
-        prefill_context_merge.build(Wrapped(metadata), None, (0, common), {})
-        out, lse = prefill_context_merge.compute_prefill_context(Wrapped(loop), None, (None, None, metadata), {})
+        run(state, "build", build, None, 0, SimpleNamespace(query_start_loc_cpu=starts))
+        out, lse = run(state, "_compute_prefill_context", context_loop, None, None, None, metadata)
         new = {"suffix_output": suffix, "suffix_lse": suffix_lse.t().contiguous()}
-        arguments = {"output": output, "prefix_output": out, "prefix_lse": lse, **new}
-        prefill_context_merge.merge_attn_states(wrapped, None, (), arguments)
+        run(state, "merge_attn_states", merge, output=output, prefix_output=out, prefix_lse=lse, **new)
     after = merges()
-    assert (after["cuda"] - before["cuda"], after["reference"], wrapped.corrections) == (1, before["reference"], 1)
+    corrections = state.counters.corrections
+    assert (after["cuda"] - before["cuda"], after["reference"], corrections) == (1, before["reference"], 1)
     assert torch.equal(output[count:], suffix[count:])
     weight = (prefix_lse[:count] - suffix_lse[:count]).sigmoid()[..., None].double()
     expected = prefix[:count].double() * weight + suffix[:count].double() * (1 - weight)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 
-import kernel_cases as cases
 import pytest
 import torch
 from hypothesis import given, settings
-from launch_counts import cuda_launches
 
+import tests.support.kernel_cases as cases
 from attnfix.kernels import fixup_zero_kv_rows, merge_attn_states
+from tests.support.launch_counts import cuda_launches
 
-#: scripts/gpu_evidence.sh asks for more
+#: scripts/bench/gpu_evidence.sh asks for more
 CASES = int(os.environ.get("ATTNFIX_GPU_CASES", 1200))
 LAUNCHES = int(os.environ.get("ATTNFIX_GPU_LAUNCHES", 16_000))
 INF = float("inf")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
-import struct
 import subprocess
 import sys
 import threading
 
-import kernel_cases as cases
 import pytest
 import torch
-from launch_counts import cuda_launches
 
+import tests.support.kernel_cases as cases
 from attnfix.kernels import driver, fixup_zero_kv_rows, kernel_status, merge_attn_states, reference
+from tests.support.launch_counts import cuda_launches
 
-#: scripts/gpu_evidence.sh asks for more
+#: scripts/bench/gpu_evidence.sh asks for more
 LAUNCHES = int(os.environ.get("ATTNFIX_GPU_LAUNCHES", 16_000))
 BF16 = torch.bfloat16
 
@@ -80,8 +80,7 @@ def test_reference_is_capturable() -> None:
 
 def run_python(code: str) -> None:
     """In a fresh process, where no kernel is loaded yet."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -301,7 +300,7 @@ def test_torch_ops_launch_the_kernels() -> None:
 def test_an_error_of_the_driver_is_raised() -> None:
     loaded = driver.device(0)
     with pytest.raises(driver.CudaError, match="CUDA_ERROR_INVALID_VALUE"):
-        driver.Launch(loaded, "fixup_zero_kv_rows_packs", 1, 4096, struct.Struct("<Q"), 1, 0)((0,))  # 4096 threads: too many
+        driver.Launch(loaded, "fixup_zero_kv_rows_packs", 1, 4096, ctypes.c_uint64(0), 1)((0,))  # 4096 threads: too many
     fixup, _ = small_inputs()
     with cuda_launches(fixup=1):
         fixup_zero_kv_rows(*fixup)

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torture import small_engine
 
-from attnfix.compat import gate, loaded
-from attnfix.compat.activation import Activation
+from attnfix.compat.arming.activation import Activation
 from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.gate import judge, module_lookup
+from tests.robustness import small_engine
 
 ATTENTION = '''
 """Attention of a small engine."""
@@ -36,19 +36,19 @@ def plan(x):
     return x + 1
 """
 CORRECTIONS = f"""{small_engine.CORRECTIONS}
-def other(wrapped, instance, args, kwargs):
-    return wrapped(*args, **kwargs) + 5
+def other(call, instance):
+    return call() + 5
 
-def broken_after(wrapped, instance, args, kwargs):
-    wrapped(*args, **kwargs)
+def broken_after(call, instance):
+    call()
     raise ValueError("after")
 
-def broken_before(wrapped, instance, args, kwargs):
+def broken_before(call, instance):
     raise ValueError("before")
 """
 
 
-_forget = gate.ledger.load.cache_clear
+_forget = judge.ledger.load.cache_clear
 
 
 class SmallEngine:
@@ -67,8 +67,8 @@ class SmallEngine:
             id="sglang.small-fix", title="t", symptom="s", cause="c", correction="r", hardware="any", default=True,
             default_reason="", upstream=Upstream("a/b", 1), examined=(), remove_when="", cost="", expect="",
             targets=(
-                Target(self.corrections.forward, at=("sglang.attention:Backend.forward",)),
-                Target(self.corrections.plan, at=("sglang.planning:plan",)),
+                Target(self.corrections.forward, paths=("sglang.attention:Backend.forward",)),
+                Target(self.corrections.plan, paths=("sglang.planning:plan",)),
             ),
             witnesses=("sglang.attention:Backend.__init__",),
         )  # fmt: skip
@@ -83,7 +83,7 @@ class SmallEngine:
         _forget()
 
     def one_target(self, correction: str = "forward", id: str = "sglang.small-fix") -> Fix:
-        target = Target(getattr(self.corrections, correction), at=("sglang.attention:Backend.forward",))
+        target = Target(getattr(self.corrections, correction), paths=("sglang.attention:Backend.forward",))
         fix = replace(self.fix, id=id, targets=(target,), witnesses=())
         self.judge_as("affected", fix)
         return fix
@@ -105,7 +105,7 @@ def engine(tmp_path, monkeypatch):
     yield SmallEngine(tmp_path)
     for name in [n for n in sys.modules if n.partition(".")[0] in ("sglang", "corrections")]:
         del sys.modules[name]
-    loaded._seen.clear()
+    module_lookup._seen.clear()
     _forget()
 
 
@@ -114,9 +114,9 @@ def _plain_environment(monkeypatch):
     """No switch of the caller reaches a test, and every message may be said again."""
     import os
 
-    from attnfix.compat import report
+    from attnfix.compat.status import messages
 
     for name in [n for n in os.environ if n.startswith("ATTNFIX")] + ["SGLANG_PLUGINS", "VLLM_PLUGINS"]:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(report, "_said", {})
-    monkeypatch.setattr(report, "_armed", {})
+    monkeypatch.setattr(messages, "_said", {})
+    monkeypatch.setattr(messages, "_armed", {})

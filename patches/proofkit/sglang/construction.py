@@ -38,7 +38,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.scenario import replaced
+from attnfix.patches.proofkit.proof import replaced
 
 from . import captured
 from .engine import accepted, module, on_cpu
@@ -147,6 +147,9 @@ class Runner:
         self.server_args, self.model_config = args, model_config
         self.device, self.gpu_id, self.tp_rank, self.tp_size = "cpu", 0, 0, 1
         self.dp_size = self.pp_size = self.attn_cp_size = self.dcp_size = 1
+        wrapper = module("distributed.parallel_state_wrapper")
+        if wrapper and hasattr(wrapper.ParallelState, "trivial"):  # 0.5.16 and later; before, the runner has none
+            self.ps = wrapper.ParallelState.trivial()
         self.page_size, self.is_draft_worker, self.max_running_requests = args.page_size or 1, draft, requests
         self.dtype = self.kv_cache_dtype = model_config.dtype
         self.kv_cache_dtype_str = "auto"

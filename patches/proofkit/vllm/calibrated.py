@@ -27,8 +27,8 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from attnfix.patches.emulators import PagedContext, PagedDecode, attention
-from attnfix.patches.scenario import replaced
+from attnfix.patches.proofkit.emulators import PagedContext, PagedDecode, attention
+from attnfix.patches.proofkit.proof import replaced
 
 from .construction import DENSE, Worker
 
@@ -235,7 +235,7 @@ class _CausalPages(_Workspace):
 
 def _context(**launch: Any) -> Any:
     """The engine hands over counts of pages as `cum_seq_lens_kv`, which the kernel's own lengths make good."""
-    from attnfix.patches.scenario import cumulative
+    from attnfix.patches.proofkit.proof import cumulative
 
     launch["cum_seq_lens_kv"] = cumulative(launch["seq_lens"].tolist())
     return PagedContext()(**launch)

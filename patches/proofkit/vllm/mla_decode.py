@@ -20,9 +20,9 @@ from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from attnfix.patches import emulators
-from attnfix.patches.scenario import replaced
-from attnfix.patches.vllm import dcp_ranks
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.proofkit.vllm import dcp_ranks
 
 from . import kernels
 from .construction import MLA, Worker, _set

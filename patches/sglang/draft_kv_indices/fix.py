@@ -1,6 +1,6 @@
 """sglang.draft-kv-indices, as data."""
 
-from attnfix.compat.condition import ON, Above, AllOf, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
 from . import wrap
@@ -31,7 +31,7 @@ FIX = Fix(
     ),
     default=True,
     default_reason="silent memory corruption; fixed upstream in the same way",
-    targets=(Target(wrap.init_cuda_graph_state, at=(f"{_BACKEND}.init_cuda_graph_state",)),),
+    targets=(Target(wrap.init_cuda_graph_state, needed=wrap.has_branches, paths=(f"{_BACKEND}.init_cuda_graph_state",)),),
     # What takes the rows' width for a stride, what writes them, and what later releases reckon the width with
     witnesses=(
         f"{_BACKEND}.common_template",

@@ -14,21 +14,17 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.scenario import Observation, combine, device, observe, replaced
+from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.proof import Observation, combine, device, observe, replaced
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 _SPEC = ("sglang.srt.speculative.eagle_utils", "sglang.srt.speculative.spec_utils")
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 _TRANSLATOR = "sglang.srt.mem_cache.kv_index_translator"  # from 0.5.19
-MODULES = (_BACKEND, *_SPEC, _BATCH, _TRANSLATOR)
 _KERNEL = "generate_draft_decode_kv_indices"
-MAY_LACK = (*_SPEC, _TRANSLATOR)
-KERNEL = "interpreted"
-MEASURE = "share of draft steps with wrong or overflowing KV indices"
 
 _SIZES = (2, 4)  # captured batch sizes: batches of 1 and 3 requests are padded
 _ROOM, _CONTEXT = max(_SIZES), 72  # requests, tokens per request
-_modules: dict[str, Any] = {}
 
 
 class HeldBuffers:
@@ -61,42 +57,13 @@ def fast_decode_plan(wrapper: HeldBuffers, *args: Any, **kwargs: Any) -> None:
     HeldBuffers.begin_forward(wrapper, *args, **kwargs)
 
 
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    modules[_BACKEND].BatchDecodeWithPagedKVCacheWrapper = HeldBuffers
-    modules[_BACKEND].fast_decode_plan = fast_decode_plan
-
-
-def scenario(seed: int) -> Observation:
-    import torch
-
-    draw = torch.Generator().manual_seed(seed)
-    return _run(draw, topk=int(torch.randint(2, 9, (), generator=draw)))
-
-
-def control(seed: int) -> Observation:
-    import torch
-
-    return _run(torch.Generator().manual_seed(seed), topk=1)
-
-
-def _run(draw: Any, topk: int) -> Observation:
-    """Batches of unequal requests, and one that fills its rows to the last index."""
-    import torch
-
-    steps = Steps(draw, topk, steps=int(torch.randint(3, 6, (), generator=draw)))
-    longest = _CONTEXT - steps.steps
-    uneven = [torch.randint(longest // 2, longest, (count,), generator=draw).tolist() for count in (1, 3, _ROOM)]
-    return combine(*(steps(lens) for lens in (*uneven, [longest] * _ROOM)))
-
-
 class Steps:
     """The draft steps of a batch: captured per size, replayed with what is asked."""
 
-    def __init__(self, draw: Any, topk: int, steps: int):
+    def __init__(self, modules: dict[str, Any], draw: Any, topk: int, steps: int):
         import torch
 
-        self.topk, self.steps = topk, steps
+        self.modules, self.topk, self.steps = modules, topk, steps
         width = _CONTEXT + topk * steps  # of the page table: what is drafted lies behind the context
         slots = torch.randperm((_ROOM + 1) * width, generator=draw).to(device())
         self.req_to_token = slots.view(_ROOM + 1, width).int()  # row 0 belongs to padding rows
@@ -149,25 +116,26 @@ class Steps:
         tensor = lambda values, dtype=torch.int32: torch.tensor(values, dtype=dtype, device=device())  # noqa: E731
         seq_lens = tensor(lens + [1] * padding)
         return SimpleNamespace(
-            forward_mode=_modules[_BATCH].ForwardMode.DECODE, batch_size=size, seq_lens=seq_lens,
+            forward_mode=self.modules[_BATCH].ForwardMode.DECODE, batch_size=size, seq_lens=seq_lens,
             seq_lens_cpu=seq_lens.clone().cpu(), seq_lens_sum=sum(lens) or size,
             req_pool_indices=tensor([*range(1, len(lens) + 1)] + [0] * padding),
-            positions=tensor(lens + [0] * padding, torch.int64).repeat_interleave(self.topk), spec_info=_draft_input(),
-            req_to_token_pool=SimpleNamespace(req_to_token=self.req_to_token), out_cache_loc=None, kv_loc_plan=None,
+            positions=tensor(lens + [0] * padding, torch.int64).repeat_interleave(self.topk),
+            spec_info=_draft_input(self.modules), req_to_token_pool=SimpleNamespace(req_to_token=self.req_to_token),
+            out_cache_loc=None, kv_loc_plan=None,
         )  # fmt: skip
 
     def _backend(self) -> Any:
         import torch
 
-        module = _modules[_BACKEND]
-        kernel = next(getattr(m, _KERNEL) for m in (module, *map(_modules.get, _SPEC)) if hasattr(m, _KERNEL))
+        module = self.modules[_BACKEND]
+        kernel = next(getattr(m, _KERNEL) for m in (module, *map(self.modules.get, _SPEC)) if hasattr(m, _KERNEL))
         pool = SimpleNamespace(req_to_token=self.req_to_token)
         shared: dict[str, Any] = {
             "max_context_len": _CONTEXT, "req_to_token_pool": pool, "page_size": 1,
             "kv_last_page_len": torch.ones(_ROOM * self.topk, dtype=torch.int32, device=device()),
         }  # fmt: skip
-        if _TRANSLATOR in _modules:
-            shared["kv_index_translator"] = _modules[_TRANSLATOR].KVIndexTranslator(
+        if _TRANSLATOR in self.modules:
+            shared["kv_index_translator"] = self.modules[_TRANSLATOR].KVIndexTranslator(
                 req_to_token=self.req_to_token,
                 token_to_kv_pool_allocator=None,
                 token_to_kv_pool=None,
@@ -185,16 +153,17 @@ class Steps:
             step.__dict__.update(
                 shared, workspace_buffer=None, decode_backend="fa2", decode_use_tensor_cores=False, kv_indptr=[row],
                 num_wrappers=1, dispatch_reason=None, skip_prefill=True, disable_cuda_graph_kv_split=False,
-                use_sliding_window_kv_pool=False, decode_cuda_graph_metadata={}, indices_updater_decode=_updater(row, shared),
+                use_sliding_window_kv_pool=False, decode_cuda_graph_metadata={},
+                indices_updater_decode=_updater(module, row, shared),
             )  # fmt: skip
             step.indices_updater_decode.attn_backend = step
             backend.attn_backends.append(step)
         return backend
 
 
-def _updater(kv_indptr: Any, shared: dict[str, Any]) -> Any:
+def _updater(module: Any, kv_indptr: Any, shared: dict[str, Any]) -> Any:
     """What plans the attention of one step."""
-    updater = object.__new__(_modules[_BACKEND].FlashInferIndicesUpdaterDecode)
+    updater = object.__new__(module.FlashInferIndicesUpdaterDecode)
     updater.__dict__.update(
         shared, num_qo_heads=1, num_kv_heads=1, head_dim=64, data_type=None, q_data_type=None, sliding_window_size=None,
         kv_indptr=[kv_indptr], update=updater.update_single_wrapper,
@@ -202,9 +171,9 @@ def _updater(kv_indptr: Any, shared: dict[str, Any]) -> Any:
     return updater
 
 
-def _draft_input() -> Any:
+def _draft_input(modules: dict[str, Any]) -> Any:
     """The engine's draft input, of which this path reads only that it is one."""
-    former = getattr(_modules.get(_SPEC[0]), "EagleDraftInput", object)  # of which 0.5.1 and 0.5.2 want an instance
+    former = getattr(modules.get(_SPEC[0]), "EagleDraftInput", object)  # of which 0.5.1 and 0.5.2 want an instance
 
     class Draft(former):  # type: ignore[misc, valid-type]
         ragged_verify_layout = None
@@ -251,12 +220,42 @@ class GpuMemory:
         return all(torch.equal(block[-self.others :], others) for block, others in self.blocks)
 
 
-def sabotages() -> dict[str, Any]:
-    from . import wrap
+class Proof(proof.Proof):
+    modules = (_BACKEND, *_SPEC, _BATCH, _TRANSLATOR)
+    may_lack = (*_SPEC, _TRANSLATOR)
+    kernel = "interpreted"
+    measure = "share of draft steps with wrong or overflowing KV indices"
 
-    room = {
-        "the correction does nothing": lambda backend: backend.max_context_len,
-        "a branch is forgotten": lambda backend: (backend.topk - 1) * backend.max_context_len,
-        "a request has an index too few": lambda backend: backend.topk * backend.max_context_len - 1,
-    }
-    return {name: replaced(wrap, "room", wrong) for name, wrong in room.items()}
+    def prepare(self) -> None:
+        self.engine[_BACKEND].BatchDecodeWithPagedKVCacheWrapper = HeldBuffers
+        self.engine[_BACKEND].fast_decode_plan = fast_decode_plan
+
+    def scenario(self, seed: int) -> Observation:
+        import torch
+
+        draw = torch.Generator().manual_seed(seed)
+        return self._run(draw, topk=int(torch.randint(2, 9, (), generator=draw)))
+
+    def control(self, seed: int) -> Observation:
+        import torch
+
+        return self._run(torch.Generator().manual_seed(seed), topk=1)
+
+    def _run(self, draw: Any, topk: int) -> Observation:
+        """Batches of unequal requests, and one that fills its rows to the last index."""
+        import torch
+
+        steps = Steps(self.engine, draw, topk, steps=int(torch.randint(3, 6, (), generator=draw)))
+        longest = _CONTEXT - steps.steps
+        uneven = [torch.randint(longest // 2, longest, (count,), generator=draw).tolist() for count in (1, 3, _ROOM)]
+        return combine(*(steps(lens) for lens in (*uneven, [longest] * _ROOM)))
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        room = {
+            "the correction does nothing": lambda backend: backend.max_context_len,
+            "a branch is forgotten": lambda backend: (backend.topk - 1) * backend.max_context_len,
+            "a request has an index too few": lambda backend: backend.topk * backend.max_context_len - 1,
+        }
+        return {name: replaced(wrap, "room", wrong) for name, wrong in room.items()}

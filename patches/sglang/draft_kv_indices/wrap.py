@@ -8,27 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
+
+def has_branches(target: Any, instance: Any) -> bool:
+    """With topk 1 the engine's own buffer is large enough."""
+    return instance.topk != 1
 
 
-def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(max_bs, max_num_tokens)`. A buffer [steps, max_bs * room] of int32; with topk 1 the engine's own.
+def init_cuda_graph_state(call: Any, instance: Any, max_bs: int) -> Any:
+    """A buffer [steps, max_bs * room] of int32.
 
     Where it cannot be had, for memory or the index kernel's 32-bit offsets, the engine gets the buffer it would have had.
     """
-    if instance.topk == 1:
-        return NOT_NEEDED
-    context, max_bs, steps = instance.max_context_len, args[0], instance.speculative_num_steps
+    context, steps = instance.max_context_len, instance.speculative_num_steps
     wide = room(instance)
     if steps * max_bs * wide >= 2**31:
         raise ValueError(f"KV indices of {max_bs} requests are out of reach of 32-bit offsets; lower --cuda-graph-max-bs")
     require_memory(own=4 * steps * max_bs * context, wide=4 * steps * max_bs * wide)
     try:
         instance.max_context_len = wide
-        result = wrapped(*args, **kwargs)
+        result = call()
     finally:
         instance.max_context_len = context
-    wrapped.corrected()
+    call.corrected()
     return result
 
 

@@ -1,6 +1,6 @@
 """sglang.encoder-decode-lengths, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -28,7 +28,9 @@ FIX = Fix(
     hardware="any GPU (--attention-backend flashinfer: for Llama 3.2 Vision the default on most)",
     default=True,
     default_reason="silent wrong output; later releases plan from the same lengths",
-    targets=(Target(wrap.update_cross_attention, at=(f"{_UPDATER}.update_cross_attention",)),),
+    targets=(
+        Target(wrap.update_cross_attention, needed=wrap.plans_from_the_text, paths=(f"{_UPDATER}.update_cross_attention",)),
+    ),
     # What plans, with which lengths, and what calls it with both
     witnesses=(
         f"{_UPDATER}.__init__",

@@ -13,21 +13,17 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches import emulators
-from attnfix.patches.scenario import Observation, combine, device, observe, replaced
+from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.proof import Observation, combine, device, observe, replaced
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 _TRANSLATOR = "sglang.srt.mem_cache.kv_index_translator"  # from 0.5.19
-MODULES = (_BACKEND, _BATCH, _TRANSLATOR)
-MAY_LACK = (_TRANSLATOR,)
-KERNEL = "emulated"
 
 _SIZES = (2, 4)  # captured batch sizes: batches of 1 and 3 requests are padded
 _ROOM, _CONTEXT = max(_SIZES), 512  # requests, tokens per request: its encoder's and its text's
 _HEADS, _DIM = 2, 32
 _CHUNK = 128  # FlashInfer's smallest, which it takes where there are enough SMs for all
-_modules: dict[str, Any] = {}
 
 
 class DecodeWrapper:
@@ -89,47 +85,19 @@ def fast_decode_plan(wrapper: DecodeWrapper, indptr: Any, indices: Any, *shapes:
     wrapper._plan_info = wrapper._plan(None, None, None, host)
 
 
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    modules[_BACKEND].BatchDecodeWithPagedKVCacheWrapper = DecodeWrapper
-    if not hasattr(modules[_BACKEND], "fast_decode_plan"):  # up to 0.5.2 the engine's own
-        modules[_BACKEND].fast_decode_plan = fast_decode_plan
-
-
-def scenario(seed: int) -> Observation:
-    """Requests with much more encoder than text, and with about as much; batches that fill a captured size, and padded ones."""
-    return _run(seed, cross=True, graphs=True)
-
-
-def control(seed: int) -> Observation:
-    """The same requests without graphs; and in graphs, a model without encoder."""
-    return combine(_run(seed, cross=True, graphs=False), _run(seed, cross=False, graphs=True))
-
-
-def _run(seed: int, *, cross: bool, graphs: bool) -> Observation:
-    import torch
-
-    draw = torch.Generator().manual_seed(seed)
-    decode = Decode(draw, cross, graphs)
-    lens = lambda low, high: torch.randint(low, high, (_ROOM,), generator=draw).tolist()  # noqa: E731
-    seen = []
-    for count in range(1, _ROOM + 1):
-        seen += [decode(lens(150, 400)[:count], lens(1, 100)[:count]), decode(lens(90, 128)[:count], lens(90, 128)[:count])]
-    return combine(*seen)
-
-
 class Decode:
     """Decode steps of a backend: with `graphs` captured per size and replayed."""
 
-    def __init__(self, draw: Any, cross: bool, graphs: bool):
+    def __init__(self, modules: dict[str, Any], draw: Any, cross: bool, graphs: bool):
         import torch
 
-        self.draw, self.cross, self.graphs = draw, cross, graphs
+        self.modules, self.draw, self.cross, self.graphs = modules, draw, cross, graphs
         slots = torch.randperm((_ROOM + 1) * _CONTEXT, generator=draw)
         self.req_to_token = slots.view(_ROOM + 1, _CONTEXT).int().to(device())  # row 0 belongs to padding rows
         kv = (torch.randn(len(slots), _HEADS, _DIM, generator=draw).half().to(device()) for _ in "kv")
         self.kv = tuple(kv)
-        self.backend = _backend(self.req_to_token, SimpleNamespace(get_kv_buffer=lambda layer_id: self.kv), cross)
+        pool = SimpleNamespace(get_kv_buffer=lambda layer_id: self.kv)
+        self.backend = _backend(modules, self.req_to_token, pool, cross)
         self.captured: dict[int, Any] = {}
         with _Memory():
             self.backend.init_cuda_graph_state(_ROOM, _ROOM)
@@ -180,7 +148,7 @@ class Decode:
         tensor = lambda values, dtype=torch.int32: torch.tensor(values, dtype=dtype, device=device())  # noqa: E731
         seq_lens = tensor(text + [1] * padding)
         return _Batch(
-            forward_mode=_modules[_BATCH].ForwardMode.DECODE, batch_size=size, seq_lens=seq_lens,
+            forward_mode=self.modules[_BATCH].ForwardMode.DECODE, batch_size=size, seq_lens=seq_lens,
             seq_lens_cpu=seq_lens.clone().cpu(), seq_lens_sum=int(seq_lens.sum()), spec_info=None, kv_loc_plan=None,
             req_pool_indices=tensor([*range(1, len(text) + 1)] + [0] * padding), positions=tensor([0] * size, torch.int64),
             encoder_lens=tensor(encoder + [1] * padding) if self.cross else None, out_cache_loc=None,
@@ -192,16 +160,16 @@ class _Batch(SimpleNamespace):
     """A forward batch; the newest releases keep a weak reference to it."""
 
 
-def _backend(req_to_token: Any, pool: Any, cross: bool) -> Any:
+def _backend(modules: dict[str, Any], req_to_token: Any, pool: Any, cross: bool) -> Any:
     import torch
 
-    module, wrappers = _modules[_BACKEND], 1 + cross
+    module, wrappers = modules[_BACKEND], 1 + cross
     kv_indptr = [torch.zeros(_ROOM + 1, dtype=torch.int32, device=device()) for _ in range(wrappers)]
     shared: dict[str, Any] = {
         "kv_last_page_len": torch.ones(_ROOM, dtype=torch.int32, device=device()), "kv_indptr": kv_indptr, "page_size": 1,
     }  # fmt: skip
-    if _TRANSLATOR in _modules:
-        shared["kv_index_translator"] = _modules[_TRANSLATOR].KVIndexTranslator(
+    if _TRANSLATOR in modules:
+        shared["kv_index_translator"] = modules[_TRANSLATOR].KVIndexTranslator(
             req_to_token=req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=pool, page_size=1, device=device(),
         )  # fmt: skip
     backend = object.__new__(module.FlashInferAttnBackend)
@@ -254,13 +222,41 @@ class _Memory:
             one.__exit__(*error)
 
 
-def sabotages() -> dict[str, Any]:
-    from . import wrap
+class Proof(proof.Proof):
+    modules = (_BACKEND, _BATCH, _TRANSLATOR)
+    may_lack = (_TRANSLATOR,)
 
-    real = wrap.planned_from_host
-    small_missed = lambda wrappers: real(wrappers) and wrappers[0]._fixed_batch_size > min(_SIZES)  # noqa: E731
-    return {
-        "the correction does nothing": replaced(wrap, "planned_from_host", lambda wrappers: False),
-        "small batches are missed": replaced(wrap, "planned_from_host", small_missed),
-        "the host is shown one token each": replaced(wrap, "shown", lambda lens: lens.clamp(max=1)),
-    }
+    def prepare(self) -> None:
+        self.engine[_BACKEND].BatchDecodeWithPagedKVCacheWrapper = DecodeWrapper
+        if not hasattr(self.engine[_BACKEND], "fast_decode_plan"):  # up to 0.5.2 the engine's own
+            self.engine[_BACKEND].fast_decode_plan = fast_decode_plan
+
+    def scenario(self, seed: int) -> Observation:
+        """Requests with much more encoder than text, and about as much; batches that fill a captured size, and padded ones."""
+        return self._run(seed, cross=True, graphs=True)
+
+    def control(self, seed: int) -> Observation:
+        """The same requests without graphs; and in graphs, a model without encoder."""
+        return combine(self._run(seed, cross=True, graphs=False), self._run(seed, cross=False, graphs=True))
+
+    def _run(self, seed: int, *, cross: bool, graphs: bool) -> Observation:
+        import torch
+
+        draw = torch.Generator().manual_seed(seed)
+        decode = Decode(self.engine, draw, cross, graphs)
+        lens = lambda low, high: torch.randint(low, high, (_ROOM,), generator=draw).tolist()  # noqa: E731
+        seen = []
+        for count in range(1, _ROOM + 1):
+            seen += [decode(lens(150, 400)[:count], lens(1, 100)[:count]), decode(lens(90, 128)[:count], lens(90, 128)[:count])]
+        return combine(*seen)
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        real = wrap.planned_from_host
+        small_missed = lambda wrappers: real(wrappers) and wrappers[0]._fixed_batch_size > min(_SIZES)  # noqa: E731
+        return {
+            "the correction does nothing": replaced(wrap, "planned_from_host", lambda wrappers: False),
+            "small batches are missed": replaced(wrap, "planned_from_host", small_missed),
+            "the host is shown one token each": replaced(wrap, "shown", lambda lens: lens.clamp(max=1)),
+        }

@@ -1,7 +1,6 @@
 """Correction of sglang.encoder-decode-lengths.
 
-The engine's signature, in all releases that are corrected and part of their digests: `update_cross_attention(req_pool_indices,
-seq_lens, seq_lens_cpu, seq_lens_sum, decode_wrappers, …)`. With `seq_lens_cpu` the host's indptr is made from it, for both
+With `seq_lens_cpu` the host's indptr is made from it, for both
 wrappers; without, FlashInfer copies the indptr that was made for each.
 """
 
@@ -9,16 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
+
+def plans_from_the_text(target: Any, instance: Any, seq_lens_cpu: Any, decode_wrappers: Any) -> bool:
+    return seq_lens_cpu is not None and planned_from_host(decode_wrappers)
 
 
-def update_cross_attention(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def update_cross_attention(call: Any, instance: Any, seq_lens_cpu: Any) -> Any:
     """`seq_lens_cpu`: int tensor [bs] on the host, lengths of the text. Withheld where a plan would be made from it."""
-    lens, wrappers = args[2], args[4]
-    if lens is None or not planned_from_host(wrappers):
-        return NOT_NEEDED
-    result = wrapped(*args[:2], shown(lens), *args[3:], **kwargs)
-    wrapped.corrected(rows=lens.shape[0])
+    result = call(seq_lens_cpu=shown(seq_lens_cpu))
+    call.corrected(rows=seq_lens_cpu.shape[0])
     return result
 
 

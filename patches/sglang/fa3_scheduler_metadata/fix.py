@@ -1,6 +1,6 @@
 """sglang.fa3-scheduler-metadata, as data."""
 
-from attnfix.compat.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
 from . import wrap
@@ -21,15 +21,15 @@ FIX = Fix(
         "schedule then splits KV into more parts than the launch has allocated results for, and these are read all the same."
     ),
     correction=(
-        "There no schedule is made ahead: FlashAttention makes its own in every layer, as upstream lets it. Here with "
-        "--attn-cp-size alone, too: upstream goes by --enable-prefill-cp, and 0.5.15-0.5.20, which this fix leaves alone, "
-        "still make such a schedule without it."
+        "There no schedule is made ahead: FlashAttention makes its own in every layer, as upstream lets it from 0.5.15 on. "
+        "With --attn-cp-size alone, too: upstream goes by --enable-prefill-cp, and makes a wrong schedule without it up to "
+        "0.5.20. From 0.5.21 on the schedule is made for the heads of the rank."
     ),
     upstream=Upstream("sgl-project/sglang", pull=30439),
-    hardware="NVIDIA Hopper (fa3 without MLA, --enable-dp-attention in 0.5.11 or context parallelism up to 0.5.14)",
+    hardware="NVIDIA Hopper (fa3 without MLA, DP attention in 0.5.11 or context parallelism)",
     default=True,
-    default_reason="crash or NaN; later releases make no schedule ahead in these deployments either",
-    targets=(Target(wrap.init, at=(f"{_BACKEND}.__init__",)),),
+    default_reason="crash or NaN; later releases make no such schedule either",
+    targets=(Target(wrap.init, paths=(f"{_BACKEND}.__init__",)),),
     # Who makes the schedule, when, and who takes it
     witnesses=(
         f"{_BACKEND}._compute_scheduler_metadata",
@@ -40,10 +40,12 @@ FIX = Fix(
         f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",
         f"{_BACKEND}.init_forward_metadata_out_graph",
         f"{_BACKEND}.forward_decode",
+        "sglang.srt.layers.attention.unified_mem_hooks:unified_mla_hooks",
+        "sglang.srt.utils.common:get_device_capability",
     ),
     examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.15 is served",
-    cost="One small kernel per layer and decode step in these deployments, as before 0.5.11 and from 0.5.15 on.",
+    remove_when="no sglang below 0.5.21 is served",
+    cost="One small kernel per layer and decode step in these deployments, as before 0.5.11.",
     expect=(
         "On one replica with DP attention or prefill context parallelism under long requests: no illegal memory access, no "
         "NaN, the same text at temperature 0."

@@ -13,12 +13,12 @@ from typing import Any
 _FLAGS = ("enable_dp_attention", "enable_prefill_cp", "enable_prefill_context_parallel")
 
 
-def init(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def init(call: Any, instance: Any, model_runner: Any) -> Any:
     """`FlashAttentionBackend(model_runner, …)`."""
-    result = wrapped(*args, **kwargs)
-    if getattr(instance, "_get_scheduler_metadata", None) is not None and heads_are_shared_otherwise(args[0].server_args):
+    result = call()
+    if getattr(instance, "_get_scheduler_metadata", None) is not None and heads_are_shared_otherwise(model_runner.server_args):
         instance._get_scheduler_metadata = None
-        wrapped.corrected()
+        call.corrected()
     return result
 
 

@@ -1,6 +1,6 @@
 """sglang.fa3-swa-topk, as data."""
 
-from attnfix.compat.condition import ON, Above, AllOf, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
 from . import wrap
@@ -30,7 +30,8 @@ FIX = Fix(
     targets=(
         Target(
             wrap.init_sliding_window_attn_spec_metadata,
-            at=(f"{_BACKEND}._init_sliding_window_attn_spec_metadata",),
+            needed=wrap.has_a_window_pool,
+            paths=(f"{_BACKEND}._init_sliding_window_attn_spec_metadata",),
         ),
     ),
     # What knows of the pool, lays the two page tables out, joins them and reads the result, and where the KV was written

@@ -9,19 +9,18 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
+
+def has_a_window_pool(target: Any, instance: Any) -> bool:
+    return instance.use_sliding_window_kv_pool
 
 
-def init_sliding_window_attn_spec_metadata(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(metadata, metadata_expand, metadata_swa=None)`; page_table: int32 [requests or draft tokens, tokens]. Sets
-    `metadata.swa_spec_metadata`."""
-    if not instance.use_sliding_window_kv_pool:
-        return NOT_NEEDED
-    metadata, expand, *rest = args
-    shown = in_own_pool(instance.token_to_kv_pool, metadata)
-    result = wrapped(shown, in_own_pool(instance.token_to_kv_pool, expand), *rest, **kwargs)
+def init_sliding_window_attn_spec_metadata(call: Any, instance: Any, metadata: Any, metadata_expand: Any) -> Any:
+    """`page_table` of both: int32 [requests or draft tokens, tokens]. Sets `metadata.swa_spec_metadata`."""
+    pool = instance.token_to_kv_pool
+    shown = in_own_pool(pool, metadata)
+    result = call(metadata=shown, metadata_expand=in_own_pool(pool, metadata_expand))
     metadata.swa_spec_metadata = shown.swa_spec_metadata
-    wrapped.corrected()
+    call.corrected()
     return result
 
 

@@ -1,6 +1,6 @@
 """sglang.hybrid-chunk-metadata, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
 from . import wrap
@@ -27,8 +27,8 @@ FIX = Fix(
     default=True,
     default_reason="crash or silent wrong output; fixed upstream in the same way",
     targets=(
-        Target(wrap.init_hybrid, at=(f"{_HYBRID}.__init__",)),
-        Target(wrap.init_hybrid_linear, at=(f"{_LINEAR}.__init__",)),
+        Target(wrap.init_hybrid, paths=(f"{_HYBRID}.__init__",)),
+        Target(wrap.init_hybrid_linear, paths=(f"{_LINEAR}.__init__",)),
     ),
     independent=True,  # a model without linear attention loads one of them alone
     # Whether the hybrid backends plan, whom they hand over to, and what is planned and run

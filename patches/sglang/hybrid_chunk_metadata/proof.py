@@ -14,20 +14,15 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from attnfix.compat import gate
-from attnfix.patches.scenario import Observation, code_of, combine, cumulative, observe, replaced
-from attnfix.patches.sglang import chunked_prefix
-from attnfix.patches.sglang.chunked_prefix import FLASHINFER
+from attnfix.compat.gate import source_files
+from attnfix.patches.proofkit.proof import Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.proofkit.sglang.chunked_prefix import FLASHINFER, ChunkedPrefix
 
 _HYBRID = "sglang.srt.layers.attention.hybrid_attn_backend"
 _LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
 _QUANTIZATION = "sglang.srt.layers.quantization"  # first: else it and the linear layers import each other
-MODULES = (_QUANTIZATION, _HYBRID, *chunked_prefix.MODULES)
-MAY_LACK = chunked_prefix.MAY_LACK
-KERNEL = "emulated"
 
 _CACHED, _NEW = [35, 0, 7, 20], [3, 5, 2, 6]
-_modules: dict[str, Any] = {}
 
 
 class _NotHere:
@@ -52,74 +47,6 @@ for _package, _parts in _TAKEN.items():
         sys.modules.setdefault(_name, _module)
 
 
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    chunked_prefix.prepare(modules)
-    if hasattr(modules[_HYBRID], "get_spec"):
-        modules[_HYBRID].get_spec = lambda: SimpleNamespace(speculative_attention_mode="prefill")
-    if gate.path_of(Path(modules[_HYBRID].__file__).parents[3], _LINEAR):
-        _modules.update(_linear())
-
-
-def _linear() -> dict[str, Any]:
-    """The module of the other hybrid backend, where it can be imported without a GPU: some releases' brings in kernels."""
-    try:
-        linear: Any = importlib.import_module(_LINEAR)
-    except ImportError:
-        if hasattr(_modules[_HYBRID].HybridAttnBackend, "init_mha_chunk_metadata"):
-            raise  # before that, the other one shows the bug by itself
-        return {}
-    if hasattr(linear, "check_cuda_graph_backend"):
-        linear.check_cuda_graph_backend = lambda *_: False
-    return {_LINEAR: linear}
-
-
-def scenario(seed: int) -> Observation:
-    return combine(*(_prefill(seed, hybrid) for hybrid in _hybrids()))
-
-
-def control(seed: int) -> Observation:
-    """The same through FlashInfer's backend alone."""
-    return _prefill(seed, lambda backend, batch: backend)
-
-
-def _prefill(seed: int, hybrid: Any) -> Observation:
-    """A batch of other requests with as many tokens, none of them cached, came before."""
-    chunked_prefix.use(math.e)
-    before = cumulative(_NEW[::-1])
-
-    def behind(backend: Any, batch: Any) -> Any:
-        backend.mha_chunk_kv_cache.ragged_wrapper.begin_forward(before, before)
-        return hybrid(backend, batch)
-
-    try:
-        return observe(*chunked_prefix.outputs(seed, _CACHED, _NEW, FLASHINFER, behind=behind))
-    except IndexError as error:
-        if str(error) != "list index out of range":
-            raise
-        return Observation(math.inf, str(error))
-
-
-def _hybrids() -> list[Any]:
-    """Each hybrid backend of this release around a backend: what the model sees."""
-    return [_split, _with_linear] if _LINEAR in _modules else [_split]
-
-
-def _split(backend: Any, batch: Any) -> Any:
-    """Prefill by the backend, decode by another one."""
-    kind = _modules[_HYBRID].HybridAttnBackend
-    runner = _runner(backend, batch)
-    names = code_of(kind.__init__).co_varnames[: code_of(kind.__init__).co_argcount]
-    return kind(runner, backend, _Other()) if "model_runner" in names else kind(backend, _Other())
-
-
-def _with_linear(backend: Any, batch: Any) -> Any:
-    """Full attention by the backend, linear attention by another one."""
-    for name, value in vars(_runner(backend, batch)).items():
-        vars(backend).setdefault(name, value)
-    return _modules[_LINEAR].HybridLinearAttnBackend(backend, _Other(), [0])
-
-
 def _runner(backend: Any, batch: Any) -> Any:
     return SimpleNamespace(
         kv_cache_dtype=backend.data_type, token_to_kv_pool=batch.token_to_kv_pool, req_to_token_pool=None,
@@ -137,25 +64,87 @@ class _Other:
         return False
 
 
-def sabotages() -> dict[str, Any]:
-    from . import wrap
+class Proof(ChunkedPrefix):
+    modules = (_QUANTIZATION, _HYBRID, *ChunkedPrefix.modules)
 
-    real = wrap.handing_over
+    def prepare(self) -> None:
+        super().prepare()
+        if hasattr(self.engine[_HYBRID], "get_spec"):
+            self.engine[_HYBRID].get_spec = lambda: SimpleNamespace(speculative_attention_mode="prefill")
+        if source_files.path_of(Path(self.engine[_HYBRID].__file__).parents[3], _LINEAR):
+            self._import_linear()
 
-    def chunks_alone(plan: Any, count: Any) -> Any:
-        def plan_all_but(batch: Any) -> None:
-            ragged = plan.__self__.mha_chunk_kv_cache.ragged_wrapper
-            before = dict(vars(ragged))
-            plan(batch)
-            vars(ragged).update(before)
+    def _import_linear(self) -> None:
+        """The module of the other hybrid backend, where it can be imported without a GPU: some releases' brings in kernels."""
+        try:
+            linear: Any = importlib.import_module(_LINEAR)
+        except ImportError:
+            if hasattr(self.engine[_HYBRID].HybridAttnBackend, "init_mha_chunk_metadata"):
+                raise  # before that, the other one shows the bug by itself
+            return
+        if hasattr(linear, "check_cuda_graph_backend"):
+            linear.check_cuda_graph_backend = lambda *_: False
+        self.engine[_LINEAR] = linear
 
-        return real(plan_all_but, count)
+    def scenario(self, seed: int) -> Observation:
+        return combine(*(self._prefill(seed, hybrid) for hybrid in self._hybrids()))
 
-    def never(plan: Any, count: Any) -> Any:
-        return real(lambda batch: None, count)
+    def control(self, seed: int) -> Observation:
+        """The same through FlashInfer's backend alone."""
+        return self._prefill(seed, lambda backend, batch: backend)
 
-    return {
-        "the correction does nothing": replaced(wrap, "_METHOD", "another_method"),
-        "the plan is not made": replaced(wrap, "handing_over", never),
-        "the new tokens' attention is not planned": replaced(wrap, "handing_over", chunks_alone),
-    }
+    def _prefill(self, seed: int, hybrid: Any) -> Observation:
+        """A batch of other requests with as many tokens, none of them cached, came before."""
+        self.use(math.e)
+        before = cumulative(_NEW[::-1])
+
+        def behind(backend: Any, batch: Any) -> Any:
+            backend.mha_chunk_kv_cache.ragged_wrapper.begin_forward(before, before)
+            return hybrid(backend, batch)
+
+        try:
+            return observe(*self.outputs(seed, _CACHED, _NEW, FLASHINFER, behind=behind))
+        except IndexError as error:
+            if str(error) != "list index out of range":
+                raise
+            return Observation(math.inf, str(error))
+
+    def _hybrids(self) -> list[Any]:
+        """Each hybrid backend of this release around a backend: what the model sees."""
+        return [self._split, self._with_linear] if _LINEAR in self.engine else [self._split]
+
+    def _split(self, backend: Any, batch: Any) -> Any:
+        """Prefill by the backend, decode by another one."""
+        kind = self.engine[_HYBRID].HybridAttnBackend
+        runner = _runner(backend, batch)
+        names = code_of(kind.__init__).co_varnames[: code_of(kind.__init__).co_argcount]
+        return kind(runner, backend, _Other()) if "model_runner" in names else kind(backend, _Other())
+
+    def _with_linear(self, backend: Any, batch: Any) -> Any:
+        """Full attention by the backend, linear attention by another one."""
+        for name, value in vars(_runner(backend, batch)).items():
+            vars(backend).setdefault(name, value)
+        return self.engine[_LINEAR].HybridLinearAttnBackend(backend, _Other(), [0])
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        real = wrap.handing_over
+
+        def chunks_alone(plan: Any, count: Any) -> Any:
+            def plan_all_but(batch: Any) -> None:
+                ragged = plan.__self__.mha_chunk_kv_cache.ragged_wrapper
+                before = dict(vars(ragged))
+                plan(batch)
+                vars(ragged).update(before)
+
+            return real(plan_all_but, count)
+
+        def never(plan: Any, count: Any) -> Any:
+            return real(lambda batch: None, count)
+
+        return {
+            "the correction does nothing": replaced(wrap, "_METHOD", "another_method"),
+            "the plan is not made": replaced(wrap, "handing_over", never),
+            "the new tokens' attention is not planned": replaced(wrap, "handing_over", chunks_alone),
+        }

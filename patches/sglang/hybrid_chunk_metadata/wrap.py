@@ -12,21 +12,21 @@ from typing import Any
 _METHOD = "init_mha_chunk_metadata"
 
 
-def init_hybrid(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def init_hybrid(call: Any, instance: Any) -> Any:
     """`HybridAttnBackend(model_runner, prefill_backend, decode_backend)`."""
-    return _with_plan(wrapped, instance, args, kwargs, lambda: instance.prefill_backend)
+    return _with_plan(call, instance, lambda: instance.prefill_backend)
 
 
-def init_hybrid_linear(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def init_hybrid_linear(call: Any, instance: Any) -> Any:
     """`HybridLinearAttnBackend(full_attn_backend, linear_attn_backend, full_attn_layers)`."""
-    return _with_plan(wrapped, instance, args, kwargs, lambda: instance.attn_backend_list[0])
+    return _with_plan(call, instance, lambda: instance.attn_backend_list[0])
 
 
-def _with_plan(wrapped: Any, instance: Any, args: tuple, kwargs: dict, attends: Callable[[], Any]) -> Any:
-    result = wrapped(*args, **kwargs)
+def _with_plan(call: Any, instance: Any, attends: Callable[[], Any]) -> Any:
+    result = call()
     plan = getattr(attends(), _METHOD, None)
     if plan is not None and not hasattr(instance, _METHOD):
-        setattr(instance, _METHOD, handing_over(plan, wrapped.corrected))
+        setattr(instance, _METHOD, handing_over(plan, call.corrected))
     return result
 
 

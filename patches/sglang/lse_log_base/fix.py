@@ -1,6 +1,6 @@
 """sglang.lse-log-base, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -34,8 +34,8 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; proven on a GPU with FlashInfer's kernels, done only where seen to be needed",
     targets=(
-        Target(wrap.ragged_forward, at=(f"{_FLASHINFER}:FlashInferMhaChunkKVRunner.forward",)),
-        Target(wrap.trtllm_forward_extend, at=(f"{_TRTLLM}:TRTLLMMLABackend.forward_extend",)),
+        Target(wrap.to_natural, needed=wrap.unsettled_ragged, paths=(f"{_FLASHINFER}:FlashInferMhaChunkKVRunner.forward",)),
+        Target(wrap.to_natural, needed=wrap.unsettled_trtllm, paths=(f"{_TRTLLM}:TRTLLMMLABackend.forward_extend",)),
     ),
     independent=True,
     # What the LSE goes through until it is merged

@@ -8,45 +8,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches import lse_base
+from attnfix.patches.shared import lse_base
 
 
-def ragged_forward(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`FlashInferMhaChunkKVRunner.forward`: out [tokens, heads, v_head_dim], lse [tokens, heads] float32."""
-    forward_batch = args[4]
+def unsettled_ragged(target: Any, instance: Any, q: Any, forward_batch: Any) -> Any:
+    """The path of the kernel that this part's wrapper has chosen, or nothing."""
     if not forward_batch.mha_return_lse:
-        return NOT_NEEDED
-    # Which of FlashInfer's kernels the part's wrapper has chosen
+        return None
     prefix = forward_batch.attn_attend_prefix_cache
     planned = instance.chunk_ragged_wrappers[forward_batch.prefix_chunk_idx] if prefix else instance.ragged_wrapper
-    part, q = "prefix" if prefix else "new tokens", args[0]
-    path = "BatchPrefillWithRaggedKVCacheWrapper", getattr(planned, "_backend", "?"), q.dtype, part
-    return NOT_NEEDED if path in wrapped.state.settled else _natural(wrapped, path, args, kwargs)
+    path = "BatchPrefillWithRaggedKVCacheWrapper", getattr(planned, "_backend", "?"), q.dtype, _part(prefix)
+    return None if path in target.left_alone else path
 
 
-def trtllm_forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`TRTLLMMLABackend.forward_extend`, its heirs with other kernels included."""
-    forward_batch = args[4]
+def unsettled_trtllm(target: Any, instance: Any, q: Any, forward_batch: Any) -> Any:
+    """The path of the backend's kernel, those of its heirs included, or nothing."""
     if not forward_batch.mha_return_lse:
-        return NOT_NEEDED
-    part, q = "prefix" if forward_batch.attn_attend_prefix_cache else "new tokens", args[0]
-    path = type(instance).__name__, instance.data_type, q.dtype, part
-    return NOT_NEEDED if path in wrapped.state.settled else _natural(wrapped, path, args, kwargs)
+        return None
+    path = type(instance).__name__, instance.data_type, q.dtype, _part(forward_batch.attn_attend_prefix_cache)
+    return None if path in target.left_alone else path
 
 
-def _natural(wrapped: Any, path: tuple, args: tuple, kwargs: dict) -> Any:
-    result = wrapped(*args, **kwargs)
-    if type(result) is tuple:
-        _to_natural(wrapped, path, result[1], *args, **kwargs)
-    return result
+def _part(prefix: bool) -> str:
+    return "prefix" if prefix else "new tokens"
 
 
-def _to_natural(
-    wrapped: Any, path: tuple, lse: Any, q: Any, k: Any, v: Any, layer: Any, forward_batch: Any, save_kv_cache: bool = True,
-    q_rope: Any = None, k_rope: Any = None, *more: Any, **others: Any,
-) -> None:  # fmt: skip
-    prefix = forward_batch.attn_attend_prefix_cache
+def to_natural(
+    call: Any, instance: Any, q: Any, k: Any, layer: Any, forward_batch: Any, q_rope: Any = None, k_rope: Any = None
+) -> Any:
+    """out [tokens, heads, v_head_dim], lse [tokens, heads] float32; out alone where there is nothing to merge."""
+    result = call()
+    if type(result) is not tuple:
+        return result
+    path, lse, prefix = call.found, result[1], forward_batch.attn_attend_prefix_cache
 
     def row() -> tuple[float, float] | None:
         if q_rope is not None or k_rope is not None:
@@ -57,4 +51,5 @@ def _to_natural(
         kv_at = forward_batch.prefix_chunk_cu_seq_lens[forward_batch.prefix_chunk_idx].tolist() if prefix else q_at
         return lse_base.one_row(query, keys, lse, q_at, kv_at, layer.scaling)
 
-    lse_base.to_natural(wrapped, path, lse, row, (*path[:-1], "new tokens" if prefix else "prefix"))
+    lse_base.to_natural(call.target, path, lse, row, (*path[:-1], _part(not prefix)))
+    return result

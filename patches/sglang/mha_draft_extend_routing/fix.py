@@ -1,9 +1,12 @@
 """sglang.mha-draft-extend-routing, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
-from . import structure, wrap
+from . import wrap
+
+_MODULE = "sglang.srt.layers.attention.trtllm_mha_backend"
+_BACKEND = f"{_MODULE}:TRTLLMHAAttnBackend"
 
 FIX = Fix(
     id="sglang.mha-draft-extend-routing",
@@ -22,9 +25,16 @@ FIX = Fix(
     hardware="Blackwell (--attention-backend trtllm_mha)",
     default=True,
     default_reason="a crash; reverted upstream in the same way",
-    targets=(Target(wrap.forward_extend, at=(f"{structure.BACKEND}.forward_extend",)),),
-    # The whole class: the routing, the metadata it needs, and every helper that is handed the batch
-    witnesses=(structure.BACKEND, *structure.REST),
+    targets=(Target(wrap.forward_extend, needed=wrap.is_misrouted, paths=(f"{_BACKEND}.forward_extend",)),),
+    # The whole class: the routing, the metadata it needs, and every helper that is handed the batch. Then fields of the
+    # metadata, what the module calls ForwardMode, the modes, how a variable is read
+    witnesses=(
+        _BACKEND,
+        f"{_MODULE}:TRTLLMMHAMetadata",
+        f"{_MODULE}:ForwardMode",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode",
+        "sglang.srt.environ:EnvField",
+    ),
     examined=(">=0.5.1",),
     remove_when="no image built from sglang's main of 7 to 12 May 2026 is served",
     cost=(
@@ -35,7 +45,6 @@ FIX = Fix(
         "On one replica with spec v2 and DP attention, send requests in uneven numbers to its ranks: stock, a rank dies of an "
         "illegal memory access; fixed, it does not. Outputs stay what they are, at a few percent fewer tokens per second."
     ),
-    structure=structure.recognise,
     harm=CRASH,
     hits=AllOf(
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),

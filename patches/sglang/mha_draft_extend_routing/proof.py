@@ -15,114 +15,23 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 
 from . import wrap
 from .edits import EDITED, EDITS, UNRECOGNISED
 
-__all__ = ["EDITED", "EDITS", "UNRECOGNISED", "control", "prepare", "sabotages", "scenario"]
-
 _BACKEND = "sglang.srt.layers.attention.trtllm_mha_backend"
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 _CONTEXT = "sglang.srt.model_executor.forward_context"
-MODULES = (_BACKEND, _BATCH, _CONTEXT)
-MAY_LACK = (_CONTEXT,)
-KERNEL = "emulated"
-MEASURE = "relative error against float64; infinite where another mode leaves its kernel or the caller's batch is changed"
 
 _HEADS, _KV_HEADS, _DIM, _PAGE, _PAGES = 4, 2, 64, 16, 6  # pages per request
 _PREFIX = [45, 7, 70]
 _DRAFT = 4  # new tokens per request in a target verify and in a draft extend of spec v2
 _ACCEPTED = [2, 4, 3]  # new tokens per request in a draft extend of spec v1 and in a plain extend
 _PADDED = 5  # requests of the largest DP rank, or of the captured graph
-_modules: dict[str, Any] = {}
 _decode: Any = emulators.PagedDecode()
 _context: Any = emulators.PagedContext()
-
-
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    if not hasattr(_mode(), "DRAFT_EXTEND_V2"):
-        raise NoSuchPath("there is no draft extend of spec v2")
-    modules[_BACKEND].flashinfer = SimpleNamespace(
-        decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache=_decode),
-        prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=_context),
-    )
-
-
-def scenario(seed: int) -> Observation:
-    return combine(_run(seed, "DRAFT_EXTEND_V2", [_DRAFT] * len(_PREFIX)), *_others(seed))
-
-
-def control(seed: int) -> Observation:
-    return combine(*_others(seed))
-
-
-def _others(seed: int) -> list[Observation]:
-    """The other modes, unpadded, each on the kernel that is its own in every release."""
-    names = code_of(_backend_class().forward_extend).co_names
-    verify = _decode if any("decode" in name for name in names) else _context  # up to 0.5.5.post3 there is one kernel alone
-    runs = [_run(seed, "TARGET_VERIFY", [_DRAFT] * len(_PREFIX), verify), _run(seed, "EXTEND", _ACCEPTED, _context)]
-    if hasattr(_mode(), "DRAFT_EXTEND"):  # up to 0.5.13.post1
-        runs.append(_run(seed, "DRAFT_EXTEND", _ACCEPTED, _context))
-    return runs
-
-
-def sabotages() -> dict[str, Any]:
-    def in_place(forward_batch: Any) -> Any:
-        forward_batch.forward_mode = _mode().EXTEND
-        return forward_batch
-
-    def as_verify(forward_batch: Any) -> Any:
-        view = real(forward_batch)
-        view.forward_mode = _mode().TARGET_VERIFY
-        return view
-
-    real = wrap.as_plain_extend
-    return {
-        "the correction does nothing": replaced(wrap, "as_plain_extend", lambda forward_batch: forward_batch),
-        "the mode still asks for the decode kernel": replaced(wrap, "as_plain_extend", as_verify),
-        "the caller's batch is changed": replaced(wrap, "as_plain_extend", in_place),
-        "target verify is rerouted, too": replaced(wrap, "misrouted", lambda mode: True),
-    }
-
-
-def _run(seed: int, mode: str, lens: list[int], kernel: Any = None) -> Observation:
-    """One layer of one batch. With a `kernel`, that one and no other must be called; without, the batch is padded."""
-    import torch
-
-    draw = torch.Generator().manual_seed(seed)
-    tensor = lambda *shape: torch.randn(*shape, generator=draw).bfloat16()  # noqa: E731
-    requests, rows = len(lens), sum(lens)
-    padded = rows if kernel else _DRAFT * _PADDED
-    pages = torch.randperm(requests * _PAGES, generator=draw).view(requests, _PAGES) + 1  # page 0 is where padding goes
-    slots = (pages[:, :, None] * _PAGE + torch.arange(_PAGE)).view(requests, -1).int()
-    pool = _Pool(tensor(2, (requests * _PAGES + 1) * _PAGE, _KV_HEADS, _DIM))
-    q, k, v = tensor(padded, _HEADS, _DIM), tensor(padded, _KV_HEADS, _DIM), tensor(padded, _KV_HEADS, _DIM)
-    batch, backend, layer = _batch(mode, lens, slots, pool), _backend(slots, pool), _layer()
-    if _CONTEXT in _modules:  # where later releases find the pool
-        _modules[_CONTEXT].set_forward_context(_modules[_CONTEXT].ForwardContext(attn_backend=backend))
-
-    if kernel:
-        backend.init_forward_metadata(batch)
-    else:
-        _plan_draft_extend(backend, batch)
-        batch.out_cache_loc = torch.nn.functional.pad(batch.out_cache_loc, (0, padded - len(batch.out_cache_loc)))
-    pool.batch, before, calls = batch, dict(vars(batch)), (_decode.calls, _context.calls)
-    out = backend.forward_extend(q.flatten(1), k, v, layer, batch).view(padded, _HEADS, _DIM)[:rows]
-    called = [one for one, n in zip((_decode, _context), calls) if one.calls > n]
-
-    at, reference = cumulative(lens).tolist(), []
-    for b, prefix in enumerate(_PREFIX):
-        new, old = slice(at[b], at[b + 1]), slots[b, :prefix].long()
-        keys, values = torch.cat([pool.drawn[0, old], k[new]]), torch.cat([pool.drawn[1, old], v[new]])
-        keys, values = (x.repeat_interleave(_HEADS // _KV_HEADS, 1) for x in (keys, values))
-        reference.append(emulators.attention(q[new], keys, values, layer.scaling, causal=True)[0])
-    seen = observe(out, torch.cat(reference))
-    same_batch = vars(batch).keys() == before.keys() and all(vars(batch)[name] is value for name, value in before.items())
-    same_mode, same_kernel = pool.modes == {_mode()[mode]}, kernel is None or called == [kernel]
-    return seen if same_batch and same_mode and same_kernel else Observation(math.inf, seen.bits)
 
 
 def _plan_draft_extend(backend: Any, batch: Any) -> None:
@@ -170,47 +79,6 @@ class _Pool:
         return self.kv[0], self.kv[1]
 
 
-def _batch(mode: str, lens: list[int], slots: Any, pool: _Pool) -> Any:
-    import torch
-
-    batch, requests = object.__new__(_modules[_BATCH].ForwardBatch), len(lens)
-    total = [n + m for n, m in zip(_PREFIX, lens)]
-    cached = _PREFIX if mode == "TARGET_VERIFY" else total  # verify plans from what is cached, extends from what will be
-    accepted = torch.tensor(_ACCEPTED, dtype=torch.int32)
-    batch.__dict__.update(
-        forward_mode=_mode()[mode], batch_size=requests, input_ids=torch.zeros(sum(lens), dtype=torch.int64),
-        seq_lens=torch.tensor(cached), seq_lens_cpu=torch.tensor(cached), seq_lens_sum=sum(cached),
-        extend_seq_lens=torch.tensor(lens, dtype=torch.int32), extend_seq_lens_cpu=lens,
-        extend_prefix_lens=torch.tensor(_PREFIX, dtype=torch.int32), extend_prefix_lens_cpu=_PREFIX,
-        req_pool_indices=torch.arange(requests), req_to_token_pool=SimpleNamespace(req_to_token=slots),
-        token_to_kv_pool=pool, out_cache_loc=torch.cat([slots[b, n:m] for b, (n, m) in enumerate(zip(_PREFIX, total))]),
-        out_cache_loc_swa=None, out_cache_loc_is_physical=True, encoder_lens=None, kv_loc_plan=None, _attn_output=None,
-        spec_info=None if mode == "EXTEND" else SimpleNamespace(
-            num_tokens_per_req=_DRAFT, num_accept_tokens=accepted, num_accept_tokens_cpu=_ACCEPTED, ragged_verify_layout=None,
-        ),
-    )  # fmt: skip
-    return batch
-
-
-def _backend(slots: Any, pool: _Pool) -> Any:
-    import torch
-
-    backend = object.__new__(_backend_class())
-    backend.__dict__.update(
-        max_context_len=_PAGE * _PAGES, max_num_pages=_PAGES, page_size=_PAGE, device=torch.device("cpu"), req_to_token=slots,
-        data_type=torch.bfloat16, q_data_type=torch.bfloat16, token_to_kv_pool=pool, topk=1, speculative_step_id=0,
-        speculative_num_draft_tokens=_DRAFT, workspace_buffer=torch.zeros(16, dtype=torch.uint8), is_xqa_impl=False,
-        decode_cuda_graph_metadata={}, target_verify_metadata={}, forward_metadata=None,
-        # No sliding window, no FP4 cache, no encoder, no unified pool
-        use_sliding_window_kv_pool=False, _swa_kv_pool=None, _swa_full_to_swa_mapping=None, is_nvfp4_kvcache=False,
-        prefill_uses_native_fp4=False, decode_uses_native_fp4=False, uses_trtllm_gen_native_fp4=False, use_fmha_v2=False,
-        expand_encoder_only_verify=False, _multi_ctas_kv_counter_buffer=None, _xqa_spec_dec_mask=None, decode_seq_len_splits=1,
-        req_to_token_pool=SimpleNamespace(req_to_token=slots), kv_read_tables=None, kv_index_translator=_Translator(),
-        kv_cache_quant_method=SimpleNamespace(needs_global_scale=lambda: False),
-    )  # fmt: skip
-    return backend
-
-
 class _Translator:
     """0.5.19 and later ask it for every page table; without a unified pool it has none of its own."""
 
@@ -225,18 +93,142 @@ class _Translator:
         return None
 
 
-def _layer() -> Any:
-    kinds = getattr(_modules[_BACKEND], "AttentionType", None)
-    return SimpleNamespace(
-        layer_id=0, tp_q_head_num=_HEADS, tp_k_head_num=_KV_HEADS, tp_v_head_num=_KV_HEADS, head_dim=_DIM, v_head_dim=_DIM,
-        qk_head_dim=_DIM, scaling=_DIM**-0.5, k_scale=None, v_scale=None, k_scale_float=None, sliding_window_size=-1,
-        logit_cap=0.0, attn_type=kinds and kinds.DECODER,
-    )  # fmt: skip
+class Proof(proof.Proof):
+    modules = (_BACKEND, _BATCH, _CONTEXT)
+    may_lack = (_CONTEXT,)
+    measure = "relative error against float64; infinite where another mode leaves its kernel or the caller's batch is changed"
+    edited, edits, unrecognised = EDITED, EDITS, UNRECOGNISED
 
+    def prepare(self) -> None:
+        if not hasattr(self._mode(), "DRAFT_EXTEND_V2"):
+            raise NoSuchPath("there is no draft extend of spec v2")
+        self.engine[_BACKEND].flashinfer = SimpleNamespace(
+            decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache=_decode),
+            prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=_context),
+        )
 
-def _mode() -> Any:
-    return _modules[_BATCH].ForwardMode
+    def scenario(self, seed: int) -> Observation:
+        return combine(self._run(seed, "DRAFT_EXTEND_V2", [_DRAFT] * len(_PREFIX)), *self._others(seed))
 
+    def control(self, seed: int) -> Observation:
+        return combine(*self._others(seed))
 
-def _backend_class() -> Any:
-    return _modules[_BACKEND].TRTLLMHAAttnBackend
+    def _others(self, seed: int) -> list[Observation]:
+        """The other modes, unpadded, each on the kernel that is its own in every release."""
+        names = code_of(self._backend_class().forward_extend).co_names
+        verify = _decode if any("decode" in name for name in names) else _context  # up to 0.5.5.post3 there is one kernel alone
+        runs = [
+            self._run(seed, "TARGET_VERIFY", [_DRAFT] * len(_PREFIX), verify),
+            self._run(seed, "EXTEND", _ACCEPTED, _context),
+        ]
+        if hasattr(self._mode(), "DRAFT_EXTEND"):  # up to 0.5.13.post1
+            runs.append(self._run(seed, "DRAFT_EXTEND", _ACCEPTED, _context))
+        return runs
+
+    def sabotages(self) -> dict[str, Any]:
+        def in_place(forward_batch: Any) -> Any:
+            forward_batch.forward_mode = self._mode().EXTEND
+            return forward_batch
+
+        def as_verify(forward_batch: Any) -> Any:
+            view = real(forward_batch)
+            view.forward_mode = self._mode().TARGET_VERIFY
+            return view
+
+        real = wrap.as_plain_extend
+        return {
+            "the correction does nothing": replaced(wrap, "as_plain_extend", lambda forward_batch: forward_batch),
+            "the mode still asks for the decode kernel": replaced(wrap, "as_plain_extend", as_verify),
+            "the caller's batch is changed": replaced(wrap, "as_plain_extend", in_place),
+            "target verify is rerouted, too": replaced(wrap, "misrouted", lambda mode: True),
+        }
+
+    def _run(self, seed: int, mode: str, lens: list[int], kernel: Any = None) -> Observation:
+        """One layer of one batch. With a `kernel`, that one and no other must be called; without, the batch is padded."""
+        import torch
+
+        draw = torch.Generator().manual_seed(seed)
+        tensor = lambda *shape: torch.randn(*shape, generator=draw).bfloat16()  # noqa: E731
+        requests, rows = len(lens), sum(lens)
+        padded = rows if kernel else _DRAFT * _PADDED
+        pages = torch.randperm(requests * _PAGES, generator=draw).view(requests, _PAGES) + 1  # page 0 is where padding goes
+        slots = (pages[:, :, None] * _PAGE + torch.arange(_PAGE)).view(requests, -1).int()
+        pool = _Pool(tensor(2, (requests * _PAGES + 1) * _PAGE, _KV_HEADS, _DIM))
+        q, k, v = tensor(padded, _HEADS, _DIM), tensor(padded, _KV_HEADS, _DIM), tensor(padded, _KV_HEADS, _DIM)
+        batch, backend, layer = self._batch(mode, lens, slots, pool), self._backend(slots, pool), self._layer()
+        if _CONTEXT in self.engine:  # where later releases find the pool
+            self.engine[_CONTEXT].set_forward_context(self.engine[_CONTEXT].ForwardContext(attn_backend=backend))
+
+        if kernel:
+            backend.init_forward_metadata(batch)
+        else:
+            _plan_draft_extend(backend, batch)
+            batch.out_cache_loc = torch.nn.functional.pad(batch.out_cache_loc, (0, padded - len(batch.out_cache_loc)))
+        pool.batch, before, calls = batch, dict(vars(batch)), (_decode.calls, _context.calls)
+        out = backend.forward_extend(q.flatten(1), k, v, layer, batch).view(padded, _HEADS, _DIM)[:rows]
+        called = [one for one, n in zip((_decode, _context), calls) if one.calls > n]
+
+        at, reference = cumulative(lens).tolist(), []
+        for b, prefix in enumerate(_PREFIX):
+            new, old = slice(at[b], at[b + 1]), slots[b, :prefix].long()
+            keys, values = torch.cat([pool.drawn[0, old], k[new]]), torch.cat([pool.drawn[1, old], v[new]])
+            keys, values = (x.repeat_interleave(_HEADS // _KV_HEADS, 1) for x in (keys, values))
+            reference.append(emulators.attention(q[new], keys, values, layer.scaling, causal=True)[0])
+        seen = observe(out, torch.cat(reference))
+        same_batch = vars(batch).keys() == before.keys() and all(vars(batch)[name] is value for name, value in before.items())
+        same_mode, same_kernel = pool.modes == {self._mode()[mode]}, kernel is None or called == [kernel]
+        return seen if same_batch and same_mode and same_kernel else Observation(math.inf, seen.bits)
+
+    def _batch(self, mode: str, lens: list[int], slots: Any, pool: _Pool) -> Any:
+        import torch
+
+        batch, requests = object.__new__(self.engine[_BATCH].ForwardBatch), len(lens)
+        total = [n + m for n, m in zip(_PREFIX, lens)]
+        cached = _PREFIX if mode == "TARGET_VERIFY" else total  # verify plans from what is cached, extends from what will be
+        accepted = torch.tensor(_ACCEPTED, dtype=torch.int32)
+        batch.__dict__.update(
+            forward_mode=self._mode()[mode], batch_size=requests, input_ids=torch.zeros(sum(lens), dtype=torch.int64),
+            seq_lens=torch.tensor(cached), seq_lens_cpu=torch.tensor(cached), seq_lens_sum=sum(cached),
+            extend_seq_lens=torch.tensor(lens, dtype=torch.int32), extend_seq_lens_cpu=lens,
+            extend_prefix_lens=torch.tensor(_PREFIX, dtype=torch.int32), extend_prefix_lens_cpu=_PREFIX,
+            req_pool_indices=torch.arange(requests), req_to_token_pool=SimpleNamespace(req_to_token=slots),
+            token_to_kv_pool=pool, out_cache_loc=torch.cat([slots[b, n:m] for b, (n, m) in enumerate(zip(_PREFIX, total))]),
+            out_cache_loc_swa=None, out_cache_loc_is_physical=True, encoder_lens=None, kv_loc_plan=None, _attn_output=None,
+            spec_info=None if mode == "EXTEND" else SimpleNamespace(
+                num_tokens_per_req=_DRAFT, num_accept_tokens=accepted, num_accept_tokens_cpu=_ACCEPTED,
+                ragged_verify_layout=None,
+            ),
+        )  # fmt: skip
+        return batch
+
+    def _backend(self, slots: Any, pool: _Pool) -> Any:
+        import torch
+
+        backend = object.__new__(self._backend_class())
+        backend.__dict__.update(
+            max_context_len=_PAGE * _PAGES, max_num_pages=_PAGES, page_size=_PAGE, device=torch.device("cpu"),
+            req_to_token=slots, data_type=torch.bfloat16, q_data_type=torch.bfloat16, token_to_kv_pool=pool, topk=1,
+            speculative_step_id=0, speculative_num_draft_tokens=_DRAFT, workspace_buffer=torch.zeros(16, dtype=torch.uint8),
+            is_xqa_impl=False, decode_cuda_graph_metadata={}, target_verify_metadata={}, forward_metadata=None,
+            # No sliding window, no FP4 cache, no encoder, no unified pool
+            use_sliding_window_kv_pool=False, _swa_kv_pool=None, _swa_full_to_swa_mapping=None, is_nvfp4_kvcache=False,
+            prefill_uses_native_fp4=False, decode_uses_native_fp4=False, uses_trtllm_gen_native_fp4=False, use_fmha_v2=False,
+            expand_encoder_only_verify=False, _multi_ctas_kv_counter_buffer=None, _xqa_spec_dec_mask=None,
+            decode_seq_len_splits=1, req_to_token_pool=SimpleNamespace(req_to_token=slots), kv_read_tables=None,
+            kv_index_translator=_Translator(), kv_cache_quant_method=SimpleNamespace(needs_global_scale=lambda: False),
+        )  # fmt: skip
+        return backend
+
+    def _layer(self) -> Any:
+        kinds = getattr(self.engine[_BACKEND], "AttentionType", None)
+        return SimpleNamespace(
+            layer_id=0, tp_q_head_num=_HEADS, tp_k_head_num=_KV_HEADS, tp_v_head_num=_KV_HEADS, head_dim=_DIM, v_head_dim=_DIM,
+            qk_head_dim=_DIM, scaling=_DIM**-0.5, k_scale=None, v_scale=None, k_scale_float=None, sliding_window_size=-1,
+            logit_cap=0.0, attn_type=kinds and kinds.DECODER,
+        )  # fmt: skip
+
+    def _mode(self) -> Any:
+        return self.engine[_BATCH].ForwardMode
+
+    def _backend_class(self) -> Any:
+        return self.engine[_BACKEND].TRTLLMHAAttnBackend

@@ -1,8 +1,7 @@
 """Correction of sglang.mha-draft-extend-routing.
 
-`forward_batch` is the fifth argument of `forward_extend(q, k, v, layer, forward_batch, …)`, whose code is known in full
-(structure.py): it reads the mode once, to choose the kernel, and writes nothing to the batch; nor do the helpers it hands the
-batch to.
+The ledger has the whole class of `forward_extend`: it reads the mode of `forward_batch` once, to choose the kernel, and writes
+nothing to the batch; nor do the helpers it hands the batch to.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
+
+def is_misrouted(target: Any, instance: Any, forward_batch: Any) -> bool:
+    return misrouted(forward_batch.forward_mode)
 
 
-def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def forward_extend(call: Any, instance: Any, forward_batch: Any) -> Any:
     """DRAFT_EXTEND_V2 goes to the context kernel, for which its metadata was made; every other mode passes untouched."""
-    forward_batch = args[4]
-    if not misrouted(forward_batch.forward_mode):
-        return NOT_NEEDED
-    result = wrapped(*args[:4], as_plain_extend(forward_batch), *args[5:], **kwargs)
-    wrapped.corrected()
+    result = call(forward_batch=as_plain_extend(forward_batch))
+    call.corrected()
     return result
 
 

@@ -1,4 +1,4 @@
-"""Edits that put the fault back into 0.5.13, and others that look like it: what the structural predicate is held against.
+"""Edits that put the fault back into 0.5.13, and others that look like it: what the ledger is held against.
 
 Each takes `read(module)`, the release's own source, and gives the new source of the modules that it changes.
 """
@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
-from .structure import BACKEND
+from .fix import BACKEND
 
 Read = Callable[[str], str]
 Edit = Callable[[Read], "dict[str, str]"]

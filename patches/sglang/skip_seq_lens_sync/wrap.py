@@ -15,44 +15,42 @@ _SERVED_WITHOUT = {"EAGLE", "EAGLE3"}  # algorithms whose worker knows a batch w
 _READERS = ("enable_multi_layer_eagle", "enable_forward_pass_metrics")
 
 
-def init_cuda_graph_state(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(max_bs, max_num_tokens, …)`. Afterwards the backend has a mask if it verifies drafts: bool, max_num_tokens *
-    (max_context_len + num_draft_tokens)."""
-    result = wrapped(*args, **kwargs)
+def init_cuda_graph_state(call: Any, instance: Any, max_num_tokens: int) -> Any:
+    """Afterwards the backend has a mask if it verifies drafts: bool, max_num_tokens * (max_context_len + num_draft_tokens)."""
+    result = call()
     if not _verifies_drafts(instance):
         return result
     import torch
 
-    size = _mask_size(instance, args[1])
+    size = _mask_size(instance, max_num_tokens)
     mask = vars(instance).get(_MASK)
     if mask is None or mask.numel() != size:  # else its address may be in a captured graph
         try:
             setattr(instance, _MASK, torch.zeros(size, dtype=torch.bool, device=instance.device))
         except RuntimeError as error:  # the engine has not decided yet whether it serves without the lengths: it will not
-            wrapped.give_up(f"no room for a tree mask of {size} bytes: {error}")
+            call.target.give_up(f"no room for a tree mask of {size} bytes: {error}")
             return result
-        wrapped.corrected()
+        call.corrected()
     return result
 
 
-def get_verify_buffers_to_fill_after_draft(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def get_verify_buffers_to_fill_after_draft(call: Any, instance: Any) -> Any:
     """[mask, None]; without a CUDA graph there is no mask, and the engine makes one per batch, of the worst case."""
-    buffers = wrapped(*args, **kwargs)
+    buffers = call()
     mask = vars(instance).get(_MASK)
     if mask is None:
         if _verifies_drafts(instance) and instance.decode_cuda_graph_kv_indices is not None:
             raise RuntimeError("no tree mask, though the CUDA graph's buffers were allocated: was the fix armed after them?")
         return buffers
-    wrapped.corrected()
+    call.corrected()
     return _buffers(mask)
 
 
-def decide_needs_cpu_seq_lens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> bool:
-    """`(server_args, attn_backends)`. The engine's decision; but what would fail without the lengths keeps them, and so does a
+def decide_needs_cpu_seq_lens(call: Any, instance: Any, server_args: Any, attn_backends: Any) -> bool:
+    """The engine's decision; but what would fail without the lengths keeps them, and so does a
     server of unknown settings."""
-    needed = wrapped(*args, **kwargs)
-    server_args, backends = args[0], args[1]
-    if needed or not any(kind.__name__ in _OPTED_OUT for backend in backends for kind in type(backend).__mro__):
+    needed = call()
+    if needed or not any(kind.__name__ in _OPTED_OUT for backend in attn_backends for kind in type(backend).__mro__):
         return needed
     served = getattr(server_args, "speculative_algorithm", None) in _SERVED_WITHOUT
     return not served or any(getattr(server_args, name, True) for name in _READERS)

@@ -1,6 +1,6 @@
 """sglang.stale-prefill-fallback, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -27,7 +27,7 @@ FIX = Fix(
     hardware="Blackwell (--attention-backend trtllm_mla, speculative decoding)",
     default=True,
     default_reason="wrong output and crashes; fixed upstream in the same way",
-    targets=(Target(wrap.forward_extend, at=(f"{_BACKEND}.forward_extend",)),),
+    targets=(Target(wrap.forward_extend, needed=wrap.sees_a_fallback, paths=(f"{_BACKEND}.forward_extend",)),),
     # What leaves the metadata behind, clears it, captures and replays, and where the fallback leads
     witnesses=(
         f"{_BACKEND.partition(':')[0]}:TRTLLMMLAPrefillMetadata",

@@ -2,8 +2,8 @@
 
 Real: metadata and forward of that prefill and of the verification, eager and through a CUDA graph that is captured behind it,
 in `TRTLLMMLABackend` and the backend of FlashInfer that it inherits from; the kernels of indices, interpreted. Emulated: the
-attention kernels, and the graph (`patches/sglang/draft_extend_mla.py`). Each prefill has as many tokens as the verification
-behind it, so that its plan fits in shape and no row is left undefined.
+attention kernels, and the graph (`patches/proofkit/sglang/draft_extend_mla.py`). Each prefill has as many tokens as the
+verification behind it, so that its plan fits in shape and no row is left undefined.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches import emulators
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, observe, replaced
-from attnfix.patches.sglang import draft_extend_graph as graphs
-from attnfix.patches.sglang import draft_extend_mla as mla
-from attnfix.patches.sglang.draft_extend_graph import ROOM, STRIDE, Requests
+from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, observe, replaced
+from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
+from attnfix.patches.proofkit.sglang import draft_extend_mla as mla
+from attnfix.patches.proofkit.sglang.draft_extend_graph import ROOM, STRIDE, Requests
 
 _FLASHINFER = "sglang.srt.layers.attention.flashinfer_mla_backend"
-MODULES = (*mla.MODULES, _FLASHINFER)
-MAY_LACK = mla.MAY_LACK
-KERNEL = "emulated"
-_modules: dict[str, Any] = {}
 
 
 class PagedMla:
@@ -56,49 +52,13 @@ class PagedMla:
         return out
 
 
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    metadata = getattr(mla.prepare(modules), "TRTLLMMLAPrefillMetadata", None)
-    if "fallback_to_flashinfer_impl" not in getattr(metadata, "__dataclass_fields__", ()):
-        raise NoSuchPath("no prefill of TRT-LLM MLA falls back to FlashInfer's path")
-    kernel = SimpleNamespace(flashinfer_mla_disable_ragged=False)
-    arguments = SimpleNamespace(kernel=kernel, **vars(kernel))
-    for name in ("get_global_server_args", "get_server_args", "get_exec"):  # one of them, by release
-        if hasattr(modules[_FLASHINFER], name):
-            setattr(modules[_FLASHINFER], name, lambda: arguments)
-
-
-def scenario(seed: int) -> Observation:
-    """A graph captured behind the prefill, and an eager verification behind another, of one to eight requests."""
-    return _run(seed, fallback=True)
-
-
-def control(seed: int) -> Observation:
-    """The same behind prefills that did not fall back, and the prefills that did, each by itself."""
-    import torch
-
-    draw = torch.Generator().manual_seed(seed)
-    return combine(_run(seed, fallback=False), *(Step(draw, True).prefill(count) for count in range(1, ROOM + 1)))
-
-
-def _run(seed: int, *, fallback: bool) -> Observation:
-    import torch
-
-    draw = torch.Generator().manual_seed(seed)
-    step, seen = Step(draw, fallback), []
-    for count in range(1, ROOM + 1):
-        requests = graphs.uneven(draw, count)
-        seen += [*step(requests), step.eager(requests)]
-    return combine(*seen)
-
-
 class Step(mla.Step):
     """Verification of a backend whose prefills with cached tokens fall back, or do not."""
 
-    def __init__(self, draw: Any, fallback: bool):
-        super().__init__("TARGET_VERIFY", draw)
+    def __init__(self, modules: dict[str, Any], draw: Any, fallback: bool):
+        super().__init__(modules, "TARGET_VERIFY", draw)
         self.wrapper, backend = PagedMla(), self.backend
-        updater = object.__new__(_modules[_FLASHINFER].FlashInferMLAIndicesUpdaterPrefill)
+        updater = object.__new__(modules[_FLASHINFER].FlashInferMLAIndicesUpdaterPrefill)
         vars(updater).update(
             num_local_heads=mla.HEADS, kv_lora_rank=mla.LORA, qk_nope_head_dim=128, qk_rope_head_dim=mla.ROPE,
             v_head_dim=mla.LORA, scaling=mla.DIM**-0.5, data_type=self.cache.dtype, q_data_type=self.cache.dtype,
@@ -146,9 +106,9 @@ class Step(mla.Step):
 
         count, prefix, new = len(requests.prefix), list(requests.prefix), [STRIDE] * len(requests.prefix)
         totals = [cached + STRIDE for cached in prefix]
-        batch = object.__new__(_modules[graphs.BATCH].ForwardBatch)
+        batch = object.__new__(self.modules[graphs.BATCH].ForwardBatch)
         vars(batch).update(
-            forward_mode=_modules[graphs.BATCH].ForwardMode.EXTEND, batch_size=count, spec_info=None,
+            forward_mode=self.modules[graphs.BATCH].ForwardMode.EXTEND, batch_size=count, spec_info=None,
             attn_dcp_metadata=None, kv_loc_plan=None, seq_lens_sum=sum(totals),
             seq_lens=torch.tensor(totals), seq_lens_cpu=torch.tensor(totals),
             extend_prefix_lens=torch.tensor(prefix), extend_prefix_lens_cpu=prefix, extend_seq_lens=torch.tensor(new),
@@ -158,13 +118,50 @@ class Step(mla.Step):
         return batch
 
 
-def sabotages() -> dict[str, Any]:
-    from . import wrap
+class Proof(proof.Proof):
+    modules = (*mla.MODULES, _FLASHINFER)
+    may_lack = mla.MAY_LACK
 
-    real = wrap.speculative
-    several = lambda forward_batch: real(forward_batch) and forward_batch.batch_size > 1  # noqa: E731
-    return {
-        "the correction does nothing": replaced(wrap, "speculative", lambda forward_batch: False),
-        "batches of one are left out": replaced(wrap, "speculative", several),
-        "verifications are left out": replaced(wrap, "SPECULATIVE", wrap.SPECULATIVE - {"TARGET_VERIFY"}),
-    }
+    def prepare(self) -> None:
+        metadata = getattr(mla.prepare(self.engine), "TRTLLMMLAPrefillMetadata", None)
+        if "fallback_to_flashinfer_impl" not in getattr(metadata, "__dataclass_fields__", ()):
+            raise NoSuchPath("no prefill of TRT-LLM MLA falls back to FlashInfer's path")
+        kernel = SimpleNamespace(flashinfer_mla_disable_ragged=False)
+        arguments = SimpleNamespace(kernel=kernel, **vars(kernel))
+        for name in ("get_global_server_args", "get_server_args", "get_exec"):  # one of them, by release
+            if hasattr(self.engine[_FLASHINFER], name):
+                setattr(self.engine[_FLASHINFER], name, lambda: arguments)
+
+    def scenario(self, seed: int) -> Observation:
+        """A graph captured behind the prefill, and an eager verification behind another, of one to eight requests."""
+        return self._run(seed, fallback=True)
+
+    def control(self, seed: int) -> Observation:
+        """The same behind prefills that did not fall back, and the prefills that did, each by itself."""
+        import torch
+
+        draw = torch.Generator().manual_seed(seed)
+        return combine(
+            self._run(seed, fallback=False), *(Step(self.engine, draw, True).prefill(count) for count in range(1, ROOM + 1))
+        )
+
+    def _run(self, seed: int, *, fallback: bool) -> Observation:
+        import torch
+
+        draw = torch.Generator().manual_seed(seed)
+        step, seen = Step(self.engine, draw, fallback), []
+        for count in range(1, ROOM + 1):
+            requests = graphs.uneven(draw, count)
+            seen += [*step(requests), step.eager(requests)]
+        return combine(*seen)
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        real = wrap.speculative
+        several = lambda forward_batch: real(forward_batch) and forward_batch.batch_size > 1  # noqa: E731
+        return {
+            "the correction does nothing": replaced(wrap, "speculative", lambda forward_batch: False),
+            "batches of one are left out": replaced(wrap, "speculative", several),
+            "verifications are left out": replaced(wrap, "SPECULATIVE", wrap.SPECULATIVE - {"TARGET_VERIFY"}),
+        }

@@ -1,7 +1,7 @@
 """sglang.triton-draft-double-count, as data."""
 
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.patches.sglang import draft_extend
+from attnfix.patches.sglang.shared import draft_extend
 
 from . import wrap
 
@@ -26,7 +26,13 @@ FIX = Fix(
     hardware="any GPU (--attention-backend triton, EAGLE with spec v2: the default from 0.5.11)",
     default=True,
     default_reason="fixed upstream in the same way; the draft model sees the future without it",
-    targets=(Target(wrap.init_forward_metadata_replay_cuda_graph, at=(draft_extend.TRITON_REPLAY,)),),
+    targets=(
+        Target(
+            wrap.init_forward_metadata_replay_cuda_graph,
+            needed=wrap.counts_its_own_tokens,
+            paths=(draft_extend.TRITON_REPLAY,),
+        ),
+    ),
     witnesses=(*draft_extend.TRITON, *draft_extend.PLACES),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.13 is served",

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches.sglang import uniform_replay
+from attnfix.patches.sglang.shared import uniform_replay
 
 
-def init_forward_metadata_replay_cuda_graph(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(bs, req_pool_indices, seq_lens, seq_lens_sum, encoder_lens, forward_mode, spec_info, …)`: metadata of spec v2's
-    draft-extend graph, whose KV is that before the step."""
-    bs, seq_lens, mode, spec_info = args[0], args[2], args[5], args[6]
-    if not mode.is_draft_extend_v2():
-        return NOT_NEEDED
-    new = getattr(spec_info, "extend_seq_lens_tensor", None)
-    if new is None:
-        return NOT_NEEDED
-    result = wrapped(*args[:2], cached(seq_lens[:bs], new[:bs]), *args[3:], **kwargs)
+def counts_its_own_tokens(target: Any, instance: Any, forward_mode: Any, spec_info: Any) -> bool:
+    return forward_mode.is_draft_extend_v2() and getattr(spec_info, "extend_seq_lens_tensor", None) is not None
+
+
+def init_forward_metadata_replay_cuda_graph(call: Any, instance: Any, bs: int, seq_lens: Any, spec_info: Any) -> Any:
+    """Metadata of spec v2's draft-extend graph, whose KV is that before the step."""
+    result = call(seq_lens=cached(seq_lens[:bs], spec_info.extend_seq_lens_tensor[:bs]))
     own = instance.speculative_num_steps + 1
     if (stride := uniform_replay.stride(spec_info, own)) != own:
         lay_out(instance.qo_indptr, bs, stride)
-    wrapped.corrected(rows=bs)
+    call.corrected(rows=bs)
     return result
 
 

@@ -1,6 +1,6 @@
 """sglang.triton-swa-deterministic, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 
 from . import wrap
@@ -30,7 +30,9 @@ FIX = Fix(
     hardware="any GPU (--attention-backend triton --enable-deterministic-inference)",
     default=True,
     default_reason="silent wrong output or a crash; fixed upstream in the same way",
-    targets=(Target(wrap.forward_extend_unified, at=(f"{_BACKEND}._forward_extend_unified",)),),
+    targets=(
+        Target(wrap.forward_extend_unified, needed=wrap.attends_in_window_pool, paths=(f"{_BACKEND}._forward_extend_unified",)),
+    ),
     # What chooses this prefill, lists the cached tokens' slots, reads both lists, and writes the new tokens' KV
     witnesses=(
         f"{_BACKEND}.__init__",

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
+
+def attends_in_window_pool(target: Any, instance: Any, layer: Any, forward_batch: Any) -> bool:
+    return in_window_pool(layer, forward_batch.token_to_kv_pool)
 
 
-def forward_extend_unified(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(q, o, layer, forward_batch, …)`; out_cache_loc: int64 [tokens], shown as slots of the sliding-window pool."""
-    layer, batch = args[2], args[3]
-    if not in_window_pool(layer, batch.token_to_kv_pool):
-        return NOT_NEEDED
-    loc = batch.out_cache_loc
+def forward_extend_unified(call: Any, instance: Any, forward_batch: Any) -> Any:
+    """`out_cache_loc`: int64 [tokens], shown as slots of the sliding-window pool."""
+    loc = forward_batch.out_cache_loc
     try:
-        batch.out_cache_loc = slots(batch.token_to_kv_pool, loc)
-        result = wrapped(*args, **kwargs)
+        forward_batch.out_cache_loc = slots(forward_batch.token_to_kv_pool, loc)
+        result = call()
     finally:
-        batch.out_cache_loc = loc
-    wrapped.corrected()
+        forward_batch.out_cache_loc = loc
+    call.corrected()
     return result
 
 

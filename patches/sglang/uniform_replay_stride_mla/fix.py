@@ -1,7 +1,7 @@
 """sglang.uniform-replay-stride-mla, as data."""
 
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.patches.sglang import draft_extend
+from attnfix.patches.sglang.shared import draft_extend, uniform_replay
 
 from . import wrap
 
@@ -31,7 +31,8 @@ FIX = Fix(
     targets=(
         Target(
             wrap.init_forward_metadata_replay_cuda_graph,
-            at=(f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",),
+            needed=uniform_replay.is_draft_extend,
+            paths=(f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",),
         ),
     ),
     # What sets the stride, captures, calls and reads the metadata, and what later releases replay with

@@ -1,6 +1,6 @@
 """Proof of sglang.uniform-replay-stride-triton: draft extend of one to eight requests through graphs captured for fewer sizes.
 
-What is real and what is emulated stands in `patches/sglang/draft_extend_triton.py`.
+What is real and what is emulated stands in `patches/proofkit/sglang/draft_extend_triton.py`.
 
 Up to 0.5.12.post1 the prefix is another bug's (sglang.triton-draft-double-count): kv_indptr counts the step's own tokens, too,
 and the kernel, which is handed them separately, attends to them twice. So the reference attends to as many cached tokens as
@@ -12,30 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.scenario import Observation, combine
-from attnfix.patches.sglang import draft_extend_graph as graphs
-from attnfix.patches.sglang import draft_extend_triton as triton
-from attnfix.patches.sglang.draft_extend_graph import ROOM, Requests
-
-MODULES, MAY_LACK, prepare = triton.MODULES, triton.MAY_LACK, triton.prepare
-KERNEL = "interpreted"
-sabotages = graphs.stride_sabotages
-
-
-def scenario(seed: int) -> Observation:
-    return _run(seed, "DRAFT_EXTEND_V2")
-
-
-def control(seed: int) -> Observation:
-    return _run(seed, "TARGET_VERIFY")
-
-
-def _run(seed: int, mode: str) -> Observation:
-    import torch
-
-    draw = torch.Generator().manual_seed(seed)
-    step = Step(mode, draw)
-    return combine(*(seen for count in range(1, ROOM + 1) for seen in step(graphs.uneven(draw, count))))
+from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
+from attnfix.patches.proofkit.sglang import draft_extend_triton as triton
+from attnfix.patches.proofkit.sglang.draft_extend_graph import Requests
 
 
 class Step(triton.Step):
@@ -44,3 +23,10 @@ class Step(triton.Step):
         taken = metadata.kv_indptr[: len(requests.prefix) + 1].diff().tolist()
         all_of_them = [prefix + new for prefix, new in zip(requests.prefix, requests.new)]
         return all_of_them if taken == all_of_them else list(requests.prefix)
+
+
+class Proof(triton.DraftExtend):
+    step = Step
+
+    def sabotages(self) -> dict[str, Any]:
+        return graphs.stride_sabotages()

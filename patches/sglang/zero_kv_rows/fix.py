@@ -1,6 +1,6 @@
 """sglang.zero-kv-rows, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -24,10 +24,10 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; fixed upstream in the same way",
     targets=(
-        Target(wrap.forward_extend, at=(f"{_BACKEND}:TRTLLMMLABackend.forward_extend",)),
+        Target(wrap.forward_extend, needed=wrap.has_empty_requests, paths=(f"{_BACKEND}:TRTLLMMLABackend.forward_extend",)),
         Target(
             wrap.prepare_chunked_prefix_cache_info,
-            at=(
+            paths=(
                 "sglang.srt.model_executor.forward_batch_info:ForwardBatch.prepare_chunked_prefix_cache_info",
                 "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin"
                 ":ForwardBatchDeepSeekMHAMixin.prepare_chunked_prefix_cache_info",

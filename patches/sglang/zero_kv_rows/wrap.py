@@ -1,45 +1,41 @@
-"""Corrections of sglang.zero-kv-rows.
-
-Signatures are those of 0.5.3-0.5.10.post1 and are part of the digests: `forward_batch` is the fifth argument of
-`forward_extend(q, k, v, layer, forward_batch, …)` in all of them.
-"""
+"""Corrections of sglang.zero-kv-rows."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-
 _FLAGS = "attnfix_chunk_has_zero_kv"
 
 
-def prepare_chunked_prefix_cache_info(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def prepare_chunked_prefix_cache_info(call: Any, instance: Any) -> Any:
     """Once per batch: what was known of its chunks is forgotten; the first layer looks at the new ones."""
     vars(instance).pop(_FLAGS, None)
-    return NOT_NEEDED
+    return call()
 
 
-def forward_extend(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def has_empty_requests(target: Any, instance: Any, forward_batch: Any) -> bool:
+    """Whether this is a prefix chunk with empty requests, on a path of this backend's own."""
+    if not forward_batch.attn_attend_prefix_cache or not _flags(forward_batch)[forward_batch.prefix_chunk_idx]:
+        return False
+    metadata = instance.forward_prefill_metadata
+    return metadata is not None and not getattr(metadata, "fallback_to_flashinfer_impl", False)
+
+
+def forward_extend(call: Any, instance: Any, forward_batch: Any) -> Any:
     """After a prefix chunk with empty requests: their rows get out 0 and lse -inf, in place, by one launch.
 
     out: [tokens, heads, v_head_dim]; lse: [tokens, heads] float32. Rows past `cum_seq_lens[-1]` are padding, left alone.
     """
-    forward_batch = args[4]
-    if not forward_batch.attn_attend_prefix_cache:
-        return NOT_NEEDED
-    chunk = forward_batch.prefix_chunk_idx
-    metadata = instance.forward_prefill_metadata
-    if not _flags(forward_batch)[chunk] or metadata is None or getattr(metadata, "fallback_to_flashinfer_impl", False):
-        return NOT_NEEDED
-    result = wrapped(*args, **kwargs)
+    chunk, metadata = forward_batch.prefix_chunk_idx, instance.forward_prefill_metadata
+    result = call()
     if type(result) is not tuple:
         return result
     from attnfix.kernels import fixup_zero_kv_rows
 
     out, lse = result
     fixup_zero_kv_rows(out, lse, forward_batch.prefix_chunk_seq_lens[chunk], metadata.cum_seq_lens)
-    wrapped.corrected(rows=_empty_rows(forward_batch, chunk))
+    call.corrected(rows=_empty_rows(forward_batch, chunk))
     return result
 
 

@@ -1,9 +1,9 @@
 """vllm.both-empty-merge-cuda, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.patches.vllm import both_empty
-from attnfix.patches.vllm.context_path import COMPUTING
+from attnfix.patches.vllm.shared import both_empty
+from attnfix.patches.vllm.shared.context_path import COMPUTING
 
 from . import wrap
 
@@ -25,8 +25,8 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; later releases give the same result",
     targets=(
-        Target(wrap.compute_prefill_context, at=both_empty.PLAIN),
-        Target(wrap.compute_prefill_context, at=both_empty.OF_RANKS),
+        Target(wrap.compute_prefill_context, needed=wrap.merges_empty_chunks, paths=both_empty.PLAIN),
+        Target(wrap.compute_prefill_context, needed=wrap.merges_empty_chunks, paths=both_empty.OF_RANKS),
     ),
     # The op is compiled, and no Python tells whether it has the guard: the wrapper around it and the engine's entry, which
     # were rewritten in 0.11.1, stand for it. Beside an op that has it, the correction writes what is there already. And what

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches.vllm.both_empty import MERGED_BY, TRITON, neutralize
+from attnfix.patches.vllm.shared import both_empty
 
 
-def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def merges_empty_chunks(target: Any, instance: Any, attn_metadata: Any) -> bool:
+    return both_empty.merged_by(attn_metadata.prefill.chunked_context) is both_empty.TRITON
+
+
+def compute_prefill_context(call: Any, instance: Any, attn_metadata: Any) -> Any:
     """Either context loop: rows of requests without context are neutral, whatever the merges of their chunks left."""
-    if getattr(args[2].prefill.chunked_context, MERGED_BY, TRITON) is not TRITON:
-        return NOT_NEEDED  # as another layer of this batch saw
-    return neutralize(wrapped, args, kwargs, TRITON)
+    return both_empty.neutralize(call, attn_metadata.prefill)

@@ -1,6 +1,6 @@
 """vllm.dcp-decode-lse-base, as data."""
 
-from attnfix.compat.condition import Above, AllOf, Is
+from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -26,7 +26,7 @@ FIX = Fix(
     hardware="any GPU (--decode-context-parallel-size above 1 with FlashInfer, models without MLA)",
     default=True,
     default_reason="silent wrong output; 0.12.0 combines in base 2",
-    targets=(Target(wrap.forward, at=(f"{_BACKEND}:FlashInferImpl.forward",)),),
+    targets=(Target(wrap.forward, needed=wrap.unsettled, paths=(f"{_BACKEND}:FlashInferImpl.forward",)),),
     # What is planned, and how it is combined
     witnesses=(
         f"{_BACKEND}:FlashInferMetadataBuilder.build",

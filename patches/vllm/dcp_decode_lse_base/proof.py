@@ -11,18 +11,16 @@ import inspect
 import math
 from typing import Any
 
-from attnfix.patches import emulators, lse_base
+from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, observe, replaced
+from attnfix.patches.proofkit.vllm import dcp_ranks
 from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, cumulative, observe, replaced
-from attnfix.patches.vllm import dcp_ranks
+from attnfix.patches.shared import lse_base
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
-MODULES = (_BACKEND,)
-KERNEL = "emulated"
 
 _RANKS, _HEADS, _D, _PAGE, _PAGES = 2, 2, 64, 16, 4  # query heads of each rank; tokens per page, pages per request and rank
 _CONTEXT = (36, 40, 1, 63)  # before the new token
-_modules: dict[str, Any] = {}
 
 
 class _Decode(emulators.PagedWrapper):
@@ -44,58 +42,6 @@ class _Decode(emulators.PagedWrapper):
         return result
 
 
-def prepare(modules: dict[str, Any]) -> None:
-    import torch
-
-    _modules.update(modules)
-    backend: Any = modules[_BACKEND]
-    if not hasattr(backend, "BatchDCPPrefillWrapper"):
-        raise NoSuchPath("FlashInfer's backend knows no decode context parallelism")
-    if "is_lse_base_on_e" in inspect.signature(backend.cp_lse_ag_out_rs).parameters:
-        raise NoSuchPath("the combine is told the base")
-    dcp_ranks.prepare(backend)
-    ops: Any = torch.ops._C_cache_ops
-    ops.reshape_and_cache_flash = lambda *args: None
-
-
-def scenario(seed: int) -> Observation:
-    return combine(*(_run(seed, 2, "bfloat16", layout) for layout in ("NHD", "HND")))
-
-
-def control(seed: int) -> Observation:
-    """Another kernel, that of float16, whose LSE has the base that the ranks combine with."""
-    return _run(seed, math.e, "float16", "NHD")
-
-
-def _run(seed: int, base: float, dtype: str, layout: str) -> Observation:
-    import torch
-
-    backend, draw, group = _modules[_BACKEND], torch.Generator().manual_seed(seed), dcp_ranks.Group(_RANKS)
-    backend.BatchDecodeWithPagedKVCacheWrapper = lambda space, layout, **more: _Decode(base, layout)
-    tensor = lambda *shape: torch.randn(*shape, generator=draw).to(getattr(torch, dtype))  # noqa: E731
-    q, kv = tensor(len(_CONTEXT), _RANKS * _HEADS, _D), tensor(2, len(_CONTEXT), max(_CONTEXT) + 1, 1, _D)
-    steps = []
-    for rank in range(_RANKS):
-        worker = Worker(
-            {**DENSE, "head_dim": _D}, backend="flashinfer.FlashInferBackend", dtype=dtype, rank=rank, tp=4, dcp=_RANKS,
-            page_size=_PAGE, layout=layout, dcp_group=_As(group, rank),
-        )  # fmt: skip
-        with worker:
-            layer = worker.layer()
-            metadata = worker.builder([layer]).build(0, worker.batch(_CONTEXT, (1,) * len(_CONTEXT), pages=_PAGES))
-        cache = torch.zeros(len(_CONTEXT), 2, _PAGES * _PAGE, 1, _D, dtype=q.dtype)
-        for b, n in enumerate(_CONTEXT):
-            mine = [token for token in range(n + 1) if worker.holds(token)]
-            cache[b, :, : len(mine)] = kv[:, b, mine]
-        pages = cache.view(len(_CONTEXT), 2, _PAGES, _PAGE, 1, _D).transpose(1, 2).flatten(0, 1)
-        steps.append((layer, metadata, pages))
-    with worker, replaced(backend, "get_dcp_group", lambda: group):
-        outs = group.on_all(_forward, steps, q, kv)
-    found = [kv[:, b, : n + 1].expand(-1, -1, _RANKS * _HEADS, -1) for b, n in enumerate(_CONTEXT)]
-    reference = [emulators.attention(q[b : b + 1], k, v, _D**-0.5)[0] for b, (k, v) in enumerate(found)]
-    return combine(*(observe(*token) for token in zip(torch.cat(outs, 1), torch.cat(reference))))
-
-
 class _As:
     """The group as a rank sees it while it is constructed."""
 
@@ -111,18 +57,68 @@ def _forward(rank: int, steps: list, q: Any, kv: Any) -> Any:
     return layer.impl.forward(layer, query, *new, cache, metadata, output=out)
 
 
-def sabotages() -> dict[str, Any]:
-    real = lse_base.scale
+class Proof(proof.Proof):
+    modules = (_BACKEND,)
 
-    def one_row_missed(lse: Any) -> None:
-        row = _CONTEXT.index(min(_CONTEXT))  # of few keys: the ranks' LSEs are far apart, and their base counts
-        kept = lse[row].clone()
-        real(lse)
-        lse[row] = kept
+    def prepare(self) -> None:
+        import torch
 
-    return {
-        "the correction does nothing": replaced(lse_base, "scale", lambda lse: None),
-        "from base e to base 2": replaced(lse_base, "scale", lambda lse: lse.div_(math.log(2))),
-        "converted twice": replaced(lse_base, "scale", lambda lse: (real(lse), real(lse))),
-        "one row is missed": replaced(lse_base, "scale", one_row_missed),
-    }
+        backend: Any = self.engine[_BACKEND]
+        if not hasattr(backend, "BatchDCPPrefillWrapper"):
+            raise NoSuchPath("FlashInfer's backend knows no decode context parallelism")
+        if "is_lse_base_on_e" in inspect.signature(backend.cp_lse_ag_out_rs).parameters:
+            raise NoSuchPath("the combine is told the base")
+        dcp_ranks.prepare(backend)
+        ops: Any = torch.ops._C_cache_ops
+        ops.reshape_and_cache_flash = lambda *args: None
+
+    def scenario(self, seed: int) -> Observation:
+        return combine(*(self._run(seed, 2, "bfloat16", layout) for layout in ("NHD", "HND")))
+
+    def control(self, seed: int) -> Observation:
+        """Another kernel, that of float16, whose LSE has the base that the ranks combine with."""
+        return self._run(seed, math.e, "float16", "NHD")
+
+    def _run(self, seed: int, base: float, dtype: str, layout: str) -> Observation:
+        import torch
+
+        backend, draw, group = self.engine[_BACKEND], torch.Generator().manual_seed(seed), dcp_ranks.Group(_RANKS)
+        backend.BatchDecodeWithPagedKVCacheWrapper = lambda space, layout, **more: _Decode(base, layout)
+        tensor = lambda *shape: torch.randn(*shape, generator=draw).to(getattr(torch, dtype))  # noqa: E731
+        q, kv = tensor(len(_CONTEXT), _RANKS * _HEADS, _D), tensor(2, len(_CONTEXT), max(_CONTEXT) + 1, 1, _D)
+        steps = []
+        for rank in range(_RANKS):
+            worker = Worker(
+                {**DENSE, "head_dim": _D}, backend="flashinfer.FlashInferBackend", dtype=dtype, rank=rank, tp=4, dcp=_RANKS,
+                page_size=_PAGE, layout=layout, dcp_group=_As(group, rank),
+            )  # fmt: skip
+            with worker:
+                layer = worker.layer()
+                metadata = worker.builder([layer]).build(0, worker.batch(_CONTEXT, (1,) * len(_CONTEXT), pages=_PAGES))
+            cache = torch.zeros(len(_CONTEXT), 2, _PAGES * _PAGE, 1, _D, dtype=q.dtype)
+            for b, n in enumerate(_CONTEXT):
+                mine = [token for token in range(n + 1) if worker.holds(token)]
+                cache[b, :, : len(mine)] = kv[:, b, mine]
+            pages = cache.view(len(_CONTEXT), 2, _PAGES, _PAGE, 1, _D).transpose(1, 2).flatten(0, 1)
+            steps.append((layer, metadata, pages))
+        with worker, replaced(backend, "get_dcp_group", lambda: group):
+            outs = group.on_all(_forward, steps, q, kv)
+        found = [kv[:, b, : n + 1].expand(-1, -1, _RANKS * _HEADS, -1) for b, n in enumerate(_CONTEXT)]
+        reference = [emulators.attention(q[b : b + 1], k, v, _D**-0.5)[0] for b, (k, v) in enumerate(found)]
+        return combine(*(observe(*token) for token in zip(torch.cat(outs, 1), torch.cat(reference))))
+
+    def sabotages(self) -> dict[str, Any]:
+        real = lse_base.scale
+
+        def one_row_missed(lse: Any) -> None:
+            row = _CONTEXT.index(min(_CONTEXT))  # of few keys: the ranks' LSEs are far apart, and their base counts
+            kept = lse[row].clone()
+            real(lse)
+            lse[row] = kept
+
+        return {
+            "the correction does nothing": replaced(lse_base, "scale", lambda lse: None),
+            "from base e to base 2": replaced(lse_base, "scale", lambda lse: lse.div_(math.log(2))),
+            "converted twice": replaced(lse_base, "scale", lambda lse: (real(lse), real(lse))),
+            "one row is missed": replaced(lse_base, "scale", one_row_missed),
+        }

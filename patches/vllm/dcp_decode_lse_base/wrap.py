@@ -10,23 +10,24 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches import lse_base
-from attnfix.patches.vllm.lse_log_base.dcp import Step, context_row
+from attnfix.patches.shared import lse_base
+from attnfix.patches.vllm.shared.dcp_lse_base import Step, context_row
 
 
-def forward(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(layer, query, key, value, kv_cache, attn_metadata, …)`."""
-    metadata = args[5]
+def unsettled(target: Any, instance: Any, query: Any, attn_metadata: Any) -> Any:
+    """The path of the decode kernel, or nothing."""
+    metadata = attn_metadata
     if instance.dcp_world_size == 1 or metadata is None or metadata.decode_wrapper is None or metadata.decode_use_trtllm:
-        return NOT_NEEDED
+        return None
     kernel = metadata.decode_wrapper
-    path = (type(kernel).__name__, getattr(kernel, "_backend", "?"), "DCP", "decode", args[1].dtype)
-    if path in wrapped.state.settled:
-        return NOT_NEEDED
-    own = copy(metadata)
-    own.decode_wrapper = watch = _Watch(wrapped, kernel, path)
-    result = wrapped(*args[:5], own, *args[6:], **kwargs)
+    path = (type(kernel).__name__, getattr(kernel, "_backend", "?"), "DCP", "decode", query.dtype)
+    return None if path in target.left_alone else path
+
+
+def forward(call: Any, instance: Any, attn_metadata: Any) -> Any:
+    own = copy(attn_metadata)
+    own.decode_wrapper = watch = _Watch(call.target, attn_metadata.decode_wrapper, call.found)
+    result = call(attn_metadata=own)
     if watch.errors:
         raise watch.errors[0]
     return result
@@ -35,8 +36,8 @@ def forward(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
 class _Watch:
     """The engine's decode wrapper, whose LSE is brought to base e."""
 
-    def __init__(self, call: Any, kernel: Any, path: tuple):
-        self._call, self._kernel, self._path = call, kernel, path
+    def __init__(self, target: Any, kernel: Any, path: tuple):
+        self._target, self._kernel, self._path = target, kernel, path
         self.errors: list[Exception] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -46,7 +47,7 @@ class _Watch:
         result = self._kernel.run(query, cache, **options)
         try:
             lse, scale = options["lse"], options.get("k_scale") or 1.0
-            lse_base.to_natural(self._call, self._path, lse, lambda: row(self._kernel, query, cache, lse, scale))
+            lse_base.to_natural(self._target, self._path, lse, lambda: row(self._kernel, query, cache, lse, scale))
         except Exception as error:  # no error of the engine's: it disarms the fix once the engine's function is through
             self.errors.append(error)
         return result

@@ -1,7 +1,7 @@
 """vllm.dcp-empty-shard, as data."""
 
-from attnfix.compat.condition import Above, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Correction, Fix, Target, Upstream
+from attnfix.compat.doctor.condition import Above, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Needed, Target, Upstream
 
 from . import wrap
 
@@ -15,8 +15,8 @@ _MLA = "vllm.model_executor.layers.attention.mla_attention"
 _OPS = ("vllm.attention.ops", "vllm.v1.attention.ops")
 
 
-def _decode(owner: str, correction: Correction = wrap.decode) -> Target:
-    return Target(correction, at=(f"{owner}.forward_mqa", f"{owner}._forward_decode"))
+def _decode(owner: str, needed: Needed = wrap.writes_no_lse) -> Target:
+    return Target(wrap.decode, needed=needed, paths=(f"{owner}.forward_mqa", f"{owner}._forward_decode"))
 
 
 FIX = Fix(
@@ -49,7 +49,7 @@ FIX = Fix(
     default_reason="silent wrong output; 0.28.0 masks the LSE of the same rows",
     independent=True,  # a server loads the backend that it runs
     targets=(
-        _decode(_TRITON, wrap.decode_with_lse),
+        _decode(_TRITON, wrap.writes_an_lse),
         _decode(_CUTLASS),
         _decode(_FLASHINFER),
         _decode(_TOKENSPEED),

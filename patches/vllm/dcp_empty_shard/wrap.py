@@ -7,51 +7,60 @@ weighs nothing; where it multiplies by a weight of 0, NaN stays NaN and the outp
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.compat.states import Finding
+from attnfix.compat.status.fix_state import KernelObservation
 
 #: `--dcp-comm-backend`: two combines, of which a layer knows its own (`dcp_a2a`, from 0.18.0)
 ALL_GATHER, ALL_TO_ALL = "all-gather", "all-to-all"
 
 
-def decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(q, kv_c_and_k_pe_cache, attn_metadata, layer)`; returns (out [rows, heads, kv_lora_rank], lse [rows, heads] or None).
-
-    Of kernels that write no LSE for a request without KV. Which requests have nothing on this rank is known on the GPU alone,
-    so every decode on several ranks is masked; it is counted, whether or not there was one. Part of what a CUDA graph captures:
-    the lengths are the kernel's own.
-    """
-    return _neutral(wrapped, instance, args, kwargs, writes_lse=False)
+def writes_no_lse(target: Any, instance: Any, layer: Any) -> Any:
+    """What is to be made neutral after a kernel that writes no LSE for a request without KV."""
+    return _undefined(target, instance, layer, writes_lse=False)
 
 
-def decode_with_lse(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def writes_an_lse(target: Any, instance: Any, layer: Any) -> Any:
     """The same of Triton's kernel, which writes an LSE of -inf and an output of 0 / 0."""
-    return _neutral(wrapped, instance, args, kwargs, writes_lse=True)
+    return _undefined(target, instance, layer, writes_lse=True)
 
 
-def _neutral(wrapped: Any, instance: Any, args: tuple, kwargs: dict, writes_lse: bool) -> Any:
+class Undefined(NamedTuple):
+    """What the kernel leaves undefined for a request without KV, and the combine takes."""
+
+    output: bool
+    lse: bool
+
+
+def _undefined(target: Any, instance: Any, layer: Any, writes_lse: bool) -> Undefined | None:
     if (instance.dcp_world_size or 1) <= 1:
-        return NOT_NEEDED
-    combine = ALL_TO_ALL if getattr(args[3], "dcp_a2a", False) else ALL_GATHER
+        return None
+    combine = ALL_TO_ALL if getattr(layer, "dcp_a2a", False) else ALL_GATHER
     path = type(instance).__name__, combine
-    if path in wrapped.state.settled:
-        return NOT_NEEDED
-    multiplies = not leaves_out(combine, wrapped.state.release)
-    if wrapped.finding(path) is None:
-        wrapped.found(path, _finding(writes_lse, multiplies))
-        if path in wrapped.state.settled:
-            return NOT_NEEDED
-    result = wrapped(*args, **kwargs)
+    if path in target.left_alone:
+        return None
+    found = Undefined(output=not leaves_out(combine, target.release), lse=not writes_lse)
+    if target.observation(path) is None:
+        target.observe(path, _finding(found))
+    return found if any(found) else None
+
+
+def decode(call: Any, instance: Any, attn_metadata: Any) -> Any:
+    """Returns (out [rows, heads, kv_lora_rank], lse [rows, heads] or None).
+
+    Which requests have nothing on this rank is known on the GPU alone, so every decode on several ranks is masked; it is
+    counted, whether or not there was one. Part of what a CUDA graph captures: the lengths are the kernel's own.
+    """
+    result = call()
     out, lse = result
     if lse is None:
         return result
-    seq_lens = args[2].decode.seq_lens
+    seq_lens = attn_metadata.decode.seq_lens
     queries, rest = divmod(out.shape[0], len(seq_lens))
     if not rest:
-        neutralize(out if multiplies else None, None if writes_lse else lse, seq_lens, queries)
-        wrapped.corrected()
+        undefined = call.found
+        neutralize(out if undefined.output else None, lse if undefined.lse else None, seq_lens, queries)
+        call.corrected()
     return result
 
 
@@ -63,10 +72,10 @@ def leaves_out(combine: str, release: str | None) -> bool:
     return combine == ALL_GATHER and (int(major), int(minor)) >= (0, 25)
 
 
-def _finding(writes_lse: bool, multiplies: bool) -> Finding:
-    if writes_lse and not multiplies:
-        return Finding("an empty rank has an LSE of -inf, and the combine leaves it out", False)
-    return Finding("the output of an empty rank is undefined" if writes_lse else "the LSE of an empty rank is undefined", True)
+def _finding(undefined: Undefined) -> KernelObservation:
+    if not any(undefined):
+        return KernelObservation("an empty rank has an LSE of -inf, and the combine leaves it out", False)
+    return KernelObservation(f"the {'LSE' if undefined.lse else 'output'} of an empty rank is undefined", True)
 
 
 def neutralize(out: Any, lse: Any, seq_lens: Any, queries: int) -> None:

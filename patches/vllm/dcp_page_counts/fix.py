@@ -1,6 +1,6 @@
 """vllm.dcp-page-counts, as data."""
 
-from attnfix.compat.condition import Above, AllOf, Is
+from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -32,8 +32,12 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; later releases count in the same way",
     targets=(
-        Target(wrap.build, at=(f"{_BUILDER}.build",)),
-        Target(wrap.compute_kv_metadata, at=(f"{_BUILDER}._compute_flashinfer_kv_metadata",)),
+        Target(wrap.build, needed=wrap.on_several_ranks, paths=(f"{_BUILDER}.build",)),
+        Target(
+            wrap.compute_kv_metadata,
+            needed=wrap.on_several_ranks,
+            paths=(f"{_BUILDER}._compute_flashinfer_kv_metadata",),
+        ),
     ),
     independent=True,  # up to 0.13.0 `build` counts by itself, of the right lengths
     # Who counts, what a share is, and what is planned with the counts

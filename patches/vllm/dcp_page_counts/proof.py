@@ -12,17 +12,14 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from attnfix.patches import emulators
+from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
-from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
-MODULES = (_BACKEND,)
-KERNEL = "emulated"
 
 _TP, _HEADS, _D, _PAGE, _PAGES = 6, 2, 64, 8, 24  # query heads of each rank; tokens per page, pages per request and rank
 _MODEL = {**DENSE, "hidden_size": _TP * _HEADS * _D, "num_attention_heads": _TP * _HEADS, "head_dim": _D}
-_modules: dict[str, Any] = {}
 _planned: dict[type, list[Any]] = {}  # kind of wrapper -> its last plan: indptr, indices, last_page_len
 
 
@@ -75,28 +72,6 @@ class _NewTokens:
 
     def plan(self, *args: Any, **kwargs: Any) -> None:
         pass
-
-
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    backend: Any = modules[_BACKEND]
-    if not hasattr(backend, "BatchDCPPrefillWrapper"):
-        raise NoSuchPath("FlashInfer's backend knows no decode context parallelism")
-    backend.BatchPrefillWithPagedKVCacheWrapper, backend.BatchDecodeWithPagedKVCacheWrapper = _Held, _Decode
-    backend.BatchPrefillWithRaggedKVCacheWrapper = _NewTokens
-    backend.get_seq_lens, backend.pin_host_range_buf = _seq_lens, lambda size: None  # asked for from 0.30
-
-
-def scenario(seed: int) -> Observation:
-    plain = (run(seed, batch, Layout(2)) for batch in (_DECODES, _MIXED, _FRESH))
-    interleaved = (run(seed, _MIXED, layout) for layout in (Layout(3, interleave=2), Layout(2, interleave=_PAGE)))
-    return combine(*plain, *interleaved, run(seed, _LONG, Layout(2, twice=True)))
-
-
-def control(seed: int) -> Observation:
-    """One rank, which holds every request's KV."""
-    layouts = Layout(1), Layout(1, twice=True)
-    return combine(*(run(seed, batch, layout) for batch in (_DECODES, _MIXED, _FRESH) for layout in layouts))
 
 
 def run(seed: int, batch: Batch, layout: Layout) -> Observation:
@@ -167,28 +142,49 @@ def _seq_lens(indptr: Any, last_page_len: Any, page_size: int) -> Any:
     return (indptr.diff() - 1).clamp(min=0) * page_size + last_page_len
 
 
-def sabotages() -> dict[str, Any]:
-    from . import wrap
+class Proof(proof.Proof):
+    modules = (_BACKEND,)
 
-    real = wrap.local_lens
+    def prepare(self) -> None:
+        backend: Any = self.engine[_BACKEND]
+        if not hasattr(backend, "BatchDCPPrefillWrapper"):
+            raise NoSuchPath("FlashInfer's backend knows no decode context parallelism")
+        backend.BatchPrefillWithPagedKVCacheWrapper, backend.BatchDecodeWithPagedKVCacheWrapper = _Held, _Decode
+        backend.BatchPrefillWithRaggedKVCacheWrapper = _NewTokens
+        backend.get_seq_lens, backend.pin_host_range_buf = _seq_lens, lambda size: None  # asked for from 0.30
 
-    def of_first_rank(lens: Any, builder: Any) -> Any:
-        return real(lens, SimpleNamespace(**{**vars(builder), "dcp_rank": 0}))
+    def scenario(self, seed: int) -> Observation:
+        plain = (run(seed, batch, Layout(2)) for batch in (_DECODES, _MIXED, _FRESH))
+        interleaved = (run(seed, _MIXED, layout) for layout in (Layout(3, interleave=2), Layout(2, interleave=_PAGE)))
+        return combine(*plain, *interleaved, run(seed, _LONG, Layout(2, twice=True)))
 
-    def equal_shares(lens: Any, builder: Any) -> Any:
-        return lens // builder.dcp_world_size
+    def control(self, seed: int) -> Observation:
+        """One rank, which holds every request's KV."""
+        layouts = Layout(1), Layout(1, twice=True)
+        return combine(*(run(seed, batch, layout) for batch in (_DECODES, _MIXED, _FRESH) for layout in layouts))
 
-    builder = _modules[_BACKEND].FlashInferMetadataBuilder
-    broken = {}
-    if hasattr(builder, "_compute_flashinfer_kv_metadata"):  # from 0.14.0
-        broken = {
-            "the correction does nothing": replaced(wrap, "local_lens", lambda lens, builder: lens),
-            "every rank has what the first has": replaced(wrap, "local_lens", of_first_rank),
-            "the odd token is lost": replaced(wrap, "local_lens", equal_shares),
-        }
-    if hasattr(rank_of(0, 2, 1)[0].config.parallel_config, "cp_kv_cache_interleave_size"):  # from 0.12.0
-        former = replaced(wrap, "interleave", lambda builder: builder.dcp_kv_cache_interleave_size)
-        broken["the interleave size is read by its former name"] = former
-    if "seq_lens_cpu" in code_of(builder.build).co_names:  # not in 0.14.0-0.15.1
-        broken["the engine subtracts in place"] = replaced(wrap, "with_own_lens", lambda common: common)
-    return broken
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        real = wrap.local_lens
+
+        def of_first_rank(lens: Any, builder: Any) -> Any:
+            return real(lens, SimpleNamespace(**{**vars(builder), "dcp_rank": 0}))
+
+        def equal_shares(lens: Any, builder: Any) -> Any:
+            return lens // builder.dcp_world_size
+
+        builder = self.engine[_BACKEND].FlashInferMetadataBuilder
+        broken = {}
+        if hasattr(builder, "_compute_flashinfer_kv_metadata"):  # from 0.14.0
+            broken = {
+                "the correction does nothing": replaced(wrap, "local_lens", lambda lens, builder: lens),
+                "every rank has what the first has": replaced(wrap, "local_lens", of_first_rank),
+                "the odd token is lost": replaced(wrap, "local_lens", equal_shares),
+            }
+        if hasattr(rank_of(0, 2, 1)[0].config.parallel_config, "cp_kv_cache_interleave_size"):  # from 0.12.0
+            former = replaced(wrap, "interleave", lambda builder: builder.dcp_kv_cache_interleave_size)
+            broken["the interleave size is read by its former name"] = former
+        if "seq_lens_cpu" in code_of(builder.build).co_names:  # not in 0.14.0-0.15.1
+            broken["the engine subtracts in place"] = replaced(wrap, "with_own_lens", lambda common: common)
+        return broken

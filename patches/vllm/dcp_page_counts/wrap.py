@@ -7,28 +7,28 @@ from contextlib import nullcontext
 from copy import copy
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
 
 
-def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(common_prefix_len, common_attn_metadata, …)`. The engine takes the new tokens of prefills off `seq_lens_cpu`, in place.
+def on_several_ranks(target: Any, instance: Any) -> bool:
+    return instance.dcp_world_size != 1
+
+
+def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
+    """The engine takes the new tokens of prefills off `seq_lens_cpu`, in place.
 
     All groups of layers, drafters and Mamba's builders build of that metadata, or of copies that share the tensor: here the
     engine gets lengths of its own. (In 0.14.0-0.15.1 it copies them from the GPU by itself.)
     """
-    if instance.dcp_world_size == 1:
-        return NOT_NEEDED
-    prefix, common, *others = args
-    if "seq_lens_cpu" in wrapped.function.__code__.co_names:
+    common = common_attn_metadata
+    if "seq_lens_cpu" in call.target.function.__code__.co_names:
         common = with_own_lens(common)
     former, instance.dcp_kv_cache_interleave_size = instance.dcp_kv_cache_interleave_size, interleave(instance)
     try:
-        result = wrapped(prefix, common, *others, **kwargs)
+        result = call(common_attn_metadata=common)
     finally:
         instance.dcp_kv_cache_interleave_size = former
-    wrapped.corrected(rows=common.num_reqs)
+    call.corrected(rows=common.num_reqs)
     return result
 
 
@@ -48,16 +48,14 @@ def with_own_lens(common: Any) -> Any:
     return own
 
 
-def compute_kv_metadata(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(num_blocks_np, seq_lens_np, block_table_tensor, num_reqs, page_size)`; int32 [requests], on the host.
+def compute_kv_metadata(call: Any, instance: Any, seq_lens_np: Any, page_size: int) -> Any:
+    """`seq_lens_np`, `num_blocks_np`: int32 [requests], on the host.
 
     By then the engine has taken the new tokens off the lengths of prefills, in place: `seq_lens_np` holds their context, of all
     ranks. `num_blocks_np` was counted before.
     """
-    if instance.dcp_world_size == 1:
-        return NOT_NEEDED
-    lens, page_size = local_lens(args[1], instance), args[4]
-    return wrapped((lens + (page_size - 1)) // page_size, lens, *args[2:], **kwargs)
+    lens = local_lens(seq_lens_np, instance)
+    return call(num_blocks_np=(lens + (page_size - 1)) // page_size, seq_lens_np=lens)
 
 
 def local_lens(seq_lens: Any, builder: Any) -> Any:

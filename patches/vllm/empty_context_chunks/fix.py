@@ -1,6 +1,6 @@
 """vllm.empty-context-chunks, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -30,8 +30,8 @@ FIX = Fix(
     targets=(
         Target(
             wrap.run_prefill_context_chunk,
-            by_name=True,
-            at=(
+            needed=wrap.has_empty_requests,
+            paths=(
                 f"{_COMMON}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
                 f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
                 f"{_RAGGED}:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",

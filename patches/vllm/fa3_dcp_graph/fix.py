@@ -1,6 +1,6 @@
 """vllm.fa3-dcp-graph, as data."""
 
-from attnfix.compat.condition import ON, Above, AllOf, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -34,8 +34,8 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; later releases copy the same lengths and pass the same number",
     targets=(
-        Target(wrap.build, at=(f"{_BUILDER}.build",)),
-        Target(wrap.forward_with_dcp, at=(f"{_IMPL}._forward_with_dcp",)),
+        Target(wrap.build, needed=wrap.has_full_graphs, paths=(f"{_BUILDER}.build",)),
+        Target(wrap.forward_with_dcp, needed=wrap.says_no_splits, paths=(f"{_IMPL}._forward_with_dcp",)),
     ),
     # What makes the buffers, counts a rank's share and combines the ranks. VllmConfig is none of them: where it turns full
     # graphs off under DCP, nothing is corrected

@@ -14,35 +14,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches import emulators
-from attnfix.patches import flash_attention_emulator as flash
-from attnfix.patches.cuda_graph import Graph
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, cumulative, observe, replaced
-from attnfix.patches.vllm import dcp_ranks
+from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.cuda_graph import Graph
+from attnfix.patches.proofkit.emulators import flash_attention as flash
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, observe, replaced
+from attnfix.patches.proofkit.vllm import dcp_ranks
 
 _FLASH = "vllm.v1.attention.backends.flash_attn"
-MODULES = (_FLASH,)
-KERNEL = "emulated"
 
 _RANKS, _HEADS, _D = 2, 2, 64  # query heads of each rank, over one KV head
 _SIZES, _ROOM, _PAGE, _PAGES = (1, 2, 4), 4, 16, 5  # captured batch sizes, requests; tokens per page, pages per rank
 _MAX_SPLITS, _MAX_LEN = 32, 4096
 _PREFILL = (4, 7), (3, 5)  # context and new tokens of a batch as large as one that is captured, but run without a graph
-_modules: dict[str, Any] = {}
-
-
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    module = _module()
-    if not hasattr(module.FlashAttentionImpl, "_forward_with_dcp"):
-        raise NoSuchPath("FlashAttention knows no decode context parallelism")
-    if _turns_full_graphs_off():
-        raise NoSuchPath("vLLM turns full CUDA graphs off under decode context parallelism")
-    dcp_ranks.prepare(module)
-    module.get_scheduler_metadata = flash.get_scheduler_metadata
-    module.flash_attn_varlen_func = flash.flash_attn_varlen_func
-    module.merge_attn_states = emulators.merge_attn_states
-    module.current_workspace_manager = lambda: SimpleNamespace(get_simultaneous=_workspaces)  # from 0.20.0
 
 
 def _turns_full_graphs_off() -> bool:
@@ -57,38 +40,14 @@ def _turns_full_graphs_off() -> bool:
     )
 
 
-def scenario(seed: int) -> Observation:
-    return _run(seed, full_graphs=True)
-
-
-def control(seed: int) -> Observation:
-    """Without full graphs."""
-    return _run(seed, full_graphs=False)
-
-
-def _run(seed: int, full_graphs: bool) -> Observation:
-    import torch
-
-    draw = torch.Generator().manual_seed(seed)
-    server = _Server(draw, full_graphs)
-    counts = range(1, _ROOM + 1)
-    contexts = [torch.randint(_RANKS, _RANKS * _PAGES * _PAGE, (count,), generator=draw).tolist() for count in counts]
-    seen = [server.step(tuple(context), (1,) * len(context), full_graphs) for context in contexts]
-    try:
-        seen.append(server.step(*_PREFILL, graph=False))
-    except flash.MetadataShape as error:
-        seen.append(Observation(math.inf, str(error)))
-    return combine(*seen)
-
-
 class _Server:
     """All ranks, and what their runners keep between steps. Token i of a context lies on rank i % 2."""
 
-    def __init__(self, draw: Any, full_graphs: bool):
+    def __init__(self, module: Any, draw: Any, full_graphs: bool):
         import torch
 
-        self.draw, self.group = draw, dcp_ranks.Group(_RANKS)
-        _module().get_dcp_group = lambda: self.group
+        self.module, self.draw, self.group = module, draw, dcp_ranks.Group(_RANKS)
+        module.get_dcp_group = lambda: self.group
         tokens = max(_ROOM, sum(_PREFILL[1]))
         self.q = torch.zeros(tokens, _RANKS * _HEADS, _D, dtype=torch.bfloat16)
         self.k, self.v = (torch.zeros(tokens, 1, _D, dtype=torch.bfloat16) for _ in "kv")
@@ -104,7 +63,7 @@ class _Server:
         size = next(size for size in _SIZES if size >= len(new)) if graph else len(new)
         if graph and size not in self.ranks[0].graphs:
             # With context only where a graph would be captured without it otherwise (from 0.26.0)
-            self._fill((_RANKS * hasattr(_module(), "should_skip_dcp_context_attention"),) * size, (1,) * size)
+            self._fill((_RANKS * hasattr(self.module, "should_skip_dcp_context_attention"),) * size, (1,) * size)
             self.group.on_all(lambda rank: self.ranks[rank].capture(size))
         for x in (self.q, self.k, self.v):
             x.copy_(torch.randn(x.shape, generator=self.draw))
@@ -146,7 +105,7 @@ class _Rank:
         self.cache = server.caches[rank]
         self.q = torch.zeros(len(server.q), _HEADS, _D, dtype=torch.bfloat16)
         self.out = torch.zeros_like(self.q)
-        self.builder, self.impl = _builder(rank, full_graphs), _impl(rank)
+        self.builder, self.impl = _builder(server.module, rank, full_graphs), _impl(server.module, rank)
 
     def capture(self, size: int) -> None:
         batch = self._batch(size, size)
@@ -180,11 +139,11 @@ class _Rank:
         )  # fmt: skip
 
 
-def _builder(rank: int, full_graphs: bool) -> Any:
+def _builder(module: Any, rank: int, full_graphs: bool) -> Any:
     """The metadata builder with what its `__init__` keeps on Hopper."""
     import torch
 
-    builder = object.__new__(_module().FlashAttentionMetadataBuilder)
+    builder = object.__new__(module.FlashAttentionMetadataBuilder)
     scheduler = SimpleNamespace(max_num_seqs=_ROOM)
     builder.__dict__.update(
         vllm_config=SimpleNamespace(scheduler_config=scheduler), cache_config=SimpleNamespace(cache_dtype="auto"),
@@ -200,10 +159,9 @@ def _builder(rank: int, full_graphs: bool) -> Any:
     return builder
 
 
-def _impl(rank: int) -> Any:
+def _impl(module: Any, rank: int) -> Any:
     import torch
 
-    module = _module()
     impl = object.__new__(module.FlashAttentionImpl)
     impl.__dict__.update(
         num_heads=_HEADS, num_kv_heads=1, head_size=_D, scale=_D**-0.5, alibi_slopes=None, sliding_window=None,
@@ -219,24 +177,56 @@ def _workspaces(*specs: tuple) -> list:
     return [torch.empty(shape, dtype=dtype) for shape, dtype in specs]
 
 
-def _module() -> Any:
-    return _modules[_FLASH]
+class Proof(proof.Proof):
+    modules = (_FLASH,)
 
+    def prepare(self) -> None:
+        module = self.engine[_FLASH]
+        if not hasattr(module.FlashAttentionImpl, "_forward_with_dcp"):
+            raise NoSuchPath("FlashAttention knows no decode context parallelism")
+        if _turns_full_graphs_off():
+            raise NoSuchPath("vLLM turns full CUDA graphs off under decode context parallelism")
+        dcp_ranks.prepare(module)
+        module.get_scheduler_metadata = flash.get_scheduler_metadata
+        module.flash_attn_varlen_func = flash.flash_attn_varlen_func
+        module.merge_attn_states = emulators.merge_attn_states
+        module.current_workspace_manager = lambda: SimpleNamespace(get_simultaneous=_workspaces)  # from 0.20.0
 
-def sabotages() -> dict[str, Any]:
-    from . import wrap
+    def scenario(self, seed: int) -> Observation:
+        return self._run(seed, full_graphs=True)
 
-    real = wrap.kept
+    def control(self, seed: int) -> Observation:
+        """Without full graphs."""
+        return self._run(seed, full_graphs=False)
 
-    def one_request_missed(builder: Any, lens: Any) -> Any:
-        result = real(builder, lens)
-        result[0] = 0
-        return result
+    def _run(self, seed: int, full_graphs: bool) -> Observation:
+        import torch
 
-    broken = {
-        "the lengths keep no address": replaced(wrap, "kept", lambda builder, lens: lens),
-        "one request's context is left out": replaced(wrap, "kept", one_request_missed),
-    }
-    if not wrap.says_splits(_module().FlashAttentionImpl._forward_with_dcp.__wrapped__):
-        broken["the kernel chooses its splits"] = replaced(wrap, "splits", lambda metadata: 0)
-    return broken
+        draw = torch.Generator().manual_seed(seed)
+        server = _Server(self.engine[_FLASH], draw, full_graphs)
+        counts = range(1, _ROOM + 1)
+        contexts = [torch.randint(_RANKS, _RANKS * _PAGES * _PAGE, (count,), generator=draw).tolist() for count in counts]
+        seen = [server.step(tuple(context), (1,) * len(context), full_graphs) for context in contexts]
+        try:
+            seen.append(server.step(*_PREFILL, graph=False))
+        except flash.MetadataShape as error:
+            seen.append(Observation(math.inf, str(error)))
+        return combine(*seen)
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        real = wrap.kept
+
+        def one_request_missed(builder: Any, lens: Any) -> Any:
+            result = real(builder, lens)
+            result[0] = 0
+            return result
+
+        broken = {
+            "the lengths keep no address": replaced(wrap, "kept", lambda builder, lens: lens),
+            "one request's context is left out": replaced(wrap, "kept", one_request_missed),
+        }
+        if not wrap.says_splits(self.engine[_FLASH].FlashAttentionImpl._forward_with_dcp.__wrapped__):
+            broken["the kernel chooses its splits"] = replaced(wrap, "splits", lambda metadata: 0)
+        return broken

@@ -5,19 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches.rebound import rebound
+from attnfix.patches.shared.rebound import rebound
 
 _BUFFER = "attnfix_dcp_context_kv_lens"
 _KERNEL = "flash_attn_varlen_func"
 
 
-def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def has_full_graphs(target: Any, instance: Any) -> bool:
+    return instance.use_full_cuda_graph
+
+
+def build(call: Any, instance: Any) -> Any:
     """Returns FlashAttentionMetadata; its `dcp_context_kv_lens` is int32 [requests], or None without DCP."""
-    metadata = wrapped(*args, **kwargs)
-    if instance.use_full_cuda_graph and metadata.dcp_context_kv_lens is not None:
+    metadata = call()
+    if metadata.dcp_context_kv_lens is not None:
         metadata.dcp_context_kv_lens = kept(instance, metadata.dcp_context_kv_lens)
-        wrapped.corrected()
+        call.corrected()
     return metadata
 
 
@@ -38,19 +41,19 @@ def kept(builder: Any, lens: Any) -> Any:
     return buffer[:count].copy_(lens)
 
 
-def forward_with_dcp(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(query, key, value, key_cache, value_cache, output, attn_metadata, …)`.
+def says_no_splits(target: Any, instance: Any, attn_metadata: Any) -> bool:
+    function = target.engine_function
+    return function is not None and bool(attn_metadata.max_num_splits) and not says_splits(function)
 
-    Up to 0.16.0 the engine's function leaves it to FlashAttention to choose the number of splits, whatever its metadata was
+
+def forward_with_dcp(call: Any, instance: Any, attn_metadata: Any) -> Any:
+    """Up to 0.16.0 the engine's function leaves it to FlashAttention to choose the number of splits, whatever its metadata was
     made for: the function's own code is run with the name of the kernel bound to one that is told.
     """
-    function = wrapped.engine_function
-    metadata = args[6]
-    if function is None or not metadata.max_num_splits or says_splits(function):
-        return NOT_NEEDED
-    told = partial(function.__globals__[_KERNEL], num_splits=splits(metadata))
-    result = wrapped.run(rebound(function, **{_KERNEL: told}), instance, *args, **kwargs)
-    wrapped.corrected()
+    function = call.target.function
+    told = partial(function.__globals__[_KERNEL], num_splits=splits(attn_metadata))
+    result = call.run(rebound(function, **{_KERNEL: told}))
+    call.corrected()
     return result
 
 

@@ -1,6 +1,6 @@
 """vllm.flashmla-fp8-graph, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -28,7 +28,7 @@ FIX = Fix(
     hardware="Hopper (FLASHMLA with an FP8 KV cache and full CUDA graphs, which are the default)",
     default=True,
     default_reason="silent wrong output; later releases copy the same two tensors",
-    targets=(Target(wrap.build_decode, at=(f"{_BUILDER}._build_decode",)),),
+    targets=(Target(wrap.build_decode, needed=wrap.keeps_no_address, paths=(f"{_BUILDER}._build_decode",)),),
     # What makes the buffers, what builds around the schedule, and what reads it
     witnesses=(
         f"{_BUILDER}.__init__",

@@ -7,65 +7,38 @@ kernels with their tile scheduler. The runner captures with one key for each req
 from __future__ import annotations
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches import emulators
-from attnfix.patches import flashmla_emulator as flashmla
-from attnfix.patches.cuda_graph import Graph
-from attnfix.patches.scenario import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.cuda_graph import Graph
+from attnfix.patches.proofkit.emulators import flashmla
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 
 _FLASHMLA = "vllm.v1.attention.backends.mla.flashmla"
-MODULES = (_FLASHMLA,)
-KERNEL = "emulated"
 
 _SIZES, _ROOM, _PAGES = (1, 2, 4, 8), 8, 10  # captured batch sizes, requests, pages of a request
 _HEADS, _LORA, _ROPE = 16, 512, 64
 _Q_SCALE, _K_SCALE = 0.5, 0.25
 _SCALE = (_LORA + _ROPE) ** -0.5
-_modules: dict[str, Any] = {}
-
-
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-    if "layer" not in code_of(_forward(_module().FlashMLAImpl)).co_varnames:  # up to 0.10.1
-        raise NoSuchPath("FlashMLA takes no FP8 cache")
-
-
-def scenario(seed: int) -> Observation:
-    return _run(seed, "fp8", full_graphs=True)
-
-
-def control(seed: int) -> Observation:
-    """A cache that is not quantised, and an FP8 cache without full graphs."""
-    return combine(_run(seed, "auto", full_graphs=True), _run(seed, "fp8", full_graphs=False))
-
-
-def _run(seed: int, cache: str, full_graphs: bool) -> Observation:
-    import torch
-
-    draw, seen = torch.Generator().manual_seed(seed), []
-    spec_decode = _module().FlashMLAMetadataBuilder.reorder_batch_threshold > 1  # up to 0.11.0 one token each
-    for tokens in (1, 2) if spec_decode else (1,):
-        server = _Server(draw, cache, full_graphs, tokens)
-        seen += [server.step(count) for count in range(1, _ROOM + 1)]
-    return combine(*seen)
 
 
 class _Server:
     """What the runner keeps between steps: cache, block table, inputs of the graphs, and a graph per batch size."""
 
-    def __init__(self, draw: Any, cache: str, full_graphs: bool, tokens: int):
+    def __init__(self, module: Any, draw: Any, cache: str, full_graphs: bool, tokens: int):
         import torch
 
-        self.draw, self.tokens, self.full_graphs, d = draw, tokens, full_graphs, _LORA + _ROPE
+        self.module, self.draw, d = module, draw, _LORA + _ROPE
+        self.tokens, self.full_graphs = tokens, full_graphs
         self.dtype = torch.float8_e4m3fn if cache == "fp8" else torch.bfloat16
         self.scales = (_Q_SCALE, _K_SCALE) if cache == "fp8" else (1.0, 1.0)
         self.cache = torch.randn(_ROOM * _PAGES, flashmla.BLOCK, d, generator=draw).to(self.dtype)
         self.pages = torch.randperm(_ROOM * _PAGES, generator=draw).view(_ROOM, _PAGES).int()
         self.q = torch.zeros(_ROOM * tokens, _HEADS, d, dtype=self.dtype)
         self.seq_lens = torch.zeros(_ROOM, dtype=torch.int32)
-        self.builder, self.impl = _builder(cache, full_graphs), _impl(cache)
+        self.builder, self.impl = _builder(module, cache, full_graphs), _impl(module, cache)
         self.graphs: dict[int, tuple] = {}
 
     def step(self, count: int) -> Observation:
@@ -95,7 +68,7 @@ class _Server:
         return graph, self._forward(graph, metadata, size)
 
     def _forward(self, graph: Graph, metadata: Any, size: int) -> Any:
-        kernel, module = graph.recorded(flashmla.flash_mla_with_kvcache), _module()
+        kernel, module = graph.recorded(flashmla.flash_mla_with_kvcache), self.module
         module.flash_mla_with_kvcache = module.flash_mla_with_kvcache_fp8 = kernel
         layer = SimpleNamespace(**{f"_{name}_scale": _tensor(scale) for name, scale in zip("qk", self.scales)})
         return _forward(self.impl)(self.q[: size * self.tokens], self.cache, metadata, layer)[0]
@@ -120,12 +93,11 @@ class _Server:
         return emulators.attention(self.q[rows].double() * self.scales[0], wide, wide[..., :_LORA], _SCALE, causal=True)[0]
 
 
-def _builder(cache: str, full_graphs: bool) -> Any:
+def _builder(module: Any, cache: str, full_graphs: bool) -> Any:
     """The metadata builder with what its `__init__` keeps on a GPU of `flashmla.SMS`."""
     import torch
 
-    module = _module()
-    module.get_mla_metadata = _unquantised if hasattr(module, "FlashMLASchedMeta") else flashmla.schedule
+    module.get_mla_metadata = partial(_unquantised, module) if hasattr(module, "FlashMLASchedMeta") else flashmla.schedule
     if hasattr(module, "get_mla_metadata_dense_fp8"):
         entry: Any = sys.modules[module.get_mla_metadata_dense_fp8.__module__]
         entry._is_flashmla_available = lambda: (True, None)
@@ -145,13 +117,13 @@ def _builder(cache: str, full_graphs: bool) -> Any:
     return builder
 
 
-def _unquantised(*args: Any, **kwargs: Any) -> tuple:
+def _unquantised(module: Any, *args: Any, **kwargs: Any) -> tuple:
     """From 0.15: an empty object, which the kernel for an unquantised cache fills when it is launched."""
-    return _module().FlashMLASchedMeta(), None
+    return module.FlashMLASchedMeta(), None
 
 
-def _impl(cache: str) -> Any:
-    kind = _module().FlashMLAImpl
+def _impl(module: Any, cache: str) -> Any:
+    kind = module.FlashMLAImpl
     kind.__abstractmethods__ = frozenset()
     impl = object.__new__(kind)
     impl.__dict__.update(
@@ -171,28 +143,48 @@ def _tensor(scale: float) -> Any:
     return torch.tensor(scale)
 
 
-def _module() -> Any:
-    return _modules[_FLASHMLA]
+class Proof(proof.Proof):
+    modules = (_FLASHMLA,)
 
+    def prepare(self) -> None:
+        if "layer" not in code_of(_forward(self.engine[_FLASHMLA].FlashMLAImpl)).co_varnames:  # up to 0.10.1
+            raise NoSuchPath("FlashMLA takes no FP8 cache")
 
-def sabotages() -> dict[str, Any]:
-    from . import wrap
+    def scenario(self, seed: int) -> Observation:
+        return self._run(seed, "fp8", full_graphs=True)
 
-    real = wrap.kept
+    def control(self, seed: int) -> Observation:
+        """A cache that is not quantised, and an FP8 cache without full graphs."""
+        return combine(self._run(seed, "auto", full_graphs=True), self._run(seed, "fp8", full_graphs=False))
 
-    def one_part_missed(buffer: Any, made: Any) -> Any:
-        first = buffer[0].clone()
-        result = real(buffer, made)
-        result[0] = first
-        return result
+    def _run(self, seed: int, cache: str, full_graphs: bool) -> Observation:
+        import torch
 
-    return {
-        "the correction does nothing": replaced(wrap, "kept", lambda buffer, made: made),
-        "the tile schedule alone keeps its address": replaced(
-            wrap, "kept", lambda buffer, made: real(buffer, made) if made.dim() > 1 else made
-        ),
-        "the number of splits alone keeps its address": replaced(
-            wrap, "kept", lambda buffer, made: real(buffer, made) if made.dim() == 1 else made
-        ),
-        "the first part keeps its old tiles": replaced(wrap, "kept", one_part_missed),
-    }
+        draw, seen = torch.Generator().manual_seed(seed), []
+        spec_decode = self.engine[_FLASHMLA].FlashMLAMetadataBuilder.reorder_batch_threshold > 1  # up to 0.11.0 one token each
+        for tokens in (1, 2) if spec_decode else (1,):
+            server = _Server(self.engine[_FLASHMLA], draw, cache, full_graphs, tokens)
+            seen += [server.step(count) for count in range(1, _ROOM + 1)]
+        return combine(*seen)
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        real = wrap.kept
+
+        def one_part_missed(buffer: Any, made: Any) -> Any:
+            first = buffer[0].clone()
+            result = real(buffer, made)
+            result[0] = first
+            return result
+
+        return {
+            "the correction does nothing": replaced(wrap, "kept", lambda buffer, made: made),
+            "the tile schedule alone keeps its address": replaced(
+                wrap, "kept", lambda buffer, made: real(buffer, made) if made.dim() > 1 else made
+            ),
+            "the number of splits alone keeps its address": replaced(
+                wrap, "kept", lambda buffer, made: real(buffer, made) if made.dim() == 1 else made
+            ),
+            "the first part keeps its old tiles": replaced(wrap, "kept", one_part_missed),
+        }

@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 
-def build_decode(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def keeps_no_address(target: Any, instance: Any) -> bool:
+    return instance.is_fp8_kvcache and instance.cg_buf_num_splits is not None
+
+
+def build_decode(call: Any, instance: Any) -> Any:
     """Returns FlashMLADecodeMetadata, whose `scheduler_metadata` holds int32 tensors [parts, 8] and [requests + 1].
 
     The buffers are those that the engine's own `__init__` makes for full graphs, and then leaves unused.
     """
-    result = wrapped(*args, **kwargs)
-    if instance.is_fp8_kvcache and instance.cg_buf_num_splits is not None:
-        schedule = result.scheduler_metadata
-        tiles = kept(instance.cg_buf_tile_scheduler_metadata, schedule.tile_scheduler_metadata)
-        splits = kept(instance.cg_buf_num_splits, schedule.num_splits)
-        schedule.tile_scheduler_metadata, schedule.num_splits = tiles, splits  # both or neither
-        wrapped.corrected()
+    result = call()
+    schedule = result.scheduler_metadata
+    tiles = kept(instance.cg_buf_tile_scheduler_metadata, schedule.tile_scheduler_metadata)
+    splits = kept(instance.cg_buf_num_splits, schedule.num_splits)
+    schedule.tile_scheduler_metadata, schedule.num_splits = tiles, splits  # both or neither
+    call.corrected()
     return result
 
 

@@ -1,6 +1,6 @@
 """vllm.gdn-uniform-decode, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -32,7 +32,13 @@ FIX = Fix(
         "silent wrong output, but no release of the V1 runner does the same yet (upstream pulls 47123 and 53059 are open): on "
         "request, until one does"
     ),
-    targets=(Target(wrap.determine_batch_execution_and_padding, at=(f"{_RUNNER}._determine_batch_execution_and_padding",)),),
+    targets=(
+        Target(
+            wrap.determine_batch_execution_and_padding,
+            needed=wrap.has_the_shape_of_a_decode_step,
+            paths=(f"{_RUNNER}._determine_batch_execution_and_padding",),
+        ),
+    ),
     # What the shape is compared with, and whose buffers a prefill leaves as they are
     witnesses=(
         f"{_RUNNER}._is_uniform_decode",

@@ -9,42 +9,19 @@ metadata says, and skips the null block, as the engine's kernels do.
 from __future__ import annotations
 
 from copy import copy
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.cuda_graph import Graph
-from attnfix.patches.scenario import Observation, combine, cumulative, observe, replaced
-from attnfix.patches.vllm.mla_prefill import unpinned
+from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.cuda_graph import Graph
+from attnfix.patches.proofkit.proof import Observation, combine, cumulative, observe, replaced
+from attnfix.patches.proofkit.vllm.mla_prefill import unpinned
 
 _RUNNER, _GDN, _CONTEXT = "vllm.v1.worker.gpu_model_runner", "vllm.v1.attention.backends.gdn_attn", "vllm.forward_context"
-MODULES = (_RUNNER, _GDN, _CONTEXT)
-KERNEL = "emulated"
 
 _K, _D, _ROOM, _DECAY = 3, 16, 3, 0.9  # drafts of a request; size of a head; requests; what is kept of a state per token
 _FULL, _EAGER = "FULL", "PIECEWISE"
-_modules: dict[str, Any] = {}
-
-
-def prepare(modules: dict[str, Any]) -> None:
-    _modules.update(modules)
-
-
-def scenario(seed: int) -> Observation:
-    """A prompt of K + 1 tokens; one beside a decode; and the rest of a longer prompt."""
-    server = _Server(seed)
-    first, second, third = (_Request(slot) for slot in range(_ROOM))
-    seen = [server.step({first: _K + 1}), server.step({first: None, second: _K + 1}), server.step({first: None, second: None})]
-    seen += [server.step({third: 2 * _K}), server.step({third: _K + 1}), server.step({first: None, third: None})]
-    return combine(*seen)
-
-
-def control(seed: int) -> Observation:
-    """Prompts of other lengths: alone, beside a decode, and in two parts; each with decodes through the graph behind it."""
-    server = _Server(seed)
-    first, second, third = (_Request(slot) for slot in range(_ROOM))
-    seen = [server.step({first: _K + 2}), server.step({first: None, second: _K}), server.step({first: None, second: None})]
-    seen += [server.step({third: 2 * _K}), server.step({third: _K + 2}), server.step({first: None, third: None})]
-    return combine(*seen)
 
 
 class _Request:
@@ -58,16 +35,16 @@ class _Request:
 class _Server:
     """One layer's states, and what the runner keeps between steps. Block 0 is the null block."""
 
-    def __init__(self, seed: int):
+    def __init__(self, modules: dict[str, Any], seed: int):
         import torch
 
-        self.draw = torch.Generator().manual_seed(seed)
+        self.modules, self.draw = modules, torch.Generator().manual_seed(seed)
         self.states = torch.randn(1 + _ROOM * (_K + 1), _D, _D, generator=self.draw).double()  # of requests long gone
         self.q, self.k, self.v, self.out = (torch.zeros(4 * _ROOM * _K, _D).double() for _ in range(4))
         self.starts, self.seq_lens = torch.zeros(_ROOM + 1, dtype=torch.int32), torch.zeros(_ROOM, dtype=torch.int32)
         self.pages = torch.zeros(_ROOM, _K + 1, dtype=torch.int32)
         self.accepted = torch.ones(_ROOM, dtype=torch.int32)
-        self.builder, self.graphs = _builder(), {}
+        self.builder, self.graphs = _builder(modules[_GDN]), {}
         for size in range(1, _ROOM + 1):
             self._fill([(None, _K + 1)] * size)
             batch = self._batch([(None, _K + 1)] * size)
@@ -89,7 +66,7 @@ class _Server:
         for x in (self.q, self.k, self.v):
             x.copy_(torch.randn(x.shape, generator=self.draw) * _D**-0.5)
         self._fill(rows)
-        mode = _mode(rows)
+        mode = _mode(self.modules, rows)
         decodes = bool((drafts >= 0).any())
         with unpinned():
             metadata = self.builder.build(0, self._batch(rows), **self._of_drafts(drafts) if decodes else {})
@@ -183,14 +160,14 @@ class _Batch(SimpleNamespace):
         return other
 
 
-def _mode(rows: list) -> str:
+def _mode(modules: dict[str, Any], rows: list) -> str:
     """What the runner decides for a batch."""
     import numpy as np
 
     scheduled = np.array([tokens for _, tokens in rows], dtype=np.int32)
     columns = [[getattr(request, name) for request, _ in rows] for name in ("computed", "known")]
     computed, known = (np.array(column, dtype=np.int32) for column in columns)
-    runner = object.__new__(_modules[_RUNNER].GPUModelRunner)
+    runner = object.__new__(modules[_RUNNER].GPUModelRunner)
     off = SimpleNamespace(enable_sequence_parallelism=False, enable_sp=False)
     config = SimpleNamespace(
         parallel_config=SimpleNamespace(data_parallel_size=1, data_parallel_rank=0, tensor_parallel_size=1),
@@ -200,7 +177,7 @@ def _mode(rows: list) -> str:
         uniform_decode_query_len=_K + 1, num_spec_tokens=_K, speculative_config=SimpleNamespace(num_speculative_tokens=_K),
         vllm_config=config, parallel_config=config.parallel_config, compilation_config=config.compilation_config,
         model_config=SimpleNamespace(is_hybrid=True, is_encoder_decoder=False),
-        cudagraph_dispatcher=SimpleNamespace(dispatch=_dispatch),
+        cudagraph_dispatcher=SimpleNamespace(dispatch=partial(_dispatch, modules[_CONTEXT].BatchDescriptor)),
         input_batch=SimpleNamespace(
             num_reqs=len(rows), lora_id_to_lora_request={}, num_computed_tokens_cpu=computed, num_tokens_no_spec=known,
             num_prompt_tokens=known,
@@ -212,15 +189,15 @@ def _mode(rows: list) -> str:
     )[0]  # fmt: skip
 
 
-def _dispatch(num_tokens: int, uniform_decode: bool = False, **others: Any) -> tuple:
-    return _FULL if uniform_decode else _EAGER, _modules[_CONTEXT].BatchDescriptor(num_tokens)
+def _dispatch(descriptor: Any, num_tokens: int, uniform_decode: bool = False, **others: Any) -> tuple:
+    return _FULL if uniform_decode else _EAGER, descriptor(num_tokens)
 
 
-def _builder() -> Any:
+def _builder(module: Any) -> Any:
     """The metadata builder with what its `__init__` keeps for K drafts and full graphs."""
     import torch
 
-    builder = object.__new__(_modules[_GDN].GDNAttentionMetadataBuilder)
+    builder = object.__new__(module.GDNAttentionMetadataBuilder)
     rows = _ROOM * (_K + 1)
     cache = SimpleNamespace(mamba_cache_mode="none", enable_prefix_caching=False)
     numbers = lambda *shape: torch.zeros(*shape, dtype=torch.int32)  # noqa: E731
@@ -238,18 +215,41 @@ def _builder() -> Any:
     return builder
 
 
-def sabotages() -> dict[str, Any]:
-    from . import wrap
+class Proof(proof.Proof):
+    modules = (_RUNNER, _GDN, _CONTEXT)
 
-    def alone(input_batch: Any, scheduled: Any) -> bool:
-        return len(scheduled) == 1 and real(input_batch, scheduled)
+    def scenario(self, seed: int) -> Observation:
+        """A prompt of K + 1 tokens; one beside a decode; and the rest of a longer prompt."""
+        server = _Server(self.engine, seed)
+        first, second, third = (_Request(slot) for slot in range(_ROOM))
+        seen = [
+            server.step({first: _K + 1}),
+            server.step({first: None, second: _K + 1}),
+            server.step({first: None, second: None}),
+        ]
+        seen += [server.step({third: 2 * _K}), server.step({third: _K + 1}), server.step({first: None, third: None})]
+        return combine(*seen)
 
-    def fresh(input_batch: Any, scheduled: Any) -> bool:
-        return bool((input_batch.num_computed_tokens_cpu[: len(scheduled)] == 0).any())
+    def control(self, seed: int) -> Observation:
+        """Prompts of other lengths: alone, beside a decode, and in two parts; each with decodes through the graph behind it."""
+        server = _Server(self.engine, seed)
+        first, second, third = (_Request(slot) for slot in range(_ROOM))
+        seen = [server.step({first: _K + 2}), server.step({first: None, second: _K}), server.step({first: None, second: None})]
+        seen += [server.step({third: 2 * _K}), server.step({third: _K + 2}), server.step({first: None, third: None})]
+        return combine(*seen)
 
-    real = wrap.prefills
-    return {
-        "no batch is a prefill": replaced(wrap, "prefills", lambda input_batch, scheduled: False),
-        "a prefill beside a decode is missed": replaced(wrap, "prefills", alone),
-        "the rest of a prompt is missed": replaced(wrap, "prefills", fresh),
-    }
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        def alone(input_batch: Any, scheduled: Any) -> bool:
+            return len(scheduled) == 1 and real(input_batch, scheduled)
+
+        def fresh(input_batch: Any, scheduled: Any) -> bool:
+            return bool((input_batch.num_computed_tokens_cpu[: len(scheduled)] == 0).any())
+
+        real = wrap.prefills
+        return {
+            "no batch is a prefill": replaced(wrap, "prefills", lambda input_batch, scheduled: False),
+            "a prefill beside a decode is missed": replaced(wrap, "prefills", alone),
+            "the rest of a prompt is missed": replaced(wrap, "prefills", fresh),
+        }

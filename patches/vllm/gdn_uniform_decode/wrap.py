@@ -5,28 +5,28 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-
 #: Kept with the batch, whose size most steps leave as it is: slices cost as much as their difference
 _VIEWS = "attnfix_views"
 _NO_VIEWS: tuple[Any, ...] = (None,) * 6
 
 
-def determine_batch_execution_and_padding(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(num_tokens, num_reqs, num_scheduled_tokens_np: int32 [requests], max_num_scheduled_tokens, …)`.
+def has_the_shape_of_a_decode_step(
+    target: Any, instance: Any, num_tokens: int, num_reqs: int, num_scheduled_tokens_np: Any, max_num_scheduled_tokens: int,
+    force_uniform_decode: bool | None,
+) -> bool:  # fmt: skip
+    """Whether a speculative decode step would look so, and the batch is none. num_scheduled_tokens_np: int32 [requests]."""
+    longest = max_num_scheduled_tokens
+    if longest <= 1 or longest != instance.uniform_decode_query_len or num_tokens != longest * num_reqs:
+        return False
+    if not prefills(instance.input_batch, num_scheduled_tokens_np) or not instance.model_config.is_hybrid:
+        return False
+    return force_uniform_decode is None
 
-    The engine's own argument says that the batch is no decode step, where its shape alone says that it is one.
-    """
-    longest = args[3]
-    if longest <= 1 or longest != instance.uniform_decode_query_len or args[0] != longest * args[1]:
-        return NOT_NEEDED  # no batch in the shape of a speculative decode step
-    if not prefills(instance.input_batch, args[2]) or not instance.model_config.is_hybrid:
-        return NOT_NEEDED
-    forced = wrapped.parameters.index("force_uniform_decode")
-    if args[forced] is not None:
-        return NOT_NEEDED
-    wrapped.corrected()
-    return wrapped(*args[:forced], False, *args[forced + 1 :], **kwargs)
+
+def determine_batch_execution_and_padding(call: Any, instance: Any) -> Any:
+    """The engine's own argument says that the batch is no decode step."""
+    call.corrected()
+    return call(force_uniform_decode=False)
 
 
 def prefills(input_batch: Any, scheduled: Any) -> bool:

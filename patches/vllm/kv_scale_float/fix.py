@@ -1,6 +1,6 @@
 """vllm.kv-scale-float, as data."""
 
-from attnfix.compat.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
 from . import wrap
@@ -37,10 +37,14 @@ FIX = Fix(
     targets=(
         Target(
             wrap.process_weights_after_loading,
-            at=(f"{_METHOD}.process_weights_after_loading", f"{_BASE}.process_weights_after_loading"),
+            paths=(f"{_METHOD}.process_weights_after_loading", f"{_BASE}.process_weights_after_loading"),
         ),
-        Target(wrap.trtllm_prefill_attn_kvfp8_dequant, at=(f"{_FLASHINFER}:trtllm_prefill_attn_kvfp8_dequant",)),
-        Target(wrap.wake_up, at=("vllm.v1.worker.gpu_worker:Worker.wake_up",)),
+        Target(
+            wrap.trtllm_prefill_attn_kvfp8_dequant,
+            needed=wrap.are_in_numbers,
+            paths=(f"{_FLASHINFER}:trtllm_prefill_attn_kvfp8_dequant",),
+        ),
+        Target(wrap.wake_up, paths=("vllm.v1.worker.gpu_worker:Worker.wake_up",)),
     ),
     # What holds the scales until they are loaded, and for which layers; which caches and queries are quantised; who multiplies;
     # what becomes of them when a server wakes up

@@ -19,8 +19,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-
 _BACKENDS = "vllm.v1.attention.backends"
 FLASHINFER, AITER = f"{_BACKENDS}.flashinfer", f"{_BACKENDS}.rocm_aiter_unified_attn"
 #: Caches whose values were divided by the tensors when they were written; of others no number may be anything but 1
@@ -31,14 +29,13 @@ IN_NUMBER = "attnfix_in_number"
 SET = "attnfix_set_scales"
 
 
-def process_weights_after_loading(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(layer)`: `layer._k_scale` and the like are float32 tensors, one value or one per head; `_k_scale_float` is a float."""
-    result = wrapped(*args, **kwargs)
-    layer = args[0]
+def process_weights_after_loading(call: Any, instance: Any, layer: Any) -> Any:
+    """`layer._k_scale` and the like are float32 tensors, one value or one per head; `_k_scale_float` is a float."""
+    result = call()
     loaded = {f"{name}_float": largest(getattr(layer, name)) for name in multiplied(layer)}
     if any(getattr(layer, name, None) != scale for name, scale in loaded.items()):
         vars(layer).update(loaded, **{SET: {name: loaded[f"{name}_float"] for name in multiplied(layer)}})
-        wrapped.corrected()
+        call.corrected()
     if loaded and not quantises_query(layer):
         for name in ("_k_scale", "_v_scale"):
             if loaded[f"{name}_float"] != 1.0:
@@ -46,33 +43,34 @@ def process_weights_after_loading(wrapped: Any, instance: Any, args: tuple, kwar
     return result
 
 
-def trtllm_prefill_attn_kvfp8_dequant(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(kv_cache, block_tables, k_scale, v_scale, dtype)`: pages of the cache times the scales, in `dtype`.
+def are_in_numbers(target: Any, instance: Any, k_scale: Any, v_scale: Any) -> bool:
+    return hasattr(k_scale, IN_NUMBER) or hasattr(v_scale, IN_NUMBER)
+
+
+def trtllm_prefill_attn_kvfp8_dequant(call: Any, instance: Any, k_scale: Any, v_scale: Any) -> Any:
+    """Pages of the cache times the scales, in the dtype of queries.
 
     TRT-LLM's prefill reads them where queries are not quantised, and multiplies by the numbers besides. While these were 1 that
     was right, so now the pages are copied as they are.
     """
-    kv_cache, block_tables, *scales, dtype = args
-    if not any(getattr(scale, IN_NUMBER, False) for scale in scales):
-        return NOT_NEEDED
     import torch
 
-    result = wrapped(kv_cache, block_tables, *map(torch.ones_like, scales), dtype)
-    wrapped.corrected()
+    result = call(k_scale=torch.ones_like(k_scale), v_scale=torch.ones_like(v_scale))
+    call.corrected()
     return result
 
 
-def wake_up(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(tags)`, of a worker. With the cache the engine sets the tensors to 1, in place, since it keeps no calibrated scales.
+def wake_up(call: Any, instance: Any, tags: Any) -> Any:
+    """Of a worker. With the cache the engine sets the tensors to 1, in place, since it keeps no calibrated scales.
 
     By then CUDA graphs hold the numbers. So the tensors say again what the numbers do.
     """
-    result = wrapped(*args, **kwargs)
-    if args[0] is None or "kv_cache" in args[0]:
+    result = call()
+    if tags is None or "kv_cache" in tags:
         for layer in instance.vllm_config.compilation_config.static_forward_context.values():
             for name, scale in vars(layer).get(SET, {}).items():
                 getattr(layer, name).detach().fill_(scale)
-                wrapped.corrected()
+                call.corrected()
     return result
 
 

@@ -1,9 +1,10 @@
 """vllm.lse-log-base, as data."""
 
-from attnfix.compat.condition import ON, Above, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 
-from . import dcp, wrap
+from ..shared import dcp_lse_base
+from . import wrap
 
 _COMMON = "vllm.v1.attention.backends.mla.common"
 _MLA = "vllm.model_executor.layers.attention.mla_attention"
@@ -51,12 +52,28 @@ FIX = Fix(
     default=True,
     default_reason="silent wrong output; fixed so upstream, done only where seen to be needed",
     targets=(
-        Target(wrap.flashinfer_new_tokens, at=_homes("new_tokens", "flashinfer:FlashInfer"), by_name=True),
-        Target(wrap.flashinfer_context_chunk, at=_homes("context_chunk", "flashinfer:FlashInfer"), by_name=True),
-        Target(wrap.trtllm_new_tokens, at=_homes("new_tokens", "trtllm_ragged:TrtllmRagged"), by_name=True),
-        Target(wrap.trtllm_context_chunk, at=_homes("context_chunk", "trtllm_ragged:TrtllmRagged"), by_name=True),
-        Target(dcp.run, at=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.run",)),
-        Target(dcp.plan, at=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.plan",), by_name=True),
+        Target(
+            wrap.flashinfer,
+            needed=wrap.unsettled_flashinfer_new_tokens,
+            paths=_homes("new_tokens", "flashinfer:FlashInfer"),
+        ),
+        Target(
+            wrap.flashinfer,
+            needed=wrap.unsettled_flashinfer_context,
+            paths=_homes("context_chunk", "flashinfer:FlashInfer"),
+        ),
+        Target(
+            wrap.trtllm_new_tokens,
+            needed=wrap.unsettled_trtllm_new_tokens,
+            paths=_homes("new_tokens", "trtllm_ragged:TrtllmRagged"),
+        ),
+        Target(
+            wrap.trtllm_context_chunk,
+            needed=wrap.unsettled_trtllm_context,
+            paths=_homes("context_chunk", "trtllm_ragged:TrtllmRagged"),
+        ),
+        Target(dcp_lse_base.run, needed=dcp_lse_base.unsettled, paths=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.run",)),
+        Target(dcp_lse_base.plan, paths=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.plan",)),
     ),
     independent=True,
     # What the LSE goes through until it is merged

@@ -1,19 +1,18 @@
 """Corrections of vllm.lse-log-base: both parts of MLA prefill, the new tokens and each context chunk, alike.
 
-The targets return (out, lse), or out alone where there is nothing to merge; lse: [heads, tokens] float32. Arguments come by
-name, since signatures differ. Up to 0.20.2 the targets are methods of the attention layer, `(prefill, q, k, v,
-return_softmax_lse)` and `(prefill, chunk_idx, q, k, v)`; from 0.21.0 of the prefill backend, without `prefill`, and from 0.28.0
-with a `chunk` object. What tells where requests begin is read at a kernel path's first call alone.
+The targets return (out, lse), or out alone where there is nothing to merge; lse: [heads, tokens] float32. Up to
+0.20.2 the targets are methods of the attention layer, which get the batch's metadata as `prefill`; from 0.21.0 of the prefill
+backend, without it, and from 0.28.0 with a `chunk` object. What tells where requests begin is read at a kernel path's first
+call alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches import lse_base
+from attnfix.patches.shared import lse_base
 
 _TRTLLM = "trtllm_ragged_attention_deepseek"
 _FLASHINFER = "BatchPrefillWithRaggedKVCacheWrapper"
@@ -21,60 +20,80 @@ _FLASHINFER = "BatchPrefillWithRaggedKVCacheWrapper"
 _OTHER: dict[Any, str] = {"new tokens": "context", "context": "new tokens"}
 
 
-def trtllm_new_tokens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    path = _TRTLLM, "new tokens", kwargs["q"].dtype
-    if not kwargs["return_softmax_lse"] or path in wrapped.state.settled:
-        return NOT_NEEDED
-    result = wrapped(*args, **kwargs)
+def unsettled_trtllm_new_tokens(target: Any, instance: Any, q: Any, return_softmax_lse: bool) -> Any:
+    """The path of the kernel, or nothing."""
+    path = _TRTLLM, "new tokens", q.dtype
+    return path if return_softmax_lse and path not in target.left_alone else None
 
+
+def trtllm_new_tokens(call: Any, instance: Any, q: Any, k: Any, prefill: Any = None) -> Any:
     def starts() -> tuple:
-        at = (kwargs.get("prefill") or instance._prefill_metadata).query_start_loc
+        at = (prefill or instance._prefill_metadata).query_start_loc
         return at, at
 
-    return _natural(wrapped, path, result, instance.scale, starts, **kwargs)
+    return _natural(call, call(), instance.scale, starts, q, k)
 
 
-def trtllm_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    path = _TRTLLM, "context", kwargs["q"].dtype
-    if path in wrapped.state.settled:
-        return NOT_NEEDED
-    result = wrapped(*args, **kwargs)
+def unsettled_trtllm_context(target: Any, instance: Any, q: Any) -> Any:
+    """The path of the kernel, or nothing."""
+    path = _TRTLLM, "context", q.dtype
+    return path if path not in target.left_alone else None
 
+
+def trtllm_context_chunk(
+    call: Any, instance: Any, q: Any, k: Any, prefill: Any = None, chunk_idx: int = 0, chunk: Any = None
+) -> Any:
     def starts() -> tuple:
-        if chunk := kwargs.get("chunk"):
+        if chunk:
             return chunk.query_start_loc, chunk.cu_seq_lens
-        prefill = kwargs.get("prefill") or instance._prefill_metadata
-        return prefill.query_start_loc, prefill.chunked_context.cu_seq_lens[kwargs["chunk_idx"]]
+        metadata = prefill or instance._prefill_metadata
+        return metadata.query_start_loc, metadata.chunked_context.cu_seq_lens[chunk_idx]
 
-    return _natural(wrapped, path, result, instance.scale, starts, **kwargs)
-
-
-def flashinfer_new_tokens(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    if not kwargs["return_softmax_lse"]:
-        return NOT_NEEDED
-    kernel = kwargs["prefill"].prefill_main if "prefill" in kwargs else instance._prefill_main
-    return _planned(wrapped, instance, kernel, "new tokens", args, kwargs)
+    return _natural(call, call(), instance.scale, starts, q, k)
 
 
-def flashinfer_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    kernels = kwargs["prefill"].prefill_chunks if "prefill" in kwargs else instance._prefill_chunks
-    kernel = kernels[kwargs["chunk"].index if "chunk" in kwargs else kwargs["chunk_idx"]]
-    return _planned(wrapped, instance, kernel, "context", args, kwargs)
+class Planned(NamedTuple):
+    """A call of FlashInfer: its wrapper, the path of its kernel, whether the engine hands its LSE on as [tokens, heads].
+
+    The wrapper knows by itself where requests begin: the metadata of 0.21.0-0.27.1 does not reach its backend.
+    """
+
+    kernel: Any
+    path: tuple
+    turned: bool
 
 
-def _planned(wrapped: Any, instance: Any, kernel: Any, part: str, args: tuple, kwargs: dict) -> Any:
-    """FlashInfer's wrapper knows by itself where requests begin: the metadata of 0.21.0-0.27.1 does not reach its backend."""
-    path = _FLASHINFER, getattr(kernel, "_backend", "?"), part, kwargs["q"].dtype
-    turned = tokens_first(wrapped.engine_function)
-    if not turned and path in wrapped.state.settled:
-        return NOT_NEEDED
-    result = wrapped(*args, **kwargs)
+def unsettled_flashinfer_new_tokens(
+    target: Any, instance: Any, q: Any, return_softmax_lse: bool, prefill: Any = None
+) -> Planned | None:
+    if not return_softmax_lse:
+        return None
+    return _unsettled(target, prefill.prefill_main if prefill else instance._prefill_main, "new tokens", q)
+
+
+def unsettled_flashinfer_context(
+    target: Any, instance: Any, q: Any, prefill: Any = None, chunk_idx: int = 0, chunk: Any = None
+) -> Planned | None:
+    kernels = prefill.prefill_chunks if prefill else instance._prefill_chunks
+    return _unsettled(target, kernels[chunk.index if chunk else chunk_idx], "context", q)
+
+
+def _unsettled(target: Any, kernel: Any, part: str, q: Any) -> Planned | None:
+    path = _FLASHINFER, getattr(kernel, "_backend", "?"), part, q.dtype
+    turned = tokens_first(target.engine_function)
+    return Planned(kernel, path, turned) if turned or path not in target.left_alone else None
+
+
+def flashinfer(call: Any, instance: Any, q: Any, k: Any) -> Any:
+    """Either part."""
+    kernel, path, turned = call.found
+    result = call()
     if turned:
         result = result[0], result[1].t().contiguous()
     starts = lambda: (kernel._qo_indptr_buf, kernel._kv_indptr_buf)  # noqa: E731
-    natural = _natural(wrapped, path, result, instance.scale, starts, **kwargs)
+    natural = _natural(call, result, instance.scale, starts, q, k, path)
     if turned and not hasattr(result[1], lse_base.NATURAL):
-        wrapped.corrected()
+        call.corrected()
     return natural
 
 
@@ -84,13 +103,13 @@ def tokens_first(function: FunctionType | None) -> bool:
 
 
 def _natural(
-    wrapped: Any, path: tuple, result: tuple, scale: float, starts: Callable[[], tuple], *, q: Any, k: Any, **others: Any
+    call: Any, result: tuple, scale: float, starts: Callable[[], tuple], q: Any, k: Any, path: tuple | None = None
 ) -> tuple:
-    lse = result[1]
+    lse, path = result[1], path or call.found
 
     def row() -> tuple[float, float] | None:
         q_at, kv_at = starts()
         return lse_base.one_row(q, k, lse.t(), q_at.tolist(), kv_at.tolist(), scale)
 
-    lse_base.to_natural(wrapped, path, lse, row, tuple(_OTHER.get(name, name) for name in path))
+    lse_base.to_natural(call.target, path, lse, row, tuple(_OTHER.get(name, name) for name in path))
     return result

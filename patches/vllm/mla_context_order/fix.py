@@ -1,8 +1,8 @@
 """vllm.mla-context-order, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.patches.vllm.context_path import BUILDING, COMPUTING
+from attnfix.patches.vllm.shared.context_path import BUILDING, COMPUTING
 
 from . import wrap
 
@@ -39,20 +39,26 @@ FIX = Fix(
     targets=(
         Target(
             wrap.build,
-            at=(f"{_MLA}:build_mla_chunked_context_metadata", f"{_MLA}:MLACommonMetadataBuilder.build"),
+            paths=(f"{_MLA}:build_mla_chunked_context_metadata", f"{_MLA}:MLACommonMetadataBuilder.build"),
         ),
         Target(
             wrap.compute_prefill_context,
-            at=(f"{_MLA}:MLACommonBaseImpl._compute_prefill_context", f"{_MLA}:MLACommonImpl._compute_prefill_context"),
+            needed=wrap.merges_requests_without_context,
+            paths=(f"{_MLA}:MLACommonBaseImpl._compute_prefill_context", f"{_MLA}:MLACommonImpl._compute_prefill_context"),
         ),
         Target(
             wrap.compute_prefill_context,
-            at=(
+            needed=wrap.merges_requests_without_context,
+            paths=(
                 f"{_MLA}:MLACommonBaseImpl._context_parallel_compute_prefill_context",
                 f"{_MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
             ),
         ),
-        Target(wrap.compute_context_mha, at=(f"{_SPARSE}:SparseMLACommonImpl._compute_context_mha",)),
+        Target(
+            wrap.compute_context_mha,
+            needed=wrap.attends_to_requests_without_context,
+            paths=(f"{_SPARSE}:SparseMLACommonImpl._compute_context_mha",),
+        ),
     ),
     independent=True,  # the last of them is loaded by servers of sparse MLA alone; the others lie in one module
     # What hands the count on and what obeys it. The runner's order is none of them: in an engine that orders its batches by

@@ -1,8 +1,9 @@
 """Proof of vllm.mla-context-order: prefills with and without context in the order in which Model Runner V2 puts them.
 
 Real: that order, by the release's own function or statement. What else is real and what is emulated stands in
-`patches/vllm/mla_prefill.py`. FlashAttention makes rows without context neutral; with TRT-LLM ragged they are undefined, and
-context fills every chunk, or there is none: what goes wrong in a chunk that ends early is the matter of another fix.
+`patches/proofkit/vllm/mla_prefill.py`. FlashAttention makes rows without context neutral; with TRT-LLM ragged they are
+undefined, and context fills every chunk, or there is none: what goes wrong in a chunk that ends early is the matter of another
+fix.
 """
 
 from __future__ import annotations
@@ -15,57 +16,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.compat.digest import find
-from attnfix.patches.scenario import NoSuchPath, Observation, combine, fixup_sabotages, observe, replaced
-from attnfix.patches.vllm import mla_prefill
-from attnfix.patches.vllm.mla_prefill import Batch
-
-MODULES = MAY_LACK = mla_prefill.MODULES
-KERNEL = "emulated"
+from attnfix.compat.gate.digest import find
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, fixup_sabotages, observe, replaced
+from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill, uninitialised
 
 _RUNNER = "v1/worker/gpu/model_runner.py"
 # Requests from the one with the fewest new tokens on: which have context. None of them leads; the shortest leads, but not all.
 _NONE_LEADS = (False, False, True, True, False, True)
 _ONE_LEADS = (True, False, True, False)
 _ALL_LEAD = (True, True, True, False, False, False)
-
-
-def prepare(modules: dict[str, Any]) -> None:
-    mla_prefill.prepare(modules)
-    if not _runner().is_file():
-        raise NoSuchPath("no Model Runner V2")
-
-
-def scenario(seed: int) -> Observation:
-    return combine(_flash(seed, _NONE_LEADS), _ragged(seed, _ONE_LEADS))
-
-
-def control(seed: int) -> Observation:
-    """Requests with context have fewer new tokens than the others: the order that the older runner gives every batch."""
-    return combine(_flash(seed, _ALL_LEAD), _ragged(seed, _ALL_LEAD), _flash(seed, (True,) * 4))
-
-
-def _flash(seed: int, has_context: tuple[bool, ...]) -> Observation:
-    return observe(*mla_prefill.outputs(seed, _batch(seed, has_context, 1), backend="fa"))
-
-
-def _ragged(seed: int, has_context: tuple[bool, ...]) -> Observation:
-    mla_prefill.use()
-    with mla_prefill.uninitialised(1.0):  # an output of the engine's that the kernel leaves as it is
-        return observe(*mla_prefill.outputs(seed, _batch(seed, has_context, 65)))
-
-
-def sabotages() -> dict[str, Any]:
-    from . import wrap
-
-    broken = {
-        "the order is never wrong": replaced(wrap, "context_leads", lambda lens: True),
-        "the first request answers for all": replaced(wrap, "context_leads", lambda lens: lens[0] > 0),
-        "the last request answers for all": replaced(wrap, "context_leads", lambda lens: lens[-1] == 0),
-    }
-    if not hasattr(mla_prefill.engine(), "mask_empty_context"):  # the engine's own, from 0.26.0
-        broken |= {f"tokens without context: {name}": sabotage for name, sabotage in fixup_sabotages().items()}
-    return broken
 
 
 def _batch(seed: int, has_context: tuple[bool, ...], least: int) -> Batch:
@@ -102,3 +61,37 @@ def _is_the_sort(node: ast.AST) -> bool:
 
 def _runner() -> Path:
     return Path(sys.modules["vllm"].__path__[0], _RUNNER)
+
+
+class Proof(MlaPrefill):
+    def prepare(self) -> None:
+        super().prepare()
+        if not _runner().is_file():
+            raise NoSuchPath("no Model Runner V2")
+
+    def scenario(self, seed: int) -> Observation:
+        return combine(self._run_flash(seed, _NONE_LEADS), self._run_ragged(seed, _ONE_LEADS))
+
+    def control(self, seed: int) -> Observation:
+        """Requests with context have fewer new tokens than the others: the order that the older runner gives every batch."""
+        return combine(self._run_flash(seed, _ALL_LEAD), self._run_ragged(seed, _ALL_LEAD), self._run_flash(seed, (True,) * 4))
+
+    def _run_flash(self, seed: int, has_context: tuple[bool, ...]) -> Observation:
+        return observe(*self.outputs(seed, _batch(seed, has_context, 1), backend="fa"))
+
+    def _run_ragged(self, seed: int, has_context: tuple[bool, ...]) -> Observation:
+        self.use()
+        with uninitialised(1.0):  # an output of the engine's that the kernel leaves as it is
+            return observe(*self.outputs(seed, _batch(seed, has_context, 65)))
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        broken = {
+            "the order is never wrong": replaced(wrap, "context_leads", lambda lens: True),
+            "the first request answers for all": replaced(wrap, "context_leads", lambda lens: lens[0] > 0),
+            "the last request answers for all": replaced(wrap, "context_leads", lambda lens: lens[-1] == 0),
+        }
+        if not hasattr(self.mla, "mask_empty_context"):  # the engine's own, from 0.26.0
+            broken |= {f"tokens without context: {name}": sabotage for name, sabotage in fixup_sabotages().items()}
+        return broken

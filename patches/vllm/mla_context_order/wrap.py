@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches.vllm import empty_rows
+from attnfix.patches.vllm.shared import empty_rows
 
 #: Entries
 SMALL = 64
 
 
-def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+def build(call: Any, instance: Any) -> Any:
     """After the chunks of a batch are planned: no prefix length where requests with context do not come first.
 
     From 0.26.0 the target is a function of its own, which the builders of dense and sparse MLA share; it returns the chunked
     context. Before, it is the builder's method, and the chunked context lies in the metadata that it returns.
     """
-    result = wrapped(*args, **kwargs)
+    result = call()
     prefill = getattr(result, "prefill", None)
     context = result if prefill is None else prefill.chunked_context
     count = getattr(context, "prefill_tokens_with_context", None)
@@ -32,7 +31,7 @@ def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
     lens = table.tolist()[0] if table.numel() < SMALL else table.numpy()[0].tolist()
     if not context_leads(lens):
         context.prefill_tokens_with_context = None
-        wrapped.corrected()
+        call.corrected()
     return result
 
 
@@ -41,34 +40,33 @@ def context_leads(lens: list[int]) -> bool:
     return not any(lens[len(lens) - lens.count(0) :])
 
 
-def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """Either context loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse).
-
-    Up to 0.25.1 the engine trusts the prefix length to keep the final merge away from tokens without context: what a loop
+def merges_requests_without_context(target: Any, instance: Any, attn_metadata: Any) -> bool:
+    """Up to 0.25.1 the engine trusts the prefix length to keep the final merge away from tokens without context: what a loop
     leaves there is up to the backend (the TRT-LLM ragged kernel writes nothing) and to the merge (Triton's makes NaN of two
     empty chunks). The engine itself never leaves the length out. From 0.26.0 it neutralises every chunk.
     """
-    prefill = args[2].prefill
-    context = prefill.chunked_context
+    context = attn_metadata.prefill.chunked_context
     if context.prefill_tokens_with_context is not None or hasattr(context, "has_empty_context"):
-        return NOT_NEEDED
-    if not empty_rows.some_in(context, 0):
-        return NOT_NEEDED
-    result = wrapped(*args, **kwargs)
-    empty_rows.neutralize(result, prefill, 0)
+        return False
+    return empty_rows.some_in(context, 0)
+
+
+def compute_prefill_context(call: Any, instance: Any, attn_metadata: Any) -> Any:
+    """Either context loop; returns (out, lse)."""
+    result = call()
+    empty_rows.neutralize(result, attn_metadata.prefill, 0)
     return result
 
 
-def compute_context_mha(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """The context loop of sparse MLA with a mask, of 0.27, `(q, kv_c_and_k_pe_cache, prefill, …)`; returns (out, lse).
+def attends_to_requests_without_context(target: Any, instance: Any, prefill_metadata: Any) -> bool:
+    """In the context loop of sparse MLA with a mask, of 0.27, the engine makes nothing neutral: it trusts FlashAttention 4 with
+    rows whose keys are all masked, and the prefix length with requests that have no keys at all."""
+    context = prefill_metadata.chunked_context
+    return context.prefill_tokens_with_context is None and empty_rows.some_in(context, 0)
 
-    The engine makes nothing neutral there: it trusts FlashAttention 4 with rows whose keys are all masked, and the prefix
-    length with requests that have no keys at all.
-    """
-    prefill = args[2]
-    context = prefill.chunked_context
-    if context.prefill_tokens_with_context is not None or not empty_rows.some_in(context, 0):
-        return NOT_NEEDED
-    result = wrapped(*args, **kwargs)
-    empty_rows.neutralize(result, prefill, 0)
+
+def compute_context_mha(call: Any, instance: Any, prefill_metadata: Any) -> Any:
+    """Returns (out, lse)."""
+    result = call()
+    empty_rows.neutralize(result, prefill_metadata, 0)
     return result

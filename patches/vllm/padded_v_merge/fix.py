@@ -1,8 +1,8 @@
 """vllm.padded-v-merge, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.patches.vllm.context_path import BUILDING, COMPUTING
+from attnfix.patches.vllm.shared.context_path import BUILDING, COMPUTING
 
 from . import wrap
 
@@ -36,8 +36,8 @@ FIX = Fix(
     targets=(
         Target(
             wrap.merge_attn_states,
-            by_name=True,
-            at=tuple(f"{home}.merge_attn_states:merge_attn_states" for home in _HOMES),
+            needed=wrap.strides_differ,
+            paths=tuple(f"{home}.merge_attn_states:merge_attn_states" for home in _HOMES),
         ),
     ),
     # What pads and cuts, what merges, and by which strides

@@ -1,7 +1,7 @@
 """Proof of vllm.padded-v-merge: contexts of several chunks, through FlashAttention 2, which pads the values.
 
 Once with the engine's own Triton kernel, in the interpreter, and once with the CUDA op as its source reads. What else is real
-and what is emulated stands in `patches/vllm/mla_prefill.py`.
+and what is emulated stands in `patches/proofkit/vllm/mla_prefill.py`.
 """
 
 from __future__ import annotations
@@ -9,55 +9,48 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attnfix.patches import emulators
-from attnfix.patches.scenario import Observation, combine, observe, replaced
-from attnfix.patches.vllm import mla_prefill
-from attnfix.patches.vllm.mla_prefill import Batch
-
-MODULES = MAY_LACK = mla_prefill.MODULES
-KERNEL = "emulated"
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.proof import Observation, combine, observe, replaced
+from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
 
 # Two chunks and three. Every request has context in all of them: what is merged of an empty one is the matter of other bugs
 _TWO, _THREE = Batch((30, 25, 29, 32), (3, 2, 4, 5)), Batch((40, 45), (3, 2), decodes=1)
 _ONE = Batch((14, 9, 16), (3, 2, 4))
 
 
-def prepare(modules: dict[str, Any]) -> None:
-    mla_prefill.prepare_flash(modules)
-    import torch
+class Proof(MlaPrefill):
+    def prepare(self) -> None:
+        import torch
 
-    ops: Any = torch.ops._C
-    ops.merge_attn_states = emulators.MergeAttnStates(one_stride=True)
+        self.prepare_flash()
+        ops: Any = torch.ops._C
+        ops.merge_attn_states = emulators.MergeAttnStates(one_stride=True)
 
+    def scenario(self, seed: int) -> Observation:
+        return self._run(seed, (_TWO, _THREE), pads=True)
 
-def scenario(seed: int) -> Observation:
-    return _run(seed, (_TWO, _THREE), pads=True)
+    def control(self, seed: int) -> Observation:
+        """A single chunk: both parts are cut from padded outputs. And FlashAttention 3, which pads nothing."""
+        return combine(self._run(seed, (_ONE,), pads=True), self._run(seed, (_TWO, _THREE), pads=False))
 
+    def _run(self, seed: int, batches: tuple[Batch, ...], pads: bool) -> Observation:
+        self.use_flash(math.inf if pads else -math.inf, pads)
+        self.merge_on(cuda=True)
+        seen = [observe(*self.outputs(seed, batch, backend="fa")) for batch in batches]
+        self.merge_on(cuda=False)  # of two chunks at most: the interpreter cuts bfloat16 off at each merge
+        return combine(*seen, observe(*self.outputs(seed, batches[0], backend="fa")))
 
-def control(seed: int) -> Observation:
-    """A single chunk: both parts are cut from padded outputs. And FlashAttention 3, which pads nothing."""
-    return combine(_run(seed, (_ONE,), pads=True), _run(seed, (_TWO, _THREE), pads=False))
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
 
+        def one_row_missed(part: Any) -> Any:
+            copy = part.contiguous()
+            if copy is not part:
+                copy[-1] = 0
+            return copy
 
-def _run(seed: int, batches: tuple[Batch, ...], pads: bool) -> Observation:
-    mla_prefill.use_flash(math.inf if pads else -math.inf, pads)
-    mla_prefill.merge_on(cuda=True)
-    seen = [observe(*mla_prefill.outputs(seed, batch, backend="fa")) for batch in batches]
-    mla_prefill.merge_on(cuda=False)  # of two chunks at most: the interpreter cuts bfloat16 off at each merge
-    return combine(*seen, observe(*mla_prefill.outputs(seed, batches[0], backend="fa")))
-
-
-def sabotages() -> dict[str, Any]:
-    from . import wrap
-
-    def one_row_missed(part: Any) -> Any:
-        copy = part.contiguous()
-        if copy is not part:
-            copy[-1] = 0
-        return copy
-
-    return {
-        "the correction does nothing": replaced(wrap, "packed", lambda part: part),
-        "heads come in another order": replaced(wrap, "packed", lambda part: part.flip(1).contiguous()),
-        "one token is not copied": replaced(wrap, "packed", one_row_missed),
-    }
+        return {
+            "the correction does nothing": replaced(wrap, "packed", lambda part: part),
+            "heads come in another order": replaced(wrap, "packed", lambda part: part.flip(1).contiguous()),
+            "one token is not copied": replaced(wrap, "packed", one_row_missed),
+        }

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
+
+def strides_differ(target: Any, instance: Any, prefix_output: Any, suffix_output: Any) -> bool:
+    return prefix_output.stride(1) != suffix_output.stride(1)
 
 
-def merge_attn_states(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(output, prefix_output, prefix_lse, suffix_output, …)`; outputs are [tokens, heads, head size].
+def merge_attn_states(call: Any, instance: Any, prefix_output: Any, suffix_output: Any) -> Any:
+    """Outputs are [tokens, heads, head size].
 
     The kernels read both parts by the prefix's head stride. Where the parts have two, both go in packed; one that is packed
     already is not copied.
     """
-    prefix, suffix = kwargs["prefix_output"], kwargs["suffix_output"]
-    if prefix.stride(1) == suffix.stride(1):
-        return NOT_NEEDED
-    result = wrapped(*args, **{**kwargs, "prefix_output": packed(prefix), "suffix_output": packed(suffix)})
-    wrapped.corrected(rows=suffix.shape[0])
+    result = call(prefix_output=packed(prefix_output), suffix_output=packed(suffix_output))
+    call.corrected(rows=suffix_output.shape[0])
     return result
 
 

@@ -1,8 +1,8 @@
 """vllm.prefill-context-merge, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.patches.vllm.context_path import BUILDING, COMPUTING
+from attnfix.patches.vllm.shared.context_path import BUILDING, COMPUTING
 
 from . import wrap
 
@@ -28,27 +28,28 @@ FIX = Fix(
     targets=(
         Target(
             wrap.build,
-            at=(f"{_COMMON}:MLACommonMetadataBuilder.build", f"{_MLA}:MLACommonMetadataBuilder.build"),
+            paths=(f"{_COMMON}:MLACommonMetadataBuilder.build", f"{_MLA}:MLACommonMetadataBuilder.build"),
         ),
         Target(
             wrap.compute_prefill_context,
-            at=(f"{_COMMON}:MLACommonImpl._compute_prefill_context", f"{_MLA}:MLACommonImpl._compute_prefill_context"),
+            paths=(f"{_COMMON}:MLACommonImpl._compute_prefill_context", f"{_MLA}:MLACommonImpl._compute_prefill_context"),
         ),
         Target(
             wrap.compute_prefill_context,
-            at=(
+            paths=(
                 f"{_COMMON}:MLACommonImpl._context_parallel_compute_prefill_context",
                 f"{_MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
             ),
         ),
         Target(
             wrap.merge_attn_states,
-            by_name=True,
-            at=("vllm.attention.ops.merge_attn_states:merge_attn_states", f"{_MERGE}:merge_attn_states"),
+            needed=wrap.has_a_count,
+            paths=("vllm.attention.ops.merge_attn_states:merge_attn_states", f"{_MERGE}:merge_attn_states"),
         ),
     ),
     # Their callers, what runs a chunk, and what later releases plan, count and neutralise with
     witnesses=(
+        "vllm._custom_ops:merge_attn_states",
         f"{_COMMON}:MLACommonImpl._forward_prefill",
         f"{_COMMON}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
         f"{_COMMON}:MLACommonPrefillMetadata",

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-
 _TOKENS = "attnfix_tokens_with_context"
 
 
-def build(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`build(common_prefix_len, common_attn_metadata, …)`: note the batch's number of prefill tokens with context."""
-    metadata = wrapped(*args, **kwargs)
+def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
+    """Note the batch's number of prefill tokens with context."""
+    metadata = call()
     prefill = metadata.prefill
     if prefill is None or prefill.chunked_context is None:
         return metadata
     import torch
 
     if torch.version.hip is None:  # none of our kernels runs there
-        starts = args[1].query_start_loc_cpu.tolist()[metadata.num_decodes :]
+        starts = common_attn_metadata.query_start_loc_cpu.tolist()[metadata.num_decodes :]
         setattr(prefill, _TOKENS, tokens_with_context(starts, prefill.chunked_context.seq_lens))
     return metadata
 
@@ -42,20 +40,26 @@ def tokens_with_context(starts: list[int], chunk_lens: Any) -> int | None:
     return count if count == end < total else None
 
 
-def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """Either context loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`; returns (out, lse)."""
-    result = wrapped(*args, **kwargs)
-    setattr(result[1], _TOKENS, getattr(args[2].prefill, _TOKENS, None))
+def compute_prefill_context(call: Any, instance: Any, attn_metadata: Any) -> Any:
+    """Either context loop; returns (out, lse)."""
+    result = call()
+    setattr(result[1], _TOKENS, getattr(attn_metadata.prefill, _TOKENS, None))
     return result
 
 
-def merge_attn_states(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """The final merge of MLA prefill, which alone is given that LSE; every other merge passes."""
-    tokens = kwargs["prefix_lse"].__dict__.pop(_TOKENS, None)
-    if tokens is None:
-        return NOT_NEEDED
+def has_a_count(target: Any, instance: Any, prefix_lse: Any) -> bool:
+    """Of the final merge of MLA prefill, which alone is given that LSE. A count of 0 is one, too."""
+    return vars(prefix_lse).get(_TOKENS) is not None
+
+
+def merge_attn_states(
+    call: Any, instance: Any, output: Any, prefix_output: Any, prefix_lse: Any, suffix_output: Any, suffix_lse: Any,
+    output_lse: Any = None,
+) -> None:  # fmt: skip
     from attnfix.kernels import merge_attn_states
 
-    merge_attn_states(**kwargs, prefill_tokens_with_context=tokens)
-    wrapped.corrected(rows=kwargs["output"].shape[0] - tokens)
-    return None
+    tokens = vars(prefix_lse).pop(_TOKENS)
+    merge_attn_states(
+        output, prefix_output, prefix_lse, suffix_output, suffix_lse, output_lse, prefill_tokens_with_context=tokens
+    )
+    call.corrected(rows=output.shape[0] - tokens)

@@ -1,8 +1,8 @@
 """vllm.quantized-mla-context, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.patches.vllm.context_path import COMPUTING
+from attnfix.patches.vllm.shared.context_path import COMPUTING
 
 from . import wrap
 
@@ -33,11 +33,13 @@ FIX = Fix(
     targets=(
         Target(
             wrap.compute_prefill_context,
-            at=(f"{_MLA}:MLACommonImpl._compute_prefill_context", f"{_MLA}:MLACommonBaseImpl._compute_prefill_context"),
+            needed=wrap.takes_another_dtype,
+            paths=(f"{_MLA}:MLACommonImpl._compute_prefill_context", f"{_MLA}:MLACommonBaseImpl._compute_prefill_context"),
         ),
         Target(
             wrap.compute_prefill_context,
-            at=(
+            needed=wrap.takes_another_dtype,
+            paths=(
                 f"{_MLA}:MLACommonImpl._context_parallel_compute_prefill_context",
                 f"{_MLA}:MLACommonBaseImpl._context_parallel_compute_prefill_context",
             ),

@@ -10,24 +10,24 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-
 _no_override: Any = None  # torch's; looked up at the first call, since this module is imported without torch, too
 
 
-def compute_prefill_context(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """Either context loop, `(q, kv_c_and_k_pe_cache, attn_metadata, …)`."""
+def takes_another_dtype(target: Any, instance: Any, attn_metadata: Any) -> Any:
+    """The dtype that the layer takes; None where the loop gets it right, or another fix's correction runs in between."""
     dtype = stored_dtype(instance.kv_b_proj)
     if dtype is not None and dtype.is_floating_point:
-        return NOT_NEEDED
-    function = wrapped.engine_function  # None where another fix's correction runs in between
-    dtype = function and input_dtype(instance.kv_b_proj, args[2], function.__code__.co_names)
-    if dtype is None:
-        return NOT_NEEDED
+        return None
+    function = target.engine_function
+    return function and input_dtype(instance.kv_b_proj, attn_metadata, function.__code__.co_names)
+
+
+def compute_prefill_context(call: Any, instance: Any) -> Any:
+    """Either context loop."""
     twin = object.__new__(type(instance))
-    twin.__dict__.update(vars(instance), kv_b_proj=Projection(instance.kv_b_proj, dtype))
-    result = wrapped.run(function, twin, *args, **kwargs)
-    wrapped.corrected()
+    twin.__dict__.update(vars(instance), kv_b_proj=Projection(instance.kv_b_proj, call.found))
+    result = call.run(call.target.function, twin)
+    call.corrected()
     return result
 
 

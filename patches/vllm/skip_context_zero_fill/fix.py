@@ -1,6 +1,6 @@
 """vllm.skip-context-zero-fill, as data."""
 
-from attnfix.compat.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
 
 from . import wrap
@@ -27,8 +27,8 @@ FIX = Fix(
     targets=(
         Target(
             wrap.run_prefill_context_chunk,
-            by_name=True,
-            at=(
+            needed=wrap.runs_by_itself,
+            paths=(
                 f"{_COMMON}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
                 f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
             ),

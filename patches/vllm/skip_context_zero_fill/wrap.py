@@ -11,25 +11,25 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
-from attnfix.compat.fix import NOT_NEEDED
-from attnfix.patches.rebound import rebound
-from attnfix.patches.vllm import empty_rows
+from attnfix.patches.shared.rebound import rebound
+from attnfix.patches.vllm.shared import empty_rows
 
 
-def run_prefill_context_chunk(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
-    """`(prefill, chunk_idx, q, k, v)`. Rows that the kernel does not write would be undefined: they are neutralised."""
-    function = wrapped.engine_function
-    if function is None:  # not the innermost correction
-        return NOT_NEEDED
-    result = wrapped.run(unfilled(function), instance, *args, **kwargs)
+def runs_by_itself(target: Any, instance: Any) -> bool:
+    """Whether no other fix's correction runs between this one and the engine's function."""
+    return target.engine_function is not None
+
+
+def run_prefill_context_chunk(call: Any, instance: Any, prefill: Any, chunk_idx: int) -> Any:
+    """Rows that the kernel does not write would be undefined: they are neutralised."""
+    result = call.run(unfilled(call.target.function))
     try:
-        prefill, chunk = kwargs["prefill"], kwargs["chunk_idx"]
-        if empty_rows.some_in(prefill.chunked_context, chunk):
-            empty_rows.neutralize(result, prefill, chunk)
+        if empty_rows.some_in(prefill.chunked_context, chunk_idx):
+            empty_rows.neutralize(result, prefill, chunk_idx)
     except Exception:
-        wrapped(*args, **kwargs)  # its result is what the engine gets, once this fix has been disarmed
+        call()  # its result is what the engine gets, once this fix has been disarmed
         raise
-    wrapped.corrected()
+    call.corrected()
     return result
 
 

@@ -8,11 +8,11 @@ SPECULATIVE = (
 #: `error_of(backend, model, …)`: attention of a replay against float64, of requests whose tokens are `prefix` before the step
 HEAD = f"""
 import torch
-from attnfix.prove.child import _ease_engine
+from attnfix.prove.side import _ease_engine
 _ease_engine("sglang")
-from attnfix.patches import emulators
+from attnfix.patches.proofkit import emulators
 from attnfix.patches.proofkit.sglang import captured, construction, engine
-from attnfix.patches.scenario import replaced
+from attnfix.patches.proofkit.proof import replaced
 
 PREFIX, ROWS, ACCEPTED = [20, 31, 9], [3, 1, 5], [1, 4, 2]
 SPECULATIVE = {SPECULATIVE!r}

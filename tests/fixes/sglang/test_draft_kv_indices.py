@@ -8,10 +8,10 @@ CODE = """
 import attnfix, psutil, torch
 from contextlib import ExitStack
 from types import SimpleNamespace
-from attnfix.prove.child import _ease_engine
+from attnfix.prove.side import _ease_engine
 _ease_engine("sglang")
 from attnfix.patches.proofkit.sglang import construction, engine
-from attnfix.patches.scenario import replaced
+from attnfix.patches.proofkit.proof import replaced
 
 served = construction.serve(
     "--attention-backend", "flashinfer", "--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3",

@@ -7,7 +7,7 @@ import pytest
 #: New tokens and prefix through kernels of these bases, in two layers; says their bits, and what became of the fix
 RUN = """
 import attnfix
-from attnfix.patches import lse_base
+from attnfix.patches.shared import lse_base
 
 def hide(part, real=lse_base.one_row):
     "No row of this part can be judged."
@@ -16,20 +16,19 @@ def hide(part, real=lse_base.one_row):
     lse_base.one_row = one_row
 
 from types import SimpleNamespace
-from attnfix.patches import emulators
-from attnfix.patches.scenario import observe
-from attnfix.patches.sglang import chunked_prefix
-from attnfix.patches.sglang.lse_log_base import proof
-from attnfix.prove.child import imported_modules
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.proof import observe
+from attnfix.patches.proofkit.sglang.chunked_prefix import TRTLLM
+from attnfix.patches.sglang.lse_log_base.proof import Proof
 
-modules = imported_modules(proof)
-proof.prepare(modules)
-chunked_prefix.use(2)
+proof = Proof()
+proof.prepare()
+proof.use(2)
 new_tokens, prefix = (emulators.TrtllmRaggedAttention(base) for base in BASES)
-modules[chunked_prefix.TRTLLM].flashinfer.prefill.trtllm_ragged_attention_deepseek = lambda *args, is_causal, **kwargs: (
+proof.engine[TRTLLM].flashinfer.prefill.trtllm_ragged_attention_deepseek = lambda *args, is_causal, **kwargs: (
     new_tokens if is_causal else prefix)(*args, is_causal=is_causal, **kwargs)
 hide(UNSEEN)
-seen = [observe(*chunked_prefix.outputs(20, [37, 33], [23, 12], chunked_prefix.TRTLLM)) for _ in range(2)]
+seen = [observe(*proof.outputs(20, [37, 33], [23, 12], TRTLLM)) for _ in range(2)]
 row = next(row for row in attnfix.status() if row["fix"] == "sglang.lse-log-base")
 answer([[[one.error, one.bits] for one in seen], row["state"], row["reason"]])
 """

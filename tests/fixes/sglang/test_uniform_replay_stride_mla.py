@@ -9,7 +9,7 @@ from .draft_extend_replays import MLA
 #: A runner with another stride than the backend's is followed. Asked of the correction: no worker of these releases gives
 #: the later layers of --enable-multi-layer-eagle this backend (they are FA3's)
 OTHER_STRIDE = """
-from attnfix.patches.sglang import uniform_replay
+from attnfix.patches.sglang.shared import uniform_replay
 from attnfix.patches.sglang.uniform_replay_stride_mla import wrap
 told = {"num_tokens_per_req": 6}, {"num_tokens_per_batch": 5}, {"num_tokens_per_req": -1}
 answer([error, [wrap._sizes(backend, SimpleNamespace(**one))[0] + 1 for one in told]])

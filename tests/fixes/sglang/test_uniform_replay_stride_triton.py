@@ -9,7 +9,7 @@ V2 = {"SGLANG_ENABLE_SPEC_V2": "1"}
 #: The edit that puts the fault back: the runner is not asked for its stride
 SABOTAGE = """
 fixed, counted = errors(), states()
-from attnfix.patches.sglang import uniform_replay
+from attnfix.patches.sglang.shared import uniform_replay
 uniform_replay.stride = lambda spec_info, own: own
 answer([fixed, counted, errors()])
 """

@@ -7,15 +7,15 @@ import pytest
 RUN = """
 import attnfix
 from types import SimpleNamespace
-from attnfix.patches.scenario import observe
-from attnfix.patches.vllm import mla_prefill
-from attnfix.patches.vllm.both_empty_merge_triton import proof
-from attnfix.prove.child import imported_modules
+from attnfix.patches.proofkit.proof import observe
+from attnfix.patches.proofkit.vllm.mla_prefill import Batch
+from attnfix.patches.vllm.both_empty_merge_triton.proof import Proof
 
-proof.prepare(imported_modules(proof))
+proof = Proof()
+proof.prepare()
 said = []
 for context in ((40, 35, 0, 0), (40, 0, 35, 0)):
-    seen = observe(*mla_prefill.outputs(20, mla_prefill.Batch(context, (2, 3, 2, 3), decodes=1), backend="fa", ranks=(1,)))
+    seen = observe(*proof.outputs(20, Batch(context, (2, 3, 2, 3), decodes=1), backend="fa", ranks=(1,)))
     row = next(row for row in attnfix.status() if row["fix"] == "vllm.both-empty-merge-triton")
     said.append([seen.error if seen.error < 1e9 else None, seen.bits, row["counters"]["corrections"]])
 answer(said)

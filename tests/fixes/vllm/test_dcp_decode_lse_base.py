@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 HEAD = """
-from attnfix.patches.scenario import replaced
+from attnfix.patches.proofkit.proof import replaced
 from attnfix.patches.vllm.dcp_decode_lse_base import proof
-from attnfix.prove.child import imported_modules
 
-proof.prepare(imported_modules(proof))
+proven = proof.Proof()
+proven.prepare()
 
 def state():
     import attnfix
@@ -22,10 +22,10 @@ def state():
 def test_ranks_combine_what_the_kernel_meant(engine_fork, release):
     """Natural LSEs are left alone; a rank whose share of every request is empty judges nothing, and asks no GPU."""
     code = HEAD + (
-        "natural = [proof.control(5).error, state()]\n"
-        "base_2 = [proof.scenario(5).error, state()]\n"
+        "natural = [proven.control(5).error, state()]\n"
+        "base_2 = [proven.scenario(5).error, state()]\n"
         "with replaced(proof, '_CONTEXT', (0, 0)):\n"
-        "    one_token = proof.scenario(5).error\n"
+        "    one_token = proven.scenario(5).error\n"
         "answer([natural, base_2, one_token])"
     )
     natural, base_2, one_token = engine_fork("vllm", release).evaluate(code)

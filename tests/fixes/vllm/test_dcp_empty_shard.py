@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnfix.compat import releases
+from attnfix.compat.releases import fetch
 from attnfix.patches.vllm.dcp_empty_shard.wrap import ALL_GATHER, ALL_TO_ALL, leaves_out
 
 TRITON, CUTLASS = "triton_mla.TritonMLABackend", "cutlass_mla.CutlassMLABackend"
@@ -17,7 +17,7 @@ RUN = """
 import torch
 import attnfix
 from attnfix.patches.proofkit.vllm.mla_decode import Decode, Empty
-from attnfix.patches.scenario import observe
+from attnfix.patches.proofkit.proof import observe
 
 masked, fill = set(), torch.Tensor.masked_fill_
 def masked_fill_(self, *args):
@@ -76,7 +76,7 @@ def test_before_0_25_the_output_is_masked_too(engine_fork):
 
 @pytest.mark.parametrize("release", ["0.11.0", "0.22.1", "0.24.0", "0.25.0", "0.27.1"])
 def test_what_the_combines_do_with_a_weight_of_0(release):
-    homes = [releases.fetch("vllm", release) / "vllm" / folder for folder in ("v1/attention/ops", "attention/ops")]
+    homes = [fetch.fetch("vllm", release) / "vllm" / folder for folder in ("v1/attention/ops", "attention/ops")]
     texts = {path.name: path.read_text() for home in homes for path in home.glob("*.py")}
     assert ("output = tl.where(factor == 0.0, 0.0, output)" in texts["common.py"]) is leaves_out(ALL_GATHER, release)
     assert ("weight == 0.0, 0.0" in texts.get("dcp_alltoall.py", "")) is leaves_out(ALL_TO_ALL, release)

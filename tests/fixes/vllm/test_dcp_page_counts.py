@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 HEAD = """
-from attnfix.patches.scenario import replaced
+from attnfix.patches.proofkit.proof import replaced
 from attnfix.patches.vllm.dcp_page_counts import proof, wrap
 from attnfix.patches.vllm.dcp_page_counts.proof import Batch, Layout
-from attnfix.prove.child import imported_modules
 
-proof.prepare(imported_modules(proof))
+proven = proof.Proof()
+proven.prepare()
 MIXED, LONG = proof._MIXED, proof._LONG
 
 def error(layout, batch=MIXED):
@@ -98,9 +98,9 @@ def test_one_rank_gets_the_metadata_that_was_made(engine_fork, release):
     code = HEAD + (
         "worker, (builder, _) = proof.rank_of(0, 1, 1)\n"
         "seen = []\n"
-        "split = proof._modules[proof._BACKEND].split_decodes_and_prefills\n"
+        "split = proven.engine[proof._BACKEND].split_decodes_and_prefills\n"
         "look = lambda common, **more: (seen.append(common), split(common, **more))[1]\n"
-        "with worker, replaced(proof._modules[proof._BACKEND], 'split_decodes_and_prefills', look):\n"
+        "with worker, replaced(proven.engine[proof._BACKEND], 'split_decodes_and_prefills', look):\n"
         "    common = worker.batch(*MIXED, pages=proof._PAGES)\n"
         "    builder.build(0, common)\n"
         "answer(seen[0] is common)"

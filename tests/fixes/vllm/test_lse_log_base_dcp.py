@@ -6,13 +6,14 @@ import pytest
 
 HEAD = """
 import torch
-from attnfix.patches import emulators
-from attnfix.patches.scenario import observe
-from attnfix.patches.vllm import dcp_prefill, mla_prefill
-from attnfix.patches.vllm.lse_log_base import proof
-from attnfix.prove.child import imported_modules
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.proof import observe
+from attnfix.patches.proofkit.vllm import dcp_prefill
+from attnfix.patches.vllm.lse_log_base.proof import Proof
 
-proof.prepare(imported_modules(proof))
+proof = Proof()
+proof.prepare()
+backend = proof.engine[dcp_prefill.BACKEND]
 reads = []
 
 class OnGpu(torch.Tensor):
@@ -35,10 +36,10 @@ class Watched(emulators.PagedWrapper):
         return value.as_subclass(OnGpu) if name.endswith("_buf") and not self.running else value
 
 def step(context, dtype="bfloat16", new=(5, 2, 6, 3)):
-    dcp_prefill.use(2)
-    dcp_prefill._modules[dcp_prefill.BACKEND].BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: Watched(2, layout)
+    dcp_prefill.use(backend, 2)
+    backend.BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: Watched(2, layout)
     before = len(reads)
-    out, reference = dcp_prefill.outputs(5, context, new, "NHD", dtype)
+    out, reference = dcp_prefill.outputs(backend, 5, context, new, "NHD", dtype)
     return observe(out, reference).error, len(reads) - before
 
 def state():
@@ -62,31 +63,32 @@ def test_fresh_prompts_never_wait_for_the_gpu(engine_fork, release):
 def test_too_few_new_tokens_go_by_the_context(engine_fork, release):
     """Of two keys the LSE can be too near to 0 to tell its base by: then the context's says it, and both are converted."""
     code = HEAD + (
-        "wrapper = dcp_prefill._modules[dcp_prefill.BACKEND].BatchDCPPrefillWrapper.run\n"
+        "from attnfix.compat.arming.wrapper import TargetWrapper\n"
+        "wrapper = TargetWrapper.of(vars(backend.BatchDCPPrefillWrapper)['run'])\n"
         "errors = []\n"
         "for seed in 10, 12, 13, 24:\n"
-        "    (fix, _), = wrapper.__attnfix__.corrections\n"
-        "    fix.findings.clear()  # as in a process that has seen nothing yet\n"
-        "    dcp_prefill.use(2)\n"
-        "    errors.append(observe(*dcp_prefill.outputs(seed, (37, 1, 33, 48), (2, 2, 2, 2), 'NHD', 'bfloat16')).error)\n"
+        "    link, = wrapper.links\n"
+        "    link.state.observations.clear()  # as in a process that has seen nothing yet\n"
+        "    dcp_prefill.use(backend, 2)\n"
+        "    seen = dcp_prefill.outputs(backend, seed, (37, 1, 33, 48), (2, 2, 2, 2), 'NHD', 'bfloat16')\n"
+        "    errors.append(observe(*seen).error)\n"
         "answer(errors)"
     )
     assert max(engine_fork("vllm", release).evaluate(code)) < 0.01
 
 
 HALVES = """
-from attnfix.patches.vllm.lse_log_base import dcp
+from attnfix.patches.vllm.shared import dcp_lse_base
 
 def layer(context, bases=BASES):
-    dcp_prefill.use(2)
-    backend = dcp_prefill._modules[dcp_prefill.BACKEND]
+    dcp_prefill.use(backend, 2)
     backend.BatchPrefillWithRaggedKVCacheWrapper = lambda *args, **kwargs: emulators.RaggedWrapper(bases[0])
     backend.BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: emulators.PagedWrapper(bases[1], layout)
-    one = observe(*dcp_prefill.outputs(5, context, (5, 2, 6, 3), "NHD", "bfloat16"))
+    one = observe(*dcp_prefill.outputs(backend, 5, context, (5, 2, 6, 3), "NHD", "bfloat16"))
     return [one.error, one.bits]
 
 for name in UNSEEN:
-    setattr(dcp, name, lambda *args: None)
+    setattr(dcp_lse_base, name, lambda *args: None)
 answer([[layer((37, 1, 33, 48)) for _ in range(2)], state()])
 """
 

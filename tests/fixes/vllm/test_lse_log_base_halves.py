@@ -7,7 +7,7 @@ import pytest
 #: New tokens and context through kernels of these bases; says the output's error and bits, and what became of the fix
 RUN = """
 import math, sys
-from attnfix.patches import lse_base
+from attnfix.patches.shared import lse_base
 
 def hide(part, real=lse_base.one_row):
     "No row of this part can be judged."
@@ -16,14 +16,13 @@ def hide(part, real=lse_base.one_row):
     lse_base.one_row = one_row
 
 import attnfix
-from attnfix.patches import emulators
-from attnfix.patches.scenario import observe
-from attnfix.patches.vllm import mla_prefill
-from attnfix.prove.child import imported_modules
-from types import SimpleNamespace
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.proof import observe
+from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
 
-mla_prefill.prepare(imported_modules(SimpleNamespace(MODULES=mla_prefill.MODULES, MAY_LACK=mla_prefill.MODULES)))
-mla_prefill.use()
+mla = MlaPrefill()
+mla.prepare()
+mla.use()
 import flashinfer.prefill
 new_tokens, context = (emulators.TrtllmRaggedAttention(base) for base in BASES)
 flashinfer.prefill.trtllm_ragged_attention_deepseek = lambda *args, is_causal, **kwargs: (
@@ -31,7 +30,7 @@ flashinfer.prefill.trtllm_ragged_attention_deepseek = lambda *args, is_causal, *
 hide(UNSEEN)
 seen = []
 for _ in range(2):  # two layers
-    one = observe(*mla_prefill.outputs(20, mla_prefill.Batch((70, 65), (23, 12)), ranks=(1,)))
+    one = observe(*mla.outputs(20, Batch((70, 65), (23, 12)), ranks=(1,)))
     seen.append([one.error, one.bits])
 row = next(row for row in attnfix.status() if row["fix"] == "vllm.lse-log-base")
 answer([seen, row["state"], row["reason"]])

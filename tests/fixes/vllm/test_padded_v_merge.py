@@ -4,11 +4,12 @@ from __future__ import annotations
 
 NO_MEMORY = """
 import torch
-from attnfix.patches.vllm.padded_v_merge import proof, wrap
-from attnfix.prove import child
+from attnfix.patches.vllm.padded_v_merge import wrap
+from attnfix.patches.vllm.padded_v_merge.proof import Proof
 import attnfix
 
-proof.prepare(child.imported_modules(proof))
+proof = Proof()
+proof.prepare()
 packed, asked = wrap.packed, []
 
 def full(part):

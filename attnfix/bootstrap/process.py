@@ -1,0 +1,90 @@
+"""The one activation of this process: what the import hook and the entry points of both engines lead to."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnfix.compat.arming.activation import Activation
+    from attnfix.compat.fix import Fix
+
+_lock = threading.RLock()
+# A fork waits until another thread is done here: its child would wait for that thread for ever
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_activation: Activation | None = None
+
+
+def activation(*engines: str) -> Activation:
+    """The one activation of this process, over the fixes of `engines` and of every engine that was imported here.
+
+    A process seldom has both, and the import of an engine's fixes is most of what attnfix takes.
+    """
+    global _activation
+    with _lock:  # two target modules may finish in two threads: each must see the other's
+        if _activation is None:
+            from attnfix.compat.arming.activation import Activation
+
+            _activation = Activation(facts=_facts, every_fix=_every_fix)
+        from attnfix.compat.engines import ENGINES
+        from attnfix.compat.gate import module_lookup
+
+        for engine in ENGINES:
+            if (engine in engines or module_lookup.module(engine)) and not _activation.has_fixes_of(engine):
+                _activation.add(import_module(f"attnfix.patches.{engine}.catalogue").FIXES)
+        return _activation
+
+
+def _every_fix() -> Iterator[Fix]:
+    """Imports the catalogue of both engines when the first is asked for."""
+    from attnfix.patches.catalogue import FIXES
+
+    yield from FIXES
+
+
+def module_loaded(name: str) -> None:
+    """A module of `target_modules` has just been executed: called by the import hook."""
+    from attnfix.compat.arming.switches import killed
+    from attnfix.compat.engines import ENGINES
+
+    engine = name.partition(".")[0]
+    if engine in ENGINES:
+        from attnfix.compat.arming import ray_workers
+
+        ray_workers.module_loaded(name)  # under ATTNFIX=0, too: it has to reach them
+        if not killed():
+            found = activation(engine)
+            found.catch_up()  # a module whose hook failed
+            found.module_loaded(name)
+    elif not killed():
+        from attnfix.compat.status import metrics  # alone: the program need be no engine
+
+        metrics.module_loaded(name)
+
+
+def catch_up() -> None:
+    """Engage what was imported before attnfix was active."""
+    from attnfix.compat.arming import ray_workers
+    from attnfix.compat.arming.switches import killed
+    from attnfix.compat.status import metrics
+
+    ray_workers.catch_up()
+    if not killed():
+        metrics.catch_up()
+        activation().catch_up()
+
+
+def _facts() -> dict[str, Any]:
+    """What the process record says beside the fixes: its server, which path serves each op, the FlashInfer that is loaded."""
+    from attnfix.compat.status import metrics
+
+    kernels = sys.modules.get("attnfix.kernels")
+    return {
+        "server": metrics.server(),
+        "kernels": kernels.kernel_status() if kernels else {},
+        "flashinfer": getattr(sys.modules.get("flashinfer"), "__version__", None),
+    }

@@ -1,0 +1,348 @@
+"""Activation of the fixes in one process: gate, swap, arm, and the state that comes of it.
+
+Each target gets its wrapper when its module has been imported, as a pass-through; the last verified target arms the fix. So
+a fix is all or nothing, and instances that capture a bound method at `__init__` capture the wrapper.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Set
+from contextlib import suppress
+from functools import cache, partial, wraps
+from itertools import chain
+from types import FunctionType
+from typing import Any
+
+from ..engines import ENGINES, Engine, engine_of, loaded_root, version_of
+from ..fix import Fix
+from ..gate import judge, ledger, loaded_code, module_lookup, source_files
+from ..status import messages
+from ..status.fix_state import (
+    CONFLICT,
+    DORMANT,
+    FAILED,
+    FINAL,
+    FIXED_UPSTREAM,
+    INSTALLED,
+    NOT_AFFECTED,
+    OFF,
+    PENDING,
+    UNKNOWN_SOURCE,
+    Event,
+    FixState,
+)
+from ..status.recorder import Recorder
+from . import switches, witnesses
+from .patch_points import Refused, home, standing_at, take
+from .wrapper import live, swap
+
+LEFT_ALONE = {
+    ledger.FIXED: FIXED_UPSTREAM,
+    ledger.NOT_AFFECTED: NOT_AFFECTED,
+    ledger.UNKNOWN: UNKNOWN_SOURCE,
+}
+HEALTHY = (ledger.FIXED, ledger.NOT_AFFECTED)
+
+
+class Activation:
+    """All fixes in this process. `module_loaded` is called once for each target module, right after its body has run."""
+
+    def __init__(
+        self,
+        fixes: Iterable[Fix] = (),
+        facts: Callable[[], dict[str, Any]] = dict,
+        every_fix: Callable[[], Iterable[Fix]] = tuple,
+    ):
+        """`facts()` is what the process record says beside the fixes; it must be cheap and never wait for a GPU. `every_fix()`
+        are those of engines that this process may never import, too: asked where a variable is no switch of those it has."""
+        self.states: dict[str, FixState] = {}
+        self._recorder = Recorder(lambda: self.states.values(), facts)
+        self._every_fix = every_fix
+        self.modules = watched_modules(())
+        self._seen: set[str] = set()
+        self._verdicts: dict[str, tuple[loaded_code.Stamp, judge.Verdict]] = {}
+        self._lock = threading.RLock()
+        # A fork waits until no fix is half-way in another thread: its child would keep it so for ever
+        steps = Activation._before_fork, Activation._after_fork, Activation._forked
+        before, after_in_parent, after_in_child = (partial(_if_alive, weakref.ref(self), step) for step in steps)
+        os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
+        self.add(fixes)
+
+    def add(self, fixes: Iterable[Fix]) -> None:
+        """Have these fixes, too, those of an engine together. In one thread at a time; others may use those that are there."""
+        more = {fix.id: FixState(fix, on_event=self._on_event) for fix in fixes}
+        self.modules = self.modules | watched_modules(state.fix for state in more.values())
+        self.states = {**self.states, **more}
+        self._recorder.note()
+
+    def _on_event(self, state: FixState, event: Event, detail: Any) -> None:
+        """Something happened while the engine serves: it is said, and recorded."""
+        messages.tell(state, event, detail)
+        self._recorder.note()
+
+    def has_fixes_of(self, engine: str) -> bool:
+        return any(state.fix.engine == engine for state in self.states.values())
+
+    def module_loaded(self, name: str, *, late: bool = False) -> None:
+        """Engage every fix that has a target in module `name`. Lets no exception out but an interrupt, as by Ctrl-C."""
+        module_lookup.module(name)  # seen now, so it is not gone when Python takes it out for a moment
+        if not switches.killed():
+            self._guarded(name, lambda: self._engage_all(name, late), required=True)
+            self._guarded(name, lambda: self._tell(name), required=False)
+            self._guarded(name, lambda: self._enforce_strict(name), required=True)
+
+    def catch_up(self) -> None:
+        """Engage the fixes of target modules that were imported before attnfix was active."""
+        for name in sorted((self.modules & sys.modules.keys()) - self._seen):
+            module = module_lookup.module(name)
+            if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+                self.module_loaded(name, late=True)
+
+    def unmet(self, engine: Engine) -> list[FixState]:
+        """Fixes of `engine` that are required here (STRICT, or asked for by name) and do not stand."""
+        required = [state for state in self.states.values() if state.fix.engine == engine.name and self._required(state)]
+        version = version_of(engine) if required else None
+        self._verify_in_place()
+        for state in required:
+            if state.armed and state.recheck_on_first_call:
+                state.recheck_on_first_call()  # and once more at the first call
+        return [state for state in required if messages.unmet(state, version)]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """State of every fix as it is now."""
+        if switches.killed():
+            return [FixState(state.fix, OFF, "ATTNFIX=0").as_dict() for state in self.states.values()]
+        self._verify_in_place()
+        return [state.as_dict() for state in self.states.values()]
+
+    def _verify_in_place(self) -> None:
+        """A target may have been replaced after its fix was installed."""
+        with self._lock:
+            for state in self.states.values():
+                gone = [code_path for code_path, point in state.patch_points.items() if not point.stands]
+                if state.armed and gone:
+                    self._lost(state, f"{gone[0].qualname} was replaced by {standing_at(gone[0])} after it was wrapped")
+
+    @staticmethod
+    def _lost(state: FixState, reason: str) -> None:
+        """An armed fix cannot stay so: somebody else has changed what it stands on."""
+        state.settle(CONFLICT, reason)
+        messages.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}")
+        state.changed()
+
+    # One module, one fix
+
+    def _guarded(self, module: str, step: Callable[[], None], *, required: bool) -> None:
+        """Run one step. Where it raises, a process that requires a fix ends; unless the step only tells what was done."""
+        try:
+            step()
+        except Exception as error:  # an engine turns an exception here into another backend, silently
+            reason = f"activation failed in {module}: {type(error).__name__}: {error}"
+            if required and any(map(self._required, self.states.values())):
+                messages.refuse(reason)
+            messages.warn(module.partition(".")[0], reason)
+
+    def _engage_all(self, name: str, late: bool) -> None:
+        with self._lock:
+            states = self._with_target_in(name)
+            try:
+                engine = engine_of(name)
+                self._watch_load(engine, name)
+                look = cache(partial(_sources, engine))  # one look at the files for all fixes of the module
+                for state in states:
+                    if state.base not in FINAL:
+                        self._attempt(state, partial(self._take_patch_points, state, engine, look, name, late))
+                self._seen.add(name)
+            except BaseException as error:
+                # An interrupt, too, must leave nothing half-way: it may be caught, and the engine serve
+                for state in states:
+                    if state.base in (DORMANT, PENDING, INSTALLED):
+                        state.settle(FAILED, f"interrupted in {name} by {type(error).__name__}")
+                        self._withdraw(state)
+                raise
+
+    def _tell(self, name: str) -> None:
+        """Log and record what became of the fixes in module `name`."""
+        with self._lock:
+            engine, states = engine_of(name), self._with_target_in(name)
+            if states:
+                self._say(engine)
+            self._recorder.open(engine if states else None)
+
+    def _with_target_in(self, module: str) -> list[FixState]:
+        return [state for state in self.states.values() if module in state.fix.target_modules]
+
+    def _attempt(self, state: FixState, step: Callable[[], None]) -> None:
+        """One step towards an armed fix. Whatever goes wrong becomes its state, and it leaves the engine as it was."""
+        try:
+            step()
+        except Refused as refusal:
+            state.settle(refusal.state, str(refusal))
+        except Exception as error:
+            state.fail(f"{type(error).__name__}: {error}")
+        if state.base in FINAL:
+            self._withdraw(state)
+
+    def _take_patch_points(
+        self, state: FixState, engine: Engine, look: Callable[[], source_files.Sources], module: str, late: bool
+    ) -> None:
+        if reason := self._switched_off(state.fix, engine):
+            state.settle(OFF, reason)
+            return
+        sources = look()
+        verdict = self._judge(state.fix, sources)
+        state.release, state.code = verdict.release, verdict.code
+        if switches.left_off(state.fix) and verdict.kind not in HEALTHY:
+            state.settle(OFF, f"off by default; {state.fix.switch}=1 turns it on")
+            return
+        if not verdict.affected:
+            state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
+            return
+        witnesses.check_files(verdict, sources)
+        for target in state.fix.targets:
+            code_path = home(target, verdict.present, sources)
+            if code_path is None:
+                if state.fix.independent:
+                    continue
+                raise LookupError(f"{target.name} has no place in this code")
+            taken = state.patch_points.get(code_path)
+            if code_path.module == module and not (taken and taken.stands):  # a reload brings the engine's own back
+                state.patch_points[code_path] = take(target, code_path, state, late, sources)
+        self._arm(state, verdict, sources)
+
+    def _switched_off(self, fix: Fix, engine: Engine) -> str | None:
+        if switches.asked(fix) is False:
+            return f"{fix.switch}=0"
+        if not engine.admits_us():
+            messages.warn(
+                engine.name, f"{engine.allow_list} leaves attnfix out: nothing is patched; add the word attnfix to it"
+            )
+            return f"{engine.allow_list} leaves attnfix out"
+        return None
+
+    def _judge(self, fix: Fix, sources: source_files.Sources) -> judge.Verdict:
+        stamp = loaded_code.stamp(fix, sources)
+        known, verdict = self._verdicts.get(fix.id, (None, None))
+        if verdict is None or known != stamp:
+            again = judge.judge(fix, sources)
+            if verdict is not None and (verdict.kind, verdict.code) != (again.kind, again.code):
+                raise Refused(CONFLICT, loaded_code.CHANGED)
+            verdict = again
+            self._verdicts[fix.id] = stamp, verdict
+        return verdict
+
+    def _arm(self, state: FixState, verdict: judge.Verdict, sources: source_files.Sources) -> None:
+        missing = [target.name for target in state.fix.targets if not any(p in state.patch_points for p in target.code_paths)]
+        if missing and not (state.fix.independent and state.patch_points):
+            state.settle(PENDING, f"waiting for the module of {', '.join(missing)}")
+            return
+        for code_path, point in state.patch_points.items():
+            if not point.stands:
+                raise Refused(CONFLICT, f"{code_path.qualname} was replaced by {standing_at(code_path)} after it was wrapped")
+        witnesses.check_in_place(state.fix, verdict, sources)
+        state.recheck_on_first_call = partial(self._recheck, state, verdict, verdict.modules & sys.modules.keys())
+        state.settle(INSTALLED, verdict.reason)
+
+    def _recheck(self, state: FixState, verdict: judge.Verdict, then: Set[str]) -> None:
+        """At the first call: another patcher may have come since, and a witness that was not among the modules `then` may come
+        from a file that nobody has judged."""
+        self._verify_in_place()
+        if not state.armed:
+            return
+        engine = ENGINES[state.fix.engine]
+        sources = _sources(engine)
+        try:
+            witnesses.check_in_place(state.fix, verdict, sources)
+        except Refused as refusal:
+            self._lost(state, str(refusal))
+            return
+        if loaded_code.stamp(state.fix, sources) == self._verdicts[state.fix.id][0]:
+            return
+        if judge.judge(state.fix, sources).code == verdict.code:
+            return  # touched, moved or linked from elsewhere
+        if (verdict.modules & sys.modules.keys()) - then:
+            state.settle(CONFLICT, loaded_code.CHANGED)
+            state.changed()
+        messages.warn(engine.name, loaded_code.CHANGED)
+
+    @staticmethod
+    def _withdraw(state: FixState) -> None:
+        """Take everything off the engine that no other fix uses: a disarmed fix leaves it as it was."""
+        for point in state.patch_points.values():
+            with suppress(Exception):  # the others come off all the same
+                point.withdraw()
+        state.patch_points.clear()
+
+    def _say(self, engine: Engine) -> None:
+        for complaint in switches.complaints(chain((state.fix for state in self.states.values()), self._every_fix())):
+            messages.warn(engine.name, complaint)
+        messages.summary(engine, version_of(engine), self.states.values())
+
+    def _before_fork(self) -> None:
+        self._lock.acquire()
+
+    def _after_fork(self) -> None:
+        self._lock.release()
+
+    def _forked(self) -> None:
+        """A forked child gets a record of its own; nothing is said again."""
+        self._lock = threading.RLock()
+        for state in self.states.values():
+            state.fired = False
+        self._recorder.forked()
+
+    # STRICT
+
+    def _required(self, state: FixState) -> bool:
+        return state.base != OFF and switches.required(state.fix)
+
+    def _enforce_strict(self, module: str) -> None:
+        if unmet := self.unmet(engine_of(module)):
+            messages.end_process(unmet)
+
+    def _watch_load(self, engine: Engine, module: str) -> None:
+        """Under STRICT, look once more when the model is loaded: the last moment before the engine serves."""
+        if not switches.strict():
+            return
+
+        def enforcing(wrapped: Any) -> Any:
+            @wraps(wrapped)
+            def enforce_and_load(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    self.catch_up()  # with what was loaded past the import hook
+                    self._enforce_strict(module)
+                except Exception as error:  # the engine may catch it and serve
+                    messages.refuse(f"a look at {module} failed: {type(error).__name__}: {error}")
+                return wrapped(*args, **kwargs)
+
+            return enforce_and_load
+
+        for code_path in (code_path for code_path in engine.load_model if code_path.module == module):
+            standing = live(code_path)
+            if type(standing) is FunctionType and not hasattr(standing, "__wrapped__"):
+                swap(code_path, enforcing(standing))
+
+
+def _if_alive(activation: weakref.ref[Activation], step: Callable[[Activation], None]) -> None:
+    """What is registered for a fork stays registered: it must not keep an activation that nobody has any more."""
+    if (found := activation()) is not None:
+        step(found)
+
+
+def _sources(engine: Engine) -> source_files.Sources:
+    """The engine's files as they are now. Raises RuntimeError before its package is imported."""
+    root = loaded_root(engine)
+    if root is None:
+        raise RuntimeError(f"the package of {engine.name} is not in this process")
+    return source_files.Sources(root, version_of(engine))
+
+
+def watched_modules(fixes: Iterable[Fix]) -> set[str]:
+    """Modules after which attnfix acts: those of targets; the engines' packages, whose import opens the process record; those
+    that load the model, watched under STRICT."""
+    loads = {code_path.module for engine in ENGINES.values() for code_path in engine.load_model}
+    return loads.union(ENGINES, *(fix.target_modules for fix in fixes))

@@ -1,0 +1,376 @@
+"""The one wrapper that stands on a target, a `wrapt.FunctionWrapper`: runs the corrections of every armed fix, else passes.
+
+A correction has two parts. `needed(target, instance, …)` looks, changes nothing in the engine, and returns something false
+where this call has nothing to correct; `correct(call, instance, …)` corrects, and gets what `needed` returned as `call.found`.
+Both name the arguments they use as the engine's function does; where these come from is resolved once, when the fix is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from operator import itemgetter
+from pkgutil import resolve_name
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from ..fix import CodePath, Correct, Needed
+from ..gate import module_lookup
+from ..status.fix_state import FixState, KernelObservation
+from . import installed_wrapt, serving_failure
+
+if TYPE_CHECKING:
+    import wrapt
+else:
+    wrapt = installed_wrapt.wrapt()
+
+#: In the place of a result: the engine's function was not called yet, or has not returned
+NOT_CALLED, RUNNING = object(), object()
+_NO_DEFAULT = object()
+
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
+
+
+class WrongCall(Exception):
+    """The caller left out an argument: the engine's own function is to say so."""
+
+
+class Link:
+    """The correction of one fix on one target. `inside` are those that it stands around, the outermost first.
+
+    It is what `needed` gets as `target`, and what `correct` has as `call.target`.
+    """
+
+    __slots__ = ("correct", "function", "inside", "is_method", "look", "needed", "run_inside", "state", "take")
+
+    def __init__(self, function: FunctionType, is_method: bool, state: FixState, correct: Correct, needed: Needed | None,
+                 inside: tuple[Link, ...]):  # fmt: skip
+        self.function, self.is_method, self.state, self.inside = function, is_method, state, inside
+        self.correct, self.needed = correct, needed
+        self.take = arguments(correct, function, is_method)
+        self.look = arguments(needed, function, is_method) if needed else None
+        self.run_inside = _runner([inside], is_method)
+
+    @property
+    def engine_function(self) -> FunctionType | None:
+        """The engine's function, a method's unbound; None where another fix's correction runs in between."""
+        return None if any(link.state.armed for link in self.inside) else self.function
+
+    @property
+    def release(self) -> str | None:
+        """The release whose code this is, by the ledger."""
+        return self.state.release
+
+    @property
+    def left_alone(self) -> set[tuple[Hashable, ...]]:
+        """Kernel paths that are left as they are."""
+        return self.state.left_alone
+
+    def observation(self, path: tuple[Hashable, ...]) -> KernelObservation | None:
+        """What was seen of this kernel path in this process; None before `observe`."""
+        return self.state.observations.get(path)
+
+    def observe(self, path: tuple[Hashable, ...], observation: KernelObservation) -> None:
+        """Keep what was seen of a kernel path: it goes into the record; a kernel that is left alone, to the log, too."""
+        self.state.found(path, observation)
+
+    def corrected(self, rows: int = 0) -> None:
+        """Count one correction of `rows` rows. Host-known numbers only: counting never waits for a GPU."""
+        counters = self.state.counters
+        counters.corrections += 1
+        counters.rows += rows
+        if not self.state.fired:
+            self.state.first_correction(rows)
+
+    def give_up(self, reason: str) -> None:
+        """Disarm the fix for good, from within a correction that has made sure of a result by itself."""
+        serving_failure.give_up(self.state, reason)
+
+
+class Call:
+    """One call that is corrected: `call()` runs the engine's function, with the corrections inside this one around it.
+
+    It notes how far that came, so that a correction that fails never takes the engine's result with it.
+    """
+
+    __slots__ = ("args", "found", "instance", "kwargs", "result", "target", "wrapped")
+
+    def __init__(self, target: Link, wrapped: Any, instance: Any, args: Arguments, kwargs: Keywords, found: Any):
+        self.target, self.wrapped, self.instance, self.found = target, wrapped, instance, found
+        self.args, self.kwargs = args, kwargs
+        self.result: Any = NOT_CALLED
+
+    def __call__(self, **changes: Any) -> Any:
+        """What the engine's function returns for the arguments it was called with; `changes` go in by name."""
+        args, kwargs = self._with(changes) if changes else (self.args, self.kwargs)
+        self.result = RUNNING
+        target = self.target
+        if target.inside:
+            self.result = target.run_inside(self.wrapped, self.instance, args, kwargs)
+        else:
+            self.result = self.wrapped(*args, **kwargs)
+        return self.result
+
+    def run(self, function: Callable[..., Any], *instance: Any) -> Any:
+        """The same of a `function` that stands for the engine's: its own code with a global bound to something else.
+
+        `instance`: who it is called on, where that is not the call's own.
+        """
+        self.result = RUNNING
+        of = instance or ((self.instance,) if self.target.is_method else ())
+        self.result = function(*of, *self.args, **self.kwargs)
+        return self.result
+
+    def corrected(self, rows: int = 0) -> None:
+        """`Link.corrected`."""
+        self.target.corrected(rows)
+
+    def _with(self, changes: dict[str, Any]) -> tuple[Arguments, Keywords]:
+        args, kwargs = list(self.args), dict(self.kwargs)
+        names = _positional(self.target.function, self.target.is_method)
+        for name, value in changes.items():
+            if name in names[: len(args)]:
+                args[names.index(name)] = value
+            else:
+                kwargs[name] = value
+        return tuple(args), kwargs
+
+
+def _runner(chain: list[tuple[Link, ...]], is_method: bool) -> Callable[[Any, Any, Arguments, Keywords], Any]:
+    """wrapt's form of a wrapper, for the corrections that `chain` holds, in one cell that is replaced as a whole.
+
+    A plain list that the function closes over: to read an attribute of a wrapt proxy costs as much as a call.
+    """
+
+    def run(wrapped: Any, instance: Any, args: Arguments, kwargs: Keywords) -> Any:
+        if instance is None and is_method and args:  # taken out of the class past its descriptor
+            wrapped, instance, args = partial(wrapped, args[0]), args[0], args[1:]
+        for link in chain[0]:
+            state = link.state
+            if not state.armed or (state.recheck_on_first_call and not _confirmed(state)):
+                continue
+            state.counters.calls += 1
+            call = found = None
+            try:
+                if link.look is not None:
+                    found = link.needed(link, instance, *link.look(args, kwargs))  # type: ignore[misc]
+                    if not found:
+                        continue
+                taken = link.take(args, kwargs)
+                call = Call(link, wrapped, instance, args, kwargs, found)
+                return link.correct(call, instance, *taken)
+            except WrongCall:
+                break
+            except Exception as error:
+                if call is not None and call.result is RUNNING:
+                    raise  # the engine's own
+                serving_failure.settle(state, (link.correct if call else link.needed).__name__, error)  # type: ignore[union-attr]
+                if call is not None and call.result is not NOT_CALLED:
+                    return call.result
+        return wrapped(*args, **kwargs)
+
+    return run
+
+
+def _confirmed(state: FixState) -> bool:
+    try:
+        if recheck_on_first_call := state.recheck_on_first_call:
+            recheck_on_first_call()
+    except Exception as error:  # what nobody could check is not to be corrected
+        serving_failure.give_up(state, f"the check at the first call raised {type(error).__name__}: {error}")
+    state.recheck_on_first_call = None  # not before: a first call in another thread is not to be corrected meanwhile
+    if not state.armed:
+        serving_failure.lost(state)
+    return state.armed
+
+
+# Arguments by name
+
+
+def arguments(part: Callable[..., Any], function: FunctionType, is_method: bool) -> Callable[[Arguments, Keywords], Arguments]:
+    """How the arguments that `part` names are found in a call of the engine's `function`: in what the caller wrote, however
+    they wrote it, else in the engine's defaults.
+
+    One that the engine's function does not have must have a default in `part`, which is taken. Raises LookupError otherwise.
+    """
+    wanted, own_defaults = _names(part)[2:], _defaults(part)
+    positional, defaults = _positional(function, is_method), _defaults(function)
+    known = {*positional, *_keyword_only(function)}
+    if missing := [name for name in wanted if name not in known and name not in own_defaults]:
+        raise LookupError(f"{function.__qualname__} has no parameter {missing[0]}")
+    at = {name: positional.index(name) if name in positional else -1 for name in wanted}
+    fallback = {name: (defaults if name in known else own_defaults).get(name, _NO_DEFAULT) for name in wanted}
+    most = max(at.values(), default=-1) + 1
+
+    def slowly(args: Arguments, kwargs: Keywords) -> Arguments:
+        count, found = len(args), []
+        for name, position in at.items():
+            value = args[position] if 0 <= position < count else kwargs.get(name, fallback[name])
+            if value is _NO_DEFAULT:
+                raise WrongCall(name)
+            found.append(value)
+        return tuple(found)
+
+    if not wanted:
+        return _nothing
+    if min(at.values()) < 0:
+        return slowly
+    if len(wanted) == 1:
+        (position,) = at.values()
+        return lambda args, kwargs: (args[position],) if position < len(args) else slowly(args, kwargs)
+    by_position = itemgetter(*at.values())
+    return lambda args, kwargs: by_position(args) if most <= len(args) else slowly(args, kwargs)
+
+
+def _nothing(args: Arguments, kwargs: Keywords) -> Arguments:
+    return ()
+
+
+def _names(function: Any) -> tuple[str, ...]:
+    code: CodeType = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _positional(function: FunctionType, is_method: bool) -> tuple[str, ...]:
+    """Names of what may come by position, `self` aside."""
+    code = function.__code__
+    return code.co_varnames[is_method : code.co_argcount]
+
+
+def _keyword_only(function: FunctionType) -> tuple[str, ...]:
+    return _names(function)[function.__code__.co_argcount :]
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    by_position = function.__defaults__ or ()
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return {**dict(zip(names[len(names) - len(by_position) :], by_position)), **(function.__kwdefaults__ or {})}
+
+
+# What stands in the engine
+
+if TYPE_CHECKING:  # wrapt 1 has no subscripts, and an annotation of StandingWrapper would hide those of the engine's function
+    _BoundFunctionWrapper = wrapt.BoundFunctionWrapper[..., Any]
+
+    class _FunctionWrapper(wrapt.FunctionWrapper[..., Any]):
+        _self_target: TargetWrapper
+else:
+    _BoundFunctionWrapper, _FunctionWrapper = wrapt.BoundFunctionWrapper, wrapt.FunctionWrapper
+
+
+class _Opaque:
+    """Dynamo runs what is called here as it stands, corrections included, and compiles what is around it.
+
+    Without this it would look through wrapt's proxy, leave the corrections out, and fail on a guard where the engine's function
+    has defaults.
+    """
+
+    __slots__ = ()  # else `__dict__` would be the wrapper's own, which cloudpickle takes for the function's
+
+    _torchdynamo_disable = True
+    _torchdynamo_disable_msg = "attnfix corrects this function; ATTNFIX=0 leaves it to the compiler"
+
+
+class _Bound(_Opaque, _BoundFunctionWrapper):
+    """A wrapped method of an instance or a class. It pickles and copies as a bound method does: by its owner and its name."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._self_instance is None:
+            return self._self_parent.__reduce_ex__(protocol)
+        return getattr, (self._self_instance, self.__name__)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        from copy import deepcopy
+
+        return self if self._self_instance is None else getattr(deepcopy(self._self_instance, memo), self.__name__)
+
+
+class StandingWrapper(_Opaque, _FunctionWrapper):
+    """What stands at a code path in the engine. It pickles and copies by its path, as a function does: whoever loads it gets
+    what stands there."""
+
+    __bound_function_wrapper__ = _Bound  # without it each bound call costs 0.4 µs more
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return resolve_name, (str(self._self_target.code_path),)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+
+class TargetWrapper:
+    """What attnfix has put on the engine's function `wrapped` at `code_path`: `function`, and the corrections that it runs."""
+
+    __slots__ = ("_chain", "code", "code_path", "function", "is_method", "wrapped")
+
+    def __init__(self, wrapped: FunctionType, code_path: CodePath):
+        self.wrapped, self.code_path, self.is_method = wrapped, code_path, "." in code_path.qualname
+        self.code = wrapped.__code__  # that was judged: another may be put into the function
+        # Its one entry is changed as a whole: a call in another thread goes through the former corrections or the new ones
+        self._chain: list[tuple[Link, ...]] = [()]
+        self.function: Any = StandingWrapper(wrapped, _runner(self._chain, self.is_method))
+        self.function._self_target = self
+
+    @staticmethod
+    def of(standing: Any) -> TargetWrapper | None:
+        """The wrapper whose function `standing` is; None for anything else, and for what somebody wrapped around it."""
+        return standing._self_target if type(standing) is StandingWrapper else None
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The outermost first."""
+        return self._chain[0]
+
+    def add(self, state: FixState, correct: Correct, needed: Needed | None = None) -> TargetWrapper:
+        """Raises LookupError where the engine's function has no parameter of a name that the correction uses."""
+        if all(link.state is not state for link in self.links):
+            self._chain[0] = self._around(self.links, state, correct, needed)
+        return self
+
+    def remove(self, state: FixState) -> None:
+        links: tuple[Link, ...] = ()
+        for link in reversed(self.links):
+            if link.state is not state:
+                links = self._around(links, link.state, link.correct, link.needed)
+        self._chain[0] = links
+
+    @property
+    def in_use(self) -> bool:
+        return bool(self.links)
+
+    def _around(self, inside: tuple[Link, ...], state: FixState, correct: Correct, needed: Needed | None) -> tuple[Link, ...]:
+        return Link(self.wrapped, self.is_method, state, correct, needed, inside), *inside
+
+
+def owner_of(code_path: CodePath) -> Any:
+    """The class or module that holds the target, in the modules loaded here. Raises AttributeError or KeyError."""
+    owner: Any = module_lookup.module(code_path.module)
+    if owner is None:
+        raise KeyError(code_path.module)
+    for name in code_path.qualname.split(".")[:-1]:
+        owner = getattr(owner, name)
+    return owner
+
+
+def live(code_path: CodePath) -> Any:
+    """The attribute as it stands now, not bound to anything. Raises KeyError if the owner itself does not define it."""
+    return vars(owner_of(code_path))[code_path.qualname.rpartition(".")[2]]
+
+
+def stands(code_path: CodePath, value: Any) -> bool:
+    """Whether `value` is what the attribute holds now."""
+    try:
+        return live(code_path) is value
+    except (AttributeError, KeyError):
+        return False
+
+
+def swap(code_path: CodePath, value: Any) -> None:
+    setattr(owner_of(code_path), code_path.qualname.rpartition(".")[2], value)

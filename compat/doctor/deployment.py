@@ -1,0 +1,130 @@
+"""One deployment, as far as it is known before it starts: release, model, GPU, launch command. Facts are made of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from .. import untrusted
+from .condition import OFF, ON, Fact, known, unknown
+from .gpus import Gpu
+from .launch_command import Launch
+
+#: What would settle a fact of which nothing is known
+NO_CONFIG = "needs the model's config.json"
+NO_GPU = "needs --gpu"
+NO_LAUNCH = "needs the launch command behind --"
+
+_CONFIG_LIMIT = 16 << 20  # bytes; models' are a few kilobytes
+
+
+@dataclass
+class Deployment:
+    """`release` None: unknown, or beyond those whose defaults were read; `config` is the model's config.json;
+    `environment` what the launch inherits."""
+
+    engine: str
+    release: Version | None = None
+    config: Mapping[str, Any] | None = None
+    gpu: Gpu | None = None
+    launch: Launch | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def option(self, name: str, default: str | int | None = None) -> Fact:
+        """An option's value on the launch line, else `default`; None: the engine decides, and the fact is unknown."""
+        flag = f"--{name}"
+        if self.launch is None:
+            return unknown(NO_LAUNCH)
+        if name in self.launch.options:
+            return known(self.launch.options[name], flag)
+        if self.launch.not_read:
+            return unknown(f"{flag} may be set in {', '.join(self.launch.not_read)}, which is not read")
+        return unknown(f"no {flag}") if default is None else known(default, f"no {flag}")
+
+    def number(self, name: str, default: int | None = None) -> Fact:
+        """An option's value as an integer; one that is none is unknown."""
+        fact = self.option(name, default)
+        try:
+            return Fact(tuple(map(int, fact.values)), fact.why)
+        except ValueError:
+            return unknown(f"{fact.why} {fact.values[0]} is no number")
+
+    def given(self, *names: str) -> bool:
+        """Whether one of the options, or a key of it, stands on the launch line."""
+        options = self.launch.options if self.launch else {}
+        return any(option == name or option.startswith(f"{name}.") for option in options for name in names)
+
+    def absent(self, name: str) -> bool:
+        """Whether the option is certainly not given: the launch line is known, and no file may hold it."""
+        return self.launch is not None and not self.launch.not_read and not self.given(name)
+
+    def variables(self) -> Mapping[str, str]:
+        """The environment of the engine: what the launch inherits, and over it what the line sets."""
+        return {**self.environment, **(self.launch.variables if self.launch else {})}
+
+    def truth(self, variable: str) -> bool | None:
+        """Whether a variable is set to a true or a false value; None where it is not set."""
+        value = self.variables().get(variable)
+        return None if value in (None, "") else str(value).lower() in ("1", "true", "yes", "y", "on")
+
+    def text_config(self) -> Mapping[str, Any]:
+        """The part of config.json that describes the language model."""
+        config = self.config or {}
+        parts = (config.get(name) for name in ("text_config", "language_config"))
+        return next((part for part in parts if isinstance(part, Mapping)), config)
+
+    def architecture(self) -> str | None:
+        names = (self.config or {}).get("architectures")
+        return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
+
+    def since(self, first: str) -> bool:
+        return self.release is not None and self.release >= Version(first)
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """The config.json at `path`, a file or the folder of a model, whoever's it is. Raises OSError or ValueError."""
+    config = untrusted.parsed(untrusted.read(path / "config.json" if path.is_dir() else path, _CONFIG_LIMIT, follow=True))
+    if not isinstance(config, dict):
+        raise ValueError("it holds no JSON object")
+    return config
+
+
+def attention(deployment: Deployment, name: str | None, since: Mapping[str, str], what: str) -> Fact:
+    """MLA, sparse MLA or MHA. `name` is what the engine decides by (`what` it is), `since` the first release that takes each
+    such name for MLA."""
+    if deployment.config is None:
+        return unknown(NO_CONFIG)
+    text = deployment.text_config()
+    if text.get("kv_lora_rank") is None:
+        return known("MHA", "config.json has no kv_lora_rank")
+    first = since.get(name or "")
+    if first is None or not deployment.since(first):
+        return Fact(("MLA", "MHA"), f"whether this release runs {what} {name} as MLA was not read")
+    return known("MLA" if text.get("index_topk") is None else "sparse MLA", f"{what} {name}")
+
+
+def maker(deployment: Deployment) -> Fact:
+    return known(deployment.gpu.maker, str(deployment.gpu)) if deployment.gpu else unknown(NO_GPU)
+
+
+def switch(fact: Fact, when_set: str) -> Fact:
+    """`when_set` where the switch is on, else its opposite."""
+    opposite = {ON: OFF, OFF: ON}
+    return Fact(tuple(when_set if value == ON else opposite[when_set] for value in fact.values), fact.why)
+
+
+def either(*facts: Fact) -> Fact:
+    """On where one of the facts is on, off where all are off."""
+    for fact in facts:
+        if fact.values == (ON,):
+            return fact
+    why = ", ".join(dict.fromkeys(fact.why for fact in facts))
+    return known(OFF, why) if all(fact.values == (OFF,) for fact in facts) else unknown(why)
+
+
+#: How an engine makes its facts: name of the fact -> what makes it
+Makers = Mapping[str, Callable[[Deployment], Fact]]

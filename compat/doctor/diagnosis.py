@@ -1,0 +1,38 @@
+"""Whether a deployment would hit the bug of a fix: the fix's condition over the engine's facts."""
+
+from __future__ import annotations
+
+from ..fix import Fix
+from ..gate import ledger
+from . import sglang, vllm
+from .condition import HIT, NOT_HIT, POSSIBLE, Answer, Fact, Facts, unknown
+from .deployment import Deployment, Makers
+
+MAKERS: dict[str, Makers] = {"sglang": sglang.MAKERS, "vllm": vllm.MAKERS}
+
+
+def facts(deployment: Deployment) -> Facts:
+    """fact by name; each is made once. A config.json of an unheard-of form leaves it unknown."""
+    made: dict[str, Fact] = {}
+
+    def get(name: str) -> Fact:
+        if name not in made:
+            maker = MAKERS[deployment.engine][name]
+            try:
+                made[name] = maker(deployment)
+            except (AttributeError, TypeError, ValueError) as error:
+                made[name] = unknown(f"config.json has a form that is not read: {error}")
+        return made[name]
+
+    return get
+
+
+def answer(fix: Fix, verdict: str, reason: str, known: Facts) -> Answer:
+    """`verdict` is the ledger's or the gate's on the code, `reason` its word. Code without the bug is not hit; code that nobody
+    judged at most possibly."""
+    if verdict in (ledger.FIXED, ledger.NOT_AFFECTED):
+        return Answer(NOT_HIT, (f"code: {verdict} ({reason})",))
+    found = fix.hits(known) if fix.hits else Answer(POSSIBLE, ("no condition is known",))
+    if verdict == ledger.UNKNOWN and found.verdict == HIT:
+        return Answer(POSSIBLE, (f"code: never judged ({reason})", *found.reasons))
+    return found

@@ -1,0 +1,156 @@
+"""The command-line options and variables of the engines that `launch` reads, under the engines' own names.
+
+`tests/integration/test_doctor.py` finds each in the source of published releases. Common options that decide no verdict are
+here, too, so that they are not called not understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+VALUE, SWITCH, JSON, FILE = "value", "switch", "json", "file"
+
+
+@dataclass(frozen=True)
+class Option:
+    """`names` as typed, the first of them is its name in `Launch.options`; `kind`: what follows it."""
+
+    names: tuple[str, ...]
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return self.names[0].lstrip("-")
+
+
+def _options(kind: str, *lines: str) -> Iterator[Option]:
+    """One option per line, its names separated by blanks."""
+    for line in lines:
+        yield Option(tuple(line.split()), kind)
+
+
+SGLANG = (
+    *_options(
+        VALUE,
+        "--model-path --model",
+        "--attention-backend",
+        "--prefill-attention-backend",
+        "--decode-attention-backend",
+        "--speculative-algorithm",
+        "--speculative-num-steps",
+        "--speculative-eagle-topk",
+        "--speculative-attention-mode",
+        "--speculative-draft-attention-backend",
+        "--chunked-prefill-size",
+        "--page-size",
+        "--kv-cache-dtype",
+        "--device",
+        "--rl-on-policy-target",
+        "--attn-cp-size --attention-context-parallel-size",
+    ),
+    *_options(
+        SWITCH,
+        "--disable-cuda-graph",
+        "--disable-radix-cache",
+        "--disable-chunked-prefix-cache",
+        "--enable-two-batch-overlap",
+        "--enable-deterministic-inference",
+        "--enable-hierarchical-cache",
+        "--disable-hybrid-swa-memory",
+        "--enable-dp-attention",
+        "--enable-prefill-context-parallel",
+        "--enable-prefill-cp",
+    ),
+    *_options(FILE, "--config"),
+    # They decide no verdict
+    *_options(
+        VALUE,
+        "--tp-size --tensor-parallel-size",
+        "--dp-size --data-parallel-size",
+        "--pp-size --pipeline-parallel-size",
+        "--quantization",
+        "--host",
+        "--port",
+        "--nnodes",
+        "--node-rank",
+        "--dist-init-addr",
+        "--mem-fraction-static",
+        "--context-length",
+        "--served-model-name",
+        "--tokenizer-path",
+        "--dtype",
+        "--max-running-requests",
+        "--cuda-graph-max-bs",
+        "--speculative-num-draft-tokens",
+        "--speculative-draft-model-path --speculative-draft-model",
+        "--moe-runner-backend",
+        "--tool-call-parser",
+        "--reasoning-parser",
+        "--log-level",
+        "--api-key",
+        "--chat-template",
+        "--schedule-policy",
+    ),
+    *_options(SWITCH, "--trust-remote-code", "--enable-metrics", "--skip-server-warmup"),
+)
+
+VLLM = (
+    *_options(
+        VALUE,
+        "--model",
+        "--attention-backend",
+        "--quantization -q",
+        "--decode-context-parallel-size -dcp",
+        "--dcp-comm-backend",
+        "--prefill-context-parallel-size",
+        "--kv-cache-dtype",
+    ),
+    *_options(SWITCH, "--enable-prefix-caching", "--enable-chunked-prefill", "--enable-dbo", "--enforce-eager"),
+    *_options(JSON, "--attention-config -ac", "--speculative-config -sc", "--compilation-config -cc"),
+    *_options(FILE, "--config"),
+    # They decide no verdict
+    *_options(
+        VALUE,
+        "--tensor-parallel-size -tp",
+        "--pipeline-parallel-size -pp",
+        "--data-parallel-size -dp",
+        "--max-model-len",
+        "--max-num-batched-tokens",
+        "--max-num-seqs",
+        "--gpu-memory-utilization",
+        "--dtype",
+        "--block-size",
+        "--host",
+        "--port",
+        "--served-model-name",
+        "--tokenizer",
+        "--tool-call-parser",
+        "--reasoning-parser",
+        "--chat-template",
+        "--api-key",
+        "--distributed-executor-backend",
+        "--load-format",
+        "--seed",
+        "--swap-space",
+    ),
+    *_options(SWITCH, "--trust-remote-code", "--enable-expert-parallel", "--enable-auto-tool-choice"),
+)
+
+OPTIONS = {"sglang": SGLANG, "vllm": VLLM}
+
+#: Variables that decide a verdict
+VARIABLES = {
+    "sglang": ("SGLANG_ENABLE_SPEC_V2",),
+    "vllm": (
+        "VLLM_ATTENTION_BACKEND",
+        "VLLM_MLA_DISABLE",
+        "VLLM_USE_V1",
+        "VLLM_USE_V2_MODEL_RUNNER",
+        "VLLM_USE_CUDNN_PREFILL",
+        "VLLM_USE_TRTLLM_RAGGED_DEEPSEEK_PREFILL",
+        "VLLM_DISABLE_FLASHINFER_PREFILL",
+        "VLLM_TEST_FORCE_FP8_MARLIN",
+        "VLLM_BATCH_INVARIANT",
+    ),
+}

@@ -1,0 +1,323 @@
+"""What decides the attention bugs of a sglang deployment. Defaults were read in the releases named beside them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from packaging.version import Version
+
+from .condition import OFF, ON, Fact, known, unknown
+from .deployment import NO_CONFIG, NO_GPU, Deployment, Makers, attention, either, maker, switch
+from .gpus import AMD, NVIDIA
+
+READ_UP_TO = Version("0.5.23")
+_KIMI, _GLM = "KimiK25ForConditionalGeneration", "GlmMoeDsaForCausalLM"
+#: Architecture -> first release that runs it as MLA (configs/model_config.py)
+MLA_SINCE = {
+    "DeepseekV2ForCausalLM": "0.5.1",
+    "DeepseekV3ForCausalLM": "0.5.1",
+    "DeepseekVL2ForCausalLM": "0.5.1",
+    "KimiVLForConditionalGeneration": "0.5.1",
+    "MiniCPM3ForCausalLM": "0.5.1",
+    "LongcatFlashForCausalLM": "0.5.2",
+    "DeepseekV32ForCausalLM": "0.5.3",
+    "MistralLarge3ForCausalLM": "0.5.6.post1",
+    "PixtralForConditionalGeneration": "0.5.6.post1",
+    "Glm4MoeLiteForCausalLM": "0.5.8",
+    _KIMI: "0.5.9",
+    _GLM: "0.5.9",
+    "BailingMoeV2_5ForCausalLM": "0.5.9",
+}
+#: Architecture -> first release that gives it trtllm_mla on SM100, where no attention backend is named at all
+TRTLLM_MLA_SINCE = {
+    "DeepseekV3ForCausalLM": "0.5.3.post2",
+    "MistralLarge3ForCausalLM": "0.5.6.post1",
+    "PixtralForConditionalGeneration": "0.5.6.post1",
+    _KIMI: "0.5.9",
+    _GLM: "0.5.9",
+    "DeepseekV32ForCausalLM": "0.5.12",
+    "LongcatFlashForCausalLM": "0.5.16",
+}
+#: Architecture -> first release that runs it as encoder and decoder (is_encoder_decoder_model)
+ENCODER_DECODER_SINCE = {
+    "MllamaForConditionalGeneration": "0.5.1",
+    "WhisperForConditionalGeneration": "0.5.10",
+    "MossVLForConditionalGeneration": "0.5.11",
+}
+#: Architectures with layers of linear attention beside those of full MLA
+LINEAR_MLA = frozenset({"KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM"})
+#: Architectures without MLA that get what the release gives any such model, in every release
+PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+#: Architecture -> first release from which its window layers have a KV pool of their own (is_hybrid_swa_model)
+WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9"}
+#: Architecture -> (topk, steps) that speculative decoding takes where neither is named (auto_choose_speculative_params)
+CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "DeepseekV2ForCausalLM": (1, 3)}
+CHOSEN_UP_TO = Version("0.5.13.post1")
+#: With a topk above 1 on the launch line, such releases take spec v1
+SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
+EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
+_BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
+
+
+def _attention(it: Deployment) -> Fact:
+    return attention(it, it.architecture(), MLA_SINCE, "architecture")
+
+
+def _backend(it: Deployment, phase: str) -> Fact:
+    """The attention backend of `phase` (prefill, decode): its own option, the common one, the release's default."""
+    if it.given(own := f"{phase}-attention-backend"):
+        asked = it.option(own)
+        if phase == "prefill" and _accepted(it, asked) != asked:  # the engine tests the others alone
+            return unknown(f"what trtllm_mla does in prefill on {it.gpu} was not read")
+        return _accepted(it, asked)
+    common = it.option("attention-backend")
+    if it.given("prefill-attention-backend", "decode-attention-backend"):
+        pair = {str(it.option(name).values) for name in _BACKENDS[1:]}
+        common = it.option(_BACKENDS[1]) if len(pair) == 1 else common
+    chosen = _default(it) if it.absent("attention-backend") and not common.values else _accepted(it, common)
+    if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
+        return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
+    if chosen.values == ("fa3",) and "fp8_e5m2" in it.option("kv-cache-dtype", "auto").values:
+        return known("triton", "--kv-cache-dtype fp8_e5m2, which fa3 does not take")
+    return chosen
+
+
+def _accepted(it: Deployment, asked: Fact) -> Fact:
+    """The backend asked for, unless the engine refuses to start with it on this GPU. One that takes over code of trtllm_mla may
+    behave as it does."""
+    if asked.values in (("tokenspeed_mla",), ("cutedsl_mla",)):
+        return Fact((*asked.values, "trtllm_mla"), f"{asked.why}, which shares code with trtllm_mla; how much was not read")
+    if asked.values == ("trtllm_mla",) and it.gpu and it.gpu.generation < 10:
+        return known("refused", f"{asked.why} trtllm_mla: no server starts with it on {it.gpu}")
+    return asked
+
+
+def _default(it: Deployment) -> Fact:
+    """The backend where none is named."""
+    if it.release is None or it.release > READ_UP_TO:
+        return unknown("the default of this release was not read; name it with --attention-backend")
+    if it.given("enable-deterministic-inference") or it.option("device", "cuda").values != ("cuda",):
+        return unknown("it depends on options that change the default; name it with --attention-backend")
+    kind = _attention(it)
+    if not kind.values:
+        return kind
+    if len(kind.values) > 1:
+        return unknown(kind.why)
+    default = _default_of_mha(it) if kind.values == ("MHA",) else _default_of_mla(it, kind.values == ("sparse MLA",))
+    return Fact(default.values, f"default of sglang {it.release}: {default.why}" if default.values else default.why)
+
+
+def _default_of_mla(it: Deployment, sparse: bool) -> Fact:
+    architecture = it.architecture() or ""
+    if sparse:
+        return Fact(("nsa", "dsa"), architecture) if it.since("0.5.5") else unknown("the default for sparse MLA was not read")
+    own = TRTLLM_MLA_SINCE.get(architecture)
+    sm100 = "trtllm_mla" if own and it.since(own) and not it.given(*_BACKENDS) else "flashinfer"
+    if it.gpu is None:
+        return Fact(("fa3", sm100, "triton", "aiter"), NO_GPU)
+    if it.gpu.maker == NVIDIA:
+        return known({9: "fa3", 10: sm100}.get(it.gpu.generation, "triton"), f"{architecture} on {it.gpu}")
+    return Fact(("aiter", "triton") if it.gpu.maker == AMD else ("triton", "intel_xpu"), f"{architecture} on {it.gpu}")
+
+
+def _default_of_mha(it: Deployment) -> Fact:
+    architecture = it.architecture()
+    if architecture not in PLAIN:
+        return unknown(f"the default for {architecture} was not read; name it with --attention-backend")
+    if it.gpu is None:
+        return unknown(NO_GPU)
+    if it.gpu.maker != NVIDIA:
+        return Fact(("aiter",) if it.gpu.maker == AMD else (), f"{architecture} on {it.gpu}")
+    topk, page = it.number("speculative-eagle-topk", 1), it.number("page-size", 1)
+    one = not it.given("speculative-eagle-topk") or (topk.values == (1,) and page.values == (1,))
+    why = f"{architecture} on {it.gpu}" + ("" if one else ", topk or page size above 1")
+    if one and it.gpu.generation == 9:
+        return known("fa3", why)
+    told = not it.given("speculative-algorithm") or it.given("speculative-eagle-topk")
+    # 0.5.6.post1 has another test of what Blackwell is, and asks for no topk
+    if one and it.gpu.generation in (10, 12) and it.since("0.5.6.post1") and not it.since("0.5.7"):
+        return Fact(("trtllm_mha", "flashinfer"), why)
+    if one and told and it.gpu.generation == 10 and it.since("0.5.7"):
+        return known("trtllm_mha", why)
+    return known("flashinfer", why)
+
+
+def _algorithm(it: Deployment) -> Fact:
+    fact = it.option("speculative-algorithm", "none")
+    return known("EAGLE", "--speculative-algorithm NEXTN") if fact.values == ("NEXTN",) else fact
+
+
+def _chosen(it: Deployment, option: str, place: int) -> Fact:
+    """topk or the number of steps: as given, else as the release chooses both for an architecture."""
+    if it.given(option):
+        return it.number(option)
+    algorithm = _algorithm(it)
+    if algorithm.values == ("none",):
+        return known(1, algorithm.why)
+    if not it.absent(option) or not algorithm.values:
+        return it.option(option)
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    if algorithm.values != ("STANDALONE",) and architecture in CHOSEN and it.release and it.release <= CHOSEN_UP_TO:
+        return known(CHOSEN[architecture][place], f"sglang {it.release} chooses it for {architecture}")
+    return unknown(f"sglang chooses it for {architecture}; name it with --{option}")
+
+
+def _speculative(it: Deployment) -> Fact:
+    algorithm = _algorithm(it)
+    return Fact(tuple(OFF if value == "none" else ON for value in algorithm.values), algorithm.why)
+
+
+def _spec_v2(it: Deployment) -> Fact:
+    variable = "SGLANG_ENABLE_SPEC_V2"
+    algorithm = _algorithm(it)
+    if algorithm.values and algorithm.values[0] not in EAGLE:
+        return known(OFF, f"speculative algorithm: {algorithm}")
+    if it.release is None:
+        return unknown("the default of this release was not read")
+    if it.launch is None and variable not in it.variables():
+        return unknown(f"{algorithm.why or 'needs the launch command'}; {variable} is not set here")
+    asked = it.truth(variable)
+    if it.since("0.5.11"):
+        given = it.number("speculative-eagle-topk", 1)
+        if it.release <= SPEC_V2_OF_ONE_UP_TO and given.values and given.values[0] != 1:
+            return known(OFF, f"{given.why} above 1")
+        return known(ON if asked is not False else OFF, f"default of sglang {it.release}" if asked is None else variable)
+    return known(ON if asked else OFF, f"no {variable}" if asked is None else f"{variable}={it.variables()[variable]}")
+
+
+def _draft_decode_backend(it: Deployment) -> Fact:
+    """The backend of the draft model's own steps."""
+    option = "speculative-draft-attention-backend"
+    return _backend(it, "decode") if it.absent(option) else it.option(option)
+
+
+def _draft_extend_backend(it: Deployment) -> Fact:
+    """The backend with which the draft model takes over what was verified."""
+    option = "speculative-draft-attention-backend"
+    return _verify_backend(it) if it.absent(option) else it.option(option)
+
+
+def _verify_backend(it: Deployment) -> Fact:
+    """The backend with which the target model verifies what was drafted."""
+    mode = it.option("speculative-attention-mode", "prefill")
+    return _backend(it, "decode" if mode.values == ("decode",) else "prefill") if mode.values else mode
+
+
+def _verify_after_fallback(it: Deployment) -> Fact:
+    """Whether trtllm_mla may verify, or capture that, behind a prefill that it left to FlashInfer's path."""
+    if it.release is None or it.launch is None:
+        return unknown("needs the release and the launch command")
+    if it.since("0.5.10"):
+        return unknown("whether a graph of verification is captured behind a prefill in a piecewise CUDA graph was not read")
+    without = it.option("disable-chunked-prefix-cache", OFF)
+    if without.values == (OFF,):
+        piecewise = unknown("whether --enable-piecewise-cuda-graph is given is not read")
+        return piecewise if it.since("0.5.8") else known(OFF, without.why)
+    if without.values == (ON,) and _cuda_graphs(it).values == (OFF,):
+        return known(ON, f"{without.why}, and no CUDA graphs")
+    return unknown(f"{without.why}; it is where no captured CUDA graph fits a verification")
+
+
+def _cached_prefix(it: Deployment) -> Fact:
+    """Whether a prefill can meet KV of its own request in the cache: by the radix cache, or by prefill in chunks."""
+    radix = switch(it.option("disable-radix-cache", OFF), OFF)
+    size = it.number("chunked-prefill-size", 1)
+    chunked = Fact(tuple(OFF if int(value) <= 0 else ON for value in size.values), size.why)
+    return either(radix, chunked)
+
+
+def _encoder_decoder(it: Deployment) -> Fact:
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    first = ENCODER_DECODER_SINCE.get(architecture or "")
+    if first and it.release is None:
+        return unknown("the architectures of this release were not read")
+    return known(ON if first and it.since(first) else OFF, f"architecture {architecture}")
+
+
+def _cuda_graphs(it: Deployment) -> Fact:
+    return switch(it.option("disable-cuda-graph", OFF), OFF)
+
+
+def _hybrid_backend(it: Deployment) -> Fact:
+    """Whether the model sees a backend that stands before others: for prefill and decode, or for full and linear attention."""
+    if it.architecture() in LINEAR_MLA:
+        return known(ON, f"{it.architecture()} has linear attention layers")
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    prefill, decode = (_backend(it, phase) for phase in ("prefill", "decode"))
+    if len(prefill.values) != 1 or len(decode.values) != 1:
+        apart = it.given(*_BACKENDS[1:]) or it.given("enable-hierarchical-cache") or not it.absent(_BACKENDS[1])
+        return unknown(prefill.why or decode.why) if apart else known(OFF, "no --prefill-attention-backend")
+    why = f"prefill {prefill}, decode {decode}"
+    return known(OFF if prefill.values == decode.values else ON, why)
+
+
+#: Launches in which a rank has more heads than the schedule is made for -> the first release that makes none there
+_NO_SCHEDULE = {"enable-dp-attention": "0.5.12", "enable-prefill-context-parallel": "0.5.15", "enable-prefill-cp": "0.5.15"}
+
+
+def _schedule(it: Deployment) -> Fact:
+    """Whether the schedule of decode that FlashAttention gets is for as many heads as a rank has."""
+    launches = {name: it.option(name, OFF) for name in _NO_SCHEDULE}
+    for name, first in _NO_SCHEDULE.items():
+        if launches[name].values == (ON,):
+            if it.release is None:
+                return unknown("it depends on the release")
+            if it.since(first):
+                return known("right", f"sglang {it.release} makes none with --{name}")
+    size = it.number("attn-cp-size", 1)
+    groups = Fact(tuple(ON if int(ranks) > 1 else OFF for ranks in size.values), size.why)
+    apart = either(*launches.values(), groups)
+    return Fact(tuple("for other heads" if value == ON else "right" for value in apart.values), apart.why)
+
+
+def _deterministic(it: Deployment) -> Fact:
+    target = it.option("rl-on-policy-target", OFF)
+    trained = Fact(tuple(value if value == OFF else ON for value in target.values), target.why)
+    return either(it.option("enable-deterministic-inference", OFF), trained)
+
+
+def _window_pool(it: Deployment) -> Fact:
+    """Whether layers with a sliding window keep their KV in a pool of their own."""
+    asked = switch(it.option("disable-hybrid-swa-memory", OFF), OFF)
+    if asked.values != (ON,):
+        return asked
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture() or ""
+    if architecture in PLAIN or architecture in MLA_SINCE:
+        return known(OFF, f"{architecture} has no window layers")
+    first = WINDOW_POOL_SINCE.get(architecture)
+    if first and it.since(first) and not it.given("enable-hierarchical-cache"):
+        return known(ON, f"sglang {it.release} for {architecture}")
+    return unknown(f"whether this release gives window layers of {architecture} a KV pool of their own was not read")
+
+
+MAKERS: Makers = {
+    "attention": _attention,
+    "GPU": maker,
+    "prefill backend": partial(_backend, phase="prefill"),
+    "decode backend": partial(_backend, phase="decode"),
+    "draft decode backend": _draft_decode_backend,
+    "draft extend backend": _draft_extend_backend,
+    "verify backend": _verify_backend,
+    "verify after a fallback": _verify_after_fallback,
+    "speculative decoding": _speculative,
+    "speculative algorithm": _algorithm,
+    "speculative topk": partial(_chosen, option="speculative-eagle-topk", place=0),
+    "speculative steps": partial(_chosen, option="speculative-num-steps", place=1),
+    "spec v2": _spec_v2,
+    "encoder-decoder": _encoder_decoder,
+    "CUDA graphs": _cuda_graphs,
+    "cached prefix": _cached_prefix,
+    "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),
+    "FlashAttention schedule": _schedule,
+    "hybrid backend": _hybrid_backend,
+    "deterministic inference": _deterministic,
+    "sliding-window KV pool": _window_pool,
+    "two-batch overlap": lambda it: switch(it.option("enable-two-batch-overlap", OFF), ON),
+}

@@ -1,0 +1,380 @@
+"""What decides the attention bugs of a vLLM deployment. Defaults were read in the releases named beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from packaging.version import Version
+
+from .condition import OFF, ON, Fact, known, unknown
+from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
+from .gpus import NVIDIA
+from .vllm_kv_cache import kv_cache_dtype, kv_cache_scales, quantization_of, scales_of_backend
+
+READ_UP_TO = Version("0.31.0")
+#: model_type -> first release that runs it as MLA (is_deepseek_mla)
+MLA_SINCE = {
+    "deepseek_v2": "0.10.0",
+    "deepseek_v3": "0.10.0",
+    "kimi_k2": "0.10.0",
+    "deepseek_v32": "0.11.0",
+    "longcat_flash": "0.11.0",
+    "kimi_linear": "0.11.1",
+    "glm4_moe_lite": "0.15.0",
+    "glm_moe_dsa": "0.16.0",
+}
+#: Architecture with MLA -> releases, from and below, in which Model Runner V2 is its default. Later ones are not listed: the
+#: bug that asks for it is gone in 0.28.0
+V2_BY_DEFAULT = {
+    "DeepseekV2ForCausalLM": ("0.24.0", "0.28.0"),
+    "LongcatFlashNgramForCausalLM": ("0.26.0", "0.28.0"),
+    "KimiK3ForConditionalGeneration": ("0.27.0", "0.28.0"),
+}
+#: (qk_nope_head_dim, qk_rope_head_dim, v_head_dim) of DeepSeek-R1 and its kin, and of GLM-5
+R1_DIMS, GLM_DIMS = (128, 64, 128), (192, 64, 256)
+FLASH_ATTN, FLASHINFER, RAGGED, CUDNN = "flash_attn", "flashinfer", "trtllm_ragged", "cudnn"
+#: Options that choose the prefill backend up to 0.20.2, and the variable that sets each up to 0.14
+_USE_RAGGED, _USE_CUDNN, _NO_FLASHINFER = (
+    "use_trtllm_ragged_deepseek_prefill",
+    "use_cudnn_prefill",
+    "disable_flashinfer_prefill",
+)
+_VARIABLE = {
+    _USE_RAGGED: "VLLM_USE_TRTLLM_RAGGED_DEEPSEEK_PREFILL",
+    _USE_CUDNN: "VLLM_USE_CUDNN_PREFILL",
+    _NO_FLASHINFER: "VLLM_DISABLE_FLASHINFER_PREFILL",
+}
+#: First release that reads each of these variables
+_VARIABLE_SINCE = {_USE_RAGGED: "0.11.1", _USE_CUDNN: "0.10.0", _NO_FLASHINFER: "0.11.0"}
+
+
+def default_of(option: str, release: Version) -> bool:
+    """Default of an option of the prefill backend, 0.10.0-0.20.2."""
+    if option == _USE_RAGGED:
+        return Version("0.15.0") <= release < Version("0.18.0") or release == Version("0.18.1")
+    return option == _NO_FLASHINFER and release >= Version("0.18.0")
+
+
+def _attention(it: Deployment) -> Fact:
+    if it.truth("VLLM_MLA_DISABLE"):
+        return known("MHA", "VLLM_MLA_DISABLE")
+    fact = attention(it, it.text_config().get("model_type"), MLA_SINCE, "model_type")
+    if fact.values == ("sparse MLA",) and it.since("0.26.0"):
+        return Fact(("MLA", "sparse MLA"), f"{fact.why}; sparse MLA shares this code from 0.26.0 on, how far was not read")
+    return fact
+
+
+def prefill_backend(it: Deployment) -> Fact:
+    """What computes MLA prefill."""
+    if it.gpu is None:
+        return unknown(NO_GPU)
+    if it.gpu.maker != NVIDIA:
+        return Fact((FLASH_ATTN, "rocm_aiter_fa"), f"{it.gpu}; FlashInfer and TRT-LLM are NVIDIA's")
+    if it.launch is None:
+        # Every release tests the GPU first
+        return known(FLASH_ATTN, str(it.gpu)) if it.gpu.generation < 10 else it.option("attention-config")
+    if it.release is None or it.release > READ_UP_TO:
+        return unknown("the default of this release was not read")
+    return _by_options(it) if it.release < Version("0.21.0") else _by_priority(it)
+
+
+def _by_options(it: Deployment) -> Fact:
+    """Up to 0.20.2: chosen by options, on SM100 alone."""
+    assert it.gpu is not None and it.release is not None
+    if not _is_sm100(it):
+        return known(FLASH_ATTN, f"vLLM {it.release} on {it.gpu}")
+    answers = {option: _asked(it, option) for option in _VARIABLE}
+    for answer in answers.values():
+        if not answer.values:
+            return answer
+    on = {option for option, answer in answers.items() if answer.values == (ON,)}
+    why = ", ".join(dict.fromkeys(answer.why for answer in answers.values() if not answer.why.startswith("default")))
+    why = f"vLLM {it.release} on {it.gpu}" + (f", {why}" if why else "")
+    if it.since("0.15.0"):
+        dims = _dims(it)
+        if dims is None:
+            return unknown(NO_CONFIG)
+        fits = dims == R1_DIMS
+        chosen = RAGGED if _USE_RAGGED in on and fits else None
+        chosen = chosen or (FLASHINFER if fits and not on & {_NO_FLASHINFER, _USE_CUDNN} else None)
+    else:
+        chosen = None if on else FLASHINFER
+        chosen = chosen or (RAGGED if _USE_RAGGED in on else None)
+    chosen = chosen or (CUDNN if _USE_CUDNN in on else FLASH_ATTN)
+    if chosen != FLASH_ATTN and not it.since("0.11.1"):
+        return Fact((chosen, FLASH_ATTN), f"{why}; whether FlashInfer is installed, which this release does not require")
+    return known(chosen, why)
+
+
+def _is_sm100(it: Deployment) -> bool:
+    assert it.gpu is not None
+    if not it.since("0.10.2"):
+        return it.gpu.generation >= 10
+    return it.gpu.generation == 10 if it.since("0.13.0") else it.gpu.capability == 100
+
+
+def _asked(it: Deployment, option: str) -> Fact:
+    """On or off: by its variable, which wins up to 0.14, from 0.13 by `--attention-config`, else the default."""
+    assert it.release is not None
+    name, variable = f"attention-config.{option}", _VARIABLE[option]
+    asked = it.truth(variable) if it.since(_VARIABLE_SINCE[option]) and not it.since("0.15.0") else None
+    if asked is not None:
+        return known(ON if asked else OFF, variable)
+    if it.given(name) and it.since("0.13.0"):
+        fact = it.option(name)
+        return known(ON if str(fact.values[0]).lower() in ("true", "1") else OFF, fact.why)
+    default = default_of(option, it.release)
+    fact = it.option(name, ON if default else OFF)
+    return known(fact.values[0], "default") if fact.values else fact
+
+
+def _by_priority(it: Deployment) -> Fact:
+    """From 0.21.0: the one asked for, else the first of a list that fits GPU and head sizes."""
+    assert it.gpu is not None
+    asked = it.option("attention-config.mla_prefill_backend")
+    if asked.values:
+        name = str(asked.values[0]).lower()
+        if name in (FLASHINFER, RAGGED) and it.gpu.generation != 10:
+            return known("refused", f"{asked.why} {name}: no server starts with it on {it.gpu}")
+        return known(name, asked.why)
+    if it.gpu.generation != 10:
+        return known(FLASH_ATTN, f"vLLM {it.release} on {it.gpu}")
+    if it.launch is not None and it.launch.not_read:
+        return asked
+    if any(it.given(f"attention-config.{option}") for option in _VARIABLE):
+        return unknown("options of --attention-config that this release replaces; use mla_prefill_backend")
+    dims = _dims(it)
+    if dims is None:
+        return unknown(NO_CONFIG)
+    why = f"default of vLLM {it.release} for head sizes {dims} on {it.gpu}"
+    if dims == R1_DIMS:
+        return known(FLASH_ATTN, why)
+    if dims == GLM_DIMS and it.since("0.27.0"):
+        return known(RAGGED, why)
+    return unknown(f"the {why} was not read")
+
+
+def _dims(it: Deployment) -> tuple[Any, ...] | None:
+    text = it.text_config()
+    names = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return tuple(text.get(name) for name in names) if it.config is not None else None
+
+
+def pads_values(it: Deployment) -> Fact:
+    """Whether FlashAttention for MLA prefill is one that needs values as wide as keys: 2, or that of other makers.
+
+    Read in 0.21.0-0.25.1.
+    """
+    if it.gpu is None:
+        return unknown(NO_GPU)
+    if it.gpu.maker != NVIDIA or it.gpu.generation not in (9, 10):
+        return known(ON, f"FlashAttention 2 on {it.gpu}" if it.gpu.maker == NVIDIA else str(it.gpu))
+    asked = it.number("attention-config.flash_attn_version", 0)
+    if not asked.values:
+        return asked
+    version = int(asked.values[0]) or (3 if it.gpu.generation == 9 else 4)
+    if it.gpu.generation == 10:
+        dims = _dims(it)
+        if dims is None:
+            return unknown(NO_CONFIG)
+        fits = sum(dims[:2]) == 192 or sum(dims[:2]) <= 128
+        version = 4 if version == 3 else version
+        if version == 4 and not fits:
+            return known(ON, f"FlashAttention 4 does not take the head sizes {dims} on {it.gpu}")
+    if version == 4 and it.truth("VLLM_BATCH_INVARIANT"):
+        return known(ON, "VLLM_BATCH_INVARIANT, which FlashAttention 4 cannot do")
+    return known(ON if version == 2 else OFF, f"FlashAttention {version} on {it.gpu}, {asked.why}")
+
+
+#: Releases, from and below, in which MLA on Hopper with an FP8 KV cache is FlashMLA's by default: read in those that have
+#: vllm.flashmla-fp8-graph. The backend before it in their list takes no such cache
+FLASHMLA_FP8 = ("0.15.0", "0.19.0")
+
+
+def _attention_backend(it: Deployment) -> Fact:
+    for option in ("attention-backend", "attention-config.backend"):
+        if it.given(option):
+            fact = it.option(option)
+            return known(str(fact.values[0]).upper(), fact.why)
+    variable = "VLLM_ATTENTION_BACKEND"
+    if variable in it.variables() and it.release is not None and not it.since("0.15.0"):
+        return known(it.variables()[variable].upper(), variable)
+    if it.absent("attention-backend") and _defaults_to_flashmla(it):
+        return known("FLASHMLA", f"default of vLLM {it.release} for MLA with an FP8 KV cache on {it.gpu}")
+    fact = it.option("attention-backend")
+    return unknown(f"{fact.why}: the default depends on GPU, head sizes and dtypes" if it.launch else fact.why)
+
+
+def _defaults_to_flashmla(it: Deployment) -> bool:
+    first, end = FLASHMLA_FP8
+    hopper = it.gpu is not None and it.gpu.maker == NVIDIA and it.gpu.generation == 9
+    fp8 = [value for value in kv_cache_dtype(it).values if str(value).startswith("fp8")]
+    return hopper and bool(fp8) and _attention(it).values == ("MLA",) and it.since(first) and not it.since(end)
+
+
+def decode_without_kv(it: Deployment) -> Fact:
+    """What MLA decode leaves where a rank holds nothing of a request: a neutral result, or an undefined one."""
+    backend = _attention_backend(it)
+    if not backend.values:
+        return backend
+    name, why = backend.values[0], f"{backend.why} {backend.values[0]}"
+    if name == "TRITON_MLA":
+        if it.release is None:
+            return unknown(f"{why}: the combine of the ranks drops its NaN from 0.25.0 on")
+        combine = it.option("dcp-comm-backend", "ag_rs")
+        if not it.since("0.25.0") or combine.values == ("a2a",):
+            return known("undefined", why if not it.since("0.25.0") else f"{why}, {combine.why} a2a")
+        return known("neutral", why) if combine.values else combine
+    if name in ("CUTLASS_MLA", "FLASHINFER_MLA", "TOKENSPEED_MLA"):
+        return known("undefined", why)
+    if name in ("FLASH_ATTN_MLA", "FLASHMLA"):
+        return known("neutral", why)
+    return unknown(f"what {name} leaves was not read")
+
+
+def _model_runner(it: Deployment) -> Fact:
+    variable = "VLLM_USE_V2_MODEL_RUNNER"
+    asked = it.truth(variable)
+    if asked is not None:
+        return known("V2" if asked else "V1", f"{variable}={it.variables()[variable]}")
+    if it.release is None or it.release > READ_UP_TO:
+        return unknown(f"the default of this release was not read; set {variable}")
+    if it.launch is None:
+        return unknown(NO_LAUNCH)
+    if not it.since("0.24.0"):
+        return known("V1", f"no {variable}, and no default of vLLM {it.release} for MLA")
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    first, end = V2_BY_DEFAULT.get(architecture or "", ("", ""))
+    if first and it.since(first) and not it.since(end):
+        if it.launch.not_read:
+            return it.option("speculative-config")
+        if it.launch.not_understood or it.given("speculative-config", "prefill-context-parallel-size", "enable-dbo"):
+            return Fact(("V2", "V1"), f"default for {architecture}, unless an option needs V1; set {variable} to be sure")
+        return known("V2", f"default of vLLM {it.release} for {architecture}")
+    if architecture in ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration") and not it.since("0.28.0"):
+        if it.given("prefill-context-parallel-size", "speculative-config"):
+            return Fact(("V1", "V2"), f"options that may need V2; set {variable} to be sure")
+        return known("V1", f"default of vLLM {it.release} for {architecture}")
+    return unknown(f"the default of vLLM {it.release} for {architecture} was not read; set {variable}")
+
+
+def _engine_core(it: Deployment) -> Fact:
+    if it.truth("VLLM_USE_V1") is False and not it.since("0.11.0"):
+        return known("V0", "VLLM_USE_V1=0")
+    return known("V1", "default" if not it.since("0.11.0") else "the only one from 0.11.0")
+
+
+def _cached_prefix(it: Deployment) -> Fact:
+    """Whether a prefill can meet KV of its own request in the cache: by prefix caching, or by prefill in chunks."""
+    return either(*(_on_by_default(it, option) for option in ("enable-prefix-caching", "enable-chunked-prefill")))
+
+
+def _on_by_default(it: Deployment, option: str) -> Fact:
+    fact = it.option(option, ON)
+    return fact if it.given(option) or not fact.values else known(ON, f"{option.removeprefix('enable-')}, on by default")
+
+
+def _page_counts(it: Deployment) -> Fact:
+    if it.release is None or it.release >= Version("0.14.0"):
+        return known("wrong", "in every step, from 0.14.0 on")
+    return Fact(("wrong", "right"), "up to 0.13.0 wrong with interleaved KV, a drafter or several attention groups alone")
+
+
+def _full_graphs(it: Deployment) -> Fact:
+    """Whether decode steps run in CUDA graphs that hold attention, too."""
+    eager = it.option("enforce-eager", OFF)
+    if eager.values == (ON,):
+        return known(OFF, "--enforce-eager")
+    words = it.launch.not_understood if it.launch else []
+    levels = [word for word in words if word.startswith(("-O", "--optimization-level"))]
+    if levels or it.given("compilation-config"):
+        mode = it.option("compilation-config.cudagraph_mode")
+        if levels or not mode.values:
+            return unknown(f"{levels[0] if levels else '--compilation-config'} may choose the mode of CUDA graphs")
+        return known(ON if "FULL" in str(mode.values[0]).upper() else OFF, f"{mode.why} {mode.values[0]}")
+    if not eager.values:
+        return eager
+    return known(ON, "default from 0.11.0") if it.since("0.11.0") else unknown("the default of this release was not read")
+
+
+def _linear_attention(it: Deployment) -> Fact:
+    """Whether layers keep a recurrent state by Gated DeltaNet, or what shares its metadata (Kimi Delta Attention)."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    text = it.text_config()
+    kinds = text.get("layer_types") or ()
+    if "linear_attention" in kinds or text.get("linear_num_value_heads") or text.get("linear_attn_config"):
+        return known(ON, "config.json has layers of linear attention")
+    return known(OFF, "config.json has no layers of linear attention")
+
+
+def _speculative_decoding(it: Deployment) -> Fact:
+    if it.given("speculative-config"):
+        return known(ON, "--speculative-config")
+    return it.option("speculative-config", OFF)
+
+
+_PACKED = ("awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_gptq")
+_FP8 = ("fp8", "fbgemm_fp8")
+
+
+def _kv_b_proj(it: Deployment) -> Fact:
+    """How the weight of kv_b_proj is kept: as floats, or packed into integers."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    quantization = quantization_of(it)
+    asked = it.option("quantization", "")
+    method = str(quantization.get("quant_method") or next(iter(asked.values), ""))
+    if not method:
+        return known("floats", "no quantization_config, no --quantization") if asked.values else asked
+    left_out = [name for name in _left_out(quantization) if "kv_b_proj" in name or name.endswith("self_attn")]
+    if left_out:
+        return known("floats", f"{method}, which leaves out {left_out[0]}")
+    formats = {group.get("format") for group in (quantization, *(quantization.get("config_groups") or {}).values())}
+    if method in _PACKED or (method == "compressed-tensors" and "pack-quantized" in formats):
+        return known("packed", f"quantization {method}")
+    if method in _FP8 or (method == "compressed-tensors" and "float-quantized" in formats):
+        return _fp8(it, method)
+    return unknown(f"how quantization {method} keeps kv_b_proj was not read")
+
+
+def _left_out(quantization: Mapping[str, Any]) -> Iterator[str]:
+    """Names of layers that the quantisation leaves as they are, in the words of the several methods."""
+    for key in ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules"):
+        yield from map(str, quantization.get(key) or ())
+
+
+def _fp8(it: Deployment, method: str) -> Fact:
+    """FP8 weights stay as they are where the GPU multiplies FP8; else Marlin repacks them."""
+    if it.truth("VLLM_TEST_FORCE_FP8_MARLIN"):
+        return known("packed", "VLLM_TEST_FORCE_FP8_MARLIN")
+    if it.gpu is None:
+        return unknown(NO_GPU)
+    if it.gpu.maker == NVIDIA and (it.gpu.capability or 0) < 89:
+        return known("packed", f"quantization {method}, by Marlin on {it.gpu}")
+    return known("floats", f"quantization {method} on {it.gpu}")
+
+
+MAKERS: Makers = {
+    "attention": _attention,
+    "GPU": maker,
+    "MLA prefill backend": prefill_backend,
+    "FlashAttention pads values": pads_values,
+    "attention backend": _attention_backend,
+    "decode without KV": decode_without_kv,
+    "model runner": _model_runner,
+    "engine core": _engine_core,
+    "cached prefix": _cached_prefix,
+    "decode context parallel size": lambda it: it.number("decode-context-parallel-size", 1),
+    "FlashInfer's page counts": _page_counts,
+    "kv_b_proj": _kv_b_proj,
+    "KV cache scales": kv_cache_scales,
+    "scales of the attention backend": lambda it: scales_of_backend(it, _attention_backend(it)),
+    "KV cache dtype": kv_cache_dtype,
+    "full CUDA graphs": _full_graphs,
+    "linear attention": _linear_attention,
+    "speculative decoding": _speculative_decoding,
+}

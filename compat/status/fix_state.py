@@ -1,0 +1,165 @@
+"""State of each fix in this process and the counters behind it. What each state means: docs/safety.md, "States"."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from ..fix import CodePath, Fix
+
+DORMANT = "dormant"
+PENDING = "pending"
+OFF = "off"
+NOT_AFFECTED = "not affected"
+FIXED_UPSTREAM = "fixed upstream"
+UNKNOWN_SOURCE = "unknown source"
+CONFLICT = "conflict"
+LATE = "late"
+FAILED = "failed"
+INSTALLED = "installed"
+EFFECTIVE = "effective"
+
+#: From these a fix never comes back in this process: arming is all or nothing, and disarming is for good.
+FINAL = frozenset({UNKNOWN_SOURCE, CONFLICT, LATE, FAILED})
+#: What is wrong when the engine's code is affected and the fix was wanted.
+MISSING = frozenset({CONFLICT, LATE, FAILED})
+
+
+class Event(Enum):
+    """What `FixState` tells while the engine serves, and what comes with it as `detail`."""
+
+    CHANGED = "the state, or what a kernel was seen to do"
+    KERNEL_LEFT_ALONE = "a kernel does neither right nor the known wrong: which one, and what it does"
+    FIRST_CORRECTION = "the first correction of this process: its number of rows"
+    DISARMED = "a correction failed"
+
+
+OnEvent = Callable[["FixState", Event, Any], None]
+
+
+class PatchPoint(Protocol):
+    """What a fix put into the engine at one place (`compat/arming/patch_points.py`)."""
+
+    @property
+    def stands(self) -> bool: ...
+    def arm(self) -> None: ...
+    def disarm(self) -> None: ...
+    def withdraw(self) -> None: ...
+
+
+class Counters(Protocol):
+    """calls: of a target with the fix armed; corrections: that were needed; rows: corrected."""
+
+    calls: int
+    corrections: int
+    rows: int
+
+
+class KernelObservation(NamedTuple):
+    """What a correction saw a kernel do. `needed`: whether it has to be corrected; None where it does neither right nor the
+    known wrong, so that it is left alone."""
+
+    what: str
+    needed: bool | None
+
+
+class PlainCounters:
+    def __init__(self) -> None:
+        self.calls = self.corrections = self.rows = 0
+
+
+class FixState:
+    """What became of one fix in this process. `armed` alone decides whether its corrections run.
+
+    `release` and `code` name the code that was found. `recheck_on_first_call` is called once, at the first call while armed,
+    and may disarm. `observations` are by kernel path: the names that tell it from others; `left_alone` are the paths that are
+    left as they are. `fired`: a correction was needed in this process. `on_event(state, event, detail)` is called when
+    something happens while the engine serves.
+    """
+
+    armed = fired = False
+    release: str | None = None
+    code: str | None = None
+    traceback: str | None = None
+    recheck_on_first_call: Callable[[], None] | None = None
+
+    def __init__(
+        self,
+        fix: Fix,
+        base: str = DORMANT,
+        reason: str = "no target module is loaded",
+        on_event: OnEvent = lambda state, event, detail: None,
+    ):
+        self.fix, self.base, self.reason, self._on_event = fix, base, reason, on_event
+        self.patch_points: dict[CodePath, PatchPoint] = {}
+        self.counters: Counters = PlainCounters()
+        self.observations: dict[tuple[Hashable, ...], KernelObservation] = {}
+        self.left_alone: set[tuple[Hashable, ...]] = set()
+
+    @property
+    def state(self) -> str:
+        if self.base != INSTALLED:
+            return self.base
+        needed = {observation.needed for observation in self.observations.values()}
+        if needed and True not in needed:
+            return UNKNOWN_SOURCE if None in needed else FIXED_UPSTREAM
+        return EFFECTIVE if self.counters.calls else INSTALLED
+
+    def found(self, path: tuple[Hashable, ...], observation: KernelObservation) -> None:
+        """A kernel path was seen at work for the first time in this process."""
+        self.observations[path] = observation
+        if not observation.needed:
+            self.left_alone.add(path)
+        event = Event.KERNEL_LEFT_ALONE if observation.needed is None else Event.CHANGED
+        self._on_event(self, event, f"{_named(path)}: {observation.what}")
+
+    def first_correction(self, rows: int) -> None:
+        """The engine's result had to be corrected for the first time in this process, in `rows` rows."""
+        self.fired = True
+        self._on_event(self, Event.FIRST_CORRECTION, rows)
+
+    def changed(self) -> None:
+        """Tell that the state has changed while the engine serves."""
+        self._on_event(self, Event.CHANGED, "")
+
+    def settle(self, base: str, reason: str) -> None:
+        """Enter a state, unless the fix is in a final one already."""
+        if self.base in FINAL:
+            return
+        was_armed, self.armed = self.armed, base == INSTALLED
+        self.base, self.reason = base, reason
+        if self.armed:
+            for point in self.patch_points.values():
+                point.arm()
+        elif was_armed:
+            for point in self.patch_points.values():
+                with suppress(Exception):  # the others go all the same
+                    point.disarm()
+
+    def fail(self, reason: str) -> None:
+        """Disarm for good: called inside an `except`, whose traceback goes into the record."""
+        self.settle(FAILED, reason)  # first: what follows may fail, too
+        self.traceback = traceback.format_exc()
+        self._on_event(self, Event.DISARMED, "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """One row of `attnfix status --json`."""
+        counters = self.counters
+        observations = [f"{_named(path)}: {observation.what}" for path, observation in list(self.observations.items())]
+        return {
+            "fix": self.fix.id,
+            "state": self.state,
+            "reason": "; ".join([self.reason, *observations]),
+            "switch": self.fix.switch,
+            "release": self.release,
+            "code": self.code,
+            "counters": {"calls": counters.calls, "corrections": counters.corrections, "rows": counters.rows},
+            **({"traceback": self.traceback} if self.traceback else {}),
+        }
+
+
+def _named(path: tuple[Hashable, ...]) -> str:
+    return " ".join(map(str, path))

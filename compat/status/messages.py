@@ -1,0 +1,167 @@
+"""What attnfix says in a process: through the engine's own logger, so that it has the engine's format and place."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from .. import untrusted
+from ..engines import Engine
+from ..gate import ledger
+from .deferred_message import say_with_next
+from .fix_state import (
+    FAILED,
+    INSTALLED,
+    MISSING,
+    UNKNOWN_SOURCE,
+    Event,
+    FixState,
+)
+
+EXIT_STRICT = 78  # EX_CONFIG
+_said: dict[object, object] = {}
+_armed: dict[str, list[FixState]] = {}  # by engine: fixes that no line has named yet
+
+
+def logger(engine: str) -> logging.Logger:
+    """`<engine>.attnfix`; with ATTNFIX_LOG set, its lines go to standard error at that level whatever the engine does."""
+    log = logging.getLogger(f"{engine}.attnfix")
+    level = os.environ.get("ATTNFIX_LOG", "").upper()
+    if level and not log.handlers and isinstance(logging.getLevelName(level), int):
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s [%(process)d] %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(level)
+        log.propagate = False
+    return log
+
+
+def _once(engine: str, level: int, message: str, key: object = None) -> None:
+    """Said once or, where the program's own logging raises, not at all."""
+    with suppress(Exception):
+        if _first(key or message):
+            logger(engine).log(level, "%s", untrusted.line(message))
+
+
+def _first(key: object) -> bool:
+    """Whether `key` was never said: one answer is yes, in however many threads it is asked."""
+    mine = object()
+    return _said.setdefault(key, mine) is mine
+
+
+def _main_process() -> bool:
+    """Neither a child nor a rank that Ray or torchrun has started."""
+    started_by_ray = sys.argv[:1] and sys.argv[0].endswith("default_worker.py")
+    return multiprocessing.parent_process() is None and not started_by_ray and os.environ.get("RANK", "0") == "0"
+
+
+def warn(engine: str, message: str) -> None:
+    """A WARNING from the main process, the same text at INFO from its children: one line, however many ranks."""
+    _once(engine, logging.WARNING if _main_process() else logging.INFO, f"attnfix: {message}")
+
+
+def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> None:
+    """One line on what was installed and one on what was not, once the fixes of this module have settled."""
+    states = [state for state in states if state.fix.engine == engine.name]
+    if new := [state for state in states if state.base == INSTALLED and _first(("installed", state.fix.id))]:
+        _armed.setdefault(engine.name, []).extend(new)
+        if logger(engine.name).handlers:  # ATTNFIX_LOG: heard whatever the engine does
+            _installed(engine.name, version)
+        else:
+            say_with_next(engine.name, partial(_installed, engine.name, version))
+    problems = []
+    for state in states:
+        if state.base in MISSING:
+            problems.append(f"{state.fix.id} is not installed: {state.reason}")
+        elif state.base == UNKNOWN_SOURCE and in_doubt(state, version):
+            problems.append(f"{state.fix.id} left alone, unknown source: {state.reason}")
+        else:
+            _quiet(engine.name, f"{state.fix.id}: {state.state} ({state.reason})")
+    if problems := [problem for problem in problems if _first(problem)]:
+        warn(engine.name, "; ".join(problems))
+
+
+def _installed(engine: str, version: str | None) -> None:
+    """Name what is installed and was not named yet. Runs inside the engine's logging: lets no exception out."""
+    with suppress(Exception):
+        states = [state for state in _armed.pop(engine, []) if state.base == INSTALLED]
+        if states:
+            names = ", ".join(state.fix.id for state in states)
+            code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in states))
+            message = f"attnfix: {names} installed in {engine} {version or '?'} ({code})"
+            logger(engine).info("%s", untrusted.line(message))
+
+
+def tell(state: FixState, event: Event, detail: Any) -> None:
+    """Say what a fix's state tells (`FixState.on_event`); a mere change is not worth a line."""
+    if event == Event.FIRST_CORRECTION:
+        _first_correction(state, detail)
+    elif event == Event.DISARMED:
+        _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}")
+    elif event == Event.KERNEL_LEFT_ALONE:
+        warn(state.fix.engine, f"{state.fix.id} leaves a kernel alone: {detail}")
+
+
+def _first_correction(state: FixState, rows: int) -> None:
+    """One line in each process whose serving a fix has changed. Called between kernel launches: lets no exception out."""
+    with suppress(Exception):
+        counted = f" ({rows} rows)" if rows else ""
+        message = f"attnfix: {state.fix.id} corrected its first call{counted}: {state.fix.title}"
+        _once(state.fix.engine, logging.INFO, message, ("corrected", state.fix.id, os.getpid()))
+
+
+def _quiet(engine: str, message: str) -> None:
+    logger(engine).debug("attnfix: %s", untrusted.line(message))
+
+
+def in_doubt(state: FixState, version: str | None) -> bool:
+    """Whether unknown code may well have the bug: its version lies from the first affected release up to the fix.
+
+    So does one that cannot be read. This sets how loud to be, and nothing else.
+    """
+    try:
+        return version is None or ledger.load(state.fix).may_be_affected(version)
+    except ledger.LedgerError:
+        return True
+
+
+def skipped(state: FixState, reason: str) -> None:
+    """A call went without its correction, for want of memory, and is right all the same. Lets no exception out."""
+    with suppress(Exception):
+        message = f"attnfix: {state.fix.id} left a call to the engine, whose own result is right, only slower: {reason}"
+        _once(state.fix.engine, logging.WARNING, message, ("skipped", state.fix.id))
+
+
+def unmet(state: FixState, version: str | None) -> bool:
+    """Whether the engine's code is affected, or unknown and may well be, and the fix does not stand."""
+    return state.base in MISSING or (state.base == UNKNOWN_SOURCE and in_doubt(state, version))
+
+
+def end_process(states: Iterable[FixState]) -> None:
+    """ATTNFIX_STRICT, or a fix asked for by name, is not met: one line, and the process ends before it serves."""
+    lines = "; ".join(f"{state.fix.id}: {state.state} ({state.reason})" for state in states)
+    refuse(f"a required fix is not installed: {lines}")
+
+
+def end_serving(state: FixState, reason: str) -> None:
+    """The correction of a required fix failed while the engine served: one line, and the process ends."""
+    try:
+        state.settle(FAILED, reason)
+        state.changed()  # the record outlives the process
+    finally:
+        refuse(f"a required fix failed: {state.fix.id} ({reason})")
+
+
+def refuse(reason: str) -> None:
+    """End the process before it serves on, whether or not standard error takes the line."""
+    try:
+        if sys.stderr is not None:
+            print(f"attnfix: refusing to serve, {untrusted.line(reason)}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(EXIT_STRICT)

@@ -1,0 +1,114 @@
+"""Fixes on the engine's own /metrics page, where it makes one with `prometheus_client`. We serve nothing and import nothing
+of it that the engine has not imported.
+
+Counters are read from the process records when the page is asked for: a call costs nothing more. A page shows the processes of
+its own server, which is where the calls are made; they are told by the key that `multiprocessing` hands from a process to its
+children, whatever their start method. Two ways onto the page: a collector in the default registry, and, for the registries
+that engines make of a folder (PROMETHEUS_MULTIPROC_DIR), what `MultiProcessCollector` collects.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from .fix_state import DORMANT, EFFECTIVE, INSTALLED
+
+_CLIENT, _MULTIPROCESS = "prometheus_client", "prometheus_client.multiprocess"
+#: Modules with which an engine makes its page
+MODULES = frozenset({_CLIENT, _MULTIPROCESS})
+_COUNTED = {
+    "calls": "Calls of the engine's functions that a fix stands on.",
+    "corrections": "Calls whose result had to be corrected.",
+    "rows": "Rows that were corrected.",
+}
+_LABELS = ("fix", "engine", "state", "release")
+
+
+def server() -> str:
+    """Name of the server that this process belongs to: equal in all processes that `multiprocessing` made for one another."""
+    import hashlib  # here and below: joining a page must cost next to nothing in programs that are no engine
+    import multiprocessing
+
+    return hashlib.sha256(b"attnfix" + multiprocessing.current_process().authkey).hexdigest()[:16]
+
+
+def module_loaded(name: str) -> None:
+    """Join the page that module `name` is for, if it is one of MODULES. Idempotent; lets no exception out."""
+    with suppress(Exception):
+        if name == _CLIENT:
+            sys.modules[name].REGISTRY.register(_Collector())  # which refuses the same names twice
+        elif name == _MULTIPROCESS:
+            _extend(sys.modules[name].MultiProcessCollector)
+
+
+def catch_up() -> None:
+    """The same for pages that were made before attnfix was active."""
+    for name in MODULES & sys.modules.keys():
+        module_loaded(name)
+
+
+def _extend(collector: Any) -> None:
+    stock = collector.collect
+    if getattr(stock, "attnfix", False):  # another activation path was here first
+        return
+
+    @functools.wraps(stock)
+    def collect(self: Any) -> list[Any]:
+        return [*stock(self), *families()]
+
+    collect.attnfix = True  # type: ignore[attr-defined]  # copied by whoever wraps it in turn
+    collector.collect = collect
+
+
+class _Collector:
+    """In the default registry; where the page is made of a folder, it is not made of this registry."""
+
+    def describe(self) -> Iterable[Any]:
+        """The names alone: a registry refuses the same twice."""
+        return _families([])
+
+    def collect(self) -> Iterable[Any]:
+        return [] if "PROMETHEUS_MULTIPROC_DIR" in os.environ else families()
+
+
+def families() -> list[Any]:
+    """What this server's processes have counted so far, in `prometheus_client`'s form; empty where there is nothing to say."""
+    with suppress(Exception):
+        from . import process_record
+
+        mine = server()
+        processes = [process for process in process_record.read_all() if process.get("server") == mine]
+        return [family for family in _families(processes) if family.samples]
+    return []
+
+
+def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
+    """Counters over all processes, so that they never fall when one ends; states of those that run."""
+    from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily
+
+    from .recorder import own_version
+
+    totals: dict[tuple[str, str], list[int]] = {}
+    states: set[tuple[str, ...]] = set()
+    for process in processes:
+        engine = process["engine"]
+        for row in (row for row in process["fixes"] if row["fix"].startswith(f"{engine}.")):
+            counts = [row["counters"][name] for name in _COUNTED]
+            if row["state"] in (INSTALLED, EFFECTIVE) or any(counts):
+                before = totals.get((row["fix"], engine), [0] * len(counts))
+                totals[row["fix"], engine] = [a + b for a, b in zip(before, counts)]
+            if process["alive"] and row["state"] != DORMANT:
+                states.add((row["fix"], engine, row["state"], process["release"] or ""))
+    counters = [CounterMetricFamily(f"attnfix_{name}", text, labels=("fix", "engine")) for name, text in _COUNTED.items()]
+    for place, counter in enumerate(counters):
+        for labels, total in sorted(totals.items()):
+            counter.add_metric(labels, total[place])
+    info = InfoMetricFamily("attnfix_fix", "State of each fix in the processes of this server.", labels=_LABELS)
+    for state in sorted(states):
+        info.add_metric(state, {"attnfix": own_version() or ""})
+    return [*counters, info]

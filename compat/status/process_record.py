@@ -1,0 +1,316 @@
+"""One small memory-mapped record per process, so that another process can see what is patched here and whether it fired.
+
+Engines kill their children and exit handlers never run, so the record is always up to date: counters are plain stores into
+the mapping, and the text is rewritten when a state changes. A reader takes what is there; a torn text reads as no record.
+
+    offset 0      "attnfix1", then the length of the text as a little-endian 64-bit integer
+    offset 64     counters, three 64-bit integers for each fix in the order of "fixes" in the text
+    offset 4096   the text: JSON
+
+Its process holds a lock (flock) on it for life: the kernel lets it go however the process ends. So a reader in another
+container, to whom pid and host name mean nothing, still knows who is alive. Where the file system has no locks, pid and start
+time tell it on the same host. Not seen: a network volume mounted with host-local locks (`nolock`) shows other hosts as ended.
+
+Somebody else may have made the folder, or placed files in it. Which users are trusted: docs/decisions/0018-process-records.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import mmap
+import os
+import secrets
+import socket
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+from .. import untrusted
+from . import process_role
+
+MAGIC = b"attnfix1"
+_COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 15
+_LIMIT = 1 << 20  # bytes that a reader takes: another version's records may be larger than ours
+_KEPT_S = 24 * 3600  # records of processes that have ended stay this long
+_FIELDS = ("calls", "corrections", "rows")
+_NONE = type(None)
+_MAY_LACK: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("release", "role", "rank", "attnfix", "fixset"), (str, _NONE)),
+    "activated": (int, float, _NONE),
+}
+_LOOKS = 5  # at a text that is just being written
+
+
+def folder() -> Path:
+    """Folder of the records: $ATTNFIX_RUN_DIR, else one of this user's own under the temporary folder.
+
+    Not $XDG_RUNTIME_DIR: a login shell has one and a service has none, and they would look past each other.
+    """
+    named = os.environ.get("ATTNFIX_RUN_DIR")
+    if named:
+        return Path(named)
+    import tempfile
+
+    return Path(tempfile.gettempdir()) / f"attnfix-{os.getuid()}"
+
+
+def _own_folder() -> Path:
+    """`folder`, made if need be. Raises OSError where it is not safely ours."""
+    home = folder()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if fault := _fault(found := home.lstat()):
+        raise PermissionError(f"{home} {fault}")
+    if found.st_uid != os.getuid():
+        raise PermissionError(f"{home} belongs to another user")
+    return home
+
+
+def _fault(found: os.stat_result) -> str | None:
+    """Why records are neither left in nor read from a folder. One that the operator has named is the operator's business."""
+    if os.environ.get("ATTNFIX_RUN_DIR"):
+        return None
+    if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o022:
+        return "is a link or can be written by others"
+    return "belongs to another user" if found.st_uid != os.getuid() else None
+
+
+def refused() -> str | None:
+    """Why no record is read here, where somebody else may have made the folder; None where all is well."""
+    try:
+        fault = _fault(folder().lstat())
+    except OSError:
+        return None
+    return f"records are not read: {folder()} {fault}" if fault else None
+
+
+def _owners() -> frozenset[int]:
+    """Whose records are believed: this user's, root's and, in a folder that was named, its owner's, who could replace any of
+    them. Raises OSError where there is no folder."""
+    return untrusted.trusted(folder().stat().st_uid) if os.environ.get("ATTNFIX_RUN_DIR") else untrusted.trusted()
+
+
+class MappedCounters(ctypes.Structure):
+    """Counters of one fix in the mapping; a plain store each, no call into the kernel."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in _FIELDS)
+    calls: int
+    corrections: int
+    rows: int
+
+
+class Record:
+    """The record of this process. Raises OSError where the folder cannot be used: the caller then does without.
+
+    `unlocked` says why its life cannot be told by a lock; None where it can.
+    """
+
+    def __init__(self) -> None:
+        home = _own_folder()
+        _forget_ended(home)
+        # Containers may share host name and pid: chance makes the name unique
+        self.path = home / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.attnfix"
+        unborn = self.path.with_suffix(".new")  # nobody reads it, or tries its lock, before it is locked
+        descriptor = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, _SIZE)  # a full disk must fail here, not as SIGBUS at a store
+            self._map = mmap.mmap(descriptor, _SIZE)
+            self._map[: len(MAGIC)] = MAGIC
+            self._lock(unborn, _identity(descriptor))
+            unborn.rename(self.path)
+        except OSError:
+            unborn.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, path: Path, identity: tuple[int, int]) -> None:
+        """Lock the file by an opening of its own: a forked child keeps the one that is mapped open, and a lock with it."""
+        self.unlocked: str | None = None
+        self._locked = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        self._identity = identity
+        if _identity(self._locked) != identity:
+            os.close(self._locked)
+            raise PermissionError(f"{path} was replaced by somebody else")
+        try:
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.unlocked = str(error)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: close the parent's lock, which the child shares. Never unlock it: that frees the parent's, too."""
+        with suppress(OSError):
+            if _identity(self._locked) == self._identity:  # a program that closed all descriptors has given the number away
+                os.close(self._locked)
+
+    def counters(self, index: int) -> MappedCounters:
+        """Those of the fix at `index` of "fixes" in the text. Raises ValueError where there is no room for them."""
+        begin = _COUNTERS + index * ctypes.sizeof(MappedCounters)
+        if begin + ctypes.sizeof(MappedCounters) > _TEXT:
+            raise ValueError(f"a record has no room for the counters of {index + 1} fixes")
+        return MappedCounters.from_buffer(self._map, begin)
+
+    def write(self, text: dict[str, Any]) -> None:
+        """Replace the text. Its length is 0 while it is being written."""
+        text = {**text, "locked": self.unlocked is None}
+        data = json.dumps(text).encode()
+        if len(data) > _SIZE - _TEXT:
+            rows = [{**row, "traceback": None, "reason": row["reason"][:200]} for row in text["fixes"]]
+            data = json.dumps({**text, "fixes": rows}).encode()
+        self._map[8:16] = struct.pack("<q", 0)
+        self._map[_TEXT : _TEXT + len(data)] = data
+        self._map[8:16] = struct.pack("<q", len(data))
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+# Who is alive
+
+
+def _forget_ended(home: Path) -> None:
+    """Remove old records of processes that have ended, whoever's host they ran on: engines restart, and files pile up."""
+    for path in (*home.glob("*.attnfix"), *home.glob("*.new")):
+        with suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _KEPT_S:
+                with _opened(path) as descriptor:
+                    ended = not _alive(descriptor, _text(descriptor) or {})
+                if ended:
+                    path.unlink()
+
+
+def _opened(path: Path) -> AbstractContextManager[int]:
+    """A descriptor of a record, ours or another's. Raises OSError for what is none, or nobody's whom we believe."""
+    return untrusted.opened(path, _LIMIT, owners=_owners())
+
+
+def _alive(descriptor: int, text: dict[str, Any]) -> bool:
+    """Whether the process of a record lives. Without a lock, and on another host, nothing can tell: it is taken to live."""
+    if text.get("locked", True):
+        with suppress(OSError):
+            return _held(descriptor)
+    return text.get("host") != socket.gethostname() or runs(text["pid"], text["started"])
+
+
+def _held(descriptor: int) -> bool:
+    """Whether somebody holds the lock. Raises OSError where the file system has none."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def started(pid: int) -> int:
+    """Start time of a process in clock ticks since boot (Linux), 0 where it cannot be read: tells a reused pid apart."""
+    try:
+        return int(_stat(pid)[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def parent(pid: int) -> int:
+    """The process that started this one, 0 where it cannot be read."""
+    try:
+        return int(_stat(pid)[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def runs(pid: int, start: int) -> bool:
+    """Whether that very process runs on this host: it has not ended, not even as one that nobody has waited for."""
+    try:
+        return int(_stat(pid)[19]) == start and _stat(pid)[0] not in "ZX"
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+# What a reader sees
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Text of one record with its counters filled in, or None if it is torn or not ours."""
+    with suppress(OSError), _opened(path) as descriptor:
+        return _text(descriptor)
+    return None
+
+
+def _text(descriptor: int) -> dict[str, Any] | None:
+    for _ in range(_LOOKS):
+        data = untrusted.content(descriptor, _LIMIT)
+        if data[:8] != MAGIC:
+            return None
+        try:
+            return _parsed(data)
+        except (ValueError, KeyError, TypeError, struct.error):
+            time.sleep(0.002)
+    return None
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    (length,) = struct.unpack_from("<q", data, 8)
+    text = {**dict.fromkeys(_MAY_LACK), "kernels": {}, **untrusted.parsed(data[_TEXT : _TEXT + length])}
+    _check(text, pid=int, started=int, host=str, engine=str, fixes=list, kernels=dict, **_MAY_LACK)
+    _name(text, "host", "engine", "release", "role", "rank", "attnfix", "fixset")
+    for told in text["kernels"].values():
+        _check(told, path=str)
+    for index, row in enumerate(text["fixes"]):
+        _check(row, fix=str, state=str, reason=str)
+        _name(row, "fix", "state")
+        counters = struct.unpack_from("<3q", data, _COUNTERS + index * 24)
+        row["counters"] = dict(zip(_FIELDS, counters))
+        if row["state"] == "installed" and counters[0]:
+            row["state"] = "effective"
+    return text
+
+
+def _name(found: dict[str, Any], *names: str) -> None:
+    """Make these one printable line each: they go into sentences, tables and labels."""
+    for name in names:
+        if found[name] is not None:
+            found[name] = untrusted.line(found[name])
+
+
+def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
+    """Raises KeyError or TypeError where `found` is not of this form: another version of attnfix may have written it."""
+    for name, kind in kinds.items():
+        if not isinstance(found[name], kind):
+            raise TypeError(name)
+
+
+def read_all() -> Iterator[dict[str, Any]]:
+    """Every readable record in the folder, each with `alive`: False for a process that has ended. None where `refused`."""
+    try:
+        paths = [] if refused() else sorted(folder().glob("*.attnfix"))
+    except OSError:
+        return
+    for path in paths:
+        if text := _seen(path):
+            yield text | _called_now(text)
+
+
+def _seen(path: Path) -> dict[str, Any] | None:
+    with suppress(OSError), _opened(path) as descriptor:
+        if text := _text(descriptor):
+            return text | {"alive": _alive(descriptor, text)}
+    return None
+
+
+def _called_now(text: dict[str, Any]) -> dict[str, Any]:
+    """Role and rank from the title that a process of this host has now: engines set it when most modules are loaded."""
+    if text["alive"] and text["host"] == socket.gethostname() and runs(text["pid"], text["started"]):
+        role = process_role.of_title(process_role.title(text["pid"]))
+        if role.name != process_role.UNKNOWN:
+            return {"role": untrusted.line(role.name), "rank": role.rank or text.get("rank")}
+    return {}

@@ -1,0 +1,120 @@
+"""Engine processes of this user that run on this machine without attnfix: what no record tells, /proc does (Linux).
+
+Its limits: processes in another container, of another user or host are not seen; nor is one that neither maps a compiled module
+of the engine that is installed here, nor is called as that engine's server or child would be. Switches that a process set after
+its start are not seen either.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..arming import switches
+from ..engines import ENGINES
+from . import process_role
+from .process_record import parent, runs, started
+
+_STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
+OFF, STARTING, ELSEWHERE, RESTART_NEEDED = "off", "starting", "elsewhere", "restart needed"
+
+
+def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """Each running engine process that is not in `recorded` (pid, start time): pid, started, engine, role, rank, state, reason.
+
+    roots: package folder of each engine that is installed here; none, no process.
+    """
+    known = {*recorded, (os.getpid(), started(os.getpid()))}
+    since = _installed_at()
+    for pid in _own_pids() if roots else ():
+        start, command = started(pid), process_role.command_line(pid)
+        if (pid, start) in known or not runs(pid, start):
+            continue
+        if engine := _engine(pid, command, roots):
+            role = process_role.of_title(" ".join(command))
+            if role.name == process_role.UNKNOWN:
+                role = process_role.of_command(command)
+            state, reason = _why(pid, start, since)
+            yield {"pid": pid, "started": start, "engine": engine, "role": role.name, "rank": role.rank, "state": state,
+                   "reason": reason}  # fmt: skip
+
+
+def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
+    environment = _environment(pid)
+    if environment is not None:
+        if switches.killed(environment):
+            return OFF, "ATTNFIX=0"
+        if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
+            return ELSEWHERE, f"its records are in {named or 'the default folder'}"
+    begun = _booted() + start / os.sysconf("SC_CLK_TCK")
+    if since is not None and begun < since:
+        return RESTART_NEEDED, "started before attnfix was installed"
+    if time.time() - begun < _STARTING_S:
+        return STARTING, "its engine is not imported yet"
+    return RESTART_NEEDED, "attnfix is not active in it, or could write no record: see its log"
+
+
+def _own_pids() -> Iterator[int]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if folder.stat().st_uid == os.getuid() and os.path.basename(os.readlink(folder / "exe")).startswith("python"):
+                yield int(folder.name)
+
+
+def _engine(pid: int, command: list[str], roots: Mapping[str, Path]) -> str | None:
+    """The engine that a process runs, if it is one of `roots`."""
+    mapped = _mapped(pid)
+    for name, root in roots.items():
+        folders = tuple(f"{root.parent / package}/" for package in ENGINES[name].compiled)
+        if any(path.startswith(folders) for path in mapped):
+            return name
+    called = process_role.engine_titled(" ".join(command)) or process_role.engine_served_by(command)
+    return called if called in roots and _this_python(command, mapped) else None
+
+
+def _this_python(command: list[str], mapped: set[str]) -> bool:
+    """Whether a process runs in this Python's environment: another may hold another engine, and another attnfix."""
+    sites = tuple(f"{os.path.realpath(entry)}/" for entry in sys.path if os.path.basename(entry).endswith("-packages"))
+    return command[0] == sys.executable or any(path.startswith(sites) for path in mapped)
+
+
+def _mapped(pid: int) -> set[str]:
+    """Files that a process has mapped."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+        return {fields[5] for line in lines if len(fields := line.split(None, 5)) == 6}
+    return set()
+
+
+def _environment(pid: int) -> dict[str, str] | None:
+    """attnfix's own switches in the environment that a process was started with; nothing else of it is kept.
+
+    An engine that gives its process a title wipes the environment off /proc (tried): then its parent's, from which it came.
+    None where there is none to be read.
+    """
+    while pid > 1:
+        with suppress(OSError):
+            entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").strip("\0").split("\0")
+            if entries != [""]:
+                return dict(entry.split("=", 1) for entry in entries if entry.startswith("ATTNFIX") and "=" in entry)
+        pid = parent(pid)
+    return None
+
+
+def _installed_at() -> float | None:
+    """When attnfix's `.pth` came here, in seconds since the epoch; None where there is none."""
+    for entry in sys.path:
+        with suppress(OSError):
+            return (Path(entry) / "attnfix.pth").stat().st_ctime
+    return None
+
+
+def _booted() -> float:
+    with suppress(OSError, ValueError, IndexError):
+        return float(Path("/proc/stat").read_text().split("btime ")[1].split()[0])
+    return 0.0

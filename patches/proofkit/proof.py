@@ -1,0 +1,167 @@
+"""What a proof is made of: the class `Proof`, what it returns, and what several proofs use.
+
+Every `patches/*/*/proof.py` ends in `class Proof`, which derives from the one here: under this name `attnfix.prove` finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+_device = ["cpu"]
+
+
+def device() -> str:
+    """Where a proof makes its tensors: "cpu", or "cuda" where the engine's Triton kernels are compiled and run."""
+    return _device[0]
+
+
+def run_on(device: str) -> None:
+    _device[0] = device
+
+
+class NoSuchPath(Exception):
+    """This release does not have the code path of the bug at all: raised by `prepare` or `scenario`, from structure."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """How wrong a result is, and exactly what it is.
+
+    error: relative error ‖out - ref‖ / ‖ref‖ against float64 (inf if anything is not finite), or what `Proof.measure` says.
+    bits: a hash of the exact bits.
+    """
+
+    error: float
+    bits: str
+
+
+class Proof:
+    """That the engine's own code is wrong on inputs that reach the bug, and right with the fix.
+
+    The same proof serves the stock and the fixed side. It never calls a wrapper: the installed gate patches, or nothing does.
+    The class is read without an engine; making an object imports the engine's modules, and raises what their import raises.
+    """
+
+    #: Names of the engine's modules that the proof needs
+    modules: tuple[str, ...] = ()
+    #: Those of them that a release need not have
+    may_lack: tuple[str, ...] = ()
+    #: "emulated" where a stand-in replaces a GPU kernel, "interpreted" where the engine's own Triton kernel runs in Triton's
+    #: interpreter, "none" where no kernel is involved, else "real". Where it is "interpreted", tensors are made on `device()`:
+    #: on a GPU the kernel is then compiled, and "real"
+    kernel = "emulated"
+    #: What an Observation's error counts, where it is not the relative error against float64
+    measure: str | None = None
+
+    # A fault that no published release has is put back into one, in a copy and by an edit of its AST
+
+    #: Releases it is put into
+    edited: tuple[str, ...] = ()
+    #: name -> edit(read) -> {module: new source}; `read(module)` is the release's own source
+    edits: Mapping[str, Callable[[Callable[[str], str]], dict[str, str]]] = {}
+    #: Names of edits that the gate must not recognise
+    unrecognised: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        #: name -> module, of those that this release has
+        self.engine: dict[str, Any] = {name: module for name in self.modules if (module := self._imported(name))}
+
+    def _imported(self, name: str) -> Any:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if name in self.may_lack and error.name and f"{name}.".startswith(f"{error.name}."):
+                return None
+            raise
+
+    def prepare(self) -> None:
+        """Put the stand-ins in place: called once, before anything else. Raises NoSuchPath."""
+
+    def scenario(self, seed: int) -> Observation:
+        """Run the engine's code on inputs drawn from `seed` that reach the bug. Raises NoSuchPath."""
+        raise NotImplementedError
+
+    def control(self, seed: int) -> Observation:
+        """The same on inputs that the bug does not touch."""
+        raise NotImplementedError
+
+    def sabotages(self) -> dict[str, AbstractContextManager[Any]]:
+        """name -> context, of ways to break the correction: within each of them the scenario must be wrong."""
+        raise NotImplementedError
+
+
+def code_of(function: Any) -> CodeType:
+    """The engine's own code, whoever stands around the function."""
+    return inspect.unwrap(function).__code__
+
+
+def observe(out: Any, reference: Any) -> Observation:
+    """Compare a result of the engine (any float dtype) with its float64 reference of the same shape."""
+    import torch
+
+    if out.shape != reference.shape:
+        raise ValueError(f"result has shape {tuple(out.shape)}, the reference {tuple(reference.shape)}")
+    finite = bool(torch.isfinite(out.double()).all())
+    error = float((out.double() - reference).norm() / reference.norm()) if finite else math.inf
+    raw = out.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return Observation(error, hashlib.sha256(raw).hexdigest())
+
+
+def combine(*observations: Observation) -> Observation:
+    """Several observations as one: the worst error, and a hash of all their bits."""
+    worst = max(observation.error for observation in observations)
+    return Observation(worst, hashlib.sha256("".join(observation.bits for observation in observations).encode()).hexdigest())
+
+
+def cumulative(lens: Iterable[int]) -> Any:
+    """[0, l0, l0+l1, …] as int32."""
+    import torch
+
+    return torch.tensor([0, *lens], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any):
+    """Set an attribute for the duration of a block."""
+    former = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, former)
+
+
+def fixup_sabotages() -> dict[str, Any]:
+    """Ways to break `fixup_zero_kv_rows`, for the proofs of every fix that stands on it."""
+    import attnfix.kernels as kernels
+
+    real = kernels.fixup_zero_kv_rows
+
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    def one_row_missed(out: Any, lse: Any, *args: Any, **kwargs: Any) -> None:
+        before = out.clone(), lse.clone()
+        real(out, lse, *args, **kwargs)
+        changed = ((lse != before[1]).any(-1) | (out != before[0]).flatten(1).any(-1)).nonzero()
+        if len(changed):
+            row = int(changed[0])
+            out[row], lse[row] = before[0][row], before[1][row]
+
+    def zero_lse(out: Any, lse: Any, *args: Any, **kwargs: Any) -> None:
+        real(out, lse, *args, **kwargs)
+        lse.masked_fill_(lse.isinf(), 0.0)
+
+    return {
+        "the correction does nothing": replaced(kernels, "fixup_zero_kv_rows", nothing),
+        "one row is missed": replaced(kernels, "fixup_zero_kv_rows", one_row_missed),
+        "empty rows get lse 0": replaced(kernels, "fixup_zero_kv_rows", zero_lse),
+    }

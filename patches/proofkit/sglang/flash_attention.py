@@ -1,0 +1,72 @@
+"""FlashAttention 3 for proofs: its paged kernel at sglang's entry point, and `FlashAttentionBackend` around it."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.proof import device
+
+BACKEND = "sglang.srt.layers.attention.flashattention_backend"
+_PAGED = ("flash_attn_with_kvcache", "flash_attn_with_kvcache_fa3")
+
+
+def use(module: Any, kernel: Any) -> None:
+    """Put `kernel` in the place of the paged kernel."""
+    for name in _PAGED:
+        if hasattr(module, name):
+            setattr(module, name, kernel)
+
+
+def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softmax_scale, causal, window_size=(-1, -1),
+          softcap=0.0, return_softmax_lse=False, out=None, **launch):  # fmt: skip
+    """`flash_attn_with_kvcache`: q [tokens, heads, d], caches [pages, page size, KV heads, d], page_table int32 [batch, pages].
+
+    Nobody asks whether a page lies inside the cache: what lies behind it in memory is read. With `causal`, or a window that
+    ends at the token itself, the last rows are aligned. The LSE is natural, float32 [heads, tokens].
+    """
+    import torch
+
+    if out is not None or softcap:
+        raise NotImplementedError("an output of the caller's, a soft cap")
+    at, lens = cu_seqlens_q.tolist(), cache_seqlens.tolist()
+    size, result = k_cache.shape[1], torch.zeros(*q.shape[:2], v_cache.shape[-1], dtype=q.dtype, device=q.device)
+    lse = torch.full((q.shape[1], q.shape[0]), -math.inf, device=q.device)
+    for b in range(len(at) - 1):
+        pages = page_table[b, : -(-lens[b] // size)].long()
+        k, v = (_memory(cache)[pages].flatten(0, 1)[: lens[b]] for cache in (k_cache, v_cache))
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        for row in range(at[b], at[b + 1]):
+            last = lens[b] - (at[b + 1] - 1 - row) if causal or window_size[1] == 0 else lens[b]
+            first = max(0, last - 1 - window_size[0]) if window_size[0] >= 0 else 0
+            one, one_lse = emulators.attention(q[row : row + 1], k[first:last], v[first:last], softmax_scale)
+            result[row], lse[:, row] = one[0].to(q.dtype), one_lse[0].float()
+    return (result, lse) if return_softmax_lse else result
+
+
+def _memory(cache):
+    """The cache, and behind it what else its allocation holds."""
+    pages = cache.untyped_storage().nbytes() // cache.element_size() // cache[0].numel()
+    return cache.as_strided((pages, *cache.shape[1:]), cache.stride())
+
+
+def backend(modules: dict[str, Any], pool: Any, kernel: Any, **fields: Any) -> Any:
+    """`FlashAttentionBackend` over a `window_pool.Pool`, with `fields` of its own."""
+    made = object.__new__(modules[BACKEND].FlashAttentionBackend)
+    made.__dict__.update(
+        is_encoder_decoder=False, forward_metadata=None, forward_metadata_spec_decode_expand=None, device=device(),
+        decode_cuda_graph_metadata={}, target_verify_metadata={}, req_to_token=pool.req_to_token, token_to_kv_pool=pool.kv,
+        req_to_token_pool=SimpleNamespace(req_to_token=pool.req_to_token), kv_cache_dtype=None, kv_cache_dtype_str="auto",
+        page_size=1, use_mla=False, skip_prefill=False, attn_cp_size=1, use_sliding_window_kv_pool=True, topk=0,
+        speculative_num_steps=0, speculative_num_draft_tokens=None, speculative_step_id=0, fa_impl_ver=3, is_draft_runner=False,
+        has_local_attention=False, attention_chunk_size=None, local_attn_builder=None, sliding_window_size=None, has_swa=False,
+        is_prefill_aware_swa=False, num_splits=0, decode_num_splits=0, fa_skip_kv_cache=False, kv_cache_is_mxfp8=False,
+        flash_attn_with_kvcache=kernel, flash_attn_varlen_func=None,
+        full_cg_prefill_metadata=None, needs_cpu_seq_lens=False, _verify_mask=None,
+        _disable_scheduler_metadata_precompute=True, _get_scheduler_metadata=None,
+        has_softcap=False, _kv_shard_pool=None, _unified_dense=False,
+    )  # fmt: skip
+    made.__dict__.update(fields)
+    return made

@@ -1,0 +1,160 @@
+"""Correction of vllm.lse-log-base in FlashInfer's prefill under decode context parallelism.
+
+`BatchDCPPrefillWrapper.run` attends to this rank's share of the context and to the new tokens, combines the context over the
+ranks and merges both with base e. The combine wants base 2 from 0.12.0 (PR 28840), so the context's LSE is converted between
+it and the merge; in 0.11.1-0.11.2 it works with base e, and the LSE is converted before. Both are local to the engine's
+function: its own code is run on an object that looks on at both kernels, and with its name of the merge bound to one that
+converts. Nothing is shared between calls.
+
+Which row of a kernel is looked at is told from what the engine plans with, on the host: FlashInfer keeps it on the GPU alone,
+and to ask there would wait for the GPU in every layer of every step until some context is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import unwrap
+from itertools import accumulate
+from types import FunctionType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from attnfix.patches.shared import lse_base
+from attnfix.patches.shared.rebound import rebound
+
+_STEP = "attnfix_planned_step"
+
+
+class Step(NamedTuple):
+    """What a step's prefills were planned with: where each one's rows and this rank's pages of it begin, and its last page."""
+
+    q_at: list[int]
+    pages_at: list[int]
+    last_page_lens: list[int]
+
+    @property
+    def has_context(self) -> bool:
+        return self.pages_at[0] < self.pages_at[-1]
+
+
+def plan(
+    call: Any, instance: Any, qo_indptr_cpu: Any, paged_kv_indptr_cpu: Any, paged_kv_last_page_len_cpu: Any,
+    prefill_start: int = 0,
+) -> Any:  # fmt: skip
+    """Once per step, which is remembered. Up to 0.13.0 the lengths of the last pages begin with the decodes."""
+    last = paged_kv_last_page_len_cpu[prefill_start:]
+    setattr(instance, _STEP, Step(qo_indptr_cpu.tolist(), paged_kv_indptr_cpu.tolist(), last.tolist()))
+    return call()
+
+
+def unsettled(target: Any, instance: Any, prefill_query: Any) -> Any:
+    """The paths of both kernels, or nothing."""
+    context, new_tokens = paths = _paths(instance._context, instance._new_tokens, prefill_query.dtype)
+    left_alone = target.left_alone
+    step = vars(instance).get(_STEP)
+    if new_tokens in left_alone and (context in left_alone or _unseen(target, context, step)):
+        return None
+    return paths if target.engine_function else None
+
+
+def run(call: Any, instance: Any) -> Any:
+    """Returns out [tokens, heads, d]."""
+    function = call.target.function
+    watch = _Watch(call.target, instance, function, call.found)
+    result = call.run(rebound(function, merge_attn_states=watch.merge), watch.parts)
+    if watch.errors:
+        raise watch.errors[0]
+    return result
+
+
+class _Watch:
+    """One call of the target.
+
+    The base of either kernel is seen from its own rows. A rank that holds none of the context cannot see the context's: it
+    goes by the new tokens', since both are FlashInfer's. Both are converted or none.
+    """
+
+    def __init__(self, target: Any, instance: Any, function: FunctionType, paths: tuple[tuple, tuple]):
+        self.target, (self.context_path, self.new_tokens_path) = target, paths
+        self.errors: list[Exception] = []
+        self.context, self.new_tokens = instance._context, instance._new_tokens
+        self.step: Step | None = vars(instance).get(_STEP)
+        self.engine_names = function.__globals__
+        self.parts = SimpleNamespace(**vars(instance))
+        self.parts._context = SimpleNamespace(run=self.run_context)
+        self.parts._new_tokens = SimpleNamespace(run=self.run_new_tokens)
+
+    @property
+    def combines_base_2(self) -> bool:
+        return "is_lse_base_on_e" in unwrap(self.engine_names["cp_lse_ag_out_rs"]).__code__.co_varnames
+
+    def run_context(self, query: Any, cache: Any, **options: Any) -> tuple:
+        out, lse = self.context.run(query, cache, **options)
+        scale = options.get("k_scale") or 1.0
+        row = lambda: context_row(self.context, self.step, query, cache, lse, scale)  # noqa: E731
+        if self.combines_base_2:
+            self._do(lse_base.look, self.target, self.context_path, lse, row)
+        else:
+            self._do(lse_base.to_natural, self.target, self.context_path, lse, row, self.new_tokens_path)
+        return out, lse
+
+    def run_new_tokens(self, query: Any, key: Any, value: Any, **options: Any) -> tuple:
+        out, lse = self.new_tokens.run(query, key, value, **options)
+        row = lambda: new_tokens_row(self.new_tokens, self.step, query, key, lse)  # noqa: E731
+        self._do(lse_base.to_natural, self.target, self.new_tokens_path, lse, row, self.context_path)
+        return out, lse
+
+    def merge(self, out: Any, output_context: Any, lse_context: Any, output_query: Any, lse_query: Any) -> Any:
+        if self.combines_base_2:  # what this LSE is made of was looked at in `run_context`
+            unseen = lambda: None  # noqa: E731
+            self._do(lse_base.to_natural, self.target, self.context_path, lse_context, unseen, self.new_tokens_path)
+        return self.engine_names["merge_attn_states"](out, output_context, lse_context, output_query, lse_query)
+
+    def _do(self, step: Callable, *args: Any) -> None:
+        """What goes wrong here is no error of the engine's: it disarms the fix once the engine's function is through."""
+        try:
+            step(*args)
+        except Exception as error:
+            self.errors.append(error)
+
+
+def _paths(context: Any, new_tokens: Any, dtype: Any) -> tuple[tuple, tuple]:
+    return (
+        (type(context).__name__, getattr(context, "_backend", "?"), "DCP", "context", dtype),
+        (type(new_tokens).__name__, getattr(new_tokens, "_backend", "?"), "DCP", "new tokens", dtype),
+    )
+
+
+def new_tokens_row(kernel: Any, step: Step | None, q: Any, k: Any, lse: Any) -> tuple[float, float] | None:
+    """q: [tokens, heads, d]; k: [tokens, KV heads, d]; lse: [tokens, heads]. None where nothing of the step is known."""
+    if step is None or not _plain(kernel):
+        return None
+    return lse_base.one_row(q, k, lse, step.q_at, step.q_at, kernel._sm_scale)
+
+
+def context_row(kernel: Any, step: Step | None, q: Any, cache: Any, lse: Any, k_scale: float) -> tuple[float, float] | None:
+    """The same from this rank's pages; cache: (k, v), or [pages, 2, …], in the wrapper's layout."""
+    if step is None or not step.has_context or not _plain(kernel):
+        return None
+    keys = cache[0] if isinstance(cache, tuple) else cache[:, 0]
+    if kernel._kv_layout == "HND":
+        keys = keys.transpose(1, 2)
+    q_at, at = step.q_at, step.pages_at
+    pages = zip(at, at[1:], step.last_page_lens)
+    lens = [(stop - start - 1) * keys.shape[1] + n if start < stop else 0 for start, stop, n in pages]
+    b = lse_base.a_request(q_at, [0, *accumulate(lens)])
+    if b is None:
+        return None
+    rows = slice(q_at[b], q_at[b + 1])
+    k = keys[kernel._paged_kv_indices_buf[at[b] : at[b + 1]].long()].flatten(0, 1)[: lens[b]]
+    scale = kernel._sm_scale * k_scale
+    return lse_base.one_row(q[rows], k, lse[rows], [0, rows.stop - rows.start], [0, lens[b]], scale)
+
+
+def _unseen(target: Any, path: tuple, step: Step | None) -> bool:
+    """Whether the context's kernel was not seen at work yet, and will not be in this step: it goes by the new tokens'."""
+    return step is not None and not step.has_context and target.observation(path) is None
+
+
+def _plain(kernel: Any) -> bool:
+    """Whether a row's LSE is that of all its keys' scaled products."""
+    return kernel._window_left < 0 and not kernel._logits_soft_cap

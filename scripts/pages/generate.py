@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Writes what is generated from fixes, ledgers, the last matrix run and the last benchmark: README.md, docs/*.
+
+    python -m scripts.pages.generate            write
+    python -m scripts.pages.generate --check    fail if a generated part is out of date
+
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from attnfix.cli.listing import describe, span
+from attnfix.compat.arming import switches
+from attnfix.compat.engines import ENGINES
+from attnfix.patches.catalogue import FIXES
+from scripts.pages import fix_pages, kernels_page, robustness_table, served_table, support_page
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def fixes_table() -> str:
+    rows = []
+    for fix in FIXES:
+        row = describe(fix)
+        releases = f"{fix.engine} {span(row['affected'])}"
+        rows.append((f"[{fix.id}](docs/fixes/{fix.id}.md)", in_short(fix.symptom), releases, in_short(fix.hardware)))
+    return _table(("fix", "symptom", "affected releases", "hardware"), rows)
+
+
+def in_short(text: str) -> str:
+    """The first sentence, without what stands in parentheses."""
+    return re.sub(r" \([^()]*\)", "", text).partition(". ")[0].removesuffix(".")
+
+
+def general_switches() -> str:
+    return _table(("variable", "meaning"), ((f"`{name}`", meaning) for name, meaning in switches.GENERAL.items()))
+
+
+def fix_switches() -> str:
+    rows = ((f"`{fix.switch}`", "on" if fix.default else "off", f"[{fix.title}](fixes/{fix.id}.md)") for fix in FIXES)
+    return _table(("variable", "default", "fix"), rows)
+
+
+def allow_lists() -> str:
+    """What each engine's plugin allow-list lets in, asked of the code that reads it."""
+    values = ("unset", "empty", "`attnfix`", "`other`", "`other, attnfix`")
+    rows = []
+    for engine in ENGINES.values():
+        admitted = (engine.admits_us({} if text == "unset" else {engine.allow_list: _value(text)}) for text in values)
+        rows.append((engine.name, f"`{engine.allow_list}`", *("in" if admits else "out" for admits in admitted)))
+    return _table(("engine", "variable", *values), rows)
+
+
+def _value(text: str) -> str:
+    return "" if text == "empty" else text.strip("`")
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join([_row(header), "|" + "---|" * len(header), *map(_row, rows)])
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "fixes": fixes_table,
+    "general_switches": general_switches,
+    "fix_switches": fix_switches,
+    "allow_lists": allow_lists,
+    "totals": support_page.totals,
+    "times": kernels_page.times,
+    "goals": kernels_page.goals,
+    "served": served_table.table,
+    "robustness": robustness_table.table,
+}
+WRITTEN: dict[str, Callable[[], str]] = {
+    "README.md": lambda: filled((ROOT / "README.md").read_text()),
+    "docs/kernels.md": lambda: filled((ROOT / "docs/kernels.md").read_text()),
+    "docs/seen-on-a-gpu.md": lambda: filled((ROOT / "docs/seen-on-a-gpu.md").read_text()),
+    "docs/safety.md": lambda: filled((ROOT / "docs/safety.md").read_text()),
+    "docs/switches.md": lambda: filled((ROOT / "docs/switches.md").read_text()),
+    "docs/support.md": partial(support_page.page, "support.md"),
+    "docs/support.html": partial(support_page.page, "support.html"),
+    **fix_pages.pages(),
+}
+
+
+def filled(text: str) -> str:
+    def fill(match: re.Match) -> str:
+        return f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}"
+
+    return re.sub(r"(<!-- generated: (\w+) -->)\n.*?(<!-- end -->)", fill, text, flags=re.S)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--check", action="store_true", help="compare instead of writing")
+    check = arguments.parse_args().check
+    stale = []
+    for name, written in WRITTEN.items():
+        path, text = ROOT / name, written()
+        if not path.is_file() or path.read_text() != text:
+            stale.append(name)
+            if not check:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
+    for path in fix_pages.left_over():
+        stale.append(str(path.relative_to(ROOT)))
+        if not check:
+            path.unlink()
+    for name in stale:
+        print(f"{name}: {'out of date; run scripts/pages/generate.py' if check else 'written or removed'}", file=sys.stderr)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

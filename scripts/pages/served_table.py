@@ -1,0 +1,71 @@
+"""The table of docs/seen-on-a-gpu.md, engines that served: what docs/evidence/e2e-*.json hold, made by the gpu_e2e scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+EVIDENCE = Path(__file__).resolve().parents[2] / "docs/evidence"
+_TITLES = {
+    "order": "`vllm.mla-context-order`: a long prompt beside a fresh one, against alone",
+    "empty": "`vllm.empty-context-chunks`, `vllm.lse-log-base`: seven contexts in one step, against another backend",
+    "dcp": "`vllm.dcp-empty-shard`: short prompts where two ranks share the KV, against two that share heads alone",
+    "dcp-pages": "`vllm.dcp-page-counts`, `vllm.lse-log-base`: a Llama through FlashInfer where two ranks share the KV",
+    "padded": "`vllm.padded-v-merge`: seven contexts in one step through FlashAttention 2, against 3",
+    "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
+    "lse": "`sglang.lse-log-base`: cached prefix against none",
+    "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
+    "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
+    "no-harm mla-large": "no harm, DeepSeek-V2 of 2.6 billion weights: 200 requests where no fix has anything to do",
+    "no-harm dense-large": "no harm, Llama of 2.4 billion weights: 200 requests, no fix is called",
+    "no-harm mla": "no harm, DeepSeek-V2 of 4 layers, where the CPU takes the time: the same requests",
+    "no-harm dense": "no harm, Llama of 4 layers: the same requests",
+}
+
+
+def table() -> str:
+    """One row for each case, in the order of the files and of _TITLES."""
+    header = ("served", "engine", "GPU", "stock", "with attnfix", "kernels", "checks that failed")
+    rows = [header, ("---",) * len(header), *_rows()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _rows() -> Iterator[tuple[str, ...]]:
+    for path in sorted(EVIDENCE.glob("e2e-*.json")):
+        found = json.loads(path.read_text())
+        for name, case in sorted(found["cases"].items(), key=lambda entry: list(_TITLES).index(entry[0])):
+            engine = f"[{found['engine']} {found['release']}](evidence/{path.name})"
+            kernels = "one emulated, others real" if "emulated" in case else "real"
+            failed = "; ".join(case["failures"]) or "none"
+            gpus = case.get("settings", {}).get("tensor_parallel_size", 1)
+            gpu = found["gpu"] if gpus == 1 else f"{gpus} {found['gpu']}"
+            yield (_TITLES[name], engine, gpu, *_seen(case), kernels, failed)
+
+
+def _seen(case: dict[str, Any]) -> tuple[str, str]:
+    if "ratio" in case:
+        speed, cpu = case["ratio"]["tokens_per_s"], case["ratio"]["cpu_s"]
+        others = {name.split()[1] for name, rounds in case["rounds_with_other_tokens"].items() if rounds}
+        tokens = {0: "the same tokens", 1: "other tokens"}.get(len(others), "other tokens, stock too")
+        return f"{case['tokens_per_s']['stock']:.0f} tokens/s", f"{tokens}, {_times(speed)} tokens/s, {_times(cpu)} CPU seconds"
+    if "page" in case:
+        counted = sum(value for name, value in case["page"]["after"].items() if name.startswith("attnfix_corrections_total"))
+        return "-", f"{len(case['processes'])} processes with records, {counted:.0f} corrections on the page"
+    return _difference(case["sides"]["stock"]), _difference(case["sides"]["patched"])
+
+
+def _times(ratio: dict[str, float]) -> str:
+    return f"{ratio['ratio']:.3f} ({ratio['low']:.3f}-{ratio['high']:.3f}) times the"
+
+
+def _difference(side: dict[str, Any]) -> str:
+    """The largest difference of a log-probability among the top 20, over everything that was compared. What was not finite is
+    null in the file."""
+    if "ended" in side:
+        return f"the engine ended: {side['said'] or side['ended']}".split(". ")[0]
+    seen = side["compared"].values()
+    differences = [one["difference"] for one in seen]
+    largest = "not finite" if None in differences else f"{max(differences):.2g}"
+    return f"{largest}, {min(one['in_common'] for one in seen)} of the top 20"

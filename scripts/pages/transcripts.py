@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Writes docs/transcripts.md: each command typed on a deployment of a real release, and what it printed.
+
+    python -m scripts.pages.transcripts           write
+    python -m scripts.pages.transcripts --check   run all again and compare; pids, times and the width of tables may differ
+
+The deployment is that of scripts/serve/deployment.py, in a folder of its own. Takes two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnfix.compat.releases import fetch
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "transcripts.md"
+ENGINE, RELEASE, FIX = "vllm", "0.25.1", "vllm.mla-context-order"
+WIDTH = 100
+#: What doctor reads of a model: as published for DeepSeek-V2-Lite
+MODEL = {
+    "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "num_attention_heads": 16,
+    "num_key_value_heads": 16, "hidden_size": 2048, "kv_lora_rank": 512, "q_lora_rank": None, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "max_position_embeddings": 163840, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """`command` is typed in a shell; `serving`: while the deployment runs."""
+
+    title: str
+    why: str
+    command: str
+    serving: bool = False
+
+
+SECTIONS = (
+    Section(
+        "Before the start",
+        "`attnfix doctor` says which known bugs this deployment would hit. It needs no GPU and no engine code.",
+        "attnfix doctor model --gpu h200 -- vllm serve ./model --tensor-parallel-size 2",
+    ),
+    Section(
+        "While it serves",
+        "`attnfix status`, after two ranks have run a batch that the fix corrects.",
+        "attnfix status; echo exit code $?",
+        True,
+    ),
+    Section(
+        "For a bug report",
+        "`attnfix report` collects everything that a maintainer asks for, and nothing secret. This is a part of it:",
+        f"attnfix report --json | grep -m 1 -A 5 '{FIX}'",
+        True,
+    ),
+    Section(
+        "Before an upgrade", "`attnfix forecast` says what an upgrade changes for the fixes.", "attnfix forecast vllm==0.33.0"
+    ),
+    Section(
+        "One release", "`attnfix verdict` says what each fix finds in a published release.", "attnfix verdict vllm==0.25.1"
+    ),
+    Section("The catalogue", "`attnfix list` shows all fixes.", "attnfix list"),
+    Section("One fix", "`attnfix explain` tells everything about one fix.", f"attnfix explain {FIX}"),
+    Section(
+        "Red, then green",
+        "`attnfix prove` runs the engine's own code stock and fixed, in fresh processes, and compares both with float64.",
+        f"attnfix prove --fix {FIX} --seed 1",
+    ),
+    Section(
+        "Where no `.pth` is processed",
+        "`attnfix run` puts a folder first on PYTHONPATH. Its `sitecustomize` activates attnfix in all Pythons of the command.",
+        "attnfix run -- python -c \"import sys; print('attnfix_path_entry' in sys.modules)\"",
+    ),
+    Section("A word misspelt", "A misspelt command gets the nearest one as a suggestion.", "attnfix forcast vllm"),
+    Section(
+        "The kernels",
+        "`attnfix bench` on a machine without a GPU. Figures from a machine with a GPU are in [kernels](kernels.md).",
+        "attnfix bench",
+    ),
+)
+HEAD = f"""\
+# Transcripts
+
+Commands you will need, with sample output. `scripts/pages/transcripts.py` runs every command and writes this page; a test runs
+it again and compares. The engine is the published code of {ENGINE} {RELEASE}, on a machine without a GPU. One process imports
+the package, and two ranks run one batch of the proof of `{FIX}`, with stand-ins for GPU kernels
+(`scripts/serve/deployment.py`).
+"""
+
+
+def transcripts() -> Iterator[tuple[Section, str]]:
+    """Each section with what its command printed, made ready to be read."""
+    site = fetch.fetch(ENGINE, RELEASE)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "model").mkdir()
+        (Path(folder) / "model" / "config.json").write_text(json.dumps(MODEL))
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("ATTNFIX", "PYTHON"))}
+        environment = clean | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(site),
+            "ATTNFIX_RUN_DIR": f"{folder}/run",
+            "COLUMNS": str(WIDTH),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TRITON_INTERPRET": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        names = {str(site): "…/site-packages", str(folder): "…", str(Path(sys.executable).parent): "…/bin"}
+        names |= {str(ROOT): "…/attnfix", str(Path.home()): "~"}
+        with serving(environment, folder):
+            shown = {section: output(section.command, environment, folder) for section in SECTIONS if section.serving}
+        for section in SECTIONS:
+            text = shown[section] if section in shown else output(section.command, environment, folder)
+            yield section, readable(text, names)
+
+
+@contextlib.contextmanager
+def serving(environment: dict[str, str], folder: str) -> Iterator[None]:
+    command = [sys.executable, str(ROOT / "scripts" / "serve" / "deployment.py"), f"{ENGINE}=={RELEASE}", FIX]
+    with open(f"{folder}/log", "w") as log, subprocess.Popen(
+        command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+    ) as process:  # fmt: skip
+        assert process.stdin and process.stdout
+        try:
+            if not any(line == "ready\n" for line in process.stdout):
+                raise RuntimeError(f"the deployment ended before it was ready:\n{Path(folder, 'log').read_text()}")
+            yield
+        finally:
+            process.stdin.close()
+
+
+def output(command: str, environment: dict[str, str], folder: str) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return done.stdout
+
+
+def readable(text: str, names: dict[str, str]) -> str:
+    for path, name in names.items():
+        text = text.replace(path, name)
+    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+def page() -> str:
+    parts = [HEAD]
+    for section, text in transcripts():
+        print(f"{section.title}: {section.command}", file=sys.stderr)
+        parts.append(f"## {section.title}\n\n{section.why}\n\n```console\n$ {section.command}\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def comparable(text: str) -> list[str]:
+    """Lines without what changes from run to run or machine to machine: pids, times, the host, errors' last digits, and the
+    width of columns that hold them."""
+    text = text.replace(socket.gethostname(), "HOST")
+    text = re.sub(r"\d{4,}(\.\d+)?", "N", text)
+    text = re.sub(r"[\d.]+ → [\d.]+", "N → N", text)
+    lines = (re.sub(r"[\s─]+", " ", line).strip() for line in text.splitlines())
+    # A pid may have one digit, as in a container, and stand at the beginning of a line that was broken before it
+    return [re.sub(r"(process |TP\d+ |\(pid )\d+\b|^\d+(?=\))", r"\1N", line) for line in lines if line]
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--check", action="store_true", help="compare instead of writing")
+    check, text = arguments.parse_args().check, page()
+    if not check:
+        PAGE.write_text(text)
+        return 0
+    there = PAGE.read_text() if PAGE.is_file() else ""
+    changed = [*difflib.unified_diff(comparable(there), comparable(text), "docs/transcripts.md", "now", lineterm="", n=1)]
+    print(*changed, sep="\n")
+    if changed:
+        print("docs/transcripts.md is out of date; run scripts/pages/transcripts.py", file=sys.stderr)
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""A deployment to look at without a GPU: a server and its ranks, child processes that import a real release and run one batch.
+
+    python -m scripts.serve.deployment vllm==0.25.1 vllm.mla-context-order --ranks 2
+
+The release is fetched by name, not installed. Each rank runs the scenario of the fix's proof: the engine's own code, with
+stand-ins for its GPU kernels. Prints `ready` when all have, and serves nothing; ends with its standard input, or at Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from attnfix.cli.listing import named
+from attnfix.cli.releases import parse
+from attnfix.compat.fix import Fix
+from attnfix.compat.releases import fetch
+from attnfix.prove import stubs
+from attnfix.prove.runner import proof_of
+
+#: What the engine calls the process of one tensor parallel rank
+TITLES = {"sglang": "sglang::scheduler_TP{}", "vllm": "VLLM::Worker_TP{}"}
+
+
+def rank(title: str, fix: Fix, seed: int, ready: Any) -> None:
+    import setproctitle
+
+    setproctitle.setproctitle(title)
+    stubs.install(fix.engine)
+    proof = proof_of(fix)()
+    proof.prepare()
+    proof.scenario(seed)
+    ready.put(title)
+    multiprocessing.parent_process().join()  # type: ignore[union-attr]  # a child always has one
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("release", metavar="ENGINE==RELEASE")
+    arguments.add_argument("fix", type=named, help="the fix whose proof's batch every rank runs")
+    arguments.add_argument("--ranks", type=int, default=2)
+    arguments.add_argument("--seed", type=int, default=0)
+    options = arguments.parse_args(argv)
+    engine, release = parse(options.release)
+    sys.path.insert(0, str(fetch.fetch(engine, release)))  # spawned children get the path as it is here
+    stubs.install(engine)
+    importlib.import_module(engine)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Queue()
+    for number in range(options.ranks):
+        title = TITLES[engine].format(number)
+        context.Process(target=rank, args=(title, options.fix, options.seed, ready), name=title, daemon=True).start()
+    for _ in range(options.ranks):
+        ready.get()
+    print("ready", flush=True)
+    with suppress(KeyboardInterrupt):
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

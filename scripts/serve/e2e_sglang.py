@@ -1,0 +1,65 @@
+"""sglang for scripts/serve/gpu_e2e_sglang.py: the engine in a process of its own, `python -m scripts.serve.e2e_sglang`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from scripts.serve import e2e
+from scripts.serve.e2e import LISTED
+
+NEW_TOKENS = 8
+
+
+class Child:
+    """In a process of its own: the engine, and what it is asked for."""
+
+    def start(self, **settings: Any) -> dict[str, Any]:
+        began = time.monotonic()
+        import sglang
+
+        model = settings.pop("model")
+        self.engine = sglang.Engine(
+            model_path=model, skip_tokenizer_init=True, random_seed=1, log_level="warning", **settings
+        )  # fmt: skip
+        return {"seconds": round(time.monotonic() - began, 1), "machine": e2e.machine("sglang")}
+
+    def answer(self, prompt: list[int]) -> dict[str, Any]:
+        found = self.engine.generate(
+            input_ids=prompt, sampling_params=_params(NEW_TOKENS), return_logprob=True, top_logprobs_num=LISTED
+        )
+        about = found["meta_info"]
+        listed = {str(token): value for value, token, *_ in about["output_top_logprobs"][0]}
+        return {"tokens": found["output_ids"], "logprobs": listed, "cached": about["cached_tokens"]}
+
+    def forget(self) -> dict[str, Any]:
+        """Empty the prefix cache, once the scheduler is idle."""
+        for _ in range(50):
+            if self.engine.flush_cache().success:
+                return {}
+            time.sleep(0.1)
+        raise RuntimeError("the prefix cache cannot be emptied")
+
+    def round(self, before: list, prompts: list, singles: list, new_tokens: int) -> dict[str, Any]:
+        """One round of no-harm: prefixes into the cache, all prompts together, then single ones for the first-token latency.
+
+        Token ids go to the scheduler as one message: it has all of them before its next step."""
+        self.forget()
+        self.engine.generate(input_ids=before, sampling_params=_params(1))
+        began = time.perf_counter()
+        found = self.engine.generate(input_ids=prompts, sampling_params=_params(new_tokens))
+        seconds, first = time.perf_counter() - began, []
+        for prompt in singles:
+            began = time.perf_counter()
+            self.engine.generate(input_ids=prompt, sampling_params=_params(1))
+            first.append(time.perf_counter() - began)
+        return {"seconds": seconds, "first": first, "tokens": [one["output_ids"] for one in found]}
+
+
+def _params(new_tokens: int) -> dict[str, Any]:
+    return {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
+
+
+if __name__ == "__main__":
+    _child = Child()
+    e2e.serve({name: getattr(_child, name) for name in ("start", "answer", "forget", "round")})

@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+"""Serves tiny models with a real vLLM on this machine's GPU, stock (ATTNFIX=0) and with attnfix merely installed.
+
+    python -m scripts.serve.gpu_e2e_vllm --case order
+        vllm.mla-context-order: a long prompt alone and in company
+    python -m scripts.serve.gpu_e2e_vllm --case empty
+        vllm.empty-context-chunks and vllm.lse-log-base: requests of unequal
+        context in one step, against the FlashAttention prefill backend
+    python -m scripts.serve.gpu_e2e_vllm --case padded
+        vllm.padded-v-merge: the same requests with FlashAttention 2, against 3
+    python -m scripts.serve.gpu_e2e_vllm --case dcp
+        vllm.dcp-empty-shard: short prompts on two GPUs that share their KV
+    python -m scripts.serve.gpu_e2e_vllm --case dcp-pages
+        vllm.dcp-page-counts, vllm.lse-log-base: a Llama on such GPUs, FlashInfer
+    python -m scripts.serve.gpu_e2e_vllm --case quantized
+        vllm.quantized-mla-context: an AWQ model and a cached prefix
+    python -m scripts.serve.gpu_e2e_vllm --case metrics
+        the engine's HTTP server: attnfix on its metrics page and in attnfix status
+    python -m scripts.serve.gpu_e2e_vllm --case no-harm
+        200 requests where no fix is needed: same tokens, same speed
+
+Needs one GPU of the Hopper generation (`dcp`, `dcp-pages`: two), vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`:
+0.21.0-0.25.1; `dcp`: up to 0.24.0; `dcp-pages`: with FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that
+its .pth file is processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a
+case, `no-harm` eight for each model. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers
+lie beside it. Exits 1 when a check fails.
+
+`empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/serve/ragged_stand_in.py.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from scripts.serve import e2e, e2e_http, e2e_no_harm, e2e_vllm, ragged_stand_in, tiny_deepseek, tiny_llama
+from scripts.serve.e2e import PATCHED, STOCK, Server
+from scripts.serve.e2e_vllm import SHARED, VARIABLES, Serving, Side, activity_failures, table
+
+ORDER, EMPTY, BASE, QUANTIZED, PADDED, DCP, PAGES = (
+    "vllm.mla-context-order", "vllm.empty-context-chunks", "vllm.lse-log-base", "vllm.quantized-mla-context",
+    "vllm.padded-v-merge", "vllm.dcp-empty-shard", "vllm.dcp-page-counts",
+)  # fmt: skip
+#: Differences of two log-probabilities up to which they count as equal. `order` compares equal work; the others differ in how
+#: bfloat16 is rounded: kernels merge where they attended at once
+ROUNDING = {"order": 0.03, "empty": 0.05, "padded": 0.05, "quantized": 0.08, "dcp": 0.08}
+#: From here on it is the fault: several times what rounding does
+RED = 0.15
+STEP = 2048  # max_num_batched_tokens of `order`
+FRESH = 600  # tokens of a fresh prompt: the FlashAttention backend sends up to 512 new ones through its decode path
+CONTEXTS = (28672, 20480, 12288, 8192, 4096, 1024, 256)  # tokens in the cache of each request of `empty` and `padded`
+V1_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+OFF = {"ATTNFIX": "0"}
+
+
+def tokens(draw: random.Random, count: int) -> list[int]:
+    return [draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(count)]
+
+
+# order
+
+
+def order_prompts(seed: int = 0) -> dict[str, dict[str, list]]:
+    """scenario -> {"before": …, "alone": …, "company": …}, each a list of prompts (token ids) sent at once. The one that is
+    looked at is the last of "alone"; it is in "company", too. `before` fills the prefix cache."""
+    draw = random.Random(seed)
+    long = tokens(draw, 4 * STEP + 1300)
+    # Fills whole steps, so that all that was sent behind it starts together
+    ahead, prefix = tokens(draw, 4 * STEP), tokens(draw, 6000)
+    cached = prefix + tokens(draw, 1000)
+    return {
+        # The budget of the fifth step leaves room for it
+        "chunked": {"before": [], "alone": [long], "company": [long, tokens(draw, FRESH)]},
+        "cached": {"before": [prefix], "alone": [ahead, cached], "company": [ahead, tokens(draw, FRESH), cached]},
+    }
+
+
+def order(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    def work(server: Server) -> dict[str, Any]:
+        found: dict[str, Any] = {"answers": {}, "compared": {}}
+        for scenario, sent in order_prompts().items():
+            seen = {}
+            for way in ("alone", "company"):
+                server.ask("forget")
+                if sent["before"]:
+                    server.ask("answer", prompts=sent["before"])
+                answers = server.ask("answer", prompts=sent[way])["answers"]
+                (seen[way],) = (answer for answer, prompt in zip(answers, sent[way]) if prompt is sent["alone"][-1])
+            found["answers"][scenario], found["compared"][scenario] = seen, e2e.compare(seen["alone"], seen["company"])
+        return found
+
+    settings = {"max_model_len": 16384, "max_num_batched_tokens": STEP}
+    sides = {STOCK: OFF, PATCHED: {}, "v1 runner": OFF | V1_RUNNER}
+    found = serve({name: Side(own, settings) for name, own in sides.items()}, work)
+    wrong = order_failures(found)
+    for side in found.values():
+        del side["answers"]
+    return {"settings": SHARED | settings, "sides": found}, table(found), wrong
+
+
+def order_failures(found: dict[str, Any]) -> list[str]:
+    """One sentence for each check that does not hold."""
+    wrong, rounding = activity_failures(found, {PATCHED: {ORDER}}), ROUNDING["order"]
+    for name, side in found.items():
+        for scenario, seen in side["compared"].items():
+            if name == STOCK and seen["difference"] <= RED:
+                wrong.append(f"stock, {scenario}: no difference. Was a step shared, and is this Model Runner V2?")
+            if name != STOCK and not seen["difference"] <= rounding:
+                wrong.append(f"{name}, {scenario}: alone and in company differ by {seen['difference']:.3g}")
+    for scenario, answers in found[PATCHED]["answers"].items():
+        same = e2e.compare(found[STOCK]["answers"][scenario]["alone"], answers["alone"])
+        if not same["difference"] <= rounding:
+            wrong.append(f"patched, {scenario}: alone, it differs from stock by {same['difference']:.3g}")
+    return wrong
+
+
+# empty
+
+
+def empty_sides() -> dict[str, tuple[dict[str, str], str]]:
+    """name -> (environment, MLA prefill backend)."""
+    ragged = "TRTLLM_RAGGED"
+    return {
+        "reference": (OFF, "FLASH_ATTN"),
+        STOCK: (OFF, ragged),
+        EMPTY: ({"ATTNFIX_VLLM_LSE_LOG_BASE": "0"}, ragged),  # alone
+        BASE: ({"ATTNFIX_VLLM_EMPTY_CONTEXT_CHUNKS": "0"}, ragged),  # alone
+        PATCHED: ({}, ragged),
+    }
+
+
+#: 64k tokens of workspace for seven requests: four chunks for the longest
+UNEQUAL = {"max_model_len": 32768, "max_num_batched_tokens": 8192, "enforce_eager": True}
+
+
+def unequal(serve: Serving, sides: dict[str, Side]) -> dict[str, Any]:
+    """What each side says of requests of unequal context in one step, compared with the side `reference`."""
+    draw = random.Random(1)
+    prefixes = [tokens(draw, count) for count in CONTEXTS]
+    asked = [prefix + tokens(draw, 520 + 10 * at) for at, prefix in enumerate([*prefixes, [], []])]
+
+    def work(server: Server) -> dict[str, Any]:
+        for prefix in prefixes:  # one at a time: a prefix in company would be wrong itself
+            server.ask("answer", prompts=[prefix], new_tokens=1)
+        answers = server.ask("answer", prompts=asked, together=True)["answers"]
+        said = re.search(r"Using (\w+) MLA prefill backend", server.log.read_text(errors="replace"))
+        return {"answers": answers, "cached": [answer["cached"] for answer in answers], "backend": said and said.group(1)}
+
+    found = serve(sides, work)
+    reference = found["reference"].pop("answers")
+    for name, side in found.items():
+        if name != "reference":
+            side["each"] = [e2e.compare(a, b) for a, b in zip(reference, side.pop("answers"))]
+            side["compared"] = {"all requests": e2e.worst(side["each"])}
+    return found
+
+
+def unequal_failures(found: dict[str, Any], red: set[str], rounding: float) -> list[str]:
+    wrong = []
+    for name, side in found.items():
+        if side["cached"] != [*CONTEXTS, 0, 0]:
+            wrong.append(f"{name}: tokens found in the cache were {side['cached']}")
+        if name in red and side["compared"]["all requests"]["difference"] <= RED:
+            wrong.append(f"{name}: no difference to the reference")
+    difference = found[PATCHED]["compared"]["all requests"]["difference"]
+    if not difference <= rounding:
+        wrong.append(f"patched: differs from the reference by {difference:.3g}")
+    return wrong
+
+
+def empty(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    plugin = ragged_stand_in.package(serve.out / "plugin")
+    sides = {}
+    for name, (own, backend) in empty_sides().items():
+        chosen = UNEQUAL | {"attention_config": {"mla_prefill_backend": backend}}
+        sides[name] = Side(own | V1_RUNNER, chosen, None if backend == "FLASH_ATTN" else plugin)
+    found = unequal(serve, sides)
+    result = {"settings": SHARED | UNEQUAL, "contexts": CONTEXTS, "emulated": ragged_stand_in.EMULATED, "sides": found}
+    return result, table(found), empty_failures(found)
+
+
+def empty_failures(found: dict[str, Any]) -> list[str]:
+    wrong = activity_failures(found, {EMPTY: {EMPTY}, BASE: {BASE}, PATCHED: {EMPTY, BASE}})
+    for name, side in found.items():
+        backend = empty_sides()[name][1]
+        if side["backend"] != backend:
+            wrong.append(f"{name}: served by {side['backend']}, not {backend}")
+    return wrong + unequal_failures(found, {STOCK, EMPTY, BASE}, ROUNDING["empty"])
+
+
+# padded
+
+
+def padded(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Hopper's default is FlashAttention 3, whose values may be narrower than keys; with 2 they are padded."""
+    settings, sides = UNEQUAL, {}
+    for name, own, version in (("reference", OFF, 3), (STOCK, OFF, 2), (PATCHED, {}, 2)):
+        # Decodes by Triton, so that the version changes prefill alone
+        chosen = {"attention_config": {"backend": "TRITON_MLA", "flash_attn_version": version}}
+        sides[name] = Side(own | V1_RUNNER, settings | chosen)
+    found = unequal(serve, sides)
+    return {"settings": SHARED | settings, "contexts": CONTEXTS, "sides": found}, table(found), padded_failures(found)
+
+
+def padded_failures(found: dict[str, Any]) -> list[str]:
+    return activity_failures(found, {PATCHED: {PADDED}}) + unequal_failures(found, {STOCK}, ROUNDING["padded"])
+
+
+# dcp, dcp-pages
+
+#: Of these, a request's first SHARE tokens lie on one rank, the next on the other
+SHARE = 64
+TWO_RANKS = {
+    "tensor_parallel_size": 2, "max_model_len": 4096, "max_num_batched_tokens": 1024, "enforce_eager": True,
+    "disable_custom_all_reduce": True,
+}  # fmt: skip
+SHARED_KV = {"decode_context_parallel_size": 2}
+#: Tokens of the prompts. With all that is decoded, those of `dcp` stay on one rank, or lie on both
+SHORT = {"on one rank": (3, 6, 11, 20, 33, 50), "on both ranks": (100, 200, 500)}
+LONG = {"in one step": (40, 300, 600), "in chunks": (2200, 3000, 3900)}
+
+
+def on_two_ranks(
+    serve: Serving, sides: dict[str, dict[str, str]], settings: dict[str, Any], shared: dict[str, Any], prompts: Any, at: int
+) -> dict[str, Any]:
+    """{"settings", "prompts", "sides"}: what each side says with `shared`, compared in the new token `at` with the side
+    `reference`, whose ranks share heads alone. sides: name -> environment."""
+    draw = random.Random(3)
+    asked = {scenario: [tokens(draw, count) for count in counts] for scenario, counts in prompts.items()}
+
+    def work(server: Server) -> dict[str, Any]:
+        return {"answers": {scenario: server.ask("answer", prompts=asked[scenario], at=at)["answers"] for scenario in asked}}
+
+    settings, both = TWO_RANKS | settings, TWO_RANKS | settings | SHARED_KV | shared
+    found = serve({"reference": Side(OFF, settings)} | {name: Side(own, both) for name, own in sides.items()}, work)
+    reference = found["reference"].pop("answers")
+    for side in found.values():
+        answers = side.pop("answers", {})
+        pairs = {scenario: list(zip(reference[scenario], answers[scenario])) for scenario in answers}
+        side["compared"] = {scenario: e2e.worst([e2e.compare(a, b) for a, b in each]) for scenario, each in pairs.items()}
+    return {"settings": SHARED | both, "prompts": prompts, "sides": found}
+
+
+def two_ranks_failures(found: dict[str, Any], red: set[tuple[str, str]]) -> list[str]:
+    """red: (side, scenario) that are wrong; all others are right."""
+    wrong = []
+    for name, side in found.items():
+        for scenario, seen in side["compared"].items():
+            if (name, scenario) in red and seen["difference"] <= RED:
+                wrong.append(f"{name}, {scenario}: no difference to the reference")
+            if (name, scenario) not in red and not seen["difference"] <= ROUNDING["dcp"]:
+                wrong.append(f"{name}, {scenario}: differs from the reference by {seen['difference']:.3g}")
+    return wrong
+
+
+def dcp(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Prefill is as ever, so it is the second new token that is compared."""
+    backend = {"attention_config": {"backend": "TRITON_MLA"}, "block_size": SHARE}
+    result = on_two_ranks(serve, {STOCK: OFF, PATCHED: {}}, backend, {"cp_kv_cache_interleave_size": SHARE}, SHORT, at=1)
+    return result, table(result["sides"]), dcp_failures(result["sides"])
+
+
+def dcp_failures(found: dict[str, Any]) -> list[str]:
+    wrong = activity_failures(found, {PATCHED: {DCP}})
+    for name, side in found.items():
+        if not all(seen["equal_tokens"] for seen in side["compared"].values()):
+            wrong.append(f"{name}: the first new token is another, so that the second cannot be compared")
+    return wrong + two_ranks_failures(found, {(STOCK, "on one rank")})
+
+
+def dcp_pages(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    """FlashInfer, whose prefill needs both fixes as soon as there is context."""
+    sides = {STOCK: OFF, PAGES: {"ATTNFIX_VLLM_LSE_LOG_BASE": "0"}, PATCHED: {}}
+    backend = {"attention_config": {"backend": "FLASHINFER"}, "enable_flashinfer_autotune": False}
+    result = on_two_ranks(serve, sides, backend, {}, LONG, at=0)
+    return result, table(result["sides"]), dcp_pages_failures(result["sides"])
+
+
+def dcp_pages_failures(found: dict[str, Any]) -> list[str]:
+    wrong = activity_failures(found, {PAGES: {PAGES}, PATCHED: {PAGES, BASE}})
+    return wrong + two_ranks_failures(found, {*((STOCK, scenario) for scenario in LONG), (PAGES, "in chunks")})
+
+
+# quantized
+
+
+def quantized(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    draw = random.Random(2)
+    prefix = tokens(draw, 4096)
+    first, second = (prefix + tokens(draw, 700) for _ in range(2))
+
+    def work(server: Server) -> dict[str, Any]:
+        (uncached,) = server.ask("answer", prompts=[second])["answers"]
+        server.ask("forget")
+        server.ask("answer", prompts=[first])
+        answered = server.ask("answer", may_fail=True, prompts=[second])
+        found = {"uncached": uncached, "said": error_of(server.log) if "error" in answered else None}
+        if "error" in answered:
+            return found | {"ended": answered["error"]}
+        (cached,) = answered["answers"]
+        return found | {"cached": cached["cached"], "compared": {"cached": e2e.compare(uncached, cached)}}
+
+    settings = {"max_model_len": 16384, "max_num_batched_tokens": 8192, "enforce_eager": True}
+    found = serve({STOCK: Side(OFF, settings), PATCHED: Side({}, settings)}, work)
+    same = e2e.compare(*(found[side].pop("uncached") for side in (STOCK, PATCHED)))
+    lines = [*table(found), f"stock: {found[STOCK].get('said') or found[STOCK].get('ended', 'answered')}"]
+    result = {"settings": SHARED | settings, "quantization": tiny_deepseek.AWQ, "sides": found, "uncached": same}
+    return result, lines, quantized_failures(found, same)
+
+
+def quantized_failures(found: dict[str, Any], same: dict[str, Any]) -> list[str]:
+    wrong = activity_failures(found, {PATCHED: {QUANTIZED}})
+    if "ended" not in found[STOCK]:
+        wrong.append("stock: the second request was answered")
+    if "compared" not in found[PATCHED]:
+        return [*wrong, f"patched: the second request was not answered: {found[PATCHED]['ended']}; {found[PATCHED]['said']}"]
+    difference = found[PATCHED]["compared"]["cached"]["difference"]
+    if not found[PATCHED]["cached"]:
+        wrong.append("patched: the second request found nothing in the cache")
+    if not difference <= ROUNDING["quantized"]:
+        wrong.append(f"patched: cached and uncached differ by {difference:.3g}")
+    if not same["difference"] <= ROUNDING["order"]:
+        wrong.append(f"patched: uncached, it differs from stock by {same['difference']:.3g}")
+    return wrong
+
+
+def error_of(log: Path) -> str | None:
+    """The exception that ended the engine core, from its log."""
+    said = log.read_text(errors="replace").rpartition("EngineCore encountered a fatal error")[2]
+    found = [error for error in e2e.errors(said) if not error.startswith("EngineDead")]
+    return found[0] if found else None
+
+
+def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "enforce_eager": True}
+    launch = ["-m", "vllm.entrypoints.openai.api_server", "--model", "{model}", "--skip-tokenizer-init", "--host", "127.0.0.1"]
+    launch += ["--port", "{port}", "--served-model-name", "tiny", *e2e_http.flags(settings)]
+    shared = {"model": "tiny", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+
+    def bodies(at: int) -> list[dict[str, Any]]:  # none is in the cache yet
+        return [shared | {"prompt": prompt} for sent in order_prompts(at).values() for prompt in sent["company"]]
+
+    return e2e_http.metrics(launch, model, out, VARIABLES, ORDER, "/v1/completions", bodies)
+
+
+def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "max_num_seqs": 64}
+    plan = e2e_no_harm.Plan(
+        script=("-m", e2e_vllm.__name__), settings=settings, variables=VARIABLES | V1_RUNNER | e2e_no_harm.THREADS,
+        cache="VLLM_CACHE_ROOT", loaded="Directly load", together=True,
+        at_work={"mla": {ORDER: "effective", QUANTIZED: "effective"}, "dense": {}},
+    )  # fmt: skip
+    return e2e_no_harm.run(plan, models, length, out)
+
+
+def main() -> int:
+    cases = "order", "empty", "padded", "dcp", "dcp-pages", "quantized", "metrics", "no-harm"
+    options = e2e_no_harm.with_options(e2e.parser(__doc__, cases)).parse_args()
+    e2e.require_attnfix()
+    out = options.out.resolve()
+    with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
+        model = Path(scratch, "model")
+        if options.case == "no-harm":
+            result, lines, wrong = no_harm(*e2e_no_harm.asked(options, model), out)
+            about = result.pop("machine")
+        elif options.case == "metrics":
+            result, lines, wrong = metrics(tiny_deepseek.make(model), out)
+            about = e2e.machine("vllm")
+        else:
+            if options.case == "dcp-pages":  # ranks share the KV of one head
+                tiny_llama.make(model, kv_heads=1)
+            else:
+                tiny_deepseek.make(model, quantize=options.case == "quantized")
+            case = {
+                "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-pages": dcp_pages, "quantized": quantized,
+            }[options.case]  # fmt: skip
+            result, lines, wrong = case(Serving(model, out, options.one_by_one))
+            about = next(iter([side.pop("machine") for side in result["sides"].values()]))
+    return e2e.finish(options, about, result, lines, wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

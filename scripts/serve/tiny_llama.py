@@ -1,0 +1,56 @@
+"""A Llama with random weights and no tokenizer: a dense model, whose attention no fix is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from scripts.serve import tiny_deepseek
+from scripts.serve.tiny_deepseek import TINY, Size
+
+VOCABULARY = tiny_deepseek.VOCABULARY
+HEADS, KV_HEADS, HEAD = 16, 4, 64
+
+
+def config(size: Size = TINY, kv_heads: int = KV_HEADS) -> dict[str, Any]:
+    return dict(
+        architectures=["LlamaForCausalLM"], model_type="llama", torch_dtype="bfloat16", vocab_size=VOCABULARY,
+        hidden_size=size.hidden, intermediate_size=size.inner, num_hidden_layers=size.layers, num_attention_heads=HEADS,
+        num_key_value_heads=kv_heads, head_dim=HEAD, hidden_act="silu", rms_norm_eps=1e-6, attention_bias=False, mlp_bias=False,
+        max_position_embeddings=32768, rope_theta=10000.0, rope_scaling=None, tie_word_embeddings=False, bos_token_id=0,
+        eos_token_id=1, pad_token_id=1,
+    )  # fmt: skip
+
+
+def weights(size: Size = TINY, kv_heads: int = KV_HEADS, seed: int = 20) -> dict[str, Any]:
+    """{name: bfloat16 tensor}, scaled as those of the other model."""
+    import torch
+
+    draw = torch.Generator().manual_seed(seed)
+
+    def matrix(rows: int, columns: int, gain: float = 1.0) -> Any:
+        return (torch.randn(rows, columns, generator=draw) * gain * columns**-0.5).bfloat16()
+
+    hidden, inner = size.hidden, size.inner
+    ones = torch.ones(hidden, dtype=torch.bfloat16)
+    embeddings = torch.randn(VOCABULARY, hidden, generator=draw).bfloat16()
+    layers = [
+        {
+            "self_attn.q_proj": matrix(HEADS * HEAD, hidden, gain=3.0),
+            "self_attn.k_proj": matrix(kv_heads * HEAD, hidden),
+            "self_attn.v_proj": matrix(kv_heads * HEAD, hidden),
+            "self_attn.o_proj": matrix(hidden, HEADS * HEAD),
+            "mlp.gate_proj": matrix(inner, hidden),
+            "mlp.up_proj": matrix(inner, hidden),
+            "mlp.down_proj": matrix(hidden, inner),
+            "input_layernorm": ones.clone(),
+            "post_attention_layernorm": ones.clone(),
+        }
+        for _ in range(min(size.drawn, size.layers))
+    ]
+    return tiny_deepseek.checkpoint(size, layers, embeddings, matrix(VOCABULARY, hidden))
+
+
+def make(folder: Path, size: Size = TINY, kv_heads: int = KV_HEADS) -> Path:
+    """Write config.json and model.safetensors, about 100 MB (LARGE: 5 GB); returns `folder`."""
+    return tiny_deepseek.save(folder, config(size, kv_heads), weights(size, kv_heads))

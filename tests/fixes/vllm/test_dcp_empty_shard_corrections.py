@@ -1,0 +1,112 @@
+"""vllm.dcp-empty-shard without an engine: which rows become neutral, which calls are left alone, and a result that is unfit."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnfix.compat.status.fix_state import EFFECTIVE, FAILED, FIXED_UPSTREAM, INSTALLED, FixState
+from attnfix.patches.vllm.dcp_empty_shard.fix import FIX
+from tests.support import one_call
+from tests.support.no_sync import NoSync
+
+HEADS, DIM = 3, 8
+TRITON, CUTLASS, *_ = FIX.targets
+
+
+def result(rows):
+    return torch.full((rows, HEADS, DIM), math.nan), torch.full((rows, HEADS), 7.0)
+
+
+def metadata(lens):
+    return SimpleNamespace(decode=SimpleNamespace(seq_lens=torch.tensor(lens, dtype=torch.int32)))
+
+
+def state_on(release="0.24.0"):
+    state = FixState(FIX)
+    state.fired, state.release = True, release
+    return state
+
+
+def kernel(result):
+    def forward_mqa(self, q, kv_c_and_k_pe_cache, attn_metadata, layer):
+        return result
+
+    return forward_mqa
+
+
+def decode(result, state, instance, batch, layer=None, target=CUTLASS):
+    """What the engine gets for the kernel's `result`."""
+    return one_call.run(target, kernel(result), state, instance, None, None, batch, layer)
+
+
+def on(ranks):
+    return SimpleNamespace(dcp_world_size=ranks)
+
+
+LENS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
+
+
+@given(LENS, st.integers(1, 3))
+@settings(deadline=None)
+def test_rows_of_requests_without_kv_weigh_nothing(lens, queries):
+    out, lse = given_out, given_lse = result(len(lens) * queries)
+    state, batch = state_on(), metadata(lens)
+    with NoSync(batch.decode.seq_lens):
+        found = decode((out, lse), state, on(2), batch)
+    assert found[0] is given_out and found[1] is given_lse and state.counters.corrections == 1
+    for row, n in enumerate(n for n in lens for _ in range(queries)):
+        assert bool((out[row] == 0).all()) is (n == 0) and bool((lse[row] == -math.inf).all()) is (n == 0)
+        assert n == 0 or (out[row].isnan().all() and (lse[row] == 7).all())
+
+
+@pytest.mark.parametrize("ranks, lse", [(1, True), (-1, True), (None, True), (2, False)])
+def test_one_rank_and_a_kernel_without_an_lse_are_left_alone(ranks, lse):
+    out, base = result(2)
+    engines, state = (out, base if lse else None), state_on()
+    assert decode(engines, state, on(ranks), metadata([0, 1])) is engines
+    assert out.isnan().all() and (base == 7).all() and not state.counters.corrections
+
+
+def test_rows_that_are_no_multiple_of_the_requests_are_left_alone():
+    (out, lse), state = result(3), state_on()
+    decode((out, lse), state, on(2), metadata([0, 1]))
+    assert out.isnan().all() and not state.counters.corrections
+
+
+def test_metadata_of_another_form_leaves_the_engines_result():
+    state, engines = state_on(None), result(2)
+    function = one_call.wrapper(CUTLASS, kernel(engines), state).function
+    assert function(on(2), None, None, SimpleNamespace(decode=None), None) is engines
+    assert state.state == FAILED and "seq_lens" in state.reason and state.counters.corrections == 0
+
+
+CASES = [
+    # release, --dcp-comm-backend, Triton's kernel: whether the output is masked, whether the LSE is
+    ("0.24.0", False, False, True, True), ("0.24.0", False, True, True, False), ("0.24.0", True, False, True, True),
+    ("0.25.0", False, False, False, True), ("0.25.0", True, False, True, True), ("0.27.1", True, True, True, False),
+    ("0.25.1", False, True, False, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("release, a2a, triton, masks_out, masks_lse", CASES)
+def test_no_more_is_masked_than_the_combine_needs(release, a2a, triton, masks_out, masks_lse):
+    state, engines, layer = state_on(release), result(2), SimpleNamespace(dcp_a2a=a2a)
+    for _ in range(2):
+        out, lse = decode(engines, state, on(2), metadata([0, 1]), layer, TRITON if triton else CUTLASS)
+    assert bool((out[0] == 0).all()) is masks_out and bool((lse[0] == -math.inf).all()) is masks_lse
+    assert state.counters.corrections == (2 if masks_out or masks_lse else 0) and len(state.observations) == 1
+
+
+def test_one_backend_that_needs_nothing_does_not_speak_for_another():
+    state, batch = state_on("0.25.1"), metadata([0, 1])
+    state.settle(INSTALLED, "code of 0.25.1")
+    decode(result(2), state, type("TritonMLAImpl", (), {"dcp_world_size": 2})(), batch, target=TRITON)
+    assert state.state == FIXED_UPSTREAM
+    decode(result(2), state, type("CutlassMLAImpl", (), {"dcp_world_size": 2})(), batch)
+    assert state.state == EFFECTIVE

@@ -1,0 +1,134 @@
+"""`attnfix doctor` as typed, and what it knows of the engines held against the source of real releases."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.integration.test_command_line import attnfix
+
+R1 = {
+    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "quantization_config": {"quant_method": "fp8"},
+}  # fmt: skip
+SERVE = "python3 -m sglang.launch_server --model-path r1 --tp 8 --attention-backend trtllm_mla"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("r1")
+    (folder / "config.json").write_text(json.dumps(R1))
+    return folder
+
+
+def doctor(*arguments, launch: str | None = None, **environment):
+    done = attnfix("doctor", "--json", *arguments, *(["--", *launch.split()] if launch else []), **environment)
+    assert done.returncode in (0, 1), done.stderr
+    data = json.loads(done.stdout)
+    return done.returncode, {row["fix"]: row for row in data["fixes"]}, data
+
+
+def test_a_hit_that_attnfix_corrects_is_exit_0_and_one_that_it_does_not_is_1(model):
+    fixed = [str(model), "--engine", "sglang==0.5.9", "--gpu", "b200"]
+    code, rows, data = doctor(*fixed, launch=SERVE + " --made-up 3")
+    assert (code, data["not_understood"], data["gpu"]) == (0, ["--made-up"], "b200, sm_100")
+    assert rows["sglang.zero-kv-rows"]["verdict"] == "hit" and rows["sglang.zero-kv-rows"]["harm"] == "wrong output"
+    assert rows["sglang.zero-kv-rows"]["corrected"] is True
+    assert rows["sglang.draft-kv-indices"]["verdict"] == "not hit"
+    for switched_off in ("ATTNFIX=0", "ATTNFIX_SGLANG_ZERO_KV_ROWS=0", "SGLANG_PLUGINS=other"):
+        code, rows, _ = doctor(*fixed, launch=f"{switched_off} {SERVE}")
+        assert code == 1 and rows["sglang.zero-kv-rows"]["corrected"] is False, switched_off
+        name, _, value = switched_off.partition("=")
+        assert doctor(*fixed, launch=SERVE, **{name: value})[0] == 1, "the launch inherits the environment"
+
+
+def test_a_fix_that_is_off_by_default_counts_as_not_corrected(model):
+    fixed = [str(model), "--engine", "vllm==0.16.0", "--gpu", "b200"]
+    code, rows, _ = doctor(*fixed, launch="vllm serve r1")
+    row = rows["vllm.skip-context-zero-fill"]
+    assert (code, row["verdict"], row["harm"]) == (1, "hit", "slower") and row["switch"] in row["attnfix"]
+    asked = "ATTNFIX_VLLM_SKIP_CONTEXT_ZERO_FILL=1 ATTNFIX_VLLM_PREFILL_CONTEXT_MERGE=1 vllm serve r1"
+    code, rows, _ = doctor(*fixed, launch=asked)
+    assert code == 0 and rows["vllm.skip-context-zero-fill"]["corrected"] is True
+    code, rows, _ = doctor(str(model), "--engine", "vllm==0.33.0", "--gpu", "b200", launch="vllm serve r1")
+    assert code == 0 and {row["verdict"] for row in rows.values()} == {"not hit"}
+
+
+def test_the_table_says_verdict_reason_and_what_is_done(model):
+    arguments = "doctor", str(model), "--engine", "sglang==0.5.9", "--gpu", "b200", "--", *SERVE.split(), "--odd"
+    done = attnfix(*arguments)
+    assert done.returncode == 0 and not done.stderr
+    text = done.stdout
+    assert "sglang 0.5.9; b200, sm_100, DeepseekV3ForCausalLM" in text and "corrects it (on by default)" in text
+    assert "prefill backend: trtllm_mla (--attention-backend)" in text and "code: not affected (sglang 0.5.9)" in text
+    assert "Not understood, and taken to decide nothing: --odd" in text and "Not read" not in text
+    text = attnfix(*arguments, "--config", "a.yaml").stdout
+    assert "Not read: --config a.yaml" in text
+    assert "--disable-radix-cache may be set in --config a.yaml, which is not read" in text
+
+
+def test_the_model_of_the_launch_is_read_where_it_lies_here(model):
+    _, _, data = doctor("--engine", "sglang==0.5.9", "--gpu", "b200", launch=SERVE.replace("r1", str(model)))
+    assert data["architecture"] == "DeepseekV3ForCausalLM"
+    assert doctor("--engine", "sglang==0.5.9", "--gpu", "b200", launch=SERVE)[2]["architecture"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--engine", "sglang==0.5.9", "--gpu", "h10"], "is no GPU attnfix knows; did you mean h100?"),
+        (["--engine", "sglang==0.5.9", "no/such/model"], "cannot be read as a model's config.json"),
+        (["--engine", "sglang==0.5.9", "--", "vllm", "serve", "x"], "--engine names sglang, but the launch"),
+        (["--engine", "sglang==0.5.9", "--", "python", "app.py"], "starts no engine"),
+        (["--engine", "sglnag==0.5.9"], "did you mean sglang?"),
+        (["--", "vllm", "serve", "x"], "no vllm is installed here"),
+        ([], "no engine installed here"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(arguments, says):
+    done = attnfix("doctor", *arguments)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and line.startswith("attnfix: ") and says in line and not done.stdout
+
+
+def test_a_release_that_nobody_judged_is_named_with_the_nearest():
+    assert "sglang 0.5.99 was never judged; nearest" in attnfix("doctor", "--engine", "sglang==0.5.99").stderr
+
+
+def test_nvidia_smi_tells_the_gpu_where_it_is_there(model, tmp_path):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA H200, 9.0'\n")
+    program.chmod(0o755)
+    where = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert doctor(str(model), "--engine", "sglang==0.5.9", launch="sglang serve", **where)[2]["gpu"] == "NVIDIA H200, sm_90"
+    program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
+    assert doctor(str(model), "--engine", "sglang==0.5.9", launch="sglang serve", **where)[2]["gpu"] is None
+
+
+def test_no_engine_and_no_torch_is_imported(model):
+    command = ["doctor", str(model), "--engine", "vllm==0.25.1", "--gpu", "h100", "--", "vllm", "serve", "x"]
+    code = f"import sys; from attnfix.cli import main; main({command!r}); print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "'attnfix.compat.doctor.diagnosis'" in done.stderr
+    assert not any(f"'{name}'" in done.stderr for name in ("torch", "vllm", "sglang", "requests"))
+
+
+def test_the_installed_release_is_judged_by_its_code(engine_python, model):
+    environment = engine_python("sglang", "0.5.10.post1")
+    arguments = ("-m", "attnfix", "doctor", "--json", str(model), "--gpu", "b200", "--", *SERVE.split())
+    data = json.loads(environment.run(*arguments).stdout)
+    rows = {row["fix"]: row for row in data["fixes"]}
+    assert data["release"] == "0.5.10.post1" and rows["sglang.zero-kv-rows"]["verdict"] == "hit"
+    path = environment.site / "sglang/srt/layers/attention/trtllm_mla_backend.py"
+    text = path.read_text()
+    path.unlink()
+    path.write_text(text.replace("is_target_verify()", "is_target_verify_mended()"))
+    try:
+        done = environment.run(*arguments, check=False)
+        row = next(row for row in json.loads(done.stdout)["fixes"] if row["fix"] == "sglang.zero-kv-rows")
+        assert (done.returncode, row["verdict"], row["attnfix"]) == (1, "possible", "leaves unknown code alone")
+    finally:
+        path.write_text(text)

@@ -1,0 +1,185 @@
+"""What attnfix costs: interpreter start, the import of an engine, a call that needs no correction.
+
+Machines are loaded: figures are medians with a 95 % confidence interval. Interpreter starts, imports of an engine's package and
+calls: of pairs, stock and patched, that ran one after the other. Imports of a target module take seconds and vary by more than
+attnfix takes in all: there its own CPU time is measured, in the hook. A core's speed changes by half from one moment to the
+next, for minutes: calls are measured in process after process until each was measured while the core was about as fast as it
+gets, and those pairs count.
+
+Each figure stands beside its aim, and the row says which are above it. That is a figure, no failure: how fast this machine is
+decides, too. What fails is a fix that was disarmed or not asked while it was measured, and memory that stays allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.robustness import Row, plain_environment
+from tests.robustness.paired import Difference, Run, busy, difference, in_turns, middle, timed
+from tests.support import environments
+
+#: A row, and its costs by name
+Measured = tuple[Row, dict[str, Difference]]
+START_MS, IMPORT_MS, CALL_US = 1.0, 50.0, 1.5
+#: How much slower than at its fastest a core may be, and of how many pairs a median is taken
+ABOUT, ENOUGH = 1.15, 6
+RELEASES = [("sglang", "0.5.10.post1"), ("vllm", "0.20.2"), ("sglang", "0.5.23"), ("vllm", "0.33.0")]
+TARGET = {
+    "sglang": "sglang.srt.layers.attention.trtllm_mla_backend",
+    "vllm": "vllm.model_executor.layers.attention.mla_attention",
+}
+WRAPPED_CALLS, HOOK_CLOCK = (str(Path(__file__).with_name(name)) for name in ("wrapped_calls.py", "hook_clock.py"))
+
+
+def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        places = Places(Path(folder))
+        releases = RELEASES[:2]
+        found = [
+            (_start(places, 40 if quick else 200, 15 if quick else 60, say), START_MS, "ms"),
+            (_imports(places, releases[:1] if quick else releases, 12 if quick else 480, say), IMPORT_MS, "ms"),
+            (_hook(places, releases[:1] if quick else RELEASES, 2 if quick else 8, say), IMPORT_MS, "ms"),
+            (_calls(places, releases[1:] if quick else releases, range(1, 2) if quick else range(3, 9), say), CALL_US, "µs"),
+        ]
+    for (row, measured), aim, unit in found:
+        above = [f"{name or row.what} {cost.median:.1f} {unit}" for name, cost in measured.items() if cost.median > aim]
+        row.figures["aim"] = f"at most +{aim:g} {unit}"
+        row.figures["above it"] = ", ".join(above) or "none"
+        if above and (others := busy()):
+            row.not_run.append(f"on an idle machine: {others}")
+    return [row for (row, _), *_ in found]
+
+
+class Places:
+    """Environments with attnfix, each beside one without its activation paths: equal but for `.pth` and entry points."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.wheel = folder, environments.build_wheel(folder)
+
+    def pair(self, engine: str | None = None, release: str = "") -> tuple[environments.Environment, environments.Environment]:
+        """(stock, patched)"""
+        made = []
+        for side in ("stock", "patched"):
+            environment = environments.Environment(self.folder / f"{side}-{engine}-{release}", engine)
+            if not environment.folder.is_dir():
+                environments.bare(environment.folder)
+                environments.install(environment, self.wheel)
+                if engine:
+                    environments.add_engine(environment, engine, release)
+            if side == "stock":
+                (environment.site / "attnfix.pth").unlink(missing_ok=True)
+                for points in environment.site.glob("attnfix-*.dist-info/entry_points.txt"):
+                    points.unlink()
+            made.append(environment)
+        return made[0], made[1]
+
+
+def _start(places: Places, pairs: int, seconds: float, say: Callable[[str], None]) -> Measured:
+    """`python -c pass`; what is imported by other `.pth` files of this machine is on both sides."""
+    say("interpreter start")
+    stock, patched = places.pair()
+    sides = [_command(environment, "pass") for environment in (stock, patched)]
+    return _compared("interpreter start without an engine", {"": in_turns(*sides, pairs, seconds)})
+
+
+def _imports(places: Places, releases: list, seconds: float, say: Callable[[str], None]) -> Measured:
+    found = {}
+    for engine, release in releases:
+        say(f"import of {engine} {release}")
+        sides = [_command(environment, f"import {engine}") for environment in places.pair(engine, release)]
+        found[f"{engine} {release}"] = in_turns(*sides, 200, seconds / len(releases))
+    return _compared("import of an engine's package, whole processes", found)
+
+
+def _hook(places: Places, releases: list, processes: int, say: Callable[[str], None]) -> Measured:
+    """The first target module: its fixes are judged and armed, and whatever else the engine imports for it."""
+    row, costs = Row("import of an engine's target module, attnfix's own CPU time", 0), {}
+    for engine, release in releases:
+        say(f"import of {TARGET[engine]}, {release}")
+        _, patched = places.pair(engine, release)
+        told = [patched.run(HOOK_CLOCK, engine, TARGET[engine]).stdout.splitlines()[-1] for _ in range(processes)]
+        took = [json.loads(line) for line in told]
+        cost = costs[f"{engine} {release}"] = middle([one["hook"] + one["names"] for one in took])
+        row.tried += processes
+        row.figures[f"{engine} {release}"] = f"{cost} ms, {took[0]['names']:.1f} of it to look at names that are no target's"
+    return row, costs
+
+
+def _command(environment: environments.Environment, code: str) -> Callable[[], Run]:
+    variables = {**plain_environment(), **environments.CPU, "ATTNFIX_RUN_DIR": str(environment.folder / "run")}
+    return lambda: timed([environment.python, "-c", code], env=variables, cwd=environment.folder)
+
+
+def _compared(what: str, cases: dict[str, tuple[list[Run], list[Run]]]) -> Measured:
+    row, costs = Row(what, 0), {}
+    for name, (stock, ours) in cases.items():
+        cpu = difference([one.cpu for one in ours], [one.cpu for one in stock])
+        wall = difference([one.wall for one in ours], [one.wall for one in stock])
+        row.tried += cpu.pairs
+        row.figures[f"{name} CPU".strip()] = f"{cpu} ms"
+        row.figures[f"{name} wall".strip()] = f"{wall} ms"
+        costs[name] = cpu
+    return row, costs
+
+
+def _calls(places: Places, releases: list, processes: range, say: Callable[[str], None]) -> Measured:
+    """Every fix of the engine on, those that are off by default, too. processes: how many at least and at most."""
+    from attnfix.patches.catalogue import FIXES
+
+    row = Row("a call of a wrapped method whose correction is not needed, all fixes of the target on", 0)
+    row.not_run.append("on a GPU, where nothing may wait for it: tests/gpu/test_corrections.py does that")
+    worst: dict[str, tuple[Difference, str]] = {}
+    for engine, release in releases:
+        say(f"calls in {engine} {release}")
+        fixes = [fix for fix in FIXES if fix.engine == engine]
+        _, patched = places.pair(engine, release)
+        packages = json.dumps({fix.id: fix.package for fix in fixes})
+        switches = {fix.switch: "1" for fix in fixes}
+        calls: list[tuple[dict, ...]] = []  # each call's measurements, one of each process
+        for number in range(1, processes[-1] + 1):
+            told = _told(patched.run(WRAPPED_CALLS, engine, packages, **switches).stdout)
+            calls = [(*before, now) for before, now in zip(calls, told, strict=True)] if calls else [(now,) for now in told]
+            fast = _at_full_speed(calls)
+            slow = sum(len(pairs) < ENOUGH for pairs in fast)
+            if number >= processes[0] and not slow:
+                break
+        for call, pairs in zip(calls, fast):
+            _one_call(row, worst, f"{engine} {release}", call, pairs)
+        if slow:
+            row.not_run.append(f"{slow} of {len(calls)} calls in {engine} {release} while the core was fast")
+        if not calls:
+            row.wrong.append(f"no target of {engine} {release} was called")
+    row.figures |= {name: f"{found} µs ({fixes})" for name, (found, fixes) in worst.items()}
+    return row, {name: found for name, (found, _) in worst.items()}
+
+
+def _told(output: str) -> list[dict]:
+    return [json.loads(line.removeprefix("TARGET")) for line in output.splitlines() if line.startswith("TARGET")]
+
+
+def _at_full_speed(calls: list[tuple[dict, ...]]) -> list[list[tuple[float, float]]]:
+    """Of each call the pairs, ours and stock, beside which doing nothing took about as long as it does at the least."""
+    least = min((nothing for call in calls for one in call for nothing in one["nothing"]), default=0.0)
+    triples = [[three for one in call for three in zip(one["ours"], one["stock"], one["nothing"])] for call in calls]
+    return [[(ours, stock) for ours, stock, nothing in call if nothing <= ABOUT * least] for call in triples]
+
+
+def _one_call(row: Row, worst: dict, engine: str, processes: tuple[dict, ...], pairs: list[tuple[float, float]]) -> None:
+    """One call of a target in one control, in each process. Of all calls measured at full speed the dearest counts."""
+    name = processes[0]["target"].rpartition(":")[2]
+    for told in processes:
+        row.tried += len(told["ours"])
+        row.wrong += [f"{name}: disarmed while it was measured, {reason}" for reason in told["unarmed"]]
+        row.wrong += [f"{name}: {fix} corrected, so this is no call that needs nothing" for fix in told["corrected"]]
+        row.wrong += [f"{name}: {fix} was not asked" for fix in told["uncalled"]]
+        if told["grown"] > 1:
+            row.wrong.append(f"{name}: {told['grown']:.0f} bytes stay allocated per call")
+    if len(pairs) < ENOUGH:
+        return
+    found = difference(*(list(side) for side in zip(*pairs)))
+    key = f"{engine} {name}"
+    if key not in worst or found.median > worst[key][0].median:
+        worst[key] = found, ", ".join(fix.partition(".")[2] for fix in told["fixes"])

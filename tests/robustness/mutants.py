@@ -1,0 +1,104 @@
+"""Wrong patching: code that nobody has judged is left alone, and code that is only written otherwise is recognised."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from attnfix.compat.gate import ledger
+
+from . import Row, called, entered, faulty, proofs, recognised
+from .judged import sources
+from .mutations import Mutations
+
+#: Mutants per digest: of code that is patched, and of code that is left alone anyway
+MUTANTS, OF_HEALTHY = 50, 10
+
+
+@dataclass
+class Outcome:
+    """`proven`: mutants that are patched, and on which the proof was run: a structural predicate recognises them, or they have
+    become the code of another release. `elsewhere`: mutants that have become the code of a healthy release."""
+
+    tried: int = 0
+    proven: int = 0
+    elsewhere: int = 0
+    wrong: list[str] = field(default_factory=list)
+    kinds: Counter = field(default_factory=Counter)
+
+    def __iadd__(self, other: Outcome) -> Outcome:
+        self.tried += other.tried
+        self.proven += other.proven
+        self.elsewhere += other.elsewhere
+        self.wrong += other.wrong
+        self.kinds += other.kinds
+        return self
+
+
+def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
+    seed = secrets.randbelow(2**31)
+    say(f"mutants: seed {seed}")
+    with ProcessPoolExecutor(2) as pool:
+        rows = [witnesses(quick, seed, pool, say)]
+    return rows + [part.run(quick, seed, say) for part in (recognised, entered, called)]
+
+
+# Mutants of witnesses
+
+
+def witnesses(quick: bool, seed: int, pool: ProcessPoolExecutor, say: Callable[[str], None]) -> Row:
+    """Of every code that is patched, and of the codes of healthy releases; of one of each a fix where it is quick."""
+    draw = random.Random(seed)
+    patched, healthy = faulty.every(draw), faulty.healthy(draw)
+    if quick:
+        patched, healthy = [
+            list({code.fix: code for code in draw.sample(codes, len(codes))}.values()) for codes in (patched, healthy)
+        ]
+    wanted = [(code, 6 if quick else MUTANTS) for code in patched] + [(code, 1 if quick else OF_HEALTHY) for code in healthy]
+    total = Outcome()
+    for done, outcome in enumerate(pool.map(of_witnesses, *zip(*((code, count, seed) for code, count in wanted))), 1):
+        total += outcome
+        for sentence in outcome.wrong:
+            say(sentence)
+        if done % 100 == 0 or done == len(wanted):
+            say(f"witnesses of {done} of {len(wanted)} codes: {total.tried:,} mutants, {len(total.wrong)} wrong")
+    figures = {"codes that are patched": str(len(patched)), "codes of healthy releases": str(len(healthy))}
+    figures["patched, and proven"] = str(total.proven)
+    figures["code of another healthy release"] = str(total.elsewhere)
+    figures |= {kind: f"{count:,}" for kind, count in total.kinds.most_common()}
+    return Row("mutants of witnesses: unknown source", total.tried, total.wrong, figures)
+
+
+def of_witnesses(code: faulty.Code, wanted: int, seed: int) -> Outcome:
+    """Mutants of each witness of one code in turn. Wrong: any that is patched and on which the proof does not hold, and any
+    that the gate takes for code of a healthy release which it is not."""
+    outcome, draw = Outcome(), random.Random(f"{seed} {code}")
+    with sources(code.fix, code.release, code.files()) as here:
+        drawn = [(place, Mutations(here.source(place.module), place.qualname).drawn(draw)) for place in here.present()]
+        draw.shuffle(drawn)
+        while outcome.tried < wanted and drawn:
+            place, mutants = drawn.pop(0)
+            if (mutant := next(mutants, None)) is None:
+                continue
+            drawn.append((place, mutants))
+            found = here.judge(place.module, mutant.source.encode())
+            if found.reason.startswith("a witness cannot be read"):
+                continue  # no Python: nothing is shown by that
+            outcome.tried += 1
+            outcome.kinds[mutant.kind] += 1
+            if found.kind == ledger.UNKNOWN:
+                continue
+            complaint = f"{found.kind}, {found.reason}"
+            if found.affected:
+                outcome.proven += 1
+                complaint = proofs.on(code, {place.module: mutant.source.encode()}, seed).complaint
+            elif here.same_as(found.reason.removeprefix("code of "), place.module, mutant.source):
+                outcome.elsewhere += 1
+                complaint = None
+            if complaint:
+                outcome.wrong.append(f"{code}, {place}, {mutant.what}: {complaint} (seed {seed})")
+    return outcome

@@ -1,0 +1,82 @@
+"""A process that requires its fixes: what it refuses to serve with, and what not."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnfix.compat.arming import activation as module_under_test
+from attnfix.compat.arming.activation import Activation
+from attnfix.compat.engines import ENGINES
+from attnfix.compat.fix import CodePath
+from attnfix.compat.status import messages
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    said = []
+    monkeypatch.setattr(messages, "end_process", lambda states: said.extend(state.fix.id for state in states))
+    return said
+
+
+@pytest.fixture
+def runner(engine, monkeypatch):
+    """A module that loads the model, in a process that requires every fix."""
+    engine.write("runner", "class Runner:\n    def load_model(self):\n        return 'loaded'\n")
+    code_path = CodePath("sglang.runner", "Runner.load_model")
+    monkeypatch.setitem(ENGINES, "sglang", ENGINES["sglang"]._replace(load_model=(code_path,)))
+    monkeypatch.setenv("ATTNFIX_STRICT", "1")
+
+
+@pytest.mark.parametrize("variable", ["ATTNFIX_STRICT", "ATTNFIX_SGLANG_SMALL_FIX"])
+def test_a_required_fix_that_cannot_be_armed_ends_the_process(engine, monkeypatch, ended, variable):
+    import sglang.attention as attention
+
+    attention.Backend.forward = lambda self, x: 0
+    monkeypatch.setenv(variable, "1")
+    engine.load(Activation([engine.one_target()]), "attention")
+    assert ended == [engine.fix.id]
+
+
+def test_strict_is_content_with_a_fix_that_stands_or_is_not_needed(engine, monkeypatch, ended):
+    monkeypatch.setenv("ATTNFIX_STRICT", "1")
+    engine.load(Activation([engine.one_target()]), "attention")
+    engine.judge_as("fixed upstream", engine.fix)
+    engine.load(Activation([engine.fix]), "planning")
+    assert ended == []
+
+
+def test_strict_looks_again_when_the_model_is_loaded(engine, runner, ended):
+    """A target that somebody replaces after the fix was installed is found before the engine serves."""
+    activation = Activation([engine.one_target()])
+    attention, loader = engine.load(activation, "attention"), engine.load(activation, "runner")
+    assert loader.Runner().load_model() == "loaded" and ended == []
+    attention.Backend.forward = lambda self, x: 0
+    assert loader.Runner().load_model() == "loaded"
+    assert ended == [engine.fix.id] and activation.states[engine.fix.id].state == "conflict"
+
+
+def test_strict_refuses_to_serve_where_that_look_fails(engine, runner, monkeypatch):
+    def broken(module):
+        raise MemoryError("no room")
+
+    said = []
+    monkeypatch.setattr(messages, "refuse", said.append)
+    activation = Activation([engine.one_target()])
+    loader = engine.load(activation, "runner")
+    activation.module_loaded("sglang")  # as the import hook has: nothing is left to catch up with
+    monkeypatch.setattr(activation, "_enforce_strict", broken)
+    loader.Runner().load_model()
+    assert said == ["a look at sglang.runner failed: MemoryError: no room"]
+
+
+def test_unknown_source_is_required_only_where_the_bug_may_be(engine, monkeypatch, ended):
+    """STRICT lets a release start that lies past the fix, even where a witness was edited."""
+    engine.write("planning", "def plan(x):\n    return x + 2\n")
+    monkeypatch.setenv("ATTNFIX_STRICT", "1")
+    for version, refused in (("2.0", True), ("0.9", False), (None, True)):
+        ended.clear()
+        monkeypatch.setattr(module_under_test, "version_of", lambda engine, version=version: version)
+        activation = Activation([engine.fix])
+        engine.load(activation, "planning")
+        assert activation.states[engine.fix.id].state == "unknown source"
+        assert bool(ended) is refused, version

@@ -1,0 +1,249 @@
+"""README.md and docs/: links lead somewhere, commands parse, variables and files exist, YAML and Dockerfiles are sound."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomllib
+import yaml
+
+from attnfix import cli
+from attnfix.cli import releases
+from attnfix.compat.arming import switches
+from attnfix.compat.gate import ledger
+from attnfix.compat.status import fix_state
+from attnfix.patches.catalogue import BY_ID, FIXES
+from tests.support.pages import Page, arguments_in, call
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
+PROJECT = "attnfix|compat|patches|kernels|scripts|tests|docs|requirements"
+#: What docs/add-a-fix.md makes; tests/integration/test_add_a_fix.py does so
+_TYPED_FIX, _TYPED_FOLDER = "vllm.my-fix", "/my_fix/"
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path.relative_to(ROOT)))
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    assert broken_links(page) == []
+
+
+def broken_links(page: Page) -> list[str]:
+    return [link for link in page.links if not re.match(r"(https?|mailto):", link) and not _leads(page, link)]
+
+
+def _leads(page: Page, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    path = page.path.parent / name if name else page.path
+    if not path.exists() or ROOT not in (path.resolve(), *path.resolve().parents):
+        return False
+    return not anchor or (path.suffix == ".md" and anchor in Page(path).anchors)
+
+
+def test_every_page_can_be_reached_from_the_index():
+    seen, ahead = set(), [ROOT / "docs" / "README.md"]
+    while ahead:
+        path = ahead.pop()
+        if path.suffix == ".md" and path not in seen:
+            seen.add(path)
+            names = (link.partition("#")[0] for link in Page(path).links if "://" not in link)
+            ahead += [(path.parent / name).resolve() for name in names if name]
+    assert {page.path for page in PAGES} - seen - {ROOT / "README.md"} == set()
+
+
+@each_page
+def test_commands_parse(page, monkeypatch):
+    _only_parse(monkeypatch)
+    wrong = {" ".join(arguments): said for arguments in page.commands() if (said := refused(arguments))}
+    assert wrong == {}
+
+
+def _only_parse(monkeypatch) -> None:
+    """No command runs: what is left of a call is the parser of the real command line."""
+    for module in vars(cli).values():
+        if hasattr(module, "add_arguments"):
+            monkeypatch.setattr(module, "run", lambda options: 0)
+
+
+def refused(arguments: list[str]) -> str | None:
+    """Why attnfix does not take these arguments; None where it does. A command's bare name is a mention of it."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        try:
+            code = cli.main([*arguments, "--help"] if len(arguments) == 1 else arguments)
+        except SystemExit as end:
+            code = end.code
+    return (said.getvalue().strip().splitlines() or ["no word"])[-1] if code else None
+
+
+@each_page
+def test_fixes_and_releases_are_known(page):
+    text = re.sub(r"\(https?://[^)]*\)", "", page.text)
+    fixes = set(re.findall(r"\b(?:sglang|vllm)\.[a-z\d]+(?:-[a-z\d]+)+(?![\w-]|\.md)", text))
+    named = {engine: set(re.findall(rf"\b{engine}==([\w.]+\w)", text)) for engine in ("sglang", "vllm")}
+    assert {fix for fix in fixes if fix not in BY_ID and fix != _TYPED_FIX} == set()
+    for engine, found in named.items():
+        books = [ledger.load(fix) for fix in FIXES if fix.engine == engine]
+        assert {name for name in found if all(book.verdict(name) == ledger.UNKNOWN for book in books)} == set()
+
+
+@each_page
+def test_variables_exist(page):
+    known = {*switches.GENERAL, *(fix.switch for fix in FIXES)}
+    assert set(re.findall(r"\bATTNFIX_[A-Z\d_]*[A-Z\d]\b", page.text)) <= known
+
+
+@each_page
+def test_files_exist(page):
+    code = [*page.inline, *(line for block in page.blocks_in("sh") for line in block.split())]
+    paths = {word for word in code if re.fullmatch(rf"({PROJECT})/[\w./*-]+\.\w+", word)}
+    assert {path for path in paths if not list(ROOT.glob(path)) and _TYPED_FOLDER not in path} == set()
+
+
+@each_page
+def test_yaml_is_sound(page, monkeypatch):
+    _only_parse(monkeypatch)
+    for block in page.blocks_in("yaml"):
+        for document in yaml.safe_load_all(block):
+            for arguments in _calls_in_yaml(document):
+                assert refused(arguments) is None, arguments
+            for pod in _with_key(document, "containers"):
+                declared = {volume["name"] for volume in pod.get("volumes", ())}
+                containers = [*pod["containers"], *pod.get("initContainers", ())]
+                mounted = {mount["name"] for each in containers for mount in each.get("volumeMounts", ())}
+                assert mounted == declared
+
+
+def _calls_in_yaml(node: Any) -> Iterator[list[str]]:
+    """Arguments of each `command` that calls attnfix: a list of words, of which one may be a shell line."""
+    if isinstance(node, dict):
+        for value in node.values():
+            yield from _calls_in_yaml(value)
+    elif isinstance(node, list) and all(isinstance(word, str) for word in node):
+        yield from call(node)
+        if "-c" in node:
+            yield from arguments_in(node[-1])
+    elif isinstance(node, list):
+        for value in node:
+            yield from _calls_in_yaml(value)
+
+
+def _with_key(node: Any, key: str) -> Iterator[dict]:
+    values = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    if isinstance(node, dict) and key in node:
+        yield node
+    for value in values:
+        yield from _with_key(value, key)
+
+
+@each_page
+def test_dockerfiles_are_an_image_and_one_more_line(page):
+    for block in page.blocks_in("dockerfile"):
+        first, *others = [line for line in block.splitlines() if line.strip() and not line.startswith("#")]
+        assert re.fullmatch(r"FROM [\w./-]+:v?\d[\w.-]*", first), "an image by its release: attnfix is for pinned ones"
+        assert [line for line in others if line.startswith("RUN ")] == ["RUN pip install attnfix"]
+        assert {line.split()[0] for line in others} <= {"RUN", "ENV"}
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_a_quickstart_shows_each_way_to_run(engine):
+    page = Page(ROOT / "docs" / f"quickstart-{engine}.md")
+    called = [arguments[0] for arguments in page.commands()]
+    assert {"verdict", "status", "run"} <= set(called)
+    assert len(page.blocks_in("dockerfile")) == 1
+    (deployment,) = [yaml.safe_load(block) for block in page.blocks_in("yaml")]
+    (container,) = next(_with_key(deployment, "containers"))["containers"]
+    assert ["status"] in _calls_in_yaml(container["readinessProbe"])
+    assert container["readinessProbe"]["timeoutSeconds"] > 1, "the default is less than a Python takes to start"
+    assert {"name": "ATTNFIX_RUN_DIR", "value": "/run/attnfix"} in container["env"]
+    assert "/run/attnfix" in [mount["mountPath"] for mount in container["volumeMounts"]]
+
+
+@each_page
+def test_other_code_is_code(page):
+    for block in page.blocks_in("python"):
+        if "…" not in block:  # a sketch
+            ast.parse(textwrap.dedent(block))
+    for block in page.blocks_in("toml"):
+        tomllib.loads(block)
+    for block in page.blocks_in("json"):
+        json.loads(block)
+    known = {"", "sh", "console", "yaml", "dockerfile", "python", "toml", "json", "text"}
+    assert {language for language, _ in page.blocks} <= known
+
+
+def test_releases_are_written_as_the_command_line_reads_them():
+    named = {name for page in PAGES for name in re.findall(r"\b(?:sglang|vllm)==[\w.]+\w", page.text)}
+    assert named and all(releases.parse(name) for name in named)
+
+
+def test_the_safety_page_tells_every_state():
+    text = (ROOT / "docs" / "safety.md").read_text()
+    known = {value for name, value in vars(fix_state).items() if name.isupper() and isinstance(value, str)}
+    assert set(re.findall(r"^\| `([a-z ]+)` \|", text, re.M)) == known
+
+
+def test_the_words_of_a_switch_mean_what_the_page_says():
+    text = (ROOT / "docs" / "switches.md").read_text()
+    rows = re.findall(r"^\| ((?:`[a-z\d]+`,? ?(?:or unset)?)+) \| (off|on|the fix's default)", text, re.M)
+    meanings = {"off": False, "on": True, "the fix's default": None}
+    told = {word: meanings[meaning] for words, meaning in rows for word in re.findall(r"`(\w+)`", words)}
+    assert told == {word: value for word, value in switches._VALUES.items() if word}
+
+
+# The checks above are only as good as what they see
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[a](nowhere.md)", "[a](#nowhere)", "[a](b.md#nowhere)", "[`a`](nowhere.md)", "![a](nowhere.svg)", "[a](/etc/hosts)"],
+)
+def test_a_broken_link_is_seen(tmp_path, text):
+    (tmp_path / "b.md").write_text("# There\n")
+    (tmp_path / "a.md").write_text(f"# A title\n{text}\n")
+    assert broken_links(Page(tmp_path / "a.md"))
+
+
+def test_anchors_are_those_of_github(tmp_path):
+    (tmp_path / "a.md").write_text("# One fix\n## `attnfix status`, [linked](x.md)\n## One fix\n```sh\n# no heading\n```\n")
+    assert Page(tmp_path / "a.md").anchors == {"one-fix", "attnfix-status-linked", "one-fix-1"}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("attnfix list", [["list"]]),
+        ("$ ATTNFIX=0 attnfix status --json | jq .", [["status", "--json"]]),
+        ("pip install attnfix && attnfix status", [["status"]]),
+        ("kubectl exec deploy/x -- attnfix status  # all ranks", [["status"]]),
+        ("python /opt/attnfix/attnfix run -- vllm serve x", [["run", "--", "vllm", "serve", "x"]]),
+        ("python3 /a/attnfix run -- python3 /a/attnfix list", [["run", "--", "python3", "/a/attnfix", "list"], ["list"]]),
+        ("docker run -v /opt/attnfix:/opt/attnfix image", []),
+        ("pip install --target /opt/attnfix attnfix", []),
+    ],
+)
+def test_calls_are_found(line, found):
+    assert list(arguments_in(line)) == found
+
+
+@pytest.mark.parametrize(
+    "line", ["attnfix staus", "attnfix status --jason", "attnfix explain", "attnfix verdict sglang==0.5.9 x", "attnfix nothing"]
+)
+def test_a_command_that_does_not_parse_is_seen(line, monkeypatch):
+    _only_parse(monkeypatch)
+    (arguments,) = arguments_in(line)
+    assert refused(arguments) or line == "attnfix explain", "a bare name is a mention"
+
+
+def test_a_call_in_yaml_is_found():
+    probe = yaml.safe_load("exec:\n  command: [attnfix, staus]\nother:\n- command: [sh, -c, 'attnfix status']\n")
+    assert list(_calls_in_yaml(probe)) == [["staus"], ["status"]]

@@ -1,0 +1,73 @@
+"""docs/fixes: each page says what fix.py, ledger and matrix say, and `generate.py --check` sees a page that does not."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnfix.patches.catalogue import FIXES
+
+ROOT = Path(__file__).resolve().parents[3]
+
+from scripts.pages import support_page  # noqa: E402
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
+def test_a_page_holds_what_is_known_of_the_fix(fix):
+    text = (ROOT / "docs" / "fixes" / f"{fix.id}.md").read_text()
+    data = (fix.title, fix.symptom, fix.cause, fix.correction, fix.hardware, fix.default_reason, fix.cost, fix.expect)
+    for part in (*data, fix.remove_when, fix.switch, *fix.upstream.links):
+        assert part in text
+    for place in fix.code_paths:
+        assert f"`{place}`" in text, "every target and witness"
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
+def test_every_code_that_was_proven_has_its_figures(fix):
+    rows = (ROOT / "docs" / "fixes" / f"{fix.id}.md").read_text().splitlines()
+    proven = [cell for cell in support_page.cells() if cell["fix"] == fix.id and cell["verdict"] == "proven"]
+    assert proven
+    for cell in proven:
+        figures = f"{support_page.number(cell['stock_error'])} → {support_page.number(cell['fixed_error'])}"
+        named = f"| {cell['edit']} |" if cell["edit"] else f"| `{cell['code']}` |"
+        (row,) = [row for row in rows if named in row]
+        assert figures in row, "in the matrix, all releases of a code give the same figures"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """What generate.py reads and writes, to spoil."""
+    for name in ("docs", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return tmp_path
+
+
+def generate(checkout: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "scripts.pages.generate", *arguments]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
+
+
+def test_check_is_content_with_what_lies_here(checkout):
+    done = generate(checkout, "--check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_check_names_a_page_that_was_edited_one_that_lacks_and_one_too_many(checkout):
+    pages = checkout / "docs" / "fixes"
+    edited, lacking, extra = (pages / f"{name}.md" for name in ("vllm.lse-log-base", "sglang.zero-kv-rows", "sglang.gone"))
+    edited.write_text(edited.read_text().replace("base 2", "base 3"))
+    lacking.unlink()
+    extra.write_text("# sglang.gone\n")
+    done = generate(checkout, "--check")
+    assert done.returncode == 1
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == [
+        f"docs/fixes/{path.name}" for path in (lacking, edited, extra)
+    ]
+    assert generate(checkout).returncode == 0
+    assert "base 3" not in edited.read_text() and lacking.is_file() and not extra.exists()
+    assert generate(checkout, "--check").returncode == 0

@@ -1,0 +1,252 @@
+"""docs/support.html in a real browser: legible, sortable by release, nothing on the console. Needs Chromium and its driver."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from attnfix.patches.catalogue import BY_ID
+from tests.support.required import lacking
+
+ROOT = Path(__file__).resolve().parents[3]
+
+from scripts.pages import support_page  # noqa: E402
+
+PAGE = ROOT / "docs" / "support.html"
+CELLS = json.loads((ROOT / "docs" / "evidence" / "matrix" / "matrix.json").read_text())["cells"]
+SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+
+#: Every text that is hard to read: below 12 px, or below the contrast that WCAG AA asks of text, 4.5. Of a transparent
+#: background the one behind it counts.
+ILLEGIBLE = """
+const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+function rgb(colour) {
+  canvas.clearRect(0, 0, 1, 1);
+  canvas.fillStyle = colour;
+  canvas.fillRect(0, 0, 1, 1);
+  return [...canvas.getImageData(0, 0, 1, 1).data];
+}
+function luminance(colour) {
+  const [r, g, b] = rgb(colour).map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+function background(element) {
+  for (let at = element; at; at = at.parentElement) {
+    const colour = getComputedStyle(at).backgroundColor;
+    if (rgb(colour)[3] === 255) return colour;
+  }
+  return "white";
+}
+const found = [];
+for (const element of document.body.querySelectorAll("*")) {
+  const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data.trim()).join("");
+  if (!text || element.tagName === "SCRIPT" || !element.checkVisibility()) continue;
+  const style = getComputedStyle(element);
+  const [low, high] = [luminance(style.color), luminance(background(element))].sort((a, b) => a - b);
+  const contrast = (high + 0.05) / (low + 0.05);
+  if (parseFloat(style.fontSize) < 12) found.push(`${style.fontSize}: ${text}`);
+  if (contrast < 4.5) found.push(`contrast ${contrast.toFixed(2)}: ${text}`);
+}
+return found;
+"""
+#: What sticks out of the page on the right, unless it can be scrolled to in a container that does not
+OVERFLOW = """
+const wide = document.documentElement.clientWidth;
+const out = (element) => element.getBoundingClientRect().right > wide + 1;
+const scrolled = (element) => {
+  const container = element.parentElement.closest(".scroll");
+  return container && getComputedStyle(container).overflowX === "auto" && !out(container);
+};
+const found = [...document.body.querySelectorAll("*")].filter((element) => out(element) && !scrolled(element));
+if (document.documentElement.scrollWidth > wide) found.push(document.documentElement);
+return found.map((element) => element.tagName + " " + element.className);
+"""
+#: Columns of a grid that stay in sight beside the first one
+MARKS_IN_SIGHT = """
+const box = document.querySelector(".scroll").getBoundingClientRect();
+return [...document.querySelectorAll(".scroll tbody tr:first-child .mark")].filter((mark) => {
+  return mark.getBoundingClientRect().right <= box.right;
+}).length;
+"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        lacking("browser", "no Chromium with its driver here (Debian: chromium, chromium-driver)")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=Service(driver)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def show(browser):
+    """`show(page, width, scheme)`: the browser with that page, as wide as that and in light or dark."""
+
+    def shown(page: Path = PAGE, width: int = 1280, scheme: str = "light"):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        browser.get(page.as_uri())
+        return browser
+
+    return shown
+
+
+def illegible(browser) -> list[str]:
+    return browser.execute_script(ILLEGIBLE)
+
+
+def overflow(browser) -> list[str]:
+    return browser.execute_script(OVERFLOW)
+
+
+def table(browser, number: int) -> list[list[str]]:
+    """Rows of one table as they stand: of each cell its text, or the kind of its mark."""
+    script = """
+    const shown = (cell) => cell.innerText.trim() || cell.querySelector("i").className;
+    return [...document.querySelectorAll("table")[arguments[0]].tBodies[0].rows].map((row) => [...row.cells].map(shown));
+    """
+    return [[cell.split("\n")[0] for cell in row] for row in browser.execute_script(script, number)]
+
+
+def click(browser, number: int, header: str) -> int:
+    """Click the header of that text; its column."""
+    from selenium.webdriver.common.by import By
+
+    headers = browser.find_elements(By.TAG_NAME, "table")[number].find_elements(By.CSS_SELECTOR, "thead th")
+    texts = [each.text.rstrip(" ▲▼") for each in headers]
+    button = headers[texts.index(header)].find_element(By.TAG_NAME, "button")
+    browser.execute_script("arguments[0].scrollIntoView({ block: 'center', inline: 'center' })", button)
+    button.click()
+    return texts.index(header)
+
+
+def first_affected(fix: str) -> str:
+    releases = [cell["release"] for cell in CELLS if cell["fix"] == fix and cell["verdict"] == "proven" and not cell["edit"]]
+    return min(releases, key=Version, default="-")
+
+
+def by_version(text: str) -> Version:
+    return Version("9999") if text == "-" else Version("9998") if text == "not yet" else Version(text)
+
+
+@pytest.mark.parametrize(("width", "scheme"), SIZES)
+def test_every_text_can_be_read(show, width, scheme):
+    assert illegible(show(width=width, scheme=scheme)) == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_sticks_out(show, width):
+    page = show(width=width)
+    assert overflow(page) == []
+    assert page.execute_script(MARKS_IN_SIGHT) > (30 if width == 1280 else 0)
+
+
+def test_the_page_is_whole_and_says_nothing_on_the_console(show):
+    page = show()
+    page.get_log("browser")  # forget what other pages said
+    page.refresh()
+    assert len(table(page, 0)) + len(table(page, 1)) == len({cell["fix"] for cell in CELLS})
+    click(page, 0, "fixed in")
+    assert page.get_log("browser") == []
+    assert page.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)") == []
+
+
+@pytest.mark.parametrize(("number", "engine"), [(0, "sglang"), (1, "vllm")])
+@pytest.mark.parametrize(("header", "column"), [("affected from", 1), ("fixed in", 2)])
+def test_a_click_sorts_by_release_and_another_one_turns_it(show, number, engine, header, column):
+    page = show()
+    before = table(page, number)
+    releases = [row[column] for row in before]
+    up = sorted(releases, key=by_version)
+    assert releases != up, "or a click that does nothing would pass"
+    assert click(page, number, header) == column
+    after = table(page, number)
+    assert [row[column] for row in after] == up
+    assert sorted(after) == sorted(before), "each row keeps its cells"
+    assert [row[1] for row in after] == [first_affected(f"{engine}.{row[0]}") for row in after], "as in the matrix"
+    click(page, number, header)
+    assert [row[column] for row in table(page, number)] == up[::-1]
+
+
+def test_releases_are_not_sorted_as_text(show, tmp_path, monkeypatch):
+    """In the matrix as it is, 0.5.9 fixes nothing; here it does, and comes before 0.5.10."""
+    run = json.loads(support_page.MATRIX.read_text())
+    for cell in run["cells"]:
+        if cell["fix"] == "sglang.zero-kv-rows" and cell["release"] in ("0.5.9", "0.5.10", "0.5.10.post1"):
+            cell["verdict"] = "fixed upstream"
+    monkeypatch.setattr(support_page, "_run", lambda: run)
+    page = tmp_path / "support.html"
+    page.write_text(support_page.page("support.html"))
+    opened = show(page)
+    column = click(opened, 0, "fixed in")
+    up = [row[column] for row in table(opened, 0)]
+    assert up[:2] == ["0.5.9", "0.5.10"]
+
+
+def test_a_click_on_a_release_brings_up_what_it_needs(show):
+    page = show()
+    column = click(page, 1, "0.25.1")
+    kinds = [row[column] for row in table(page, 1)]
+    proven = [BY_ID[c["fix"]].default for c in CELLS if c["release"] == "0.25.1" and c["verdict"] == "proven"]
+    needed, optional = proven.count(True), proven.count(False)
+    assert kinds[: len(proven)] == ["proven"] * needed + ["optional"] * optional
+    assert not {"proven", "optional"} & {*kinds[len(proven) :]}
+    assert table(show(), 1)[0][column] != "proven", "as the page comes, another row is first"
+
+
+def test_a_column_of_text_is_sorted_as_text(show):
+    page = show()
+    column = click(page, 2, "edit")
+    edits = [row[column] for row in table(page, 2)]
+    assert edits == sorted(edits)
+    assert len(set(edits)) > 5
+
+
+def test_a_cell_tells_its_figures(show):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+
+    page = show()
+    mark = page.find_element(By.CSS_SELECTOR, ".mark i.proven")
+    ActionChains(page).move_to_element(mark).perform()
+    card = page.find_element(By.ID, "card")
+    assert card.is_displayed()
+    assert card.text == mark.get_attribute("data-tip") and "→" in card.text
+    assert illegible(page) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "check"),
+    [
+        ("small { font-size: 9px !important }", illegible),
+        (".lead { color: #bbb }", illegible),
+        ("section { min-width: 1500px }", overflow),
+        (".scroll { overflow-x: visible }", overflow),
+    ],
+)
+def test_the_looks_see_what_is_wrong(show, tmp_path, broken, check):
+    spoilt = tmp_path / "spoilt.html"
+    spoilt.write_text(PAGE.read_text().replace("</style>", f"{broken}\n</style>"))
+    assert check(show(spoilt, width=390))
+
+
+def test_the_console_is_heard(show, tmp_path):
+    spoilt = tmp_path / "spoilt.html"
+    spoilt.write_text(PAGE.read_text().replace("const card =", "missing();\nconst card ="))
+    page = show(spoilt)
+    assert any("missing is not defined" in entry["message"] for entry in page.get_log("browser"))

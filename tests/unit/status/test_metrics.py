@@ -1,0 +1,180 @@
+"""What joins a metrics page and what does not. Pages of real engines are in tests/integration/test_metrics_page.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from importlib.metadata import version
+
+import prometheus_client
+import pytest
+from prometheus_client import multiprocess
+
+from attnfix.compat.arming.activation import Activation
+from attnfix.compat.status import metrics, process_record
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+
+
+def page(*collectors) -> list[str]:
+    registry = prometheus_client.CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    return prometheus_client.generate_latest(registry).decode().splitlines()
+
+
+def written(counts, *, server=None, release="1.0", states=("installed", "dormant")):
+    """A record of this process as another would leave it: its first fix with these counters."""
+    record = process_record.Record()
+    record.counters(0).calls, record.counters(0).corrections, record.counters(0).rows = counts
+    rows = [{"fix": f"sglang.f{place}", "state": state, "reason": ""} for place, state in enumerate(states)]
+    record.write(text("sglang", release, rows, server or metrics.server()))
+    return record
+
+
+def text(engine, release, rows, server):
+    pid = os.getpid()
+    return {"pid": pid, "started": process_record.started(pid), "host": socket.gethostname(), "engine": engine, "release":
+    release,
+            "fixes": rows, "server": server}  # fmt: skip
+
+
+def test_the_page_names_what_was_counted():
+    written((5, 2, 30))
+    lines = [line for line in page(metrics._Collector()) if not line.startswith("#")]
+    assert lines == [
+        'attnfix_calls_total{engine="sglang",fix="sglang.f0"} 5.0',
+        'attnfix_corrections_total{engine="sglang",fix="sglang.f0"} 2.0',
+        'attnfix_rows_total{engine="sglang",fix="sglang.f0"} 30.0',
+        f'attnfix_fix_info{{attnfix="{version("attnfix")}",engine="sglang",fix="sglang.f0",'
+        'release="1.0",state="effective"} 1.0',
+    ]
+
+
+def test_counters_are_read_when_the_page_is(engine):
+    activation = Activation([engine.one_target()], facts=lambda: {"server": metrics.server()})
+    backend = engine.load(activation, "attention").Backend()
+    collector, seen = metrics._Collector(), []
+    for _ in range(3):
+        backend.forward(2)
+        seen += [line for line in page(collector) if line.startswith("attnfix_calls_total")]
+    assert [line.rpartition(" ")[2] for line in seen] == ["1.0", "2.0", "3.0"]
+
+
+def test_processes_add_up_and_one_that_ended_is_not_taken_away(monkeypatch):
+    written((5, 2, 30))
+    code = (
+        "from attnfix.compat.status import process_record\n"
+        "import os, sys\nr = process_record.Record()\nr.counters(0).calls = 7\n"
+        "r.write({'pid': os.getpid(), 'started': 0, 'host': '', 'engine': 'sglang', 'release': '1.0', 'server': sys.argv[1],"
+        " 'fixes': [{'fix': 'sglang.f0', 'state': 'failed', 'reason': ''}]})\n"
+    )
+    subprocess.run([sys.executable, "-c", code, metrics.server()], check=True)
+    lines = page(metrics._Collector())
+    assert 'attnfix_calls_total{engine="sglang",fix="sglang.f0"} 12.0' in lines
+    assert [line for line in lines if 'state="failed"' in line] == []
+
+
+@pytest.mark.parametrize("counts, server", [((5, 2, 30), "another"), (None, None)])
+def test_a_page_with_nothing_to_say_is_untouched(counts, server):
+    if counts:
+        written(counts, server=server)
+    assert page(metrics._Collector()) == []
+
+
+def test_torn_and_foreign_records_leave_the_page_alone(tmp_path):
+    record = written((5, 2, 30))
+    record.write({"pid": 1, "host": "x", "started": 1, "fixes": [{"state": "installed"}], "server": metrics.server()})
+    (tmp_path / "run" / "other.attnfix").write_bytes(os.urandom(5000))
+    assert page(metrics._Collector()) == []
+
+
+def test_the_server_is_one_name_in_all_its_processes_and_another_in_the_next(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, multiprocessing\n"
+        "from attnfix.compat.status import metrics\n"
+        "def rank(queue, deeper):\n"
+        "    queue.put(metrics.server())\n"
+        "    if deeper:\n"
+        "        process = multiprocessing.get_context('spawn').Process(target=rank, args=(queue, False))\n"
+        "        process.start(), process.join()\n"
+        "if __name__ == '__main__':\n"
+        "    names = [metrics.server()]\n"
+        "    for method in ('spawn', 'fork', 'forkserver'):\n"
+        "        context = multiprocessing.get_context(method)\n"
+        "        queue = context.Queue()\n"
+        "        process = context.Process(target=rank, args=(queue, method == 'spawn'))\n"
+        "        process.start()\n"
+        "        names += [queue.get(timeout=60) for _ in range(1 + (method == 'spawn'))]\n"
+        "        process.join()\n"
+        "    print(json.dumps(names))\n"
+    )
+    runs = [json.loads(subprocess.check_output([sys.executable, str(script)])) for _ in range(2)]
+    assert [len(names) for names in runs] == [5, 5]
+    first, second = (set(names) for names in runs)
+    assert len(first) == len(second) == 1 and first != second
+
+
+HOOKED = """
+import os, sys
+{setting}
+import attnfix
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+{code}
+"""
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [
+        ("registry = REGISTRY", 1),
+        ("attnfix.activate(); attnfix.activate(); registry = REGISTRY", 1),
+        ("registry = CollectorRegistry()", 0),
+        ("from prometheus_client import multiprocess as m\n"
+         "registry = CollectorRegistry(); m.MultiProcessCollector(registry)", 1),
+        ("os.environ['ATTNFIX'] = '0'; from prometheus_client import multiprocess as m\n"
+         "registry = CollectorRegistry(); m.MultiProcessCollector(registry)", 0),
+        ("from prometheus_client import multiprocess as m; m.MultiProcessCollector(REGISTRY); registry = REGISTRY", 1),
+    ],
+)  # fmt: skip
+def test_by_the_import_hook_a_page_has_each_sample_once(tmp_path, code, said):
+    folder = tmp_path / "prometheus"
+    folder.mkdir()
+    setting = f"os.environ['PROMETHEUS_MULTIPROC_DIR'] = {str(folder)!r}" if "Multi" in code else ""
+    record = (
+        "from attnfix.compat.status import metrics; from attnfix.compat.status import process_record\n"
+        "r = process_record.Record()\nr.counters(0).calls = 7\n"
+        "r.write({'pid': os.getpid(), 'started': 0, 'host': '', 'engine': 'vllm', 'release': '1.0', 'server': metrics.server(),"
+        " 'fixes': [{'fix': 'vllm.f0', 'state': 'installed', 'reason': ''}]})\n"
+        "print(generate_latest(registry).decode().count('\\nattnfix_calls_total{'))"
+    )
+    script = HOOKED.format(setting=setting, code=code + "\n" + record)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == str(said), done.stderr
+
+
+def test_joined_late_a_page_that_stands_is_extended_once(tmp_path, monkeypatch):
+    """As by an entry point, in a process that no `.pth` reached."""
+    stock = multiprocess.MultiProcessCollector.collect
+    stock = getattr(stock, "__wrapped__", stock)
+    monkeypatch.setattr(multiprocess.MultiProcessCollector, "collect", stock)
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    registry = prometheus_client.CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry)
+    written((5, 2, 30))
+    for _ in range(2):
+        metrics.module_loaded("prometheus_client.multiprocess")
+    assert prometheus_client.generate_latest(registry).decode().count("\nattnfix_calls_total{") == 1
+
+
+def test_attnfix_never_brings_prometheus_client_in(engine):
+    code = "import sys, attnfix; attnfix.activate(); attnfix.status(); print('prometheus_client' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

@@ -1,0 +1,122 @@
+"""Engine processes without a record, found by what they map and what they are called."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from attnfix.compat.status import unpatched_processes
+from attnfix.compat.status.process_record import started
+
+MAPS = "import mmap, sys, time; file = open(sys.argv[1], 'rb'); held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+CALLED = "import setproctitle, sys, time; setproctitle.setproctitle(sys.argv[1])\n"
+WAIT = "print('ready', flush=True); time.sleep(120)"
+
+
+@pytest.fixture
+def start():
+    """`start(code, *arguments)`: the pid of a process of this Python that has run `code` and waits."""
+    running = []
+
+    def start(code, *arguments, **environment):
+        command = [sys.executable, "-c", code + WAIT, *map(str, arguments)]
+        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}))
+        assert running[-1].stdout.readline() == "ready\n"
+        return running[-1].pid
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def roots(tmp_path):
+    """Installed engines with one compiled module each; sglang's is another package's."""
+    for name in ("vllm/_C.abi3.so", "sgl_kernel/common_ops.abi3.so", "other/_C.abi3.so"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(b"\x7fELF")
+    return {name: tmp_path / name for name in ("sglang", "vllm")}
+
+
+def found(roots, pid, recorded=()):
+    return next((row for row in unpatched_processes.without_record(roots, recorded) if row["pid"] == pid), None)
+
+
+@pytest.mark.parametrize("file, engine", [("vllm/_C.abi3.so", "vllm"), ("sgl_kernel/common_ops.abi3.so", "sglang")])
+def test_a_process_that_maps_a_compiled_module_is_found(start, roots, file, engine):
+    pid = start(MAPS, roots["vllm"].parent / file)
+    row = found(roots, pid)
+    assert (row["engine"], row["role"], row["state"]) == (engine, "process", "starting")
+    assert found(roots, pid, [(pid, started(pid))]) is None, "it has a record"
+    assert found(roots, pid, [(pid, started(pid) - 1)]), "a record of an earlier process with that pid"
+    assert found({}, pid) is None, "no engine is installed here"
+
+
+def test_a_process_that_is_called_like_an_engines_is_found_if_it_is_of_this_python(start, roots, tmp_path, monkeypatch):
+    pid = start(CALLED, "VLLM::Worker_TP1")
+    row = found(roots, pid)
+    assert (row["engine"], row["role"], row["rank"]) == ("vllm", "worker", "TP1")
+    assert found({"sglang": roots["sglang"]}, pid) is None, "vllm is not installed here"
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert found(roots, pid) is None, "its modules come from another Python's site folder"
+
+
+def test_other_processes_are_left_out(start, roots):
+    assert found(roots, start(MAPS, roots["vllm"].parent / "other/_C.abi3.so")) is None
+    assert found(roots, start(CALLED, "postgres::writer")) is None
+    assert found(roots, os.getpid()) is None
+
+
+def test_one_that_was_started_before_attnfix_needs_a_restart(start, roots, monkeypatch):
+    pid = start(MAPS, roots["vllm"] / "_C.abi3.so")
+    monkeypatch.setattr(unpatched_processes, "_installed_at", lambda: time.time() + 5)
+    assert (found(roots, pid)["state"], found(roots, pid)["reason"]) == (
+        "restart needed", "started before attnfix was installed")  # fmt: skip
+    monkeypatch.setattr(unpatched_processes, "_installed_at", lambda: time.time() - 3600)
+    assert found(roots, pid)["state"] == "starting"
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    assert found(roots, pid)["state"] == "restart needed" and "not active" in found(roots, pid)["reason"]
+
+
+def test_one_that_is_switched_off_is_told_apart(start, roots):
+    pid = start(MAPS, roots["vllm"] / "_C.abi3.so", ATTNFIX="0")
+    assert (found(roots, pid)["state"], found(roots, pid)["reason"]) == ("off", "ATTNFIX=0")
+
+
+def test_one_of_another_deployment_keeps_its_records_elsewhere(start, roots, tmp_path, monkeypatch):
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    theirs = str(tmp_path / "theirs")
+    pid = start(MAPS, roots["vllm"] / "_C.abi3.so", ATTNFIX_RUN_DIR=theirs)
+    assert (found(roots, pid)["state"], found(roots, pid)["reason"]) == ("elsewhere", f"its records are in {theirs}")
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", theirs)
+    assert found(roots, pid)["state"] == "restart needed", "it should have one where we look"
+
+
+def test_a_process_that_has_a_title_has_the_switches_of_its_parent(start, roots, tmp_path, monkeypatch):
+    """setproctitle overwrites the environment that /proc shows."""
+    code = (
+        "import os, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {CALLED + WAIT!r}, 'VLLM::Worker_TP0'], stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "open(sys.argv[1], 'w').write(str(child.pid))\n"
+    )
+    start(code, tmp_path / "pid", ATTNFIX="0")
+    pid = int((tmp_path / "pid").read_text())
+    try:
+        assert b"ATTNFIX" not in Path(f"/proc/{pid}/environ").read_bytes(), "nothing to be tested"
+        assert found(roots, pid)["state"] == "off"
+    finally:
+        os.kill(pid, 9)
+
+
+def test_the_time_of_installation_is_the_pth_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert unpatched_processes._installed_at() is None
+    (tmp_path / "attnfix.pth").touch()
+    assert abs(unpatched_processes._installed_at() - time.time()) < 60
