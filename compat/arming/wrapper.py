@@ -7,7 +7,8 @@ Both name the arguments they use as the engine's function does; where these come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import sys
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from operator import itemgetter
 from pkgutil import resolve_name
@@ -30,6 +31,8 @@ _NO_DEFAULT = object()
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
+#: Either part of a correction: (target or call, instance, args, kwargs), the latter as wrapt gives them
+Part = Callable[[Any, Any, Arguments, Keywords], Any]
 
 
 class WrongCall(Exception):
@@ -42,15 +45,16 @@ class Link:
     It is what `needed` gets as `target`, and what `correct` has as `call.target`.
     """
 
-    __slots__ = ("correct", "function", "inside", "is_method", "look", "needed", "run_inside", "state", "take")
+    __slots__ = ("act", "correct", "function", "inside", "is_method", "look", "needed", "run_inside", "state")
 
     def __init__(self, function: FunctionType, is_method: bool, state: FixState, correct: Correct, needed: Needed | None,
                  inside: tuple[Link, ...]):  # fmt: skip
         self.function, self.is_method, self.state, self.inside = function, is_method, state, inside
         self.correct, self.needed = correct, needed
-        self.take = arguments(correct, function, is_method)
-        self.look = arguments(needed, function, is_method) if needed else None
+        self.act = by_name(correct, function, is_method)
+        self.look = by_name(needed, function, is_method) if needed else None
         self.run_inside = _runner([inside], is_method)
+        _run_as_it_stands(self.run_inside)
 
     @property
     def engine_function(self) -> FunctionType | None:
@@ -147,19 +151,18 @@ def _runner(chain: list[tuple[Link, ...]], is_method: bool) -> Callable[[Any, An
         if instance is None and is_method and args:  # taken out of the class past its descriptor
             wrapped, instance, args = partial(wrapped, args[0]), args[0], args[1:]
         for link in chain[0]:
-            state = link.state
+            state, look = link.state, link.look
             if not state.armed or (state.recheck_on_first_call and not _confirmed(state)):
                 continue
             state.counters.calls += 1
             call = found = None
             try:
-                if link.look is not None:
-                    found = link.needed(link, instance, *link.look(args, kwargs))  # type: ignore[misc]
+                if look is not None:
+                    found = look(link, instance, args, kwargs)
                     if not found:
                         continue
-                taken = link.take(args, kwargs)
                 call = Call(link, wrapped, instance, args, kwargs, found)
-                return link.correct(call, instance, *taken)
+                return link.act(call, instance, args, kwargs)
             except WrongCall:
                 break
             except Exception as error:
@@ -185,46 +188,68 @@ def _confirmed(state: FixState) -> bool:
     return state.armed
 
 
+def _run_as_it_stands(*functions: Any) -> None:
+    """Dynamo, where a compiled region leads to a wrapper, is to compile the engine's functions beneath it, not these."""
+    if skip := getattr(sys.modules.get("torch._dynamo.eval_frame"), "skip_code", None):
+        for function in functions:
+            skip(function.__code__)
+
+
 # Arguments by name
 
 
-def arguments(part: Callable[..., Any], function: FunctionType, is_method: bool) -> Callable[[Arguments, Keywords], Arguments]:
-    """How the arguments that `part` names are found in a call of the engine's `function`: in what the caller wrote, however
-    they wrote it, else in the engine's defaults.
+def by_name(part: Callable[..., Any], function: FunctionType, is_method: bool) -> Part:
+    """`part` for a call of the engine's `function` as wrapt gives it. The arguments that `part` names come from what the caller
+    wrote, however they wrote it, else from the engine's defaults.
 
     One that the engine's function does not have must have a default in `part`, which is taken. Raises LookupError otherwise.
     """
-    wanted, own_defaults = _names(part)[2:], _defaults(part)
+    names, own_defaults = list(_names(part)[2:]), _defaults(part)
     positional, defaults = _positional(function, is_method), _defaults(function)
-    known = {*positional, *_keyword_only(function)}
-    if missing := [name for name in wanted if name not in known and name not in own_defaults]:
+    unknown = set(names) - {*positional, *_keyword_only(function)}
+    if missing := [name for name in names if name in unknown and name not in own_defaults]:
         raise LookupError(f"{function.__qualname__} has no parameter {missing[0]}")
-    at = {name: positional.index(name) if name in positional else -1 for name in wanted}
-    fallback = {name: (defaults if name in known else own_defaults).get(name, _NO_DEFAULT) for name in wanted}
-    most = max(at.values(), default=-1) + 1
+    while names and names[-1] in unknown:
+        names.pop()
+    defaults |= {name: own_defaults[name] for name in names if name in unknown}
+    from_names = _picking(part, names)
+    _run_as_it_stands(part, from_names)
 
-    def slowly(args: Arguments, kwargs: Keywords) -> Arguments:
-        count, found = len(args), []
-        for name, position in at.items():
-            value = args[position] if 0 <= position < count else kwargs.get(name, fallback[name])
-            if value is _NO_DEFAULT:
-                raise WrongCall(name)
-            found.append(value)
-        return tuple(found)
+    def by_names(first: Any, instance: Any, args: Arguments, kwargs: Keywords) -> Any:
+        given = kwargs
+        for name in names:
+            if name not in given:
+                given = {**defaults, **dict(zip(positional, args)), **kwargs}
+                if name not in given:
+                    raise WrongCall(name)
+        return from_names(first, instance, given)
 
-    if not wanted:
-        return _nothing
-    if min(at.values()) < 0:
-        return slowly
-    if len(wanted) == 1:
-        (position,) = at.values()
-        return lambda args, kwargs: (args[position],) if position < len(args) else slowly(args, kwargs)
-    by_position = itemgetter(*at.values())
-    return lambda args, kwargs: by_position(args) if most <= len(args) else slowly(args, kwargs)
+    _run_as_it_stands(by_names)
+    if not all(name in positional for name in names):
+        return by_names
+    at = [positional.index(name) for name in names]
+    from_positions, most = _picking(part, at), max(at, default=-1) + 1
+
+    def by_positions(first: Any, instance: Any, args: Arguments, kwargs: Keywords) -> Any:
+        return from_positions(first, instance, args) if most <= len(args) else by_names(first, instance, args, kwargs)
+
+    _run_as_it_stands(from_positions, by_positions)
+    return by_positions
 
 
-def _nothing(args: Arguments, kwargs: Keywords) -> Arguments:
-    return ()
+def _picking(part: Callable[..., Any], keys: Sequence[Any]) -> Callable[[Any, Any, Any], Any]:
+    """`part` with what `given` holds under these keys. Up to three are written out: `*` costs as much as all else."""
+    match keys:
+        case []:
+            return lambda first, instance, given: part(first, instance)
+        case [a]:
+            return lambda first, instance, given: part(first, instance, given[a])
+        case [a, b]:
+            return lambda first, instance, given: part(first, instance, given[a], given[b])
+        case [a, b, c]:
+            return lambda first, instance, given: part(first, instance, given[a], given[b], given[c])
+    pick = itemgetter(*keys)
+    return lambda first, instance, given: part(first, instance, *pick(given))
 
 
 def _names(function: Any) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 Every fix of the engine is on. The control of each proof, inputs that the bug does not touch, is run once. Each call of a target
 that nobody corrects is measured where it happens, the batch as it is then: with its arguments the target's own corrections are
-called around a function that returns at once what the engine returned, in turns with that function alone. What a batch is
-looked at for once, and then remembered, has been seen by then. One JSON line for each call goes to standard output.
+called around a function that returns at once what the engine returned, in turns with that function alone and with a bare
+`wrapt.FunctionWrapper` around it. What a batch is looked at for once, and then remembered, has been seen by then. One JSON line
+for each call goes to standard output.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from types import FunctionType
 from typing import Any
+
+import wrapt
 
 CALLS, BLOCKS = 500, 12
 
@@ -106,6 +109,7 @@ def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict
         probe.add(link.state, link.correct, link.needed)
     kind = type(instance)
     kind.attnfix_plain, kind.attnfix_wrapped = plain, probe.function
+    kind.attnfix_bare = wrapt.FunctionWrapper(plain, _passing)
     before = [(state.counters.corrections, state.counters.calls) for state in states]
     blocks = _in_turns(instance, args, kwargs)
     grown = _growth(instance, args, kwargs)
@@ -115,6 +119,7 @@ def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict
         "fixes": [state.fix.id for state in states],
         "unarmed": [f"{state.fix.id}: {state.reason}" for state in states if not state.armed],
         "corrected": [state.fix.id for state, a, b in zip(states, before, after) if b[0] > a[0]],
+        "looks": all(link.needed is not None for link in probe.links),
         "uncalled": [state.fix.id for state, a, b in zip(states, before, after) if b[1] - a[1] < CALLS * BLOCKS],
         "grown": grown,
         **blocks,
@@ -136,8 +141,8 @@ def _returning(result: Any, function: FunctionType) -> FunctionType:
 
 
 def _in_turns(instance: Any, args: tuple, kwargs: dict) -> dict[str, list[float]]:
-    """CPU time of one call in µs, stock and ours, and of one that does nothing: how fast the core is. Three for each block."""
-    blocks: dict[str, list[float]] = {"stock": [], "ours": [], "nothing": []}
+    """CPU time of one call in µs: stock, behind a bare wrapper, ours, and one that does nothing: how fast the core is."""
+    blocks: dict[str, list[float]] = {"stock": [], "bare": [], "ours": [], "nothing": []}
     gc.disable()
     for block in range(BLOCKS + 1):
         for name in list(blocks)[:: 1 if block % 2 else -1]:
@@ -153,6 +158,9 @@ def _block(name: str, instance: Any, args: tuple, kwargs: dict) -> float:
     if name == "stock":
         for _ in range(CALLS):
             instance.attnfix_plain(*args, **kwargs)
+    elif name == "bare":
+        for _ in range(CALLS):
+            instance.attnfix_bare(*args, **kwargs)
     elif name == "ours":
         for _ in range(CALLS):
             instance.attnfix_wrapped(*args, **kwargs)
@@ -164,6 +172,10 @@ def _block(name: str, instance: Any, args: tuple, kwargs: dict) -> float:
 
 def _nothing() -> None:
     pass
+
+
+def _passing(wrapped: Any, instance: Any, args: tuple, kwargs: dict) -> Any:
+    return wrapped(*args, **kwargs)
 
 
 def _growth(instance: Any, args: tuple, kwargs: dict) -> float:

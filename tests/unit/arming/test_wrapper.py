@@ -12,7 +12,7 @@ import threading
 import pytest
 import wrapt
 
-from attnfix.compat.arming.wrapper import StandingWrapper, TargetWrapper, arguments
+from attnfix.compat.arming.wrapper import StandingWrapper, TargetWrapper, by_name
 from attnfix.compat.fix import CodePath
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.catalogue import FIXES
@@ -332,8 +332,16 @@ def test_one_that_this_release_does_not_have_is_the_corrections_own_default():
     def look(target, instance, q, chunk=None):
         return (q, chunk)
 
-    found = arguments(look, method, True)
-    assert found((1,), {"scale": 2}) == (1, None) and found((), {"q": 1, "scale": 2}) == (1, None)
+    found = by_name(look, method, True)
+    assert found(None, None, (1,), {"scale": 2}) == (1, None) and found(None, None, (), {"q": 1, "scale": 2}) == (1, None)
+
+
+def test_one_that_this_release_does_not_have_may_stand_before_one_that_it_has():
+    def look(target, instance, chunk=None, q=3, scale=0):
+        return (chunk, q, scale)
+
+    found = by_name(look, method, True)
+    assert found(None, None, (1,), {"scale": 2}) == (None, 1, 2) and found(None, None, (), {"q": 1, "scale": 2}) == (None, 1, 2)
 
 
 def test_one_that_this_release_does_not_have_is_refused_when_the_fix_is_added():
