@@ -129,7 +129,7 @@ def _fixup(rng: random.Random) -> Arguments:
 def _check_fixup(given: Arguments) -> Callable[[], None]:
     out, lse, at, kv = given["out"], given["lse"], given["cum_seq_lens"].tolist(), given["kv_lens"].tolist()
     if at != sorted(at) or at[:1] < [0] or at[-1:] > [len(out)]:  # no offsets at all: any rows may be written, and nothing else
-        guards = [Guard("out", out), Guard("lse", lse)]
+        guards = [Guard("out", out, lse), Guard("lse", lse, out)]
         return lambda: [guard.check() for guard in guards] and None
     expected_out, expected_lse = out.clone(), lse.clone()
     for b, length in enumerate(kv):

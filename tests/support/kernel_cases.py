@@ -55,20 +55,33 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Guard:
-    """Remembers the buffer around a view; `check` fails if anything but the allowed elements of the view changed."""
+    """Remembers the memory around a view; `check` fails if anything but the allowed elements of the view changed.
 
-    def __init__(self, name: str, view: torch.Tensor) -> None:
-        self.name, self.view = name, view
-        self.buffer = view._base if view._base is not None else view
-        self.before = bits(self.buffer.reshape(-1)).clone()
+    `neighbours` may be written, too: where they lie in the same memory, their elements are free.
+    """
+
+    def __init__(self, name: str, view: torch.Tensor, *neighbours: torch.Tensor) -> None:
+        self.name, self.view, self.memory = name, view, _memory(view)
+        self.neighbours = [one for one in neighbours if _memory(one).data_ptr() == self.memory.data_ptr()]
+        self.before = self.memory.clone()
 
     def check(self, may_change: torch.Tensor | None = None) -> None:
         """`may_change`: bool, broadcastable to the view; None allows the whole view."""
-        free = torch.zeros(self.buffer.shape, dtype=torch.bool, device=self.view.device)
-        inner = free.as_strided(self.view.shape, self.view.stride(), self.view.storage_offset())
-        inner.copy_(torch.ones((), dtype=torch.bool) if may_change is None else may_change)
-        changed = (bits(self.buffer.reshape(-1)) != self.before) & ~free.reshape(-1)
-        assert not changed.any(), f"{self.name}: {int(changed.sum())} elements changed that must not"
+        everything = torch.ones((), dtype=torch.bool, device=self.view.device)
+        free = torch.zeros_like(self.memory, dtype=torch.bool)
+        for view, allowed in [(self.view, everything if may_change is None else may_change)] + [
+            (one, everything) for one in self.neighbours
+        ]:
+            size = view.element_size()
+            strides, start = (*(size * step for step in view.stride()), 1), size * view.storage_offset()
+            free.as_strided((*view.shape, size), strides, start).logical_or_(allowed.broadcast_to(view.shape)[..., None])
+        changed = (self.memory != self.before) & ~free
+        assert not changed.any(), f"{self.name}: {int(changed.sum())} bytes changed that must not"
+
+
+def _memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Every byte of the memory that a tensor is a view of."""
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def poison_(tensor: torch.Tensor, generator: torch.Generator) -> None:
