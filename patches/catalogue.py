@@ -1,7 +1,22 @@
 """Every fix of both engines, for tools. Each engine has a catalogue of its own: a process that serves imports no other."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
 from attnfix.patches.sglang.catalogue import FIXES as OF_SGLANG
 from attnfix.patches.vllm.catalogue import FIXES as OF_VLLM
 
+if TYPE_CHECKING:
+    from attnfix.compat.doctor.deployment import Makers
+
 FIXES = OF_SGLANG + OF_VLLM
 BY_ID = {fix.id: fix for fix in FIXES}
+
+
+def facts_of_fixes(engine: str) -> Makers:
+    """What `hits.py` in a fix's folder tells `doctor`, of all fixes of an engine."""
+    modules = [f"attnfix.patches.{fix.package}.hits" for fix in FIXES if fix.engine == engine]
+    return {name: maker for module in modules if find_spec(module) for name, maker in import_module(module).FACTS.items()}

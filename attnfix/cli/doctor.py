@@ -18,7 +18,7 @@ from attnfix.compat.doctor.launch_command import Launch, LaunchError, read
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger
-from attnfix.patches.catalogue import FIXES
+from attnfix.patches.catalogue import FIXES, facts_of_fixes
 
 from . import releases
 from .errors import CliError, no_such
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     )
     verdicts, name = _verdicts(engine, release)
     deployment.release = _version(name)
-    facts = diagnosis.facts(deployment)
+    facts = diagnosis.facts(deployment, facts_of_fixes(engine))
     rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment) for fix, code in verdicts.items()]
     rows.sort(key=lambda row: _ORDER.index(row["verdict"]))
     found = {

@@ -8,16 +8,19 @@ from . import sglang, vllm
 from .condition import HIT, NOT_HIT, POSSIBLE, Answer, Fact, Facts, unknown
 from .deployment import Deployment, Makers
 
-MAKERS: dict[str, Makers] = {"sglang": sglang.MAKERS, "vllm": vllm.MAKERS}
+SHARED: dict[str, Makers] = {"sglang": sglang.FACTS, "vllm": vllm.FACTS}
 
 
-def facts(deployment: Deployment) -> Facts:
-    """fact by name; each is made once. A config.json of an unheard-of form leaves it unknown."""
-    made: dict[str, Fact] = {}
+def facts(deployment: Deployment, of_fixes: Makers) -> Facts:
+    """fact by name; each is made once. A config.json of an unheard-of form leaves it unknown.
+
+    `of_fixes` makes those that one fix alone asks for (its `hits.py`).
+    """
+    makers, made = {**SHARED[deployment.engine], **of_fixes}, dict[str, Fact]()
 
     def get(name: str) -> Fact:
         if name not in made:
-            maker = MAKERS[deployment.engine][name]
+            maker = makers[name]
             try:
                 made[name] = maker(deployment)
             except (AttributeError, TypeError, ValueError) as error:

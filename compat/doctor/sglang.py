@@ -38,14 +38,6 @@ TRTLLM_MLA_SINCE = {
     "DeepseekV32ForCausalLM": "0.5.12",
     "LongcatFlashForCausalLM": "0.5.16",
 }
-#: Architecture -> first release that runs it as encoder and decoder (is_encoder_decoder_model)
-ENCODER_DECODER_SINCE = {
-    "MllamaForConditionalGeneration": "0.5.1",
-    "WhisperForConditionalGeneration": "0.5.10",
-    "MossVLForConditionalGeneration": "0.5.11",
-}
-#: Architectures with layers of linear attention beside those of full MLA
-LINEAR_MLA = frozenset({"KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM"})
 #: Architectures without MLA that get what the release gives any such model, in every release
 PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 #: Architecture -> first release from which its window layers have a KV pool of their own (is_hybrid_swa_model)
@@ -56,14 +48,14 @@ CHOSEN_UP_TO = Version("0.5.13.post1")
 #: With a topk above 1 on the launch line, such releases take spec v1
 SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
-_BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
+BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
 
 
 def _attention(it: Deployment) -> Fact:
     return attention(it, it.architecture(), MLA_SINCE, "architecture")
 
 
-def _backend(it: Deployment, phase: str) -> Fact:
+def backend(it: Deployment, phase: str) -> Fact:
     """The attention backend of `phase` (prefill, decode): its own option, the common one, the release's default."""
     if it.given(own := f"{phase}-attention-backend"):
         asked = it.option(own)
@@ -72,8 +64,8 @@ def _backend(it: Deployment, phase: str) -> Fact:
         return _accepted(it, asked)
     common = it.option("attention-backend")
     if it.given("prefill-attention-backend", "decode-attention-backend"):
-        pair = {str(it.option(name).values) for name in _BACKENDS[1:]}
-        common = it.option(_BACKENDS[1]) if len(pair) == 1 else common
+        pair = {str(it.option(name).values) for name in BACKENDS[1:]}
+        common = it.option(BACKENDS[1]) if len(pair) == 1 else common
     chosen = _default(it) if it.absent("attention-backend") and not common.values else _accepted(it, common)
     if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
         return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
@@ -112,7 +104,7 @@ def _default_of_mla(it: Deployment, sparse: bool) -> Fact:
     if sparse:
         return Fact(("nsa", "dsa"), architecture) if it.since("0.5.5") else unknown("the default for sparse MLA was not read")
     own = TRTLLM_MLA_SINCE.get(architecture)
-    sm100 = "trtllm_mla" if own and it.since(own) and not it.given(*_BACKENDS) else "flashinfer"
+    sm100 = "trtllm_mla" if own and it.since(own) and not it.given(*BACKENDS) else "flashinfer"
     if it.gpu is None:
         return Fact(("fa3", sm100, "triton", "aiter"), NO_GPU)
     if it.gpu.maker == NVIDIA:
@@ -190,7 +182,7 @@ def _spec_v2(it: Deployment) -> Fact:
 def _draft_decode_backend(it: Deployment) -> Fact:
     """The backend of the draft model's own steps."""
     option = "speculative-draft-attention-backend"
-    return _backend(it, "decode") if it.absent(option) else it.option(option)
+    return backend(it, "decode") if it.absent(option) else it.option(option)
 
 
 def _draft_extend_backend(it: Deployment) -> Fact:
@@ -202,22 +194,7 @@ def _draft_extend_backend(it: Deployment) -> Fact:
 def _verify_backend(it: Deployment) -> Fact:
     """The backend with which the target model verifies what was drafted."""
     mode = it.option("speculative-attention-mode", "prefill")
-    return _backend(it, "decode" if mode.values == ("decode",) else "prefill") if mode.values else mode
-
-
-def _verify_after_fallback(it: Deployment) -> Fact:
-    """Whether trtllm_mla may verify, or capture that, behind a prefill that it left to FlashInfer's path."""
-    if it.release is None or it.launch is None:
-        return unknown("needs the release and the launch command")
-    if it.since("0.5.10"):
-        return unknown("whether a graph of verification is captured behind a prefill in a piecewise CUDA graph was not read")
-    without = it.option("disable-chunked-prefix-cache", OFF)
-    if without.values == (OFF,):
-        piecewise = unknown("whether --enable-piecewise-cuda-graph is given is not read")
-        return piecewise if it.since("0.5.8") else known(OFF, without.why)
-    if without.values == (ON,) and _cuda_graphs(it).values == (OFF,):
-        return known(ON, f"{without.why}, and no CUDA graphs")
-    return unknown(f"{without.why}; it is where no captured CUDA graph fits a verification")
+    return backend(it, "decode" if mode.values == ("decode",) else "prefill") if mode.values else mode
 
 
 def _cached_prefix(it: Deployment) -> Fact:
@@ -228,51 +205,8 @@ def _cached_prefix(it: Deployment) -> Fact:
     return either(radix, chunked)
 
 
-def _encoder_decoder(it: Deployment) -> Fact:
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    architecture = it.architecture()
-    first = ENCODER_DECODER_SINCE.get(architecture or "")
-    if first and it.release is None:
-        return unknown("the architectures of this release were not read")
-    return known(ON if first and it.since(first) else OFF, f"architecture {architecture}")
-
-
-def _cuda_graphs(it: Deployment) -> Fact:
+def cuda_graphs(it: Deployment) -> Fact:
     return switch(it.option("disable-cuda-graph", OFF), OFF)
-
-
-def _hybrid_backend(it: Deployment) -> Fact:
-    """Whether the model sees a backend that stands before others: for prefill and decode, or for full and linear attention."""
-    if it.architecture() in LINEAR_MLA:
-        return known(ON, f"{it.architecture()} has linear attention layers")
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    prefill, decode = (_backend(it, phase) for phase in ("prefill", "decode"))
-    if len(prefill.values) != 1 or len(decode.values) != 1:
-        apart = it.given(*_BACKENDS[1:]) or it.given("enable-hierarchical-cache") or not it.absent(_BACKENDS[1])
-        return unknown(prefill.why or decode.why) if apart else known(OFF, "no --prefill-attention-backend")
-    why = f"prefill {prefill}, decode {decode}"
-    return known(OFF if prefill.values == decode.values else ON, why)
-
-
-#: Launches in which a rank has more heads than the schedule is made for -> the first release that makes none there
-_NO_SCHEDULE = {"enable-dp-attention": "0.5.12", "enable-prefill-context-parallel": "0.5.15", "enable-prefill-cp": "0.5.15"}
-
-
-def _schedule(it: Deployment) -> Fact:
-    """Whether the schedule of decode that FlashAttention gets is for as many heads as a rank has."""
-    launches = {name: it.option(name, OFF) for name in _NO_SCHEDULE}
-    for name, first in _NO_SCHEDULE.items():
-        if launches[name].values == (ON,):
-            if it.release is None:
-                return unknown("it depends on the release")
-            if it.since(first):
-                return known("right", f"sglang {it.release} makes none with --{name}")
-    size = it.number("attn-cp-size", 1)
-    groups = Fact(tuple(ON if int(ranks) > 1 else OFF for ranks in size.values), size.why)
-    apart = either(*launches.values(), groups)
-    return Fact(tuple("for other heads" if value == ON else "right" for value in apart.values), apart.why)
 
 
 def _deterministic(it: Deployment) -> Fact:
@@ -297,27 +231,22 @@ def _window_pool(it: Deployment) -> Fact:
     return unknown(f"whether this release gives window layers of {architecture} a KV pool of their own was not read")
 
 
-MAKERS: Makers = {
+FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
-    "prefill backend": partial(_backend, phase="prefill"),
-    "decode backend": partial(_backend, phase="decode"),
+    "prefill backend": partial(backend, phase="prefill"),
+    "decode backend": partial(backend, phase="decode"),
     "draft decode backend": _draft_decode_backend,
     "draft extend backend": _draft_extend_backend,
     "verify backend": _verify_backend,
-    "verify after a fallback": _verify_after_fallback,
     "speculative decoding": _speculative,
     "speculative algorithm": _algorithm,
     "speculative topk": partial(_chosen, option="speculative-eagle-topk", place=0),
     "speculative steps": partial(_chosen, option="speculative-num-steps", place=1),
     "spec v2": _spec_v2,
-    "encoder-decoder": _encoder_decoder,
-    "CUDA graphs": _cuda_graphs,
+    "CUDA graphs": cuda_graphs,
     "cached prefix": _cached_prefix,
     "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),
-    "FlashAttention schedule": _schedule,
-    "hybrid backend": _hybrid_backend,
     "deterministic inference": _deterministic,
     "sliding-window KV pool": _window_pool,
-    "two-batch overlap": lambda it: switch(it.option("enable-two-batch-overlap", OFF), ON),
 }

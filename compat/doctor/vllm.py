@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from packaging.version import Version
@@ -10,7 +10,6 @@ from packaging.version import Version
 from .condition import OFF, ON, Fact, known, unknown
 from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
 from .gpus import NVIDIA
-from .vllm_kv_cache import kv_cache_dtype, kv_cache_scales, quantization_of, scales_of_backend
 
 READ_UP_TO = Version("0.31.0")
 #: model_type -> first release that runs it as MLA (is_deepseek_mla)
@@ -92,7 +91,7 @@ def _by_options(it: Deployment) -> Fact:
     why = ", ".join(dict.fromkeys(answer.why for answer in answers.values() if not answer.why.startswith("default")))
     why = f"vLLM {it.release} on {it.gpu}" + (f", {why}" if why else "")
     if it.since("0.15.0"):
-        dims = _dims(it)
+        dims = head_sizes(it)
         if dims is None:
             return unknown(NO_CONFIG)
         fits = dims == R1_DIMS
@@ -144,7 +143,7 @@ def _by_priority(it: Deployment) -> Fact:
         return asked
     if any(it.given(f"attention-config.{option}") for option in _VARIABLE):
         return unknown("options of --attention-config that this release replaces; use mla_prefill_backend")
-    dims = _dims(it)
+    dims = head_sizes(it)
     if dims is None:
         return unknown(NO_CONFIG)
     why = f"default of vLLM {it.release} for head sizes {dims} on {it.gpu}"
@@ -155,36 +154,10 @@ def _by_priority(it: Deployment) -> Fact:
     return unknown(f"the {why} was not read")
 
 
-def _dims(it: Deployment) -> tuple[Any, ...] | None:
+def head_sizes(it: Deployment) -> tuple[Any, ...] | None:
     text = it.text_config()
     names = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
     return tuple(text.get(name) for name in names) if it.config is not None else None
-
-
-def pads_values(it: Deployment) -> Fact:
-    """Whether FlashAttention for MLA prefill is one that needs values as wide as keys: 2, or that of other makers.
-
-    Read in 0.21.0-0.25.1.
-    """
-    if it.gpu is None:
-        return unknown(NO_GPU)
-    if it.gpu.maker != NVIDIA or it.gpu.generation not in (9, 10):
-        return known(ON, f"FlashAttention 2 on {it.gpu}" if it.gpu.maker == NVIDIA else str(it.gpu))
-    asked = it.number("attention-config.flash_attn_version", 0)
-    if not asked.values:
-        return asked
-    version = int(asked.values[0]) or (3 if it.gpu.generation == 9 else 4)
-    if it.gpu.generation == 10:
-        dims = _dims(it)
-        if dims is None:
-            return unknown(NO_CONFIG)
-        fits = sum(dims[:2]) == 192 or sum(dims[:2]) <= 128
-        version = 4 if version == 3 else version
-        if version == 4 and not fits:
-            return known(ON, f"FlashAttention 4 does not take the head sizes {dims} on {it.gpu}")
-    if version == 4 and it.truth("VLLM_BATCH_INVARIANT"):
-        return known(ON, "VLLM_BATCH_INVARIANT, which FlashAttention 4 cannot do")
-    return known(ON if version == 2 else OFF, f"FlashAttention {version} on {it.gpu}, {asked.why}")
 
 
 #: Releases, from and below, in which MLA on Hopper with an FP8 KV cache is FlashMLA's by default: read in those that have
@@ -192,7 +165,7 @@ def pads_values(it: Deployment) -> Fact:
 FLASHMLA_FP8 = ("0.15.0", "0.19.0")
 
 
-def _attention_backend(it: Deployment) -> Fact:
+def attention_backend(it: Deployment) -> Fact:
     for option in ("attention-backend", "attention-config.backend"):
         if it.given(option):
             fact = it.option(option)
@@ -211,26 +184,6 @@ def _defaults_to_flashmla(it: Deployment) -> bool:
     hopper = it.gpu is not None and it.gpu.maker == NVIDIA and it.gpu.generation == 9
     fp8 = [value for value in kv_cache_dtype(it).values if str(value).startswith("fp8")]
     return hopper and bool(fp8) and _attention(it).values == ("MLA",) and it.since(first) and not it.since(end)
-
-
-def decode_without_kv(it: Deployment) -> Fact:
-    """What MLA decode leaves where a rank holds nothing of a request: a neutral result, or an undefined one."""
-    backend = _attention_backend(it)
-    if not backend.values:
-        return backend
-    name, why = backend.values[0], f"{backend.why} {backend.values[0]}"
-    if name == "TRITON_MLA":
-        if it.release is None:
-            return unknown(f"{why}: the combine of the ranks drops its NaN from 0.25.0 on")
-        combine = it.option("dcp-comm-backend", "ag_rs")
-        if not it.since("0.25.0") or combine.values == ("a2a",):
-            return known("undefined", why if not it.since("0.25.0") else f"{why}, {combine.why} a2a")
-        return known("neutral", why) if combine.values else combine
-    if name in ("CUTLASS_MLA", "FLASHINFER_MLA", "TOKENSPEED_MLA"):
-        return known("undefined", why)
-    if name in ("FLASH_ATTN_MLA", "FLASHMLA"):
-        return known("neutral", why)
-    return unknown(f"what {name} leaves was not read")
 
 
 def _model_runner(it: Deployment) -> Fact:
@@ -277,12 +230,6 @@ def _on_by_default(it: Deployment, option: str) -> Fact:
     return fact if it.given(option) or not fact.values else known(ON, f"{option.removeprefix('enable-')}, on by default")
 
 
-def _page_counts(it: Deployment) -> Fact:
-    if it.release is None or it.release >= Version("0.14.0"):
-        return known("wrong", "in every step, from 0.14.0 on")
-    return Fact(("wrong", "right"), "up to 0.13.0 wrong with interleaved KV, a drafter or several attention groups alone")
-
-
 def _full_graphs(it: Deployment) -> Fact:
     """Whether decode steps run in CUDA graphs that hold attention, too."""
     eager = it.option("enforce-eager", OFF)
@@ -317,62 +264,31 @@ def _speculative_decoding(it: Deployment) -> Fact:
     return it.option("speculative-config", OFF)
 
 
-_PACKED = ("awq", "awq_marlin", "gptq", "gptq_marlin", "auto-round", "auto_gptq")
-_FP8 = ("fp8", "fbgemm_fp8")
+def quantization_of(it: Deployment) -> Mapping[str, Any]:
+    """The checkpoint's quantization_config; empty where it has none."""
+    assert it.config is not None
+    return it.config.get("quantization_config") or it.text_config().get("quantization_config") or {}
 
 
-def _kv_b_proj(it: Deployment) -> Fact:
-    """How the weight of kv_b_proj is kept: as floats, or packed into integers."""
+def kv_cache_dtype(it: Deployment) -> Fact:
+    asked = it.option("kv-cache-dtype", "auto")
+    if asked.values != ("auto",):
+        return asked
     if it.config is None:
         return unknown(NO_CONFIG)
-    quantization = quantization_of(it)
-    asked = it.option("quantization", "")
-    method = str(quantization.get("quant_method") or next(iter(asked.values), ""))
-    if not method:
-        return known("floats", "no quantization_config, no --quantization") if asked.values else asked
-    left_out = [name for name in _left_out(quantization) if "kv_b_proj" in name or name.endswith("self_attn")]
-    if left_out:
-        return known("floats", f"{method}, which leaves out {left_out[0]}")
-    formats = {group.get("format") for group in (quantization, *(quantization.get("config_groups") or {}).values())}
-    if method in _PACKED or (method == "compressed-tensors" and "pack-quantized" in formats):
-        return known("packed", f"quantization {method}")
-    if method in _FP8 or (method == "compressed-tensors" and "float-quantized" in formats):
-        return _fp8(it, method)
-    return unknown(f"how quantization {method} keeps kv_b_proj was not read")
+    schemes = [name for name, value in quantization_of(it).items() if name.startswith("kv_cache") and value]
+    return unknown(f"--kv-cache-dtype auto may follow the checkpoint's {schemes[0]}") if schemes else asked
 
 
-def _left_out(quantization: Mapping[str, Any]) -> Iterator[str]:
-    """Names of layers that the quantisation leaves as they are, in the words of the several methods."""
-    for key in ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules"):
-        yield from map(str, quantization.get(key) or ())
-
-
-def _fp8(it: Deployment, method: str) -> Fact:
-    """FP8 weights stay as they are where the GPU multiplies FP8; else Marlin repacks them."""
-    if it.truth("VLLM_TEST_FORCE_FP8_MARLIN"):
-        return known("packed", "VLLM_TEST_FORCE_FP8_MARLIN")
-    if it.gpu is None:
-        return unknown(NO_GPU)
-    if it.gpu.maker == NVIDIA and (it.gpu.capability or 0) < 89:
-        return known("packed", f"quantization {method}, by Marlin on {it.gpu}")
-    return known("floats", f"quantization {method} on {it.gpu}")
-
-
-MAKERS: Makers = {
+FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
     "MLA prefill backend": prefill_backend,
-    "FlashAttention pads values": pads_values,
-    "attention backend": _attention_backend,
-    "decode without KV": decode_without_kv,
+    "attention backend": attention_backend,
     "model runner": _model_runner,
     "engine core": _engine_core,
     "cached prefix": _cached_prefix,
     "decode context parallel size": lambda it: it.number("decode-context-parallel-size", 1),
-    "FlashInfer's page counts": _page_counts,
-    "kv_b_proj": _kv_b_proj,
-    "KV cache scales": kv_cache_scales,
-    "scales of the attention backend": lambda it: scales_of_backend(it, _attention_backend(it)),
     "KV cache dtype": kv_cache_dtype,
     "full CUDA graphs": _full_graphs,
     "linear attention": _linear_attention,

@@ -21,6 +21,7 @@ from attnfix.compat.doctor.launch_command import Launch
 from attnfix.compat.gate import ledger
 from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID
+from attnfix.patches.vllm.dcp_empty_shard import hits as dcp_empty_shard
 
 #: Releases whose parsers hold the options: the oldest ones, the last of a kind, the newest
 PARSERS = {"sglang": ("0.5.1", "0.5.9", "0.5.13.post1", "0.5.23"), "vllm": ("0.10.2", "0.14.1", "0.25.1", "0.33.0")}
@@ -237,7 +238,7 @@ def test_default_attention_backend_of_sglang(release):
                 config = {"architectures": [architecture], **({"kv_lora_rank": 512} if mla else {})}
                 it = Deployment("sglang", Version(release), config, gpus.named(gpu), launch)
                 engine = default_of_sglang(release, it.gpu.capability, architecture, mla, topk, spec)
-                ours = sglang.MAKERS["prefill backend"](it)
+                ours = sglang.FACTS["prefill backend"](it)
                 assert ours.values == (engine,), (gpu, architecture, topk, spec, ours, engine)
                 tried += 1
     assert tried == 72
@@ -257,7 +258,7 @@ def test_what_speculative_decoding_chooses(release):
 def test_spec_v2_by_default(release, default):
     assert f"SGLANG_ENABLE_SPEC_V2 = EnvBool({default})" in text("sglang", release, "srt/environ.py")
     it = Deployment("sglang", Version(release), launch=Launch("sglang", options={"speculative-algorithm": "EAGLE"}))
-    assert sglang.MAKERS["spec v2"](it).values == ("on" if default else "off",)
+    assert sglang.FACTS["spec v2"](it).values == ("on" if default else "off",)
 
 
 def prefill_of_vllm(release: str, capability: int, dims: dict, on: set[str]) -> str:
@@ -362,7 +363,7 @@ def test_model_runner_of_vllm(release):
     for architecture in (*vllm.V2_BY_DEFAULT, "DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration"):
         config = {"architectures": [architecture], "model_type": "deepseek_v3", "kv_lora_rank": 512}
         it = Deployment("vllm", Version(release), config, gpus.named("h100"), Launch("vllm"))
-        ours = vllm.MAKERS["model runner"](it)
+        ours = vllm.FACTS["model runner"](it)
         assert ours.values in ((), ("V2" if architecture in engine else "V1",)), (architecture, ours)
         assert ours.values or architecture in vllm.V2_BY_DEFAULT
     assert "VLLM_USE_V2_MODEL_RUNNER: bool = False" in text("vllm", "0.21.0", "envs.py")
@@ -385,8 +386,8 @@ def test_from_when_on_the_combine_of_ranks_drops_nan(release, drops):
     source = text("vllm", release, "attention/ops/common.py", "v1/attention/ops/common.py")
     assert "output = output * factor" in source and ("tl.where(factor == 0.0, 0.0, output)" in source) is drops
     launch = Launch("vllm", options={"attention-backend": "TRITON_MLA"})
-    ours = vllm.decode_without_kv(Deployment("vllm", Version(release), launch=launch))
+    ours = dcp_empty_shard.decode_without_kv(Deployment("vllm", Version(release), launch=launch))
     assert ours.values == ("neutral" if drops else "undefined",)
     launch.options["dcp-comm-backend"] = "a2a"
-    ours = vllm.decode_without_kv(Deployment("vllm", Version(release), launch=launch))
+    ours = dcp_empty_shard.decode_without_kv(Deployment("vllm", Version(release), launch=launch))
     assert ours.values == ("undefined",)

@@ -32,7 +32,7 @@ with atheris.instrument_imports(include=["attnfix"]):
     from attnfix.compat.fix import Fix
     from attnfix.compat.gate import ledger
     from attnfix.compat.status import metrics, process_record
-    from attnfix.patches.catalogue import BY_ID, FIXES
+    from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
 
 #: Longest input, bytes: room for a ledger of three codes
 MAX_LEN = 4096
@@ -162,7 +162,8 @@ def launch_line(data: bytes) -> None:
         launch = read([start + " ".join(words)])
     except LaunchError:
         return
-    facts = diagnosis.facts(Deployment(launch.engine, VERSIONS[launch.engine], launch))
+    deployment = Deployment(launch.engine, VERSIONS[launch.engine], launch)
+    facts = diagnosis.facts(deployment, facts_of_fixes(launch.engine))
     for fix in FIXES:
         if fix.engine == launch.engine:
             assert diagnosis.answer(fix, ledger.AFFECTED, "", facts).reasons

@@ -13,8 +13,12 @@ from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.fix import CRASH, SLOWER, WRONG_OUTPUT
 from attnfix.compat.gate import ledger
-from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
 from tests.unit.doctor.hit_cases import CASES, DEVELOPMENT, MODELS, R1, SGL
+
+
+def facts_of(deployment):
+    return diagnosis.facts(deployment, facts_of_fixes(deployment.engine))
 
 
 def answer(fix, release, model, gpu, launch, code=None):
@@ -26,7 +30,7 @@ def answer(fix, release, model, gpu, launch, code=None):
         launch=read(shlex.split(launch)) if launch else None,
     )
     code = code or ledger.load(BY_ID[fix]).verdict(release)
-    return diagnosis.answer(BY_ID[fix], code, release, diagnosis.facts(deployment))
+    return diagnosis.answer(BY_ID[fix], code, release, facts_of(deployment))
 
 
 @pytest.mark.parametrize("fix, release, model, gpu, launch, verdict, says", CASES)
@@ -49,7 +53,8 @@ def test_development_code(fix, release, model, gpu, launch, verdict, says):
 def test_every_fix_is_tried_in_both_directions(fix):
     verdicts = {case[5] for case in (*CASES, *DEVELOPMENT) if case[0] == fix}
     assert {HIT, NOT_HIT} <= verdicts
-    assert BY_ID[fix].hits.names <= set(diagnosis.MAKERS[BY_ID[fix].engine])
+    engine = BY_ID[fix].engine
+    assert BY_ID[fix].hits.names <= {*diagnosis.SHARED[engine], *facts_of_fixes(engine)}
     assert BY_ID[fix].harm in (WRONG_OUTPUT, CRASH, SLOWER)
 
 
@@ -57,8 +62,8 @@ def test_every_fix_is_tried_in_both_directions(fix):
 def test_nothing_known_is_never_an_answer(fix):
     """No release, model, GPU or launch: every bug that the code has is possible."""
     deployment = Deployment(fix.engine)
-    assert diagnosis.answer(fix, ledger.AFFECTED, "", diagnosis.facts(deployment)).verdict == POSSIBLE
-    assert diagnosis.answer(fix, ledger.FIXED, "", diagnosis.facts(deployment)).verdict == NOT_HIT
+    assert diagnosis.answer(fix, ledger.AFFECTED, "", facts_of(deployment)).verdict == POSSIBLE
+    assert diagnosis.answer(fix, ledger.FIXED, "", facts_of(deployment)).verdict == NOT_HIT
 
 
 #: The facts that make each fix's bug hit: name -> (values that do, one that does not). A bug with two ways to it stands twice
@@ -167,7 +172,7 @@ def test_code_that_nobody_judged_is_at_most_possible():
 def test_a_config_of_an_unheard_of_form_leaves_the_fact_unknown(odd):
     config = {**R1, "quantization_config": odd}
     deployment = Deployment("vllm", Version("0.25.1"), config, gpus.named("h100"), read(["vllm", "serve", "m"]))
-    found = diagnosis.answer(BY_ID["vllm.quantized-mla-context"], ledger.AFFECTED, "", diagnosis.facts(deployment))
+    found = diagnosis.answer(BY_ID["vllm.quantized-mla-context"], ledger.AFFECTED, "", facts_of(deployment))
     assert found.verdict == POSSIBLE and "config.json has a form that is not read" in found.reasons[0]
 
 

@@ -1,18 +1,10 @@
-"""What decides how a vLLM deployment keeps its KV cache, and by what it scales it."""
+"""What decides vllm.kv-scale-float alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from .condition import Fact, known, unknown
-from .deployment import NO_CONFIG, Deployment
-
-
-def quantization_of(it: Deployment) -> Mapping[str, Any]:
-    """The checkpoint's quantization_config; empty where it has none."""
-    assert it.config is not None
-    return it.config.get("quantization_config") or it.text_config().get("quantization_config") or {}
+from attnfix.compat.doctor.condition import Fact, known, unknown
+from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
+from attnfix.compat.doctor.vllm import attention_backend, quantization_of
 
 
 def kv_cache_scales(it: Deployment) -> Fact:
@@ -28,8 +20,9 @@ def kv_cache_scales(it: Deployment) -> Fact:
     return known("others", f"quantization {method}, no kv_cache_scheme of compressed-tensors")
 
 
-def scales_of_backend(it: Deployment, backend: Fact) -> Fact:
+def scales_of_backend(it: Deployment) -> Fact:
     """What the attention backend multiplies by: the layer's tensors, or their copies as numbers."""
+    backend = attention_backend(it)
     if not backend.values:
         return backend
     name, why = backend.values[0], f"{backend.why} {backend.values[0]}"
@@ -39,11 +32,4 @@ def scales_of_backend(it: Deployment, backend: Fact) -> Fact:
     return known("numbers" if numbers else "tensors", why)
 
 
-def kv_cache_dtype(it: Deployment) -> Fact:
-    asked = it.option("kv-cache-dtype", "auto")
-    if asked.values != ("auto",):
-        return asked
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    schemes = [name for name, value in quantization_of(it).items() if name.startswith("kv_cache") and value]
-    return unknown(f"--kv-cache-dtype auto may follow the checkpoint's {schemes[0]}") if schemes else asked
+FACTS: Makers = {"KV cache scales": kv_cache_scales, "scales of the attention backend": scales_of_backend}
