@@ -15,6 +15,7 @@ from types import MethodType, SimpleNamespace
 from typing import Any
 
 from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.excerpt import run_excerpt
 from attnfix.patches.proofkit.proof import Proof, cumulative
 
 TRTLLM = "sglang.srt.layers.attention.trtllm_mla_backend"
@@ -171,10 +172,6 @@ class ChunkedPrefix(Proof):
         path = next(models / file for file in _FILES if (models / file).is_file())
         tree = ast.parse(path.read_text())
         nodes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name in _METHODS}
-        for node in nodes.values():
-            for argument in (*node.args.args, *node.args.kwonlyargs):
-                argument.annotation = None
-            node.returns = None
         import torch
 
         names: dict[str, Any] = dict(
@@ -185,5 +182,5 @@ class ChunkedPrefix(Proof):
         )  # fmt: skip
         names["_resolve_attn_backend"] = names["resolve_attn_backend"] = lambda batch: batch.attn_backend
         names["get_attn_backend"] = lambda: self.engine[_CONTEXT].get_attn_backend()
-        exec(compile(ast.Module(list(nodes.values()), []), str(path), "exec"), names)  # nosec B102
+        names = run_excerpt(path, *nodes.values(), **names)
         return {name: names[name] for name in nodes}

@@ -15,6 +15,7 @@ from typing import Any
 from attnfix.compat.gate import source_files
 from attnfix.compat.gate.digest import find
 from attnfix.patches.proofkit.cuda_graph import Graph
+from attnfix.patches.proofkit.excerpt import run_excerpt
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, Proof, combine, device, observe, replaced
 
 _WORKER = "sglang.srt.speculative.eagle_worker_v2"
@@ -287,7 +288,7 @@ def require_replayed(backend: Any, steps_backend: Any) -> None:
     scope |= {"_is_cuda": True, "_is_npu": False, "_is_hip": False, "_is_musa": False, "time": time, "logger": _Silent()}
     scope |= {"get_available_gpu_memory": lambda *_: 0.0, "log_info_on_rank0": lambda *_: None}
     scope |= {"EAGLEDraftExtendCudaGraphRunner": _Captured}
-    exec(compile(ast.Module([init], []), str(path), "exec"), scope)  # nosec B102
+    scope = run_excerpt(path, init, **scope)
     worker = SimpleNamespace(
         server_args=SimpleNamespace(disable_cuda_graph=False, model_impl="auto"), speculative_num_steps=1, device="cuda",
         gpu_id=0, target_worker=SimpleNamespace(device="cuda"),

@@ -18,6 +18,7 @@ from typing import Any
 
 from attnfix.compat.gate.digest import find
 from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.excerpt import run_excerpt
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 
 from .edits import LOOKALIKES, RECOGNISED
@@ -202,9 +203,7 @@ class Proof(proof.Proof):
             return None
         names: dict[str, Any] = {"contextlib": contextlib, "EagleVerifyInput": SimpleNamespace}
         names["build_tree_kernel_efficient"] = self.engine[_UTILS].build_tree_kernel_efficient
-        # Annotations are not evaluated, as in this module
-        exec(compile(ast.Module([node], []), str(path), "exec"), names)  # nosec B102
-        return names["draft"]
+        return run_excerpt(path, node, **names)["draft"]
 
     def _batch(self, slots: Any, tokens: Any) -> Any:
         mode = self.engine[_BATCH].ForwardMode.DECODE

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.compat.gate.digest import find
+from attnfix.patches.proofkit.excerpt import run_excerpt
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, fixup_sabotages, observe, replaced
 from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill, uninitialised
 
@@ -46,8 +47,7 @@ def _sorted(num_tokens: dict[str, int]) -> list[str]:
     tree = ast.parse(path.read_text())
     node = find(tree, "sort_batch_req_ids") or next(filter(_is_the_sort, ast.walk(tree)))
     scheduled = SimpleNamespace(num_scheduled_tokens=num_tokens)
-    names: dict[str, Any] = {"num_tokens_per_req": num_tokens, "scheduler_output": scheduled}
-    exec(compile(ast.Module([node], []), str(path), "exec"), names)  # type: ignore[list-item]  # nosec B102
+    names = run_excerpt(path, node, num_tokens_per_req=num_tokens, scheduler_output=scheduled)
     if isinstance(node, ast.Assign):
         return names["req_ids"]
     arguments = {"num_tokens_per_req": num_tokens, "draft_tokens": {}, "decode_query_len": 1}
