@@ -9,6 +9,8 @@ from scripts.serve import e2e
 from scripts.serve.e2e import LISTED
 
 NEW_TOKENS = 8
+#: Settings that later releases call otherwise
+RENAMED = {"disable_piecewise_cuda_graph": "disable_prefill_cuda_graph", "cuda_graph_max_bs": "cuda_graph_max_bs_decode"}
 
 
 class Child:
@@ -17,8 +19,10 @@ class Child:
     def start(self, **settings: Any) -> dict[str, Any]:
         began = time.monotonic()
         import sglang
+        from sglang.srt.server_args import ServerArgs
 
         model = settings.pop("model")
+        settings = {RENAMED[name] if hasattr(ServerArgs, RENAMED.get(name, "-")) else name: to for name, to in settings.items()}
         self.engine = sglang.Engine(
             model_path=model, skip_tokenizer_init=True, random_seed=1, log_level="warning", **settings
         )  # fmt: skip
