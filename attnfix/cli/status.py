@@ -26,7 +26,7 @@ from .output import console, print_json
 NAME = "status"
 HELP = (
     "Whether attnfix is active here, what it finds in the installed engines, and what it did in running processes. "
-    "Ends with 3 where a fix that is needed and on is missing."
+    "Exit code 3: a fix that is needed and on is missing."
 )
 EXAMPLE = "attnfix status --watch"
 EXIT_MISSING = 3
