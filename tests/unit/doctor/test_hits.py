@@ -138,6 +138,8 @@ WAYS = [
     ("vllm.gdn-uniform-decode",
      {"linear attention": (("on",), "off"), "speculative decoding": (("on",), "off"), "full CUDA graphs": _GRAPHS,
       "model runner": (("V1",), "V2")}),
+    ("sglang.flashinfer-fp8-prefix", {"attention": (("MHA",), "MLA"), "prefill backend": (("flashinfer",), "fa3"),
+      "cached prefix": _PREFIX, "KV cache scales": (("calibrated FP8",), "none")}),
     ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
 ]  # fmt: skip
 

@@ -1,0 +1,52 @@
+"""sglang.flashinfer-fp8-prefix, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+
+from . import wrap
+
+_MODULE = "sglang.srt.layers.attention.flashinfer_backend"
+_BACKEND = f"{_MODULE}:FlashInferAttnBackend"
+_POOL = "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool"
+
+FIX = Fix(
+    id="sglang.flashinfer-fp8-prefix",
+    title="A cached prefix is read without the scales of its FP8 KV cache",
+    symptom=(
+        "With an FP8 KV cache and calibrated scales, the first answer to a prompt is right. Answers behind a cached prefix, "
+        "and prompts that are prefilled in several steps, are wrong or gibberish. No error."
+    ),
+    cause=(
+        "KV is divided by the layer's scales when it is stored. Prefill behind a prefix attends to the new tokens and to the "
+        "cache apart and merges both. The part that reads the cache is called without the scales."
+    ),
+    correction="That call gets the layer's scales, as decode and paged prefill do.",
+    upstream=Upstream("sgl-project/sglang", issue=18904),
+    hardware="any GPU with FlashInfer attention (default on A100, L40S and RTX; elsewhere --attention-backend flashinfer)",
+    default=True,
+    default_reason="silent wrong output; later releases pass the same scales",
+    targets=(Target(wrap.forward_extend, needed=wrap.reads_scaled_prefix, paths=(f"{_BACKEND}.forward_extend",)),),
+    # What decides that prefill is split, and what stores KV by which scales
+    witnesses=(
+        f"{_BACKEND}.__init__",
+        f"{_BACKEND}.init_forward_metadata",
+        f"{_BACKEND}._get_wrapper_idx",
+        f"{_BACKEND}._kv_write_scales",
+        f"{_POOL}.set_kv_buffer",
+        f"{_POOL}.get_kv_buffer",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.18 is served",
+    cost="A look at the layer's scales per layer and prefill step; two multiplications in a prefill behind a prefix.",
+    expect=(
+        "On one replica, send a long prompt twice at temperature 0: the second answer, whose prefix is cached, becomes equal "
+        "to the first up to rounding."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("attention", "MHA"),
+        Is("prefill backend", "flashinfer"),
+        Is("cached prefix", ON),
+        Is("KV cache scales", "calibrated FP8"),
+    ),
+)

@@ -1,0 +1,235 @@
+"""Proof of sglang.flashinfer-fp8-prefix: requests whose prefix is cached in FP8 by calibrated scales.
+
+Real: `FlashInferAttnBackend`'s metadata and forward, what plans it, the KV pool that divides by the scales, and the Triton
+kernel that lists KV slots, in the interpreter. The prefix is stored by the engine itself, in a prefill of its own. Emulated:
+FlashInfer's two prefill wrappers and its merge of two results.
+"""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
+from attnfix.patches.proofkit.sglang.engine import accepted
+
+_BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
+_BATCH = "sglang.srt.model_executor.forward_batch_info"
+_POOL = "sglang.srt.mem_cache.memory_pool"
+_TRANSLATOR = "sglang.srt.mem_cache.kv_index_translator"  # from 0.5.19
+
+_ROOM, _CONTEXT = 4, 64  # requests, tokens per request
+_HEADS, _KV_HEADS, _DIM = 4, 2, 32
+#: Calibrated scales of keys and values
+_SCALES = 0.04, 0.25
+
+
+class Wrapper:
+    """FlashInfer's `BatchPrefillWithRaggedKVCacheWrapper` and, with page size 1, `BatchPrefillWithPagedKVCacheWrapper`.
+
+    The paged one multiplies keys by `k_scale` and the result by `v_scale`, where it is given them. The LSE is in base 2.
+
+    Source: `forward_return_lse` and `run` of both in `prefill.py` of FlashInfer 0.2.11 to 0.6.
+    """
+
+    is_cuda_graph_enabled = False
+
+    def begin_forward(self, qo_indptr: Any, kv_indptr: Any, indices: Any = None, *shapes: Any, **plan: Any) -> None:
+        self.q_at, self.kv_at = qo_indptr.tolist(), kv_indptr.tolist()
+        self.slots = indices.long() if hasattr(indices, "long") else None
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        return self.forward_return_lse(*args, **options)[0]
+
+    def forward_return_lse(
+        self,
+        q: Any,
+        *kv: Any,
+        causal: bool,
+        sm_scale: float,
+        k_scale: float | None = None,
+        v_scale: float | None = None,
+        **options: Any,
+    ) -> tuple[Any, Any]:
+        import torch
+
+        keys, values = kv if len(kv) == 2 else kv[0]
+        group, outs, lses = q.shape[1] // keys.shape[1], [], []
+        for b, (start, stop) in enumerate(zip(self.q_at, self.q_at[1:])):
+            rows = slice(self.kv_at[b], self.kv_at[b + 1])
+            at = rows if self.slots is None else self.slots[rows]
+            k, v = (x[at].double().repeat_interleave(group, 1) for x in (keys, values))
+            scale = sm_scale * (1.0 if k_scale is None else k_scale)
+            out, lse = emulators.attention(q[start:stop], k, v, scale, causal)
+            outs.append(out * (1.0 if v_scale is None else v_scale))
+            lses.append(lse / math.log(2))
+        return torch.cat(outs).to(q.dtype), torch.cat(lses).float()
+
+
+def merge_state(a: Any, lse_a: Any, b: Any, lse_b: Any) -> tuple[Any, Any]:
+    """FlashInfer's `cascade.merge_state`: both LSE in base 2."""
+    import torch
+
+    most = torch.maximum(lse_a, lse_b)
+    weights = [torch.exp2((lse - most).double())[..., None] for lse in (lse_a, lse_b)]
+    total = weights[0] + weights[1]
+    return ((a.double() * weights[0] + b.double() * weights[1]) / total).to(a.dtype), most + total[..., 0].log2().float()
+
+
+class Prefill:
+    """A backend, its pool, and requests that are prefilled in one step or in several."""
+
+    def __init__(self, modules: dict[str, Any], draw: Any, dtype: Any, scales: tuple[float, float] | None):
+        import torch
+
+        self.modules, self.draw = modules, draw
+        slots = torch.randperm(_ROOM * _CONTEXT, generator=draw) + 1
+        self.req_to_token = slots.view(_ROOM, _CONTEXT).int().to(device())
+        pool = modules[_POOL].MHATokenToKVPool
+        self.pool = pool(**accepted(pool, {
+            "size": _ROOM * _CONTEXT + 1, "page_size": 1, "dtype": dtype, "head_num": _KV_HEADS, "head_dim": _DIM,
+            "layer_num": 1, "device": device(), "enable_memory_saver": False,
+        }))  # fmt: skip
+        tensors = [torch.tensor(scale) for scale in scales] if scales else (None, None)
+        numbers = scales or (None, None)
+        self.layer = SimpleNamespace(
+            layer_id=0, tp_q_head_num=_HEADS, tp_k_head_num=_KV_HEADS, tp_v_head_num=_KV_HEADS, head_dim=_DIM, qk_head_dim=_DIM,
+            v_head_dim=_DIM, scaling=_DIM**-0.5, logit_cap=0.0, is_cross_attention=False, sliding_window_size=-1,
+            attn_type=None, k_scale=tensors[0], v_scale=tensors[1], k_scale_float=numbers[0], v_scale_float=numbers[1],
+        )  # fmt: skip
+        self.stored = scales if scales and dtype != torch.float16 else (1.0, 1.0)
+        self.backend = self._backend(dtype)
+        self.cached = [0] * _ROOM
+
+    def _backend(self, dtype: Any) -> Any:
+        import torch
+
+        module = self.modules[_BACKEND]
+        indptr = lambda: torch.zeros(_ROOM + 1, dtype=torch.int32, device=device())  # noqa: E731
+        shared: dict[str, Any] = {
+            "kv_last_page_len": torch.ones(_ROOM, dtype=torch.int32, device=device()), "kv_indptr": [indptr()],
+            "qo_indptr": [indptr()], "prefill_wrapper_ragged": Wrapper(), "req_to_token": self.req_to_token,
+            "_swa_kv_pool": None,
+        }  # fmt: skip
+        if _TRANSLATOR in self.modules:
+            shared["kv_index_translator"] = self.modules[_TRANSLATOR].KVIndexTranslator(
+                req_to_token=self.req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=self.pool, page_size=1,
+                device=device(),
+            )  # fmt: skip
+        backend = object.__new__(module.FlashInferAttnBackend)
+        backend.__dict__.update(
+            shared, num_wrappers=1, dispatch_reason=None, is_multimodal=False, enable_mis=False, enable_deterministic=False,
+            multi_item_scoring_delimiter=None, use_paged=False, prefill_split_tile_size=None, page_size=1,
+            prefill_wrappers_paged=[Wrapper()], is_dllm_model=False, use_sliding_window_kv_pool=False, dq_page_table=None,
+            dq_paged_kernel_lens=None, prefill_uses_dequant_workspace=False, decode_uses_dequant_workspace=False,
+            is_nvfp4_kvcache=False, token_to_kv_pool=self.pool, forward_metadata=None, prefill_kv_access=None,
+            kv_cache_quant_method=SimpleNamespace(needs_global_scale=lambda: False), req_to_token_pool=None,
+        )  # fmt: skip
+        updater = object.__new__(module.FlashInferIndicesUpdaterPrefill)
+        updater.__dict__.update(
+            shared, num_qo_heads=_HEADS, num_kv_heads=_KV_HEADS, head_dim=_DIM, data_type=dtype, q_data_type=torch.float16,
+            sliding_window_size=None, token_to_kv_pool_allocator=None, attn_backend=backend,
+        )  # fmt: skip
+        updater.update = updater.update_single_wrapper
+        backend.indices_updater_prefill = updater
+        return backend
+
+    def step(self, new: list[int]) -> Observation:
+        """Prefill so many more tokens of each request: attention over them and what the cache holds, against float64."""
+        import torch
+
+        batch, tokens = self._batch(new), sum(new)
+        q = torch.randn(tokens, _HEADS, _DIM, generator=self.draw).half().to(device())
+        # As large as the scales are for: the cache holds them at FP8's full range
+        k, v = ((torch.randn(tokens, _KV_HEADS, _DIM, generator=self.draw) * size).half().to(device()) for size in (1.5, 8.0))
+        reference = self._reference(q, k, v, new)
+        self.backend.init_forward_metadata(batch)
+        out = self.backend.forward_extend(q.flatten(1), k.clone(), v.clone(), self.layer, batch)
+        self.cached = [n + more for n, more in zip(self.cached, new)]
+        return observe(out.view(q.shape), reference)
+
+    def _reference(self, q: Any, k: Any, v: Any, new: list[int]) -> Any:
+        """What is cached counts as it is stored."""
+        import torch
+
+        at, outs, group = cumulative(new).tolist(), [], _HEADS // _KV_HEADS
+        for b, cached in enumerate(self.cached):
+            slots, rows = self.req_to_token[b, :cached].long(), slice(at[b], at[b + 1])
+            stored = (self.pool.get_kv_buffer(0)[part][slots].double() * self.stored[part] for part in (0, 1))
+            keys, values = (
+                torch.cat([former, now[rows].double()]).repeat_interleave(group, 1) for former, now in zip(stored, (k, v))
+            )
+            outs.append(emulators.attention(q[rows], keys, values, self.layer.scaling, causal=True)[0])
+        return torch.cat(outs)
+
+    def _batch(self, new: list[int]) -> Any:
+        import torch
+
+        tensor = lambda values: torch.tensor(values, dtype=torch.int32, device=device())  # noqa: E731
+        totals = [n + more for n, more in zip(self.cached, new)]
+        slots = [self.req_to_token[b, n:total] for b, (n, total) in enumerate(zip(self.cached, totals))]
+        batch = object.__new__(self.modules[_BATCH].ForwardBatch)
+        batch.__dict__.update(
+            forward_mode=self.modules[_BATCH].ForwardMode.EXTEND, batch_size=_ROOM, spec_info=None, encoder_lens=None,
+            seq_lens=tensor(totals), seq_lens_cpu=torch.tensor(totals), seq_lens_sum=sum(totals), input_ids=None,
+            req_pool_indices=tensor(range(_ROOM)), extend_prefix_lens=tensor(self.cached), extend_seq_lens=tensor(new),
+            extend_prefix_lens_cpu=list(self.cached), extend_seq_lens_cpu=new, out_cache_loc=torch.cat(slots).long(),
+            token_to_kv_pool=self.pool, cross_attention_custom_mask=None, kv_loc_plan=None, extend_no_prefix=False,
+        )  # fmt: skip
+        return batch
+
+
+class Proof(proof.Proof):
+    modules = (_BACKEND, _BATCH, _POOL, _TRANSLATOR)
+    may_lack = (_TRANSLATOR,)
+
+    def prepare(self) -> None:
+        if not hasattr(self.engine[_BACKEND], "FlashInferIndicesUpdaterPrefill"):
+            raise NoSuchPath("FlashInfer's backend plans otherwise")
+        # From 0.5.14 the engine's own choice between FlashInfer's merge and Triton's, where FlashInfer is installed
+        self.engine[_BACKEND].merge_state = self.engine[_BACKEND]._safe_merge_state = merge_state
+
+    def scenario(self, seed: int) -> Observation:
+        """The second and the third step of requests, some with nothing cached, keys and values in FP8."""
+        import torch
+
+        return self._later(seed, torch.float8_e4m3fn, _SCALES)
+
+    def control(self, seed: int) -> Observation:
+        """The first step in FP8; FP8 without scales and with 1; and a cache of 16 bits, whose checkpoint brings scales."""
+        import torch
+
+        fp8, half = torch.float8_e4m3fn, torch.float16
+        first = self._prefill(seed, fp8, _SCALES).step(self._lens(seed)[0])
+        rest = ((fp8, None), (fp8, (1.0, 1.0)), (half, _SCALES))
+        return combine(first, *(self._later(seed, dtype, scales) for dtype, scales in rest))
+
+    def _prefill(self, seed: int, dtype: Any, scales: Any) -> Prefill:
+        import torch
+
+        return Prefill(self.engine, torch.Generator().manual_seed(seed), dtype, scales)
+
+    def _lens(self, seed: int) -> list[list[int]]:
+        import torch
+
+        draw = torch.Generator().manual_seed(seed + 1)
+        first, second, third = torch.randint(1, 20, (3, _ROOM), generator=draw).tolist()
+        return [first, second, third]
+
+    def _later(self, seed: int, dtype: Any, scales: Any) -> Observation:
+        prefill = self._prefill(seed, dtype, scales)
+        first, *later = self._lens(seed)
+        prefill.step(first)
+        return combine(*map(prefill.step, later))
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        return {
+            "the correction does nothing": replaced(wrap, "given", lambda k_scale, v_scale: {}),
+            "values are not scaled": replaced(wrap, "given", lambda k_scale, v_scale: {"k_scale": k_scale}),
+            "keys are not scaled": replaced(wrap, "given", lambda k_scale, v_scale: {"v_scale": v_scale}),
+            "the scales are exchanged": replaced(wrap, "given", lambda k, v: {"k_scale": v, "v_scale": k}),
+        }
