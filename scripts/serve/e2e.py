@@ -116,11 +116,20 @@ class Process:
         self.close()
 
 
+def _command(script: Sequence[str]) -> list[str]:
+    """A module of this folder is found behind what is installed: the source folder has an attnfix, too."""
+    if script[0] != "-m":
+        return [sys.executable, *script]
+    root = str(Path(__file__).resolve().parents[2])
+    code = f"import runpy, sys; sys.path.append({root!r}); runpy.run_module({script[1]!r}, run_name='__main__')"
+    return [sys.executable, "-c", code, *script[2:]]
+
+
 class Server(Process):
     """One engine in a process of its own that runs `script`, say ("-m", module): it calls `serve`, `ask` waits for answers."""
 
     def __init__(self, script: Sequence[str], name: str, folder: Path, variables: dict[str, str], limit_s: float = LIMIT_S):
-        super().__init__([sys.executable, *script], name, folder, variables, answers=True, limit_s=limit_s)
+        super().__init__(_command(script), name, folder, variables, answers=True, limit_s=limit_s)
 
     def ask(self, do: str, may_fail: bool = False, **request: Any) -> dict[str, Any]:
         """The answer of the child's action `do`. An error ends the script with the log's last lines, unless it `may_fail`:
