@@ -17,6 +17,7 @@ _TITLES = {
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
+    "swa": "`sglang.flashinfer-swa-prefill`: a Gemma 2 with a window of 512 tokens, against float64",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
     "no-harm mla-large": "no harm, DeepSeek-V2 of 2.6 billion weights: 200 requests where no fix has anything to do",
     "no-harm dense-large": "no harm, Llama of 2.4 billion weights: 200 requests, no fix is called",
@@ -53,7 +54,16 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
     if "page" in case:
         counted = sum(value for name, value in case["page"]["after"].items() if name.startswith("attnfix_corrections_total"))
         return "-", f"{len(case['processes'])} processes with records, {counted:.0f} corrections on the page"
-    return _difference(case["sides"]["stock"]), _difference(case["sides"]["patched"])
+    sides = case["sides"]
+    if "speed" in case:
+        speed = f"{_times(case['speed']['tokens per second'])} prefill tokens/s"
+        return _distance(sides["stock"]), f"{_distance(sides['patched'])} (Triton {_distance(sides['triton'])}), {speed}"
+    return _difference(sides["stock"]), _difference(sides["patched"])
+
+
+def _distance(side: dict[str, Any]) -> str:
+    """Root mean square of a log-probability's difference from float64, of the prompts that came out furthest from it."""
+    return f"{max(one[how] for one in side['each'] for how in ('cold', 'cached')):.2g}"
 
 
 def _times(ratio: dict[str, float]) -> str:
