@@ -23,6 +23,7 @@ _FOLDERS = (
     "encoder_decode_lengths",
     "hybrid_chunk_metadata",
     "fa3_scheduler_metadata",
+    "flashinfer_swa_prefill",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -1,0 +1,5 @@
+"""What decides sglang.flashinfer-swa-prefill alone."""
+
+from __future__ import annotations
+
+FACTS: dict = {}
