@@ -2,8 +2,8 @@
 
 FlashInfer takes its kernel when a batch is planned: one with the window's mask if the plan's `window_left` is at least 0. The
 window at the call is then the mask's width, and -1 switches it off. A kernel without that mask uses the call's window for
-nothing but leaving out whole tiles: here, for nothing. A plan with a custom mask has that in the place of the causal one. Lengths
-and slots are those of the plan, KV is what lies in the slots at the call. LSEs have base 2.
+nothing but leaving out whole tiles: here, for nothing. A plan with a custom mask has that in the place of the causal one.
+Lengths and slots are those of the plan, KV is what lies in the slots at the call. LSEs have base 2.
 
 Source: `plan`, `forward` and `forward_return_lse` in `prefill.py` and `decode.py`, `DefaultAttention` in `variants.cuh`,
 `cascade.cuh` of FlashInfer 0.2.11 and 0.6.12.
@@ -17,7 +17,7 @@ import torch
 
 
 def _attend(q, k, v, mask, scale):
-    """q: [tokens, heads, d]; k, v: [kv, kv heads, d]; mask: [tokens, kv]. Output and LSE in float64; with no keys 0 and -inf."""
+    """q: [tokens, heads, d]; k, v: [kv, kv heads, d]; mask: [tokens, kv]. Output, LSE in float64; without keys 0 and -inf."""
     k, v = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = (torch.einsum("qhd,khd->qhk", q.double(), k) * scale).masked_fill(~mask[:, None], -math.inf)
     lse = scores.logsumexp(-1) if len(k) else scores.new_full(scores.shape[:2], -math.inf)

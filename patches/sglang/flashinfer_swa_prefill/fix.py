@@ -13,7 +13,7 @@ FIX = Fix(
     title="FlashInfer's prefill of sliding-window models ignores the window, and misreads a cached prefix",
     symptom=(
         "Gemma 2, Gemma 3 and other models with sliding-window layers on FlashInfer answer prompts longer than the window "
-        "worse than on Triton or fa3; up to 0.5.20, any prompt whose prefix is cached, or that is prefilled in chunks. No error."
+        "worse than on Triton or fa3; up to 0.5.20 any prompt, too, whose prefix is cached or that is prefilled in chunks."
     ),
     cause=(
         "FlashInfer takes its kernel with the window's mask where the plan of a batch names a window. The ragged mode's plan "

@@ -30,10 +30,12 @@ def _with_the_window(it: Deployment) -> Fact:
         return known("right", f"{_VARIABLE}={it.variables()[_VARIABLE]}")
     if it.launch is None and it.truth(_VARIABLE) is None:
         return unknown(f"needs the launch command; {_VARIABLE} is not set here")
-    names = ["enable-deterministic-inference", "enable-mis"]
+    names = ["enable-deterministic-inference"]
     if it.architecture() in (None, "Gemma3ForConditionalGeneration"):
         names.append("enable-multimodal")
     paged = either(*(it.option(name, OFF) for name in names))
+    if paged.values == (OFF,):
+        return known("missed", f"no {_VARIABLE}=1, {paged.why}")
     return Fact(tuple("right" if value == ON else "missed" for value in paged.values), paged.why)
 
 

@@ -1,8 +1,8 @@
 """Proof of sglang.flashinfer-swa-prefill: prefill of a model with window layers and full ones, judged layer by layer.
 
-Real: how `FlashInferAttnBackend` lays out a batch, both updaters, what they plan, its forward, and the Triton kernel that writes
-the KV indices, in the interpreter. Emulated: FlashInfer's wrappers and its merge, which mask as they were planned and read the
-cache as it is at the call.
+Real: how `FlashInferAttnBackend` lays out a batch, both updaters, what they plan, its forward, and the Triton kernel that
+writes the KV indices, in the interpreter. Emulated: FlashInfer's wrappers and its merge, which mask as they were planned and
+read the cache as it is at the call.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ class Server:
         self.translator = None
         if _TRANSLATOR in self.modules:
             self.translator = self.modules[_TRANSLATOR].KVIndexTranslator(
-                req_to_token=self.req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=self.pool, page_size=1, device="cpu",
+                req_to_token=self.req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=self.pool, page_size=1,
+                device="cpu",
             )  # fmt: skip
         rows = SimpleNamespace(req_to_token=self.req_to_token)
         indptr = lambda: [torch.zeros(ROOM + 1, dtype=torch.int32) for _ in range(2)]  # noqa: E731

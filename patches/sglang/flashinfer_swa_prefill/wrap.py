@@ -1,7 +1,7 @@
 """Correction of sglang.flashinfer-swa-prefill.
 
-Paged-only prefill is a mode of the engine's own: a layer writes the new tokens' KV and attends to all of it in the cache, in one
-call. `init_forward_metadata` chooses between it and the ragged mode, once per batch, and plans. It is shown the switch that
+Paged-only prefill is a mode of the engine's own: a layer writes the new tokens' KV and attends to all of it in the cache, in
+one call. `init_forward_metadata` chooses between it and the ragged mode, once per batch, and plans. It is shown the switch that
 chooses it, and FlashInfer's plan of the window layers gets their window where the release leaves it out.
 """
 
@@ -59,9 +59,10 @@ def alike(model: Any, window: int) -> bool:
     """Whether all attention layers are causal, and their windows the one that the backend plans with."""
     for layer in model.modules():
         kind, size = getattr(layer, "attn_type", None), getattr(layer, "sliding_window_size", None)
-        if kind is not None and size is not None:
-            if getattr(kind, "value", kind) == "encoder_only" or size not in (-1, window):
-                return False
+        if kind is None or size is None:
+            continue
+        if getattr(kind, "value", kind) == "encoder_only" or size not in (-1, window):
+            return False
     return window >= 0
 
 
@@ -99,7 +100,7 @@ def paged_misses(learnt: Learnt, cached: Any, new: Any) -> bool:
 
 
 def _of_its_own(backend: Any) -> bool:
-    """Multi-item scoring masks by items, and a diffusion model by blocks; a workspace of dequantised KV is not made for windows."""
+    """Multi-item scoring masks by items, diffusion models by blocks; a workspace of dequantised KV is not made for windows."""
     return (
         getattr(backend, "enable_mis", False)
         or getattr(backend, "multi_item_scoring_delimiter", None) is not None
@@ -136,7 +137,7 @@ def switch(backend: Any) -> str:
 
 
 def with_window(plan: Callable[..., Any], window: int) -> Callable[..., Any]:
-    """FlashInfer takes its kernel with the window's mask by what the plan says; the layer's window at the call is not enough."""
+    """FlashInfer takes its kernel with the window's mask by what the plan says; a window at the call is not enough."""
 
     def begin_forward(*args: Any, **kwargs: Any) -> Any:
         return plan(*args, **{"window_left": window, **kwargs})
