@@ -81,7 +81,9 @@ def test_every_variable_stands_in_a_release(engine):
     source = sources(engine)
     for name in VARIABLES[engine]:
         assert re.search(rf"\b{name}\b", source), name
-    facts = Path(vllm.__file__).parent.joinpath(f"{engine}.py").read_text()
+    patches = Path(dcp_empty_shard.__file__).parents[2]
+    files = [Path(vllm.__file__).parent / f"{engine}.py", *patches.glob(f"{engine}/*/hits.py")]
+    facts = "".join(path.read_text() for path in files)
     assert set(re.findall(r"\"((?:VLLM|SGLANG)_\w+)\"", facts)) == set(VARIABLES[engine]), "each that is asked for is listed"
 
 

@@ -164,7 +164,7 @@ CASES = [
     ("sglang.fa3-scheduler-metadata", "0.5.11", "Llama", "h100", DP + "--attention-backend triton", NOT_HIT, "triton"),
     ("sglang.fa3-scheduler-metadata", "0.5.11", "R1", "h100", DP, NOT_HIT, "attention: MLA"),
     ("sglang.flashinfer-swa-prefill", "0.5.9", "Gemma2", "a100", SGL, HIT, "backend: flashinfer (default of sglang 0.5.9"),
-    ("sglang.flashinfer-swa-prefill", "0.5.23", "Gemma3", "a100", SGL, HIT, "missed (no SGLANG_FLASHINFER_USE_PAGED=1)"),
+    ("sglang.flashinfer-swa-prefill", "0.5.23", "Gemma3", "a100", SGL, HIT, "missed (no SGLANG_FLASHINFER_USE_PAGED=1"),
     ("sglang.flashinfer-swa-prefill", "0.5.23", "Gemma3-VL", "a100", SGL, HIT, "architecture Gemma3ForConditionalGeneration"),
     ("sglang.flashinfer-swa-prefill", "0.5.15", "Gemma3-VL", "l40s", SGL + "--enable-multimodal", HIT, "in either mode"),
     ("sglang.flashinfer-swa-prefill", "0.5.16", "Gemma3-VL", "l40s", SGL + "--enable-multimodal", NOT_HIT, "(--enable-multi"),
