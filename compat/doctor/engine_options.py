@@ -61,6 +61,7 @@ SGLANG = (
         "--enable-dp-attention",
         "--enable-prefill-context-parallel",
         "--enable-prefill-cp",
+        "--enable-multimodal",
     ),
     *_options(FILE, "--config"),
     # They decide no verdict
@@ -141,7 +142,7 @@ OPTIONS = {"sglang": SGLANG, "vllm": VLLM}
 
 #: Variables that decide a verdict
 VARIABLES = {
-    "sglang": ("SGLANG_ENABLE_SPEC_V2",),
+    "sglang": ("SGLANG_ENABLE_SPEC_V2", "SGLANG_FLASHINFER_USE_PAGED"),
     "vllm": (
         "VLLM_ATTENTION_BACKEND",
         "VLLM_MLA_DISABLE",

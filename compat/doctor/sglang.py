@@ -40,6 +40,10 @@ TRTLLM_MLA_SINCE = {
 }
 #: Architectures without MLA that get what the release gives any such model, in every release
 PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+#: Architectures with sliding-window layers -> first release that gives them fa3 on Hopper, where no backend is named; elsewhere
+#: they get what the release gives any model without MLA. Their window layers never have a KV pool of their own
+#: (disable_hybrid_swa_memory)
+GEMMA = {"Gemma2ForCausalLM": "0.5.1", "Gemma3ForCausalLM": "0.5.8", "Gemma3ForConditionalGeneration": "0.5.1"}
 #: Architecture -> first release from which its window layers have a KV pool of their own (is_hybrid_swa_model)
 WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9"}
 #: Architecture -> (topk, steps) that speculative decoding takes where neither is named (auto_choose_speculative_params)
@@ -114,7 +118,7 @@ def _default_of_mla(it: Deployment, sparse: bool) -> Fact:
 
 def _default_of_mha(it: Deployment) -> Fact:
     architecture = it.architecture()
-    if architecture not in PLAIN:
+    if architecture not in PLAIN and architecture not in GEMMA:
         return unknown(f"the default for {architecture} was not read; name it with --attention-backend")
     if it.gpu is None:
         return unknown(NO_GPU)
@@ -124,7 +128,7 @@ def _default_of_mha(it: Deployment) -> Fact:
     one = not it.given("speculative-eagle-topk") or (topk.values == (1,) and page.values == (1,))
     why = f"{architecture} on {it.gpu}" + ("" if one else ", topk or page size above 1")
     if one and it.gpu.generation == 9:
-        return known("fa3", why)
+        return known("fa3" if it.since(GEMMA.get(architecture, "0.5.1")) else "flashinfer", why)
     told = not it.given("speculative-algorithm") or it.given("speculative-eagle-topk")
     # 0.5.6.post1 has another test of what Blackwell is, and asks for no topk
     if one and it.gpu.generation in (10, 12) and it.since("0.5.6.post1") and not it.since("0.5.7"):
@@ -225,6 +229,8 @@ def _window_pool(it: Deployment) -> Fact:
     architecture = it.architecture() or ""
     if architecture in PLAIN or architecture in MLA_SINCE:
         return known(OFF, f"{architecture} has no window layers")
+    if architecture in GEMMA and it.since("0.5.1"):
+        return known(OFF, f"sglang {it.release} for {architecture}")
     first = WINDOW_POOL_SINCE.get(architecture)
     if first and it.since(first) and not it.given("enable-hierarchical-cache"):
         return known(ON, f"sglang {it.release} for {architecture}")

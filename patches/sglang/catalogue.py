@@ -24,6 +24,7 @@ _FOLDERS = (
     "hybrid_chunk_metadata",
     "fa3_scheduler_metadata",
     "flashinfer_fp8_prefix",
+    "flashinfer_swa_prefill",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

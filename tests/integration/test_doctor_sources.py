@@ -81,7 +81,9 @@ def test_every_variable_stands_in_a_release(engine):
     source = sources(engine)
     for name in VARIABLES[engine]:
         assert re.search(rf"\b{name}\b", source), name
-    facts = Path(vllm.__file__).parent.joinpath(f"{engine}.py").read_text()
+    patches = Path(dcp_empty_shard.__file__).parents[2]
+    files = [Path(vllm.__file__).parent / f"{engine}.py", *patches.glob(f"{engine}/*/hits.py")]
+    facts = "".join(path.read_text() for path in files)
     assert set(re.findall(r"\"((?:VLLM|SGLANG)_\w+)\"", facts)) == set(VARIABLES[engine]), "each that is asked for is listed"
 
 
@@ -222,15 +224,16 @@ def default_of_sglang(release: str, capability: int, architecture: str, mla: boo
     raise LookupError(release)
 
 
-OLD, NEW = ["0.5.1", "0.5.4", "0.5.4.post1", "0.5.6", "0.5.7", "0.5.9"], ["0.5.10", "0.5.13", "0.5.18", "0.5.23"]
+OLD, NEW = ["0.5.1", "0.5.4", "0.5.4.post1", "0.5.6", "0.5.7", "0.5.8", "0.5.9"], ["0.5.10", "0.5.13", "0.5.18", "0.5.23"]
 
 
 @pytest.mark.parametrize("release", OLD + NEW)
 def test_default_attention_backend_of_sglang(release):
-    """Llama by every rule of MHA; DeepSeek-V2, which no release gives a backend of its own, by those of MLA."""
+    """Llama and Gemma by every rule of MHA; DeepSeek-V2, which no release gives a backend of its own, by those of MLA."""
+    names = ("LlamaForCausalLM", "Qwen3ForCausalLM", *sglang.GEMMA, "DeepseekV2ForCausalLM")
     tried = 0
     for gpu in ("a100", "l40s", "h100", "b200", "b300", "rtx5090"):
-        for architecture, mla in (("LlamaForCausalLM", False), ("Qwen3ForCausalLM", False), ("DeepseekV2ForCausalLM", True)):
+        for architecture, mla in ((name, name == "DeepseekV2ForCausalLM") for name in names):
             for topk, spec in ((None, None), (None, "EAGLE"), (1, "EAGLE"), (4, "EAGLE")):
                 launch = Launch("sglang", options={"speculative-algorithm": spec} if spec else {})
                 if topk:
@@ -241,7 +244,7 @@ def test_default_attention_backend_of_sglang(release):
                 ours = sglang.FACTS["prefill backend"](it)
                 assert ours.values == (engine,), (gpu, architecture, topk, spec, ours, engine)
                 tried += 1
-    assert tried == 72
+    assert tried == 144
 
 
 @pytest.mark.parametrize("release", ["0.5.1", "0.5.7", "0.5.9", "0.5.13.post1"])

@@ -20,12 +20,16 @@ NEXT = {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
 QWEN35 = {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"linear_num_value_heads": 32}}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
+GEMMA2 = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "sliding_window": 4096}
+GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "sliding_window": 512}
+GEMMA3_VL = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"sliding_window": 1024}}
 RING = {**V2, "architectures": ["BailingMoeV2_5ForCausalLM"], "model_type": "bailing_hybrid"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
 MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
-          "Mllama": MLLAMA, "Next": NEXT, "3.5": QWEN35, "Ring": RING}  # fmt: skip
+          "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT, "3.5": QWEN35,
+          "Ring": RING}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
@@ -164,6 +168,31 @@ CASES = [
     ("sglang.fa3-scheduler-metadata", "0.5.11", "Llama", "h100", SGL + "--tp-size 8", NOT_HIT, "schedule: right"),
     ("sglang.fa3-scheduler-metadata", "0.5.11", "Llama", "h100", DP + "--attention-backend triton", NOT_HIT, "triton"),
     ("sglang.fa3-scheduler-metadata", "0.5.11", "R1", "h100", DP, NOT_HIT, "attention: MLA"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "Gemma2", "a100", SGL, HIT, "backend: flashinfer (default of sglang 0.5.9"),
+    ("sglang.flashinfer-swa-prefill", "0.5.23", "Gemma3", "a100", SGL, HIT, "missed (no SGLANG_FLASHINFER_USE_PAGED=1"),
+    ("sglang.flashinfer-swa-prefill", "0.5.23", "Gemma3-VL", "a100", SGL, HIT, "architecture Gemma3ForConditionalGeneration"),
+    ("sglang.flashinfer-swa-prefill", "0.5.15", "Gemma3-VL", "l40s", SGL + "--enable-multimodal", HIT, "in either mode"),
+    ("sglang.flashinfer-swa-prefill", "0.5.16", "Gemma3-VL", "l40s", SGL + "--enable-multimodal", NOT_HIT, "(--enable-multi"),
+    ("sglang.flashinfer-swa-prefill", "0.5.16", "Gemma2", "l40s", SGL + "--enable-multimodal", HIT, "missed"),
+    ("sglang.flashinfer-swa-prefill", "0.5.16", "Gemma2", "a100", "SGLANG_FLASHINFER_USE_PAGED=1 " + SGL, NOT_HIT, "PAGED=1"),
+    ("sglang.flashinfer-swa-prefill", "0.5.15", "Gemma2", "a100", "SGLANG_FLASHINFER_USE_PAGED=1 " + SGL, HIT, "either mode"),
+    ("sglang.flashinfer-swa-prefill", "0.5.16", "Gemma2", "a100", "SGLANG_FLASHINFER_USE_PAGED=0 " + SGL, HIT, "missed"),
+    ("sglang.flashinfer-swa-prefill", "0.5.16", "Gemma2", "a100",
+     SGL + "--attention-backend flashinfer --enable-deterministic-inference", NOT_HIT, "(--enable-deterministic-inference)"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "Gemma2", "h100", SGL, NOT_HIT, "prefill backend: fa3"),
+    ("sglang.flashinfer-swa-prefill", "0.5.7", "Gemma3", "h100", SGL, HIT, "sglang 0.5.7: Gemma3ForCausalLM on h100"),
+    ("sglang.flashinfer-swa-prefill", "0.5.8", "Gemma3", "h100", SGL, NOT_HIT, "prefill backend: fa3"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "Gemma3", "b200", SGL, NOT_HIT, "prefill backend: trtllm_mha"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "Gemma3", "h100", SGL + "--attention-backend flashinfer", HIT, "(--attention-b"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "Gemma3", "h100",
+     SGL + "--prefill-attention-backend flashinfer --decode-attention-backend fa3", HIT, "(--prefill-attention-backend)"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "Gemma3", "a100", SGL + "--attention-backend triton", NOT_HIT, "triton"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "Llama", "a100", SGL, NOT_HIT, "LlamaForCausalLM has no window layers"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "gpt-oss", "a100", SGL + "--attention-backend flashinfer", POSSIBLE, "not read"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", "Gemma2", None, SGL, POSSIBLE, "needs --gpu"),
+    ("sglang.flashinfer-swa-prefill", "0.5.23", "Gemma2", "a100", None, POSSIBLE, "needs the launch command"),
+    ("sglang.flashinfer-swa-prefill", "0.5.9", None, "a100", SGL, POSSIBLE, "needs the model's config.json"),
+    ("sglang.fa3-swa-topk", "0.5.9", "Gemma2", "h100", TREES + "--attention-backend fa3", NOT_HIT, "KV pool: off"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "MLA prefill backend: trtllm_ragged"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "cached prefix: on (prefix-caching, on by default)"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED + " --config a.yaml", POSSIBLE, "a.yaml, which is not read"),

@@ -1,0 +1,70 @@
+"""sglang.flashinfer-swa-prefill, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import Fix, Target, Upstream
+
+from . import wrap
+
+_MODULE = "sglang.srt.layers.attention.flashinfer_backend"
+_BACKEND, _UPDATER = f"{_MODULE}:FlashInferAttnBackend", f"{_MODULE}:FlashInferIndicesUpdaterPrefill"
+
+FIX = Fix(
+    id="sglang.flashinfer-swa-prefill",
+    title="FlashInfer's prefill of sliding-window models ignores the window, and misreads a cached prefix",
+    symptom=(
+        "Gemma 2, Gemma 3 and other models with sliding-window layers on FlashInfer answer prompts longer than the window "
+        "worse than on Triton or fa3; up to 0.5.20 any prompt, too, whose prefix is cached or that is prefilled in chunks."
+    ),
+    cause=(
+        "FlashInfer takes its kernel with the window's mask where the plan of a batch names a window. The ragged mode's plan "
+        "never does, and its call for prompts without cached tokens does not either; up to 0.5.15.post1 the plan of the "
+        "paged-only mode does not. Up to 0.5.20 the ragged mode also plans cached tokens together with new ones, whose KV is "
+        "written later: full layers (up to 0.5.12.post1 window layers, too) attend to what others left in those slots."
+    ),
+    correction=(
+        "A batch that would come out wrong runs in the engine's own paged-only mode, which writes the new tokens' KV first. Up "
+        "to 0.5.15.post1 its plan gets the window, as upstream's has it from 0.5.16 on. Other batches stay as they are. Models "
+        "with bidirectional layers or windows of several sizes, multi-item scoring, diffusion models and FP4 KV caches that "
+        "are dequantised for prefill are left alone."
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=31501, report="sglang-flashinfer-swa-prefill"),
+    hardware="any GPU (--attention-backend flashinfer: the default on Ampere, Ada and consumer Blackwell)",
+    default=False,
+    default_reason="seen with real kernels on one release alone (0.5.23, H200); from 0.5.16 on a variable of the engine's cures it",
+    targets=(
+        Target(wrap.init_updater, needed=wrap.plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
+        Target(wrap.init_forward_metadata, needed=wrap.misses, paths=(f"{_BACKEND}.init_forward_metadata",)),
+    ),
+    # What plans, with which lengths, windows and masks, and what calls the wrappers in either mode
+    witnesses=(
+        f"{_UPDATER}.update_sliding_window",
+        f"{_UPDATER}._build_swa_prefix_custom_mask",
+        f"{_UPDATER}.call_begin_forward",
+        f"{_BACKEND}.forward_extend",
+        f"{_BACKEND}._get_wrapper_idx",
+        "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
+        "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
+        "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
+        "sglang.srt.layers.radix_attention:RadixAttention.__init__",
+    ),
+    examined=(">=0.5.1",),
+    remove_when=(
+        "no sglang with the bug serves such a model on FlashInfer. From 0.5.16 on SGLANG_FLASHINFER_USE_PAGED=1 has the same "
+        "effect without attnfix; 0.5.23 still needs one of the two"
+    ),
+    cost=(
+        "About a microsecond per batch. A corrected batch attends in one call instead of up to two and a merge. The first one "
+        "may wait for FlashInfer to compile its kernel with the window's mask. With an FP8 KV cache its new tokens are read "
+        "back from the cache, as decode reads them."
+    ),
+    expect=(
+        "From 0.5.16 on, first try SGLANG_FLASHINFER_USE_PAGED=1: it alone cures this (seen on 0.5.23). Else, on one replica, compare "
+        "answers to prompts longer than the window, and to a prompt sent twice, with those of --attention-backend triton: "
+        "they differ with stock, and agree up to rounding with the fix. Short prompts keep their bits."
+    ),
+    hits=AllOf(
+        Is("prefill backend", "flashinfer"),
+        Is("sliding-window layers", ON),
+        Is("prefill with the window", "missed"),
+    ),
+)

@@ -1,0 +1,160 @@
+"""Correction of sglang.flashinfer-swa-prefill.
+
+Paged-only prefill is a mode of the engine's own: a layer writes the new tokens' KV and attends to all of it in the cache, in
+one call. `init_forward_metadata` chooses between it and the ragged mode, once per batch, and plans. It is shown the switch that
+chooses it, and FlashInfer's plan of the window layers gets their window where the release leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from packaging.version import Version
+
+#: Where a backend keeps what was learnt of it
+LEARNT = "attnfix_swa_prefill"
+#: Batches that the engine plans as plain prefill. Verification, draft extend and diffusion have plans of their own
+PLAIN = frozenset({"EXTEND", "MIXED", "SPLIT_PREFILL"})
+#: The first release that plans what is cached without the tokens whose KV is written later
+_PLANS_PREFIX_ALONE = Version("0.5.21")
+
+
+class Learnt(NamedTuple):
+    """`window`: how many tokens before its own a window layer's token sees."""
+
+    window: int
+    plans_window: bool  # paged-only prefill is planned with the window
+    plans_prefix: bool  # ragged prefill plans what is cached, and no more
+
+
+class Missed(NamedTuple):
+    """A batch that the engine as it is would attend to wrongly. `ragged`: in which mode."""
+
+    ragged: bool
+    learnt: Learnt
+
+
+# Once, when a backend is made
+
+
+def plans_for_windows(target: Any, instance: Any, attn_backend: Any) -> bool:
+    """An heir of the backend attends by code of its own."""
+    dispatch = getattr(attn_backend.dispatch_reason, "name", None)
+    return dispatch == "SLIDING_WINDOW" and type(attn_backend).__name__ == "FlashInferAttnBackend"
+
+
+def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
+    """Learn what the layers of the model are."""
+    result = call()
+    window, plan = instance.sliding_window_size, type(instance).call_begin_forward
+    if alike(model_runner.model, window):
+        learnt = Learnt(window, "window_left" in _names(plan), Version(call.target.release) >= _PLANS_PREFIX_ALONE)
+        setattr(attn_backend, LEARNT, learnt)
+    return result
+
+
+def alike(model: Any, window: int) -> bool:
+    """Whether all attention layers are causal, and their windows the one that the backend plans with."""
+    for layer in model.modules():
+        kind, size = getattr(layer, "attn_type", None), getattr(layer, "sliding_window_size", None)
+        if kind is None or size is None:
+            continue
+        if getattr(kind, "value", kind) == "encoder_only" or size not in (-1, window):
+            return False
+    return window >= 0
+
+
+def _names(function: Callable[..., Any]) -> tuple[str, ...]:
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function.__code__.co_varnames[: function.__code__.co_argcount]
+
+
+# Once per batch
+
+
+def misses(target: Any, instance: Any, forward_batch: Any) -> Missed | None:
+    learnt = getattr(instance, LEARNT, None)
+    if learnt is None or forward_batch.forward_mode.name not in PLAIN or _of_its_own(instance):
+        return None
+    cached, new = forward_batch.extend_prefix_lens_cpu, forward_batch.extend_seq_lens_cpu
+    if cached is None or new is None:
+        return None
+    ragged = not _paged(target, instance)
+    wrong = ragged_misses(learnt, cached, new) if ragged else paged_misses(learnt, cached, new)
+    return Missed(ragged, learnt) if wrong else None
+
+
+def ragged_misses(learnt: Learnt, cached: Any, new: Any) -> bool:
+    """The new tokens see each other without a window; what is cached is planned with tokens that are written later."""
+    return any(tokens > learnt.window + 1 for tokens in new) or (not learnt.plans_prefix and any(cached))
+
+
+def paged_misses(learnt: Learnt, cached: Any, new: Any) -> bool:
+    """The plan begins at the window of the first new token, and later ones see as far."""
+    if learnt.plans_window:
+        return False
+    return any(tokens > 1 and before + tokens > learnt.window + 1 for before, tokens in zip(cached, new))
+
+
+def _of_its_own(backend: Any) -> bool:
+    """Multi-item scoring masks by items, diffusion models by blocks; a workspace of dequantised KV is not made for windows."""
+    return (
+        getattr(backend, "enable_mis", False)
+        or getattr(backend, "multi_item_scoring_delimiter", None) is not None
+        or getattr(backend, "is_dllm_model", False)
+        or getattr(backend, "prefill_uses_dequant_workspace", False)
+    )
+
+
+def _paged(target: Any, backend: Any) -> bool:
+    """Whether the engine attends in paged-only mode by itself."""
+    if backend.is_multimodal or getattr(backend, "enable_deterministic", False) or getattr(backend, "use_paged", False):
+        return True
+    names = target.function.__globals__
+    in_graph = names.get("is_in_tc_piecewise_cuda_graph") or names.get("is_in_piecewise_cuda_graph")
+    return bool(in_graph and in_graph())
+
+
+def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
+    ragged, learnt = call.found
+    with ExitStack() as shown:
+        if ragged:
+            shown.enter_context(attribute(instance, switch(instance), True))
+        if not learnt.plans_window:
+            wrapper = instance.prefill_wrappers_paged[0]
+            shown.enter_context(attribute(wrapper, "begin_forward", with_window(wrapper.begin_forward, learnt.window)))
+        result = call()
+    call.corrected(len(forward_batch.extend_seq_lens_cpu))
+    return result
+
+
+def switch(backend: Any) -> str:
+    """What chooses paged-only prefill: from 0.5.11 on a switch of its own; before, a multimodal model has it."""
+    return "use_paged" if hasattr(backend, "use_paged") else "is_multimodal"
+
+
+def with_window(plan: Callable[..., Any], window: int) -> Callable[..., Any]:
+    """FlashInfer takes its kernel with the window's mask by what the plan says; a window at the call is not enough."""
+
+    def begin_forward(*args: Any, **kwargs: Any) -> Any:
+        return plan(*args, **{"window_left": window, **kwargs})
+
+    return begin_forward
+
+
+@contextmanager
+def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """An object's own attribute for the duration of a block; one that its class gives it comes back into sight."""
+    own = vars(owner)
+    had, former = name in own, own.get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if had:
+            setattr(owner, name, former)
+        else:
+            delattr(owner, name)
