@@ -30,7 +30,7 @@ FIX = Fix(
     upstream=Upstream("sgl-project/sglang", pull=31501, report="sglang-flashinfer-swa-prefill"),
     hardware="any GPU (--attention-backend flashinfer: the default on Ampere, Ada and consumer Blackwell)",
     default=False,
-    default_reason="seen with real kernels on one release alone (0.5.23, H200); from 0.5.16 on a variable of the engine's cures it",
+    default_reason="real kernels were seen on 0.5.23 alone; from 0.5.16 on a variable of the engine's cures it",
     targets=(
         Target(wrap.init_updater, needed=wrap.plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
         Target(wrap.init_forward_metadata, needed=wrap.misses, paths=(f"{_BACKEND}.init_forward_metadata",)),
@@ -58,9 +58,9 @@ FIX = Fix(
         "back from the cache, as decode reads them."
     ),
     expect=(
-        "From 0.5.16 on, first try SGLANG_FLASHINFER_USE_PAGED=1: it alone cures this (seen on 0.5.23). Else, on one replica, compare "
-        "answers to prompts longer than the window, and to a prompt sent twice, with those of --attention-backend triton: "
-        "they differ with stock, and agree up to rounding with the fix. Short prompts keep their bits."
+        "From 0.5.16 on, first try SGLANG_FLASHINFER_USE_PAGED=1: it alone cures this (seen on 0.5.23). Else, on one replica, "
+        "compare answers to prompts longer than the window, and to a prompt sent twice, with those of --attention-backend "
+        "triton: they differ with stock, and agree up to rounding with the fix. Short prompts keep their bits."
     ),
     hits=AllOf(
         Is("prefill backend", "flashinfer"),
