@@ -25,7 +25,9 @@ TRACED = "traced: called by `forward` of the backend, in a decode graph of specu
 #: {class or module of a target: {name: where}}, "" for all others of it
 REGIONS = {
     "FlashAttentionBackend": {"": PLAN},
+    "FlashInferAttnBackend": {"": PLAN, "forward_extend": TRACED},
     "FlashInferIndicesUpdaterDecode": {"": PLAN},
+    "FlashInferIndicesUpdaterPrefill": {"": PLAN},
     "FlashInferMultiStepDraftBackend": {"": PLAN},
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
