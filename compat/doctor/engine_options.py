@@ -48,6 +48,8 @@ SGLANG = (
         "--device",
         "--rl-on-policy-target",
         "--attn-cp-size --attention-context-parallel-size",
+        "--mamba-radix-cache-strategy --mamba-scheduler-strategy",
+        "--linear-attn-backend",
     ),
     *_options(
         SWITCH,
@@ -62,6 +64,7 @@ SGLANG = (
         "--enable-prefill-context-parallel",
         "--enable-prefill-cp",
         "--enable-multimodal",
+        "--disable-overlap-schedule",
     ),
     *_options(FILE, "--config"),
     # They decide no verdict

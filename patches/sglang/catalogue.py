@@ -25,6 +25,7 @@ _FOLDERS = (
     "fa3_scheduler_metadata",
     "flashinfer_fp8_prefix",
     "flashinfer_swa_prefill",
+    "mamba2_initial_state",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -31,6 +31,7 @@ REGIONS = {
     "FlashInferMultiStepDraftBackend": {"": PLAN},
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
+    "Mamba2AttnBackend": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},

@@ -26,10 +26,12 @@ GEMMA3_VL = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config":
 RING = {**V2, "architectures": ["BailingMoeV2_5ForCausalLM"], "model_type": "bailing_hybrid"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
 MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
+NEMOTRON = {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h"}
+GRANITE = {"architectures": ["GraniteMoeHybridForCausalLM"], "layer_types": ["attention"]}
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT, "3.5": QWEN35,
-          "Ring": RING}  # fmt: skip
+          "Ring": RING, "Nemotron": NEMOTRON, "Granite": GRANITE}  # fmt: skip
 
 SGL = "sglang serve --model-path m "
 SPEC = SGL + "--speculative-algorithm EAGLE "
@@ -193,6 +195,18 @@ CASES = [
     ("sglang.flashinfer-swa-prefill", "0.5.23", "Gemma2", "a100", None, POSSIBLE, "needs the launch command"),
     ("sglang.flashinfer-swa-prefill", "0.5.9", None, "a100", SGL, POSSIBLE, "needs the model's config.json"),
     ("sglang.fa3-swa-topk", "0.5.9", "Gemma2", "h100", TREES + "--attention-backend fa3", NOT_HIT, "KV pool: off"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Nemotron", "h100", SGL, HIT, "tracked Mamba states: on (no --disable-o"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Nemotron", "h100", SGL + "--mamba-scheduler-strategy extra_buffer", HIT, "on ("),
+    ("sglang.mamba2-initial-state", "0.5.14", "Nemotron", "h100",
+     SGL + "--mamba-radix-cache-strategy no_buffer --disable-overlap-schedule", NOT_HIT, "no_buffer"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Nemotron", "h100", SGL + "--disable-overlap-schedule", NOT_HIT, "states: off"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Nemotron", "h100", SGL + "--disable-overlap-schedule --page-size 64", HIT, "p"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Nemotron", "h100", SGL + "--disable-radix-cache", NOT_HIT, "--disable-radix"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Nemotron", "h100", SGL + "--linear-attn-backend cutedsl", NOT_HIT, "cutedsl"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Next", "h100", SGL, NOT_HIT, "Mamba2 layers: off (architecture Qwen3Next"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Granite", "h100", SGL, NOT_HIT, "without mamba in layer_types"),
+    ("sglang.mamba2-initial-state", "0.5.14", "Nemotron", "h100", None, POSSIBLE, "needs the launch command"),
+    ("sglang.mamba2-initial-state", "0.5.14", None, "h100", SGL, POSSIBLE, "needs the model's config.json"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "MLA prefill backend: trtllm_ragged"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED, HIT, "cached prefix: on (prefix-caching, on by default)"),
     ("vllm.empty-context-chunks", "0.20.0", "R1", "b200", RAGGED + " --config a.yaml", POSSIBLE, "a.yaml, which is not read"),

@@ -107,6 +107,7 @@ WAYS = [
     ("sglang.flashinfer-swa-prefill",
      {"prefill backend": (("flashinfer",), "triton"), "sliding-window layers": (("on",), "off"),
       "prefill with the window": (("missed",), "right")}),
+    ("sglang.mamba2-initial-state", {"Mamba2 layers": (("on",), "off"), "tracked Mamba states": (("on",), "off")}),
     ("vllm.skip-context-zero-fill", _RAGGED),
     ("vllm.empty-context-chunks", _RAGGED),
     ("vllm.lse-log-base", {**_RAGGED, "engine core": _CORE, "MLA prefill backend": (("trtllm_ragged", "flashinfer"), "cudnn")}),

@@ -1,0 +1,58 @@
+"""sglang.mamba2-initial-state, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+
+from . import wrap
+
+_LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
+_METADATA = "sglang.srt.layers.attention.mamba.mamba2_metadata:Mamba2Metadata"
+_MIXER = "sglang.srt.layers.attention.mamba.mamba:MambaMixer2"
+
+FIX = Fix(
+    id="sglang.mamba2-initial-state",
+    title="A few new tokens behind a cached prefix start from an empty Mamba2 state",
+    symptom=(
+        "NemotronH, Falcon-H1 and Granite hybrid models lose the thread of a conversation, or collapse, once prompts share a "
+        "prefix: whenever fewer new tokens than a chunk stand behind what is cached. No error."
+    ),
+    cause=(
+        "Whether a request begins with the state of its prefix is made to depend on whether its new state is tracked for the "
+        "radix cache, which needs a chunk of new tokens. With fewer, the convolution and the scan start from zero."
+    ),
+    correction=(
+        "While a batch is prepared where a request has a prefix and less than a chunk of new tokens, the mask of tracked "
+        "requests is not seen, so that the prefix alone decides, as in later releases. Tracking itself sees it as ever."
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=29368, issue=29330),
+    hardware="any GPU (hybrid models with Mamba2 layers, radix cache and extra_buffer, the default with overlap scheduling)",
+    default=True,
+    default_reason="silent wrong output; fixed upstream in the same way",
+    targets=(
+        Target(
+            wrap.init_forward_metadata,
+            needed=wrap.forgets_a_prefix,
+            paths=(f"{_LINEAR}:Mamba2AttnBackend.init_forward_metadata",),
+        ),
+    ),
+    # What is called with the mask and without, who reads the state that it decides on, and which requests are tracked
+    witnesses=(
+        f"{_METADATA}.prepare_mixed",
+        f"{_METADATA}._query_start_loc_to_chunk_indices_offsets",
+        f"{_LINEAR}:Mamba2AttnBackend.forward",
+        f"{_LINEAR}:MambaAttnBackendBase._forward_metadata",
+        f"{_LINEAR}:MambaAttnBackendBase._execute_deferred_mamba_cow_and_clear",
+        f"{_MIXER}.forward",
+        "sglang.srt.managers.schedule_batch:ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend",
+        "sglang.srt.server_args:ServerArgs.mamba_cache_chunk_size",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.15 is served",
+    cost="A look at host lists per prefill batch; where the bug strikes, a copy of the batch object, some µs of host time.",
+    expect=(
+        "On one replica, send a long prompt twice, or continue a conversation with short messages: stock, the second answer "
+        "ignores what is cached; fixed, it is as good as with --disable-radix-cache."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(Is("Mamba2 layers", ON), Is("tracked Mamba states", ON)),
+)
