@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 .PHONY: demo test lint ledger update matrix robustness clean
 
 demo: $(VENV)/.ready
-	@echo "proofs of two releases: three minutes on two idle cores"
+	@echo "proofs of two releases: some minutes"
 	@$(BIN)/attnfix prove --engine sglang==0.5.9 --engine vllm==0.25.1
 
 test: $(VENV)/.ready lint
