@@ -34,7 +34,7 @@ def window_mask(tokens, kv, causal, window, device):
 
 class _Prefill:
     def __init__(self, *args, **kwargs):
-        self._qo = None
+        self._qo, self._kv = [], []
 
     def _plan(self, qo_indptr, kv_indptr, window_left, custom_mask):
         self._qo, self._kv = qo_indptr.tolist(), kv_indptr.tolist()
@@ -52,7 +52,8 @@ class _Prefill:
             if self._mask is not None:
                 mask &= self._mask[begin : begin + len(rows) * kv].view(len(rows), kv).bool()
                 begin += len(rows) * kv
-            out, lse = _attend(rows, *keys(b), mask, scale)
+            k, v = keys(b)
+            out, lse = _attend(rows, k, v, mask, scale)
             outs.append(out)
             lses.append(lse)
         return torch.cat(outs).to(q.dtype), torch.cat(lses).float()
@@ -97,7 +98,7 @@ class PagedDecode:
     use_tensor_cores = is_cuda_graph_enabled = False
 
     def __init__(self, *args, **kwargs):
-        self._indptr = self._slots = None
+        self._indptr, self._slots = [], torch.empty(0)
 
     def begin_forward(self, indptr, indices, *shapes, **kwargs):
         self._indptr, self._slots = indptr.tolist(), indices.long()

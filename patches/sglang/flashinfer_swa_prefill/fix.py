@@ -29,8 +29,8 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", pull=31501, report="sglang-flashinfer-swa-prefill"),
     hardware="any GPU (--attention-backend flashinfer: the default on Ampere, Ada and consumer Blackwell)",
-    default=False,
-    default_reason="real kernels were seen on 0.5.23 alone; from 0.5.16 on a variable of the engine's cures it",
+    default=True,
+    default_reason="silent wrong output; seen right with real kernels in the newest release (0.5.23 on an H200)",
     targets=(
         Target(wrap.init_updater, needed=wrap.plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
         Target(wrap.init_forward_metadata, needed=wrap.misses, paths=(f"{_BACKEND}.init_forward_metadata",)),

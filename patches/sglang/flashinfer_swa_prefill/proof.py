@@ -116,7 +116,7 @@ class Server:
         import torch
 
         module = self.modules[_BACKEND]
-        self.translator = None
+        self.translator: Any = None
         if _TRANSLATOR in self.modules:
             self.translator = self.modules[_TRANSLATOR].KVIndexTranslator(
                 req_to_token=self.req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=self.pool, page_size=1,

@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
-from packaging.version import Version
-
 #: Where a backend keeps what was learnt of it
 LEARNT = "attnfix_swa_prefill"
 #: Batches that the engine plans as plain prefill. Verification, draft extend and diffusion have plans of their own
 PLAIN = frozenset({"EXTEND", "MIXED", "SPLIT_PREFILL"})
 #: The first release that plans what is cached without the tokens whose KV is written later
-_PLANS_PREFIX_ALONE = Version("0.5.21")
+_PLANS_PREFIX_ALONE = "0.5.21"
 
 
 class Learnt(NamedTuple):
@@ -47,10 +45,12 @@ def plans_for_windows(target: Any, instance: Any, attn_backend: Any) -> bool:
 
 def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
     """Learn what the layers of the model are."""
+    from packaging.version import Version
+
     result = call()
     window, plan = instance.sliding_window_size, type(instance).call_begin_forward
     if alike(model_runner.model, window):
-        learnt = Learnt(window, "window_left" in _names(plan), Version(call.target.release) >= _PLANS_PREFIX_ALONE)
+        learnt = Learnt(window, "window_left" in _names(plan), Version(call.target.release) >= Version(_PLANS_PREFIX_ALONE))
         setattr(attn_backend, LEARNT, learnt)
     return result
 

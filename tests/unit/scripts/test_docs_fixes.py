@@ -32,10 +32,12 @@ def test_every_code_that_was_proven_has_its_figures(fix):
     proven = [cell for cell in support_page.cells() if cell["fix"] == fix.id and cell["verdict"] == "proven"]
     assert proven
     for cell in proven:
-        figures = f"{support_page.number(cell['stock_error'])} → {support_page.number(cell['fixed_error'])}"
+        same = [other for other in proven if (other["edit"] or other["code"]) == (cell["edit"] or cell["code"])]
+        errors = [[one[f"{side}_error"] for one in same] for side in ("stock", "fixed")]  # null is what was not finite
+        worst = [support_page.number(None if None in each else max(each)) for each in errors]
         named = f"| {cell['edit']} |" if cell["edit"] else f"| `{cell['code']}` |"
         (row,) = [row for row in rows if named in row]
-        assert figures in row, "in the matrix, all releases of a code give the same figures"
+        assert " → ".join(worst) in row
 
 
 @pytest.fixture
