@@ -32,6 +32,8 @@ FIX = Fix(
         f"{_BACKEND}.init_forward_metadata",
         f"{_BACKEND}._get_wrapper_idx",
         f"{_BACKEND}._kv_write_scales",
+        f"{_MODULE}:MultiItemScoringParams.is_enabled",
+        "sglang.srt.mem_cache.memory_pool:KVWriteLoc",
         f"{_POOL}.set_kv_buffer",
         f"{_POOL}.get_kv_buffer",
     ),

@@ -6,6 +6,8 @@ from attnfix.compat.fix import Fix, Target, Upstream
 from . import wrap
 
 _MODULE = "sglang.srt.layers.attention.flashinfer_backend"
+_MODES = ("decode_or_idle", "draft_extend", "target_verify")
+_GRAPHS = "sglang.srt.model_executor.runner_backend_utils.tc_piecewise_cuda_graph.context_manager"
 _BACKEND, _UPDATER = f"{_MODULE}:FlashInferAttnBackend", f"{_MODULE}:FlashInferIndicesUpdaterPrefill"
 
 FIX = Fix(
@@ -42,6 +44,13 @@ FIX = Fix(
         f"{_UPDATER}.call_begin_forward",
         f"{_BACKEND}.forward_extend",
         f"{_BACKEND}._get_wrapper_idx",
+        f"{_BACKEND}._prepare_dequant_workspace_metadata_for_extend",
+        f"{_MODULE}:FlashInferIndicesUpdaterDecode.update_sliding_window",
+        *(f"{_MODULE}:{name}" for name in ("DecodeMetadata", "PrefillMetadata", "MultiItemScoringParams")),
+        *(f"sglang.srt.model_executor.forward_batch_info:ForwardMode.is_{mode}" for mode in _MODES),
+        "sglang.srt.compilation.piecewise_context_manager:is_in_piecewise_cuda_graph",
+        f"{_GRAPHS}:is_in_tc_piecewise_cuda_graph",
+        "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.index_table_for_batch",
         "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
