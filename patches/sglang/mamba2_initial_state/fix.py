@@ -48,10 +48,14 @@ FIX = Fix(
     ),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.15 is served",
-    cost="A look at host lists per prefill batch; where the bug strikes, a copy of the batch object, some µs of host time.",
+    cost=(
+        "A look at host lists per prefill batch. Where the bug strikes: a copy of the batch object, and what the engine does "
+        "for any batch with a prefix, a few waits for the GPU per request."
+    ),
     expect=(
-        "On one replica, send a long prompt twice, or continue a conversation with short messages: stock, the second answer "
-        "ignores what is cached; fixed, it is as good as with --disable-radix-cache."
+        "On one replica, send a long prompt alone, then the same with a few words more: stock, the second answer ignores what "
+        "is cached; fixed, it is as good as with --disable-radix-cache. What was prefilled together with other prompts may stay "
+        "wrong: 0.5.14-0.5.19 also keep wrong states of such batches (PR 37836), which this fix does not touch."
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(Is("Mamba2 layers", ON), Is("tracked Mamba states", ON)),
