@@ -2,15 +2,16 @@
 # make test   set everything up and run all tests, proofs where verdicts change, and quick robustness tests
 # make update judge the engine releases that the ledgers do not know yet
 # make robustness try attnfix under wrong sources, faults, load and foreign patchers, and write the table of docs/safety.md
+# make site   build the site of docs/ into build/site
 # make matrix run every fix on every published release (most of an hour; goes on where it stopped) and write docs/support.*
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint ledger update matrix robustness clean
+.PHONY: demo test lint ledger update matrix robustness site clean
 
 demo: $(VENV)/.ready
-	@echo "proofs of two releases: some minutes"
+	@echo "fetching sglang 0.5.9 and vLLM 0.25.1 and proving every fix on them, stock and fixed: some minutes"
 	@$(BIN)/attnfix prove --engine sglang==0.5.9 --engine vllm==0.25.1
 
 test: $(VENV)/.ready lint
@@ -37,16 +38,21 @@ update: $(VENV)/.ready
 	$(BIN)/python -m scripts.ledger.ledgers --new
 	$(BIN)/python -m scripts.pages.generate
 
+site: $(VENV)/.ready
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "build/site/index.html"
+
 # torch first and by itself: on a machine whose index offers a CPU build under this version, nothing larger is fetched.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/cpu.txt
+# In a terminal pip shows what it fetches; elsewhere, as in CI, a step is one line.
+PIP := $(BIN)/python -m pip install $(if $(MAKE_TERMOUT),--progress-bar on,--quiet) --disable-pip-version-check -c requirements/cpu.txt
 SOURCES := $(wildcard kernels/csrc/* kernels/build.py scripts/build/backend.py attnfix/bootstrap/attnfix.pth)
 
 $(VENV)/.ready: pyproject.toml requirements/cpu.txt requirements/dev.txt $(SOURCES)
 	@echo "setting up $(VENV): torch, what the engines import, attnfix with its kernels (about two minutes)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "  torch" && $(PIP) $(TORCH_FLAGS) torch
-	@echo "  tools" && $(PIP) -r requirements/dev.txt
-	@echo "  attnfix[cpu]" && $(PIP) --no-build-isolation -e ".[cpu]"
+	@echo "  1/3 torch: the largest part, some hundred MB" && $(PIP) $(TORCH_FLAGS) torch
+	@echo "  2/3 tools" && $(PIP) -r requirements/dev.txt
+	@echo "  3/3 attnfix[cpu], whose kernels are compiled" && $(PIP) --no-build-isolation -e ".[cpu]"
 	@touch $@
 
 clean:

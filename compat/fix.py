@@ -120,6 +120,7 @@ class Upstream(NamedTuple):
 class Fix:
     """One bug, one id, one switch.
 
+    `signs` are those of `attnfix.compat.signs` that its operator sees, the most telling first.
     `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
     fix is on without being asked for, and `default_reason` why; `examined` are the spans of releases that the ledger judges.
     `cost` is what it costs where it runs; `expect` how to try it on one replica and what shift in output to expect.
@@ -131,6 +132,7 @@ class Fix:
     id: str
     title: str
     symptom: str
+    signs: tuple[str, ...]
     cause: str
     correction: str
     upstream: Upstream

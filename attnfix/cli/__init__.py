@@ -1,4 +1,7 @@
-"""The command line, `attnfix COMMAND`: one module per command. Each takes --json; results go to standard output."""
+"""The command line, `attnfix COMMAND`: one module per command. Each takes --json; results go to standard output.
+
+`attnfix` alone says what it finds here and what to do next.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 
 from attnfix.compat.gate.ledger import LedgerError
 
-from . import bench, bug_report, doctor, explain, forecast, listing, output, prove, run, status, verdict
+from . import bench, bug_report, completion, doctor, explain, forecast, listing, output, overview, prove, run, status, verdict
 from .errors import CliError, no_such
 
 _MODULES = (listing, explain, doctor, status, bug_report, verdict, forecast, prove, run, bench)
@@ -19,8 +22,10 @@ COMMANDS = {module.NAME: module for module in _MODULES}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code: 0 fine, 1 a result that is not, 2 bad arguments."""
+    """Run one command; the exit code: 0 fine, 1 a result that is not, 2 bad arguments, 3 a fix that is needed is missing."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if completion.asked():
+        return completion.answer(parser())
     _have_streams()
     try:
         if sys.stdout is None and arguments[:1] != [run.NAME]:  # its command takes its place, and what is closed
@@ -40,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
+        if not arguments:
+            return overview.run()
         options = parse(arguments)
         code: int = options.run(options)
         return code
@@ -79,12 +86,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def parser() -> argparse.ArgumentParser:
-    """All commands. Each module has NAME, HELP, EXAMPLE (a line to type), add_arguments and run."""
-    whole = _Parser(prog="attnfix", description="Hotfixes for the attention backends of installed sglang and vLLM releases.")
+    """All commands. Each module has NAME, BRIEF for the list of all, HELP, EXAMPLE (a line to type), add_arguments and run."""
+    whole = _Parser(
+        prog="attnfix",
+        description="Hotfixes for the attention backends of installed sglang and vLLM releases. "
+        "Without arguments: what attnfix finds here, and what to do next.",
+        epilog="exit codes: 0 fine, 1 a result that is not, 2 bad arguments, 3 a fix that is needed is missing",
+    )
     whole.add_argument("--version", action="version", version=f"attnfix {_version()}")
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
-        command = commands.add_parser(name, help=module.HELP, description=module.HELP, epilog=f"example: {module.EXAMPLE}")
+        command = commands.add_parser(name, help=module.BRIEF, description=module.HELP, epilog=f"example: {module.EXAMPLE}")
         command.add_argument("--json", action="store_true", help="print the result as JSON")
         module.add_arguments(command)
         command.set_defaults(run=module.run)

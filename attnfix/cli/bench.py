@@ -14,6 +14,7 @@ from .errors import CliError
 from .output import coloured, print_json, print_line, print_table
 
 NAME = "bench"
+BRIEF = "check and time the kernels on this machine's GPU"
 HELP = "Check the kernels against float64 on this machine's GPU and time them beside a plain copy (about a minute)."
 EXAMPLE = "attnfix bench --repeats 20"
 

@@ -27,6 +27,7 @@ from .output import print_json, print_line
 from .redact import ELSEWHERE, Scrub
 
 NAME = "report"
+BRIEF = "one JSON bundle for a bug report, without secrets"
 HELP = (
     "One JSON bundle for a bug report: versions, digests, states, other patchers, GPU. No environment values but attnfix's own "
     "switches, no host names, no paths outside the environment."

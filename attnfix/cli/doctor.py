@@ -20,12 +20,13 @@ from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger
 from attnfix.patches.catalogue import FIXES, facts_of_fixes
 
-from . import releases
+from . import completion, releases
 from .errors import CliError, no_such
 from .listing import default
 from .output import coloured, print_json, print_line, print_table
 
 NAME = "doctor"
+BRIEF = "before the start: which bugs would this deployment hit?"
 HELP = (
     "Which known bugs a deployment would hit before it starts, and what attnfix does about each. "
     "Exit code 1: one is hit or possible that attnfix would not correct."
@@ -40,8 +41,10 @@ _ORDER = (HIT, POSSIBLE, NOT_HIT)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", metavar="MODEL_CONFIG", help="config.json or its folder; default: the launch's")
-    parser.add_argument("--engine", metavar="ENGINE==RELEASE", help="default: the engine that is installed here")
-    parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
+    engine = parser.add_argument("--engine", metavar="ENGINE==RELEASE", help="default: the engine that is installed here")
+    gpu = parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
+    completion.offer(engine, releases.every)
+    completion.offer(gpu, lambda: gpus.KNOWN)
     parser.usage = "attnfix doctor [options] [MODEL_CONFIG] [-- launch command …]"
 
 

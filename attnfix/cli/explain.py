@@ -6,17 +6,20 @@ import argparse
 from typing import Any
 
 from attnfix.compat.fix import Fix
+from attnfix.patches.catalogue import BY_ID
 
+from . import completion
 from .listing import describe, named, span
 from .output import console, print_json
 
 NAME = "explain"
+BRIEF = "one fix: symptom, cause, correction, cost, switch"
 HELP = "One fix: symptom, cause, who is affected, correction, cost, links, switch, how to try it, when to remove it."
 EXAMPLE = "attnfix explain sglang.zero-kv-rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("fix", metavar="FIX", help="as in sglang.zero-kv-rows")
+    completion.offer(parser.add_argument("fix", metavar="FIX", help="as in sglang.zero-kv-rows"), lambda: BY_ID)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,12 +11,13 @@ from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger
 from attnfix.patches.catalogue import FIXES
 
-from . import releases
+from . import completion, releases
 from .errors import CliError
 from .listing import default
 from .output import coloured, print_json, print_line, print_table
 
 NAME = "forecast"
+BRIEF = "what an upgrade changes, and when attnfix can go"
 HELP = "What an upgrade changes: which fixes it still needs, and the first release that needs none. From the ledgers: offline."
 EXAMPLE = "attnfix forecast sglang==0.5.23 --from sglang==0.5.9"
 
@@ -26,8 +27,12 @@ _CHANGES = {(True, False): NO_LONGER, (True, True): STILL, (False, True): NEWLY,
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("to", metavar="ENGINE[==RELEASE]", help="the release to go to; the engine alone: the newest one known")
-    parser.add_argument("--from", dest="origin", metavar="ENGINE==RELEASE", help="default: the engine installed here")
+    to = parser.add_argument(
+        "to", metavar="ENGINE[==RELEASE]", help="the release to go to; the engine alone: the newest one known"
+    )
+    origin = parser.add_argument("--from", dest="origin", metavar="ENGINE==RELEASE", help="default: the engine installed here")
+    completion.offer(to, releases.every)
+    completion.offer(origin, releases.every)
 
 
 def run(options: argparse.Namespace) -> int:

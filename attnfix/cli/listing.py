@@ -13,6 +13,7 @@ from .errors import no_such
 from .output import print_json, print_line, print_table
 
 NAME = "list"
+BRIEF = "all fixes: what goes wrong, which releases need them"
 HELP = "Every fix: what it is for, which releases need it, its switch."
 EXAMPLE = "attnfix list --json"
 

@@ -13,31 +13,34 @@ from rich.text import Text
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger, source_files
-from attnfix.patches.catalogue import FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import runner
 from attnfix.prove.verdict import GREEN, NOT_JUDGED, PROVEN, RED, UNPROVEN, Result
 
-from . import releases as release_names
+from . import completion, releases
 from .errors import CliError
 from .listing import named
-from .output import coloured, complain, print_json, print_table
+from .output import coloured, complain, console, print_json, print_table
 
 #: fix, release, package folder, folder to put on the path, edit
 Job = tuple[Fix, str, Path, Path | None, str | None]
 
 NAME = "prove"
+BRIEF = "run the engine's own code stock and fixed: red, then green"
 HELP = "Run the engine's own code stock and fixed, in fresh processes, and compare both with a float64 reference."
 EXAMPLE = "attnfix prove --engine sglang==0.5.9 --fix sglang.zero-kv-rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    engine = parser.add_argument(
         "--engine",
         action="append",
         metavar="ENGINE==RELEASE",
         help="a published release, fetched by name and never built (repeatable); default: the engines installed here",
     )
-    parser.add_argument("--fix", action="append", metavar="ID", help="only this fix (repeatable); default: all of the engine's")
+    fix = parser.add_argument("--fix", action="append", metavar="ID", help="only this fix (repeatable); default: all")
+    completion.offer(engine, releases.every)
+    completion.offer(fix, lambda: BY_ID)
     parser.add_argument(
         "--edit",
         action="append",
@@ -89,7 +92,7 @@ def _fetched(names: list[str], wanted: list[Fix]) -> Iterator[tuple[str, str, Pa
     """(engine, release, package folder, folder to put on the path) of each named release."""
     from attnfix.compat.releases import fetch
 
-    pairs = [release_names.parse(name) for name in names]
+    pairs = [releases.parse(name) for name in names]
     for engine, _ in pairs:
         if not any(fix.engine == engine for fix in wanted):
             raise CliError(f"none of the named fixes is for {engine}", 2)
@@ -141,28 +144,53 @@ def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | No
 
 
 def _print(results: list[Result]) -> None:
-    print_table(
-        "Relative error against float64, or what is named; control: a case that the bug leaves alone",
-        ("fix, release", "stock → fixed", "control", "verdict, kernel"),
-        (
+    out = console()
+    out.print(Text("Errors: relative, against float64, or what is named below; control: a case that the bug leaves alone"))
+    for title, names, group in _tables(results):
+        edits = any(result.edit for result in group)
+        print_table(
+            title,
+            (names, *(["edit"] if edits else []), "stock → fixed", "control", "verdict", "GPU kernels"),
             (
-                f"{result.fix}\n{result.engine} {result.release}" + (f"\nedit: {result.edit}" if result.edit else ""),
-                _errors(result),
-                {True: Text("identical"), False: coloured("changed", "red"), None: Text("-")}[result.control_identical],
-                Text.assemble(coloured(result.verdict), f"\n{result.kernel}"),
-            )
-            for result in results
-        ),
-    )
+                (
+                    result.fix if names == "fix" else result.release,
+                    *([result.edit or "-"] if edits else []),
+                    Text.assemble(_error(result, result.stock_error), " → ", _error(result, result.fixed_error)),
+                    {True: Text("same"), False: coloured("changed", "red"), None: Text("-")}[result.control_identical],
+                    coloured(result.verdict),
+                    result.kernel,
+                )
+                for result in group
+            ),
+        )
+    for measure, fixes in _measures(results).items():
+        out.print(Text(f"{', '.join(fixes)}: {measure}"))
     for result in results:
         if not result.holds or result.verdict == NOT_JUDGED:
             seed = f" (--seed {result.seed})" if result.seed is not None else ""
             complain(f"{result.fix} on {result.engine} {result.release}: {result.verdict}: {result.reason}{seed}")
 
 
-def _errors(result: Result) -> Text:
-    both = _error(result, result.stock_error), " → ", _error(result, result.fixed_error)
-    return Text.assemble(*both, f"\n{result.measure}" if result.measure and result.verdict == PROVEN else "")
+def _tables(results: list[Result]) -> Iterator[tuple[str, str, list[Result]]]:
+    """(title, first column, rows) of each table: one for each release or, where the releases are more, for each fix."""
+    by_release: dict[str, list[Result]] = {}
+    by_fix: dict[str, list[Result]] = {}
+    for result in results:
+        by_release.setdefault(f"{result.engine} {result.release}", []).append(result)
+        by_fix.setdefault(result.fix, []).append(result)
+    if len(by_release) <= len(by_fix):
+        yield from ((release, "fix", group) for release, group in by_release.items())
+    else:
+        yield from ((fix, "release", group) for fix, group in by_fix.items())
+
+
+def _measures(results: list[Result]) -> dict[str, list[str]]:
+    """What is compared in place of the relative error, and for which fixes."""
+    found: dict[str, list[str]] = {}
+    for result in results:
+        if result.measure and result.verdict == PROVEN and result.fix not in found.setdefault(result.measure, []):
+            found[result.measure].append(result.fix)
+    return found
 
 
 def _error(result: Result, error: float | None) -> Text:

@@ -7,7 +7,9 @@ from collections.abc import Collection
 from packaging.version import InvalidVersion, Version
 
 from attnfix.compat.engines import ENGINES
+from attnfix.compat.gate import ledger
 from attnfix.compat.gate.ledger import Ledger
+from attnfix.patches.catalogue import FIXES
 
 from .errors import CliError, no_such
 
@@ -31,6 +33,12 @@ def parse_optional(text: str) -> tuple[str, str | None]:
         return engine, str(Version(release))
     except InvalidVersion:
         raise CliError(f"{release!r} is not a version number", 2) from None
+
+
+def every() -> list[str]:
+    """Every release of every engine that was judged, as `ENGINE==RELEASE`."""
+    books = {engine: [ledger.load(fix) for fix in FIXES if fix.engine == engine] for engine in ENGINES}
+    return [f"{engine}=={release}" for engine, found in books.items() for release in known(found)]
 
 
 def known(books: Collection[Ledger]) -> list[str]:

@@ -18,6 +18,7 @@ from .errors import CliError
 from .output import complain
 
 NAME = "run"
+BRIEF = "run a command with attnfix, where no .pth is processed"
 HELP = "Run a command with attnfix active in every Python that it starts, where no .pth is processed (pip --target, volumes)."
 EXAMPLE = "attnfix run -- vllm serve deepseek-ai/DeepSeek-V2-Lite"
 

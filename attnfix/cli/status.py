@@ -7,8 +7,11 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+
+from rich.console import RenderableType
 
 from attnfix.compat.arming import switches
 from attnfix.compat.arming.activation import HEALTHY, LEFT_ALONE
@@ -19,11 +22,12 @@ from attnfix.compat.status import fix_state, messages, process_record
 from attnfix.compat.status import unpatched_processes as processes
 from attnfix.patches.catalogue import BY_ID, FIXES
 
-from . import status_view
+from . import fleet, fleet_view, status_view
 from .errors import CliError
-from .output import console, print_json
+from .output import console, print_json, print_line
 
 NAME = "status"
+BRIEF = "what is patched here, in which process, and did it fire?"
 HELP = (
     "Whether attnfix is active here, what it finds in the installed engines, and what it did in running processes. "
     "Exit code 3: a fix that is needed and on is missing."
@@ -34,24 +38,41 @@ _STANDS = (fix_state.INSTALLED, fix_state.EFFECTIVE)
 _LEFT = (*fix_state.MISSING, fix_state.UNKNOWN_SOURCE, fix_state.OFF, fix_state.NOT_AFFECTED, fix_state.FIXED_UPSTREAM)
 
 
+#: Looks and gives what was found; shows it in so many columns; its exit code
+Look = Callable[[], dict[str, Any]]
+Show = Callable[[dict[str, Any], int], RenderableType]
+Judge = Callable[[dict[str, Any]], int]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     watch = "look again every SECONDS (default: 2), until Ctrl-C"
+    pages = "many replicas by their metrics pages: addresses, or files with one on each line"
     parser.add_argument("--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help=watch)
+    parser.add_argument("--metrics", nargs="+", metavar="URL", help=pages)
+    parser.add_argument("--ready", action="store_true", help="one line: is a server here, with every fix that it needs?")
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.ready:
+        return _ready(options)
+    look, show, judged = collect, status_view.view, exit_code
+    if options.metrics:
+        pages = fleet.addresses(options.metrics)
+        if not pages:
+            raise CliError("--metrics: the file names no page", 2)
+        look, show, judged = partial(fleet.collect, pages), fleet_view.view, partial(fleet.exit_code, missing=EXIT_MISSING)
     if options.watch is not None:
-        return _watch(options)
-    found = collect()
+        return _watch(options, look, show, judged)
+    found = look()
     if options.json:
         print_json(found)
     else:
         out = console()
-        out.print(status_view.view(found, out.width))
-    return exit_code(found)
+        out.print(show(found, out.width))
+    return judged(found)
 
 
-def _watch(options: argparse.Namespace) -> int:
+def _watch(options: argparse.Namespace, look: Look, show: Show, judged: Judge) -> int:
     """Look again and again; the exit code is that of the last look."""
     from rich.live import Live
 
@@ -61,9 +82,9 @@ def _watch(options: argparse.Namespace) -> int:
     try:
         with Live(console=out, auto_refresh=False, vertical_overflow="visible") as live:
             while True:
-                found = collect()
-                code = exit_code(found)
-                shown = status_view.view(found, out.width)
+                found = look()
+                code = judged(found)
+                shown = show(found, out.width)
                 if out.is_terminal:
                     live.update(shown, refresh=True)
                 else:  # in a pipe, `live` would show the last look alone
@@ -73,12 +94,38 @@ def _watch(options: argparse.Namespace) -> int:
         return code
 
 
+def _ready(options: argparse.Namespace) -> int:
+    if options.metrics or options.watch is not None:
+        raise CliError("--ready asks once, and here alone: no --metrics, no --watch", 2)
+    code, why = readiness(collect(expect=False))
+    if options.json:
+        print_json({"ready": not code, "reason": why})
+    else:
+        print_line(why)
+    return code
+
+
+def readiness(found: dict[str, Any]) -> tuple[int, str]:
+    """Whether a replica may take requests, as exit code and one sentence. What the operator has switched off is not needed."""
+    if found["missing"]:
+        return EXIT_MISSING, "; ".join(found["missing"])
+    running = [process for process in found["processes"] if process["alive"]]
+    others = [process for process in found["unrecorded"] if process["state"] != processes.ELSEWHERE]
+    if found["reason"] == "ATTNFIX=0":
+        return 0, "ready: attnfix is off here, by ATTNFIX=0"
+    if waiting := [process for process in others if process["state"] == processes.STARTING]:
+        return 1, f"not ready: {waiting[0]['engine']} {status_view.named(waiting[0])} is starting"
+    if not running and not others:
+        return 1, "not ready: no engine is running here"
+    return 0, f"ready: no fix that is needed is missing, in {len(running)} processes"
+
+
 def exit_code(found: dict[str, Any]) -> int:
     return EXIT_MISSING if found["missing"] else 0
 
 
-def collect() -> dict[str, Any]:
-    """Everything `attnfix status --json` prints."""
+def collect(expect: bool = True) -> dict[str, Any]:
+    """Everything `attnfix status --json` prints; without `expect`, not what a process that starts now would come to."""
     import attnfix
 
     running = list(process_record.read_all())
@@ -93,7 +140,7 @@ def collect() -> dict[str, Any]:
         "active": hook_installed() and not switches.killed(),
         "reason": _inactive_reason(),
         "engines": engines,
-        "fixes": [_expected(fix, ENGINES[fix.engine], roots.get(fix.engine)) for fix in FIXES],
+        "fixes": [_expected(fix, ENGINES[fix.engine], roots.get(fix.engine)) for fix in FIXES if expect],
         "records": str(process_record.folder()),
         "processes": running,
         "unrecorded": unrecorded,

@@ -129,11 +129,11 @@ def _row(process: dict[str, Any], columns: Iterable[str], fixes: list[str]) -> I
 
 def _cell(row: dict[str, Any], style: str) -> Text:
     counted = row["counters"]["calls"] or row["counters"]["corrections"]
-    counters = "\n" + "/".join(map(_short, row["counters"].values())) if counted else ""
+    counters = "\n" + "/".join(map(short, row["counters"].values())) if counted else ""
     return Text.assemble(coloured(row["state"], style or None), (counters, style))
 
 
-def _short(number: int) -> str:
+def short(number: int) -> str:
     for size, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
         if number >= size and number >= 10_000:
             return f"{number // size}{unit}"

@@ -10,16 +10,18 @@ from packaging.version import Version
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
 
-from . import releases
+from . import completion, releases
 from .output import coloured, complain, print_json, print_table
 
 NAME = "verdict"
+BRIEF = "what every fix finds in a published release"
 HELP = "What every fix finds in a published release, from the ledger: offline."
 EXAMPLE = "attnfix verdict sglang==0.5.9"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("release", metavar="ENGINE==RELEASE", help="as in sglang==0.5.9")
+    release = parser.add_argument("release", metavar="ENGINE==RELEASE", help="as in sglang==0.5.9")
+    completion.offer(release, releases.every)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ def site(folder: Path, engine: str, root: Path, edit: Edit) -> Path:
     for module, source in edit(lambda module: path_of(module).read_text()).items():
         relative = path_of(module).relative_to(root.parent)
         for parent in reversed(relative.parents[:-1]):
-            _own(copy / parent)
+            own(copy / parent)
         (copy / relative).unlink()
         (copy / relative).write_text(source)
         Path(cache_from_source(str(copy / relative))).unlink(missing_ok=True)
@@ -55,8 +55,8 @@ def _being_written(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if not name.endswith(".pyc")]
 
 
-def _own(folder: Path) -> None:
-    """Turn a link to a folder into a folder of links."""
+def own(folder: Path) -> None:
+    """Turn a link to a folder into a folder of links, in which files may be replaced."""
     if folder.is_symlink():
         original = folder.resolve()
         folder.unlink()

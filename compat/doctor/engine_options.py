@@ -86,6 +86,8 @@ SGLANG = (
         "--dtype",
         "--max-running-requests",
         "--cuda-graph-max-bs",
+        "--cuda-graph-backend-decode",
+        "--cuda-graph-config",
         "--speculative-num-draft-tokens",
         "--speculative-draft-model-path --speculative-draft-model",
         "--moe-runner-backend",
@@ -110,7 +112,14 @@ VLLM = (
         "--prefill-context-parallel-size",
         "--kv-cache-dtype",
     ),
-    *_options(SWITCH, "--enable-prefix-caching", "--enable-chunked-prefill", "--enable-dbo", "--enforce-eager"),
+    *_options(
+        SWITCH,
+        "--enable-prefix-caching",
+        "--enable-chunked-prefill",
+        "--enable-dbo",
+        "--enforce-eager",
+        "--disable-cascade-attn",
+    ),
     *_options(JSON, "--attention-config -ac", "--speculative-config -sc", "--compilation-config -cc"),
     *_options(FILE, "--config"),
     # They decide no verdict
@@ -156,5 +165,6 @@ VARIABLES = {
         "VLLM_DISABLE_FLASHINFER_PREFILL",
         "VLLM_TEST_FORCE_FP8_MARLIN",
         "VLLM_BATCH_INVARIANT",
+        "VLLM_FLASH_ATTN_VERSION",
     ),
 }

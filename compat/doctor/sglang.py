@@ -44,6 +44,14 @@ PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 #: they get what the release gives any model without MLA. Their window layers never have a KV pool of their own
 #: (disable_hybrid_swa_memory)
 GEMMA = {"Gemma2ForCausalLM": "0.5.1", "Gemma3ForCausalLM": "0.5.8", "Gemma3ForConditionalGeneration": "0.5.1"}
+#: Architectures with cross attention -> the same
+VISION = {"MllamaForConditionalGeneration": "0.5.8"}
+#: Architecture -> first release that runs it as encoder and decoder (is_encoder_decoder_model)
+ENCODER_DECODER_SINCE = {
+    "MllamaForConditionalGeneration": "0.5.1",
+    "WhisperForConditionalGeneration": "0.5.10",
+    "MossVLForConditionalGeneration": "0.5.11",
+}
 #: Architecture -> first release from which its window layers have a KV pool of their own (is_hybrid_swa_model)
 WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9"}
 #: Architecture -> (topk, steps) that speculative decoding takes where neither is named (auto_choose_speculative_params)
@@ -117,8 +125,8 @@ def _default_of_mla(it: Deployment, sparse: bool) -> Fact:
 
 
 def _default_of_mha(it: Deployment) -> Fact:
-    architecture = it.architecture()
-    if architecture not in PLAIN and architecture not in GEMMA:
+    architecture, special = it.architecture(), {**GEMMA, **VISION}
+    if architecture not in PLAIN and architecture not in special:
         return unknown(f"the default for {architecture} was not read; name it with --attention-backend")
     if it.gpu is None:
         return unknown(NO_GPU)
@@ -128,7 +136,7 @@ def _default_of_mha(it: Deployment) -> Fact:
     one = not it.given("speculative-eagle-topk") or (topk.values == (1,) and page.values == (1,))
     why = f"{architecture} on {it.gpu}" + ("" if one else ", topk or page size above 1")
     if one and it.gpu.generation == 9:
-        return known("fa3" if it.since(GEMMA.get(architecture, "0.5.1")) else "flashinfer", why)
+        return known("fa3" if it.since(special.get(architecture, "0.5.1")) else "flashinfer", why)
     told = not it.given("speculative-algorithm") or it.given("speculative-eagle-topk")
     # 0.5.6.post1 has another test of what Blackwell is, and asks for no topk
     if one and it.gpu.generation in (10, 12) and it.since("0.5.6.post1") and not it.since("0.5.7"):
@@ -210,6 +218,12 @@ def _cached_prefix(it: Deployment) -> Fact:
 
 
 def cuda_graphs(it: Deployment) -> Fact:
+    """Whether decode steps run in CUDA graphs. From 0.5.14 on there are newer options beside the switch."""
+    if it.given("cuda-graph-config"):
+        return unknown("--cuda-graph-config may turn them off")
+    graphs = it.option("cuda-graph-backend-decode", "default")
+    if graphs.values == ("disabled",):
+        return known(OFF, f"{graphs.why} disabled")
     return switch(it.option("disable-cuda-graph", OFF), OFF)
 
 
@@ -237,6 +251,65 @@ def _window_pool(it: Deployment) -> Fact:
     return unknown(f"whether this release gives window layers of {architecture} a KV pool of their own was not read")
 
 
+def _window_layers(it: Deployment) -> Fact:
+    """Whether a model that FlashInfer serves has layers with a sliding window."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture() or ""
+    if architecture in GEMMA:
+        return known(ON, f"architecture {architecture}")
+    if architecture in PLAIN or architecture in MLA_SINCE:
+        return known(OFF, f"{architecture} has no window layers")
+    return unknown(f"whether {architecture} has window layers on FlashInfer was not read")
+
+
+def _encoder_decoder(it: Deployment) -> Fact:
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    first = ENCODER_DECODER_SINCE.get(architecture or "")
+    if first and it.release is None:
+        return unknown("the architectures of this release were not read")
+    return known(ON if first and it.since(first) else OFF, f"architecture {architecture}")
+
+
+def _kv_cache_scales(it: Deployment) -> Fact:
+    """What becomes of a checkpoint's scales of the KV cache: "calibrated FP8", or "unused" by a cache of 16 bits; or "none"."""
+    scales, dtype = _kv_cache_scheme(it), it.option("kv-cache-dtype", "auto")
+    if scales.values == ("none",) or not dtype.values:
+        return scales if dtype.values else dtype
+    asked = str(dtype.values[0])
+    why = f"{dtype.why} {asked}"
+    if not asked.startswith(("fp8", "auto")):
+        unused = asked in ("bf16", "bfloat16")
+        return Fact(tuple({"unused" if unused else "none", *(() if scales.values else ("none",))}), f"{why}, {scales.why}")
+    if not scales.values:
+        return scales
+    return (
+        unknown(f"--kv-cache-dtype auto may follow {scales.why}")
+        if asked == "auto"
+        else known("calibrated FP8", f"{why}, {scales.why}")
+        if asked == "fp8_e4m3"
+        else unknown(f"what becomes of the scales with {why} was not read")
+    )
+
+
+def _kv_cache_scheme(it: Deployment) -> Fact:
+    """Whether the checkpoint brings scales of the KV cache: "some" or "none"."""
+    if it.given("quantization-param-path"):
+        return unknown("--quantization-param-path may bring scales")
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    quantization = it.config.get("quantization_config") or it.text_config().get("quantization_config") or {}
+    scheme = [name for name, value in quantization.items() if name.startswith("kv_cache") and value]
+    if scheme:
+        return known("some", f"{scheme[0]} of quantization_config")
+    method = quantization.get("quant_method")
+    if method and str(method).startswith("modelopt"):
+        return unknown(f"quantization {method}, whose scheme of the KV cache lies in hf_quant_config.json")
+    return known("none", "quantization_config has no scheme of the KV cache")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -255,4 +328,7 @@ FACTS: Makers = {
     "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),
     "deterministic inference": _deterministic,
     "sliding-window KV pool": _window_pool,
+    "sliding-window layers": _window_layers,
+    "encoder-decoder": _encoder_decoder,
+    "KV cache scales": _kv_cache_scales,
 }

@@ -47,6 +47,10 @@ _VARIABLE = {
 #: First release that reads each of these variables
 _VARIABLE_SINCE = {_USE_RAGGED: "0.11.1", _USE_CUDNN: "0.10.0", _NO_FLASHINFER: "0.11.0"}
 
+#: Values of --speculative-config.method, beside those that end in mtp, whose drafts are made of the target's hidden states
+_OF_HIDDEN_STATES = "eagle", "eagle3", "dflash", "dspark"
+_V2 = "VLLM_USE_V2_MODEL_RUNNER"
+
 
 def default_of(option: str, release: Version) -> bool:
     """Default of an option of the prefill backend, 0.10.0-0.20.2."""
@@ -172,7 +176,8 @@ def attention_backend(it: Deployment) -> Fact:
             return known(str(fact.values[0]).upper(), fact.why)
     variable = "VLLM_ATTENTION_BACKEND"
     if variable in it.variables() and it.release is not None and not it.since("0.15.0"):
-        return known(it.variables()[variable].upper(), variable)
+        asked = it.variables()[variable].upper()
+        return known(asked.removesuffix("_VLLM_V1"), variable)  # up to 0.10.2 it may say which engine, too
     if it.absent("attention-backend") and _defaults_to_flashmla(it):
         return known("FLASHMLA", f"default of vLLM {it.release} for MLA with an FP8 KV cache on {it.gpu}")
     fact = it.option("attention-backend")
@@ -187,31 +192,43 @@ def _defaults_to_flashmla(it: Deployment) -> bool:
 
 
 def _model_runner(it: Deployment) -> Fact:
-    variable = "VLLM_USE_V2_MODEL_RUNNER"
-    asked = it.truth(variable)
+    asked = it.truth(_V2)
     if asked is not None:
-        return known("V2" if asked else "V1", f"{variable}={it.variables()[variable]}")
+        return known("V2" if asked else "V1", f"{_V2}={it.variables()[_V2]}")
     if it.release is None or it.release > READ_UP_TO:
-        return unknown(f"the default of this release was not read; set {variable}")
+        return unknown(f"the default of this release was not read; set {_V2}")
     if it.launch is None:
         return unknown(NO_LAUNCH)
     if not it.since("0.24.0"):
-        return known("V1", f"no {variable}, and no default of vLLM {it.release} for MLA")
+        return known("V1", f"no {_V2}, and no default of vLLM {it.release} for MLA")
     if it.config is None:
         return unknown(NO_CONFIG)
+    if _recurrent_layers(it).values == (ON,):
+        return _model_runner_of_hybrids(it)
     architecture = it.architecture()
     first, end = V2_BY_DEFAULT.get(architecture or "", ("", ""))
     if first and it.since(first) and not it.since(end):
         if it.launch.not_read:
             return it.option("speculative-config")
         if it.launch.not_understood or it.given("speculative-config", "prefill-context-parallel-size", "enable-dbo"):
-            return Fact(("V2", "V1"), f"default for {architecture}, unless an option needs V1; set {variable} to be sure")
+            return Fact(("V2", "V1"), f"default for {architecture}, unless an option needs V1; set {_V2} to be sure")
         return known("V2", f"default of vLLM {it.release} for {architecture}")
     if architecture in ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration") and not it.since("0.28.0"):
         if it.given("prefill-context-parallel-size", "speculative-config"):
-            return Fact(("V1", "V2"), f"options that may need V2; set {variable} to be sure")
+            return Fact(("V1", "V2"), f"options that may need V2; set {_V2} to be sure")
         return known("V1", f"default of vLLM {it.release} for {architecture}")
-    return unknown(f"the default of vLLM {it.release} for {architecture} was not read; set {variable}")
+    return unknown(f"the default of vLLM {it.release} for {architecture} was not read; set {_V2}")
+
+
+def _model_runner_of_hybrids(it: Deployment) -> Fact:
+    """From 0.24.0: V1 up to 0.28.0, then V2, where no option asks for the other one."""
+    assert it.launch is not None
+    chosen, other = ("V2", "V1") if it.since("0.29.0") else ("V1", "V2")
+    method = it.option("speculative-config.method", "none").values
+    on_both = [name for name in method if str(name).lower().endswith(("none", "mtp", "eagle", "eagle3"))]
+    if not on_both or it.launch.not_understood or it.given("prefill-context-parallel-size", "enable-dbo"):
+        return Fact((chosen, other), f"default for hybrid models, unless an option needs {other}; set {_V2} to be sure")
+    return known(chosen, f"default of vLLM {it.release} for hybrid models")
 
 
 def _engine_core(it: Deployment) -> Fact:
@@ -247,7 +264,7 @@ def _full_graphs(it: Deployment) -> Fact:
     return known(ON, "default from 0.11.0") if it.since("0.11.0") else unknown("the default of this release was not read")
 
 
-def _linear_attention(it: Deployment) -> Fact:
+def linear_attention(it: Deployment) -> Fact:
     """Whether layers keep a recurrent state by Gated DeltaNet, or what shares its metadata (Kimi Delta Attention)."""
     if it.config is None:
         return unknown(NO_CONFIG)
@@ -256,6 +273,43 @@ def _linear_attention(it: Deployment) -> Fact:
     if "linear_attention" in kinds or text.get("linear_num_value_heads") or text.get("linear_attn_config"):
         return known(ON, "config.json has layers of linear attention")
     return known(OFF, "config.json has no layers of linear attention")
+
+
+def _recurrent_layers(it: Deployment) -> Fact:
+    """Whether the model is hybrid: layers of attention, and others that keep a recurrent state (Gated DeltaNet, Mamba …)."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    text = it.text_config()
+    kinds = {str(kind) for name in ("layer_types", "layers_block_type") for kind in text.get(name) or ()}
+    if kinds and all(kind.endswith("attention") and not kind.startswith("linear") for kind in kinds):
+        return known(OFF, "config.json has layers of attention alone")
+    if linear_attention(it).values == (ON,) or kinds & {"mamba", "mamba2", "hybrid", "conv"}:
+        return known(ON, "config.json has layers with a recurrent state")
+    names = [name for name in text if name.startswith(("mamba_", "ssm_", "hybrid_override_pattern"))]
+    return known(ON, f"config.json has {names[0]}") if names else known(OFF, "config.json has no layers with a recurrent state")
+
+
+def _cached_states(it: Deployment) -> Fact:
+    """Whether prefix caching is on for a hybrid model: by default from 0.28.0."""
+    name = "enable-prefix-caching"
+    if it.release is None and not it.given(name):
+        return unknown(f"whether hybrid models cache prefixes by default depends on the release; set --{name}")
+    default = ON if it.since("0.28.0") else OFF
+    fact = it.option(name, default)
+    return (
+        fact if it.given(name) or not fact.values else known(default, f"no --{name}, default of vLLM {it.release} for hybrids")
+    )
+
+
+def hidden_states_drafter(it: Deployment) -> Fact:
+    """Whether drafts are made of the target's hidden states (EAGLE, MTP, DFlash), as `use_eagle` of the engine says."""
+    method = it.option("speculative-config.method", "none")
+    if not method.values:
+        return method
+    name = str(method.values[0]).lower()
+    if name == "none":
+        return unknown("--speculative-config without a method") if it.given("speculative-config") else known(OFF, method.why)
+    return known(ON if name in _OF_HIDDEN_STATES or name.endswith("mtp") else OFF, f"{method.why} {name}")
 
 
 def _speculative_decoding(it: Deployment) -> Fact:
@@ -291,6 +345,9 @@ FACTS: Makers = {
     "decode context parallel size": lambda it: it.number("decode-context-parallel-size", 1),
     "KV cache dtype": kv_cache_dtype,
     "full CUDA graphs": _full_graphs,
-    "linear attention": _linear_attention,
+    "linear attention": linear_attention,
+    "recurrent layers": _recurrent_layers,
+    "cached prefixes of a hybrid model": _cached_states,
+    "drafts from hidden states": hidden_states_drafter,
     "speculative decoding": _speculative_decoding,
 }

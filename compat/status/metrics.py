@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -27,6 +28,13 @@ _COUNTED = {
     "rows": "Rows that were corrected.",
 }
 _LABELS = ("fix", "engine", "state", "release")
+_PROCESS = ("engine", "release", "attnfix")
+#: Every metric on a page, as Prometheus names it, with its labels
+METRICS = {
+    **{f"attnfix_{name}_total": frozenset({"fix", "engine"}) for name in _COUNTED},
+    "attnfix_fix_info": frozenset({*_LABELS, "attnfix"}),
+    "attnfix_processes": frozenset(_PROCESS),
+}
 
 
 def server() -> str:
@@ -89,14 +97,16 @@ def families() -> list[Any]:
 
 def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
     """Counters over all processes, so that they never fall when one ends; states of those that run."""
-    from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
     from .recorder import own_version
 
     totals: dict[tuple[str, str], list[int]] = {}
     states: set[tuple[str, ...]] = set()
+    running: Counter[tuple[str, ...]] = Counter()
     for process in processes:
         engine = process["engine"]
+        running[engine, process["release"] or "", process.get("attnfix") or ""] += bool(process["alive"])
         for row in (row for row in process["fixes"] if row["fix"].startswith(f"{engine}.")):
             counts = [row["counters"][name] for name in _COUNTED]
             if row["state"] in (INSTALLED, EFFECTIVE) or any(counts):
@@ -111,4 +121,8 @@ def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
     info = InfoMetricFamily("attnfix_fix", "State of each fix in the processes of this server.", labels=_LABELS)
     for state in sorted(states):
         info.add_metric(state, {"attnfix": own_version() or ""})
-    return [*counters, info]
+    gauge = GaugeMetricFamily("attnfix_processes", "Processes of this server in which attnfix is active.", labels=_PROCESS)
+    for labels, number in sorted(running.items()):
+        if number:
+            gauge.add_metric(labels, number)
+    return [*counters, info, gauge]

@@ -105,8 +105,12 @@ class Recorder:
 
 def fixset(version: str | None, states: Iterable[FixState]) -> str:
     """Short name of the fixes that are armed in a process, and of the attnfix that armed them: equal sets, equal name."""
-    armed = sorted(state.fix.id for state in states if state.armed)
-    return hashlib.sha256("\n".join([version or "", *armed]).encode()).hexdigest()[:12]
+    return fixset_name(version, (state.fix.id for state in states if state.armed))
+
+
+def fixset_name(version: str | None, armed: Iterable[str]) -> str:
+    """The same of the ids of those fixes."""
+    return hashlib.sha256("\n".join([version or "", *sorted(armed)]).encode()).hexdigest()[:12]
 
 
 @cache

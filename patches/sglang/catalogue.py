@@ -18,14 +18,23 @@ _FOLDERS = (
     "mha_draft_extend_routing",
     "skip_seq_lens_sync",
     "draft_kv_indices",
+    "draft_kv_wall",
     "triton_swa_deterministic",
     "fa3_swa_topk",
     "encoder_decode_lengths",
     "hybrid_chunk_metadata",
     "fa3_scheduler_metadata",
+    "fa3_context_wall",
     "flashinfer_fp8_prefix",
     "flashinfer_swa_prefill",
     "mamba2_initial_state",
+    "eagle_swa_verify",
+    "flashinfer_soft_cap",
+    "fa3_cross_lengths",
+    "trtllm_mla_bf16_scale",
+    "trtllm_mha_kv_scales",
+    "xqa_verify_mask",
+    "draft_row_spill",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

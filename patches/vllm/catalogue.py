@@ -26,6 +26,11 @@ _FOLDERS = (
     "flashmla_fp8_graph",
     "fa3_dcp_graph",
     "gdn_uniform_decode",
+    "dcp_spec_graph",
+    "fa3_cascade",
+    "dflash_aot_schedule",
+    "int8_mla_context",
+    "mamba_prefix_cache",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -1,21 +1,22 @@
-"""In-tree PEP 517 backend: setuptools, plus the compiled kernels and the `.pth` file at the top of site-packages.
+"""In-tree PEP 517 backend: setuptools, plus the compiled kernels, the `.pth` file at the top of site-packages, and an SBOM.
 
 setuptools alone puts a `.pth` elsewhere or drops it, and an editable install never sees it; so every wheel it makes, editable
-or not, is opened again and the file added. A build that cannot compile the kernels fails: no wheel without them. Two
+or not, is opened again and both files added. A build that cannot compile the kernels fails: no wheel without them. Two
 builds of one tree are equal to the byte: no file carries the time at which it was built.
 """
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import os
 import shutil
+import tarfile
 import tempfile
 from pathlib import Path
 
 from setuptools import build_meta
 from setuptools.build_meta import (
-    build_sdist,
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
     prepare_metadata_for_build_wheel,
@@ -30,15 +31,37 @@ get_requires_for_build_editable = build_meta.get_requires_for_build_editable
 prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
 
 
+def build_sdist(sdist_directory, config_settings=None):
+    """setuptools', with one time, one owner and one order in place of this machine's."""
+    name = build_meta.build_sdist(sdist_directory, config_settings)
+    path, moment = Path(sdist_directory, name), int(os.environ["SOURCE_DATE_EPOCH"])
+    with (
+        tarfile.open(path) as archive,
+        open(f"{path}.new", "wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=moment) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for member in sorted(filter(tarfile.TarInfo.isfile, archive.getmembers()), key=lambda member: member.name):
+            new.addfile(_plain(member, moment), archive.extractfile(member))
+    os.replace(f"{path}.new", path)
+    return name
+
+
+def _plain(member: tarfile.TarInfo, moment: int) -> tarfile.TarInfo:
+    plain = tarfile.TarInfo(member.name)
+    plain.size, plain.mtime, plain.mode = member.size, moment, 0o755 if member.mode & 0o100 else 0o644
+    return plain
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     _compile_kernels()
     shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would pack what a former build left there
-    return _with_pth(wheel_directory, build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
+    return _completed(wheel_directory, build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     _compile_kernels()
-    return _with_pth(wheel_directory, build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
+    return _completed(wheel_directory, build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
 
 
 def _compile_kernels() -> None:
@@ -48,15 +71,19 @@ def _compile_kernels() -> None:
     module.compile_all(ROOT / "kernels" / "compiled")
 
 
-def _with_pth(directory: str, name: str) -> str:
-    """Add the `.pth` at the root of a wheel and write its RECORD anew."""
+def _completed(directory: str, name: str) -> str:
+    """Add the `.pth` at the root of a wheel and its bill of materials (PEP 770), and write its RECORD anew."""
+    import sbom
     from wheel.wheelfile import WheelFile
 
     wheel = Path(directory) / name
     with tempfile.TemporaryDirectory() as unpacked:
         with WheelFile(wheel) as old:
-            old.extractall(unpacked)
+            old.extractall(unpacked)  # nosec B202: the wheel that setuptools has just made
         shutil.copy(PTH, unpacked)
+        (about,) = Path(unpacked).glob("*.dist-info")
+        (about / "sboms").mkdir()
+        (about / "sboms" / "attnfix.cdx.json").write_text(sbom.text(name, ROOT / "kernels" / "compiled"))
         wheel.unlink()
         with WheelFile(wheel, "w") as new:
             new.write_files(unpacked)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,9 @@ from pathlib import Path
 from attnfix.cli.listing import describe, span
 from attnfix.compat.arming import switches
 from attnfix.compat.engines import ENGINES
+from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import fix_pages, kernels_page, robustness_table, served_table, support_page
+from scripts.pages import fix_pages, kernels_page, robustness_table, served_table, support_page, symptoms_page
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,6 +39,19 @@ def fixes_table() -> str:
 def in_short(text: str) -> str:
     """The first sentence, without what stands in parentheses."""
     return re.sub(r" \([^()]*\)", "", text).partition(". ")[0].removesuffix(".")
+
+
+def changelog_fixes() -> str:
+    """A line for each fix that no version below the newest one has."""
+    published = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[2:]
+    fixes = [fix for fix in FIXES if not any(f"- `{fix.id}`" in version for version in published)]
+    return "\n".join(textwrap.fill(_changed(fix), 128, subsequent_indent="  ", break_on_hyphens=False) for fix in fixes)
+
+
+def _changed(fix: Fix) -> str:
+    off, affected = "" if fix.default else " (off by default)", describe(fix)["affected"]
+    releases = span(affected) if affected else "between releases"
+    return f"- `{fix.id}`{off}: {fix.title}; {fix.engine} {releases}."
 
 
 def general_switches() -> str:
@@ -72,6 +87,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "fixes": fixes_table,
+    "changelog_fixes": changelog_fixes,
     "general_switches": general_switches,
     "fix_switches": fix_switches,
     "allow_lists": allow_lists,
@@ -83,12 +99,14 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 WRITTEN: dict[str, Callable[[], str]] = {
     "README.md": lambda: filled((ROOT / "README.md").read_text()),
+    "CHANGELOG.md": lambda: filled((ROOT / "CHANGELOG.md").read_text()),
     "docs/kernels.md": lambda: filled((ROOT / "docs/kernels.md").read_text()),
     "docs/seen-on-a-gpu.md": lambda: filled((ROOT / "docs/seen-on-a-gpu.md").read_text()),
     "docs/safety.md": lambda: filled((ROOT / "docs/safety.md").read_text()),
     "docs/switches.md": lambda: filled((ROOT / "docs/switches.md").read_text()),
     "docs/support.md": partial(support_page.page, "support.md"),
     "docs/support.html": partial(support_page.page, "support.html"),
+    "docs/symptoms.md": symptoms_page.page,
     **fix_pages.pages(),
 }
 

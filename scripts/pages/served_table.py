@@ -17,7 +17,11 @@ _TITLES = {
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
-    "swa": "`sglang.flashinfer-swa-prefill`: a Gemma 2 with a window of 512 tokens, against float64",
+    "windows": "`sglang.flashinfer-swa-prefill`, `sglang.flashinfer-soft-cap`: a Gemma 2 with a window, against float64",
+    "fp8-prefix": "`sglang.flashinfer-fp8-prefix`: a calibrated FP8 KV cache, half of the prompt cached",
+    "context-wall": "`sglang.fa3-context-wall`: requests with drafts up to the context length",
+    "context-wall-kernel": "`sglang.fa3-context-wall`: FlashAttention 3 alone over the backend's page tables",
+    "verify": "`sglang.eagle-swa-verify`: n-gram speculation behind prompts longer than the window, against the Triton backend",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
     "no-harm mla-large": "no harm, DeepSeek-V2 of 2.6 billion weights: 200 requests where no fix has anything to do",
     "no-harm dense-large": "no harm, Llama of 2.4 billion weights: 200 requests, no fix is called",
@@ -55,15 +59,32 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
         counted = sum(value for name, value in case["page"]["after"].items() if name.startswith("attnfix_corrections_total"))
         return "-", f"{len(case['processes'])} processes with records, {counted:.0f} corrections on the page"
     sides = case["sides"]
-    if "speed" in case:
-        speed = f"{_times(case['speed']['tokens per second'])} prefill tokens/s"
-        return _distance(sides["stock"]), f"{_distance(sides['patched'])} (Triton {_distance(sides['triton'])}), {speed}"
+    if "stock, slots" in sides:  # the kernel alone
+        return tuple(_of_kernel(sides, side) for side in ("stock", "patched"))  # type: ignore[return-value]
+    if "same as stock" in sides["stock"]:
+        name, beside = ("Triton", "triton") if "triton" in sides else ("paged-only mode", "stock, paged")
+        speed = f", {_times(case['speed']['tokens per second'])} prefill tokens/s" if "speed" in case else ""
+        return _distance(sides["stock"]), f"{_distance(sides['patched'])} ({name} {_distance(sides[beside])}){speed}"
+    if "equal tokens" in sides["stock"]:
+        return _equal(case, "stock"), f"{_equal(case, 'patched')} (without speculation {_equal(case, 'without speculation')})"
     return _difference(sides["stock"]), _difference(sides["patched"])
 
 
 def _distance(side: dict[str, Any]) -> str:
-    """Root mean square of a log-probability's difference from float64, of the prompts that came out furthest from it."""
+    """Root mean square of a log-probability's difference from what is right, of the prompt that came out furthest from it."""
     return f"{max(one[how] for one in side['each'] for how in ('cold', 'cached')):.2g}"
+
+
+def _of_kernel(sides: dict[str, Any], side: str) -> str:
+    """What lies behind a page table: other slots, and no slots."""
+    told = (sides[f"{side}, {words}"] for words in ("slots", "none"))
+    return "; ".join(one["error"] if "error" in one else f"{one['scenario']['error']:.2g}" for one in told)
+
+
+def _equal(case: dict[str, Any], side: str) -> str:
+    """Greedy tokens as the reference has them before the first other one, on average."""
+    equal = case["sides"][side]["equal tokens"]
+    return f"{sum(equal) / len(equal):.1f} of {case['new']} tokens"
 
 
 def _times(ratio: dict[str, float]) -> str:

@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
+from scripts.pages import who_is_hit
 
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
@@ -34,6 +35,8 @@ def page(name: str) -> str:
         machine=_run()["machine"],
         totals=totals(),
         legend=LEGEND,
+        families=who_is_hit.FAMILIES,
+        gpus=who_is_hit.GPUS,
         engines=[_engine(engine, published, shown) for engine in dict.fromkeys(fix.engine for fix in FIXES)],
         edited=[cell for cell in shown if cell["edit"]],
         releases=sorted({cell["release"] for cell in shown}, key=Version),
@@ -79,6 +82,8 @@ def _engine(engine: str, published: dict[tuple[str, str], dict], shown: list[dic
             "evidence": _evidence([cell for cell in shown if cell["fix"] == fix.id and cell["verdict"] == "proven"]),
             **_affected(row := [published.get((fix.id, release), _NOT_RUN) for release in releases], releases),
             "cells": row,
+            "families": who_is_hit.families(fix),
+            "gpus": who_is_hit.gpus(fix),
         }
         for fix in fixes
     ]

@@ -48,6 +48,7 @@ class Section:
 
 
 SECTIONS = (
+    Section("What is here?", "`attnfix` alone says what it finds on this machine, and what to type next.", "attnfix"),
     Section(
         "Before the start",
         "`attnfix doctor` says which known bugs this deployment would hit. It needs no GPU and no engine code.",

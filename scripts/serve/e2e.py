@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -149,6 +149,15 @@ class Server(Process):
             self.process.stdin.close()  # type: ignore[union-attr]
 
 
+def cold_and_cached(server: Server, prompt: list[int]) -> dict[str, Any]:
+    """Answers to a prompt: {"cold": with nothing cached, "cached": with its first half cached}."""
+    server.ask("forget")
+    cold = server.ask("answer", prompt=prompt)
+    server.ask("forget")
+    server.ask("answer", prompt=prompt[: len(prompt) // 2])
+    return {"cold": cold, "cached": server.ask("answer", prompt=prompt)}
+
+
 def serve(actions: dict[str, Callable[..., dict[str, Any]]]) -> None:
     """The child's end: do what comes as JSON lines on standard input until there is no more. What the engine and its children
     print goes to standard error, which is the log."""
@@ -190,6 +199,11 @@ def alive(processes: list[dict[str, Any]]) -> bool:
     return all(process["alive"] for process in processes if any(row["calls"] for row in process["fixes"].values()))
 
 
+def machine_of(sides: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Takes out of each side what it ran on, and returns it; a server that did not start has none."""
+    return next(iter([side.pop("machine") for side in sides.values() if "machine" in side]))
+
+
 def activity(processes: list[dict[str, Any]]) -> list[str]:
     """One line for each fix that stands in some process."""
     return [
@@ -200,8 +214,8 @@ def activity(processes: list[dict[str, Any]]) -> list[str]:
 
 
 def errors(said: str) -> list[str]:
-    """The exceptions that a log tells of."""
-    return re.findall(r"\b\w+Error: .+", said)
+    """The exceptions that a log tells of, with their texts."""
+    return re.findall(r"(?<!raise )\b\w+Error(?:: .+|$)", said, re.MULTILINE)
 
 
 # The comparisons
@@ -230,6 +244,22 @@ def worst(compared: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "in_common": min(one["in_common"] for one in compared),
         "equal_tokens": min(one["equal_tokens"] for one in compared),
     }
+
+
+def distance(logprobs: Mapping[str, float], right: Mapping[str, float]) -> float:
+    """Root mean square of the differences, of the tokens that both list."""
+    both = logprobs.keys() & right.keys()
+    return rms(logprobs[token] - right[token] for token in both) if both else math.inf
+
+
+def rms(values: Iterable[float]) -> float:
+    """Root mean square."""
+    return math.sqrt(statistics.fmean(value**2 for value in values))
+
+
+def same_bits(answers: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[bool]:
+    """Which prompts, with nothing cached, have equal log-probabilities to the bit; both as of `cold_and_cached`."""
+    return [one["cold"]["logprobs"] == other["cold"]["logprobs"] for one, other in zip(answers, others)]
 
 
 #: Student's t at 97.5 % for 1, 2, … degrees of freedom
@@ -272,6 +302,12 @@ def machine(engine: str) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda,
         "python": platform.python_version(),
     }  # fmt: skip
+
+
+def gpus() -> int:
+    """How many this machine has. Does not initialise CUDA."""
+    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
+    return len(listed.splitlines())
 
 
 def write(folder: Path, about: dict[str, Any], case: str, result: dict[str, Any]) -> Path:

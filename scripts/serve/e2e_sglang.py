@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from scripts.serve import e2e
 from scripts.serve.e2e import LISTED
+from scripts.serve.sides import Serving
 
+SCRIPT = "-m", "scripts.serve.e2e_sglang"
 NEW_TOKENS = 8
+#: What every case starts its servers with
+SHARED = {
+    "attention_backend": "flashinfer", "sampling_backend": "pytorch", "grammar_backend": "none",
+    "disable_piecewise_cuda_graph": True, "mem_fraction_static": 0.5, "max_total_tokens": 262144, "context_length": 16384,
+}  # fmt: skip
 #: Settings that later releases call otherwise
 RENAMED = {"disable_piecewise_cuda_graph": "disable_prefill_cuda_graph", "cuda_graph_max_bs": "cuda_graph_max_bs_decode"}
+
+
+def serving(model: Path, out: Path, settings: dict[str, Any], one_by_one: bool = False) -> Serving:
+    return Serving(SCRIPT, model, out, settings, one_by_one=one_by_one)
 
 
 class Child:

@@ -1,19 +1,16 @@
-"""vLLM for gpu_e2e_vllm.py: the engine in a process of its own (`python -m scripts.serve.e2e_vllm`), and sides that serve.
-
-A side is an environment, settings of the engine and, where its prefill kernel is replaced, the plugin that does it.
-"""
+"""vLLM for gpu_e2e_vllm.py: the engine in a process of its own, `python -m scripts.serve.e2e_vllm`."""
 
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scripts.serve import e2e
-from scripts.serve.e2e import LISTED, TOP, Server
+from scripts.serve.e2e import LISTED, TOP
+from scripts.serve.sides import Serving
 
+SCRIPT = "-m", "scripts.serve.e2e_vllm"
 NEW_TOKENS = 8
 #: Every engine. The cache's size is given, so that servers which start together do not measure each other's memory
 SHARED: dict[str, Any] = {
@@ -24,6 +21,8 @@ VARIABLES = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "VLLM_NO_USAGE_STATS": "1",
 }  # fmt: skip
+V1_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+OFF = {"ATTNFIX": "0"}
 
 
 class Child:
@@ -91,42 +90,8 @@ def _answer(output: Any, at: int) -> dict[str, Any]:
     return {"tokens": list(seen.token_ids), "logprobs": listed, "cached": output.num_cached_tokens}
 
 
-@dataclass(frozen=True)
-class Side:
-    """environment and settings: what this side has beside VARIABLES and SHARED. plugin: a folder to put on the path."""
-
-    environment: dict[str, str]
-    settings: dict[str, Any]
-    plugin: Path | None = None
-
-
-@dataclass(frozen=True)
-class Serving:
-    """model: its folder. out: for logs, records and caches. one_by_one: no two servers at once."""
-
-    model: Path
-    out: Path
-    one_by_one: bool = False
-
-    def __call__(self, sides: dict[str, Side], work: Any) -> dict[str, Any]:
-        """{side: what `work(server)` found, its environment, and what `attnfix status` said while it served}."""
-        with ThreadPoolExecutor(1 if self.one_by_one else len(sides)) as pool:
-            runs = {name: pool.submit(self._one, at, name, side, work) for at, (name, side) in enumerate(sides.items())}
-            return {name: run.result() for name, run in runs.items()}
-
-    def _one(self, at: int, name: str, side: Side, work: Any) -> dict[str, Any]:
-        time.sleep(0 if self.one_by_one else 2 * at)  # so that no two look for a free port at once
-        label = name.replace(" ", "-")
-        variables = VARIABLES | side.environment | {"VLLM_CACHE_ROOT": str(self.out / "caches" / label)}
-        if side.plugin:
-            variables["PYTHONPATH"] = f"{side.plugin}:{e2e.environment().get('PYTHONPATH', '')}".rstrip(":")
-        with Server(("-m", "scripts.serve.e2e_vllm"), label, self.out / "logs", variables) as server:
-            started = server.ask("start", model=str(self.model), **{**SHARED, **side.settings})
-            e2e.say(f"{name}: up in {started['seconds']} s")
-            found = work(server)
-            found |= {"environment": side.environment, "processes": server.status(), "machine": started["machine"]}
-        e2e.say(f"{name}: done")
-        return found
+def serving(model: Path, out: Path, one_by_one: bool = False) -> Serving:
+    return Serving(SCRIPT, model, out, SHARED, VARIABLES, cache="VLLM_CACHE_ROOT", one_by_one=one_by_one)
 
 
 def activity_failures(found: dict[str, Any], expected: dict[str, set[str]]) -> list[str]:

@@ -12,16 +12,23 @@
         vllm.dcp-empty-shard: short prompts on two GPUs that share their KV
     python -m scripts.serve.gpu_e2e_vllm --case dcp-pages
         vllm.dcp-page-counts, vllm.lse-log-base: a Llama on such GPUs, FlashInfer
+    python -m scripts.serve.gpu_e2e_vllm --case dcp-spec
+        vllm.dcp-spec-graph: such GPUs with n-gram speculation and CUDA graphs
     python -m scripts.serve.gpu_e2e_vllm --case quantized
         vllm.quantized-mla-context: an AWQ model and a cached prefix
+    python -m scripts.serve.gpu_e2e_vllm --case prefix-cache
+        vllm.mamba-prefix-cache: conversations whose earlier turns are cached
+    python -m scripts.serve.gpu_e2e_vllm --case uniform-decode
+        vllm.gdn-uniform-decode: prompts as short as a verification
     python -m scripts.serve.gpu_e2e_vllm --case metrics
         the engine's HTTP server: attnfix on its metrics page and in attnfix status
     python -m scripts.serve.gpu_e2e_vllm --case no-harm
         200 requests where no fix is needed: same tokens, same speed
 
-Needs one GPU of the Hopper generation (`dcp`, `dcp-pages`: two), vLLM 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`:
-0.21.0-0.25.1; `dcp`: up to 0.24.0; `dcp-pages`: with FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that
-its .pth file is processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a
+Needs one GPU of the Hopper generation (`dcp`, `dcp-pages`, `dcp-spec`: two, or one as scripts/serve/one_gpu.py says), vLLM
+0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`: up to 0.24.0; `dcp-pages`: with FlashInfer;
+`dcp-spec`, `prefix-cache`, `uniform-decode`: up to 0.33.0) and attnfix, both installed or on PYTHONPATH, attnfix so that its
+.pth file is processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a
 case, `no-harm` eight for each model. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers
 lie beside it. Exits 1 when a check fails.
 
@@ -37,14 +44,28 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from scripts.serve import e2e, e2e_http, e2e_no_harm, e2e_vllm, ragged_stand_in, tiny_deepseek, tiny_llama
+from attnfix.patches.catalogue import BY_ID
+from scripts.serve import (
+    e2e,
+    e2e_http,
+    e2e_no_harm,
+    e2e_vllm,
+    one_gpu,
+    plugins,
+    ragged_stand_in,
+    tiny_deepseek,
+    tiny_llama,
+    vllm_hybrid,
+)
 from scripts.serve.e2e import PATCHED, STOCK, Server
-from scripts.serve.e2e_vllm import SHARED, VARIABLES, Serving, Side, activity_failures, table
+from scripts.serve.e2e_vllm import OFF, SHARED, V1_RUNNER, VARIABLES, activity_failures, table
+from scripts.serve.sides import Serving, Side
 
 ORDER, EMPTY, BASE, QUANTIZED, PADDED, DCP, PAGES = (
     "vllm.mla-context-order", "vllm.empty-context-chunks", "vllm.lse-log-base", "vllm.quantized-mla-context",
     "vllm.padded-v-merge", "vllm.dcp-empty-shard", "vllm.dcp-page-counts",
 )  # fmt: skip
+DCP_SPEC = "vllm.dcp-spec-graph"
 #: Differences of two log-probabilities up to which they count as equal. `order` compares equal work; the others differ in how
 #: bfloat16 is rounded: kernels merge where they attended at once
 ROUNDING = {"order": 0.03, "empty": 0.05, "padded": 0.05, "quantized": 0.08, "dcp": 0.08}
@@ -53,8 +74,6 @@ RED = 0.15
 STEP = 2048  # max_num_batched_tokens of `order`
 FRESH = 600  # tokens of a fresh prompt: the FlashAttention backend sends up to 512 new ones through its decode path
 CONTEXTS = (28672, 20480, 12288, 8192, 4096, 1024, 256)  # tokens in the cache of each request of `empty` and `padded`
-V1_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
-OFF = {"ATTNFIX": "0"}
 
 
 def tokens(draw: random.Random, count: int) -> list[int]:
@@ -173,7 +192,7 @@ def unequal_failures(found: dict[str, Any], red: set[str], rounding: float) -> l
 
 
 def empty(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
-    plugin = ragged_stand_in.package(serve.out / "plugin")
+    plugin = plugins.package(serve.out / "plugin", ragged_stand_in)
     sides = {}
     for name, (own, backend) in empty_sides().items():
         chosen = UNEQUAL | {"attention_config": {"mla_prefill_backend": backend}}
@@ -225,10 +244,11 @@ LONG = {"in one step": (40, 300, 600), "in chunks": (2200, 3000, 3900)}
 
 
 def on_two_ranks(
-    serve: Serving, sides: dict[str, dict[str, str]], settings: dict[str, Any], shared: dict[str, Any], prompts: Any, at: int
-) -> dict[str, Any]:
-    """{"settings", "prompts", "sides"}: what each side says with `shared`, compared in the new token `at` with the side
-    `reference`, whose ranks share heads alone. sides: name -> environment."""
+    serve: Serving, sides: dict[str, dict[str, str]], settings: dict[str, Any], shared: dict[str, Any], prompts: Any, at: int,
+    may_fail: tuple[str, ...] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """{"settings", "prompts", "gpus", "sides"}: what each side says with `shared`, compared in the new token `at` with the side
+    `reference`, whose ranks share heads alone. sides: name -> environment. may_fail: sides that may not start."""
     draw = random.Random(3)
     asked = {scenario: [tokens(draw, count) for count in counts] for scenario, counts in prompts.items()}
 
@@ -236,20 +256,23 @@ def on_two_ranks(
         return {"answers": {scenario: server.ask("answer", prompts=asked[scenario], at=at)["answers"] for scenario in asked}}
 
     settings, both = TWO_RANKS | settings, TWO_RANKS | settings | SHARED_KV | shared
-    found = serve({"reference": Side(OFF, settings)} | {name: Side(own, both) for name, own in sides.items()}, work)
+    plugin = None if e2e.gpus() > 1 else plugins.package(serve.out / "plugin", one_gpu)
+    served = {"reference": Side(OFF, settings, plugin)}
+    served |= {name: Side(own, both, plugin, may_fail=name in may_fail) for name, own in sides.items()}
+    found = serve(served, work)
     reference = found["reference"].pop("answers")
     for side in found.values():
         answers = side.pop("answers", {})
         pairs = {scenario: list(zip(reference[scenario], answers[scenario])) for scenario in answers}
         side["compared"] = {scenario: e2e.worst([e2e.compare(a, b) for a, b in each]) for scenario, each in pairs.items()}
-    return {"settings": SHARED | both, "prompts": prompts, "sides": found}
+    return {"settings": SHARED | both, "prompts": prompts, "gpus": e2e.gpus(), "sides": found}
 
 
 def two_ranks_failures(found: dict[str, Any], red: set[tuple[str, str]]) -> list[str]:
     """red: (side, scenario) that are wrong; all others are right."""
     wrong = []
     for name, side in found.items():
-        for scenario, seen in side["compared"].items():
+        for scenario, seen in side["compared"].items():  # none, where it did not start
             if (name, scenario) in red and seen["difference"] <= RED:
                 wrong.append(f"{name}, {scenario}: no difference to the reference")
             if (name, scenario) not in red and not seen["difference"] <= ROUNDING["dcp"]:
@@ -283,6 +306,26 @@ def dcp_pages(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
 def dcp_pages_failures(found: dict[str, Any]) -> list[str]:
     wrong = activity_failures(found, {PAGES: {PAGES}, PATCHED: {PAGES, BASE}})
     return wrong + two_ranks_failures(found, {*((STOCK, scenario) for scenario in LONG), (PAGES, "in chunks")})
+
+
+def dcp_spec(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Graphs of verification, which TWO_RANKS goes without elsewhere."""
+    graphs = {
+        "enforce_eager": False, "attention_config": {"backend": "FLASHMLA"}, "block_size": SHARE,
+        "speculative_config": {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4},
+    }  # fmt: skip
+    sides = {STOCK: OFF, PATCHED: {BY_ID[DCP_SPEC].switch: "1"}}
+    result = on_two_ranks(serve, sides, graphs, {}, LONG, at=1, may_fail=(STOCK,))
+    lines = [*table(result["sides"]), *(f"{STOCK}: {result['sides'][STOCK].get('said')}",)]
+    return result, lines, dcp_spec_failures(result["sides"])
+
+
+def dcp_spec_failures(found: dict[str, Any]) -> list[str]:
+    """One sentence for each check that does not hold."""
+    wrong = activity_failures(found, {PATCHED: {DCP_SPEC}}) + two_ranks_failures(found, set())
+    if "AssertionError" not in (found[STOCK].get("said") or ""):
+        wrong.append(f"stock: no assertion of the builder; it {'did not start' if 'ended' in found[STOCK] else 'started'}")
+    return wrong
 
 
 # quantized
@@ -350,15 +393,19 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
 def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "max_num_seqs": 64}
     plan = e2e_no_harm.Plan(
-        script=("-m", e2e_vllm.__name__), settings=settings, variables=VARIABLES | V1_RUNNER | e2e_no_harm.THREADS,
+        script=e2e_vllm.SCRIPT, settings=settings, variables=VARIABLES | V1_RUNNER | e2e_no_harm.THREADS,
         cache="VLLM_CACHE_ROOT", loaded="Directly load", together=True,
         at_work={"mla": {ORDER: "effective", QUANTIZED: "effective"}, "dense": {}},
     )  # fmt: skip
     return e2e_no_harm.run(plan, models, length, out)
 
 
+#: Cases of hybrid models
+_HYBRID = {"prefix-cache": vllm_hybrid.prefix_cache, "uniform-decode": vllm_hybrid.uniform_decode}
+
+
 def main() -> int:
-    cases = "order", "empty", "padded", "dcp", "dcp-pages", "quantized", "metrics", "no-harm"
+    cases = "order", "empty", "padded", "dcp", "dcp-pages", "dcp-spec", "quantized", *_HYBRID, "metrics", "no-harm"
     options = e2e_no_harm.with_options(e2e.parser(__doc__, cases)).parse_args()
     e2e.require_attnfix()
     out = options.out.resolve()
@@ -370,16 +417,20 @@ def main() -> int:
         elif options.case == "metrics":
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)
             about = e2e.machine("vllm")
+        elif options.case in _HYBRID:
+            result, lines, wrong = _HYBRID[options.case](model, out, options.one_by_one)
+            about = e2e.machine_of(result["sides"])
         else:
             if options.case == "dcp-pages":  # ranks share the KV of one head
                 tiny_llama.make(model, kv_heads=1)
             else:
                 tiny_deepseek.make(model, quantize=options.case == "quantized")
             case = {
-                "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-pages": dcp_pages, "quantized": quantized,
+                "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-pages": dcp_pages, "dcp-spec": dcp_spec,
+                "quantized": quantized,
             }[options.case]  # fmt: skip
-            result, lines, wrong = case(Serving(model, out, options.one_by_one))
-            about = next(iter([side.pop("machine") for side in result["sides"].values()]))
+            result, lines, wrong = case(e2e_vllm.serving(model, out, options.one_by_one))
+            about = e2e.machine_of(result["sides"])
     return e2e.finish(options, about, result, lines, wrong)
 
 

@@ -13,9 +13,7 @@ It is chosen by vLLM's own setting, attention_config={"mla_prefill_backend": "TR
 from __future__ import annotations
 
 import math
-import shutil
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -75,14 +73,3 @@ def leave_unwritten(out: Any, lse: Any, q_at: Any, kv_at: Any) -> tuple[Any, Any
         torch.rand(like.shape, generator=_noise[out.device], device=out.device).mul_(high - low).add_(low).to(like.dtype)
     )
     return torch.where(without[:, None, None], noise(out, 1, 20), out), torch.where(without[:, None], noise(lse, 2, 12), lse)
-
-
-def package(folder: Path) -> Path:
-    """Lay the plugin out under `folder` as an installed package whose entry point vLLM finds; the folder to put on the path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.copy(__file__, folder / "ragged_stand_in.py")
-    about = folder / "attnfix_test_ragged_stand_in-0.dist-info"
-    about.mkdir(exist_ok=True)
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0\n")
-    (about / "entry_points.txt").write_text(f"[vllm.general_plugins]\n{NAME} = ragged_stand_in:install\n")
-    return folder

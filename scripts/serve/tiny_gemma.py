@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,13 @@ def config(size: Size = TINY) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def weights(size: Size = TINY, seed: int = 20) -> dict[str, Any]:
+def weights(size: Size = TINY, seed: int = 20, repeats: bool = True) -> dict[str, Any]:
     """{name: bfloat16 tensor}. Every projection keeps the size of what it is given; queries are three times as large, so that
-    a token attends to few others. A norm of Gemma's multiplies by 1 + its weight."""
+    a token attends to few others. A norm of Gemma's multiplies by 1 + its weight.
+
+    The output layer is the embedding, so that such a model repeats its last token. `repeats` off: the embedding counts little
+    beside what the layers add, and the most probable token is one that attention chose.
+    """
     import torch
 
     draw = torch.Generator().manual_seed(seed)
@@ -41,7 +46,8 @@ def weights(size: Size = TINY, seed: int = 20) -> dict[str, Any]:
 
     hidden, inner = size.hidden, size.inner
     norm = lambda: torch.zeros(hidden, dtype=torch.bfloat16)  # noqa: E731
-    made = {"model.embed_tokens.weight": matrix(VOCABULARY, hidden, gain=1.5), "model.norm.weight": norm()}
+    embedding, last = (1.5, 0.0) if repeats else (0.15, 9.0)
+    made = {"model.embed_tokens.weight": matrix(VOCABULARY, hidden, gain=embedding), "model.norm.weight": norm() + last}
     for at in range(size.layers):
         parts = {
             "self_attn.q_proj": matrix(HEADS * HEAD, hidden, gain=3.0),
@@ -58,22 +64,24 @@ def weights(size: Size = TINY, seed: int = 20) -> dict[str, Any]:
     return made
 
 
-def make(folder: Path, size: Size = TINY) -> Path:
+def make(folder: Path, size: Size = TINY, repeats: bool = True) -> Path:
     """Write config.json and model.safetensors, about 80 MB (MEDIUM: 0.7 GB); returns `folder`."""
-    return tiny_deepseek.save(folder, config(size), weights(size))
+    return tiny_deepseek.save(folder, config(size), weights(size, repeats=repeats))
 
 
-def reference(folder: Path, prompts: list[list[int]], size: Size = TINY, device: str = "cuda") -> list[Any]:
+def reference(
+    folder: Path, prompts: list[list[int]], size: Size = TINY, device: str = "cuda", cap: float = SCORES
+) -> list[Any]:
     """Log-probabilities of the token after each prompt, float64 [VOCABULARY] each, on the host: the checkpoint's weights, and
-    every operation in float64."""
+    every operation in float64. `cap`: of attention scores; infinity is none."""
     import torch
     from safetensors.torch import load_file
 
     tensors = {name: one.to(device, torch.float64) for name, one in load_file(folder / "model.safetensors").items()}
-    return [torch.log_softmax(_logits(tensors, prompt, size, device), -1).cpu() for prompt in prompts]
+    return [torch.log_softmax(_logits(tensors, prompt, size, device, cap), -1).cpu() for prompt in prompts]
 
 
-def _logits(tensors: dict[str, Any], prompt: list[int], size: Size, device: str) -> Any:
+def _logits(tensors: dict[str, Any], prompt: list[int], size: Size, device: str, cap: float) -> Any:
     import torch
     import torch.nn.functional as F
 
@@ -90,7 +98,8 @@ def _logits(tensors: dict[str, Any], prompt: list[int], size: Size, device: str)
             part(y, f"self_attn.{name}_proj").view(count, -1, HEAD).transpose(0, 1).repeat_interleave(repeat, 0)
             for name, repeat in (("q", 1), ("k", HEADS // KV_HEADS), ("v", HEADS // KV_HEADS))
         )
-        scores = SCORES * torch.tanh(_rotated(q, eye) @ _rotated(k, eye).transpose(1, 2) * HEAD**-0.5 / SCORES)
+        scores = _rotated(q, eye) @ _rotated(k, eye).transpose(1, 2) * HEAD**-0.5
+        scores = cap * torch.tanh(scores / cap) if cap < math.inf else scores
         seen = (back >= 0) & ((back < WINDOW) if at % 2 == 0 else (back >= 0))
         out = scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v
         x = x + normed(part(out.transpose(0, 1).reshape(count, -1), "self_attn.o_proj"), f"{layer}.post_attention_layernorm")

@@ -54,3 +54,19 @@ def weights(size: Size = TINY, kv_heads: int = KV_HEADS, seed: int = 20) -> dict
 def make(folder: Path, size: Size = TINY, kv_heads: int = KV_HEADS) -> Path:
     """Write config.json and model.safetensors, about 100 MB (LARGE: 5 GB); returns `folder`."""
     return tiny_deepseek.save(folder, config(size, kv_heads), weights(size, kv_heads))
+
+
+#: By what a calibrated FP8 cache divides keys and values: about the largest of them over the largest that FP8 holds
+SCALES = {"k": 0.011, "v": 0.012}
+
+
+def make_calibrated(folder: Path) -> Path:
+    """The same with scales of an FP8 KV cache; its projections are not quantised. Returns `folder`."""
+    import torch
+
+    names = [f"model.layers.{at}.self_attn.{part}_proj.{part}_scale" for at in range(TINY.layers) for part in SCALES]
+    tensors = weights()
+    left = [name.removesuffix(".weight") for name in tensors if "_proj" in name]
+    quantization = {"quant_method": "fp8", "activation_scheme": "dynamic", "ignored_layers": left, "kv_cache_scheme": "static"}
+    scales = {name: torch.tensor(SCALES[name.rpartition(".")[2][0]]) for name in names}
+    return tiny_deepseek.save(folder, config() | {"quantization_config": quantization}, tensors | scales)

@@ -25,7 +25,7 @@ def checkout(tmp_path_factory) -> Path:
     without = shutil.ignore_patterns("__pycache__")
     for name in ("attnfix", *PACKAGES, "scripts", "docs"):
         shutil.copytree(ROOT / name, copy / name, ignore=without)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, copy)
     package = copy / "path" / "attnfix"
     package.mkdir(parents=True)

@@ -24,6 +24,8 @@ TRACED = "traced: called by `forward` of the backend, in a decode graph of specu
 
 #: {class or module of a target: {name: where}}, "" for all others of it
 REGIONS = {
+    "allocation_sizing": {"": PLAN},
+    "common": {"": PLAN},
     "FlashAttentionBackend": {"": PLAN},
     "FlashInferAttnBackend": {"": PLAN, "forward_extend": TRACED},
     "FlashInferIndicesUpdaterDecode": {"": PLAN},
@@ -38,14 +40,16 @@ REGIONS = {
     "ForwardBatch": {"": PREFILL},
     "ForwardBatchDeepSeekMHAMixin": {"": PREFILL},
     "TritonAttnBackend": {"": PLAN, "_forward_extend_unified": TRACED},
-    "TRTLLMMLABackend": {"": PLAN, "forward_extend": TRACED},
-    "TRTLLMHAAttnBackend": {"forward_extend": TRACED},
+    "TRTLLMMLABackend": {"": PLAN, "forward_decode": TRACED, "forward_extend": TRACED},
+    "TRTLLMHAAttnBackend": {"forward_decode": TRACED, "forward_extend": TRACED},
     "merge_attn_states": {"": OPERATOR},
     "MLACommonBaseImpl": {"": OPERATOR},
     "MLACommonImpl": {"": OPERATOR},
     "MLACommonMetadataBuilder": {"": PLAN},
-    "mla_attention": {"build_mla_chunked_context_metadata": PLAN},
+    "mla_attention": {"build_mla_chunked_context_metadata": PLAN, "_get_kv_b_proj_input_dtype": OPERATOR},
+    "CompilationConfig": {"": PLAN},
     "CompressedTensorsKVCacheMethod": {"": PLAN},
+    "DFlashSpeculator": {"": PLAN},
     "BaseKVCacheMethod": {"": PLAN},
     "FlashAttentionImpl": {"": OPERATOR},
     "FlashAttentionMetadataBuilder": {"": PLAN},
@@ -63,6 +67,8 @@ REGIONS = {
     "TokenspeedMLAImpl": {"": OPERATOR},
     "TritonMLAImpl": {"": OPERATOR},
     "GPUModelRunner": {"": PLAN},
+    "HybridKVCacheCoordinator": {"": PLAN},
+    "Scheduler": {"": PLAN},
 }
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.integration.test_command_line import attnfix
+from tests.support import environments
 
 R1 = {
     "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 512, "qk_nope_head_dim": 128,
@@ -122,9 +123,8 @@ def test_the_installed_release_is_judged_by_its_code(engine_python, model):
     data = json.loads(environment.run(*arguments).stdout)
     rows = {row["fix"]: row for row in data["fixes"]}
     assert data["release"] == "0.5.10.post1" and rows["sglang.zero-kv-rows"]["verdict"] == "hit"
-    path = environment.site / "sglang/srt/layers/attention/trtllm_mla_backend.py"
+    path = environments.replaceable(environment, "sglang/srt/layers/attention/trtllm_mla_backend.py")
     text = path.read_text()
-    path.unlink()
     path.write_text(text.replace("is_target_verify()", "is_target_verify_mended()"))
     try:
         done = environment.run(*arguments, check=False)

@@ -10,7 +10,6 @@ from packaging.version import Version
 from attnfix.compat.doctor import sglang
 from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.doctor.launch_command import Launch
-from attnfix.patches.sglang.encoder_decode_lengths import hits
 from tests.integration.test_doctor_sources import before, text, tree
 
 
@@ -24,13 +23,13 @@ def encoder_decoder(release: str) -> set[str]:
     return {leaf.value for leaf in ast.walk(asked) if isinstance(leaf, ast.Constant)}
 
 
-@pytest.mark.parametrize("architecture, first", hits.ENCODER_DECODER_SINCE.items())
+@pytest.mark.parametrize("architecture, first", sglang.ENCODER_DECODER_SINCE.items())
 def test_encoder_decoder_since(architecture, first):
     assert architecture in encoder_decoder(first)
     if earlier := before("sglang", first):
         assert architecture not in encoder_decoder(earlier)
     newest = str(sglang.READ_UP_TO)
-    assert encoder_decoder(newest) == set(hits.ENCODER_DECODER_SINCE)
+    assert encoder_decoder(newest) == set(sglang.ENCODER_DECODER_SINCE)
 
 
 def with_window_pool(release: str) -> set[str]:

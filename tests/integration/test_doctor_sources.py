@@ -229,8 +229,8 @@ OLD, NEW = ["0.5.1", "0.5.4", "0.5.4.post1", "0.5.6", "0.5.7", "0.5.8", "0.5.9"]
 
 @pytest.mark.parametrize("release", OLD + NEW)
 def test_default_attention_backend_of_sglang(release):
-    """Llama and Gemma by every rule of MHA; DeepSeek-V2, which no release gives a backend of its own, by those of MLA."""
-    names = ("LlamaForCausalLM", "Qwen3ForCausalLM", *sglang.GEMMA, "DeepseekV2ForCausalLM")
+    """Llama, Gemma and Llama Vision by every rule of MHA; DeepSeek-V2, without a backend of its own, by those of MLA."""
+    names = ("LlamaForCausalLM", "Qwen3ForCausalLM", *sglang.GEMMA, *sglang.VISION, "DeepseekV2ForCausalLM")
     tried = 0
     for gpu in ("a100", "l40s", "h100", "b200", "b300", "rtx5090"):
         for architecture, mla in ((name, name == "DeepseekV2ForCausalLM") for name in names):
@@ -244,7 +244,7 @@ def test_default_attention_backend_of_sglang(release):
                 ours = sglang.FACTS["prefill backend"](it)
                 assert ours.values == (engine,), (gpu, architecture, topk, spec, ours, engine)
                 tried += 1
-    assert tried == 144
+    assert tried == 168
 
 
 @pytest.mark.parametrize("release", ["0.5.1", "0.5.7", "0.5.9", "0.5.13.post1"])

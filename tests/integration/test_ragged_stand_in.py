@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.serve import ragged_stand_in
+from scripts.serve import plugins, ragged_stand_in
 
 CODE = """
 import importlib.util, inspect, torch
@@ -36,7 +36,7 @@ answer([before > 0, backend.validate_configuration(hopper, model), absent, funct
 
 @pytest.mark.parametrize("release", ["0.22.1", "0.25.1"])
 def test_the_plugin_opens_the_ragged_path(engine_fork, tmp_path, release):
-    folder = ragged_stand_in.package(tmp_path / "plugin")
+    folder = plugins.package(tmp_path / "plugin", ragged_stand_in)
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); NAME = {ragged_stand_in.NAME!r}\n{CODE}"
     closed, reasons, absent, module, stands = engine_fork("vllm", release).evaluate(code)
     assert closed and reasons == [] and absent and module == "ragged_stand_in"

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import sysconfig
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from attnfix.bootstrap.path_entry import attnfix_path_entry
 from tests.support import environments
+from tests.support.required import lacking
 
 ENGINE, RELEASE = "sglang", "0.5.10.post1"
 CHILD = """
@@ -103,6 +105,41 @@ def read_only(folder: Path, command: str) -> str:
         return f"chmod -R a-w {folder}; {command}; code=$?; chmod -R u+w {folder}; exit $code"
     mount = f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder} && ! touch {folder}/x 2>/dev/null"
     return f"unshare -rm sh -c '{mount} && exec {command}'"
+
+
+def test_a_user_without_name_and_home(image, volume, script):
+    """As images that run as a user of their own: not root, in no passwd file, and with nothing to write to but /tmp."""
+    if subprocess.run(["unshare", "-U", "true"], capture_output=True).returncode:
+        lacking("user namespaces", "no right to become another user here")
+    command = f"unshare -U env HOME=/nonexistent {image.python} {volume}/attnfix run -- {image.python} {script} spawn"
+    assert subprocess.run(["unshare", "-U", "id", "-u"], capture_output=True, text=True).stdout != "0\n"
+    state, hooks, ours, _ = answer(_shell(image, command))
+    assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(volume)
+
+
+def test_a_container_without_proc(image, volume, script):
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
+        lacking("mount namespaces", "no right to mount here")
+    command = f"{image.python} {volume}/attnfix run -- {image.python} {script} spawn"
+    state, hooks, *_ = answer(_shell(image, f"unshare -rm sh -c 'mount -t tmpfs none /proc && exec {command}'"))
+    assert (state, hooks) == ("installed", 1)
+
+
+@pytest.mark.parametrize("layout", ["copied prefix", "system site packages"])
+def test_other_layouts_of_images(volume, script, tmp_path, layout):
+    """A prefix whose Python is a file of its own, as conda's; an environment over another one that has the engine, as uv and
+    Debian lay them out."""
+    below = environments.bare(tmp_path / "below")
+    environments.add_engine(environments.Environment(below.folder, ENGINE), ENGINE, RELEASE)
+    options = ["--copies"] if layout == "copied prefix" else []
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", *options, str(tmp_path / "image")], check=True)
+    image = environments.Environment(tmp_path / "image", ENGINE)
+    (image.site / "below.pth").write_text(f"{below.site}\n{sysconfig.get_path('purelib')}\n")
+    if layout == "copied prefix":
+        (image.folder / "conda-meta").mkdir()
+        assert not Path(image.python).is_symlink()
+    state, hooks, ours, _ = answer(image.run(str(volume / "attnfix"), "run", "--", image.python, script, "spawn"))
+    assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(volume)
 
 
 def test_a_python_without_site_is_told_that_attnfix_is_not_active(image, volume):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import subprocess
@@ -34,6 +36,19 @@ def test_torch_is_never_pulled_and_requirements_stay_three(wheel):
         "rich",
         "wrapt",
     ]
+
+
+def test_the_bill_of_materials_is_valid_and_lists_each_compiled_kernel(wheel):
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if "/sboms/" in name]
+    text = archive.read(name).decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    listed = {part["name"]: part["hashes"][0]["content"] for part in json.loads(text)["metadata"]["component"]["components"]}
+    compiled = [name for name in archive.namelist() if name.startswith("attnfix/kernels/compiled/")]
+    assert listed == {name: hashlib.sha256(archive.read(name)).hexdigest() for name in compiled}
 
 
 def test_every_cubin_of_the_installed_wheel_holds_its_kernels_for_its_architecture(wheel, tmp_path):

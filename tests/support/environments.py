@@ -119,6 +119,20 @@ def make(folder: Path, wheel: Path, engine: str, release: str) -> Environment:
     return environment
 
 
+def replaceable(environment: Environment, path: str) -> Path:
+    """A file of the engine that a test may write to, by its path in site-packages: folders there are links to the cache of
+    releases, from which other tests read."""
+    from attnfix.prove import edited_release
+
+    for folder in reversed(Path(path).parents[:-1]):
+        edited_release.own(environment.site / folder)
+    found = environment.site / path
+    text = found.read_text()
+    found.unlink()
+    found.write_text(text)
+    return found
+
+
 def add_engine(environment: Environment, engine: str, release: str) -> None:
     """Lay the published release out in site-packages: its package and its dist-info."""
     from attnfix.compat.releases import fetch

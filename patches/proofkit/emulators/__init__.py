@@ -14,16 +14,19 @@ _noise = torch.Generator()
 _noise.seed()
 
 
-def attention(q, k, v, scale, causal=False):
+def attention(q, k, v, scale, causal=False, soft_cap=0.0):
     """Dense attention in float64 of one request. q: [tokens, heads, d]; k, v: [kv, heads, …]. Returns out and natural LSE.
 
     out: [tokens, heads, dv]; lse: [tokens, heads]. With no keys out is 0 and lse -inf. `causal` aligns the last positions.
+    `soft_cap`: what tanh keeps the scores below; 0 is none.
     """
     q, k, v = q.double(), k.double(), v.double()
     tokens, kv = q.shape[0], k.shape[0]
     if kv == 0:
         return q.new_zeros(tokens, q.shape[1], v.shape[2]), q.new_full((tokens, q.shape[1]), -math.inf)
     scores = torch.einsum("qhd,khd->qhk", q, k) * scale
+    if soft_cap:
+        scores = (scores / soft_cap).tanh() * soft_cap
     if causal:
         seen = torch.ones(tokens, kv, dtype=torch.bool, device=q.device).tril(kv - tokens)
         scores = scores.masked_fill(~seen[:, None, :], -math.inf)
@@ -139,15 +142,16 @@ class PagedDecode:
         self.calls = 0
 
     def __call__(
-        self, *, query, kv_cache, block_tables, seq_lens, bmm1_scale, bmm2_scale, window_left, sinks, q_len_per_req=1, **launch
-    ):
+        self, *, query, kv_cache, block_tables, seq_lens, bmm1_scale, bmm2_scale, window_left, sinks, q_len_per_req=1,
+        out_dtype=None, **launch
+    ):  # fmt: skip
         self.calls += 1
         _dense(window_left, sinks)
         batch_size = query.shape[0] // q_len_per_req
         if batch_size > len(seq_lens) or batch_size > len(block_tables):
             return torch.full(query.shape, math.nan, dtype=query.dtype)
         q_at = [q_len_per_req * b for b in range(batch_size + 1)]
-        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale)
+        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype)
 
 
 class PagedContext:
@@ -171,6 +175,7 @@ class PagedContext:
         cum_seq_lens_kv,
         window_left,
         sinks,
+        out_dtype=None,
         **launch,
     ):
         self.calls += 1
@@ -182,7 +187,7 @@ class PagedContext:
             raise ValueError("cum_seq_lens_q goes beyond the query or max_q_len")
         if seq_lens.tolist() != kv_lens:
             raise ValueError("seq_lens and cum_seq_lens_kv disagree")
-        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale)
+        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype)
 
 
 def _dense(window_left, sinks):
@@ -190,17 +195,17 @@ def _dense(window_left, sinks):
         raise NotImplementedError("sliding windows and sinks are not emulated")
 
 
-def _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale):
+def _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype):
     """Causal attention over [pages, KV heads, page size, d] caches; rows that belong to no request stay undefined."""
-    out = stale(query.shape, query.dtype, 1, 20)
+    out = stale(query.shape, out_dtype or query.dtype, 1, 20)
     for b, kv_len in enumerate(seq_lens.tolist()[: len(q_at) - 1]):
         rows = slice(q_at[b], q_at[b + 1])
         pages = block_tables[b, : -(-kv_len // kv_cache[0].shape[2])].long()
-        k, v = (cache[pages].transpose(1, 2).flatten(0, 1)[:kv_len] for cache in kv_cache)
+        k, v = (cache[pages].transpose(1, 2).flatten(0, 1)[:kv_len].double() for cache in kv_cache)
         group = query.shape[1] // k.shape[1]
         k, v = (x.repeat_interleave(group, 1) for x in (k, v))
         result, _ = attention(query[rows], k, v, float(bmm1_scale), causal=True)
-        out[rows] = (result * float(bmm2_scale)).to(query.dtype)
+        out[rows] = (result * float(bmm2_scale)).to(out.dtype)
     return out
 
 

@@ -43,11 +43,13 @@ def flash_attn_varlen_func(
     num_splits=0,
     out=None,
     return_softmax_lse=False,
+    s_aux=None,
     **launch,
 ):
     """q: [tokens, heads, d]; k, v: [keys, KV heads, d], or with `block_table` [pages, page size, KV heads, d].
 
-    Returns out as q, and natural LSE float32 [heads, tokens]; rows that belong to no request are undefined.
+    s_aux: a sink per head, which takes part in the softmax and holds no value. Returns out as q, and natural LSE float32
+    [heads, tokens], with the sink; rows that belong to no request are undefined.
     """
     q_at = cu_seqlens_q.tolist()
     if scheduler_metadata is not None and len(scheduler_metadata) != _size(len(q_at) - 1, max_seqlen_k, num_splits):
@@ -57,7 +59,11 @@ def flash_attn_varlen_func(
     for b in range(len(q_at) - 1):
         rows = slice(q_at[b], q_at[b + 1])
         keys, values = (_of(b, x, cu_seqlens_k, seqused_k, block_table, q.shape[1]) for x in (k, v))
-        part, lse[rows] = emulators.attention(q[rows], keys, values, softmax_scale, causal)
+        part, sums = emulators.attention(q[rows], keys, values, softmax_scale, causal)
+        if s_aux is not None:
+            with_sink = torch.logaddexp(sums, s_aux.double())
+            part, sums = part * (sums - with_sink).exp()[..., None], with_sink
+        lse[rows] = sums.to(lse.dtype)
         result[rows] = part.to(q.dtype)
     return (result, lse.t().contiguous()) if return_softmax_lse else result
 

@@ -9,7 +9,10 @@ from typing import Any
 from attnfix.patches.proofkit import emulators
 from attnfix.patches.proofkit.proof import device
 
+from . import window_pool
+
 BACKEND = "sglang.srt.layers.attention.flashattention_backend"
+CONFIG = "sglang.srt.configs.model_config"
 _PAGED = ("flash_attn_with_kvcache", "flash_attn_with_kvcache_fa3")
 
 
@@ -70,3 +73,55 @@ def backend(modules: dict[str, Any], pool: Any, kernel: Any, **fields: Any) -> A
     )  # fmt: skip
     made.__dict__.update(fields)
     return made
+
+
+class Options:
+    """Server arguments, fields of a model runner or of a config: what is not given is off."""
+
+    def __init__(self, **given: Any):
+        vars(self).update(given)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return 0
+
+
+def runner(modules: dict[str, Any], args: Options, model: Options, kv: Any, req_to_token: Any, **fields: Any) -> Options:
+    """A model runner, as far as `FlashAttentionBackend`'s own construction asks: of a server with `args`, an MHA model with
+    `model` for its config, KV pool `kv`; `fields` are more of the runner's.
+
+    What later releases ask of the process instead of the runner answers with `args`, too.
+    """
+    import torch
+
+    module, size = modules[BACKEND], fields.get("page_size", 1)
+    vars(args).update(kv_cache_dtype="auto", deterministic=Options())
+    vars(model).update(attention_arch=modules[CONFIG].AttentionArch.MHA)
+    made = Options(
+        sliding_window_size=None, model_config=model, device=device(), req_to_token_pool=Options(req_to_token=req_to_token),
+        token_to_kv_pool=kv, page_size=size, kv_cache_dtype=torch.float16, kv_cache_dtype_str="auto", server_args=args,
+        attention_chunk_size=None, ps=args, token_to_kv_pool_allocator=None,
+    )  # fmt: skip
+    vars(made).update(fields)
+    if window_pool.TRANSLATOR in modules:
+        vars(made)["kv_index_translator"] = modules[window_pool.TRANSLATOR].KVIndexTranslator(
+            req_to_token=req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=kv, page_size=size, device=device()
+        )
+    for name, asked in list(vars(module).items()):
+        if name.startswith("get_") and asked.__module__ in ("sglang.srt.runtime_context", __name__):
+            setattr(module, name, lambda: args)
+    return made
+
+
+def constructed(
+    modules: dict[str, Any], req_to_token: Any, kv: Any, args: Options, model: dict[str, Any], **fields: Any
+) -> Any:
+    """`FlashAttentionBackend` by its own constructor, over a `runner` of these arguments; `model` are fields of its config.
+
+    The caller has put a stand-in at `sgl_kernel.flash_attn`.
+    """
+    config = Options(**{"context_len": req_to_token.shape[1]} | model)
+    return modules[BACKEND].FlashAttentionBackend(
+        runner(modules, args, config, kv, req_to_token, **{"tp_size": 1, "attn_cp_size": 1} | fields)
+    )

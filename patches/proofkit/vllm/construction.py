@@ -62,8 +62,9 @@ class Worker:
     tp, dcp: sizes of the groups; dcp divides tp, and for attention with KV heads the engine wants tp > KV heads. interleave:
     tokens in a row that lie on one rank. page_size: tokens of a block. kv_cache_dtype, skip_layers: as on the command line.
     layout: of the cache, NHD or HND. graphs: a name of CUDAGraphMode. capability: what the platform says of its GPU, None for
-    no answer. dcp_group: stands for the other ranks. `more` goes to the parts of the config by name: model={…}, cache={…},
-    parallel, scheduler, compilation, attention, vllm; a field that a release does not have raises TypeError there.
+    no answer. dcp_group: stands for the other ranks. max_tokens: of a step; context: of a request, as many unless it is given.
+    `more` goes to the parts of the config by name: model={…}, cache={…}, parallel, scheduler, compilation, attention,
+    speculative, vllm; a field that a release does not have raises TypeError there.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Worker:
         page_size: int = 16,
         max_requests: int = 8,
         max_tokens: int = 1024,
+        context: int | None = None,
         kv_cache_dtype: str = "auto",
         skip_layers: Sequence[str] = (),
         layout: str = "NHD",
@@ -88,7 +90,7 @@ class Worker:
         **more: dict[str, Any],
     ):
         self.backend_path, self.rank, self.sizes = f"{_BACKENDS}.{backend}", rank, {"tp": tp, "dcp": dcp}
-        self.interleave, self.capability, self.layout = interleave, capability, layout
+        self.interleave, self.capability, self.layout, self.graphs = interleave, capability, layout, graphs
         self._groups = {name: Alone(self.sizes.get(of, 1), rank % self.sizes.get(of, 1)) for name, of in _GROUPS.items()}
         if dcp_group is not None:
             self._groups["_DCP"] = dcp_group
@@ -97,6 +99,7 @@ class Worker:
         with self._platform():
             self.config = _config(
                 model, dtype, {"tensor_parallel_size": tp, **_dcp(dcp, interleave)}, max_requests, max_tokens,
+                context or max_tokens,
                 {"block_size": page_size, "cache_dtype": kv_cache_dtype, **_skipped(skip_layers)}, graphs, more,
             )  # fmt: skip
         if hasattr(self.config.cache_config, "kv_cache_layout"):  # from 0.30 the engine core says it to the workers
@@ -186,6 +189,19 @@ class Worker:
         module, _, name = self.backend_path.rpartition(".")
         return getattr(import_module(module), name)
 
+    def laid_out(self, cache: Any) -> Any:
+        """A layer's keys and values, [2, pages, page size, KV heads, d], as FlashAttention's backend wants its cache: as the
+        halves of its first dimension, of its second, or (from 0.26.0) of the last.
+        """
+        import torch
+
+        size, heads, d = cache.shape[2:]
+        shape_of = getattr(self.backend, "get_kv_cache_shape", None)  # up to 0.30.0
+        shape = shape_of(cache.shape[1], size, heads, d) if shape_of else (0, 0, 0, 2 * d)
+        if shape[-1] == 2 * d:
+            return torch.cat([part.transpose(1, 2) for part in cache], -1)
+        return cache if shape[0] == 2 else cache.transpose(0, 1)
+
     def name_of(self, layer: Any) -> str:
         known = self.config.compilation_config.static_forward_context
         return next(name for name, other in known.items() if other is layer)
@@ -236,6 +252,8 @@ class Worker:
         selector._cached_get_attn_backend.cache_clear()
         answers = kernels.gpu_answers(self.capability)
         answers["get_attn_backend_cls"] = classmethod(lambda cls, *args, **kwargs: self.backend_path)
+        if self.graphs is not None:  # else the engine's config turns them off
+            answers["support_static_graph_mode"] = classmethod(lambda cls: True)
         with ExitStack() as stack:
             for name, answer in answers.items():
                 stack.enter_context(_set(platform, name, answer))
@@ -244,15 +262,21 @@ class Worker:
 
 
 def _config(
-    model: dict, dtype: str, parallel: dict, requests: int, tokens: int, cache: dict, graphs: str | None, more: dict
-) -> Any:
+    model: dict, dtype: str, parallel: dict, requests: int, tokens: int, context: int, cache: dict, graphs: str | None,
+    more: dict,
+) -> Any:  # fmt: skip
     """The engine's VllmConfig, of its parts; each part's own checks run."""
     config: Any = import_module("vllm.config")
     folder = folder_of(model)
-    scheduler = {"max_num_batched_tokens": tokens, "max_num_seqs": requests, "max_model_len": tokens}
+    scheduler = {"max_num_batched_tokens": tokens, "max_num_seqs": requests, "max_model_len": context}
     parts = {
         "model_config": config.ModelConfig(
-            model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype=dtype, max_model_len=tokens, **more.get("model", {})
+            model=folder,
+            tokenizer=folder,
+            skip_tokenizer_init=True,
+            dtype=dtype,
+            max_model_len=context,
+            **more.get("model", {}),
         ),
         "cache_config": _made(config.CacheConfig, more.get("cache", {}), gpu_memory_utilization=0.9, swap_space=0, **cache),
         "parallel_config": _made(
@@ -268,6 +292,9 @@ def _config(
         parts["compilation_config"] = config.CompilationConfig(**compilation)
     if "attention" in more:
         parts["attention_config"] = config.AttentionConfig(**more["attention"])
+    if "speculative" in more:
+        target = {"target_model_config": parts["model_config"], "target_parallel_config": parts["parallel_config"]}
+        parts["speculative_config"] = config.SpeculativeConfig(**target, **more["speculative"])
     return config.VllmConfig(**parts, **more.get("vllm", {}))
 
 

@@ -16,6 +16,8 @@ from typing import Any
 _UNITS = 132  # multiprocessors of an H200
 _PROPERTIES = SimpleNamespace(multi_processor_count=_UNITS, major=9, minor=0, total_memory=141 << 30)
 _FLASH_ATTENTION = "vllm.vllm_flash_attn"
+_BACKEND = "vllm.v1.attention.backends.flash_attn"
+_MLA = "vllm.model_executor.layers.attention.mla_attention", "vllm.v1.attention.backends.mla.common"
 _FLASHMLA = "vllm.v1.attention.ops.flashmla", "vllm.attention.ops.flashmla"
 _ENTRIES = "vllm.v1.attention.backends.fa_utils", "vllm.attention.utils.fa_utils"
 _NAMES = (
@@ -47,20 +49,32 @@ def found(name: str) -> Any:
 
 
 def stand_in() -> None:
-    """Give the engine its kernels' names, for good; before a backend's module is imported, which binds them."""
+    """Give the engine its kernels' names, for good; before a backend's module is imported, which binds them.
+
+    Where another proof has imported that module, or stands for a kernel, what is there stays, and what lacks is added.
+    """
     import_module("vllm.platforms")
     flash = ModuleType(_FLASH_ATTENTION)
     flash.__path__ = []
+    versions = {"is_fa_version_supported": lambda version: version in (2, 3), "fa_version_unsupported_reason": absent}
     for part in (flash, ModuleType(f"{_FLASH_ATTENTION}.flash_attn_interface")):
-        vars(part).update({name: absent(name) for name in _NAMES})
-        vars(part).update(is_fa_version_supported=lambda version: version in (2, 3), fa_version_unsupported_reason=absent)
-        sys.modules.setdefault(part.__name__, part)
+        there = vars(sys.modules.setdefault(part.__name__, part))
+        for name in _NAMES:
+            there.setdefault(name, absent(name))
+        there.update(versions)  # the engine's own, imported earlier, says that there is no kernel here
+    backend = sys.modules.get(_BACKEND)
     for entry in filter(None, map(found, _ENTRIES)):
         for name in _NAMES:
             vars(entry).setdefault(name, absent(name))
+        if backend:  # it did not bind what it takes from here where there is a GPU
+            for name in [name for name, value in vars(entry).items() if callable(value)]:
+                vars(backend).setdefault(name, vars(entry)[name])
         for name in ("is_flash_attn_varlen_func_available", "flash_attn_supports_mla"):
             if hasattr(entry, name):
                 _everywhere(getattr(entry, name), lambda: True)
+    for prefill in filter(None, map(sys.modules.get, _MLA)):  # it bound None where it found no kernel
+        for name in [name for name in _NAMES if vars(prefill).get(name, absent) is None]:
+            setattr(prefill, name, absent(name))
     for ops in filter(None, map(found, _FLASHMLA)):
         for name in [name for name in vars(ops) if name.startswith("is_flashmla")]:
             _everywhere(getattr(ops, name), lambda: (True, None))
@@ -113,6 +127,7 @@ def gpu_answers(capability: tuple[int, int] | None) -> dict[str, Any]:
         "is_async_output_supported": classmethod(lambda cls, enforce_eager=None: True),  # 0.10 asks
         "is_pin_memory_available": classmethod(lambda cls: False),
         "get_device_name": classmethod(lambda cls, device_id=0: "none"),
+        "support_hybrid_kv_cache": classmethod(lambda cls: True),
     }
 
 

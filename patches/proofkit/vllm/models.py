@@ -27,6 +27,16 @@ MLA: dict[str, Any] = {
     "v_head_dim": 128, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
     "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, **_SHAPE, **_TOKENS,
 }  # fmt: skip
+#: Gated DeltaNet in three layers of four, and a head for MTP. The state of a layer fits a page of 16 tokens
+QWEN3_NEXT: dict[str, Any] = {
+    "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 64, "full_attention_interval": 4, "linear_num_key_heads": 1,
+    "linear_num_value_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4,
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
+    "num_nextn_predict_layers": 1, **_SHAPE, **_TOKENS,
+}  # fmt: skip
+#: Whose own class the registry gets: the engine asks it for the shape of a state
+_OWN = {"Qwen3NextForCausalLM": "qwen3_next", "Qwen3NextMTP": "qwen3_next_mtp"}
 
 _folders: list[tempfile.TemporaryDirectory] = []  # live as long as the process: the engine reads them again
 
@@ -39,6 +49,10 @@ def folder_of(model: dict[str, Any]) -> str:
     (Path(folder.name) / "config.json").write_text(json.dumps(model))
     for architecture in model["architectures"]:
         registry.ModelRegistry.register_model(architecture, _without_weights())
+    if set(_OWN).intersection(model["architectures"]):
+        for architecture, module in _OWN.items():
+            own: Any = import_module(f"vllm.model_executor.models.{module}")
+            registry.ModelRegistry.register_model(architecture, getattr(own, architecture))
     return folder.name
 
 

@@ -10,11 +10,12 @@ random words that belong to others. So the overflow of a stock side stays inside
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.gpu_memory import GpuMemory
 from attnfix.patches.proofkit.proof import Observation, combine, device, observe, replaced
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
@@ -69,9 +70,12 @@ class Steps:
         self.req_to_token = slots.view(_ROOM + 1, width).int()  # row 0 belongs to padding rows
         self.kv_indptr = torch.zeros(steps, _ROOM * topk + 1, dtype=torch.int32, device=device())
         self.backend = self._backend()
-        self.memory = GpuMemory(draw, others=topk * _ROOM * (_CONTEXT + steps))
+        self.capture(draw)
+
+    def capture(self, draw: Any) -> None:
+        self.memory = GpuMemory(draw, others=self.topk * _ROOM * (_CONTEXT + self.steps))
         with self.memory.given():
-            self.backend.init_cuda_graph_state(_ROOM, _ROOM * topk)
+            self.backend.init_cuda_graph_state(_ROOM, _ROOM * self.topk)
         for size in _SIZES:
             self._lay_out(self._batch([], size), capture=True)
 
@@ -124,14 +128,12 @@ class Steps:
             out_cache_loc=None, kv_loc_plan=None,
         )  # fmt: skip
 
-    def _backend(self) -> Any:
+    def shared(self) -> dict[str, Any]:
+        """What the multi-step backend and the backends of its steps have in common."""
         import torch
 
-        module = self.modules[_BACKEND]
-        kernel = next(getattr(m, _KERNEL) for m in (module, *map(self.modules.get, _SPEC)) if hasattr(m, _KERNEL))
-        pool = SimpleNamespace(req_to_token=self.req_to_token)
         shared: dict[str, Any] = {
-            "max_context_len": _CONTEXT, "req_to_token_pool": pool, "page_size": 1,
+            "max_context_len": _CONTEXT, "req_to_token_pool": SimpleNamespace(req_to_token=self.req_to_token), "page_size": 1,
             "kv_last_page_len": torch.ones(_ROOM * self.topk, dtype=torch.int32, device=device()),
         }  # fmt: skip
         if _TRANSLATOR in self.modules:
@@ -142,6 +144,11 @@ class Steps:
                 page_size=1,
                 device=device(),
             )
+        return shared
+
+    def _backend(self) -> Any:
+        module, shared = self.modules[_BACKEND], self.shared()
+        kernel = next(getattr(m, _KERNEL) for m in (module, *map(self.modules.get, _SPEC)) if hasattr(m, _KERNEL))
         backend = object.__new__(module.FlashInferMultiStepDraftBackend)
         backend.__dict__.update(
             shared, topk=self.topk, speculative_num_steps=self.steps, kv_indptr=self.kv_indptr, draft_window_size=0,
@@ -149,16 +156,21 @@ class Steps:
             generate_draft_decode_kv_indices=kernel,
         )  # fmt: skip
         for row in self.kv_indptr:  # one more than releases from 0.5.3.post2 on have; they pass it over
-            step = object.__new__(module.FlashInferAttnBackend)
-            step.__dict__.update(
-                shared, workspace_buffer=None, decode_backend="fa2", decode_use_tensor_cores=False, kv_indptr=[row],
-                num_wrappers=1, dispatch_reason=None, skip_prefill=True, disable_cuda_graph_kv_split=False,
-                use_sliding_window_kv_pool=False, decode_cuda_graph_metadata={},
-                indices_updater_decode=_updater(module, row, shared),
-            )  # fmt: skip
-            step.indices_updater_decode.attn_backend = step
-            backend.attn_backends.append(step)
+            backend.attn_backends.append(step_of(module.FlashInferAttnBackend, row, shared))
         return backend
+
+
+def step_of(kind: Any, row: Any, shared: dict[str, Any]) -> Any:
+    """The engine's backend of one step, whose `kv_indptr` is `row`."""
+    step = object.__new__(kind)
+    step.__dict__.update(
+        shared, workspace_buffer=None, decode_backend="fa2", decode_use_tensor_cores=False, kv_indptr=[row],
+        num_wrappers=1, dispatch_reason=None, skip_prefill=True, disable_cuda_graph_kv_split=False,
+        use_sliding_window_kv_pool=False, decode_cuda_graph_metadata={},
+        indices_updater_decode=_updater(sys.modules[kind.__module__], row, shared),
+    )  # fmt: skip
+    step.indices_updater_decode.attn_backend = step
+    return step
 
 
 def _updater(module: Any, kv_indptr: Any, shared: dict[str, Any]) -> Any:
@@ -185,39 +197,6 @@ def _draft_input(modules: dict[str, Any]) -> Any:
             return True
 
     return Draft()
-
-
-class GpuMemory:
-    """What `torch.zeros` allocates on CUDA inside `given`: memory of `device()`, behind which `others` random words belong to
-    others."""
-
-    def __init__(self, draw: Any, others: int):
-        self.draw, self.others = draw, others
-        self.blocks: list[Any] = []
-
-    @contextmanager
-    def given(self) -> Any:
-        import torch
-
-        zeros, memory = torch.zeros, device()
-
-        def allocate(*args: Any, device: Any = None, **kwargs: Any) -> Any:
-            if device != "cuda":
-                return zeros(*args, device=device, **kwargs)
-            made = zeros(*args, device=memory, **kwargs)
-            others = torch.randint(2**30, 2**31 - 1, (self.others,), generator=self.draw).to(made)
-            block = torch.cat([made.flatten(), others])
-            self.blocks.append((block, others))
-            return block[: made.numel()].view(made.shape)
-
-        with replaced(torch, "zeros", allocate):
-            yield
-
-    def intact(self) -> bool:
-        """Whether what belongs to others is as it was."""
-        import torch
-
-        return all(torch.equal(block[-self.others :], others) for block, others in self.blocks)
 
 
 class Proof(proof.Proof):

@@ -16,11 +16,10 @@ from typing import Any
 from attnfix.patches.proofkit import emulators, proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, observe, replaced
 from attnfix.patches.proofkit.sglang import flash_attention
-from attnfix.patches.proofkit.sglang.flash_attention import BACKEND
+from attnfix.patches.proofkit.sglang.flash_attention import BACKEND, CONFIG, Options
+from attnfix.patches.proofkit.sglang.window_pool import TRANSLATOR
 
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
-_CONFIG = "sglang.srt.configs.model_config"
-_TRANSLATOR = "sglang.srt.mem_cache.kv_index_translator"  # from 0.5.19
 
 _HEADS, _KV_HEADS, _DIM, _RANKS = 16, 8, 16, 8  # heads of the model; ranks of its tensor parallelism
 _SMS, _BLOCK = 132, 128  # of an H100; KV tokens per block
@@ -56,21 +55,9 @@ def decode(q, k_cache, v_cache, *, cache_seqlens, page_table, num_splits, schedu
     return out
 
 
-class _Options:
-    """Server arguments: what is not given is off."""
-
-    def __init__(self, **given: Any):
-        vars(self).update(given)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return 0
-
-
 class Proof(proof.Proof):
-    modules = (BACKEND, _BATCH, _CONFIG, _TRANSLATOR)
-    may_lack = (_TRANSLATOR,)
+    modules = (BACKEND, _BATCH, CONFIG, TRANSLATOR)
+    may_lack = (TRANSLATOR,)
 
     def prepare(self) -> None:
         if not hasattr(self.engine[BACKEND].FlashAttentionBackend, "_compute_scheduler_metadata"):
@@ -122,35 +109,19 @@ class Proof(proof.Proof):
 
     def _backend(self, dp_size: int, cp_size: int, prefill_cp: bool, req_to_token: Any, keys: Any, values: Any) -> Any:
         """The engine's own construction of a backend, over a model runner of this deployment."""
-        import torch
-
-        module, config = self.engine[BACKEND], self.engine[_CONFIG]
-        args = _Options(
+        args = Options(
             tp_size=_RANKS, dp_size=dp_size, attn_cp_size=cp_size, enable_dp_attention=dp_size > 1, attn_dp_enabled=dp_size > 1,
-            enable_prefill_cp=prefill_cp, enable_prefill_context_parallel=prefill_cp, kv_cache_dtype="auto",
-            attn_tp_size=_RANKS // dp_size // cp_size, speculative_num_draft_tokens=None,
-            speculative_algorithm=None, deterministic=_Options(),
+            enable_prefill_cp=prefill_cp, enable_prefill_context_parallel=prefill_cp,
+            attn_tp_size=_RANKS // dp_size // cp_size, speculative_num_draft_tokens=None, speculative_algorithm=None,
         )  # fmt: skip
-        kv = SimpleNamespace(get_kv_buffer=lambda layer_id: (keys, values), page_size=1)
-        pool = SimpleNamespace(req_to_token=req_to_token)
-        model = _Options(
-            context_len=req_to_token.shape[1], attention_arch=config.AttentionArch.MHA, head_dim=_DIM,
-            hf_text_config=SimpleNamespace(num_attention_heads=_HEADS),
+        model = Options(
+            context_len=req_to_token.shape[1], head_dim=_DIM, hf_text_config=SimpleNamespace(num_attention_heads=_HEADS),
             get_num_kv_heads=lambda ranks: max(1, _KV_HEADS // ranks),
         )  # fmt: skip
-        runner = _Options(
-            sliding_window_size=None, model_config=model, device="cpu", req_to_token_pool=pool, token_to_kv_pool=kv,
-            page_size=1, kv_cache_dtype=torch.float16, kv_cache_dtype_str="auto", server_args=args, tp_size=_RANKS,
-            attn_cp_size=cp_size, attention_chunk_size=None, ps=args, token_to_kv_pool_allocator=None,
-        )  # fmt: skip
-        if _TRANSLATOR in self.engine:
-            vars(runner)["kv_index_translator"] = self.engine[_TRANSLATOR].KVIndexTranslator(
-                req_to_token=req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=kv, page_size=1, device="cpu"
-            )
-        for name, asked in list(vars(module).items()):  # what later releases ask instead of the runner
-            if name.startswith("get_") and asked.__module__ in ("sglang.srt.runtime_context", __name__):
-                setattr(module, name, lambda: args)
-        return module.FlashAttentionBackend(runner)
+        kv = SimpleNamespace(get_kv_buffer=lambda layer_id: (keys, values), page_size=1)
+        ranks = {"tp_size": _RANKS, "attn_cp_size": cp_size}
+        runner = flash_attention.runner(self.engine, args, model, kv, req_to_token, **ranks)
+        return self.engine[BACKEND].FlashAttentionBackend(runner)
 
     def _batch(self, lens: list[int], backend: Any, keys: Any, values: Any) -> Any:
         import torch

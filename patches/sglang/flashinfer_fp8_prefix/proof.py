@@ -7,11 +7,11 @@ FlashInfer's two prefill wrappers and its merge of two results.
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.proofkit import emulators, proof
+from attnfix.patches.proofkit.emulators import flashinfer
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
 from attnfix.patches.proofkit.sglang.engine import accepted
 
@@ -24,58 +24,6 @@ _ROOM, _CONTEXT = 4, 64  # requests, tokens per request
 _HEADS, _KV_HEADS, _DIM = 4, 2, 32
 #: Calibrated scales of keys and values
 _SCALES = 0.04, 0.25
-
-
-class Wrapper:
-    """FlashInfer's `BatchPrefillWithRaggedKVCacheWrapper` and, with page size 1, `BatchPrefillWithPagedKVCacheWrapper`.
-
-    The paged one multiplies keys by `k_scale` and the result by `v_scale`, where it is given them. The LSE is in base 2.
-
-    Source: `forward_return_lse` and `run` of both in `prefill.py` of FlashInfer 0.2.11 to 0.6.
-    """
-
-    is_cuda_graph_enabled = False
-
-    def begin_forward(self, qo_indptr: Any, kv_indptr: Any, indices: Any = None, *shapes: Any, **plan: Any) -> None:
-        self.q_at, self.kv_at = qo_indptr.tolist(), kv_indptr.tolist()
-        self.slots = indices.long() if hasattr(indices, "long") else None
-
-    def forward(self, *args: Any, **options: Any) -> Any:
-        return self.forward_return_lse(*args, **options)[0]
-
-    def forward_return_lse(
-        self,
-        q: Any,
-        *kv: Any,
-        causal: bool,
-        sm_scale: float,
-        k_scale: float | None = None,
-        v_scale: float | None = None,
-        **options: Any,
-    ) -> tuple[Any, Any]:
-        import torch
-
-        keys, values = kv if len(kv) == 2 else kv[0]
-        group, outs, lses = q.shape[1] // keys.shape[1], [], []
-        for b, (start, stop) in enumerate(zip(self.q_at, self.q_at[1:])):
-            rows = slice(self.kv_at[b], self.kv_at[b + 1])
-            at = rows if self.slots is None else self.slots[rows]
-            k, v = (x[at].double().repeat_interleave(group, 1) for x in (keys, values))
-            scale = sm_scale * (1.0 if k_scale is None else k_scale)
-            out, lse = emulators.attention(q[start:stop], k, v, scale, causal)
-            outs.append(out * (1.0 if v_scale is None else v_scale))
-            lses.append(lse / math.log(2))
-        return torch.cat(outs).to(q.dtype), torch.cat(lses).float()
-
-
-def merge_state(a: Any, lse_a: Any, b: Any, lse_b: Any) -> tuple[Any, Any]:
-    """FlashInfer's `cascade.merge_state`: both LSE in base 2."""
-    import torch
-
-    most = torch.maximum(lse_a, lse_b)
-    weights = [torch.exp2((lse - most).double())[..., None] for lse in (lse_a, lse_b)]
-    total = weights[0] + weights[1]
-    return ((a.double() * weights[0] + b.double() * weights[1]) / total).to(a.dtype), most + total[..., 0].log2().float()
 
 
 class Prefill:
@@ -110,7 +58,7 @@ class Prefill:
         indptr = lambda: torch.zeros(_ROOM + 1, dtype=torch.int32, device=device())  # noqa: E731
         shared: dict[str, Any] = {
             "kv_last_page_len": torch.ones(_ROOM, dtype=torch.int32, device=device()), "kv_indptr": [indptr()],
-            "qo_indptr": [indptr()], "prefill_wrapper_ragged": Wrapper(), "req_to_token": self.req_to_token,
+            "qo_indptr": [indptr()], "prefill_wrapper_ragged": flashinfer.RaggedPrefill(), "req_to_token": self.req_to_token,
             "_swa_kv_pool": None,
         }  # fmt: skip
         if _TRANSLATOR in self.modules:
@@ -122,7 +70,8 @@ class Prefill:
         backend.__dict__.update(
             shared, num_wrappers=1, dispatch_reason=None, is_multimodal=False, enable_mis=False, enable_deterministic=False,
             multi_item_scoring_delimiter=None, use_paged=False, prefill_split_tile_size=None, page_size=1,
-            prefill_wrappers_paged=[Wrapper()], is_dllm_model=False, use_sliding_window_kv_pool=False, dq_page_table=None,
+            prefill_wrappers_paged=[flashinfer.PagedPrefill()], is_dllm_model=False, use_sliding_window_kv_pool=False,
+            dq_page_table=None,
             dq_paged_kernel_lens=None, prefill_uses_dequant_workspace=False, decode_uses_dequant_workspace=False,
             is_nvfp4_kvcache=False, token_to_kv_pool=self.pool, forward_metadata=None, prefill_kv_access=None,
             kv_cache_quant_method=SimpleNamespace(needs_global_scale=lambda: False), req_to_token_pool=None,
@@ -189,7 +138,7 @@ class Proof(proof.Proof):
         if not hasattr(self.engine[_BACKEND], "FlashInferIndicesUpdaterPrefill"):
             raise NoSuchPath("FlashInfer's backend plans otherwise")
         # From 0.5.14 the engine's own choice between FlashInfer's merge and Triton's, where FlashInfer is installed
-        self.engine[_BACKEND].merge_state = self.engine[_BACKEND]._safe_merge_state = merge_state
+        self.engine[_BACKEND].merge_state = self.engine[_BACKEND]._safe_merge_state = flashinfer.merge_state
 
     def scenario(self, seed: int) -> Observation:
         """The second and the third step of requests, some with nothing cached, keys and values in FP8."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from attnfix.patches.shared.attribute import attribute
+
 _METHOD = "forward_return_lse"
 
 
@@ -36,13 +38,8 @@ def is_fp8(backend: Any) -> bool:
 def forward_extend(call: Any, instance: Any, layer: Any) -> Any:
     k_scale, v_scale = call.found
     wrapper = instance.forward_metadata.prefill_wrappers[instance._get_wrapper_idx(layer)]
-    scaled = partial(getattr(wrapper, _METHOD), **given(k_scale, v_scale))
-    vars(wrapper)[_METHOD] = scaled
-    try:
+    with attribute(wrapper, _METHOD, partial(getattr(wrapper, _METHOD), **given(k_scale, v_scale))):
         result = call()
-    finally:
-        if vars(wrapper).get(_METHOD) is scaled:
-            del vars(wrapper)[_METHOD]
     call.corrected()
     return result
 

@@ -2,6 +2,8 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.signs import BACKEND, CACHED_PREFIX, LONG_PROMPT
+from attnfix.patches.sglang.shared.window_layers import plans_for_windows
 
 from . import wrap
 
@@ -17,6 +19,7 @@ FIX = Fix(
         "Gemma 2, Gemma 3 and other models with sliding-window layers on FlashInfer answer prompts longer than the window "
         "worse than on Triton or fa3; up to 0.5.20 any prompt, too, whose prefix is cached or that is prefilled in chunks."
     ),
+    signs=(LONG_PROMPT, CACHED_PREFIX, BACKEND),
     cause=(
         "FlashInfer takes its kernel with the window's mask where the plan of a batch names a window. The ragged mode's plan "
         "never does, and its call for prompts without cached tokens does not either; up to 0.5.15.post1 the plan of the "
@@ -29,12 +32,12 @@ FIX = Fix(
         "with bidirectional layers or windows of several sizes, multi-item scoring, diffusion models and FP4 KV caches that "
         "are dequantised for prefill are left alone."
     ),
-    upstream=Upstream("sgl-project/sglang", pull=31501, report="sglang-flashinfer-swa-prefill"),
+    upstream=Upstream("sgl-project/sglang", pull=34093, issue=33915, report="sglang-flashinfer-swa-prefill"),
     hardware="any GPU (--attention-backend flashinfer: the default on Ampere, Ada and consumer Blackwell)",
     default=True,
-    default_reason="silent wrong output; seen right with real kernels in the newest release (0.5.23 on an H200)",
+    default_reason="silent wrong output; proven with real kernels on an H200 (0.5.13 and 0.5.23)",
     targets=(
-        Target(wrap.init_updater, needed=wrap.plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
+        Target(wrap.init_updater, needed=plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
         Target(wrap.init_forward_metadata, needed=wrap.misses, paths=(f"{_BACKEND}.init_forward_metadata",)),
     ),
     # What plans, with which lengths, windows and masks, and what calls the wrappers in either mode

@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
-from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers, either
-from attnfix.compat.doctor.sglang import GEMMA, MLA_SINCE, PLAIN
+from attnfix.compat.doctor.deployment import Deployment, Makers, either
 
 _VARIABLE = "SGLANG_FLASHINFER_USE_PAGED"
-
-
-def _window_layers(it: Deployment) -> Fact:
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    architecture = it.architecture() or ""
-    if architecture in GEMMA:
-        return known(ON, f"architecture {architecture}")
-    if architecture in PLAIN or architecture in MLA_SINCE:
-        return known(OFF, f"{architecture} has no window layers")
-    return unknown(f"whether {architecture} has window layers on FlashInfer was not read")
 
 
 def _with_the_window(it: Deployment) -> Fact:
@@ -39,7 +27,4 @@ def _with_the_window(it: Deployment) -> Fact:
     return Fact(tuple("right" if value == ON else "missed" for value in paged.values), paged.why)
 
 
-FACTS: Makers = {
-    "sliding-window layers": _window_layers,
-    "prefill with the window": _with_the_window,
-}
+FACTS: Makers = {"prefill with the window": _with_the_window}

@@ -7,9 +7,13 @@ chooses it, and FlashInfer's plan of the window layers gets their window where t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import inspect
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
+
+from attnfix.patches.sglang.shared import window_layers
+from attnfix.patches.shared.attribute import attribute
 
 #: Where a backend keeps what was learnt of it
 LEARNT = "attnfix_swa_prefill"
@@ -37,39 +41,20 @@ class Missed(NamedTuple):
 # Once, when a backend is made
 
 
-def plans_for_windows(target: Any, instance: Any, attn_backend: Any) -> bool:
-    """An heir of the backend attends by code of its own."""
-    dispatch = getattr(attn_backend.dispatch_reason, "name", None)
-    return dispatch == "SLIDING_WINDOW" and type(attn_backend).__name__ == "FlashInferAttnBackend"
-
-
 def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
     """Learn what the layers of the model are."""
     from packaging.version import Version
 
     result = call()
     window, plan = instance.sliding_window_size, type(instance).call_begin_forward
-    if alike(model_runner.model, window):
-        learnt = Learnt(window, "window_left" in _names(plan), Version(call.target.release) >= Version(_PLANS_PREFIX_ALONE))
+    if window_layers.alike(model_runner.model, window):
+        learnt = Learnt(
+            window,
+            "window_left" in inspect.signature(plan).parameters,
+            Version(call.target.release) >= Version(_PLANS_PREFIX_ALONE),
+        )
         setattr(attn_backend, LEARNT, learnt)
     return result
-
-
-def alike(model: Any, window: int) -> bool:
-    """Whether all attention layers are causal, and their windows the one that the backend plans with."""
-    for layer in model.modules():
-        kind, size = getattr(layer, "attn_type", None), getattr(layer, "sliding_window_size", None)
-        if kind is None or size is None:
-            continue
-        if getattr(kind, "value", kind) == "encoder_only" or size not in (-1, window):
-            return False
-    return window >= 0
-
-
-def _names(function: Callable[..., Any]) -> tuple[str, ...]:
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function.__code__.co_varnames[: function.__code__.co_argcount]
 
 
 # Once per batch
@@ -120,12 +105,12 @@ def _paged(target: Any, backend: Any) -> bool:
 
 def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
     ragged, learnt = call.found
-    with ExitStack() as shown:
+    with ExitStack() as stack:
         if ragged:
-            shown.enter_context(attribute(instance, switch(instance), True))
+            stack.enter_context(attribute(instance, switch(instance), True))
         if not learnt.plans_window:
             wrapper = instance.prefill_wrappers_paged[0]
-            shown.enter_context(attribute(wrapper, "begin_forward", with_window(wrapper.begin_forward, learnt.window)))
+            stack.enter_context(attribute(wrapper, "begin_forward", with_window(wrapper.begin_forward, learnt.window)))
         result = call()
     call.corrected(len(forward_batch.extend_seq_lens_cpu))
     return result
@@ -143,18 +128,3 @@ def with_window(plan: Callable[..., Any], window: int) -> Callable[..., Any]:
         return plan(*args, **{"window_left": window, **kwargs})
 
     return begin_forward
-
-
-@contextmanager
-def attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """An object's own attribute for the duration of a block; one that its class gives it comes back into sight."""
-    own = vars(owner)
-    had, former = name in own, own.get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if had:
-            setattr(owner, name, former)
-        else:
-            delattr(owner, name)

@@ -17,11 +17,12 @@ from typing import Any
 
 from attnfix.patches.proofkit import emulators, proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.proofkit.sglang import trtllm_mha
 
 from . import wrap
 from .edits import EDITED, EDITS, UNRECOGNISED
 
-_BACKEND = "sglang.srt.layers.attention.trtllm_mha_backend"
+_BACKEND = trtllm_mha.BACKEND
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 _CONTEXT = "sglang.srt.model_executor.forward_context"
 
@@ -77,20 +78,6 @@ class _Pool:
     def get_kv_buffer(self, layer_id: int) -> tuple:
         self.modes.add(self.batch.forward_mode)
         return self.kv[0], self.kv[1]
-
-
-class _Translator:
-    """0.5.19 and later ask it for every page table; without a unified pool it has none of its own."""
-
-    is_translating = False
-
-    def read_table(self, *where: Any, **of: Any) -> Any:
-        return SimpleNamespace(is_translated=False)
-
-    index_table_for_batch = read_table
-
-    def make_capture_tables(self, *sizes: Any, **of: Any) -> None:
-        return None
 
 
 class Proof(proof.Proof):
@@ -202,30 +189,10 @@ class Proof(proof.Proof):
         return batch
 
     def _backend(self, slots: Any, pool: _Pool) -> Any:
-        import torch
-
-        backend = object.__new__(self._backend_class())
-        backend.__dict__.update(
-            max_context_len=_PAGE * _PAGES, max_num_pages=_PAGES, page_size=_PAGE, device=torch.device("cpu"),
-            req_to_token=slots, data_type=torch.bfloat16, q_data_type=torch.bfloat16, token_to_kv_pool=pool, topk=1,
-            speculative_step_id=0, speculative_num_draft_tokens=_DRAFT, workspace_buffer=torch.zeros(16, dtype=torch.uint8),
-            is_xqa_impl=False, decode_cuda_graph_metadata={}, target_verify_metadata={}, forward_metadata=None,
-            # No sliding window, no FP4 cache, no encoder, no unified pool
-            use_sliding_window_kv_pool=False, _swa_kv_pool=None, _swa_full_to_swa_mapping=None, is_nvfp4_kvcache=False,
-            prefill_uses_native_fp4=False, decode_uses_native_fp4=False, uses_trtllm_gen_native_fp4=False, use_fmha_v2=False,
-            expand_encoder_only_verify=False, _multi_ctas_kv_counter_buffer=None, _xqa_spec_dec_mask=None,
-            decode_seq_len_splits=1, req_to_token_pool=SimpleNamespace(req_to_token=slots), kv_read_tables=None,
-            kv_index_translator=_Translator(), kv_cache_quant_method=SimpleNamespace(needs_global_scale=lambda: False),
-        )  # fmt: skip
-        return backend
+        return trtllm_mha.backend(self.engine[_BACKEND], slots, pool, _PAGE, speculative_num_draft_tokens=_DRAFT)
 
     def _layer(self) -> Any:
-        kinds = getattr(self.engine[_BACKEND], "AttentionType", None)
-        return SimpleNamespace(
-            layer_id=0, tp_q_head_num=_HEADS, tp_k_head_num=_KV_HEADS, tp_v_head_num=_KV_HEADS, head_dim=_DIM, v_head_dim=_DIM,
-            qk_head_dim=_DIM, scaling=_DIM**-0.5, k_scale=None, v_scale=None, k_scale_float=None, sliding_window_size=-1,
-            logit_cap=0.0, attn_type=kinds and kinds.DECODER,
-        )  # fmt: skip
+        return trtllm_mha.layer(self.engine[_BACKEND], _HEADS, _KV_HEADS, _DIM)
 
     def _mode(self) -> Any:
         return self.engine[_BATCH].ForwardMode

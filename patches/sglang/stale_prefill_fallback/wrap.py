@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.patches.shared.attribute import attribute
+
 #: Modes of EAGLE's and others' speculative steps: they have metadata of their own
 SPECULATIVE = frozenset({"TARGET_VERIFY", "DRAFT_EXTEND", "DRAFT_EXTEND_V2"})
 
@@ -18,11 +20,8 @@ def sees_a_fallback(target: Any, instance: Any, forward_batch: Any) -> bool:
 
 def forward_extend(call: Any, instance: Any) -> Any:
     """A speculative step does not see the last prefill's metadata where that fell back to FlashInfer's path."""
-    left, instance.forward_prefill_metadata = instance.forward_prefill_metadata, None
-    try:
+    with attribute(instance, "forward_prefill_metadata", None):
         result = call()
-    finally:
-        instance.forward_prefill_metadata = left
     call.corrected()
     return result
 

@@ -12,6 +12,7 @@ import torch
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.sglang.flashinfer_swa_prefill import wrap
 from attnfix.patches.sglang.flashinfer_swa_prefill.fix import FIX
+from attnfix.patches.shared.attribute import attribute
 from tests.support import one_call
 from tests.support.no_sync import NoSync
 
@@ -207,7 +208,7 @@ def test_an_error_of_the_engine_passes_and_the_switch_is_back():
 def test_a_plan_that_someone_replaced_is_kept():
     wrapper = Wrapper()
     wrapper.begin_forward = mine = lambda **kwargs: kwargs
-    with wrap.attribute(wrapper, "begin_forward", wrap.with_window(wrapper.begin_forward, WINDOW)):
+    with attribute(wrapper, "begin_forward", wrap.with_window(wrapper.begin_forward, WINDOW)):
         assert wrapper.begin_forward(a=1) == {"a": 1, "window_left": WINDOW}
         assert wrapper.begin_forward(window_left=3) == {"window_left": 3}
     assert wrapper.begin_forward is mine

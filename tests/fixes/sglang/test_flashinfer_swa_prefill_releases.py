@@ -9,7 +9,8 @@ HEAD = """
 import torch
 from attnfix.prove import side
 side._ease_engine("sglang")
-from attnfix.patches.sglang.flashinfer_swa_prefill.proof import WINDOW, WITHIN, Proof, Server
+from attnfix.patches.proofkit.sglang.flashinfer_server import WINDOW, Server
+from attnfix.patches.sglang.flashinfer_swa_prefill.proof import WITHIN, Proof
 it = Proof()
 it.prepare()
 module = it.engine["sglang.srt.layers.attention.flashinfer_backend"]

@@ -114,6 +114,8 @@ def test_yaml_is_sound(page, monkeypatch):
     _only_parse(monkeypatch)
     for block in page.blocks_in("yaml"):
         for document in yaml.safe_load_all(block):
+            if "apiVersion" in document:
+                _validated(document)
             for arguments in _calls_in_yaml(document):
                 assert refused(arguments) is None, arguments
             for pod in _with_key(document, "containers"):
@@ -121,6 +123,15 @@ def test_yaml_is_sound(page, monkeypatch):
                 containers = [*pod["containers"], *pod.get("initContainers", ())]
                 mounted = {mount["name"] for each in containers for mount in each.get("volumeMounts", ())}
                 assert mounted == declared
+
+
+def _validated(manifest: dict) -> None:
+    """By Kubernetes' own schema, in which no word is unknown."""
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+    spoilt = {**manifest, "spec": {**manifest["spec"], "replica": 1}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(spoilt, kubernetes_validate.latest_version(), strict=True)
 
 
 def _calls_in_yaml(node: Any) -> Iterator[list[str]]:
@@ -162,7 +173,7 @@ def test_a_quickstart_shows_each_way_to_run(engine):
     assert len(page.blocks_in("dockerfile")) == 1
     (deployment,) = [yaml.safe_load(block) for block in page.blocks_in("yaml")]
     (container,) = next(_with_key(deployment, "containers"))["containers"]
-    assert ["status"] in _calls_in_yaml(container["readinessProbe"])
+    assert ["status", "--ready"] in _calls_in_yaml(container["readinessProbe"])
     assert container["readinessProbe"]["timeoutSeconds"] > 1, "the default is less than a Python takes to start"
     assert {"name": "ATTNFIX_RUN_DIR", "value": "/run/attnfix"} in container["env"]
     assert "/run/attnfix" in [mount["mountPath"] for mount in container["volumeMounts"]]

@@ -45,7 +45,8 @@ def checkout(tmp_path):
     """What generate.py reads and writes, to spoil."""
     for name in ("docs", "scripts"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "README.md", tmp_path)
+    for name in ("README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path)
     return tmp_path
 
 

@@ -3,68 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
-from attnfix.patches.catalogue import BY_ID
-from tests.support.required import lacking
+from attnfix.patches.catalogue import BY_ID, FIXES
+from tests.support.looks import illegible, overflow
 
 ROOT = Path(__file__).resolve().parents[3]
 
-from scripts.pages import support_page  # noqa: E402
+from scripts.pages import support_page, who_is_hit  # noqa: E402
 
 PAGE = ROOT / "docs" / "support.html"
 CELLS = json.loads((ROOT / "docs" / "evidence" / "matrix" / "matrix.json").read_text())["cells"]
 SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 
-#: Every text that is hard to read: below 12 px, or below the contrast that WCAG AA asks of text, 4.5. Of a transparent
-#: background the one behind it counts.
-ILLEGIBLE = """
-const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-function rgb(colour) {
-  canvas.clearRect(0, 0, 1, 1);
-  canvas.fillStyle = colour;
-  canvas.fillRect(0, 0, 1, 1);
-  return [...canvas.getImageData(0, 0, 1, 1).data];
-}
-function luminance(colour) {
-  const [r, g, b] = rgb(colour).map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-}
-function background(element) {
-  for (let at = element; at; at = at.parentElement) {
-    const colour = getComputedStyle(at).backgroundColor;
-    if (rgb(colour)[3] === 255) return colour;
-  }
-  return "white";
-}
-const found = [];
-for (const element of document.body.querySelectorAll("*")) {
-  const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data.trim()).join("");
-  if (!text || element.tagName === "SCRIPT" || !element.checkVisibility()) continue;
-  const style = getComputedStyle(element);
-  const [low, high] = [luminance(style.color), luminance(background(element))].sort((a, b) => a - b);
-  const contrast = (high + 0.05) / (low + 0.05);
-  if (parseFloat(style.fontSize) < 12) found.push(`${style.fontSize}: ${text}`);
-  if (contrast < 4.5) found.push(`contrast ${contrast.toFixed(2)}: ${text}`);
-}
-return found;
-"""
-#: What sticks out of the page on the right, unless it can be scrolled to in a container that does not
-OVERFLOW = """
-const wide = document.documentElement.clientWidth;
-const out = (element) => element.getBoundingClientRect().right > wide + 1;
-const scrolled = (element) => {
-  const container = element.parentElement.closest(".scroll");
-  return container && getComputedStyle(container).overflowX === "auto" && !out(container);
-};
-const found = [...document.body.querySelectorAll("*")].filter((element) => out(element) && !scrolled(element));
-if (document.documentElement.scrollWidth > wide) found.push(document.documentElement);
-return found.map((element) => element.tagName + " " + element.className);
-"""
 #: Columns of a grid that stay in sight beside the first one
 MARKS_IN_SIGHT = """
 const box = document.querySelector(".scroll").getBoundingClientRect();
@@ -72,46 +26,6 @@ return [...document.querySelectorAll(".scroll tbody tr:first-child .mark")].filt
   return mark.getBoundingClientRect().right <= box.right;
 }).length;
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        lacking("browser", "no Chromium with its driver here (Debian: chromium, chromium-driver)")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=Service(driver)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def show(browser):
-    """`show(page, width, scheme)`: the browser with that page, as wide as that and in light or dark."""
-
-    def shown(page: Path = PAGE, width: int = 1280, scheme: str = "light"):
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-        browser.get(page.as_uri())
-        return browser
-
-    return shown
-
-
-def illegible(browser) -> list[str]:
-    return browser.execute_script(ILLEGIBLE)
-
-
-def overflow(browser) -> list[str]:
-    return browser.execute_script(OVERFLOW)
 
 
 def table(browser, number: int) -> list[list[str]]:
@@ -184,7 +98,7 @@ def test_a_click_sorts_by_release_and_another_one_turns_it(show, number, engine,
 
 
 def test_releases_are_not_sorted_as_text(show, tmp_path, monkeypatch):
-    """In the matrix as it is, 0.5.9 fixes nothing; here it does, and comes before 0.5.10."""
+    """0.5.9 comes before 0.5.10."""
     run = json.loads(support_page.MATRIX.read_text())
     for cell in run["cells"]:
         if cell["fix"] == "sglang.zero-kv-rows" and cell["release"] in ("0.5.9", "0.5.10", "0.5.10.post1"):
@@ -195,7 +109,7 @@ def test_releases_are_not_sorted_as_text(show, tmp_path, monkeypatch):
     opened = show(page)
     column = click(opened, 0, "fixed in")
     up = [row[column] for row in table(opened, 0)]
-    assert up[:2] == ["0.5.9", "0.5.10"]
+    assert list(dict.fromkeys(up))[:2] == ["0.5.9", "0.5.10"]
 
 
 def test_a_click_on_a_release_brings_up_what_it_needs(show):
@@ -250,3 +164,40 @@ def test_the_console_is_heard(show, tmp_path):
     spoilt.write_text(PAGE.read_text().replace("const card =", "missing();\nconst card ="))
     page = show(spoilt)
     assert any("missing is not defined" in entry["message"] for entry in page.get_log("browser"))
+
+
+def filtered(page, **chosen: str) -> list[str]:
+    """Names of the fixes that are shown once these values are chosen."""
+    script = """
+    const form = document.querySelector(".filter");
+    form.reset();
+    for (const [name, value] of Object.entries(arguments[0])) form.elements[name].value = value;
+    form.dispatchEvent(new Event("input"));
+    const rows = [...document.querySelectorAll("section.engine tbody tr")].filter((row) => row.checkVisibility());
+    return rows.map((row) => row.closest("section").id + "." + row.querySelector("b").textContent);
+    """
+    return page.execute_script(script, chosen)
+
+
+def test_the_filter_shows_what_may_concern_a_deployment(show):
+    page = show()
+    assert filtered(page) == [fix.id for fix in sorted(FIXES, key=lambda fix: fix.engine)]
+    hopper, family = "H100, H200", "Gemma"
+    wanted = {fix.id for fix in FIXES if hopper in who_is_hit.gpus(fix) and family in who_is_hit.families(fix)}
+    assert set(filtered(page, gpu=hopper, model=family)) == wanted
+    needed = {cell["fix"] for cell in CELLS if cell["release"] == "0.25.1" and cell["verdict"] == "proven"}
+    assert set(filtered(page, release="vllm 0.25.1")) == needed
+    assert set(filtered(page, engine="sglang", words="soft cap")) >= {"sglang.flashinfer-soft-cap"}
+    assert filtered(page, words="no such word") == []
+    assert page.find_element("css selector", ".filter output").text.startswith("0 of ")
+
+
+def test_a_link_shows_what_was_chosen(show):
+    page = show()
+    names = filtered(page, engine="vllm", gpu="H100, H200", release="vllm 0.33.0")
+    assert 0 < len(names) < len(FIXES)
+    address = page.current_url
+    show()
+    page.get(address)
+    page.refresh()
+    assert page.find_element("css selector", ".filter output").text == f"{len(names)} of {len(FIXES)} fixes"

@@ -10,6 +10,7 @@ import pytest
 
 from scripts.serve import e2e, e2e_no_harm, tiny_deepseek, tiny_llama
 from scripts.serve.e2e_no_harm import Length
+from scripts.serve.sides import Serving, Side
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,10 +24,14 @@ def echo(word):
     subprocess.run(["echo", "noise of its children"])
     return {{"word": word, "off": os.environ.get("ATTNFIX"), "strict": os.environ.get("ATTNFIX_STRICT")}}
 
+def start(**settings):
+    machine = {{"settings": settings, "cache": os.environ["CACHE"], "plugin": os.environ.get("PYTHONPATH")}}
+    return {{"seconds": 0, "machine": machine}}
+
 def fail():
     raise ValueError("no such thing")
 
-e2e.serve({{"echo": echo, "fail": fail, "die": lambda: os._exit(7)}})
+e2e.serve({{"echo": echo, "fail": fail, "start": start, "die": lambda: os._exit(7)}})
 """
 
 
@@ -57,6 +62,33 @@ def test_an_error_that_must_not_be_ends_the_script_with_the_log(child, tmp_path)
     assert dead.ask("die", may_fail=True) == {"error": "the process ended with 7"}
     assert "error" in dead.ask("echo", may_fail=True, word="x")
     dead.close()
+
+
+def test_sides_start_with_what_all_have_and_what_is_theirs(child, tmp_path):
+    serve = Serving(child, tmp_path / "model", tmp_path, {"chunk": 8, "backend": "a"}, {"ATTNFIX": "0"}, cache="CACHE")
+    (tmp_path / "plugin").mkdir()
+    sides = {"stock, b": Side({}, {"backend": "b"}), "other": Side({"ATTNFIX": "1"}, plugin=tmp_path / "plugin")}
+    found = serve(sides, lambda server: server.ask("echo", word="x"))
+    model = {"model": str(tmp_path / "model"), "chunk": 8}
+    assert [side["off"] for side in found.values()] == ["0", "1"]
+    assert [side["environment"] for side in found.values()] == [{}, {"ATTNFIX": "1"}]
+    stock, other = (side["machine"] for side in found.values())
+    assert stock["settings"] == model | {"backend": "b"} and other["settings"] == model | {"backend": "a"}
+    assert other["plugin"].split(":")[0] == str(tmp_path / "plugin") not in (stock["plugin"] or "")
+    assert stock["cache"] != other["cache"]
+
+
+def test_a_side_that_does_not_start_says_why(child, tmp_path):
+    serve = Serving(child, tmp_path / "model", tmp_path, {}, {"ATTNFIX": "0"})  # without the variable that `start` reads
+    found = serve({"one": Side({}, may_fail=True)}, lambda server: {"answers": 1})
+    assert found == {"one": {"ended": "start: KeyError: 'CACHE'", "said": None, "environment": {}, "processes": []}}
+    with pytest.raises(SystemExit):
+        serve({"one": Side({})}, lambda server: {})
+
+
+def test_the_exceptions_of_a_log():
+    log = "ERROR 11 File x, line 3\n  raise TypeError\n(Core) AssertionError\nValueError: no such thing\nan Error of nobody"
+    assert e2e.errors(log) == ["AssertionError", "ValueError: no such thing"]
 
 
 def answer(first, *others, tokens=(5, 6, 7)):

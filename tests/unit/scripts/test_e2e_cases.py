@@ -11,7 +11,7 @@ import pytest
 
 import scripts.serve.gpu_e2e_sglang as sglang_cases
 import scripts.serve.gpu_e2e_vllm as cases
-from scripts.serve import e2e, e2e_http, ragged_stand_in
+from scripts.serve import e2e, e2e_http, plugins, ragged_stand_in, sglang_fp8_prefix, sglang_verify, sglang_windows
 from scripts.serve.gpu_e2e_vllm import BASE, CONTEXTS, DCP, EMPTY, ORDER, PADDED, PAGES, PATCHED, QUANTIZED, STOCK
 
 
@@ -31,7 +31,7 @@ def test_the_long_prompt_comes_last_in_a_shared_step():
 
 
 def test_the_plugin_is_found_as_vllm_finds_it(tmp_path, monkeypatch):
-    (found,) = distributions(path=[str(ragged_stand_in.package(tmp_path / "plugin"))])
+    (found,) = distributions(path=[str(plugins.package(tmp_path / "plugin", ragged_stand_in))])
     (point,) = found.entry_points.select(group="vllm.general_plugins")
     assert found.metadata["Name"] == ragged_stand_in.NAME == point.name
     monkeypatch.syspath_prepend(str(tmp_path / "plugin"))
@@ -242,6 +242,29 @@ def test_each_check_of_dcp_pages_can_fail(side, bad, word):
     assert word in sentence
 
 
+WITH_DRAFTS = {
+    "reference": {"compared": {}, "processes": []},
+    STOCK: {"compared": {}, "ended": "start: the process ended with 1", "said": "AssertionError", "processes": []},
+    PATCHED: {"compared": {"in one step": {"difference": 0.02}}, "processes": process(**{cases.DCP_SPEC: 1})},
+}
+
+
+@pytest.mark.parametrize(
+    "side, change, word",
+    [
+        (STOCK, {"said": "ValueError: no such backend"}, "no assertion of the builder; it did not start"),
+        (PATCHED, {"processes": process(**{cases.DCP_SPEC: 0})}, "corrected by nothing"),
+        (PATCHED, {"compared": {"in one step": {"difference": 0.3}}}, "differs from the reference"),
+    ],
+)
+def test_each_check_of_dcp_spec_can_fail(side, change, word):
+    assert cases.dcp_spec_failures(WITH_DRAFTS) == []
+    (sentence,) = cases.dcp_spec_failures(WITH_DRAFTS | {side: WITH_DRAFTS[side] | change})
+    assert word in sentence
+    started = WITH_DRAFTS | {STOCK: {"compared": {}, "processes": []}}
+    assert cases.dcp_spec_failures(started) == ["stock: no assertion of the builder; it started"]
+
+
 SAME = {"difference": 0.0, "in_common": 20, "equal_tokens": 8}
 CRASHED = {
     STOCK: {"ended": "EngineDeadError", "said": "AttributeError", "processes": []},
@@ -372,3 +395,89 @@ def test_an_http_server_is_waited_for_asked_and_ended(tmp_path):
     assert server.process.returncode is not None
     with pytest.raises(SystemExit, match="two: the server did not start"):
         e2e_http.Http(["-c", "print(1 / 0)", "{port}"], "two", tmp_path, {})
+
+
+# Verification within the window, and the window itself
+
+VERIFIED = {
+    sglang_verify.PLAIN: {"equal tokens": [32, 20]},
+    STOCK: {"equal tokens": [1, 3]},
+    PATCHED: {"equal tokens": [32, 18], "processes": process(**{sglang_verify.FIX: 3})},
+}
+
+
+@pytest.mark.parametrize(
+    "side, change, word",
+    [
+        (STOCK, {"equal tokens": [30, 20]}, "stock:"),
+        (PATCHED, {"equal tokens": [3, 1]}, "patched: 2.0"),
+        (PATCHED, {"processes": []}, "corrected nothing"),
+    ],
+)
+def test_each_check_of_verification_can_fail(side, change, word):
+    assert sglang_verify.failures(VERIFIED) == []
+    (sentence,) = sglang_verify.failures(VERIFIED | {side: VERIFIED[side] | change})
+    assert word in sentence
+
+
+def _windows(cold, cached, same=5, alone=5, corrected=3):
+    each = [{"cold": cold, "cached": cached}]
+    counts = {name: corrected for name in (sglang_windows.SWA, sglang_windows.CAP)}
+    kept = {"same as stock": [same] * 5, "same as with the soft cap alone": [alone] * 5}
+    return {"each": each, "processes": process(**counts), **kept}
+
+
+WINDOWS = {
+    STOCK: _windows(2.0, 2.0),
+    sglang_windows.WINDOW_ALONE: _windows(0.09, 0.09),
+    PATCHED: _windows(0.05, 0.05),
+    "triton": _windows(0.04, 0.04),
+}
+AS_FAST = {"tokens per second": {"ratio": 0.99}}
+
+
+@pytest.mark.parametrize(
+    "side, other, says",
+    [
+        (STOCK, _windows(0.05, 2.0), ["stock, cold: no further"]),
+        (STOCK, _windows(2.0, 0.05), ["stock, cached: no further"]),
+        (sglang_windows.WINDOW_ALONE, _windows(0.04, 0.09), ["window alone, cold"]),
+        (sglang_windows.WINDOW_ALONE, _windows(0.09, 0.09, same=4), ["100 tokens", "400 tokens"]),
+        (PATCHED, _windows(0.07, 0.05), ["1.75 times"]),
+        (PATCHED, _windows(0.05, 0.05, alone=4), ["100 tokens", "400 tokens"]),
+        (PATCHED, _windows(0.05, 0.05, corrected=0), ["swa-prefill corrected nothing", "soft-cap corrected nothing"]),
+    ],
+)
+def test_each_check_of_windows_can_fail(side, other, says):
+    assert sglang_windows.failures(WINDOWS, AS_FAST) == []
+    found = sglang_windows.failures(WINDOWS | {side: other}, AS_FAST)
+    assert len(found) == len(says) and all(word in one for word, one in zip(says, found))
+
+
+def test_slower_prefill_is_said():
+    (sentence,) = sglang_windows.failures(WINDOWS, {"tokens per second": {"ratio": 0.97}})
+    assert "0.970 of stock's prefill tokens/s" in sentence
+
+
+def _prefix(cached, tokens=1000, found=500, same=15, corrected=3):
+    each = [{"tokens": tokens, "cached tokens": found, "cold": 0.0, "cached": cached}]
+    return {"each": each, "same as stock": same, "processes": process(**{sglang_fp8_prefix.FIX: corrected})}
+
+
+PREFIX = {STOCK: _prefix(0.5), sglang_fp8_prefix.PAGED: _prefix(0.07), PATCHED: _prefix(0.05)}
+
+
+@pytest.mark.parametrize(
+    "side, other, word",
+    [
+        (STOCK, _prefix(0.1), "stock:"),
+        (PATCHED, _prefix(0.09), "patched: 1.29 times"),
+        (PATCHED, _prefix(0.05, found=400), "was not cached"),
+        (PATCHED, _prefix(0.05, same=14), "other bits"),
+        (PATCHED, _prefix(0.05, corrected=0), "corrected nothing"),
+    ],
+)
+def test_each_check_of_the_calibrated_prefix_can_fail(side, other, word):
+    assert sglang_fp8_prefix.failures(PREFIX) == []
+    (sentence,) = sglang_fp8_prefix.failures(PREFIX | {side: other})
+    assert word in sentence

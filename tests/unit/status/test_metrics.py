@@ -13,8 +13,9 @@ import prometheus_client
 import pytest
 from prometheus_client import multiprocess
 
+from attnfix.compat import untrusted
 from attnfix.compat.arming.activation import Activation
-from attnfix.compat.status import metrics, process_record
+from attnfix.compat.status import metrics, metrics_page, process_record
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,33 @@ def test_the_page_names_what_was_counted():
         'attnfix_rows_total{engine="sglang",fix="sglang.f0"} 30.0',
         f'attnfix_fix_info{{attnfix="{version("attnfix")}",engine="sglang",fix="sglang.f0",'
         'release="1.0",state="effective"} 1.0',
+        'attnfix_processes{attnfix="",engine="sglang",release="1.0"} 1.0',
     ]
+
+
+def test_the_names_and_labels_are_those_that_are_promised():
+    written((5, 2, 30))
+    samples = list(metrics_page.samples("\n".join(page(metrics._Collector()))))
+    assert {sample.name: frozenset(sample.labels) for sample in samples} == metrics.METRICS
+
+
+@pytest.mark.parametrize("text", ['a"b', "a\\b", "a\nb", "a}b{", 'a="b",c', "a\x1b[31m", "a\x85b", "ä"])
+def test_a_label_is_read_back_as_it_was_written(text):
+    written((5, 2, 30), release=text)
+    (info,) = (each for each in metrics_page.samples("\n".join(page(metrics._Collector()))) if each.name == "attnfix_fix_info")
+    assert info.labels["release"] == untrusted.line(text) and info.value == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "attnfix_calls_total 5", 'attnfix_calls_total{fix="a"} 5', 'attnfix_calls_total{engine="b",fix="a"} five',
+        'attnfix_calls_total{engine="b",fix="a} 5', 'attnfix_other{engine="b",fix="a"} 5', '# attnfix_calls_total{fix="a"} 5',
+        'vllm:attnfix_calls_total{engine="b",fix="a"} 5', 'attnfix_calls_total{engine="b",fix="' + "\\" * 9999,
+    ],
+)  # fmt: skip
+def test_what_is_no_sample_of_ours_is_passed_over(line):
+    assert list(metrics_page.samples(line)) == []
 
 
 def test_counters_are_read_when_the_page_is(engine):

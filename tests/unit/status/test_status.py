@@ -8,6 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
+from attnfix import cli
 from attnfix.cli import status, status_view
 from attnfix.patches.catalogue import FIXES
 
@@ -162,3 +163,38 @@ def test_no_text_of_a_record_is_read_as_markup():
 
 def test_json_is_the_whole():
     assert json.loads(json.dumps(found(process())))["processes"][0]["fixset"] == "0123456789ab"
+
+
+def other(state):
+    return {"pid": 7, "started": 1, "engine": "sglang", "role": "server", "rank": None, "state": state, "reason": "why"}
+
+
+@pytest.mark.parametrize(
+    "told, code, says",
+    [
+        (found(process(1, {SGLANG[0]: "installed"}), process(2)), 0, "in 2 processes"),
+        (found(process(1, {SGLANG[0]: "off"})), 0, "ready"),
+        (found(process(1, {SGLANG[0]: "failed"})), 3, "is missing in sglang"),
+        (found(process(1, {SGLANG[0]: "failed"}, alive=False)), 1, "no engine is running"),
+        (found(), 1, "no engine is running"),
+        (found(unrecorded=[other("starting")]), 1, "is starting"),
+        (found(process(), unrecorded=[other("starting")]), 1, "is starting"),
+        (found(unrecorded=[other("elsewhere")]), 1, "no engine is running"),
+        (found(unrecorded=[other("restart needed")]), 3, "restart needed"),
+        (found(active=False, reason="ATTNFIX=0", unrecorded=[other("off")]), 0, "ATTNFIX=0"),
+        (found(active=False, reason="ATTNFIX=0"), 0, "ATTNFIX=0"),
+        (found(active=False, reason="no .pth here"), 3, "NOT ACTIVE"),
+    ],
+)
+def test_a_replica_is_ready_once_nothing_that_it_needs_is_missing(told, code, says):
+    assert status.readiness(told)[0] == code and says in status.readiness(told)[1]
+
+
+def test_ready_is_one_line_and_takes_no_other_question(monkeypatch, capsys):
+    monkeypatch.setattr(status, "collect", lambda expect: found(process(1, {SGLANG[0]: "late"})))
+    assert cli.main(["status", "--ready"]) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert cli.main(["status", "--ready", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["ready"] is False
+    for words in (["--watch"], ["--metrics", "x:1"]):
+        assert cli.main(["status", "--ready", *words]) == 2

@@ -1,0 +1,228 @@
+"""`attnfix status --metrics`: what many replicas say of their fixes on the metrics pages of their engines."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from packaging.version import InvalidVersion, Version
+
+from attnfix.compat.fix import Fix
+from attnfix.compat.status import fix_state, messages, metrics_page
+from attnfix.compat.status.recorder import fixset_name
+from attnfix.patches.catalogue import BY_ID
+
+from .errors import CliError
+
+_TIMEOUT_S = 10
+_LIMIT = 16 << 20  # bytes of a page
+_AT_ONCE = 32  # requests
+_STANDS = frozenset({fix_state.INSTALLED, fix_state.EFFECTIVE})
+_COUNTERS = ("calls", "corrections", "rows")
+#: What is to be said of a replica, the worst first
+UNREACHABLE, SILENT, MISSING, BEHIND, FINE = "unreachable", "no attnfix", "missing", "behind", "fine"
+
+
+# Which pages
+
+
+def addresses(words: Sequence[str]) -> list[str]:
+    """The pages that the words name, each once: addresses, or files with an address on each line."""
+    found = chain.from_iterable(map(_named, words))
+    return list(dict.fromkeys(found))
+
+
+def _named(word: str) -> Iterator[str]:
+    path = Path(word)
+    if "://" in word or not path.is_file():
+        yield _address(word)
+        return
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{word} cannot be read: {error}", 2) from error
+    for line in lines:
+        if text := line.partition("#")[0].strip():
+            yield _address(text)
+
+
+def _address(text: str) -> str:
+    """`host:8000` is the page there."""
+    whole = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(whole)
+        sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:
+        sound = False
+    if not sound or re.search(r"\s", whole):
+        raise CliError(f"{text!r} is neither a file nor the address of a metrics page, as in http://replica:8000/metrics", 2)
+    return whole if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/metrics"
+
+
+# What they say
+
+
+def collect(pages: Sequence[str]) -> dict[str, Any]:
+    """Everything `attnfix status --metrics … --json` prints."""
+    import attnfix
+
+    with ThreadPoolExecutor(min(_AT_ONCE, len(pages))) as pool:
+        replicas = list(pool.map(_replica, pages))
+    _compare(replicas)
+    for replica in replicas:
+        replica["verdict"] = _verdict(replica)
+    return {
+        "attnfix": attnfix.__version__,
+        "replicas": replicas,
+        "missing": [sentence for replica in replicas for sentence in replica["missing"]],
+        "warnings": [*_unreachable(replicas), *_versions(replicas), *_disagreements(replicas)],
+    }
+
+
+def exit_code(found: dict[str, Any], missing: int) -> int:
+    """`missing` where a replica is without a fix that it needs, 1 where one could not be asked."""
+    if found["missing"]:
+        return missing
+    return 1 if any(replica["error"] for replica in found["replicas"]) else 0
+
+
+def _replica(url: str) -> dict[str, Any]:
+    try:
+        return _read(url, _page(url))
+    except (OSError, HTTPException, ValueError) as error:  # what urllib, a socket, and a name that is none raise
+        reason = str(getattr(error, "reason", None) or error) or type(error).__name__
+        return _read(url, "") | {"error": reason, "missing": []}
+
+
+def _page(url: str) -> str:
+    request = Request(url, headers={"Accept": "text/plain;version=0.0.4"})
+    with urlopen(request, timeout=_TIMEOUT_S) as response:  # nosec B310: http and https alone, see `_address`
+        data = response.read(_LIMIT + 1)
+    if len(data) > _LIMIT:
+        raise ValueError(f"the page is larger than {_LIMIT} bytes")
+    text: str = data.decode(errors="replace")
+    return text
+
+
+def _read(url: str, page: str) -> dict[str, Any]:
+    """One replica, as far as its own page tells."""
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    counted: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTERS, 0))
+    versions: set[str] = set()
+    engines: set[str] = set()
+    processes = 0
+    for name, labels, value in metrics_page.samples(page):
+        if name == "attnfix_processes":
+            versions.add(labels["attnfix"])
+            engines.add(f"{labels['engine']} {labels['release'] or '(no version)'}")
+            processes += int(value) if math.isfinite(value) else 0
+        elif name == "attnfix_fix_info":
+            key = labels["engine"], labels["release"], labels["fix"]
+            row = rows.setdefault(key, {"fix": key[2], "engine": key[0], "release": key[1], "states": []})
+            row["states"].append(labels["state"])
+        elif math.isfinite(value):
+            counted[labels["fix"]][name.removeprefix("attnfix_").removesuffix("_total")] += int(value)
+    for row in rows.values():
+        row |= {"stands": _stands(row), "counters": counted[row["fix"]]}
+    version = max(versions, key=_order) if versions else None
+    standing = [row["fix"] for row in rows.values() if row["stands"]]
+    fixes = list(rows.values())
+    return {
+        "url": url,
+        "error": None,
+        "attnfix": version or None,
+        "engines": sorted(engines),
+        "processes": processes,
+        "fixset": fixset_name(version, standing) if version is not None else None,
+        "fixes": fixes,
+        "behind": False,
+        "missing": [*_missing(url, fixes, bool(versions))],
+    }
+
+
+def _stands(row: dict[str, Any]) -> bool:
+    return bool(_STANDS & {*row["states"]}) and not {*row["states"]} & fix_state.MISSING
+
+
+def _missing(url: str, fixes: list[dict[str, Any]], active: bool) -> Iterator[str]:
+    if not active:
+        yield f"{url}: nothing of attnfix is on its page: it is not active there"
+    for row in fixes:
+        for state in row["states"]:
+            if state in fix_state.MISSING or (state == fix_state.UNKNOWN_SOURCE and _in_doubt(row)):
+                yield f"{row['fix']} is missing on {url}: {state}"
+
+
+def _in_doubt(row: dict[str, Any]) -> bool:
+    """As in `attnfix status`. A fix that has been called knows the code, and leaves alone a kernel that it does not know."""
+    fix: Fix | None = BY_ID.get(row["fix"])
+    if fix is None or row["counters"]["calls"]:
+        return False
+    doubtful: bool = messages.in_doubt(fix_state.FixState(fix), row["release"] or None)
+    return doubtful
+
+
+# What they say together
+
+
+def _compare(replicas: Iterable[dict[str, Any]]) -> None:
+    """Tell which replicas run an older attnfix than another, and lack a fix for it that stands there on the same release."""
+    told = [replica for replica in replicas if replica["attnfix"]]
+    newest = max((_order(replica["attnfix"]) for replica in told), default=None)
+    for replica in told:
+        mine = _order(replica["attnfix"])
+        replica["behind"] = mine != newest
+        has = {row["fix"] for row in replica["fixes"]}
+        ahead = [other for other in told if _order(other["attnfix"]) > mine and other["engines"] == replica["engines"]]
+        lacks = {row["fix"]: other for other in ahead for row in other["fixes"] if row["stands"] and row["fix"] not in has}
+        replica["missing"] += [
+            f"{fix} is missing on {replica['url']}: attnfix {replica['attnfix']} there does not have it in place, and "
+            f"{other['attnfix']} has it on {other['url']}"
+            for fix, other in sorted(lacks.items(), key=lambda each: each[0])
+        ]
+
+
+def _order(version: str) -> tuple[bool, Version, str]:
+    try:
+        return True, Version(version), version
+    except InvalidVersion:
+        return False, Version("0"), version
+
+
+def _verdict(replica: dict[str, Any]) -> str:
+    if replica["error"]:
+        return UNREACHABLE
+    if not replica["processes"] and not replica["fixes"]:
+        return SILENT
+    return MISSING if replica["missing"] else BEHIND if replica["behind"] else FINE
+
+
+def _unreachable(replicas: list[dict[str, Any]]) -> Iterator[str]:
+    yield from (f"{replica['url']} could not be asked: {replica['error']}" for replica in replicas if replica["error"])
+
+
+def _versions(replicas: list[dict[str, Any]]) -> Iterator[str]:
+    found = Counter(replica["attnfix"] for replica in replicas if replica["attnfix"])
+    if len(found) > 1:
+        names = [f"{version} ({count})" for version, count in sorted(found.items(), key=lambda each: _order(each[0]))]
+        yield f"the replicas run attnfix {' and '.join(names)}"
+
+
+def _disagreements(replicas: list[dict[str, Any]]) -> Iterator[str]:
+    """One sentence for each fix that stands on one replica of a release and was seen on another where it does not."""
+    seen: dict[tuple[str, str, str], set[bool]] = defaultdict(set)
+    for replica in replicas:
+        for row in replica["fixes"]:
+            seen[row["engine"], row["release"], row["fix"]].add(row["stands"])
+    for (engine, release, fix), stands in sorted(seen.items()):
+        if len(stands) > 1:
+            yield f"replicas of {engine} {release or '(no version)'} disagree: {fix} stands on some and not on others"

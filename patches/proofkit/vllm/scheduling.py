@@ -1,0 +1,158 @@
+"""vLLM's scheduler and its cache manager for a hybrid model, by their own constructors and from a real config: 0.15.0-0.33.0.
+
+    with Engine(drafts=2, max_tokens=64) as engine:
+        request = engine.add(tokens, output=20)
+        step = engine.schedule()                        # the engine's SchedulerOutput
+        engine.finish(step, {request.request_id: [7]})  # the tokens that each request of the step got
+
+As in the engine core: block sizes, groups of layers, hashes and the scheduler's class are what the release makes of the config.
+The layers are given by their specs: attention's is its own, that of Gated DeltaNet the engine's common one for the shape of a
+state that the model's class says, and a head for MTP has attention. No runner and no kernel runs: who wants them to, does it
+between `schedule` and `finish`. Drafts are proposed at every step of a decode, none are while a prompt is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from importlib import import_module
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+from .construction import Worker
+from .kernels import found
+from .models import QWEN3_NEXT
+
+__all__ = ["QWEN3_NEXT", "Engine"]
+
+_UTILS = "vllm.v1.core.kv_cache_utils"
+_MEMORY = 1 << 30  # of which the config takes as many blocks as it says
+
+
+class Engine:
+    """drafts: tokens of MTP, 0 for none. caching: of prefixes. blocks: of the pool. max_tokens: of a step; context: of a
+    request. `more` as for a `Worker`."""
+
+    def __init__(
+        self,
+        model: dict[str, Any] = QWEN3_NEXT,
+        *,
+        drafts: int = 0,
+        caching: bool = True,
+        blocks: int = 4096,
+        max_tokens: int = 1024,
+        context: int = 1024,
+        **more: Any,
+    ):
+        self.drafts = drafts
+        if drafts:
+            more = {"speculative": {"method": "mtp", "num_speculative_tokens": drafts}, **more}
+        cache = {"enable_prefix_caching": caching, "num_gpu_blocks_override": blocks, **more.pop("cache", {})}
+        self.worker = Worker(
+            model, backend="flash_attn.FlashAttentionBackend", max_tokens=max_tokens, context=context, cache=cache, **more
+        )
+        self.config = self.worker.config
+        self._count = 0
+
+    def __enter__(self) -> Engine:
+        self.worker.__enter__()
+        utils: Any = import_module(_UTILS)
+        planning: Any = found("vllm.v1.core.kv_cache_planning") or utils  # a module of its own from 0.33.0
+        specs = [self._specs()]
+        groups = [planning.get_global_kv_cache_groups(self.config, specs)] if planning is not utils else []
+        configs = planning.get_kv_cache_configs(self.config, specs, [_MEMORY], *groups)
+        self.kv_cache_config = utils.generate_scheduler_kv_cache_config(configs)
+        sizes = {group.kv_cache_spec.block_size for group in self.kv_cache_config.kv_cache_groups}
+        self.config.cache_config.block_size = min(sizes)
+        self.config.cache_config.num_gpu_blocks = self.kv_cache_config.num_blocks
+        block_size = hash_block_size = self.config.cache_config.block_size
+        if hasattr(utils, "resolve_kv_cache_block_sizes"):  # from 0.20.0
+            block_size, hash_block_size = utils.resolve_kv_cache_block_sizes(self.kv_cache_config, self.config)
+        hash_of: Any = import_module("vllm.utils.hashing").get_hash_fn_by_name(
+            self.config.cache_config.prefix_caching_hash_algo
+        )
+        utils.init_none_hash(hash_of)
+        self._hasher = utils.get_request_block_hasher(hash_block_size, hash_of)
+        structured: Any = import_module("vllm.v1.structured_output").StructuredOutputManager
+        cls = self.config.scheduler_config.get_scheduler_cls()
+        given = {
+            "block_size": block_size,
+            "hash_block_size": hash_block_size,
+            "structured_output_manager": structured(self.config),
+        }
+        self.scheduler = cls(self.config, self.kv_cache_config, **_known(_scheduler().__init__, given))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.worker.__exit__(*error)
+
+    def add(self, tokens: Sequence[int], output: int) -> Any:
+        """A request with this prompt that wants so many tokens."""
+        self._count += 1
+        sampling: Any = import_module("vllm.sampling_params").SamplingParams(max_tokens=output, ignore_eos=True)
+        cls: Any = import_module("vllm.v1.request").Request
+        given = dict(
+            request_id=f"request-{self._count}", prompt_token_ids=list(tokens), sampling_params=sampling, pooling_params=None,
+            eos_token_id=None, block_hasher=self._hasher, mm_features=None, multi_modal_kwargs=None, multi_modal_hashes=None,
+            multi_modal_placeholders=None,
+        )  # fmt: skip
+        request = cls(**_known(cls.__init__, given))
+        self.scheduler.add_request(request)
+        return request
+
+    def schedule(self) -> Any:
+        return self.scheduler.schedule()
+
+    def finish(self, step: Any, sampled: Mapping[str, Sequence[int]]) -> Any:
+        """What the runner says of a step: a request that has got no token is still at its prompt. Each other one has drafts."""
+        ids = list(step.num_scheduled_tokens)
+        output: Any = import_module("vllm.v1.outputs")
+        given = dict(
+            req_ids=ids, req_id_to_index={name: at for at, name in enumerate(ids)}, logprobs=None, prompt_logprobs_dict={},
+            sampled_token_ids=[list(sampled.get(name, ())) for name in ids], pooler_output=[], spec_token_ids=None,
+        )  # fmt: skip
+        result = self.scheduler.update_from_output(step, output.ModelRunnerOutput(**_known(output.ModelRunnerOutput, given)))
+        if self.drafts and not self.config.scheduler_config.async_scheduling:
+            drafts = [[1] * self.drafts if sampled.get(name) else [] for name in ids]
+            self.scheduler.update_draft_token_ids(output.DraftTokenIds(ids, drafts))
+        return result
+
+    def _specs(self) -> dict[str, Any]:
+        """What each layer keeps in the cache."""
+        platform: Any = import_module("vllm.platforms").current_platform
+        attention = self.worker.layer()
+        if hasattr(type(platform), "update_block_size_for_backend"):  # from 0.18.0, once the layers are there
+            platform.update_block_size_for_backend(self.config)
+        spec = self.worker.spec(attention)
+        kinds = self.config.model_config.hf_text_config.layer_types
+        specs = {
+            f"model.layers.{at}": self._state_spec() if kind == "linear_attention" else spec for at, kind in enumerate(kinds)
+        }
+        return {**specs, "mtp.layers.0": spec} if self.drafts else specs
+
+    def _state_spec(self) -> Any:
+        """Of a layer of Gated DeltaNet."""
+        own: Any = import_module("vllm.model_executor.models.qwen3_next").Qwen3NextForCausalLM
+        base: Any = import_module("vllm.model_executor.layers.mamba.abstract").MambaBase
+        kinds: Any = getattr(found("vllm.v1.attention.backends.registry"), "MambaAttentionBackendEnum", None)
+        by_name = isinstance(_field_default(import_module("vllm.v1.kv_cache_interface").MambaSpec, "mamba_type"), str)
+        layer = SimpleNamespace(
+            get_state_shape=lambda: own.get_mamba_state_shape_from_config(self.config),
+            get_state_dtype=lambda: own.get_mamba_state_dtype_from_config(self.config),
+            mamba_type="gdn_attention" if by_name else kinds.GDN_ATTN, is_kv_cache_tp_replicated=False,
+        )  # fmt: skip
+        return base.get_kv_cache_spec(layer, self.config)
+
+
+def _scheduler() -> Any:
+    return import_module("vllm.v1.core.sched.scheduler").Scheduler
+
+
+def _known(function: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """As much of it as the function takes in this release."""
+    return {name: values[name] for name in signature(function).parameters if name in values}
+
+
+def _field_default(cls: Any, name: str) -> Any:
+    return next(field.default for field in fields(cls) if field.name == name)

@@ -1,0 +1,78 @@
+"""sglang.eagle-swa-verify, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.signs import LONG_PROMPT, SPECULATION
+from attnfix.patches.sglang.shared.window_layers import plans_for_windows
+
+from . import wrap
+
+_MODULE = "sglang.srt.layers.attention.flashinfer_backend"
+_BACKEND, _UPDATER = f"{_MODULE}:FlashInferAttnBackend", f"{_MODULE}:FlashInferIndicesUpdaterPrefill"
+_INPUTS = ("sglang.srt.speculative.eagle_info:EagleVerifyInput", "sglang.srt.speculative.ngram_info:NgramVerifyInput",
+           "sglang.srt.speculative.eagle_info:EagleDraftExtendInput")  # fmt: skip
+
+FIX = Fix(
+    id="sglang.eagle-swa-verify",
+    title="Verifying drafts on FlashInfer reads the first tokens of the text in the place of the window's",
+    symptom=(
+        "With EAGLE, MTP, a draft model or n-gram speculation on FlashInfer, Gemma and other models with sliding-window layers "
+        "write worse text once a request is longer than the window, or accept few drafts. No error."
+    ),
+    signs=(SPECULATION, LONG_PROMPT),
+    cause=(
+        "For window layers the verification's plan counts as many cached tokens as the window has, and lists the text's first "
+        "ones. The mask is that of the whole text, so its rows do not fit either, also for the requests behind. What is in "
+        "the plan is not kept to the window. Up to 0.5.13.post1 such a server dies of a TypeError instead."
+    ),
+    correction=(
+        "Window layers are planned over the whole text, as full layers are, with their window, which FlashInfer adds to the "
+        "mask. In trees the window follows the way to the root. The draft model's window layers get the same where it takes "
+        "over what was verified. DFlash, and models with windows of several sizes, are left alone."
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=39287, issue=22679),
+    hardware="any GPU (--attention-backend flashinfer)",
+    default=False,
+    default_reason="not proven on a GPU yet; upstream's own correction is not released",
+    targets=(
+        Target(wrap.init_updater, needed=plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
+        Target(wrap.update_sliding_window, needed=wrap.lists_from_the_start, paths=(f"{_UPDATER}.update_sliding_window",)),
+    ),
+    # What plans, lists KV and masks, what makes the wrappers of graphs and their buffers, and what calls them
+    witnesses=(
+        f"{_UPDATER}.call_begin_forward",
+        f"{_UPDATER}._build_swa_prefix_custom_mask",
+        *(f"{one}.generate_attn_arg_prefill" for one in _INPUTS),
+        f"{_BACKEND}.init_forward_metadata",
+        f"{_BACKEND}.init_forward_metadata_out_graph",
+        f"{_BACKEND}.init_cuda_graph_state",
+        f"{_BACKEND}._create_prefill_wrappers",
+        f"{_BACKEND}._prepare_cuda_graph_metadata",
+        f"{_BACKEND}.forward_extend",
+        f"{_BACKEND}._get_wrapper_idx",
+        "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.index_table_for_batch",
+        "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.fill_packed_read_stream",
+        "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.pack_read_stream",
+        "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
+        "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
+        "sglang.kernels.ops.kvcache.kv_indices:create_flashinfer_kv_indices_triton",
+        "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
+        "sglang.srt.layers.radix_attention:RadixAttention.__init__",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang with the bug serves such a model on FlashInfer with speculation",
+    cost=(
+        "The window layers' plan lists the whole text's slots, as the full layers' does; their kernel skips what is before the "
+        "window. With trees: a copy of the mask per verification, and a mask buffer of their own, a quarter as large as the "
+        "engine's."
+    ),
+    expect=(
+        "On one replica, greedy answers to prompts longer than the window: stock they differ from those without speculation, "
+        "with the fix they agree up to rounding, and the accept length that the engine logs (`accept len`) rises."
+    ),
+    hits=AllOf(
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "FROZEN_KV_MTP"),
+        AnyOf(Is("verify backend", "flashinfer"), Is("draft extend backend", "flashinfer")),
+        Is("sliding-window layers", ON),
+    ),
+)

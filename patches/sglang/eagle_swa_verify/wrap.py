@@ -1,0 +1,119 @@
+"""Correction of sglang.eagle-swa-verify.
+
+Window layers and full ones have a wrapper each. The one of the window layers is planned as the other: over the whole KV, with
+the mask that the drafted tokens came with. FlashInfer's own window, which its kernel adds to a custom mask, then keeps to the
+window. It counts a token's rows before it, and in a tree that is more than the tokens which the token follows. There the window
+is planned wider by the most that this can be, and what is too much is taken out of the mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from attnfix.patches.sglang.shared.window_layers import alike
+from attnfix.patches.shared.attribute import attribute
+
+#: Inputs whose KV is listed from the first token on, whatever part of it is planned; DFlash lists its own from there
+FROM_THE_START = frozenset({"EagleVerifyInput", "NgramVerifyInput", "EagleDraftInput", "EagleDraftExtendInput"})
+#: A window that no sequence reaches; the engine adds lengths to it in int32
+WHOLE = 1 << 30
+#: What an updater knows of its model; where a wrapper keeps the window of its plan, and a backend the mask of its graphs'
+#: window layers
+_ALIKE, _PLANNED, _MASK = "attnfix_windows_alike", "attnfix_planned_window", "attnfix_window_layers_mask"
+
+
+def init_updater(call: Any, instance: Any, model_runner: Any) -> Any:
+    """One plan serves all window layers: those of a model with windows of several sizes are left alone."""
+    result = call()
+    setattr(instance, _ALIKE, alike(model_runner.model, instance.sliding_window_size))
+    return result
+
+
+def lists_from_the_start(target: Any, instance: Any, spec_info: Any) -> bool:
+    known = spec_info is not None and any(kind.__name__ in FROM_THE_START for kind in type(spec_info).__mro__)
+    return known and getattr(instance, _ALIKE, False)
+
+
+def update_sliding_window(call: Any, instance: Any, seq_lens: Any, prefill_wrappers: Any, spec_info: Any) -> Any:
+    window, wrapper = instance.sliding_window_size, prefill_wrappers[0]
+    plan = windowed(wrapper, window, spec_info, instance.attn_backend)
+    with ExitStack() as stack:
+        stack.enter_context(attribute(instance, "sliding_window_size", WHOLE))
+        stack.enter_context(attribute(wrapper, "begin_forward", plan))
+        result = call()
+    call.corrected(len(seq_lens))
+    return result
+
+
+def windowed(wrapper: Any, window: int, spec_info: Any, backend: Any) -> Callable[..., Any]:
+    """FlashInfer's plan of the window layers, with their window."""
+    plan = wrapper.begin_forward
+
+    def begin_forward(qo_indptr: Any, kv_indptr: Any, *rest: Any, custom_mask: Any = None, **kwargs: Any) -> Any:
+        behind = rows_behind(spec_info, custom_mask)
+        if behind:
+            call_with_the_planned_window(wrapper)
+            keep_its_own_mask(wrapper, backend)
+            custom_mask = within(custom_mask, kv_indptr, spec_info.positions, spec_info.draft_token_num, window)
+        setattr(wrapper, _PLANNED, window + behind)
+        return plan(qo_indptr, kv_indptr, *rest, **(kwargs | {"custom_mask": custom_mask, "window_left": window + behind}))
+
+    return begin_forward
+
+
+def rows_behind(spec_info: Any, custom_mask: Any) -> int:
+    """By how many rows a drafted token may stand behind the place that it has in the text; none in a chain."""
+    chain = custom_mask is None or getattr(spec_info, "topk", None) == 1
+    return 0 if chain else spec_info.draft_token_num - 1
+
+
+def within(mask: Any, kv_indptr: Any, positions: Any, draft: int, window: int) -> Any:
+    """`mask` without the keys that FlashInfer's wider window leaves in, though they are outside of `window`.
+
+    mask: flat bool, `draft` rows of each request, a column for each of its tokens, the drafted ones last. kv_indptr: int32
+    [requests + 1]. positions: places in the text, int [drafted tokens of all requests but padding ones], or None.
+    """
+    import torch
+
+    count = 0 if positions is None else min(positions.numel() // draft, kv_indptr.numel() - 1)
+    if not count:
+        return mask
+    device, begin = mask.device, kv_indptr[: count + 1].long()
+    kv = begin.diff()[:, None, None]
+    depth = positions[: count * draft].view(count, draft).long()
+    depth = (depth - depth[:, :1])[..., None]
+    row = torch.arange(draft, device=device)[None, :, None]
+    # The first key that the wider window leaves in stands `window + draft - 1` before the row's own
+    key = kv - 2 * draft + 1 - window + row + torch.arange(draft - 1, device=device)
+    outside = (key >= 0) & (key < kv - draft - window + depth)
+    at = begin[:-1, None, None] * draft + row * kv + key
+    spare = mask.numel()
+    found = torch.cat([mask, mask.new_ones(1)])
+    found[torch.where(outside, at, spare).flatten()] = False
+    return found[:spare]
+
+
+def call_with_the_planned_window(wrapper: Any) -> None:
+    """The engine calls with the layer's window, and FlashInfer needs that of the plan. Verification alone uses this wrapper."""
+    if "forward" in vars(wrapper):
+        return
+    call = wrapper.forward
+
+    def forward(*args: Any, window_left: int, **kwargs: Any) -> Any:
+        return call(*args, window_left=getattr(wrapper, _PLANNED), **kwargs)
+
+    wrapper.forward = forward
+
+
+def keep_its_own_mask(wrapper: Any, backend: Any) -> None:
+    """In CUDA graphs both wrappers have one buffer for their masks, packed: the last plan's mask would hold for both."""
+    shared = getattr(backend, "cuda_graph_custom_mask", None)
+    if shared is None or wrapper._custom_mask_buf is not shared:
+        return
+    beside, own = getattr(backend, _MASK, (None, None))
+    if beside is not shared:
+        own = shared.new_zeros(shared.numel() // 4)  # `shared` has a byte for each key of each token, of which a bit is used
+        setattr(backend, _MASK, (shared, own))
+    wrapper._custom_mask_buf = own

@@ -1,0 +1,99 @@
+"""Correction of sglang.flashinfer-soft-cap.
+
+FlashInfer takes its kernel when it plans. The engine names the soft cap at the call alone, where a kernel without one does not
+read it. Each plan gets the cap that all layers of the model have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from attnfix.patches.shared.attribute import attribute
+
+#: Where an updater keeps what its plans get
+CAP = "attnfix_soft_cap"
+
+
+def is_own(target: Any, instance: Any, attn_backend: Any) -> bool:
+    """An heir of the backend attends by code of its own, which may name no cap at the call: capping by 0 gives NaN."""
+    return type(attn_backend).__name__ == "FlashInferAttnBackend"
+
+
+def init_updater(call: Any, instance: Any, model_runner: Any) -> Any:
+    """Learn the cap of the model's layers, once, when a backend is made."""
+    result = call()
+    if cap := cap_of(model_runner.model):
+        setattr(instance, CAP, cap)
+    return result
+
+
+def cap_of(model: Any) -> float:
+    """The soft cap that all attention layers have; 0 where they have none or several, or cap otherwise than by tanh."""
+    caps = {
+        (float(layer.logit_cap or 0.0), getattr(layer, "logit_capping_method", "tanh"))
+        for layer in model.modules()
+        if hasattr(layer, "logit_cap") and hasattr(layer, "sliding_window_size")
+    }
+    cap, method = caps.pop() if len(caps) == 1 else (0.0, "")
+    return cap if method == "tanh" and cap > 0 else 0.0
+
+
+def plans_decode(target: Any, instance: Any, wrapper: Any) -> Any:
+    """The cap, where the plan would be without it."""
+    cap = getattr(instance, CAP, None)
+    return cap if cap and takes_a_cap(wrapper) else None
+
+
+def plans_prefill(target: Any, instance: Any, wrapper_ragged: Any, wrapper_paged: Any, use_ragged: Any) -> Any:
+    """New tokens and cached ones are merged by weights that both must have capped, or neither."""
+    cap = getattr(instance, CAP, None)
+    if not cap or (use_ragged and not takes_a_cap(wrapper_ragged)):
+        return None
+    return cap if takes_a_cap(wrapper_paged) else None
+
+
+def takes_a_cap(wrapper: Any) -> bool:
+    """CUTLASS' kernel has none. Once a CUDA graph is captured the engine plans by a function of its own for the kernel of the
+    capture, and looks which function it is."""
+    return not isinstance(wrapper.begin_forward, partial) and getattr(wrapper, "_backend", None) != "cutlass"
+
+
+def plan_decode(call: Any, instance: Any, wrapper: Any) -> Any:
+    return planned(call, [wrapper])
+
+
+def plan_prefill(call: Any, instance: Any, wrapper_ragged: Any, wrapper_paged: Any, use_ragged: Any) -> Any:
+    return planned(call, [wrapper_ragged, wrapper_paged] if use_ragged else [wrapper_paged])
+
+
+def planned(call: Any, wrappers: list[Any]) -> Any:
+    failures: list[Exception] = []
+    with ExitStack() as stack:
+        for wrapper in wrappers:
+            plan = with_cap(wrapper.begin_forward, call.found, failures)
+            stack.enter_context(attribute(wrapper, "begin_forward", plan))
+        result = call()
+    if failures:
+        call.target.give_up(f"FlashInfer has no plan with a soft cap here: {failures[0]}")
+        return call() if len(wrappers) > 1 else result  # none of them capped
+    call.corrected()
+    return result
+
+
+def with_cap(plan: Callable[..., Any], cap: float, failures: list[Exception]) -> Callable[..., Any]:
+    """`plan`, with the cap. Where FlashInfer cannot, say for want of a compiler, the engine gets the plan it would have had."""
+
+    def begin_forward(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return plan(*args, **{"logits_soft_cap": cap, **kwargs})
+        except Exception as error:
+            if type(error).__name__ == "OutOfMemoryError":  # not for want of a kernel
+                raise
+            result = plan(*args, **kwargs)
+            failures.append(error)
+            return result
+
+    return begin_forward

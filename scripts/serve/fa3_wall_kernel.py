@@ -1,0 +1,37 @@
+"""One side of the kernel's part of gpu_e2e_sglang's `context-wall`: `python -m scripts.serve.fa3_wall_kernel WORDS`.
+
+The proof of sglang.fa3-context-wall with sgl_kernel's FlashAttention 3 in the place of the stand-in. Behind the page tables lie
+slots of the cache (WORDS "slots"), so that reading there gives wrong results, or what is no slot ("none"): then it is an
+illegal memory access. Prints one JSON object; what ends the process is for whoever started it to see.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from typing import Any
+
+
+def main(words: str) -> None:
+    from attnfix.patches.proofkit.proof import run_on
+    from attnfix.patches.sglang.fa3_context_wall import proof
+
+    run_on("cuda")
+    if words == "slots":
+        vars(proof)["GpuMemory"] = functools.partial(proof.GpuMemory, words=(1, 8))
+    real: Any = type("Real", (proof.Proof,), {"prepare": lambda self: None})()
+    found = {}
+    for name in ("control", "scenario"):  # the one that may end the process last
+        one = getattr(real, name)(0)
+        found[name] = {"error": one.error if math.isfinite(one.error) else "not finite", "bits": one.bits}
+    import attnfix
+
+    rows = [row for row in attnfix.status() if row["fix"] == "sglang.fa3-context-wall"]
+    found["corrections"] = sum(row["counters"]["corrections"] for row in rows)
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

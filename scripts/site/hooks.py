@@ -1,0 +1,95 @@
+"""What the site has beside docs/: a page for each source file that a page links to, and pages found by pattern in `nav`."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+_LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<to>[^)\s#]+)(?P<anchor>#[^)]*)?\)")
+_LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".json": "json", ".toml": "toml", ".pth": "python", ".sh": "bash"}
+_UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+_STYLE = Path(__file__).with_name("site.css")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    config.nav = _expanded(config.nav, sorted(Path(config.docs_dir).rglob("*.md")), Path(config.docs_dir))
+    return config
+
+
+def _expanded(nav: list, pages: list[Path], docs: Path) -> list:
+    """`nav`, where `FOLDER/*` is the list of that folder's pages; its README comes first."""
+    found = []
+    for entry in nav:
+        if isinstance(entry, dict):
+            ((title, inside),) = entry.items()
+            if isinstance(inside, str) and inside.endswith("/*"):
+                names = [page.relative_to(docs).as_posix() for page in pages]
+                inside = sorted(fnmatch.filter(names, inside), key=lambda name: ("README" not in name, name))
+            elif isinstance(inside, list):
+                inside = _expanded(inside, pages, docs)
+            entry = {title: inside}
+        found.append(entry)
+    return found
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the style, and a page for each source file that a page of docs/ links to."""
+    files.append(File.generated(config, "site.css", content=_STYLE.read_text()))
+    for path in sorted({path for page in list(files.documentation_pages()) for path in _sources(page)}):
+        files.append(File.generated(config, f"{_page_of(path)}", content=_shown(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links out of docs/ go to the pages of these sources, and links to a table of releases to the one that can be filtered."""
+
+    def turned(link: re.Match) -> str:
+        if posixpath.basename(link["to"]) == "support.md":
+            return f"[{link['text']}]({link['to'].removesuffix('md')}html{link['anchor'] or ''})"
+        path = _outside(page.file, link["to"])
+        if path is None:
+            return link[0]
+        here = posixpath.dirname(page.file.src_uri)
+        return f"[{link['text']}]({posixpath.relpath(_page_of(path), here or '.')}{link['anchor'] or ''})"
+
+    return _LINK.sub(turned, markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """The page of its own leads back into the site."""
+    page = Path(config.site_dir, "support.html")
+    page.write_text(page.read_text().replace('href="README.md"', 'href="index.html"').replace('.md">', '.html">'))
+
+
+def _sources(file: File) -> set[str]:
+    return {path for link in _LINK.finditer(file.content_string) if (path := _outside(file, link["to"]))}
+
+
+def _outside(file: File, to: str) -> str | None:
+    """The path in the project that a link of this page leads to, where that is not in docs/."""
+    if "://" in to or to.startswith("mailto:"):
+        return None
+    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(file.src_uri), to))
+    return None if path.startswith("docs/") else path
+
+
+def _page_of(path: str) -> str:
+    return path if path.endswith(".md") else f"sources/{path}.md"
+
+
+def _shown(path: str) -> str:
+    source = ROOT / path
+    if source.is_dir():
+        listed = "\n".join(f"- `{inside.name}`" for inside in sorted(source.iterdir()) if not inside.name.startswith("__"))
+        return f"{_UNSEARCHED}# {path}\n\n{listed}\n"
+    text = source.read_text()
+    if source.suffix == ".md":
+        return text
+    return f"{_UNSEARCHED}# {path}\n\n``````{_LANGUAGES.get(source.suffix, 'text')}\n{text}``````\n"

@@ -1,0 +1,47 @@
+"""sglang.draft-row-spill without an engine: how much wider rows get."""
+
+from __future__ import annotations
+
+from types import FunctionType, SimpleNamespace
+
+import pytest
+
+from attnfix.compat.status.fix_state import FixState
+from attnfix.patches.sglang.draft_row_spill.fix import FIX
+from tests.support import one_call
+
+WIDTH = one_call.target_of(FIX, "get_req_to_token_extra_context_len")
+
+
+def width(reserve: int, extra: int, **arguments) -> tuple[int, int]:
+    """What the engine's function returns, and how often it was corrected."""
+    old = "def function(server_args): return extra"
+    new = "def function(): return extra"
+    names = {"extra": extra, "get_alloc_reserve_per_decode": lambda *_: reserve}
+    exec(old if arguments else new, names)
+    function, state = names["function"], FixState(FIX)
+    assert isinstance(function, FunctionType)
+    given = [SimpleNamespace(**arguments)] if arguments else []
+    return one_call.run(WIDTH, function, state, *given), state.counters.corrections
+
+
+def test_a_row_holds_two_steps():
+    assert width(reserve=40, extra=12) == (40, 1)
+    assert width(reserve=40, extra=12, page_size=1) == (40, 1)
+
+
+def test_up_to_the_end_of_a_page():
+    assert width(reserve=40, extra=12, page_size=16) == (55, 1)
+
+
+@pytest.mark.parametrize("reserve", [2, 12])
+def test_rows_that_are_wide_enough_stay(reserve):
+    assert width(reserve=reserve, extra=12) == (12, 0)
+
+
+def test_an_error_of_the_engine_passes():
+    def function():
+        raise ValueError("the engine's")
+
+    with pytest.raises(ValueError, match="the engine's"):
+        one_call.run(WIDTH, function, FixState(FIX))

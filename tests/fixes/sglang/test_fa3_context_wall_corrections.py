@@ -1,0 +1,72 @@
+"""sglang.fa3-context-wall without an engine: how wide the tables get, and what the model of the kernel reads."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from attnfix.compat.status.fix_state import FixState
+from attnfix.patches.sglang.fa3_context_wall import proof
+from attnfix.patches.sglang.fa3_context_wall.fix import FIX
+from tests.support import one_call
+
+INIT = one_call.target_of(FIX, "__init__")
+
+
+class Backend:
+    def __init__(self, model_runner, skip_prefill=False):
+        vars(self).update(vars(model_runner))
+
+
+def made(row=58, **given):
+    runner = SimpleNamespace(max_context_len=48, page_size=1, req_to_token=torch.zeros(2, row), **given)
+    backend, state = object.__new__(Backend), FixState(FIX)
+    one_call.run(INIT, Backend.__init__, state, backend, runner, False)
+    return backend, state.counters.corrections
+
+
+def test_tables_get_as_wide_as_the_rows():
+    backend, corrections = made(speculative_num_draft_tokens=6)
+    assert (backend.max_context_len, corrections) == (58, 1) and not hasattr(backend, "max_num_pages")
+
+
+def test_later_releases_have_the_width_in_pages_too():
+    backend, _ = made(speculative_num_draft_tokens=6, max_num_pages=48)
+    assert backend.max_num_pages == 58
+    runner = SimpleNamespace(max_context_len=48, page_size=4, req_to_token=torch.zeros(2, 58), max_num_pages=12)
+    runner.speculative_num_draft_tokens = 6
+    backend = object.__new__(Backend)
+    one_call.run(INIT, Backend.__init__, FixState(FIX), backend, runner, False)
+    assert (backend.max_context_len, backend.max_num_pages) == (58, 15)
+
+
+@pytest.mark.parametrize("given", [{}, {"speculative_num_draft_tokens": None}, {"speculative_num_draft_tokens": 0}])
+def test_without_drafts_nothing_changes(given):
+    backend, corrections = made(max_num_pages=48, **given)
+    assert (backend.max_context_len, backend.max_num_pages, corrections) == (48, 48, 0)
+
+
+@pytest.mark.parametrize("row", [40, 48])
+def test_rows_that_are_no_wider_than_the_context_narrow_nothing(row):
+    backend, corrections = made(row=row, speculative_num_draft_tokens=6)
+    assert (backend.max_context_len, corrections) == (48, 0)
+
+
+def test_an_error_of_the_engine_passes():
+    with pytest.raises(TypeError, match="vars"):
+        one_call.run(INIT, Backend.__init__, FixState(FIX), object.__new__(Backend), object())
+
+
+def test_the_kernel_reads_behind_a_row_and_behind_the_table():
+    """Two requests of three tokens over rows of two slots: the first reads the second's, the other what is no slot."""
+    memory = torch.tensor([0, 1, 2, 3, 99, 99], dtype=torch.int32)
+    cache = torch.randn(4, 1, 1, 8)
+    launch = dict(softmax_scale=1.0, causal=True)
+    lens, at = torch.tensor([3, 3], dtype=torch.int32), torch.tensor([0, 1, 2], dtype=torch.int32)
+    q = torch.randn(2, 1, 8)
+    out = proof.kernel(q, cache, cache, page_table=memory[:4].view(2, 2), cache_seqlens=lens, cu_seqlens_q=at, **launch)
+    assert out[1].isnan().all()
+    right = torch.softmax((cache[:3, 0, 0] @ q[0, 0]), 0) @ cache[:3, 0, 0]
+    torch.testing.assert_close(out[0, 0], right)
