@@ -122,7 +122,7 @@ def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
     for state in sorted(states):
         info.add_metric(state, {"attnfix": own_version() or ""})
     gauge = GaugeMetricFamily("attnfix_processes", "Processes of this server in which attnfix is active.", labels=_PROCESS)
-    for labels, number in sorted(running.items()):
+    for process_labels, number in sorted(running.items()):
         if number:
-            gauge.add_metric(labels, number)
+            gauge.add_metric(process_labels, number)
     return [*counters, info, gauge]

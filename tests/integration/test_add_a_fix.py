@@ -49,7 +49,7 @@ def test_the_page_can_be_typed(checkout):
     assert re.search(r"vllm\.my-fix +affected +0\.26\.0", said)
 
     said = typed(checkout, proof)
-    assert re.search(r"not finite → 0\.00\d+ +identical +proven", said)
+    assert re.search(r"not finite → 0\.00\d+ +same +proven", said)
 
     assert "failed" in typed(checkout, fooled)
 
