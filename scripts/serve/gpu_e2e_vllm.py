@@ -255,8 +255,11 @@ def on_two_ranks(
     def work(server: Server) -> dict[str, Any]:
         return {"answers": {scenario: server.ask("answer", prompts=asked[scenario], at=at)["answers"] for scenario in asked}}
 
+    plugin = None
+    if e2e.gpus() < 2:
+        plugin = plugins.package(serve.out / "plugin", one_gpu)
+        settings = settings | {"distributed_executor_backend": "mp"}  # where it chooses by itself, vLLM counts the GPUs
     settings, both = TWO_RANKS | settings, TWO_RANKS | settings | SHARED_KV | shared
-    plugin = None if e2e.gpus() > 1 else plugins.package(serve.out / "plugin", one_gpu)
     served = {"reference": Side(OFF, settings, plugin)}
     served |= {name: Side(own, both, plugin, may_fail=name in may_fail) for name, own in sides.items()}
     found = serve(served, work)

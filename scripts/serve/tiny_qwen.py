@@ -1,7 +1,8 @@
 """A Qwen3-Next model with random weights, an MTP head and no tokenizer: what GPU runs serve where state is recurrent.
 
-Three layers of Gated DeltaNet and one of attention, then the same again. The last layer has experts, since vLLM takes no
-Qwen3-Next without; all of them are chosen for each token, so that rounding never chooses others.
+Three layers of Gated DeltaNet and one of attention, then the same again. The first layer and that of the MTP head, which both
+have the index 0, have experts, since vLLM takes neither without; all are chosen for each token, so that rounding never chooses
+others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def config() -> dict[str, Any]:
         max_position_embeddings=32768, rope_theta=10000.0, rope_scaling=None, partial_rotary_factor=0.25,
         tie_word_embeddings=False, layer_types=[_FULL if at % 4 == 3 else _LINEAR for at in range(LAYERS)],
         linear_num_key_heads=KEYS, linear_num_value_heads=VALUES, linear_key_head_dim=STATE, linear_value_head_dim=STATE,
-        linear_conv_kernel_dim=CONV, decoder_sparse_step=1, mlp_only_layers=list(range(LAYERS - 1)), num_experts=EXPERTS,
+        linear_conv_kernel_dim=CONV, decoder_sparse_step=1, mlp_only_layers=list(range(1, LAYERS)), num_experts=EXPERTS,
         num_experts_per_tok=EXPERTS, norm_topk_prob=True, moe_intermediate_size=EXPERT,
         shared_expert_intermediate_size=EXPERT, num_nextn_predict_layers=1, bos_token_id=0, eos_token_id=1, pad_token_id=1,
     )  # fmt: skip
@@ -52,7 +53,7 @@ def weights(seed: int = 24) -> dict[str, Any]:
         }  # fmt: skip
 
     def feed_forward(at: int) -> dict[str, Any]:
-        if at < LAYERS - 1:
+        if at:
             return {f"mlp.{name}": part for name, part in mlp(INNER).items()}
         experts = {f"mlp.experts.{n}.{name}": part for n in range(EXPERTS) for name, part in mlp(EXPERT).items()}
         shared = {f"mlp.shared_expert.{name}": part for name, part in mlp(EXPERT).items()}
@@ -81,16 +82,16 @@ def weights(seed: int = 24) -> dict[str, Any]:
             "linear_attn.dt_bias": zeros(VALUES),
         }
 
-    def layer(at: int) -> dict[str, Any]:
-        mixer = recurrent() if at % 4 != 3 else attention()
+    def layer(at: int, full: bool) -> dict[str, Any]:
+        mixer = attention() if full else recurrent()
         return mixer | feed_forward(at) | {"input_layernorm": zeros(HIDDEN), "post_attention_layernorm": zeros(HIDDEN)}
 
     made = {"model.embed_tokens": torch.randn(VOCABULARY, HIDDEN, generator=draw).bfloat16(), "model.norm": zeros(HIDDEN)}
     for at in range(LAYERS):
-        made |= {f"model.layers.{at}.{name}": part for name, part in layer(at).items()}
+        made |= {f"model.layers.{at}.{name}": part for name, part in layer(at, full=at % 4 == 3).items()}
     made |= {"lm_head": matrix(VOCABULARY, HIDDEN, gain=3.0), "mtp.fc": matrix(HIDDEN, 2 * HIDDEN)}
     made |= {f"mtp.{name}": zeros(HIDDEN) for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding")}
-    made |= {f"mtp.layers.0.{name}": part for name, part in layer(LAYERS - 1).items()}
+    made |= {f"mtp.layers.0.{name}": part for name, part in layer(0, full=True).items()}
     return {name if name.endswith(("A_log", "dt_bias")) else f"{name}.weight": part for name, part in made.items()}
 
 
