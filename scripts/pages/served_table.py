@@ -14,6 +14,8 @@ _TITLES = {
     "dcp": "`vllm.dcp-empty-shard`: short prompts where two ranks share the KV, against two that share heads alone",
     "dcp-pages": "`vllm.dcp-page-counts`, `vllm.lse-log-base`: a Llama through FlashInfer where two ranks share the KV",
     "padded": "`vllm.padded-v-merge`: seven contexts in one step through FlashAttention 2, against 3",
+    "dcp-spec": "`vllm.dcp-spec-graph`: two ranks that share the KV, n-gram speculation and CUDA graphs, against two without",
+    "uniform-decode": "`vllm.gdn-uniform-decode`: prompts as short as a verification, a Qwen3-Next with MTP, against no graphs",
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",

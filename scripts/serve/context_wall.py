@@ -52,7 +52,7 @@ def kernel() -> Case:
 
 
 def run(folder: Path, out: Path) -> Case:
-    model = tiny_llama.make(folder / "llama")
+    model = tiny_llama.make(folder / "granite", granite=True)
     draw = random.Random(25)
     prompts = [[draw.randrange(2, tiny_llama.VOCABULARY) for _ in range(n)] for n in (*AWAY, *NEAR)]
     with ThreadPoolExecutor(len(_NAMES)) as pool:  # all sides at once

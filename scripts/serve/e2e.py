@@ -215,7 +215,8 @@ def activity(processes: list[dict[str, Any]]) -> list[str]:
 
 def errors(said: str) -> list[str]:
     """The exceptions that a log tells of, with their texts."""
-    return re.findall(r"(?<!raise )\b\w+Error(?:: .+|$)", said, re.MULTILINE)
+    lines = said.replace("\r", "")  # a progress bar's terminal ends lines with both
+    return re.findall(r"(?<!raise )\b\w+Error(?:: .+|$)", lines, re.MULTILINE)
 
 
 # The comparisons

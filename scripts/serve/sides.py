@@ -17,7 +17,7 @@ from scripts.serve.e2e import Server
 @dataclass(frozen=True)
 class Side:
     """environment and settings: what this side has beside those of all. plugin: a folder to put on the path. may_fail: whether
-    its server may not start: then it has "ended", why, and "said", the last exception of its log."""
+    its server may not start: then it has "ended", why, and "said", the last exception of its log that points to no other."""
 
     environment: dict[str, str]
     settings: dict[str, Any] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Serving:
             started = server.ask("start", may_fail=side.may_fail, model=str(self.model), **settings)
             if "error" in started:
                 e2e.say(f"{name}: did not start")
-                said = e2e.errors(server.log.read_text(errors="replace"))
+                said = [one for one in e2e.errors(server.log.read_text(errors="replace")) if "stack trace above" not in one]
                 ended = {"ended": f"start: {started['error']}", "said": said[-1] if said else None}
                 return ended | {"environment": side.environment, "processes": []}
             e2e.say(f"{name}: up in {started['seconds']} s")

@@ -51,9 +51,16 @@ def weights(size: Size = TINY, kv_heads: int = KV_HEADS, seed: int = 20) -> dict
     return tiny_deepseek.checkpoint(size, layers, embeddings, matrix(VOCABULARY, hidden))
 
 
-def make(folder: Path, size: Size = TINY, kv_heads: int = KV_HEADS) -> Path:
+#: The same model as a Granite, whose multipliers do what a Llama does. Llamas of sglang 0.5.23 need CUTLASS, even on Hopper
+AS_GRANITE: dict[str, Any] = dict(
+    architectures=["GraniteForCausalLM"], model_type="granite", embedding_multiplier=1.0, residual_multiplier=1.0,
+    attention_multiplier=HEAD**-0.5, logits_scaling=1.0,
+)  # fmt: skip
+
+
+def make(folder: Path, size: Size = TINY, kv_heads: int = KV_HEADS, granite: bool = False) -> Path:
     """Write config.json and model.safetensors, about 100 MB (LARGE: 5 GB); returns `folder`."""
-    return tiny_deepseek.save(folder, config(size, kv_heads), weights(size, kv_heads))
+    return tiny_deepseek.save(folder, config(size, kv_heads) | (AS_GRANITE if granite else {}), weights(size, kv_heads))
 
 
 #: By what a calibrated FP8 cache divides keys and values: about the largest of them over the largest that FP8 holds

@@ -24,6 +24,7 @@ BUDGET = 1024  # tokens of a step: some blocks of a state
 _SETTINGS: dict[str, Any] = {
     "max_model_len": 8192, "max_num_batched_tokens": BUDGET,
     "speculative_config": {"method": "mtp", "num_speculative_tokens": DRAFTS},
+    "additional_config": {"gdn_prefill_backend": "triton"},  # what Hopper has by default is compiled by FlashInfer
 }  # fmt: skip
 #: Tokens of the conversations' first prompts, of an answer, and of what is said then; a state's block has 272
 FIRST, ANSWER, NEXT, TURNS = (90, 250, 272, 400, 544, 700, 1030, 1500), 300, 40, 4
@@ -39,7 +40,8 @@ def _on(*fixes: str) -> dict[str, str]:
 
 
 def prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
-    sides = {STOCK: Side(OFF, _SETTINGS), PATCHED: Side(_on(*CACHE), _SETTINGS)}
+    settings = _SETTINGS | {"enforce_eager": True}  # a state is stored alike with graphs
+    sides = {STOCK: Side(OFF, settings), PATCHED: Side(_on(*CACHE), settings)}
     found = e2e_vllm.serving(tiny_qwen.make(folder), out, one_by_one)(sides, _conversations)
     lines = [
         f"{name:<12}{sum(one['cached'] > 0 for one in side['each']):>4} of {len(side['each'])} prompts found tokens cached; "
@@ -47,7 +49,7 @@ def prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
         for name, side in found.items()
     ]
     lines += [f"  {line}" for side in found.values() for line in e2e.activity(side["processes"])]
-    return {"settings": e2e_vllm.SHARED | _SETTINGS, "sides": found}, lines, prefix_cache_failures(found)
+    return {"settings": e2e_vllm.SHARED | settings, "sides": found}, lines, prefix_cache_failures(found)
 
 
 def _conversations(server: Server) -> dict[str, Any]:
@@ -90,9 +92,11 @@ def prefix_cache_failures(found: dict[str, Any]) -> list[str]:
 
 
 def uniform_decode(folder: Path, out: Path, one_by_one: bool = False) -> Case:
-    settings = _SETTINGS | {"enable_prefix_caching": False}
+    # Graphs of decodes without Inductor: the fault is in what a replay reads, and a start takes half the time
+    graphs = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [SHORT * n for n in (1, 2, 4, 8)]}
+    settings = _SETTINGS | {"enable_prefix_caching": False, "compilation_config": graphs}
     sides = {
-        EAGER: Side(OFF | V1_RUNNER, settings | {"enforce_eager": True}),
+        EAGER: Side(OFF | V1_RUNNER, settings | {"enforce_eager": True, "compilation_config": None}),
         STOCK: Side(OFF | V1_RUNNER, settings),
         PATCHED: Side(_on(UNIFORM) | V1_RUNNER, settings),
     }

@@ -31,11 +31,8 @@ FIX = Fix(
     ),
     upstream=Upstream("vllm-project/vllm", issue=45425, report="vllm-dcp-spec-graph"),
     hardware="two NVIDIA GPUs or more (Hopper with FLASHMLA; --decode-context-parallel-size above 1 and speculative decoding)",
-    default=False,
-    default_reason=(
-        "a server that does not start, but upstream has not decided yet (issue 45425 is open): on request, until it has; "
-        "--attention-backend FLASH_ATTN_MLA keeps full graphs"
-    ),
+    default=True,
+    default_reason="a server that does not start; started and right with real kernels on an H200 (0.33.0)",
     targets=(
         Target(
             wrap.check_and_update_cudagraph_mode,

@@ -29,11 +29,8 @@ FIX = Fix(
     ),
     upstream=Upstream("vllm-project/vllm", issue=49918, report="vllm-gdn-uniform-decode"),
     hardware="any GPU (hybrid models with speculative decoding and full CUDA graphs; the V1 model runner)",
-    default=False,
-    default_reason=(
-        "silent wrong output, but no release of the V1 runner does the same yet (upstream pulls 47123 and 53059 are open): on "
-        "request, until one does"
-    ),
+    default=True,
+    default_reason="silent wrong output; proven with real kernels on an H200 (0.25.1)",
     targets=(
         Target(
             wrap.determine_batch_execution_and_padding,

@@ -14,7 +14,10 @@ _FUNCTION, _FILE = "init_cuda_graph_state", os.path.join("attention", "flashatte
 
 
 def put_red_zones(torch: Any) -> None:
+    from torch.utils import _device
+
     zeros = torch.zeros
+    _device._device_constructors()  # `with torch.device(…)` keeps what it finds here: `zeros`, not `allocate`
 
     def allocate(*args: Any, **kwargs: Any) -> Any:
         made = zeros(*args, **kwargs)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +92,20 @@ def test_a_side_that_does_not_start_says_why(child, tmp_path):
 def test_the_exceptions_of_a_log():
     log = "ERROR 11 File x, line 3\n  raise TypeError\n(Core) AssertionError\nValueError: no such thing\nan Error of nobody"
     assert e2e.errors(log) == ["AssertionError", "ValueError: no such thing"]
+    assert e2e.errors(log.replace("\n", "\r\n")) == e2e.errors(log)
+
+
+def test_red_zones_leave_the_device_of_a_context_alone():
+    """`with torch.device(…)` knows the functions that make tensors by identity."""
+    code = "import torch\nwith torch.device('meta'): print(torch.zeros(2).device, torch.zeros.__module__)"
+    zones = ROOT / "scripts/serve/red_zones"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(zones), "ATTNFIX": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.stdout.split() == ["meta", "sitecustomize"], ran.stderr
 
 
 def answer(first, *others, tokens=(5, 6, 7)):
@@ -188,6 +205,20 @@ def test_the_checkpoint_is_that_of_the_configuration(monkeypatch, made, kind):
         projections = [name for name in expected if "_proj" in name]
         assert len(projections) == 7 * 3 and len(packed) == len(expected) + 2 * len(projections)
         assert not set(projections) & set(packed)
+
+
+def test_the_llama_is_a_granite_of_the_same_answers(monkeypatch):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    monkeypatch.setattr(tiny_llama, "VOCABULARY", 96)
+    size = tiny_deepseek.Size(layers=2, hidden=128, inner=128, drawn=2)
+    weights = {name: weight.float() for name, weight in tiny_llama.weights(size).items()}
+    answers = []
+    for kind, other in (("Llama", {}), ("Granite", tiny_llama.AS_GRANITE)):
+        config = getattr(transformers, f"{kind}Config")(**tiny_llama.config(size) | other)
+        model = getattr(transformers, f"{kind}ForCausalLM")(config).float().eval()
+        model.load_state_dict(weights)
+        answers.append(model(torch.tensor([[5, 6, 7, 8]])).logits)
+    torch.testing.assert_close(*answers)
 
 
 FAKE = f"""
