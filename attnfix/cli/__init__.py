@@ -14,10 +14,25 @@ from typing import Any
 
 from attnfix.compat.gate.ledger import LedgerError
 
-from . import bench, bug_report, completion, doctor, explain, forecast, listing, output, overview, prove, run, status, verdict
+from . import (
+    bench,
+    bug_report,
+    completion,
+    doctor,
+    explain,
+    forecast,
+    listing,
+    output,
+    overview,
+    probe,
+    prove,
+    run,
+    status,
+    verdict,
+)
 from .errors import CliError, no_such
 
-_MODULES = (listing, explain, doctor, status, bug_report, verdict, forecast, prove, run, bench)
+_MODULES = (listing, explain, doctor, status, bug_report, verdict, forecast, prove, probe, run, bench)
 COMMANDS = {module.NAME: module for module in _MODULES}
 
 
