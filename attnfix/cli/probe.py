@@ -43,9 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server itself, no router: http://HOST:PORT")
     parser.add_argument("--key", metavar="KEY", help="the server's API key; default: ATTNFIX_PROBE_KEY")
     parser.add_argument("--ca", metavar="FILE", help="certificates to trust, for https")
-    parser.add_argument("--config", metavar="MODEL_CONFIG", help="the model's config.json or its folder: names suspects better")
-    gpu = parser.add_argument("--gpu", metavar="NAME", help="the server's GPU, as for doctor: names suspects better")
-    relation = parser.add_argument("--relation", action="append", metavar="NAME", help="only this one (repeatable); default: all")
+    parser.add_argument("--config", metavar="MODEL_CONFIG", help="the model's config.json, or its folder")
+    gpu = parser.add_argument("--gpu", metavar="NAME", help="the server's GPU, as for doctor")
+    relation = parser.add_argument(
+        "--relation", action="append", metavar="NAME", help="only this one (repeatable); default: all"
+    )
     parser.add_argument("--prompts", type=_whole, default=8, metavar="N", help="prompts for each relation; default: 8")
     parser.add_argument("--length", type=_whole, default=0, metavar="TOKENS", help="of a prompt; default: two steps, if known")
     parser.add_argument(
@@ -181,7 +183,9 @@ def _suspects(facts: Facts, config: Mapping[str, Any] | None, gpu: str | None) -
         return []
     wrong = {fix.id for fix in FIXES if fix.harm == WRONG_OUTPUT}
     found = [row for row in rows if row["fix"] in wrong and row["verdict"] in (HIT, POSSIBLE)]
-    return [{"in_place": row["fix"] in facts.fixes, **{name: row[name] for name in ("fix", "verdict", "symptom")}} for row in found]
+    return [
+        {"in_place": row["fix"] in facts.fixes, **{name: row[name] for name in ("fix", "verdict", "symptom")}} for row in found
+    ]
 
 
 def _sentence(found: Mapping[str, Any]) -> str:
@@ -253,11 +257,12 @@ def _print(found: Mapping[str, Any]) -> None:
     print_line(f"Floor {_figure(found['floor'])} nat by batch shapes alone; {found['margin_reason']}.")
     kind = "natural text" if prompt["natural"] else "random token ids: the server shows no tokenizer"
     print_line(
-        f"Load: {load['requests']} requests, {load['tokens']} tokens in {load['seconds']} s, at most {load['at_once']} at once; "
-        f"prompts of {prompt['tokens']} tokens of {kind}. A healthy server is called broken in {found['false_alarm']:.1%} of runs."
+        f"Load: {load['requests']} requests of {load['tokens']} tokens in {load['seconds']} s, {load['at_once']} at once. "
+        f"Prompts of {prompt['tokens']} tokens: {kind}. False alarms: at most {found['false_alarm']:.1%} of runs."
     )
     for row in (found["against"] or {}).get("relations", ()):
-        print_line(f"{row['relation']}: {row['before']} ({_figure(row['worst_before'])}) before, {row['now']} ({_figure(row['worst'])}) now")
+        old, new = _figure(row["worst_before"]), _figure(row["worst"])
+        print_line(f"{row['relation']}: {row['before']} ({old}) before, {row['now']} ({new}) now")
     for each in found["suspects"]:
         place = "in place there" if each["in_place"] else f"attnfix explain {each['fix']}"
         print_line(f"suspect, {each['verdict']}: {each['fix']}: {each['symptom']} ({place})")

@@ -63,8 +63,8 @@ def distance(reference: Answer, other: Answer) -> float:
 def moved(left: Listed, right: Listed) -> float:
     """Root mean square of the change of the log-probabilities of the tokens listed, weighted by probability.
 
-    By way of the KL divergence over buckets: each token that both list, those that one side lists, and the rest. For small changes
-    KL is half the variance, of which the rest has next to none: so it is taken per unit of probability that is listed.
+    By way of the KL divergence over buckets: each token that both list, those that one side lists, and the rest. For small
+    changes KL is half the variance, of which the rest has next to none: so it is taken per unit of probability that is listed.
     """
     if not all(map(math.isfinite, (*left.values(), *right.values()))) or not left or not right:
         return math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,11 @@ class Facts:
 
 
 def connect(
-    url: str, key: str | None = None, verify: bool | str = True, timeout_s: float = 120, transport: httpx.BaseTransport | None = None
+    url: str,
+    key: str | None = None,
+    verify: ssl.SSLContext | bool = True,
+    timeout_s: float = 120,
+    transport: httpx.BaseTransport | None = None,
 ) -> Server:
     """The server at `url`. Raises ProbeError where none of either engine answers."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -187,7 +192,7 @@ class Vllm(Server):
         return self._counting(questions, lambda: self._at_once(questions, apart_s), cached)
 
     def _counting(self, questions: Sequence[Question], ask: Callable[[], list[Answer]], cached: int | None) -> list[Answer]:
-        """Where the answers do not tell what was cached, the difference of the counters does, if nobody else asked meanwhile."""
+        """Where the answers do not tell what was cached, the counters' difference does, if nobody else asked meanwhile."""
         before = None if self._tells else self._counters()
         answers = ask()
         self._tells = self._tells or any(answer.cached is not None for answer in answers)
@@ -199,7 +204,9 @@ class Vllm(Server):
         for _ in range(_LAG):
             after = self._counters()
             if after and after[0] - before[0] == expected:
-                return [replace(each, cached=int(after[1] - before[1])) if at == cached else each for at, each in enumerate(answers)]
+                return [
+                    replace(each, cached=int(after[1] - before[1])) if at == cached else each for at, each in enumerate(answers)
+                ]
             time.sleep(0.03)
         return answers
 
@@ -214,9 +221,9 @@ class Vllm(Server):
 
     def _request(self, question: Question) -> tuple[str, dict[str, Any]]:
         body: dict[str, Any] = {
-            "model": self.facts.model, "prompt": list(question.tokens), "max_tokens": question.new, "temperature": 0, "top_p": 1,
-            "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "n": 1, "ignore_eos": True, "stream": False,
-            "logprobs": TOP, "return_tokens_as_token_ids": True,
+            "model": self.facts.model, "prompt": list(question.tokens), "max_tokens": question.new, "temperature": 0,
+            "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "n": 1, "ignore_eos": True,
+            "stream": False, "logprobs": TOP, "return_tokens_as_token_ids": True,
         }  # fmt: skip
         return "/v1/completions", body | ({"cache_salt": question.salt} if question.salt else {})
 

@@ -9,10 +9,24 @@ from collections.abc import Callable
 _SAFE = range(100, 1000)
 _NONCE = 8  # tokens at the beginning, so that no cache holds the first block of a prompt
 
-_PEOPLE = ("Maria Keller", "Omar Haddad", "Ines Duarte", "Pavel Novak", "Aiko Tanaka", "Grace Mensah", "Liam Byrne", "Sofia Rossi")
+_PEOPLE = (
+    "Maria Keller",
+    "Omar Haddad",
+    "Ines Duarte",
+    "Pavel Novak",
+    "Aiko Tanaka",
+    "Grace Mensah",
+    "Liam Byrne",
+    "Sofia Rossi",
+)
 _PLACES = ("the harbour", "the old library", "the station", "the north garden", "the observatory", "the market hall")
 _THINGS = ("a letter", "the blue ledger", "three keys", "a map of the river", "the spare lamp", "a box of seeds", "two tickets")
-_DEEDS = ("left {thing} at {place}", "came back to {place} for {thing}", "sold {thing} near {place}", "counted {thing} in {place}")
+_DEEDS = (
+    "left {thing} at {place}",
+    "came back to {place} for {thing}",
+    "sold {thing} near {place}",
+    "counted {thing} in {place}",
+)
 _WHENS = ("On Monday", "Late in the evening", "Before the rain came", "A week later", "After lunch", "In the second year")
 
 

@@ -164,7 +164,8 @@ class Circumstances:
 
     def _fit(self, questions: list[Question], mine: Question) -> list[Question]:
         """As many of them as may be in flight."""
-        left, kept = self.sizes.in_flight - len(mine.tokens), []
+        left = self.sizes.in_flight - len(mine.tokens)
+        kept: list[Question] = []
         for question in questions:
             if question is not mine:
                 if left < len(question.tokens) or len(kept) >= self.sizes.width:

@@ -1,8 +1,8 @@
 """From figures to a verdict: what a healthy server may show, and how sure it is that this one shows more.
 
-The unit is the prompt. A prompt exceeds where its answer moved further than the margin. In a healthy server at most one in twenty
-does: that is the null hypothesis. Against it each relation has an e-process, a bet that pays when prompts exceed. It may be looked
-at after every prompt, and stays valid: the chance that it ever reaches 1/alpha is at most alpha.
+The unit is the prompt. A prompt exceeds where its answer moved further than the margin. In a healthy server at most one in
+twenty does: that is the null hypothesis. Against it each relation has an e-process, a bet that pays when prompts exceed. It may
+be looked at after every prompt, and stays valid: the chance that it ever reaches 1/alpha is at most alpha.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def margin(floor: Sequence[float], kv_dtype: str | None, config: Mapping[str, An
 
     Healthy, vLLM 0.33.0 on an H200: dense and MLA up to 0.07, an FP8 MLA cache up to 0.37, MoE with random weights up to 0.44.
     """
-    usual, what = 0.1, "a dense model and a cache of 16 bits"
+    usual, what = 0.08, "a dense model and a cache of 16 bits"
     if kv_dtype and "fp8" in kv_dtype.lower():
         usual, what = 0.45, f"a cache of {kv_dtype}"
     if _experts(config):
@@ -49,6 +49,8 @@ def margin(floor: Sequence[float], kv_dtype: str | None, config: Mapping[str, An
 
 def _experts(config: Mapping[str, Any] | None) -> bool:
     text = (config or {}).get("text_config") or config or {}
+    if text.get("first_k_dense_replace", 0) >= text.get("num_hidden_layers", 1):
+        return False
     return any(text.get(name) for name in ("num_experts", "n_routed_experts", "num_local_experts"))
 
 

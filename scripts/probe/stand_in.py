@@ -1,7 +1,7 @@
 """A server of ours that speaks vLLM's or sglang's protocol, batches, caches by block, and lies in a chosen way.
 
-Its model is a toy: the log-probabilities of the next token are drawn from a hash of the whole context. So a right answer is known,
-and a fault has the size that is asked for. Nothing of it is evidence on an engine.
+Its model is a toy: the log-probabilities of the next token are drawn from a hash of the whole context. So a right answer is
+known, and a fault has the size that is asked for. Nothing of it is evidence on an engine.
 """
 
 from __future__ import annotations
@@ -193,8 +193,18 @@ class Protocol:
     def _pages(self) -> dict[str, Callable[[], Any]]:
         shared: dict[str, Callable[[], Any]] = {"/health": lambda: ""}
         if self.how.engine == "sglang":
-            about = {"page_size": self.how.block, "kv_cache_dtype": "auto", "max_total_num_tokens": 65536, "api_key": self.how.key}
-            about |= {"version": self.how.release or "0.5.23", "context_length": 8192, "chunked_prefill_size": 512, "dp_size": 1}
+            about = {
+                "page_size": self.how.block,
+                "kv_cache_dtype": "auto",
+                "max_total_num_tokens": 65536,
+                "api_key": self.how.key,
+            }
+            about |= {
+                "version": self.how.release or "0.5.23",
+                "context_length": 8192,
+                "chunked_prefill_size": 512,
+                "dp_size": 1,
+            }
             return shared | {"/get_server_info": lambda: about, "/get_model_info": lambda: {"model_path": "toy"}}
         return shared | {
             "/version": lambda: {"version": self.how.release or "0.33.0"},
