@@ -16,8 +16,7 @@ from .relations import Circumstances, Sizes
 from .verdicts import Tally
 
 _CALIBRATION = 4  # prompts
-_FACTOR = 24  # tokens sent for a prompt, about, in lengths of a prompt
-_MORE = 4  # times the prompts, where some exceeded and it is not clear whether by chance
+_FACTOR = 50  # tokens sent for a prompt, about, in lengths of a prompt
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class Run:
         left = [tally for tally in self.tallies if tally.relation not in gone and len(tally.missed) < verdicts.LEAST]
         if rounds < self.plan.prompts:
             return left
-        if rounds < self.plan.prompts * _MORE:
+        if rounds < self.plan.prompts * verdicts.MORE:
             return [tally for tally in left if tally.exceeded(nat)]
         return []
 

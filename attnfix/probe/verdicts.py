@@ -19,6 +19,8 @@ FALSE_ALARM = 0.001
 _SHARE = 0.05  # of prompts that may exceed in a healthy server
 _BETS = (2.0, 6.0, 15.0)  # each below 1 / _SHARE
 LEAST = 5  # prompts, without which there is no verdict
+MORE = 4  # times the prompts, where some exceed and it is not clear whether by chance
+_UNKNOWN = 1.0  # nat, the largest margin where nobody says whether the model has experts
 _TIMES = 2.0  # the floor, for the margin
 
 
@@ -32,8 +34,8 @@ class Margin:
 
 
 def margin(floor: Sequence[float], kv_dtype: str | None, config: Mapping[str, Any] | None) -> Margin:
-    """Twice the floor, but no less than what healthy servers of that kind showed and no more than four times that: the fault
-    may sit in the floor.
+    """Twice the floor, but no less than what healthy servers of that kind showed. And no more than four times that, or than
+    1 nat of a model of unknown kind: the fault may sit in the floor.
 
     Healthy, vLLM 0.33.0 on an H200: dense and MLA up to 0.07, an FP8 MLA cache up to 0.37, MoE with random weights up to 0.44.
     """
@@ -43,8 +45,9 @@ def margin(floor: Sequence[float], kv_dtype: str | None, config: Mapping[str, An
     if _experts(config):
         usual, what = max(usual, 0.5), "a model with experts"
     highest = max(floor, default=0.0)
-    nat = min(max(usual, _TIMES * highest), 4 * usual)
-    return Margin(nat, highest, f"{usual:g} nat is usual for {what}")
+    most = 4 * usual if config else max(_UNKNOWN, usual)
+    nat = min(max(usual, _TIMES * highest), most)
+    return Margin(nat, highest, f"{usual:g} nat is usual for {what}" + ("" if config else "; --config would say more"))
 
 
 def _experts(config: Mapping[str, Any] | None) -> bool:
@@ -86,15 +89,17 @@ def broken(tallies: Sequence[Tally], nat: float) -> set[str]:
 
 
 def smallest(prompts: int, relations: int) -> float | None:
-    """The smallest share of prompts beyond the margin that would have been called broken in 95 of 100 runs of that many
-    prompts; None: not even all of them."""
-    needed = next((k for k in range(1, prompts + 1) if e_value(k, prompts) >= relations / FALSE_ALARM), None)
-    if needed is None:
-        return None
+    """The smallest share of prompts beyond the margin that is called broken in 95 of 100 runs that begin with so many prompts;
+    None: there is none.
+
+    One of the first prompts must exceed, so that more are asked, and then enough of all: a bound on both chances together.
+    """
+    whole = prompts * MORE
+    needed = next((k for k in range(1, whole + 1) if e_value(k, whole) >= relations / FALSE_ALARM), whole + 1)
     for percent in range(1, 101):
         share = percent / 100
-        chance = sum(math.comb(prompts, k) * share**k * (1 - share) ** (prompts - k) for k in range(needed, prompts + 1))
-        if chance >= 0.95:
+        too_few = sum(math.comb(whole, k) * share**k * (1 - share) ** (whole - k) for k in range(needed))
+        if needed <= whole and (1 - share) ** prompts + too_few <= 0.05:
             return share
     return None
 
@@ -115,7 +120,7 @@ def row(tally: Tally, tallies: Sequence[Tally], margin_: Margin) -> dict[str, An
         verdict, reason = UNCLEAR, f"{count} prompts are too few for {len(tallies)} relations"
     else:
         verdict = HOLDS
-        reason = f"a fault that moves {share:.0%} of such prompts by more than {nat:.2g} nat would have been seen"
+        reason = f"a fault that moves {share:.0%} of prompts by more than {nat:.2g} nat would have been seen"
     return {
         "relation": tally.relation,
         "verdict": verdict,

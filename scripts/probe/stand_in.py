@@ -105,7 +105,7 @@ class Engine:
             if self.how.noise and not alone:
                 logits = logits + _normal(hash((context, shape))) * self.how.noise
             if size:
-                logits = logits + _normal(hash((context, "lie"))) * size
+                logits = logits + _normal(hash((context, 1))) * size
             values = logits - numpy.log(numpy.exp(logits - logits.max()).sum()) - logits.max()
             if size and self.how.nan:
                 values = values * numpy.nan
@@ -159,7 +159,7 @@ class Protocol:
             return (200, found()) if found else (404, {})
         asked = json.loads(body)
         if path == "/tokenize" and self.how.tokenizer:
-            return 200, {"tokens": [100 + hash(word) % VOCABULARY for word in asked["prompt"].split()]}
+            return 200, {"tokens": [100 + sum(word.encode()) % VOCABULARY for word in asked["prompt"].split()]}
         if path == "/v1/completions" and self.how.engine == "vllm":
             request = Request(tuple(asked["prompt"]), asked.get("cache_salt", ""), asked["max_tokens"])
             form = self._vllm

@@ -12,9 +12,9 @@
         Gemma 2 on FlashInfer: sglang.flashinfer-swa-prefill; a Llama
 
 Needs one GPU, the engine, attnfix and httpx, installed or on PYTHONPATH, attnfix so that its .pth file is processed. No
-network. About three minutes a case: both servers run at once. `--times N` asks each server N times: with a healthy one, how
-often it is called broken. `--stock-only` where no fix is expected. Each case is merged into OUT/e2e-<gpu>-<engine>-<release>.json. Exits 1
-where a verdict is not the expected one.
+network. About three minutes a case: both servers run at once. `--times N` asks each of them N times: if healthy, how
+often it is called broken. `--stock-only` where no fix is expected. Each case is merged into
+OUT/e2e-<gpu>-<engine>-<release>.json. Exits 1 where a verdict is not the expected one.
 """
 
 from __future__ import annotations
