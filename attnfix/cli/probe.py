@@ -34,7 +34,8 @@ HELP = (
     "Exit code 0: all relations hold, 1: one is broken or the server died, 2: something could not be asked."
 )
 EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
-_RELATIONS = ("again", "cached prefix", "in company", "cached, in company", "burst", "next turn")
+#: As attnfix.probe.relations has them: that needs httpx
+RELATIONS = ("again", "cached prefix", "in company", "cached, in company", "burst", "next turn")
 _COLOURS = {"holds": "green", "broken": "red", "unclear": "yellow"}
 _LIMIT = 16 << 20  # bytes of a saved result
 
@@ -58,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, default=120, metavar="S", help="for one answer; default: 120")
     parser.add_argument("--save", metavar="FILE", help="write the result there, for --against")
     parser.add_argument("--against", metavar="FILE", help="compare with a result that was saved")
-    completion.offer(relation, lambda: _RELATIONS)
+    completion.offer(relation, lambda: RELATIONS)
     completion.offer(gpu, lambda: gpus.KNOWN)
 
 
@@ -129,8 +130,8 @@ def _plan(options: argparse.Namespace) -> Any:
     from attnfix.probe.run import Plan
 
     for name in options.relation or ():
-        if name not in _RELATIONS:
-            raise no_such("relation", name, _RELATIONS)
+        if name not in RELATIONS:
+            raise no_such("relation", name, RELATIONS)
     tokens, _, seconds = options.budget.partition(",")
     try:
         budget = int(tokens), float(seconds or 600)

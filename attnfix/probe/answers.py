@@ -76,9 +76,9 @@ def _moved(left: Listed, right: Listed) -> float:
     q = [math.exp(right[token]) for token in left if token in right]
     for mine, theirs, ours in ((left, right, True), (right, left, False)):
         only = [math.exp(value) for token, value in mine.items() if token not in theirs]
-        if only:  # the other side says only that none of them is more probable than the last that it lists
-            mass = sum(only)
-            other = min(mass, len(only) * math.exp(min(theirs.values())))
+        if only:  # the other side says only that none of them is more probable than the last that it lists, and what is left
+            mass, rest = sum(only), 1 - sum(map(math.exp, theirs.values()))
+            other = min(mass, len(only) * math.exp(min(theirs.values())), max(rest, 0.0))
             p.append(mass if ours else other)
             q.append(other if ours else mass)
     named = max(sum(p), sum(q), 1e-9)

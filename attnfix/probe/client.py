@@ -20,7 +20,7 @@ from .answers import Answer, Died, ProbeError, Question, Refused
 TOP = 20
 _LAG = 10  # times that the counters are read until they have counted a question
 _GRACE_S = 10  # that a server may take to show that it lives
-_SAMPLE = re.compile(r"^([a-zA-Z_:]\w*)(?:\{(.*)\})? (\S+)", re.M)
+_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.M)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -204,9 +204,8 @@ class Vllm(Server):
         for _ in range(_LAG):
             after = self._counters()
             if after and after[0] - before[0] == expected:
-                return [
-                    replace(each, cached=int(after[1] - before[1])) if at == cached else each for at, each in enumerate(answers)
-                ]
+                answers[cached] = replace(answers[cached], cached=int(after[1] - before[1]))
+                break
             time.sleep(0.03)
         return answers
 
