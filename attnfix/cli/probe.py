@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--relation", action="append", metavar="NAME", help="only this one (repeatable); default: all"
     )
     parser.add_argument("--prompts", type=_whole, default=8, metavar="N", help="prompts for each relation; default: 8")
-    parser.add_argument("--length", type=_whole, default=0, metavar="TOKENS", help="of a prompt; default: two steps, if known")
+    parser.add_argument("--length", type=_whole, default=0, metavar="TOKENS", help="of a prompt; default: by the budget, two steps at most")
     parser.add_argument(
         "--budget", default="1000000,600", metavar="TOKENS[,SECONDS]", help="what it may cost; default: 1000000,600"
     )

@@ -45,7 +45,7 @@ class Died(ProbeError):
 
     def __init__(self, question: Mapping[str, Any], reason: str):
         super().__init__(f"the server died under this question: {question['why'] or 'a prompt'} ({reason})")
-        self.question = dict(question)
+        self.question, self.reason = dict(question), reason
 
 
 def distance(reference: Answer, other: Answer) -> float:

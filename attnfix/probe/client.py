@@ -53,9 +53,11 @@ def connect(
     """The server at `url`. Raises ProbeError where none of either engine answers."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)  # a server that closes idle ones looks as if it died
-    http = httpx.Client(base_url=url, headers=headers, verify=verify, timeout=timeout_s, transport=transport, limits=limits)
+    http = httpx.Client(  # straight to the server: a proxy may hand each question to another one
+        base_url=url, headers=headers, verify=verify, timeout=timeout_s, transport=transport, limits=limits, trust_env=False
+    )  # fmt: skip
     try:
-        for kind in (Sglang, Vllm):
+        for kind in (Vllm, Sglang):  # sglang has no /version, and a vLLM in development mode has a /server_info
             facts = kind.look(http)
             if facts:
                 return kind(http, facts)
@@ -132,7 +134,11 @@ class Server(ABC):
 
         with ThreadPoolExecutor(len(questions)) as pool:
             futures = [pool.submit(later, at) for at in range(len(questions))]
+        try:
             return [future.result() for future in futures]
+        except Died as error:
+            asked = "; ".join(dict.fromkeys(question.why for question in questions))
+            raise Died({**error.question, "why": asked}, error.reason) from error
 
     def alive(self) -> bool:
         """Whether it answers, and says that its engine does, within a few seconds."""

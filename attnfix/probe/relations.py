@@ -51,7 +51,9 @@ class Circumstances:
 
     def check_salts(self) -> None:
         """What salts do is seen, not believed: a server accepts a field that it does not know."""
-        tokens, mine = self.prompts.fresh(max(4 * self.server.facts.block, 128)), self.prompts.salt()
+        facts = self.server.facts
+        tokens = self.prompts.fresh(min(max(4 * facts.block, 128), facts.longest or 1 << 20) - 1)
+        mine = self.prompts.salt()
         first, *again = (self.server.ask(Question(tokens, mine, 1, "is anything cached?")) for _ in range(4))
         other = self.server.ask(Question(tokens, self.prompts.salt(), 1, "do salts part the cache?"))
         self.hits = any(answer.cached for answer in again)

@@ -40,7 +40,8 @@ def sizes(facts: Facts, plan: Plan) -> Sizes:
     flight = int(facts.capacity * plan.share) if facts.capacity else 64 * 1024
     afford = plan.tokens // (_FACTOR * plan.prompts)
     length = min(wished, flight // 2, afford, (facts.longest or wished + 96) - 96)
-    return Sizes(max(length, 3 * facts.block, 48), plan.concurrency, max(flight, 2 * length))
+    length = min(max(length, 3 * facts.block, 48), (facts.longest or 1 << 20) - 80)
+    return Sizes(length, plan.concurrency, max(flight, 2 * length))
 
 
 class Run:
@@ -49,6 +50,8 @@ class Run:
     def __init__(self, server: Server, plan: Plan, step: Callable[[int, int, str], None] = lambda *_: None):
         draw = random.Random(plan.seed)  # without a seed from the system: a nonce must be new
         self.server, self.plan, self.step = server, plan, step
+        text = (plan.config or {}).get("text_config") or plan.config or {}
+        server.facts.window = server.facts.window or text.get("sliding_window")
         self.sizes = sizes(server.facts, plan)
         self.asker = Circumstances(server, Prompts(draw, server.tokenize), self.sizes, draw)
         self.tallies = [Tally(name) for name in plan.relations or self.asker.relations]
