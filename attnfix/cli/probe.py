@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 NAME = "probe"
 BRIEF = "is the attention of a running server right?"
 HELP = (
-    "Asks a running vLLM or sglang server the same in circumstances that must not matter, and says whether its answers move. "
-    "Changes nothing there, and needs nothing there. "
-    "Exit code 0: all relations hold, 1: one is broken or the server died, 2: something could not be asked."
+    "Asks a running server the same in circumstances that must not matter. "
+    "Exit code 0: its answers hold, 1: a relation is broken or it died, 2: not all could be asked."
 )
 EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
 #: As attnfix.probe.relations has them: that needs httpx
@@ -42,23 +41,17 @@ _LIMIT = 16 << 20  # bytes of a saved result
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server itself, no router: http://HOST:PORT")
-    parser.add_argument("--key", metavar="KEY", help="the server's API key; default: ATTNFIX_PROBE_KEY")
-    parser.add_argument("--ca", metavar="FILE", help="certificates to trust, for https")
-    parser.add_argument("--config", metavar="MODEL_CONFIG", help="the model's config.json, or its folder")
+    parser.add_argument("--key", help="the server's API key; default: ATTNFIX_PROBE_KEY")
+    parser.add_argument("--config", metavar="FILE", help="the model's config.json, or its folder")
     gpu = parser.add_argument("--gpu", metavar="NAME", help="the server's GPU, as for doctor")
-    relation = parser.add_argument(
-        "--relation", action="append", metavar="NAME", help="only this one (repeatable); default: all"
-    )
-    parser.add_argument("--prompts", type=_whole, default=8, metavar="N", help="prompts for each relation; default: 8")
-    parser.add_argument("--length", type=_whole, default=0, metavar="TOKENS", help="of a prompt; default: by the budget, two steps at most")
-    parser.add_argument(
-        "--budget", default="1000000,600", metavar="TOKENS[,SECONDS]", help="what it may cost; default: 1000000,600"
-    )
-    parser.add_argument("--concurrency", type=_whole, default=8, metavar="N", help="requests at once; default: 8")
-    parser.add_argument("--kv-share", type=float, default=0.25, metavar="F", help="of the KV cache, at once; default: 0.25")
-    parser.add_argument("--timeout", type=float, default=120, metavar="S", help="for one answer; default: 120")
+    relation = parser.add_argument("--relation", action="append", metavar="NAME", help="only this one (repeatable)")
+    parser.add_argument("--prompts", type=_whole, default=8, metavar="N", help="for each relation; default: 8")
+    parser.add_argument("--length", type=_whole, default=0, metavar="N", help="of a prompt; default: by the budget")
+    parser.add_argument("--budget", default="1000000,600", metavar="N,S", help="tokens, seconds; default: 1000000,600")
+    parser.add_argument("--at-once", default="8,0.25", metavar="N,F", help="requests, KV share; default: 8,0.25")
     parser.add_argument("--save", metavar="FILE", help="write the result there, for --against")
     parser.add_argument("--against", metavar="FILE", help="compare with a result that was saved")
+    parser.usage = "attnfix probe [options] URL"
     completion.offer(relation, lambda: RELATIONS)
     completion.offer(gpu, lambda: gpus.KNOWN)
 
@@ -80,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     before = _saved(options.against) if options.against else None
     key = options.key or os.environ.get("ATTNFIX_PROBE_KEY")
     try:
-        with client.connect(_url(options.url), key, _trust(options.ca), options.timeout) as server:
+        with client.connect(_url(options.url), key) as server:
             with _progress(options.json) as step:
                 found = Run(server, plan, step)()
             found = {"url": options.url, **found}
@@ -115,38 +108,36 @@ def _url(text: str) -> str:
     return whole.rstrip("/").removesuffix("/v1")
 
 
-def _trust(path: str | None) -> Any:
-    if path is None:
-        return True
-    import ssl
-
-    try:
-        return ssl.create_default_context(cafile=path)
-    except (OSError, ssl.SSLError) as error:
-        raise CliError(f"{path} holds no certificates: {error}", 2) from error
-
-
 def _plan(options: argparse.Namespace) -> Any:
     from attnfix.probe.run import Plan
 
     for name in options.relation or ():
         if name not in RELATIONS:
             raise no_such("relation", name, RELATIONS)
-    tokens, _, seconds = options.budget.partition(",")
-    try:
-        budget = int(tokens), float(seconds or 600)
-    except ValueError:
-        raise CliError(f"--budget {options.budget}: tokens, or tokens,seconds, as in 1000000,600", 2) from None
-    if not 0 < options.kv_share <= 1:
-        raise CliError("--kv-share is more than 0 and at most 1", 2)
+    tokens, seconds = _pair("budget", options.budget, 600)
+    requests, share = _pair("at-once", options.at_once, 0.25)
+    if not 0 < share <= 1:
+        raise CliError("--at-once: the share of the KV cache is more than 0 and at most 1", 2)
     try:
         config = read_config(Path(options.config)) if options.config else None
     except (OSError, ValueError) as error:
         raise CliError(f"{options.config} cannot be read as a model's config.json: {error}", 2) from error
     return Plan(
-        options.prompts, *budget, concurrency=options.concurrency, share=options.kv_share, length=options.length,
+        options.prompts, tokens, seconds, concurrency=requests, share=share, length=options.length,
         relations=tuple(options.relation or ()), config=config,
     )  # fmt: skip
+
+
+def _pair(name: str, text: str, default: float) -> tuple[int, float]:
+    """`N` or `N,F`."""
+    whole, _, rest = text.partition(",")
+    try:
+        found = int(whole), float(rest or default)
+    except ValueError:
+        found = 0, 0.0
+    if min(found) <= 0:
+        raise CliError(f"--{name} {text!r}: a number or two, both above 0, as in --help", 2)
+    return found
 
 
 @contextmanager

@@ -46,15 +46,15 @@ class Facts:
 def connect(
     url: str,
     key: str | None = None,
-    verify: ssl.SSLContext | bool = True,
     timeout_s: float = 120,
     transport: httpx.BaseTransport | None = None,
 ) -> Server:
-    """The server at `url`. Raises ProbeError where none of either engine answers."""
+    """The server at `url`. Raises ProbeError where none of either engine answers. SSL_CERT_FILE names certificates to trust."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)  # a server that closes idle ones looks as if it died
     http = httpx.Client(  # straight to the server: a proxy may hand each question to another one
-        base_url=url, headers=headers, verify=verify, timeout=timeout_s, transport=transport, limits=limits, trust_env=False
+        base_url=url, headers=headers, verify=ssl.create_default_context(), timeout=timeout_s, transport=transport,
+        limits=limits, trust_env=False,
     )  # fmt: skip
     try:
         for kind in (Vllm, Sglang):  # sglang has no /version, and a vLLM in development mode has a /server_info

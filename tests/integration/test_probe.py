@@ -117,7 +117,7 @@ def test_the_table_for_people(capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     "words",
-    [["ftp://a"], ["http://a", "--relation", "burts"], ["http://a", "--budget", "much"], ["http://a", "--kv-share", "2"]],
+    [["ftp://a"], ["http://a", "--relation", "burts"], ["http://a", "--budget", "much"], ["http://a", "--at-once", "8,2"]],
 )
 def test_wrong_arguments(words, capsys):
     assert cli.main(["probe", *words]) == 2
