@@ -41,7 +41,7 @@ _LIMIT = 16 << 20  # bytes of a saved result
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="the server itself, no router: http://HOST:PORT")
-    parser.add_argument("--key", help="the server's API key; default: ATTNFIX_PROBE_KEY")
+    parser.add_argument("--key", help="the server's API key; default: PROBE_API_KEY")
     parser.add_argument("--config", metavar="FILE", help="the model's config.json, or its folder")
     gpu = parser.add_argument("--gpu", metavar="NAME", help="the server's GPU, as for doctor")
     relation = parser.add_argument("--relation", action="append", metavar="NAME", help="only this one (repeatable)")
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
     plan = _plan(options)
     before = _saved(options.against) if options.against else None
-    key = options.key or os.environ.get("ATTNFIX_PROBE_KEY")
+    key = options.key or os.environ.get("PROBE_API_KEY")
     try:
         with client.connect(_url(options.url), key) as server:
             with _progress(options.json) as step:

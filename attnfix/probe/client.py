@@ -314,7 +314,7 @@ def _fixes(page: str) -> tuple[str, ...]:
 def _text(http: httpx.Client, path: str) -> str:
     reply = http.get(path)
     if reply.status_code == 401:
-        raise ProbeError("the server wants an API key: --key, or ATTNFIX_PROBE_KEY")
+        raise ProbeError("the server wants an API key: --key, or PROBE_API_KEY")
     return reply.text if reply.status_code == 200 else ""
 
 
