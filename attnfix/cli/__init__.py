@@ -14,10 +14,25 @@ from typing import Any
 
 from attnfix.compat.gate.ledger import LedgerError
 
-from . import bench, bug_report, completion, doctor, explain, forecast, listing, output, overview, prove, run, status, verdict
+from . import (
+    bench,
+    bug_report,
+    completion,
+    doctor,
+    explain,
+    forecast,
+    listing,
+    output,
+    overview,
+    probe,
+    prove,
+    run,
+    status,
+    verdict,
+)
 from .errors import CliError, no_such
 
-_MODULES = (listing, explain, doctor, status, bug_report, verdict, forecast, prove, run, bench)
+_MODULES = (listing, explain, doctor, status, bug_report, verdict, forecast, prove, probe, run, bench)
 COMMANDS = {module.NAME: module for module in _MODULES}
 
 
@@ -91,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
         prog="attnfix",
         description="Hotfixes for the attention backends of installed sglang and vLLM releases. "
         "Without arguments: what attnfix finds here, and what to do next.",
-        epilog="exit codes: 0 fine, 1 a result that is not, 2 bad arguments, 3 a fix that is needed is missing",
+        epilog="exit codes: 0 fine, 1 not fine, 2 bad arguments, 3 a needed fix is missing",
     )
     whole.add_argument("--version", action="version", version=f"attnfix {_version()}")
     commands = whole.add_subparsers(metavar="COMMAND", required=True)

@@ -52,13 +52,9 @@ def run(options: argparse.Namespace) -> int:
     launch = _launch(options.launch)
     engine, release = _engine(options.engine, launch)
     deployment = Deployment(
-        engine, config=_config(options.model, launch), gpu=_gpu(options.gpu), launch=launch, environment=os.environ
+        engine, config=_config(options.model, launch), gpu=gpu_named(options.gpu), launch=launch, environment=os.environ
     )
-    verdicts, name = _verdicts(engine, release)
-    deployment.release = _version(name)
-    facts = diagnosis.facts(deployment, facts_of_fixes(engine))
-    rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment) for fix, code in verdicts.items()]
-    rows.sort(key=lambda row: _ORDER.index(row["verdict"]))
+    rows, name = examine(deployment, release)
     found = {
         "engine": engine,
         "release": name,
@@ -73,6 +69,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(found)
     return 1 if any(row["verdict"] != NOT_HIT and not row["corrected"] for row in rows) else 0
+
+
+def examine(deployment: Deployment, release: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """A row for each fix, hits first, and the release; release None: what is installed here."""
+    verdicts, name = _verdicts(deployment.engine, release)
+    deployment.release = _version(name)
+    facts = diagnosis.facts(deployment, facts_of_fixes(deployment.engine))
+    rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment) for fix, code in verdicts.items()]
+    return sorted(rows, key=lambda row: _ORDER.index(row["verdict"])), name
 
 
 def _launch(words: list[str] | None) -> Launch | None:
@@ -129,7 +134,8 @@ def _config(named: str | None, launch: Launch | None) -> Any:
         raise CliError(f"{path} cannot be read as a model's config.json: {error}", 2) from error
 
 
-def _gpu(name: str | None) -> gpus.Gpu | None:
+def gpu_named(name: str | None) -> gpus.Gpu | None:
+    """Raises CliError for a name that is not known; without a name, the GPU of this machine."""
     if not name:
         return gpus.here()
     gpu = gpus.named(name)

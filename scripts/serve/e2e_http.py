@@ -30,8 +30,8 @@ class Http(Process):
     """launch: what follows `python`, with `{port}` in it. The server is up when the constructor returns."""
 
     def __init__(self, launch: list[str], name: str, folder: Path, variables: dict[str, str]):
-        self._address = f"http://127.0.0.1:{_free_port()}"
-        port = self._address.rpartition(":")[2]
+        self.address = f"http://127.0.0.1:{_free_port()}"
+        port = self.address.rpartition(":")[2]
         super().__init__([sys.executable, *(word.replace(_PORT, port) for word in launch)], name, folder, variables)
         until = time.monotonic() + _START_S
         while not self._is_up():
@@ -48,11 +48,11 @@ class Http(Process):
         return True
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self._address + path, timeout=120) as response:  # nosec B310: http on this machine
+        with urllib.request.urlopen(self.address + path, timeout=120) as response:  # nosec B310: http on this machine
             return response.read().decode()
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        request = urllib.request.Request(self._address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as response:  # nosec B310
             return json.loads(response.read())
 

@@ -24,7 +24,7 @@ import attnfix
 import attnfix.kernels
 from attnfix import cli
 from attnfix.bootstrap import process
-from attnfix.cli import fleet, forecast
+from attnfix.cli import fleet, forecast, probe
 from attnfix.cli.status import EXIT_MISSING
 from attnfix.compat.arming import switches
 from attnfix.compat.arming.activation import Activation
@@ -32,7 +32,9 @@ from attnfix.compat.doctor import condition
 from attnfix.compat.gate import ledger
 from attnfix.compat.status import fix_state, messages, metrics, process_record
 from attnfix.patches.catalogue import FIXES
+from attnfix.probe import verdicts as judged
 from attnfix.prove import verdict as proof
+from scripts.probe.stand_in import Behaviour, Listening, Protocol
 from tests.support.metrics_pages import FIX, exposition
 from tests.support.metrics_pages import process as record_of
 
@@ -102,6 +104,19 @@ def server(engine, monkeypatch):
         other.kill()
 
 
+def probed(tmp_path, monkeypatch, capsys) -> dict[str, set[str]]:
+    """The shapes of `attnfix probe`: a server that is compared with an earlier result, and one that dies."""
+    found: dict[str, set[str]] = {}
+    saved = str(tmp_path / "saved.json")
+    for how, more in ((Behaviour(lies={"again": 1.0}), ["--save", saved]), (Behaviour(dies=True), ["--against", saved])):
+        with Listening(Protocol(how, 0.01)) as url:
+            cli.main(["probe", "--json", url, "--relation", "again", "--prompts", "5", "--length", "64", *more])
+        found |= {
+            path: keys | found.get(path, set()) for path, keys in shapes(json.loads(capsys.readouterr().out), "probe").items()
+        }
+    return found
+
+
 def test_json_shapes(server, monkeypatch, capsys, tmp_path):
     (tmp_path / "config.json").write_text('{"architectures": ["DeepseekV2ForCausalLM"]}')
     monkeypatch.setattr(fleet, "_page", lambda url: exposition(monkeypatch, record_of({FIX: "effective"})))
@@ -115,6 +130,7 @@ def test_json_shapes(server, monkeypatch, capsys, tmp_path):
     }.items():  # fmt: skip
         cli.main([arguments[0], "--json", *arguments[1:]])
         found |= shapes(json.loads(capsys.readouterr().out), name)
+    found |= probed(tmp_path, monkeypatch, capsys)
     found |= shapes({"results": [{each.name: None for each in dataclasses.fields(proof.Result)}]}, "prove")
     found |= shapes(attnfix.status(), "attnfix.status()")
     promised = {path: (words(re.sub(r"\[`[^`]*`\]", "", cell)), words(cell)) for path, cell in table("JSON").items()}
@@ -145,6 +161,8 @@ def test_words_of_the_results():
         "verdict of doctor": constants(condition, "HIT", "POSSIBLE", "NOT_HIT"),
         "change of a forecast": constants(forecast, "NO_LONGER", "STILL", "NEWLY", "NOT_NEEDED", "UNKNOWN"),
         "verdict on a replica": constants(fleet, "UNREACHABLE", "SILENT", "MISSING", "BEHIND", "FINE"),
+        "verdict of probe": constants(judged, "HOLDS", "BROKEN", "UNCLEAR"),
+        "relation of probe": set(probe.RELATIONS),
         "harm": {fix.harm for fix in FIXES},
     }
 

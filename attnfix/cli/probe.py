@@ -1,0 +1,269 @@
+"""`attnfix probe`: is the attention of a running server right? Asked over HTTP; needs the extra `attnfix[probe]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnfix.compat import untrusted
+from attnfix.compat.doctor import gpus
+from attnfix.compat.doctor.condition import HIT, POSSIBLE
+from attnfix.compat.doctor.deployment import Deployment, read_config
+from attnfix.compat.doctor.launch_command import Launch
+from attnfix.compat.fix import WRONG_OUTPUT
+from attnfix.patches.catalogue import FIXES
+
+from . import completion, doctor
+from .errors import CliError, no_such
+from .output import coloured, console, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from attnfix.probe.client import Facts
+
+NAME = "probe"
+BRIEF = "is the attention of a running server right?"
+HELP = (
+    "Asks a running server the same in circumstances that must not matter. "
+    "Exit code 0: its answers hold, 1: a relation is broken or it died, 2: not all could be asked."
+)
+EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
+#: As attnfix.probe.relations has them: that needs httpx
+RELATIONS = ("again", "cached prefix", "in company", "cached, in company", "burst", "next turn")
+_COLOURS = {"holds": "green", "broken": "red", "unclear": "yellow"}
+_LIMIT = 16 << 20  # bytes of a saved result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="the server itself, no router: http://HOST:PORT")
+    parser.add_argument("--key", help="the server's API key; default: PROBE_API_KEY")
+    parser.add_argument("--config", metavar="FILE", help="the model's config.json, or its folder")
+    gpu = parser.add_argument("--gpu", metavar="NAME", help="the server's GPU, as for doctor")
+    relation = parser.add_argument("--relation", action="append", metavar="NAME", help="only this one (repeatable)")
+    parser.add_argument("--prompts", type=_whole, default=8, metavar="N", help="for each relation; default: 8")
+    parser.add_argument("--length", type=_whole, default=0, metavar="N", help="of a prompt; default: by the budget")
+    parser.add_argument("--budget", default="1000000,600", metavar="N,S", help="tokens, seconds; default: 1000000,600")
+    parser.add_argument("--at-once", default="8,0.25", metavar="N,F", help="requests, KV share; default: 8,0.25")
+    parser.add_argument("--save", metavar="FILE", help="write the result there, for --against")
+    parser.add_argument("--against", metavar="FILE", help="compare with a result that was saved")
+    parser.usage = "attnfix probe [options] URL"
+    completion.offer(relation, lambda: RELATIONS)
+    completion.offer(gpu, lambda: gpus.KNOWN)
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    _require_extra()
+    from attnfix.probe import client
+    from attnfix.probe.answers import ProbeError
+    from attnfix.probe.run import Run
+
+    plan = _plan(options)
+    before = _saved(options.against) if options.against else None
+    key = options.key or os.environ.get("PROBE_API_KEY")
+    try:
+        with client.connect(_url(options.url), key) as server:
+            with _progress(options.json) as step:
+                found = Run(server, plan, step)()
+            found = {"url": options.url, **found}
+            found["suspects"] = _suspects(server.facts, plan.config, options.gpu) if found["verdict"] == "broken" else []
+    except ProbeError as error:
+        raise CliError(str(error), 2) from error
+    found["sentence"] = _sentence(found)
+    found["against"] = _compared(before, found) if before else None
+    if options.save:
+        _save(options.save, found)
+    if options.json:
+        print_json(found)
+    else:
+        _print(found)
+    return {"holds": 0, "broken": 1}.get(found["verdict"], 2)
+
+
+# What it is asked with
+
+
+def _require_extra() -> None:
+    try:
+        import httpx  # noqa: F401
+    except ImportError as error:
+        raise CliError('httpx is missing: probe needs pip install "attnfix[probe]"', 2) from error
+
+
+def _url(text: str) -> str:
+    whole = text if "://" in text else f"http://{text}"
+    if not whole.startswith(("http://", "https://")):
+        raise CliError(f"{text!r} is no address of a server, as in http://replica-0:8000", 2)
+    return whole.rstrip("/").removesuffix("/v1")
+
+
+def _plan(options: argparse.Namespace) -> Any:
+    from attnfix.probe.run import Plan
+
+    for name in options.relation or ():
+        if name not in RELATIONS:
+            raise no_such("relation", name, RELATIONS)
+    tokens, seconds = _pair("budget", options.budget, 600)
+    requests, share = _pair("at-once", options.at_once, 0.25)
+    if not 0 < share <= 1:
+        raise CliError("--at-once: the share of the KV cache is more than 0 and at most 1", 2)
+    try:
+        config = read_config(Path(options.config)) if options.config else None
+    except (OSError, ValueError) as error:
+        raise CliError(f"{options.config} cannot be read as a model's config.json: {error}", 2) from error
+    return Plan(
+        options.prompts, tokens, seconds, concurrency=requests, share=share, length=options.length,
+        relations=tuple(options.relation or ()), config=config,
+    )  # fmt: skip
+
+
+def _pair(name: str, text: str, default: float) -> tuple[int, float]:
+    """`N` or `N,F`."""
+    whole, _, rest = text.partition(",")
+    try:
+        found = int(whole), float(rest or default)
+    except ValueError:
+        found = 0, 0.0
+    if min(found) <= 0:
+        raise CliError(f"--{name} {text!r}: a number or two, both above 0, as in --help", 2)
+    return found
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    shown = not quiet and sys.stderr.isatty()
+    columns = (BarColumn(), TextColumn("{task.completed}/{task.total} prompts: {task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total, what: progress.update(task, completed=done, total=total, description=what)
+
+
+# What is known of such a server
+
+
+def _suspects(facts: Facts, config: Mapping[str, Any] | None, gpu: str | None) -> list[dict[str, Any]]:
+    """The fixes against wrong output whose bug this server may hit, the surest first, as doctor would say."""
+    from attnfix.compat.doctor.engine_options import OPTIONS
+
+    known = {option.name for option in OPTIONS[facts.engine]}
+    told = {name.replace("_", "-"): value for name, value in facts.flags.items() if value not in (None, "")}
+    words = {True: "on", False: "off"}
+    given = {name: words.get(value, str(value)) if isinstance(value, bool) else str(value) for name, value in told.items()}
+    launch = Launch(facts.engine, options={name: value for name, value in given.items() if name in known}, model=facts.model)
+    if not facts.complete:
+        launch.not_read = ["the server's command line"]
+    deployment = Deployment(facts.engine, config=config, gpu=doctor.gpu_named(gpu) if gpu else None, launch=launch)
+    if not facts.release:
+        return []
+    try:
+        rows, _ = doctor.examine(deployment, facts.release)
+    except CliError:  # a release that nobody has judged
+        return []
+    wrong = {fix.id for fix in FIXES if fix.harm == WRONG_OUTPUT}
+    found = [row for row in rows if row["fix"] in wrong and row["verdict"] in (HIT, POSSIBLE)]
+    return [
+        {"in_place": row["fix"] in facts.fixes, **{name: row[name] for name in ("fix", "verdict", "symptom")}} for row in found
+    ]
+
+
+def _sentence(found: Mapping[str, Any]) -> str:
+    """What a person needs to know."""
+    if found["died"]:
+        return f"{found['died']['reason']}. It was not asked again."
+    of = {name: [row["relation"] for row in found["relations"] if row["verdict"] == name] for name in _COLOURS}
+    if found["verdict"] == "broken":
+        return f"Answers change with what must not matter: {', '.join(of['broken'])}. Users get wrong text in these cases."
+    if found["verdict"] == "holds":
+        return "Answers do not move by more than this server's own noise. What was too small to be seen is said in the table."
+    return f"Not everything could be asked: {', '.join(of['unclear'])}."
+
+
+# Before and after
+
+
+def _saved(path: str) -> dict[str, Any]:
+    try:
+        found = untrusted.parsed(untrusted.read(path, _LIMIT, follow=True))
+        rows = {row["relation"]: row for row in found["relations"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CliError(f"{path} holds no saved result: {error}", 2) from error
+    return {"rows": rows, "verdict": found.get("verdict"), "release": found.get("release"), "fixes": found.get("attnfix_fixes")}
+
+
+def _compared(before: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    told = [(row, before["rows"].get(row["relation"], {})) for row in found["relations"]]
+    return {
+        "release": before["release"],
+        "verdict": before["verdict"],
+        "relations": [
+            {
+                "relation": row["relation"],
+                "before": old.get("verdict"),
+                "now": row["verdict"],
+                "worst_before": old.get("worst"),
+                "worst": row["worst"],
+            }
+            for row, old in told
+        ],
+    }
+
+
+def _save(path: str, found: Mapping[str, Any]) -> None:
+    try:
+        Path(path).write_text(json.dumps(found, indent=2) + "\n")
+    except OSError as error:
+        raise CliError(f"{path} cannot be written: {error.strerror or error}", 2) from error
+
+
+# For people
+
+
+def _print(found: Mapping[str, Any]) -> None:
+    print_table(
+        f"{found['engine']} {found['release'] or '(no version)'}, {found['model'] or 'unknown model'}: nat that answers moved",
+        ("relation", "worst", "median", "margin", "prompts", "verdict", "reason"),
+        (
+            (
+                row["relation"], _figure(row["worst"]), _figure(row["median"]), _figure(found["margin"]), str(row["prompts"]),
+                coloured(row["verdict"], _COLOURS[row["verdict"]]), row["reason"],
+            )
+            for row in found["relations"]
+        ),
+    )  # fmt: skip
+    load, prompt = found["load"], found["prompt"]
+    print_line(coloured(found["verdict"], _COLOURS[found["verdict"]]), found["sentence"])
+    print_line(f"Floor {_figure(found['floor'])} nat by batch shapes alone; {found['margin_reason']}.")
+    kind = "natural text" if prompt["natural"] else "random token ids: the server shows no tokenizer"
+    print_line(
+        f"Load: {load['requests']} requests of {load['tokens']} tokens in {load['seconds']} s, {load['at_once']} at once. "
+        f"Prompts of {prompt['tokens']} tokens: {kind}. False alarms: at most {found['false_alarm']:.1%} of runs."
+    )
+    for row in (found["against"] or {}).get("relations", ()):
+        old, new = _figure(row["worst_before"]), _figure(row["worst"])
+        print_line(f"{row['relation']}: {row['before']} ({old}) before, {row['now']} ({new}) now")
+    for each in found["suspects"]:
+        place = "in place there" if each["in_place"] else f"attnfix explain {each['fix']}"
+        print_line(f"suspect, {each['verdict']}: {each['fix']}: {each['symptom']} ({place})")
+    if found["suspects"] and not found["attnfix_fixes"]:
+        print_line("Next: install attnfix beside one replica, restart it, and ask again with --against.")
+    elif found["verdict"] == "broken":
+        print_line("Next: take the replica out, keep the result (--save), and compare with another attention backend.")
+    console().file.flush()
+
+
+def _figure(value: float | str | None) -> str:
+    return "-" if value is None else value if isinstance(value, str) else f"{value:.2g}"

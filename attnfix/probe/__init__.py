@@ -1,0 +1,1 @@
+"""`attnfix probe`: is the attention of a running server right? Asked over HTTP, from outside; nothing here runs in a server."""

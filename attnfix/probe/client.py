@@ -1,0 +1,354 @@
+"""A running server over HTTP: what it says of itself, and its answers. vLLM's OpenAI path and sglang's own."""
+
+from __future__ import annotations
+
+import math
+import re
+import ssl
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+
+from .answers import Answer, Died, ProbeError, Question, Refused
+
+#: Log-probabilities asked for: what `--max-logprobs` of vLLM allows by default
+TOP = 20
+_LAG = 10  # times that the counters are read until they have counted a question
+_GRACE_S = 10  # that a server may take to show that it lives
+_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.M)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass
+class Facts:
+    """What the server's own pages tell. flags: of its command line, where it says them; else what its metrics have of them.
+    complete: whether those are all. block: tokens of a page of the cache. chunk: of a step. capacity: of the whole cache."""
+
+    engine: str
+    release: str | None
+    model: str | None
+    flags: dict[str, Any] = field(default_factory=dict)
+    complete: bool = False
+    block: int = 16
+    chunk: int | None = None
+    window: int | None = None
+    longest: int | None = None
+    capacity: int | None = None
+    ranks: int = 1
+    fixes: tuple[str, ...] = ()  # attnfix's, in place there
+
+
+def connect(
+    url: str,
+    key: str | None = None,
+    timeout_s: float = 120,
+    transport: httpx.BaseTransport | None = None,
+) -> Server:
+    """The server at `url`. Raises ProbeError where none of either engine answers. SSL_CERT_FILE names certificates to trust."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)  # a server that closes idle ones looks as if it died
+    http = httpx.Client(  # straight to the server: a proxy may hand each question to another one
+        base_url=url, headers=headers, verify=ssl.create_default_context(), timeout=timeout_s, transport=transport,
+        limits=limits, trust_env=False,
+    )  # fmt: skip
+    try:
+        for kind in (Vllm, Sglang):  # sglang has no /version, and a vLLM in development mode has a /server_info
+            facts = kind.look(http)
+            if facts:
+                return kind(http, facts)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        http.close()
+        raise ProbeError(f"{url} does not answer: {error or type(error).__name__}") from error
+    http.close()
+    raise ProbeError(f"{url} answers neither as a vLLM nor as an sglang server")
+
+
+class Server(ABC):
+    """One server, which one thread asks."""
+
+    def __init__(self, http: httpx.Client, facts: Facts):
+        self.http, self.facts = http, facts
+        self.asked = self.tokens = 0  # the load put on it
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
+    @classmethod
+    @abstractmethod
+    def look(cls, http: httpx.Client) -> Facts | None:
+        """What a server of this engine says of itself; None: it is none."""
+
+    @abstractmethod
+    def _request(self, question: Question) -> tuple[str, dict[str, Any]]:
+        """Path and body."""
+
+    @abstractmethod
+    def _answer(self, body: Any) -> Answer: ...
+
+    @abstractmethod
+    def tokenize(self, text: str) -> list[int] | None:
+        """None: this server has no tokenizer, or does not show it."""
+
+    def _headers(self) -> dict[str, str]:
+        """Of every question: one replica of several answers them all."""
+        return {}
+
+    def ask(self, question: Question) -> Answer:
+        return self._post(question)
+
+    def _post(self, question: Question) -> Answer:
+        self.asked += 1
+        self.tokens += len(question.tokens) + question.new
+        path, body = self._request(question)
+        try:
+            reply = self.http.post(path, json=body, headers=self._headers())
+        except httpx.TransportError as error:
+            raise self._lost(question, error) from error
+        if reply.status_code != 200:
+            if "not JSON compliant" in reply.text:  # a NaN among the log-probabilities
+                return Answer(not_finite=True)
+            if reply.status_code >= 500 and not self.alive():
+                raise self._died(question, f"status {reply.status_code}")
+            raise Refused(f"status {reply.status_code}: {' '.join(reply.text.split())[:200]}")
+        try:
+            return self._answer(reply.json())
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise Refused(f"an answer of another form: {type(error).__name__} {error}") from error
+
+    def ask_all(self, questions: Sequence[Question], apart_s: float = 0.004, cached: int | None = None) -> list[Answer]:
+        """At once, but so that they arrive in this order. cached: which of them alone should find something in the cache."""
+        return self._at_once(questions, apart_s)
+
+    def _at_once(self, questions: Sequence[Question], apart_s: float) -> list[Answer]:
+        def later(at: int) -> Answer:
+            time.sleep(at * apart_s)
+            return self._post(questions[at])
+
+        with ThreadPoolExecutor(len(questions)) as pool:
+            futures = [pool.submit(later, at) for at in range(len(questions))]
+        try:
+            return [future.result() for future in futures]
+        except Died as error:
+            asked = "; ".join(dict.fromkeys(question.why for question in questions))
+            raise Died({**error.question, "why": asked}, error.reason) from error
+
+    def alive(self) -> bool:
+        """Whether it answers, and says that its engine does, within a few seconds."""
+        until = time.monotonic() + _GRACE_S
+        while True:
+            try:
+                status = self.http.get("/health", timeout=_GRACE_S / 2).status_code
+                if status < 500:
+                    return True
+            except httpx.ConnectError:
+                return False
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > until:
+                return False
+            time.sleep(1)
+
+    def _lost(self, question: Question, error: httpx.TransportError) -> ProbeError:
+        reason = str(error) or type(error).__name__
+        if self.alive():
+            return Refused(f"no answer: {reason}")
+        return self._died(question, reason)
+
+    def _died(self, question: Question, reason: str) -> Died:
+        told = {"why": question.why, "tokens": len(question.tokens), "new": question.new, "salt": bool(question.salt)}
+        return Died(told, reason)
+
+    def page(self) -> str:
+        return _text(self.http, "/metrics")
+
+
+class Vllm(Server):
+    def __init__(self, http: httpx.Client, facts: Facts):
+        super().__init__(http, facts)
+        self._tells = False  # whether its answers tell what was cached; else its metrics may
+
+    @classmethod
+    def look(cls, http: httpx.Client) -> Facts | None:
+        told = _json(http, "/version")
+        if "version" not in told:
+            return None
+        models = _json(http, "/v1/models").get("data") or [{}]
+        page = _text(http, "/metrics")
+        cache = next((labels for name, labels, _ in samples(page) if name == "vllm:cache_config_info"), {})
+        block, blocks = _number(cache.get("block_size")), _number(cache.get("num_gpu_blocks"))
+        ranks = {labels.get("engine") for name, labels, _ in samples(page) if name == "vllm:num_requests_running"}
+        return Facts(
+            "vllm", str(told["version"]), models[0].get("id"), dict(cache), block=block or 16,
+            window=_number(cache.get("sliding_window")), longest=_number(models[0].get("max_model_len")),
+            capacity=block * blocks if block and blocks else None, ranks=max(len(ranks), 1), fixes=_fixes(page),
+        )  # fmt: skip
+
+    def ask(self, question: Question) -> Answer:
+        return self._counting([question], lambda: [self._post(question)], 0)[0]
+
+    def ask_all(self, questions: Sequence[Question], apart_s: float = 0.004, cached: int | None = None) -> list[Answer]:
+        return self._counting(questions, lambda: self._at_once(questions, apart_s), cached)
+
+    def _counting(self, questions: Sequence[Question], ask: Callable[[], list[Answer]], cached: int | None) -> list[Answer]:
+        """Where the answers do not tell what was cached, the counters' difference does, if nobody else asked meanwhile."""
+        before = None if self._tells else self._counters()
+        answers = ask()
+        self._tells = self._tells or any(answer.cached is not None for answer in answers)
+        if self._tells:  # nothing is told of no tokens
+            return [replace(answer, cached=answer.cached or 0) for answer in answers]
+        if before is None or cached is None:
+            return answers
+        expected = sum(len(question.tokens) for question in questions)
+        for _ in range(_LAG):
+            after = self._counters()
+            if after and after[0] - before[0] == expected:
+                answers[cached] = replace(answers[cached], cached=int(after[1] - before[1]))
+                break
+            time.sleep(0.03)
+        return answers
+
+    def _counters(self) -> tuple[float, float] | None:
+        """(tokens looked up, tokens found) in the cache, of all ranks."""
+        found = {"queries": [0.0], "hits": [0.0]}
+        for name, _, value in samples(self.page()):
+            for what in found:
+                if name == f"vllm:prefix_cache_{what}_total":
+                    found[what].append(value)
+        return (sum(found["queries"]), sum(found["hits"])) if len(found["queries"]) > 1 else None
+
+    def _request(self, question: Question) -> tuple[str, dict[str, Any]]:
+        body: dict[str, Any] = {
+            "model": self.facts.model, "prompt": list(question.tokens), "max_tokens": question.new, "temperature": 0,
+            "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "n": 1, "ignore_eos": True,
+            "stream": False, "logprobs": TOP, "return_tokens_as_token_ids": True,
+        }  # fmt: skip
+        return "/v1/completions", body | ({"cache_salt": question.salt} if question.salt else {})
+
+    def _headers(self) -> dict[str, str]:
+        return {"X-data-parallel-rank": "0"} if self.facts.ranks > 1 else {}
+
+    def _answer(self, body: Any) -> Answer:
+        logprobs = body["choices"][0]["logprobs"]
+        tokens = tuple(map(_token_id, logprobs["tokens"]))
+        details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
+        listed = [[(_token_id(name), value) for name, value in each.items()] for each in logprobs["top_logprobs"]]
+        return _read(tokens, listed, details.get("cached_tokens"))
+
+    def tokenize(self, text: str) -> list[int] | None:
+        body = {"model": self.facts.model, "prompt": text, "add_special_tokens": False}
+        return _tokens(self.http, body)
+
+
+class Sglang(Server):
+    @classmethod
+    def look(cls, http: httpx.Client) -> Facts | None:
+        told = _json(http, "/get_server_info") or _json(http, "/server_info")
+        model = _json(http, "/get_model_info") or _json(http, "/model_info")
+        if not model.get("model_path") and not told:
+            return None
+        capacity = _number(told.get("max_total_num_tokens"))
+        states = told.get("internal_states") or [{}]
+        longest = _number(told.get("max_req_input_len")) or _number(told.get("context_length"))
+        chunk = _number(told.get("chunked_prefill_size"))
+        return Facts(
+            "sglang", told.get("version"), model.get("model_path") or told.get("model_path"),
+            {name: value for name, value in told.items() if not isinstance(value, (dict, list))}, complete=bool(told),
+            block=_number(told.get("page_size")) or 1, chunk=chunk if chunk and chunk > 0 else None, longest=longest,
+            capacity=capacity or _number((states[0].get("memory_usage") or {}).get("token_capacity")),
+            ranks=_number(told.get("dp_size")) or 1, fixes=_fixes(_text(http, "/metrics")),
+        )  # fmt: skip
+
+    def _request(self, question: Question) -> tuple[str, dict[str, Any]]:
+        sampling = {
+            "max_new_tokens": question.new, "temperature": 0, "top_p": 1, "top_k": -1, "ignore_eos": True,
+            "frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1,
+        }  # fmt: skip
+        body: dict[str, Any] = {
+            "input_ids": list(question.tokens), "sampling_params": sampling, "return_logprob": True, "top_logprobs_num": TOP,
+            "stream": False,
+        }  # fmt: skip
+        if self.facts.ranks > 1:
+            body["data_parallel_rank"] = 0
+        return "/generate", body | ({"extra_key": question.salt} if question.salt else {})
+
+    def _answer(self, body: Any) -> Answer:
+        told = body["meta_info"]
+        listed = [[(int(token), value) for value, token, *_ in each] for each in told["output_top_logprobs"]]
+        tokens = tuple(int(token) for _, token, *_ in told["output_token_logprobs"])
+        return _read(tokens, listed, told.get("cached_tokens"))
+
+    def tokenize(self, text: str) -> list[int] | None:
+        return _tokens(self.http, {"model": self.facts.model, "prompt": text, "add_special_tokens": False})
+
+
+def _read(tokens: tuple[int, ...], listed: list[list[tuple[int, Any]]], cached: int | None) -> Answer:
+    """A position of whose tokens none has a number is one where the model had none."""
+    numbers = tuple({token: _float(value) for token, value in each if math.isfinite(_float(value))} for each in listed)
+    if not numbers:
+        raise ValueError("no log-probabilities")
+    return Answer(tokens, numbers, cached, not all(numbers))
+
+
+# Pages
+
+
+def samples(page: str) -> list[tuple[str, dict[str, str], float]]:
+    """(name, labels, value) of each sample of a metrics page."""
+    return [(name, dict(_LABEL.findall(labels)), _float(value)) for name, labels, value in _SAMPLE.findall(page)]
+
+
+def _fixes(page: str) -> tuple[str, ...]:
+    """The fixes of attnfix that are in place, as its lines on the engine's page say."""
+    found = [labels for name, labels, value in samples(page) if name == "attnfix_fix_info" and value]
+    return tuple(sorted({each.get("fix", "") for each in found if each.get("state") in ("installed", "effective")}))
+
+
+def _text(http: httpx.Client, path: str) -> str:
+    reply = http.get(path)
+    if reply.status_code == 401:
+        raise ProbeError("the server wants an API key: --key, or PROBE_API_KEY")
+    return reply.text if reply.status_code == 200 else ""
+
+
+def _json(http: httpx.Client, path: str) -> dict[str, Any]:
+    reply = _text(http, path)
+    try:
+        found = httpx.Response(200, text=reply).json() if reply else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _tokens(http: httpx.Client, body: Mapping[str, Any]) -> list[int] | None:
+    try:
+        reply = http.post("/tokenize", json=body)
+        found = reply.json().get("tokens") if reply.status_code == 200 else None
+    except (httpx.TransportError, ValueError, AttributeError):
+        return None
+    return [int(token) for token in found] if found else None
+
+
+def _token_id(name: str) -> int:
+    return int(name.removeprefix("token_id:"))
+
+
+def _number(value: Any) -> int | None:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan

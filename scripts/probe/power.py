@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""How large a fault `attnfix probe` sees, and how often it calls a healthy server broken: runs against servers of ours.
+
+    python -m scripts.probe.power --out docs/evidence/probe-cpu.json
+
+Each relation is broken by itself, by faults of several sizes, `--runs` times each; healthy servers are asked `--healthy` times
+at each size of noise. No GPU and no engine: the servers are scripts/probe/stand_in.py, without sockets, and their noise is
+normal. What an engine's noise is like has to be seen on a GPU (scripts/serve/gpu_probe.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from attnfix.probe.answers import Answer, Question
+from attnfix.probe.client import Facts, Server
+from attnfix.probe.relations import AGAIN, BURST, CACHED_COMPANY, COMPANY, PREFIX, TURN
+from attnfix.probe.run import Plan, Run
+from scripts.probe.stand_in import Behaviour, Engine, Request
+
+RELATIONS = AGAIN, PREFIX, COMPANY, CACHED_COMPANY, BURST, TURN
+#: Standard deviation of what a fault adds to each logit
+SIZES = (0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5)
+SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
+NOISES = (0.0, 0.01, 0.03, 0.06, 0.2)
+USUAL = 0.02
+_PLAN = dict(prompts=8, tokens=10**9, seconds=10**9, length=90)
+
+
+class Direct(Server):
+    """The stand-in, asked by function calls: what is asked at once is one batch."""
+
+    def __init__(self, behaviour: Behaviour):
+        self.engine = Engine(behaviour)
+        self.facts = Facts("stand-in", None, "toy", capacity=1 << 20)
+        self.asked = self.tokens = 0
+
+    @classmethod
+    def look(cls, http: Any) -> None:
+        return None
+
+    def ask(self, question: Question) -> Answer:
+        return self.ask_all([question])[0]
+
+    def ask_all(self, questions: Sequence[Question], apart_s: float = 0, cached: int | None = None) -> list[Answer]:
+        batch = [Request(question.tokens, question.salt, question.new) for question in questions]
+        self.engine.serve(batch)
+        self.asked += len(batch)
+        return [Answer(tuple(each.told), tuple(each.listed), each.cached) for each in batch]
+
+    def tokenize(self, text: str) -> None:
+        return None
+
+    def _request(self, question: Question) -> Any:
+        raise NotImplementedError
+
+    _answer = _request
+
+
+def one(task: tuple[str, dict[str, Any], int]) -> dict[str, Any]:
+    """One run of the probe: what it said of each relation."""
+    name, how, seed = task
+    random.seed(seed)
+    found = Run(Direct(Behaviour(**how)), Plan(**_PLAN, seed=seed))()
+    rows = {row["relation"]: row for row in found["relations"]}
+    said = {relation: row["verdict"] for relation, row in rows.items()}
+    median = {relation: row["median"] for relation, row in rows.items()}
+    shared = {name: found[name] for name in ("verdict", "floor", "margin")}
+    return {"what": name, "how": how, "said": said, "median": median, "requests": found["load"]["requests"], **shared}
+
+
+def tasks(runs: int, healthy: int) -> list[tuple[str, dict[str, Any], int]]:
+    made = [("size", {"lies": {name: size}, "noise": USUAL}) for name in RELATIONS for size in SIZES for _ in range(runs)]
+    made += [("share", {"lies": {PREFIX: 0.5}, "noise": USUAL, "share": share}) for share in SHARES for _ in range(4 * runs)]
+    made += [("healthy", {"noise": noise}) for noise in NOISES for _ in range(healthy)]
+    return [(name, how, 1000 + at) for at, (name, how) in enumerate(made)]
+
+
+def summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """power: share of runs that call the broken relation broken. false_alarms: runs that call a healthy server broken."""
+    size, share, healthy = ([each for each in results if each["what"] == what] for what in ("size", "share", "healthy"))
+    power = []
+    for relation in RELATIONS:
+        for nat in SIZES:
+            here = [each for each in size if each["how"]["lies"] == {relation: nat}]
+            seen = sum(each["said"][relation] == "broken" for each in here)
+            others = sum(said == "broken" for each in here for name, said in each["said"].items() if name != relation)
+            medians = sorted(each["median"][relation] for each in here)
+            power.append({"relation": relation, "fault": nat, "moved_median": medians[len(medians) // 2], "runs": len(here),
+                          "broken": seen, "others_broken": others})  # fmt: skip
+    shares = [
+        {"share": part, "runs": len(here), "broken": sum(each["said"][PREFIX] == "broken" for each in here)}
+        for part in SHARES
+        if (here := [each for each in share if each["how"]["share"] == part])
+    ]
+    alarms = []
+    for noise in NOISES:
+        here = [each for each in healthy if each["how"]["noise"] == noise]
+        counts = {verdict: sum(each["verdict"] == verdict for each in here) for verdict in ("holds", "unclear", "broken")}
+        alarms.append({"noise": noise, "runs": len(here), **counts, "highest_floor": max(each["floor"] for each in here)})
+    return {"power": power, "shares": shares, "false_alarms": alarms}
+
+
+def curve(found: dict[str, Any], path: Path) -> None:
+    """Power against the size of the fault, for each relation."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for relation in RELATIONS:
+        rows = [row for row in found["power"] if row["relation"] == relation]
+        axes.plot([row["fault"] for row in rows], [row["broken"] / row["runs"] for row in rows], marker="o", label=relation)
+    axes.set(xscale="log", xlabel="size of the fault: standard deviation of a logit, nat", ylabel="share of runs called broken")
+    axes.axvline(USUAL, color="grey", linestyle=":", label="noise")
+    axes.legend(fontsize="small")
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="JSON; the curve lies beside it, as .svg")
+    parser.add_argument("--runs", type=int, default=10, help="for each relation and size")
+    parser.add_argument("--healthy", type=int, default=600, help="for each size of noise")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    began, jobs = time.monotonic(), tasks(options.runs, options.healthy)
+    with ProcessPoolExecutor(options.processes) as pool:
+        results = list(pool.map(one, jobs, chunksize=4))
+    found = {
+        "command": f"python -m scripts.probe.power --runs {options.runs} --healthy {options.healthy}",
+        "machine": "CPU; servers of ours, no engine and no GPU",
+        "date": time.strftime("%Y-%m-%d"),
+        "seconds": round(time.monotonic() - began),
+        "usual_noise": USUAL,
+        "requests_of_a_run": max(each["requests"] for each in results),
+        **summary(results),
+    }
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    curve(found, options.out.with_suffix(".svg"))
+    print(json.dumps({name: found[name] for name in ("seconds", "shares", "false_alarms")}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

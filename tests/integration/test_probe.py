@@ -1,0 +1,164 @@
+"""`attnfix probe` against servers of ours that speak both protocols over sockets, and lie in a chosen way."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from attnfix import cli
+from attnfix.cli import probe
+from attnfix.probe import client, relations
+from attnfix.probe.answers import Question
+from scripts.probe.stand_in import Behaviour, Listening, Protocol, transport
+
+ENGINES = "vllm", "sglang"
+
+
+@pytest.fixture
+def ask(capsys):
+    """`ask(Behaviour, *words)`: exit code, JSON, and what the server was asked."""
+
+    def run(behaviour, *words):
+        protocol = Protocol(behaviour, 0.012)
+        with Listening(protocol) as url:
+            code = cli.main(["probe", url, "--json", "--prompts", "6", "--length", "130", *words])
+        return code, json.loads(capsys.readouterr().out), protocol.asked
+
+    return run
+
+
+def verdicts_of(found):
+    return {row["relation"]: row["verdict"] for row in found["relations"]}
+
+
+def test_the_relations_are_those_of_the_package():
+    names = relations.AGAIN, relations.PREFIX, relations.COMPANY, relations.CACHED_COMPANY, relations.BURST, relations.TURN
+    assert names == probe.RELATIONS
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_healthy_server_holds(ask, engine):
+    code, found, asked = ask(Behaviour(engine, noise=0.02, key="secret"), "--key", "secret")
+    assert code == 0 and set(verdicts_of(found).values()) == {"holds"}, found["relations"]
+    assert found["engine"] == engine and 0 < found["floor"] < 0.08 and found["prompt"]["natural"]
+    assert found["load"]["requests"] == len(asked)
+    assert "secret" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("relation", probe.RELATIONS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_broken_relation_is_told(ask, engine, relation):
+    code, found, _ = ask(Behaviour(engine, {relation: 0.4}, noise=0.02))
+    said = verdicts_of(found)
+    assert code == 1 and said.pop(relation) == "broken" and "holds" in said.values(), found["relations"]
+    assert relation in found["sentence"] and found["suspects"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_answers_that_are_no_numbers_are_broken(ask, engine):
+    code, found, _ = ask(Behaviour(engine, {"again": 1.0}, nan=True), "--relation", "again")
+    assert code == 1 and found["relations"][0]["worst"] == "not finite"
+
+
+def test_a_server_that_dies_is_a_result_and_is_not_asked_again(ask):
+    code, found, asked = ask(Behaviour(dies=True))
+    assert code == 1 and found["verdict"] == "broken" and "died" in found["sentence"]
+    assert found["died"]["why"] and len(asked) == 2
+
+
+def test_without_a_cache_what_is_about_it_is_unclear(ask):
+    code, found, _ = ask(Behaviour(caches=False))
+    said = verdicts_of(found)
+    assert code == 2 and said["again"] == said["cached prefix"] == "unclear" and said["in company"] == "holds"
+
+
+def test_hits_are_proven_by_the_counters_where_answers_do_not_tell(ask):
+    code, found, _ = ask(Behaviour("vllm", shy=True, noise=0.02))
+    assert code == 0, found["relations"]
+
+
+def test_salts_are_seen_not_believed(ask):
+    code, found, _ = ask(Behaviour("sglang", salts=False))
+    said = verdicts_of(found)
+    assert code == 2 and said["in company"] == said["burst"] == "unclear" and said["again"] == "holds"
+    assert "salts" in {row["relation"]: row["reason"] for row in found["relations"]}["burst"]
+
+
+def test_ids_are_safe_where_there_is_no_tokenizer(ask):
+    _, found, asked = ask(Behaviour(tokenizer=False), "--relation", "again")
+    fresh = asked[0]["prompt"]
+    assert not found["prompt"]["natural"] and all(100 <= token < 1000 for token in fresh)
+
+
+def test_before_and_after(ask, tmp_path, capsys):
+    saved = tmp_path / "stock.json"
+    assert ask(Behaviour(lies={"next turn": 0.4}), "--save", str(saved), "--relation", "next turn")[0] == 1
+    code, found, _ = ask(Behaviour(), "--against", str(saved), "--relation", "next turn")
+    (row,) = found["against"]["relations"]
+    assert code == 0 and (row["before"], row["now"]) == ("broken", "holds") and row["worst_before"] > row["worst"]
+
+
+def test_the_budget_ends_it(ask):
+    code, found, _ = ask(Behaviour(), "--budget", "3000")
+    assert code == 2 and found["load"]["tokens"] < 8000 and set(verdicts_of(found).values()) == {"unclear"}
+
+
+def test_the_table_for_people(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    with Listening(Protocol(Behaviour(lies={"again": 0.5}), 0.012)) as url:
+        assert cli.main(["probe", url, "--relation", "again", "--length", "100"]) == 1
+    said = capsys.readouterr().out
+    assert "broken" in said and "suspect, " in said and "attnfix explain vllm." in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["ftp://a"], ["http://a", "--relation", "burts"], ["http://a", "--budget", "much"], ["http://a", "--at-once", "8,2"]],
+)
+def test_wrong_arguments(words, capsys):
+    assert cli.main(["probe", *words]) == 2
+
+
+def test_what_is_no_server_or_wants_a_key(capsys):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        assert cli.main(["probe", f"http://127.0.0.1:{free.getsockname()[1]}"]) == 2
+    with Listening(Protocol(Behaviour(key="secret"))) as url:
+        assert cli.main(["probe", url]) == 2
+    assert "--key" in capsys.readouterr().err
+
+
+def test_without_the_extra_it_is_one_sentence():
+    code = "import sys; sys.modules['httpx'] = None; from attnfix import cli; sys.exit(cli.main(['probe', 'http://a']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2 and "attnfix[probe]" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_httpx_is_imported_by_nothing_else():
+    code = "import attnfix, attnfix.bootstrap.entry_points, attnfix.cli, sys; assert 'httpx' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_question_as_the_engine_takes_it(engine):
+    protocol = Protocol(Behaviour(engine), 0)
+    with client.connect("http://server", transport=transport(protocol)) as server:
+        answer = server.ask(Question(tuple(range(100, 150)), "salt", 3))
+    assert len(answer.tokens) == len(answer.listed) == 3 and len(answer.listed[0]) >= 20 and answer.cached == 0
+    (body,) = protocol.asked
+    if engine == "vllm":
+        assert body["cache_salt"] == "salt" and body["return_tokens_as_token_ids"] and "prompt_logprobs" not in body
+    else:
+        assert body["extra_key"] == "salt" and body["return_logprob"] and "logprob_start_len" not in body
+
+
+def test_one_rank_of_several_is_asked():
+    protocol = Protocol(Behaviour("sglang"), 0)
+    with client.connect("http://server", transport=transport(protocol)) as server:
+        server.facts.ranks = 2
+        server.ask(Question((100, 101)))
+    assert protocol.asked[0]["data_parallel_rank"] == 0
