@@ -80,6 +80,11 @@ SECTIONS = (
         f"attnfix prove --fix {FIX} --seed 1",
     ),
     Section(
+        "Is its attention right?",
+        "`attnfix probe` asks a running server. Where none listens, it says so; what it answers otherwise: [probe](probe.md).",
+        "attnfix probe http://localhost:9; echo exit code $?",
+    ),
+    Section(
         "Where no `.pth` is processed",
         "`attnfix run` puts a folder first on PYTHONPATH. Its `sitecustomize` activates attnfix in all Pythons of the command.",
         "attnfix run -- python -c \"import sys; print('attnfix_path_entry' in sys.modules)\"",

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from attnfix.cli import COMMANDS, run
+from attnfix.cli import COMMANDS, probe, run
 
 #: One cheap line for each command; the release is in the cache, and none of its code is run
 LINES = {
@@ -62,8 +62,8 @@ def every_command(sink, lines):
 
 
 def test_every_command_is_here():
-    """bench ends before it prints where there is no GPU, and what `run` starts is not ours."""
-    assert {*LINES} == {*COMMANDS} - {"bench", run.NAME}
+    """bench ends before it prints where there is no GPU, probe without a server, and what `run` starts is not ours."""
+    assert {*LINES} == {*COMMANDS} - {"bench", probe.NAME, run.NAME}
 
 
 MORE = [["list", "--json"], ["--help"], ["--version"], ["prove", "--help"]]
