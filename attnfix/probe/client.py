@@ -228,7 +228,7 @@ class Vllm(Server):
         body: dict[str, Any] = {
             "model": self.facts.model, "prompt": list(question.tokens), "max_tokens": question.new, "temperature": 0,
             "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "n": 1, "ignore_eos": True,
-            "stream": False, "logprobs": TOP, "return_tokens_as_token_ids": True,
+            "stream": False, "logprobs": TOP, "return_tokens_as_token_ids": True,  # nosec B105
         }  # fmt: skip
         return "/v1/completions", body | ({"cache_salt": question.salt} if question.salt else {})
 

@@ -72,7 +72,8 @@ def stand_in() -> None:
         for name in ("is_flash_attn_varlen_func_available", "flash_attn_supports_mla"):
             if hasattr(entry, name):
                 _everywhere(getattr(entry, name), lambda: True)
-    for prefill in filter(None, map(sys.modules.get, _MLA)):  # it bound None where it found no kernel
+    for prefill in filter(None, map(sys.modules.get, _MLA)):  # it bound None where it found no kernel, or nothing
+        vars(prefill).setdefault(_NAMES[0], None)
         for name in [name for name in _NAMES if vars(prefill).get(name, absent) is None]:
             setattr(prefill, name, absent(name))
     for ops in filter(None, map(found, _FLASHMLA)):
