@@ -18,7 +18,10 @@ SHARED = {
     "disable_piecewise_cuda_graph": True, "mem_fraction_static": 0.5, "max_total_tokens": 262144, "context_length": 16384,
 }  # fmt: skip
 #: Settings that later releases call otherwise
-RENAMED = {"disable_piecewise_cuda_graph": "disable_prefill_cuda_graph", "cuda_graph_max_bs": "cuda_graph_max_bs_decode"}
+RENAMED = {
+    "disable_piecewise_cuda_graph": "disable_prefill_cuda_graph", "cuda_graph_max_bs": "cuda_graph_max_bs_decode",
+    "mamba_scheduler_strategy": "mamba_radix_cache_strategy",
+}  # fmt: skip
 
 
 def serving(model: Path, out: Path, settings: dict[str, Any], one_by_one: bool = False) -> Serving:
@@ -41,12 +44,14 @@ class Child:
         return {"seconds": round(time.monotonic() - began, 1), "machine": e2e.machine("sglang")}
 
     def answer(self, prompt: list[int]) -> dict[str, Any]:
+        return self.answers([prompt])["answers"][0]
+
+    def answers(self, prompts: list, new_tokens: int = NEW_TOKENS) -> dict[str, Any]:
+        """Answers in the order of the prompts, which are sent at once."""
         found = self.engine.generate(
-            input_ids=prompt, sampling_params=_params(NEW_TOKENS), return_logprob=True, top_logprobs_num=LISTED
+            input_ids=prompts, sampling_params=_params(new_tokens), return_logprob=True, top_logprobs_num=LISTED
         )
-        about = found["meta_info"]
-        listed = {str(token): value for value, token, *_ in about["output_top_logprobs"][0]}
-        return {"tokens": found["output_ids"], "logprobs": listed, "cached": about["cached_tokens"]}
+        return {"answers": [_answer(one) for one in found]}
 
     def forget(self) -> dict[str, Any]:
         """Empty the prefix cache, once the scheduler is idle."""
@@ -72,10 +77,16 @@ class Child:
         return {"seconds": seconds, "first": first, "tokens": [one["output_ids"] for one in found]}
 
 
+def _answer(found: dict[str, Any]) -> dict[str, Any]:
+    about = found["meta_info"]
+    listed = {str(token): value for value, token, *_ in about["output_top_logprobs"][0]}
+    return {"tokens": found["output_ids"], "logprobs": listed, "cached": about["cached_tokens"]}
+
+
 def _params(new_tokens: int) -> dict[str, Any]:
     return {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
 
 
 if __name__ == "__main__":
     _child = Child()
-    e2e.serve({name: getattr(_child, name) for name in ("start", "answer", "forget", "round")})
+    e2e.serve({name: getattr(_child, name) for name in ("start", "answer", "answers", "forget", "round")})

@@ -64,8 +64,8 @@ def weights(seed: int = 24) -> dict[str, Any]:
             "self_attn.q_proj": matrix(2 * HEADS * HEAD, HIDDEN, gain=3.0),  # and a gate for each
             "self_attn.k_proj": matrix(KV_HEADS * HEAD, HIDDEN),
             "self_attn.v_proj": matrix(KV_HEADS * HEAD, HIDDEN),
-            "self_attn.o_proj": matrix(HIDDEN, HEADS * HEAD),
-            "self_attn.q_norm": zeros(HEAD),
+            "self_attn.o_proj": matrix(HIDDEN, HEADS * HEAD, gain=2.0),
+            "self_attn.q_norm": zeros(HEAD) + 2,  # looks at few tokens, so that an answer depends on each of their keys
             "self_attn.k_norm": zeros(HEAD),
         }
 

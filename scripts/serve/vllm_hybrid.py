@@ -1,18 +1,19 @@
 """gpu_e2e_vllm's cases of hybrid models: a Qwen3-Next with its MTP head, whose states must be those of its prompt.
 
-`prefix_cache`: conversations of several turns, all at once, with a token budget that cuts their prompts. What a turn was
-answered with, its earlier turns cached, is compared with what the same prompt is answered with alone and with nothing cached.
+`prefix_cache`: conversations of several turns, all at once, with a token budget that cuts their prompts.
 `uniform_decode`: prompts of which one step computes as many tokens as a verification has, with CUDA graphs and without.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from attnfix.patches.catalogue import BY_ID
-from scripts.serve import e2e, e2e_vllm, tiny_qwen
+from scripts.serve import conversations, e2e, e2e_vllm, tiny_qwen
+from scripts.serve.conversations import Talk
 from scripts.serve.e2e import PATCHED, STOCK, Server
 from scripts.serve.e2e_vllm import OFF, V1_RUNNER
 from scripts.serve.sides import Side
@@ -20,14 +21,15 @@ from scripts.serve.sides import Side
 UNIFORM = "vllm.gdn-uniform-decode"
 CACHE = "vllm.mamba-prefix-cache", UNIFORM
 DRAFTS = 3
-BUDGET = 1024  # tokens of a step: some blocks of a state
+BUDGET = 1024  # tokens of a step
 _SETTINGS: dict[str, Any] = {
     "max_model_len": 8192, "max_num_batched_tokens": BUDGET,
     "speculative_config": {"method": "mtp", "num_speculative_tokens": DRAFTS},
     "additional_config": {"gdn_prefill_backend": "triton"},  # what Hopper has by default is compiled by FlashInfer
 }  # fmt: skip
-#: Tokens of the conversations' first prompts, of an answer, and of what is said then; a state's block has 272
-FIRST, ANSWER, NEXT, TURNS = (90, 250, 272, 400, 544, 700, 1030, 1500), 300, 40, 4
+#: A state's block has 272 tokens. Prompts share so small a budget that many of their chunks end within one
+SHARED_BUDGET = 320
+_TALK = Talk(first=tuple(90 + 97 * at % 700 for at in range(16)), answer=60, more=40, turns=4, vocabulary=tiny_qwen.VOCABULARY)
 SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
 #: Differences of two log-probabilities: what rounding does at most, and from where on it is the fault
 ROUNDING, RED = 0.3, 0.6
@@ -40,55 +42,17 @@ def _on(*fixes: str) -> dict[str, str]:
 
 
 def prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
-    settings = _SETTINGS | {"enforce_eager": True}  # a state is stored alike with graphs
+    # A state is stored alike with graphs
+    settings = _SETTINGS | {"enforce_eager": True, "max_num_batched_tokens": SHARED_BUDGET}
     sides = {STOCK: Side(OFF, settings), PATCHED: Side(_on(*CACHE), settings)}
     found = e2e_vllm.serving(tiny_qwen.make(folder), out, one_by_one)(sides, _conversations)
-    lines = [
-        f"{name:<12}{sum(one['cached'] > 0 for one in side['each']):>4} of {len(side['each'])} prompts found tokens cached; "
-        f"largest difference to nothing cached {side['worst']:.3g}, in company {side['floor']:.3g}"
-        for name, side in found.items()
-    ]
-    lines += [f"  {line}" for side in found.values() for line in e2e.activity(side["processes"])]
-    return {"settings": e2e_vllm.SHARED | settings, "sides": found}, lines, prefix_cache_failures(found)
+    result = {"settings": e2e_vllm.SHARED | settings, "talk": asdict(_TALK), "sides": found}
+    return result, conversations.table(found), conversations.failures(found, CACHE)
 
 
 def _conversations(server: Server) -> dict[str, Any]:
-    """floor: the largest difference that company alone makes, of prompts with nothing cached."""
-    draw = random.Random(24)
-    talks, asked = [_tokens(draw, count) for count in FIRST], []
-    server.ask("forget")
-    for turn in range(TURNS):
-        answers = server.ask("answer", prompts=talks, new_tokens=ANSWER)["answers"]
-        asked += [(turn, talk, answer) for talk, answer in zip(talks, answers)]
-        talks = [talk + answer["tokens"] + _tokens(draw, NEXT) for talk, answer in zip(talks, answers)]
-    each, company = [], []
-    for turn, talk, answer in asked:
-        cold = _cold(server, [talk])
-        each.append({"turn": turn, "tokens": len(talk), "cached": answer["cached"], **e2e.compare(cold, answer)})
-        company.append(e2e.compare(cold, _cold(server, [talk, _tokens(draw, 500)])))
-    return {"each": each, "worst": e2e.worst(each)["difference"], "floor": e2e.worst(company)["difference"]}
-
-
-def _cold(server: Server, prompts: list[list[int]]) -> dict[str, Any]:
-    """The first prompt's answer, with nothing cached."""
-    server.ask("forget")
-    return server.ask("answer", prompts=prompts, new_tokens=1)["answers"][0]
-
-
-def prefix_cache_failures(found: dict[str, Any]) -> list[str]:
-    """One sentence for each check that does not hold. Where nothing was corrected, stock must be right."""
-    wrong = [
-        f"{name}: no later turn found its first in the cache"
-        for name, side in found.items()
-        if not any(one["cached"] for one in side["each"] if one["turn"])
-    ]
-    corrected = any(e2e.corrections(found[PATCHED]["processes"], fix) for fix in CACHE)
-    if corrected and not found[STOCK]["worst"] > RED:
-        wrong.append(f"stock: cached and uncached differ by no more than {found[STOCK]['worst']:.3g}")
-    for name in (PATCHED,) if corrected else (PATCHED, STOCK):
-        if not found[name]["worst"] <= ROUNDING:
-            wrong.append(f"{name}: cached and uncached differ by {found[name]['worst']:.3g}")
-    return wrong
+    answer = lambda prompts, new: server.ask("answer", prompts=prompts, new_tokens=new)["answers"]  # noqa: E731
+    return _TALK(answer, lambda: server.ask("forget"))
 
 
 def uniform_decode(folder: Path, out: Path, one_by_one: bool = False) -> Case:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.serve import tiny_qwen, vllm_hybrid
+from scripts.serve import conversations, tiny_nemotron, tiny_qwen, vllm_hybrid
+from scripts.serve.conversations import Talk
 from scripts.serve.e2e import PATCHED, STOCK
 from scripts.serve.vllm_hybrid import CACHE, EAGER, UNIFORM
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tiny_qwen.make(tmp_path_factory.mktemp("qwen"))
-
-
-def test_the_model_is_a_qwen3_next_and_answers_by_all_of_its_prompt(folder):
+@pytest.mark.parametrize("tiny", [tiny_qwen, tiny_nemotron], ids=["Qwen3-Next", "NemotronH"])
+def test_the_model_is_what_it_says_and_answers_by_all_of_its_prompt(tiny, tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    model, loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    model, loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        tiny.make(tmp_path), dtype=torch.float32, output_loading_info=True
+    )
     assert not any(loaded.values()), "names or shapes that are not the architecture's"
     draw = torch.Generator().manual_seed(0)
-    prompts = torch.randint(2, tiny_qwen.VOCABULARY, (1, 64), generator=draw).repeat(2, 1)
+    prompts = torch.randint(2, tiny.VOCABULARY, (1, 64), generator=draw).repeat(2, 1)
     prompts[1, :4] += 1
     with torch.no_grad():
-        one, other = model(prompts % tiny_qwen.VOCABULARY).logits[:, -1].log_softmax(-1)
+        one, other = model(prompts % tiny.VOCABULARY).logits[:, -1].log_softmax(-1)
     assert (one - other)[one.topk(20).indices].abs().max() > vllm_hybrid.RED
 
 
@@ -32,30 +31,66 @@ def process(**corrected):
     return [{"process": 1, "alive": True, "fixes": fixes}]
 
 
-def _turns(worst, cached=272, corrected=0):
-    each = [{"turn": 0, "cached": 0}, {"turn": 1, "cached": cached}]
-    return {"each": each, "worst": worst, "floor": 0.1, "processes": process(**{CACHE[0]: corrected})}
+class Cached:
+    """Stands for a server: what it answers depends on how much of a prompt it has seen, where `wrong` says so."""
+
+    def __init__(self, wrong=lambda cached: 0.0):
+        self.wrong, self.seen = wrong, []
+
+    def forget(self):
+        self.seen = []
+
+    def answer(self, prompts, new):
+        return [self._one(prompt, new) for prompt in prompts]
+
+    def _one(self, prompt, new):
+        cached = max((len(old) for old in self.seen if prompt[: len(old)] == old), default=0)
+        self.seen.append(prompt)
+        logprobs = {str(token): -1.0 - token - self.wrong(cached) * (token == 3) for token in range(25)}
+        return {"tokens": [5] * new, "logprobs": logprobs, "cached": cached}
+
+
+TALK = Talk(first=(10, 20), answer=3, more=2, turns=3, vocabulary=100)
+
+
+def test_a_talk_compares_each_turn_with_the_same_prompt_cold():
+    server = Cached()
+    found = TALK(server.answer, server.forget)
+    assert [one["tokens"] for one in found["each"]] == [10, 20, 15, 25, 20, 30], "an answer and more tokens at each turn"
+    assert (found["hits"], found["red"], found["worst"], found["floor"]) == (4, 0, 0.0, 0.0)
+
+
+def test_a_talk_counts_the_turns_that_were_answered_wrongly():
+    server = Cached(wrong=lambda cached: 2.0 if cached >= 15 else 0.2 if cached else 0.0)
+    found = TALK(server.answer, server.forget)
+    assert (found["hits"], found["red"], found["floor"]) == (4, 3, 0.0) and found["worst"] == pytest.approx(2.0)
+
+
+def _turns(worst, hits=3, corrected=0):
+    red = int(not worst <= conversations.RED)
+    return {"hits": hits, "red": red, "worst": worst, "floor": 0.1, "processes": process(**{CACHE[0]: corrected})}
 
 
 @pytest.mark.parametrize("stock, corrected", [(3.0, 2), (0.1, 0)])
 def test_where_nothing_is_corrected_stock_is_right(stock, corrected):
     found = {STOCK: _turns(stock), PATCHED: _turns(0.1, corrected=corrected)}
-    assert vllm_hybrid.prefix_cache_failures(found) == []
+    assert conversations.failures(found, CACHE) == []
+    assert len(conversations.table(found)) > 2
 
 
 @pytest.mark.parametrize(
     "stock, patched, words",
     [
         (_turns(0.1), _turns(0.1, corrected=2), ["stock: cached"]),
-        (_turns(3.0), _turns(0.5, corrected=2), ["patched: cached"]),
+        (_turns(3.0), _turns(0.7, corrected=2), ["patched: cached"]),
         (_turns(3.0), _turns(0.1), ["stock: cached"]),
         (_turns(3.0), _turns(3.0), ["patched: cached", "stock: cached"]),
-        (_turns(0.1, cached=0), _turns(0.1), ["stock: no later turn"]),
+        (_turns(0.1, hits=0), _turns(0.1), ["stock: no turn"]),
         (_turns(float("nan")), _turns(0.1), ["stock: cached"]),
     ],
 )
-def test_each_check_of_the_prefix_cache_can_fail(stock, patched, words):
-    found = vllm_hybrid.prefix_cache_failures({STOCK: stock, PATCHED: patched})
+def test_each_check_of_conversations_can_fail(stock, patched, words):
+    found = conversations.failures({STOCK: stock, PATCHED: patched}, CACHE)
     assert len(found) == len(words) and all(map(str.startswith, found, words)), found
 
 

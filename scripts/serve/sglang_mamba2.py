@@ -1,0 +1,40 @@
+"""Case `mamba2` of scripts/serve/gpu_e2e_sglang.py: conversations with a NemotronH, whose states the radix cache keeps."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from attnfix.patches.catalogue import BY_ID
+from scripts.serve import conversations, e2e_sglang, tiny_nemotron
+from scripts.serve.conversations import Talk
+from scripts.serve.e2e import PATCHED, STOCK, Server
+from scripts.serve.sides import Side
+
+FIXES = (
+    "sglang.mamba2-initial-state", "sglang.mamba2-h-grid", "sglang.mamba2-track-tail", "sglang.mamba-track-boundary",
+)  # fmt: skip
+#: Every fourth conversation ends its turns within a chunk; an answer is longer than the steps between two states that are kept
+_TALK = Talk(
+    first=tuple(140 + 83 * at % 600 for at in range(12)), answer=150, more=40, turns=4, vocabulary=tiny_nemotron.VOCABULARY
+)
+_SETTINGS: dict[str, Any] = e2e_sglang.SHARED | {
+    "attention_backend": "triton",  # that nothing needs to be compiled
+    "context_length": 8192, "max_total_tokens": 65536, "mem_fraction_static": 0.3, "max_mamba_cache_size": 400,
+    "max_running_requests": 16, "chunked_prefill_size": 2048, "cuda_graph_max_bs": 16,
+    "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": 64,
+}  # fmt: skip
+
+
+def run(folder: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    on = {BY_ID[fix].switch: "1" for fix in FIXES}
+    sides = {STOCK: Side({"ATTNFIX": "0"}), PATCHED: Side(on)}
+    found = e2e_sglang.serving(tiny_nemotron.make(folder), out, _SETTINGS)(sides, _conversations)
+    result = {"settings": _SETTINGS, "talk": asdict(_TALK), "sides": found}
+    return result, conversations.table(found), conversations.failures(found, FIXES)
+
+
+def _conversations(server: Server) -> dict[str, Any]:
+    answer = lambda prompts, new: server.ask("answers", prompts=prompts, new_tokens=new)["answers"]  # noqa: E731
+    return _TALK(answer, lambda: server.ask("forget"))
