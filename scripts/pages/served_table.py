@@ -16,6 +16,8 @@ _TITLES = {
     "padded": "`vllm.padded-v-merge`: seven contexts in one step through FlashAttention 2, against 3",
     "dcp-spec": "`vllm.dcp-spec-graph`: two ranks that share the KV, n-gram speculation and CUDA graphs, against two without",
     "uniform-decode": "`vllm.gdn-uniform-decode`: prompts as short as a verification, a Qwen3-Next with MTP, against no graphs",
+    "prefix-cache": "`vllm.mamba-prefix-cache`: conversations of a Qwen3-Next with MTP, earlier turns cached",
+    "prefix-cache-mamba2": "the same of a NemotronH with MTP",
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
@@ -23,6 +25,7 @@ _TITLES = {
     "fp8-prefix": "`sglang.flashinfer-fp8-prefix`: a calibrated FP8 KV cache, half of the prompt cached",
     "context-wall": "`sglang.fa3-context-wall`: requests with drafts up to the context length",
     "context-wall-kernel": "`sglang.fa3-context-wall`: FlashAttention 3 alone over the backend's page tables",
+    "mamba2": "the `sglang.mamba…` fixes: conversations of a NemotronH, earlier turns cached",
     "verify": "`sglang.eagle-swa-verify`: n-gram speculation behind prompts longer than the window, against the Triton backend",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
     "no-harm mla-large": "no harm, DeepSeek-V2 of 2.6 billion weights: 200 requests where no fix has anything to do",
@@ -67,6 +70,8 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
         name, beside = ("Triton", "triton") if "triton" in sides else ("paged-only mode", "stock, paged")
         speed = f", {_times(case['speed']['tokens per second'])} prefill tokens/s" if "speed" in case else ""
         return _distance(sides["stock"]), f"{_distance(sides['patched'])} ({name} {_distance(sides[beside])}){speed}"
+    if "hits" in sides["stock"]:
+        return tuple(_of_turns(sides[side]) for side in ("stock", "patched"))  # type: ignore[return-value]
     if "equal tokens" in sides["stock"]:
         return _equal(case, "stock"), f"{_equal(case, 'patched')} (without speculation {_equal(case, 'without speculation')})"
     return _difference(sides["stock"]), _difference(sides["patched"])
@@ -81,6 +86,11 @@ def _of_kernel(sides: dict[str, Any], side: str) -> str:
     """What lies behind a page table: other slots, and no slots."""
     told = (sides[f"{side}, {words}"] for words in ("slots", "none"))
     return "; ".join(one["error"] if "error" in one else f"{one['scenario']['error']:.2g}" for one in told)
+
+
+def _of_turns(side: dict[str, Any]) -> str:
+    """Turns that found an earlier one in the cache: how many were answered wrongly, and the largest difference."""
+    return f"{side['red']} of {side['hits']} turns wrong, at most {side['worst']:.2g} (none cached: {side['floor']:.2g})"
 
 
 def _equal(case: dict[str, Any], side: str) -> str:

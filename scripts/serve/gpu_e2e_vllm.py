@@ -18,6 +18,8 @@
         vllm.quantized-mla-context: an AWQ model and a cached prefix
     python -m scripts.serve.gpu_e2e_vllm --case prefix-cache
         vllm.mamba-prefix-cache: conversations whose earlier turns are cached
+    python -m scripts.serve.gpu_e2e_vllm --case prefix-cache-mamba2
+        the same with a NemotronH
     python -m scripts.serve.gpu_e2e_vllm --case uniform-decode
         vllm.gdn-uniform-decode: prompts as short as a verification
     python -m scripts.serve.gpu_e2e_vllm --case metrics
@@ -27,7 +29,7 @@
 
 Needs one GPU of the Hopper generation (`dcp`, `dcp-pages`, `dcp-spec`: two, or one as scripts/serve/one_gpu.py says), vLLM
 0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`: up to 0.24.0; `dcp-pages`: with FlashInfer;
-`dcp-spec`, `prefix-cache`, `uniform-decode`: up to 0.33.0) and attnfix, both installed or on PYTHONPATH, attnfix so that its
+`dcp-spec`, `prefix-cache…`, `uniform-decode`: up to 0.33.0) and attnfix, both installed or on PYTHONPATH, attnfix so that its
 .pth file is processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a
 case, `no-harm` eight for each model. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers
 lie beside it. Exits 1 when a check fails.
@@ -404,7 +406,10 @@ def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> t
 
 
 #: Cases of hybrid models
-_HYBRID = {"prefix-cache": vllm_hybrid.prefix_cache, "uniform-decode": vllm_hybrid.uniform_decode}
+_HYBRID = {
+    "prefix-cache": vllm_hybrid.prefix_cache, "prefix-cache-mamba2": vllm_hybrid.mamba2_prefix_cache,
+    "uniform-decode": vllm_hybrid.uniform_decode,
+}  # fmt: skip
 
 
 def main() -> int:

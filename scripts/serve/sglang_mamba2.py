@@ -20,7 +20,6 @@ _TALK = Talk(
     first=tuple(140 + 83 * at % 600 for at in range(12)), answer=150, more=40, turns=4, vocabulary=tiny_nemotron.VOCABULARY
 )
 _SETTINGS: dict[str, Any] = e2e_sglang.SHARED | {
-    "attention_backend": "triton",  # that nothing needs to be compiled
     "context_length": 8192, "max_total_tokens": 65536, "mem_fraction_static": 0.3, "max_mamba_cache_size": 400,
     "max_running_requests": 16, "chunked_prefill_size": 2048, "cuda_graph_max_bs": 16,
     "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": 64,
@@ -28,7 +27,7 @@ _SETTINGS: dict[str, Any] = e2e_sglang.SHARED | {
 
 
 def run(folder: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    on = {BY_ID[fix].switch: "1" for fix in FIXES}
+    on = {BY_ID[fix].switch: "1" for fix in FIXES if fix in BY_ID}
     sides = {STOCK: Side({"ATTNFIX": "0"}), PATCHED: Side(on)}
     found = e2e_sglang.serving(tiny_nemotron.make(folder), out, _SETTINGS)(sides, _conversations)
     result = {"settings": _SETTINGS, "talk": asdict(_TALK), "sides": found}

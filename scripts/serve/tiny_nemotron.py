@@ -1,4 +1,4 @@
-"""A NemotronH model with random weights and no tokenizer: what GPU runs serve where Mamba2 keeps a state.
+"""A NemotronH model with random weights, an MTP head and no tokenizer: what GPU runs serve where Mamba2 keeps a state.
 
 Layers of Mamba2, of an MLP and of attention, twice. A state forgets within 40 to 1000 tokens, so that an answer depends on all
 of a prompt's last turn, and attention looks at few tokens, so that it depends on each of their keys, too.
@@ -29,7 +29,8 @@ def config() -> dict[str, Any]:
         attention_bias=False, mlp_bias=False, use_bias=False, layer_norm_epsilon=1e-5, rms_norm_eps=1e-5,
         max_position_embeddings=32768, tie_word_embeddings=False, mamba_num_heads=MAMBA_HEADS, mamba_head_dim=MAMBA_HEAD,
         ssm_state_size=STATE, n_groups=GROUPS, conv_kernel=CONV, chunk_size=CHUNK, expand=2, use_conv_bias=True,
-        mamba_hidden_act="silu", mamba_proj_bias=False, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+        mamba_hidden_act="silu", mamba_proj_bias=False, num_nextn_predict_layers=1,
+        mtp_hybrid_override_pattern="*", bos_token_id=0, eos_token_id=1, pad_token_id=1,
     )  # fmt: skip
 
 
@@ -76,7 +77,10 @@ def weights(seed: int = 29) -> dict[str, Any]:
             f"backbone.layers.{at}.mixer.{name}": part for name, part in {"M": mamba, "*": attention, "-": mlp}[kind]().items()
         }
         made[f"backbone.layers.{at}.norm.weight"] = ones(HIDDEN)
-    return made | {"backbone.norm_f.weight": ones(HIDDEN), "lm_head.weight": matrix(VOCABULARY, HIDDEN, gain=3.0)}
+    made |= {"backbone.norm_f.weight": ones(HIDDEN), "lm_head.weight": matrix(VOCABULARY, HIDDEN, gain=3.0)}
+    head = {f"mixer.{name}": part for name, part in attention().items()} | {"eh_proj.weight": matrix(HIDDEN, 2 * HIDDEN)}
+    head |= {f"{name}.weight": ones(HIDDEN) for name in ("norm", "enorm", "hnorm", "final_layernorm")}
+    return made | {f"mtp.layers.0.{name}": part for name, part in head.items()}
 
 
 def make(folder: Path) -> Path:

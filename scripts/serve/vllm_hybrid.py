@@ -1,6 +1,7 @@
 """gpu_e2e_vllm's cases of hybrid models: a Qwen3-Next with its MTP head, whose states must be those of its prompt.
 
 `prefix_cache`: conversations of several turns, all at once, with a token budget that cuts their prompts.
+`mamba2_prefix_cache`: the same with a NemotronH.
 `uniform_decode`: prompts of which one step computes as many tokens as a verification has, with CUDA graphs and without.
 """
 
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attnfix.patches.catalogue import BY_ID
-from scripts.serve import conversations, e2e, e2e_vllm, tiny_qwen
+from scripts.serve import conversations, e2e, e2e_vllm, tiny_nemotron, tiny_qwen
 from scripts.serve.conversations import Talk
 from scripts.serve.e2e import PATCHED, STOCK, Server
 from scripts.serve.e2e_vllm import OFF, V1_RUNNER
@@ -27,7 +28,7 @@ _SETTINGS: dict[str, Any] = {
     "speculative_config": {"method": "mtp", "num_speculative_tokens": DRAFTS},
     "additional_config": {"gdn_prefill_backend": "triton"},  # what Hopper has by default is compiled by FlashInfer
 }  # fmt: skip
-#: A state's block has 272 tokens. Prompts share so small a budget that many of their chunks end within one
+#: A state's block has 144 tokens (vLLM 0.25.1). Prompts share so small a budget that many of their chunks end within one
 SHARED_BUDGET = 320
 _TALK = Talk(first=tuple(90 + 97 * at % 700 for at in range(16)), answer=60, more=40, turns=4, vocabulary=tiny_qwen.VOCABULARY)
 SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
@@ -42,10 +43,18 @@ def _on(*fixes: str) -> dict[str, str]:
 
 
 def prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
+    return _cached_turns(tiny_qwen.make(folder), out, one_by_one, {})
+
+
+def mamba2_prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
+    return _cached_turns(tiny_nemotron.make(folder), out, one_by_one, {"mamba_cache_mode": "align"})
+
+
+def _cached_turns(model: Path, out: Path, one_by_one: bool, more: dict[str, Any]) -> Case:
     # A state is stored alike with graphs
-    settings = _SETTINGS | {"enforce_eager": True, "max_num_batched_tokens": SHARED_BUDGET}
+    settings = _SETTINGS | {"enforce_eager": True, "max_num_batched_tokens": SHARED_BUDGET} | more
     sides = {STOCK: Side(OFF, settings), PATCHED: Side(_on(*CACHE), settings)}
-    found = e2e_vllm.serving(tiny_qwen.make(folder), out, one_by_one)(sides, _conversations)
+    found = e2e_vllm.serving(model, out, one_by_one)(sides, _conversations)
     result = {"settings": e2e_vllm.SHARED | settings, "talk": asdict(_TALK), "sides": found}
     return result, conversations.table(found), conversations.failures(found, CACHE)
 
