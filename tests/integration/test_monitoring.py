@@ -20,6 +20,7 @@ import yaml
 
 from attnfix.compat.status import fix_state, metrics
 from tests.support.metrics_pages import FIX, OTHER, process
+from tests.support.required import lacking
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
 RULES, TESTS = FOLDER / "attnfix.rules.yml", FOLDER / "attnfix.rules.test.yml"
@@ -40,7 +41,7 @@ def filled_in(query: str) -> str:
 
 def promtool(*arguments, cwd=FOLDER) -> subprocess.CompletedProcess:
     if not shutil.which("promtool"):
-        pytest.skip("no promtool here: Debian has it in the package prometheus")
+        lacking("prometheus", "no promtool here: Debian has it in the package prometheus")
     return subprocess.run(["promtool", *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
 
 
@@ -100,7 +101,7 @@ def test_each_panel_has_its_own_place_and_the_variables_of_the_dashboard():
 def prometheus(tmp_path):
     """`prometheus(*targets)`: a query function over a real Prometheus that scrapes them, with our rules."""
     if not shutil.which("prometheus"):
-        pytest.skip("no prometheus here: Debian has it in the package of that name")
+        lacking("prometheus", "no prometheus here: Debian has it in the package of that name")
     running = []
 
     def start(*targets):
