@@ -325,9 +325,9 @@ def _unless_asked_otherwise(it: Deployment, default: str, models: str) -> Fact:
         return may_be
     method = _method(it)
     if default == "V1":
-        if method == "dspark" and it.since("0.25.0"):
+        if method == "dspark" and not it.since("0.29.0"):
             return known("V2", "--speculative-config.method dspark")
-        if it.given(*MAY_NEED_V2) or method in ("", "dflash"):
+        if it.given(*MAY_NEED_V2) or method in ("", "dflash", "dspark"):
             return may_be
         return known("V1", why)
     if it.option("enable-dbo", OFF).values == (ON,):
