@@ -102,7 +102,7 @@ class Proof(proof.Proof):
         from . import wrap
 
         return {
-            "no request is seen": replaced(wrap, "states_are_in_the_first_block", lambda accepted, single: False),
+            "no request is seen": replaced(wrap, "states_are_in_the_first_block", lambda accepted, requests: False),
             "lengths keep their ones": replaced(wrap, "starts_without_decodes", _plain),
             "only what never is, is left out": replaced(wrap, "starts_without_decodes", lambda: _without(wrap, 2)),
         }

@@ -9,18 +9,18 @@ from typing import Any
 def single_tokens_beside_drafts(
     target: Any, instance: Any, common_attn_metadata: Any, num_accepted_tokens: Any = None,
     num_decode_draft_tokens_cpu: Any = None,
-) -> Any:  # fmt: skip
-    """Which requests have one token and no drafts while others' drafts are verified: bool [requests], None where none is so.
+) -> list[int]:  # fmt: skip
+    """Which requests, by index, have one token and no drafts while others' drafts are verified.
 
     num_decode_draft_tokens_cpu: int32 [requests], -1 where a request has no drafts. All on the host.
     """
     if num_decode_draft_tokens_cpu is None or num_accepted_tokens is None:
-        return None
+        return []
     drafts, starts = num_decode_draft_tokens_cpu.numpy(), common_attn_metadata.query_start_loc_cpu.numpy()
     if len(starts) != len(drafts) + 1 or not (drafts > 0).any():
-        return None
-    single = (starts[1:] - starts[:-1] == 1) & (drafts < 0)
-    return single if single.any() else None
+        return []
+    found: list[int] = ((starts[1:] - starts[:-1] == 1) & (drafts < 0)).nonzero()[0].tolist()
+    return found
 
 
 def build(call: Any, instance: Any, common_attn_metadata: Any, num_accepted_tokens: Any = None) -> Any:
@@ -29,17 +29,15 @@ def build(call: Any, instance: Any, common_attn_metadata: Any, num_accepted_toke
     Only where the state that it continues from is that of its first block. What the last step accepted of it says that, and
     lies on the device: reading it waits for the device, in a call that would end the engine.
     """
-    import torch
-
-    if not states_are_in_the_first_block(num_accepted_tokens, torch.from_numpy(call.found)):
+    if not states_are_in_the_first_block(num_accepted_tokens, call.found):
         return call()
     call.corrected()
     starts = common_attn_metadata.query_start_loc_cpu.as_subclass(starts_without_decodes())
     return call(common_attn_metadata=common_attn_metadata.replace(query_start_loc_cpu=starts))
 
 
-def states_are_in_the_first_block(accepted: Any, single: Any) -> bool:
-    return bool((accepted.cpu()[: len(single)][single] == 1).all())
+def states_are_in_the_first_block(accepted: Any, requests: list[int]) -> bool:
+    return bool((accepted.cpu()[requests] == 1).all())
 
 
 @cache
