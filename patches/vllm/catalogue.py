@@ -25,6 +25,7 @@ _FOLDERS = (
     "kv_scale_float",
     "flashmla_fp8_graph",
     "fa3_dcp_graph",
+    "gdn_launch_assert",
     "gdn_uniform_decode",
     "dcp_spec_graph",
     "fa3_cascade",

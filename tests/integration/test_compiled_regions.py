@@ -66,6 +66,7 @@ REGIONS = {
     "TrtllmRaggedPrefillBackend": {"": OPERATOR},
     "TokenspeedMLAImpl": {"": OPERATOR},
     "TritonMLAImpl": {"": OPERATOR},
+    "GDNAttentionMetadataBuilder": {"": PLAN},
     "GPUModelRunner": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},
     "Scheduler": {"": PLAN},

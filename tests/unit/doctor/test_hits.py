@@ -181,6 +181,7 @@ WAYS = [
     ("vllm.fa3-dcp-graph",
      {"attention": (("MHA",), "MLA"), "attention backend": (("FLASH_ATTN",), "FLASHINFER"), "full CUDA graphs": _GRAPHS,
       "decode context parallel size": ((2, 8), 1)}),
+    ("vllm.gdn-launch-assert", {"linear attention": (("on",), "off"), "speculative decoding": (("on",), "off")}),
     ("vllm.gdn-uniform-decode",
      {"linear attention": (("on",), "off"), "speculative decoding": (("on",), "off"), "full CUDA graphs": _GRAPHS,
       "model runner": (("V1",), "V2")}),
