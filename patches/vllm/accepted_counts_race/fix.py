@@ -69,6 +69,9 @@ FIX = Fix(
         Is("speculative decoding", ON),
         Is("async scheduling", ON),
         Is("model runner", "V1"),
-        AnyOf(Is("accepted counts", "on the host"), Is("cached prefixes of a hybrid model", ON)),
+        AnyOf(
+            Is("accepted counts on the host", "always"),
+            AllOf(Is("accepted counts on the host", "where states are cached"), Is("cached prefixes of a hybrid model", ON)),
+        ),
     ),
 )

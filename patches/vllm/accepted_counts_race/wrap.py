@@ -55,14 +55,18 @@ def others_moved(batch: Any) -> Iterator[Any]:
 def numbers(count: int, dtype: Any) -> Any:
     import numpy as np
 
-    return np.arange(count, dtype=dtype) + 2  # no row's number is what a new request's count is set to
+    return np.arange(2, count + 2, dtype=dtype)  # no row's number is what a new request's count is set to
 
 
-def moved_away(moved: Any, rows: Any) -> bool:
-    """Whether the count of a request that goes on would be gone from the row where it is looked for."""
-    if (moved == numbers(len(moved), moved.dtype)).all():  # as in most steps
+def moved_away(moved: Any, last: Any) -> bool:
+    """Whether the count of a request that goes on would be gone from the row where it is looked for. last: request -> row"""
+    import numpy as np
+
+    there = numbers(len(moved), moved.dtype)
+    if moved.tobytes() == there.tobytes():  # as in most steps
         return False
-    return any(moved[row] != row + 2 for row in rows.values())
+    rows = np.fromiter(last.values(), dtype=np.intp, count=len(last))
+    return bool((moved[rows] != there[rows]).any())
 
 
 def counts_for_strangers(instance: Any) -> bool:
