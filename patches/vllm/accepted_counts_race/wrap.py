@@ -18,7 +18,8 @@ def gathers_counts(target: Any, instance: Any) -> bool:
     """
     if not instance.use_async_scheduling or instance.num_accepted_tokens_event is None or not instance.model_config.is_hybrid:
         return False
-    return instance.cache_config.mamba_cache_mode == "align" or always_waits(type(instance))
+    kind: Any = type(instance)
+    return instance.cache_config.mamba_cache_mode == "align" or always_waits(kind)
 
 
 @cache
