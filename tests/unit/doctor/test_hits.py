@@ -197,6 +197,13 @@ WAYS = [
      {"attention": _MLA, "cached prefix": _PREFIX, "weight of kv_b_proj": (("int8",), "others")}),
     ("sglang.flashinfer-fp8-prefix", {"attention": (("MHA",), "MLA"), "prefill backend": (("flashinfer",), "fa3"),
       "cached prefix": _PREFIX, "KV cache scales": (("calibrated FP8",), "none")}),
+    *(
+        ("vllm.accepted-counts-race",
+         {"recurrent layers": (("on",), "off"), "speculative decoding": (("on",), "off"), "async scheduling": (("on",), "off"),
+          "model runner": (("V1",), "V2"), "accepted counts on the host": ((when,), "never"), **more})
+        for when, more in (("always", {}),
+                           ("where states are cached", {"cached prefixes of a hybrid model": (("on",), "off")}))
+    ),
     ("vllm.mamba-prefix-cache",
      {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
       "drafts from hidden states": (("on",), "off")}),

@@ -1,0 +1,79 @@
+"""vllm.accepted-counts-race, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.signs import GARBAGE, SHARED_BATCH, SPECULATION
+
+from . import wrap
+
+_WORKER = "vllm.v1.worker"
+_RUNNER = f"{_WORKER}.gpu_model_runner:GPUModelRunner"
+_BATCH = f"{_WORKER}.gpu_input_batch:InputBatch"
+
+FIX = Fix(
+    id="vllm.accepted-counts-race",
+    title="A request of a hybrid model continues from a state of another number of accepted drafts",
+    symptom=(
+        "With MTP and several requests at a time, a hybrid model (Qwen3-Next, Qwen3.5, Qwen3.6) now and then forgets a prompt "
+        "at the first tokens of its answer, repeats or drops a word, or ends an answer at once. It happens where other "
+        "requests begin and end. No error."
+    ),
+    signs=(SHARED_BATCH, SPECULATION, GARBAGE),
+    cause=(
+        "How many drafts were accepted is copied to the host while the next step is prepared, in the order that the rows of "
+        "the batch had. If it lands before the rows of the next step are moved, or meanwhile, the counts are moved with them "
+        "and then looked up by the old rows once more: a request gets the count of another, and its layers read the state of "
+        "another token. If it lands late and no request goes on, new ones get the counts of those that are gone."
+    ),
+    correction=(
+        "While the runner moves the rows of a step, the counts stay where they were copied to. If no request of the last step "
+        "goes on, all counts are 1."
+    ),
+    upstream=Upstream("vllm-project/vllm", pull=45100),
+    hardware="any GPU (hybrid models with speculative decoding and asynchronous scheduling; the V1 model runner)",
+    default=True,
+    default_reason=(
+        "silent wrong output; without cached states 0.24.0 reads the same counts; with them they are those that the engine "
+        "itself reads where their copy lands late"
+    ),
+    targets=(Target(wrap.update_states, needed=wrap.gathers_counts, paths=(f"{_RUNNER}._update_states",)),),
+    # Who moves the counts, who copies them, and who looks them up
+    witnesses=(
+        f"{_RUNNER}._prepare_inputs",
+        f"{_RUNNER}._compute_prev_positions",
+        f"{_RUNNER}._update_states_after_model_execute",
+        f"{_RUNNER}._may_reorder_batch",
+        f"{_RUNNER}._bookkeeping_sync",
+        f"{_BATCH}.add_request",
+        f"{_BATCH}.remove_request",
+        f"{_BATCH}.swap_states",
+        f"{_BATCH}.condense",
+        f"{_WORKER}.mamba_utils:preprocess_mamba",
+        f"{_WORKER}.mamba_utils:postprocess_mamba",
+        f"{_WORKER}.mamba_utils:postprocess_mamba_align_gpu",
+        "vllm.v1.spec_decode.utils:update_num_computed_tokens_for_batch_change",
+        "vllm.v1.attention.backends.utils:reorder_batch_to_split_decodes_and_prefills",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="vLLM's V1 model runner is gone, or hybrid models are served without speculative decoding",
+    cost=(
+        "About 10 µs of host time per step of a hybrid model with speculative decoding, 50 µs where requests begin or end. "
+        "The wait for the copy stays where the engine has it. In a step in which no request of the last one goes on, it comes "
+        "earlier by the time that the engine takes from there to its own wait in the same step."
+    ),
+    expect=(
+        "On one replica with MTP, let short requests come and go beside long ones at temperature 0: fixed, an answer is more "
+        "often the one that its request gets alone. Other sums in another batch may still tip a token."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("recurrent layers", ON),
+        Is("speculative decoding", ON),
+        Is("async scheduling", ON),
+        Is("model runner", "V1"),
+        AnyOf(
+            Is("accepted counts on the host", "always"),
+            AllOf(Is("accepted counts on the host", "where states are cached"), Is("cached prefixes of a hybrid model", ON)),
+        ),
+    ),
+)

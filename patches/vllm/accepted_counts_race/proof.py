@@ -1,0 +1,331 @@
+"""Proof of vllm.accepted-counts-race: how many drafts of its last step does each row of a batch continue behind?
+
+Real: the scheduler, the cache manager and the config, for a hybrid model with MTP; the V1 runner and its batch, by their own
+constructors; and of the runner `_update_states`, `_prepare_inputs`, `_update_states_after_model_execute`, `_bookkeeping_sync`
+and all that they call on the host. Not run, and done here in its place and order: what `execute_model` and `sample_tokens` do
+besides. Emulated: the layers, the sampler and the drafter (tokens are drawn), the kernel that finds slots, the kernels that
+move states in mode "align" (no state is moved: its count stays), and the engine that copies to the host. A copy of the counts
+lands when the proof says so, and at the latest when the runner waits for its event: every moment is played.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.proofkit.vllm.scheduling import Engine
+
+_RUNNER, _SCHEDULER = "vllm.v1.worker.gpu_model_runner", "vllm.v1.core.sched.scheduler"
+_MAMBA, _OUTPUTS = "vllm.v1.worker.mamba_utils", "vllm.v1.outputs"
+_DRAFTS, _BLOCK, _STEPS = 2, 16, 60
+_FEW = 20  # blocks: as many as requests want for a step
+
+#: When a copy lands. The first is an idle GPU, the last one that is behind
+AT_ONCE, BEFORE_CLOSING, BEFORE_ORDERING, WHEN_WAITED = _MOMENTS = (
+    "at once", "before gaps are closed", "before rows are ordered", "when waited for"
+)  # fmt: skip
+#: Servers. Requests come and go; all at once; and without room for all, so that some are preempted
+_STREAM: dict[str, Any] = dict(max_requests=10, talk=dict(arrive=0.7, together=2, answered=(2, 18)))
+_WAVES: dict[str, Any] = dict(max_requests=3, talk=dict(arrive=1.0, together=3, answered=(6, 6)))
+_SHORT: dict[str, Any] = dict(max_requests=6, blocks=44, context=160, talk=dict(arrive=0.5, together=2, answered=(30, 90)))
+#: Requests only come: each row stays where it is
+_STEADY: dict[str, Any] = dict(max_requests=8, talk=dict(arrive=0.3, together=1, answered=(400, 400)))
+
+
+class _CopyEngine:
+    """Copies of the counts that are on their way to the host."""
+
+    def __init__(self, moment: str):
+        self.moment = moment
+        self.under_way: list[tuple[Any, Any]] = []
+
+    def copy(self, there: Any, values: Any) -> None:
+        self.under_way.append((there, values.clone()))
+        self.at(AT_ONCE)
+
+    def at(self, moment: str) -> None:
+        if self.moment == moment:
+            self.land()
+
+    def land(self) -> None:
+        while self.under_way:
+            there, values = self.under_way.pop(0)
+            there.copy_(values)
+
+
+class _Event:
+    """Of a device: who waits for it has the copies that were under way."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self.copies: _CopyEngine | None = None
+
+    def record(self, *args: Any) -> None: ...
+
+    def synchronize(self) -> None:
+        if self.copies:
+            self.copies.land()
+
+
+class _Stream:
+    def wait_stream(self, other: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+
+@contextmanager
+def _streams() -> Iterator[None]:
+    """Streams and events of a GPU, whose work is done when it is asked for."""
+    import torch
+
+    with ExitStack() as stack:
+        for owner, name, value in (
+            (torch, "Event", _Event),
+            (torch.cuda, "Event", _Event),
+            (torch.cuda, "Stream", _Stream),
+            (torch.cuda, "current_stream", lambda device=None: _Stream()),
+            (torch.cuda, "stream", lambda stream: nullcontext()),
+        ):
+            stack.enter_context(replaced(owner, name, value))
+        yield
+
+
+class _Server:
+    """The engine's scheduler and runner. Each row of a step says behind how many tokens of the last one it continues."""
+
+    def __init__(self, modules: dict[str, Any], engine: Engine, moment: str, seed: int):
+        import torch
+
+        self.modules, self.engine, self.draw = modules, engine, random.Random(seed)
+        self.ahead = engine.config.scheduler_config.async_scheduling
+        self.align = engine.config.cache_config.mamba_cache_mode == "align"
+        self.runner = runner = modules[_RUNNER].GPUModelRunner(engine.config, torch.device("cpu"))
+        sizes = [group.kv_cache_spec.block_size for group in engine.kv_cache_config.kv_cache_groups]
+        of_kernels = "kernel_block_sizes" in signature(runner.may_reinitialize_input_batch).parameters
+        runner.may_reinitialize_input_batch(engine.kv_cache_config, *[sizes] * of_kernels)
+        runner.kv_cache_config = engine.kv_cache_config
+        runner.reorder_batch_threshold = 1 + engine.drafts  # as Gated DeltaNet's metadata has it
+        runner.model = SimpleNamespace(get_mamba_state_copy_func=lambda: None)
+        runner._get_mamba_state_copy_funcs = lambda: None  # from 0.33.0
+        runner._get_mamba_bufs = runner._get_mamba_copy_bufs = lambda: None
+        self.copies = _CopyEngine(moment)
+        runner.num_accepted_tokens_event.copies = self.copies
+        batch = runner.input_batch
+        batch.block_table.compute_slot_mapping = lambda *args, **kwargs: None
+        _before(batch, "condense", lambda: self.copies.at(BEFORE_CLOSING))
+        _before(runner, "_may_reorder_batch", lambda: self.copies.at(BEFORE_ORDERING))
+        self.accepted: dict[str, int] = {}  # of those that were sampled in the last step
+        self.answered: set[str] = set()
+        self.wrong: set[str] = set()
+        self.seen: list[Any] = []
+
+    def serve(self, arrive: float, together: int, answered: tuple[int, int]) -> None:
+        """The scheduler is a step ahead of what is sampled, where it is asynchronous."""
+        under_way: list[Any] = []
+        with _copied(self):
+            for _ in range(_STEPS):
+                while len(self.engine.scheduler.waiting) < together and self.draw.random() < arrive:
+                    self._ask(answered)
+                while under_way and (len(under_way) > self.ahead or self._is_short()):
+                    self.engine.finish(*under_way.pop(0))
+                step = self.engine.schedule()
+                under_way.append((step, self.run(step)))
+
+    def _is_short(self) -> bool:
+        """Whether a request may be preempted next: 0.33.0's scheduler fails on a token of one that was sampled meanwhile."""
+        return self.engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() < _FEW
+
+    def _ask(self, answered: tuple[int, int]) -> None:
+        """A new prompt, some of which begin as others do."""
+        begin = [self.draw.choice((3, 4))] * self.draw.choice((0, 0, 2 * _BLOCK))
+        prompt = begin + [self.draw.randrange(5, 128) for _ in range(self.draw.randint(4, 40))]
+        self.engine.add(prompt, self.draw.randint(*answered))
+
+    def run(self, step: Any) -> dict[str, list[int]]:
+        """The tokens that each request gets."""
+        runner = self.runner
+        correct = runner._update_states(step)
+        for name in (*step.finished_req_ids, *(step.preempted_req_ids or ()), *step.scheduled_cached_reqs.resumed_req_ids):
+            self.accepted.pop(name, None)
+        if not step.total_num_scheduled_tokens:
+            return {}
+        return self._compute(step, correct)
+
+    def _compute(self, step: Any, correct: Any) -> dict[str, list[int]]:
+        import numpy as np
+
+        runner, batch = self.runner, self.runner.input_batch
+        names = list(batch.req_ids)
+        runner._prepare_inputs(step, np.array([step.num_scheduled_tokens[name] for name in names], dtype=np.int32))
+        counts = runner.num_accepted_tokens.gpu[: len(names)]
+        if self.align:  # where states are moved first, by what the host has
+            counts = batch.num_accepted_tokens_cpu_tensor[: len(names)]
+        computed, prompts = (array[: len(names)].tolist() for array in (batch.num_computed_tokens_cpu, batch.num_prompt_tokens))
+        # Who reads its count: all that have a state, where it may be moved by the host; else those that have drafts accepted
+        begun = [held > 0 if self.align else held >= prompt for held, prompt in zip(computed, prompts)]
+        right = [self.accepted.get(name, 1) for name in names]
+        for name, goes_on, one, other in zip(names, begun, counts.tolist(), right):
+            if goes_on:
+                self.answered.add(name)
+            if goes_on and one != other:
+                self.wrong.add(name)
+        self.seen.append((names, counts.tolist(), runner.num_computed_tokens[: len(names)].tolist()))
+        if correct:
+            correct()
+        return self._sample(step, names)
+
+    def _sample(self, step: Any, names: list[str]) -> dict[str, list[int]]:
+        import torch
+
+        runner, batch = self.runner, self.runner.input_batch
+        unknown = runner.discard_request_mask.np[: len(names)].tolist()  # still at their prompts
+        ids = torch.full((len(names), 1 + self.engine.drafts), -1)
+        sampled: dict[str, list[int]] = {}
+        for at, name in enumerate(names):
+            drafts = len(step.scheduled_spec_decode_tokens.get(name, ()))
+            tokens = [self.draw.randrange(3, 128) for _ in range(1 + self.draw.randint(0, drafts))]
+            ids[at, : len(tokens)] = torch.tensor(tokens)
+            if not unknown[at]:
+                sampled[name] = tokens
+        self.accepted = {name: len(tokens) for name, tokens in sampled.items()}
+        runner._update_states_after_model_execute(ids, step)
+        batch.prev_sampled_token_ids = runner.valid_sampled_token_count_gpu = None
+        runner._draft_token_ids = torch.ones(len(names), self.engine.drafts, dtype=torch.int32)
+        counts = torch.tensor([len(sampled.get(name, ())) for name in names], dtype=torch.int32)
+        runner._copy_valid_sampled_token_count(ids[:, 0].int(), counts)
+        output = self.modules[_OUTPUTS].SamplerOutput(sampled_token_ids=ids, logprobs_tensors=None)
+        if not self.ahead:  # its tokens are copied to the host behind the counts, and waited for
+            self.copies.land()
+        given = dict(
+            scheduler_output=step, sampler_output=output, logits=None, hidden_states=torch.zeros(1, 1),
+            num_scheduled_tokens=step.total_num_scheduled_tokens, spec_decode_metadata=None,
+        )  # fmt: skip
+        wanted = signature(runner._bookkeeping_sync).parameters
+        runner._bookkeeping_sync(**{name: value for name, value in given.items() if name in wanted})
+        return sampled
+
+    def observe(self) -> Observation:
+        return Observation(len(self.wrong) / len(self.answered), hashlib.sha256(repr(self.seen).encode()).hexdigest())
+
+
+def _before(owner: Any, name: str, then: Any) -> None:
+    real = getattr(owner, name)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        then()
+        return real(*args, **kwargs)
+
+    setattr(owner, name, function)
+
+
+def _copied(server: _Server) -> Any:
+    """Inside, what is copied to the host's counts without a wait is given to the engine that copies."""
+    from torch import Tensor
+    from torch.overrides import TorchFunctionMode
+
+    memory = server.runner.input_batch.num_accepted_tokens_cpu_tensor.untyped_storage().data_ptr()
+
+    class Copied(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if function is Tensor.copy_ and kwargs.get("non_blocking") and args[0].untyped_storage().data_ptr() == memory:
+                server.copies.copy(*args[:2])
+                return args[0]
+            return function(*args, **kwargs)
+
+    return Copied()
+
+
+class Proof(proof.Proof):
+    modules = (_RUNNER, _SCHEDULER, _MAMBA, _OUTPUTS)
+    may_lack = (_MAMBA,)
+    measure = "share of requests that continue behind another number of tokens than were accepted"
+
+    def __init__(self) -> None:
+        kernels.stand_in()
+        super().__init__()
+
+    def prepare(self) -> None:
+        if not hasattr(self.engine[_RUNNER].GPUModelRunner, "_compute_prev_positions"):
+            raise NoSuchPath("counts are not looked up by the rows of the step before")
+        states: Any = self.engine[_MAMBA]
+        if hasattr(states, "postprocess_mamba_align_gpu"):  # from 0.22.0
+            states.postprocess_mamba_align_gpu = _counts_alone
+        else:
+            states.postprocess_mamba = lambda *args, **kwargs: None
+
+    def scenario(self, seed: int) -> Observation:
+        played = [(_STREAM, moment, True) for moment in _MOMENTS]
+        played += [(_STREAM, moment, False) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)]
+        played += [(_WAVES, WHEN_WAITED, True), (_SHORT, AT_ONCE, True)]
+        return combine(*(self._serve(seed, moment, cached, True, **server) for server, moment, cached in played))
+
+    def control(self, seed: int) -> Observation:
+        """A step at a time; and rows that stay where they are."""
+        served = [self._serve(seed, AT_ONCE, cached, False, **_STREAM) for cached in (False, True)]
+        served += [self._serve(seed, AT_ONCE, True, False, **_SHORT)]
+        served += [self._serve(seed, moment, True, True, **_STEADY) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)]
+        return combine(*served, self._serve(seed, AT_ONCE, False, True, **_STEADY))
+
+    def _serve(self, seed: int, moment: str, cached: bool, ahead: bool, talk: dict, **how: Any) -> Observation:
+        scheduler = {"async_scheduling": ahead}
+        with (
+            _streams(),
+            Engine(drafts=_DRAFTS, page_size=_BLOCK, caching=cached, max_tokens=64, scheduler=scheduler, **how) as engine,
+        ):
+            server = _Server(self.engine, engine, moment, seed)
+            server.serve(**talk)
+            return server.observe()
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        def moves_along(batch: Any) -> Any:
+            return nullcontext(wrap.numbers(1, int))
+
+        @contextmanager
+        def for_good(batch: Any) -> Iterator[Any]:
+            batch.num_accepted_tokens_cpu = moved = wrap.numbers(len(batch.num_accepted_tokens_cpu), int)
+            yield moved
+
+        @contextmanager
+        def put_back(batch: Any, rows: slice = slice(None)) -> Iterator[Any]:
+            """What was there before, whether or not the copy had landed."""
+            former = batch.num_accepted_tokens_cpu.copy()
+            yield wrap.numbers(1, int)
+            batch.num_accepted_tokens_cpu[rows] = former[rows]
+
+        @contextmanager
+        def first_only(batch: Any) -> Iterator[Any]:
+            with put_back(batch, slice(1)) as moved:
+                yield moved
+
+        def too_soon(instance: Any) -> bool:
+            instance.input_batch.num_accepted_tokens_cpu.fill(1)
+            return True
+
+        broken = {
+            "counts are moved with their rows": replaced(wrap, "others_moved", moves_along),
+            "counts are kept from then on": replaced(wrap, "others_moved", for_good),
+            "what was there before is put back": replaced(wrap, "others_moved", put_back),
+            "the first row alone keeps its count": replaced(wrap, "others_moved", first_only),
+        }
+        if hasattr(self.engine[_MAMBA], "postprocess_mamba_align_gpu"):  # else nobody waits for a copy in mode "align"
+            broken |= {
+                "new requests have the counts that lie there": replaced(wrap, "counts_for_strangers", lambda instance: False),
+                "counts are set to 1 while a copy is under way": replaced(wrap, "counts_for_strangers", too_soon),
+            }
+        return broken
+
+
+def _counts_alone(**given: Any) -> None:
+    """What mode "align" does behind a step in which no state fills its block: the counts go to the host."""
+    rows = given["num_reqs"]
+    given["num_accepted_tokens_cpu_tensor"][:rows].copy_(given["num_accepted_tokens_gpu"][:rows], non_blocking=True)
