@@ -68,6 +68,7 @@ REGIONS = {
     "TritonMLAImpl": {"": OPERATOR},
     "GPUModelRunner": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},
+    "MambaHybridModelState": {"": PLAN},
     "Scheduler": {"": PLAN},
 }
 

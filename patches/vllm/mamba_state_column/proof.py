@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ from attnfix.patches.proofkit.vllm import kernels
 from attnfix.patches.proofkit.vllm.scheduling import QWEN3_NEXT, Engine
 
 _STATE, _TABLES = "vllm.v1.worker.gpu.model_states.mamba_hybrid", "vllm.v1.worker.gpu.block_table"
-_BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
+_BUFFERS, _COPIES = "vllm.v1.worker.gpu.buffer_utils", "vllm.v1.worker.mamba_utils"
 #: A block of states is 128 tokens, as a state is larger than 64 tokens of attention
 _MODEL = {
     **QWEN3_NEXT, "num_hidden_layers": 2, "full_attention_interval": 2, "linear_num_value_heads": 4,
@@ -53,6 +53,8 @@ class _Server:
         cls = modules[_TABLES].BlockTables
         self.tables = cls(**{name: given[name] for name in signature(cls.__init__).parameters if name in given})
         self.states = {at: self._states(self.cache.kv_cache_groups[at].layer_names) for at in self.groups}
+        if hasattr(self.state, "initialize_kv_cache"):  # from 0.33.0; before, the first step does it
+            self.state.initialize_kv_cache(self.cache, self.tables)
         self.rows: dict[str, int] = {}
         self.known: dict[str, Any] = {}
         self.computed = torch.zeros(_ROWS, dtype=torch.int32)
@@ -75,7 +77,7 @@ class _Server:
         """Conversations whose turns repeat what was said, several at a time."""
         said: list[list[int]] = [[] for _ in range(conversations)]
         for _ in range(turns):
-            asked = [self.engine.add(so_far + self._words(words), output=self.draw.randint(1, 3)) for so_far in said]
+            asked = [self.engine.add(so_far + self._words(words), output=self.draw.randint(1, 2)) for so_far in said]
             self.known |= {request.request_id: request for request in asked}
             while any(not request.is_finished() for request in asked):
                 step = self.engine.schedule()
@@ -86,6 +88,8 @@ class _Server:
         return [self.draw.randrange(3, 128) for _ in range(self.draw.randint(most // 2, most))]
 
     def _run(self, step: Any) -> dict[str, list[int]]:
+        import torch
+
         for name in step.finished_req_ids:
             self.rows.pop(name, None)
         fresh = {request.req_id: request.num_computed_tokens for request in step.scheduled_new_reqs}
@@ -98,10 +102,11 @@ class _Server:
         for name, blocks in zip(going.req_ids, going.new_block_ids):
             if blocks is not None:
                 self.tables.append_block_ids(self.rows[name], blocks, overwrite=False)
+        for source, target in getattr(step, "kv_cache_block_copies", None) or ():  # a block of which a part is cached
+            for state in (state for states in self.states.values() for state in states):
+                state[target] = state[source]
         self.tables.apply_staged_writes()
         names, new = list(step.num_scheduled_tokens), list(step.num_scheduled_tokens.values())
-        import torch
-
         rows = torch.tensor([self.rows[name] for name in names], dtype=torch.int32)
         tables = self.tables.gather_block_tables(rows, len(names))
         batch = SimpleNamespace(num_reqs=len(names), idx_mapping=rows, query_start_loc=cumulative(new))
@@ -138,8 +143,8 @@ def _hash(tokens: list[int]) -> int:
 
 
 class Proof(proof.Proof):
-    modules = (_STATE, _TABLES, _BUFFERS)
-    may_lack = (_STATE, _TABLES, _BUFFERS)
+    modules = (_STATE, _TABLES, _BUFFERS, _COPIES)
+    may_lack = (_STATE, _TABLES, _BUFFERS, _COPIES)
     kernel = "interpreted"
     measure = "share of states behind a cached prefix that are of other tokens"
 
@@ -163,7 +168,7 @@ class Proof(proof.Proof):
         with ExitStack() as stack:
             stack.enter_context(self._ordinary_memory())
             server = _Server(self._entered(drafter, stack), self.engine, seed)
-            server.talk(conversations=2, turns=3, words=300)
+            server.talk(conversations=2, turns=3, words=260)
             return server.observe()
 
     def _entered(self, drafter: Any, stack: ExitStack) -> Engine:
@@ -186,7 +191,24 @@ class Proof(proof.Proof):
             if hasattr(buffers, name):
                 stack.enter_context(replaced(buffers, name, lambda tensor: tensor))
         stack.enter_context(replaced(buffers, "is_uva_available", lambda: True))
+        if hasattr(self.engine[_COPIES], "_TEMPORAL_TILES"):  # among how many programs a copy is shared out
+            stack.enter_context(replaced(self.engine[_COPIES], "_TEMPORAL_TILES", 1))
         return stack
 
     def sabotages(self) -> dict[str, Any]:
-        return {"x": nullcontext()}
+        from . import wrap
+
+        real, size_of, once = wrap.column, wrap.size_of_state_block, [True]
+
+        def for_the_first(instance: Any) -> int:
+            first, once[:] = bool(once), []
+            return size_of(instance) if first else int(instance.cache_config.block_size)
+
+        return {
+            "the column after": replaced(wrap, "column", lambda computed, size: real(computed, size) + 1),
+            "that of the next token": replaced(wrap, "column", lambda computed, size: computed // size),
+            "by the size of attention's blocks": replaced(
+                wrap, "size_of_state_block", lambda instance: instance.cache_config.block_size
+            ),
+            "for the first request alone": replaced(wrap, "size_of_state_block", for_the_first),
+        }
