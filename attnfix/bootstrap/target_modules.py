@@ -44,6 +44,7 @@ MODULES = frozenset(
         "vllm.v1.core.kv_cache_coordinator",
         "vllm.v1.core.sched.scheduler",
         "vllm.v1.worker.gpu.model_runner",
+        "vllm.v1.worker.gpu.model_states.mamba_hybrid",
         "vllm.v1.worker.gpu.spec_decode.dflash.speculator",
         "vllm.v1.worker.gpu_model_runner",
         "vllm.v1.worker.gpu_worker",

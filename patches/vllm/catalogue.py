@@ -33,6 +33,7 @@ _FOLDERS = (
     "int8_mla_context",
     "mamba_prefix_cache",
     "accepted_counts_race",
+    "mamba_state_column",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

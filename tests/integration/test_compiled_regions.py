@@ -69,6 +69,7 @@ REGIONS = {
     "GDNAttentionMetadataBuilder": {"": PLAN},
     "GPUModelRunner": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},
+    "MambaHybridModelState": {"": PLAN},
     "Scheduler": {"": PLAN},
 }
 

@@ -31,7 +31,7 @@ _MEMORY = 1 << 30  # of which the config takes as many blocks as it says
 
 
 class Engine:
-    """drafts: tokens of MTP, 0 for none. caching: of prefixes. blocks: of the pool. max_tokens: of a step; context: of a
+    """drafts: tokens of MTP, 0 for none. drafter: how the one layer of another drafter is made. caching: of prefixes. blocks: of the pool. max_tokens: of a step; context: of a
     request. `more` as for a `Worker`."""
 
     def __init__(
@@ -43,14 +43,16 @@ class Engine:
         blocks: int = 4096,
         max_tokens: int = 1024,
         context: int = 1024,
+        backend: str = "flash_attn.FlashAttentionBackend",
+        drafter: Mapping[str, Any] | None = None,
         **more: Any,
     ):
-        self.drafts = drafts
+        self.drafts, self.drafter = drafts, drafter
         if drafts:
             more = {"speculative": {"method": "mtp", "num_speculative_tokens": drafts}, **more}
         cache = {"enable_prefix_caching": caching, "num_gpu_blocks_override": blocks, **more.pop("cache", {})}
         self.worker = Worker(
-            model, backend="flash_attn.FlashAttentionBackend", max_tokens=max_tokens, context=context, cache=cache, **more
+            model, backend=backend, max_tokens=max_tokens, context=context, cache=cache, **more
         )
         self.config = self.worker.config
         self._count = 0
@@ -129,6 +131,8 @@ class Engine:
         specs = {
             f"model.layers.{at}": self._state_spec() if kind == "linear_attention" else spec for at, kind in enumerate(kinds)
         }
+        if self.drafter is not None:
+            specs[f"model.layers.{len(kinds)}"] = self.worker.spec(self.worker.layer(len(kinds), **self.drafter))
         return {**specs, "mtp.layers.0": spec} if self.drafts else specs
 
     def _state_spec(self) -> Any:

@@ -17,6 +17,7 @@ FP8_KV = {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
 AWQ_LEFT = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["kv_b_proj"]}}
 NEXT = {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
         "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
+QWEN4 = {**NEXT, "architectures": ["Qwen4ExpForCausalLM"], "model_type": "qwen4_exp"}
 QWEN35 = {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"linear_num_value_heads": 32}}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
@@ -36,7 +37,8 @@ W8A8_LEFT = {**W8A8, "quantization_config": {**W8A8["quantization_config"], "ign
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
           "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
-          "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT, "3.5": QWEN35,
+          "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT, "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512},
+          "3.5": QWEN35,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
           "R1-KV": {**R1, "quantization_config": FP8_KV["quantization_config"]}, "Granite": GRANITE,
           "Falcon-H1": {"architectures": ["FalconH1ForCausalLM"], "mamba_d_state": 256}}  # fmt: skip
@@ -53,6 +55,7 @@ DP = SGL + "--tp-size 8 --dp-size 8 --enable-dp-attention "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
 CACHED, MTP_METHOD = VLLM + "--enable-prefix-caching ", "-sc.method=mtp -sc.num_speculative_tokens=2 "
+DFLASH_METHOD = "-sc.method=dflash -sc.model=d -sc.num_speculative_tokens=4 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
 DRAFTS_DCP = MTP + "-dcp 2 --attention-backend "
 DFLASH = "VLLM_USE_V2_MODEL_RUNNER=1 " + VLLM + "-sc.method=dflash -sc.model=d "
@@ -375,6 +378,18 @@ CASES = [
     ("vllm.accepted-counts-race", "0.25.1", "Nemotron", "h100", CACHED + MTP_METHOD, POSSIBLE, "--mamba-cache-mode"),
     ("vllm.accepted-counts-race", "0.33.0", "Next", "h100", CACHED + MTP_METHOD, NOT_HIT, "model runner: V2"),
     ("vllm.accepted-counts-race", "0.31.0", "Next", "h100", "VLLM_USE_V2_MODEL_RUNNER=0 " + CACHED + MTP_METHOD, HIT, "V1 ("),
+    ("vllm.mamba-state-column", "0.29.0", "Qwen4Exp", "h100", CACHED, HIT, "sparse attention in blocks of their own"),
+    ("vllm.mamba-state-column", "0.31.0", "Qwen4Exp", "h100", CACHED, NOT_HIT, "no layers with blocks of another length"),
+    ("vllm.mamba-state-column", "0.31.0", "Next", "b200", CACHED + DFLASH_METHOD, POSSIBLE, "may have shorter blocks"),
+    ("vllm.mamba-state-column", "0.31.0", "Next", "b200", CACHED + DFLASH_METHOD + "-tp 2", POSSIBLE, "should keep the size"),
+    ("vllm.mamba-state-column", "0.31.0", "Next", "b200", CACHED + "-pp 2", POSSIBLE, "should keep the size"),
+    ("vllm.mamba-state-column", "0.31.0", "Next", "h100", CACHED + MTP_METHOD, NOT_HIT, "beside those of states: as long"),
+    ("vllm.mamba-state-column", "0.31.0", "Next", "h100", CACHED + "-sc.model=x", POSSIBLE, "without a method"),
+    ("vllm.mamba-state-column", "0.31.0", "Next-windows", "h100", CACHED, POSSIBLE, "their blocks may be shorter"),
+    ("vllm.mamba-state-column", "0.28.0", "Next", "h100", CACHED + MTP_METHOD, NOT_HIT, "model runner: V1"),
+    ("vllm.mamba-state-column", "0.31.0", "Next", "h100", VLLM + "--no-enable-prefix-caching", NOT_HIT, "prefix-caching"),
+    ("vllm.mamba-state-column", "0.31.0", "Llama", "h100", CACHED, NOT_HIT, "no layers with a recurrent state"),
+    ("vllm.mamba-state-column", "0.31.0", None, "h100", CACHED + "--config a.yaml", POSSIBLE, "config.json"),
     ("vllm.gdn-uniform-decode", "0.27.0", "Next", "h100", MTP + "-sc.method=mtp", HIT, "0.27.0 for hybrid models"),
     ("vllm.gdn-uniform-decode", "0.29.0", "Next", "h100", MTP + "-sc.method=mtp", NOT_HIT, "model runner: V2"),
     ("vllm.gdn-uniform-decode", "0.29.0", "Next", "h100", MTP + "-sc.method=suffix", HIT, "Model Runner V2 of vLLM 0.29"),

@@ -210,6 +210,9 @@ WAYS = [
     ("vllm.mamba-prefix-cache",
      {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
       "chunks after a preemption": (("anywhere",), "with blocks")}),
+    ("vllm.mamba-state-column",
+     {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
+      "model runner": (("V2",), "V1"), "blocks beside those of states": (("shorter",), "as long")}),
     ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
 ]  # fmt: skip
 

@@ -1,0 +1,67 @@
+"""vllm.mamba-state-column, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.signs import CACHED_PREFIX, DIES
+
+from . import wrap
+
+_STATE = "vllm.v1.worker.gpu.model_states.mamba_hybrid:MambaHybridModelState"
+_COPIES = "vllm.v1.worker.mamba_utils"
+_UTILS = "vllm.v1.core.kv_cache_utils"
+
+FIX = Fix(
+    id="vllm.mamba-state-column",
+    title="A cached prefix of a hybrid model begins with the state of other tokens, or reads past its table",
+    symptom=(
+        "A hybrid model is served with a DFlash or EAGLE drafter that has a sliding window, or has such layers itself, or "
+        "sparse attention (Qwen3.8-Flash-Next): their blocks are shorter than those of recurrent states. A prompt whose prefix "
+        "is cached is answered with garbage, or the server dies of an illegal memory access. Short prefixes give the first, "
+        "long ones the second."
+    ),
+    signs=(CACHED_PREFIX, DIES),
+    cause=(
+        "Model Runner V2 looks up which block holds the state behind a cached prefix. It divides the prefix by "
+        "cache_config.block_size. At startup the engine core lowers that to the shortest block of all layers, but a block of "
+        "states is as long as before. So the column is too far to the right: it holds no block, or that of another request."
+    ),
+    correction=(
+        "Where the two sizes give another column, the column is written once more, by the size of a block of states. Where "
+        "they give the same one, nothing is done."
+    ),
+    upstream=Upstream("vllm-project/vllm", pull=55601, issue=53142),
+    hardware="any GPU (hybrid models with prefix caching; Model Runner V2; one GPU for each engine core)",
+    default=True,
+    default_reason="silent wrong output, or a dead server; later releases divide by the same size",
+    targets=(
+        Target(
+            wrap.add_request,
+            needed=wrap.continues_from_another_column,
+            paths=(f"{_STATE}.add_request",),
+        ),
+    ),
+    # Who refuses to start with two sizes, and who goes by the column
+    witnesses=(
+        f"{_STATE}.__init__",
+        f"{_STATE}.preprocess_state",
+        f"{_STATE}._get_mamba_group_info",
+        f"{_COPIES}:preprocess_mamba_align_fused_kernel",
+        f"{_COPIES}:precopy_mamba_align_fused_kernel",
+        f"{_UTILS}:resolve_kv_cache_block_sizes",
+        "vllm.model_executor.layers.mamba.abstract:MambaBase.get_kv_cache_spec",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="no vLLM below 0.32.0 is served",
+    cost="Less than 1 µs of host time per request that begins; behind such a prefix, one write of four bytes on the GPU.",
+    expect=(
+        "On one replica with such a drafter, ask the second turn of a long conversation twice, once with a word changed at its "
+        "begin so that nothing is cached: fixed, both answers agree."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("recurrent layers", ON),
+        Is("cached prefixes of a hybrid model", ON),
+        Is("model runner", "V2"),
+        Is("blocks beside those of states", "shorter"),
+    ),
+)
