@@ -32,6 +32,7 @@ _FOLDERS = (
     "int8_mla_context",
     "mamba_prefix_cache",
     "mamba2_padded_tail",
+    "padded_one_token_prompt",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -6,10 +6,10 @@
         runner.step()
         runner.wrong    # states and outputs that were of other tokens than the request's, so far; of runner.seen
 
-A step counts as wrong, too, if it left the scheduler with another table of drafts, or asks for another number of them.
+All is wrong if a step left the scheduler with another table of drafts, or asks for another number of them.
 
-Real: the scheduler and its steps, the tables of blocks, the order of a batch in the V1 runner (`reorder_batch…`), and the
-metadata builder of the layers, by its own constructor. Emulated: the rest of the runner (lengths, who is prefilled, how many
+Real: the scheduler and its steps, the tables of blocks, the order of a batch (`reorder_batch…` of the V1 runner, or of V2
+`sort_batch_req_ids`), and the metadata builder of the layers, by its own constructor. Emulated: the rest of the runner (lengths, who is prefilled, how many
 drafts were accepted), and the layers. A state is a chain over the tokens that went into it, as a recurrence is; a layer reads
 and writes it where its metadata says, as the kernels of Mamba2 and of Gated DeltaNet do. Drafts are words that the request may
 accept; those that the scheduler pads a request with are words that it never does. What a KV connector brings is there when the
@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import random
 from importlib import import_module
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,8 +43,10 @@ class _Request:
 
 
 class Runner:
-    def __init__(self, engine: Engine, seed: int):
-        self.engine, self.draw = engine, random.Random(seed)
+    """v2: whether rows are sorted, and who is at its prompt, as Model Runner V2 has it (from 0.26.0)."""
+
+    def __init__(self, engine: Engine, seed: int, v2: bool = False):
+        self.engine, self.draw, self.v2 = engine, random.Random(seed), v2
         groups = engine.kv_cache_config.kv_cache_groups
         self.group, spec = next(
             (at, group.kv_cache_spec) for at, group in enumerate(groups) if type(group.kv_cache_spec).__name__ == "MambaSpec"
@@ -55,6 +58,7 @@ class Runner:
         self.states: dict[int, int] = {}  # block -> chain
         self.requests: dict[str, _Request] = {}
         self.wrong = self.seen = 0
+        self.misled = False
         self.log: list[Any] = []
 
     def words(self, count: int) -> list[int]:
@@ -66,15 +70,15 @@ class Runner:
         return request
 
     def observe(self) -> Observation:
-        return Observation(self.wrong / max(self.seen, 1), hashlib.sha256(repr(self.log).encode()).hexdigest())
+        share = 1.0 if self.misled else self.wrong / max(self.seen, 1)
+        return Observation(share, hashlib.sha256(repr(self.log).encode()).hexdigest())
 
     def step(self) -> Any:
         """One step of the engine: what was scheduled."""
         scheduler = self.engine.scheduler
         table = scheduler.dynamic_sd_lookup
         step = self.engine.schedule()
-        self.seen += 1
-        self.wrong += scheduler.dynamic_sd_lookup is not table or step.num_spec_tokens_to_schedule != self.engine.drafts
+        self.misled |= scheduler.dynamic_sd_lookup is not table or step.num_spec_tokens_to_schedule != self.engine.drafts
         names = self._in_order(step)
         if not names:
             self.engine.finish(step, {})
@@ -100,6 +104,8 @@ class Runner:
     def _begin(self, running: _Request, name: str, held: int) -> None:
         """Its blocks hold what their last owner left; but for what a connector has brought."""
         running.computed, running.accepted = held, 1
+        if self.v2:  # what is computed again after a preemption is its prompt, too
+            running.prompt = len(running.known)
         if held:
             self.states[self._table(name)[0]] = _chain(running.known[:held])
 
@@ -130,10 +136,16 @@ class Runner:
         return blocks
 
     def _in_order(self, step: Any) -> list[str]:
-        """The rows of the batch, as the V1 runner sorts them."""
+        """The rows of the batch, as the runner sorts them."""
         import numpy as np
 
         names = list(step.num_scheduled_tokens)
+        if self.v2:
+            sort: Any = import_module("vllm.v1.worker.gpu.model_runner").sort_batch_req_ids
+            given = {"draft_tokens": step.scheduled_spec_decode_tokens, "decode_query_len": 1 + self.engine.drafts}
+            known = signature(sort).parameters
+            ordered: list[str] = sort(step.num_scheduled_tokens, **{name: given[name] for name in given if name in known})
+            return ordered
         begun = self._begun(step)
         computed = np.array([begun.get(name, self.requests[name].computed) for name in names])
         batch = SimpleNamespace(
