@@ -24,13 +24,11 @@ FIX = Fix(
         "placeholders. A step of verification would leave a state for each token."
     ),
     correction="In steps where a request waits, the scheduler does not pad: it schedules the one token, as up to 0.24.0.",
-    upstream=Upstream("vllm-project/vllm", pull=55178, report="vllm-padded-one-token-prompt"),
+    upstream=Upstream("vllm-project/vllm", pull=55178),
     hardware="any GPU (Mamba2 layers with speculative decoding: a KV connector, cached prefixes, or prompts of one token)",
     default=True,
     default_reason="silent wrong output; the scheduler of 0.24.0, and this one beside a prefill, does not pad either",
-    targets=(
-        Target(wrap.schedule, needed=wrap.may_pad_a_prompt, paths=(f"{_SCHEDULER}:Scheduler.schedule",)),
-    ),
+    targets=(Target(wrap.schedule, needed=wrap.may_pad_a_prompt, paths=(f"{_SCHEDULER}:Scheduler.schedule",)),),
     # What is a prefill to the builder, and which rows stand before it
     witnesses=(
         f"{_BACKENDS}.mamba_attn:BaseMambaAttentionMetadataBuilder._compute_common_metadata",

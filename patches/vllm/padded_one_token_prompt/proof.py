@@ -71,7 +71,9 @@ class Proof(proof.Proof):
             "the first request alone is not padded": replaced(
                 wrap, "unpadded", lambda scheduler: next(once, lambda _: nullcontext())(scheduler)
             ),
-            "a request is forgotten before its step": replaced(wrap, "forget", lambda scheduler: vars(scheduler)[wrap._WAIT].clear()),
+            "a request is forgotten before its step": replaced(
+                wrap, "forget", lambda scheduler: vars(scheduler)[wrap._WAIT].clear()
+            ),
             "the table stays": replaced(wrap, "unpadded", partial(_leave, wrap.unpadded)),
             "a table of fewer drafts": replaced(wrap, "unpadded", partial(_fewer, wrap.unpadded)),
             "no layer has a state": replaced(wrap, "kinds_of_states", lambda scheduler: frozenset()),

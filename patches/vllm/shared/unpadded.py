@@ -52,5 +52,7 @@ def kinds_of_states(scheduler: Any) -> frozenset[str]:
 def begun_with_one_token(step: Any) -> bool:
     """Whether a request begins, or goes on after a preemption, with one token, beside requests that run."""
     cached, scheduled = step.scheduled_cached_reqs, step.num_scheduled_tokens
-    begun = [new.req_id for new in step.scheduled_new_reqs] + [name for name in cached.req_ids if name in cached.resumed_req_ids]
+    begun = [new.req_id for new in step.scheduled_new_reqs] + [
+        name for name in cached.req_ids if name in cached.resumed_req_ids
+    ]
     return len(begun) < len(scheduled) and any(scheduled[name] == 1 for name in begun)

@@ -202,6 +202,8 @@ WAYS = [
     ("vllm.mamba-prefix-cache",
      {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
       "chunks after a preemption": (("anywhere",), "with blocks")}),
+    ("vllm.mamba2-padded-tail", {"Mamba2 layers": (("on",), "off"), "speculative decoding": (("on",), "off")}),
+    ("vllm.padded-one-token-prompt", {"recurrent layers": (("on",), "off"), "speculative decoding": (("on",), "off")}),
     ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
 ]  # fmt: skip
 
