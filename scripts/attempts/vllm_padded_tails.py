@@ -2,16 +2,16 @@
 
     TRITON_INTERPRET=1 PYTHONPATH=SITE python -m scripts.attempts.vllm_padded_tails [--v2]
 
-SITE: a folder with a stock vLLM, 0.26.0-0.33.0. The release's own scheduler and metadata builders run on the CPU; the layers are
-chains over tokens (`patches/proofkit/vllm/states.py`). With --v2 rows are sorted as Model Runner V2 does. One line for each
+SITE: a folder with a stock vLLM, 0.26.0-0.33.0. The release's own scheduler and metadata builders run on the CPU; the layers
+are chains over tokens (`patches/proofkit/vllm/states.py`). With --v2 rows are sorted as Model Runner V2 does. One line for each
 kind of traffic, with 1 and 3 drafts: states and outputs that were of other tokens, of how many.
 
 What was seen, of 0.33.0 (and 0.30.0 alike):
-- prompts of one token: wrong, in both runners: a third with Mamba2, the more with Gated DeltaNet (vllm.padded-one-token-prompt);
+- prompts of one token: wrong in both runners, with Mamba2 and with Gated DeltaNet (vllm.padded-one-token-prompt);
 - one token left of each prompt by a connector: right from 0.30.0 on; up to 0.29.0 Mamba2 is wrong (vllm.mamba2-padded-tail);
-- one to K + 2 tokens left: Mamba2 is wrong in the V1 runner, where two or more real tokens stand before a padded row; right in V2,
-  which sorts padded rows first;
-- two to K + 1 tokens left; prompts that are computed here, in chunks, too; requests that go on after a preemption: all right.
+- one to K + 2 tokens left: Mamba2 is wrong in the V1 runner, where two or more real tokens stand before a padded row. It is
+  right in V2, which sorts padded rows first;
+- two to K + 1 tokens left, prompts that are computed here (in chunks, too), requests that go on after a preemption: all right.
 """
 
 from __future__ import annotations

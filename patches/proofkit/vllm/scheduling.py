@@ -7,8 +7,8 @@
 
 As in the engine core: block sizes, groups of layers, hashes and the scheduler's class are what the release makes of the config.
 The layers are given by their specs: attention's is its own, that of Gated DeltaNet or Mamba2 the engine's common one for the
-shape of a state that the model's class says, and a head for MTP has attention. No runner and no kernel runs: who wants them to, does it
-between `schedule` and `finish`. Drafts are proposed at every step of a decode, none are while a prompt is computed.
+shape of a state that the model's class says, and a head for MTP has attention. No runner and no kernel runs: who wants them
+to, does it between `schedule` and `finish`. Drafts are proposed at every step of a decode, none are while a prompt is computed.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@
 All is wrong if a step left the scheduler with another table of drafts, or asks for another number of them.
 
 Real: the scheduler and its steps, the tables of blocks, the order of a batch (`reorder_batch…` of the V1 runner, or of V2
-`sort_batch_req_ids`), and the metadata builder of the layers, by its own constructor. Emulated: the rest of the runner (lengths, who is prefilled, how many
-drafts were accepted), and the layers. A state is a chain over the tokens that went into it, as a recurrence is; a layer reads
-and writes it where its metadata says, as the kernels of Mamba2 and of Gated DeltaNet do. Drafts are words that the request may
-accept; those that the scheduler pads a request with are words that it never does. What a KV connector brings is there when the
-request begins. Only states that are not cached: one block a request, and one for each draft (`mamba_cache_mode` "none").
+`sort_batch_req_ids`), and the metadata builder of the layers, by its own constructor. Emulated: the rest of the runner
+(lengths, who is prefilled, how many drafts were accepted), and the layers. A state is a chain over the tokens that went into
+it, as a recurrence is; a layer reads and writes it where its metadata says, as the kernels of Mamba2 and of Gated DeltaNet do.
+Drafts are words that the request may accept; those that the scheduler pads a request with are words that it never does. What a
+KV connector brings is there when the request begins. Only states that are not cached: one block a request, and one for each
+draft (`mamba_cache_mode` "none").
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _STRANGE = -1
 
 
 class _Request:
-    """known: its tokens so far; computed: how many of them are in its state; accepted: of the last step, the sampled one too."""
+    """known: its tokens so far; computed: how many are in its state; accepted: of the last step, the sampled one too."""
 
     def __init__(self, request: Any):
         self.request, self.known = request, list(request.all_token_ids)

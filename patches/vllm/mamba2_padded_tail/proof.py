@@ -1,7 +1,7 @@
 """Proof of vllm.mamba2-padded-tail: which tokens a state of Mamba2 holds behind a prompt of which one token was left.
 
 Real: the scheduler, with the connector of the engine's own benchmark of decode servers, which brings all of a prompt but its
-last token; and the builder of the layers' metadata. Emulated: the rest of the runner, and the layers (see `proofkit.vllm.states`).
+last token; and the builder of the layers' metadata. Emulated: the rest of the runner, and the layers (`proofkit.vllm.states`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Proof(proof.Proof):
         return combine(*(self._serve(seed, NEMOTRON_H, drafts, brought=True) for drafts in (1, draw.choice((2, 3)))))
 
     def control(self, seed: int) -> Observation:
-        """Prompts that are computed here: in one step, in chunks, and in chunks of which the last is one token. And a model with
-        Gated DeltaNet, whose builder takes a padded prompt for a decode."""
+        """Prompts that are computed here: in one step, in chunks, and in chunks of which the last is one token. And a model
+        with Gated DeltaNet, whose builder takes a padded prompt for a decode."""
         drafts = random.Random(seed).choice((1, 2, 3))
         here = self._serve(seed, NEMOTRON_H, drafts, brought=False)
         return combine(here, self._serve(seed, QWEN3_NEXT, drafts, brought=True))

@@ -14,8 +14,8 @@ FIX = Fix(
     title="A prompt of one token begins with a recurrent state that is not its own",
     symptom=(
         "A hybrid model with speculative decoding (Qwen3-Next, Qwen3.5 or NemotronH with MTP) answers a prompt of one token "
-        "wrongly while other requests decode, and well when it is alone. With Gated DeltaNet the answer may go on with the text "
-        "of another request. No error. Chat templates make longer prompts: it is seen with /v1/completions."
+        "wrongly while other requests decode. With Gated DeltaNet the answer may go on with the text of another request. No "
+        "error. Chat templates make longer prompts: it is seen with /v1/completions."
     ),
     signs=(SHARED_BATCH, GARBAGE),
     cause=(

@@ -39,12 +39,12 @@ class Proof(proof.Proof):
             raise NoSuchPath("the last token of a prompt is not padded")
 
     def scenario(self, seed: int) -> Observation:
-        """One token: as a prefill, Mamba2 takes in the padding; as a verification, Gated DeltaNet begins with a strange state."""
+        """One token: as a prefill, Mamba2 takes in the padding; as a verification, Gated DeltaNet begins elsewhere."""
         drafts = random.Random(seed).choice((1, 2, 3))
         return combine(*(self._serve(seed, model, drafts, _ONE) for model in (NEMOTRON_H, QWEN3_NEXT)))
 
     def control(self, seed: int) -> Observation:
-        """Two tokens and more, and chunks of which the last is one; and one token of a prompt that is cached, which is padded as
+        """Two tokens and more, and chunks of which the last is one; and one token that is left of a prompt, which is padded as
         ever."""
         draw = random.Random(seed)
         prompts = {at: (draw.randrange(2, 6), draw.randrange(2, 70)) for at in (2, 3, 7)} | {5: (31,), 9: (63,)}
