@@ -34,6 +34,8 @@ _FOLDERS = (
     "mamba_prefix_cache",
     "accepted_counts_race",
     "mamba_state_column",
+    "mamba2_padded_tail",
+    "padded_one_token_prompt",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -35,8 +35,19 @@ QWEN3_NEXT: dict[str, Any] = {
     "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64,
     "num_nextn_predict_layers": 1, **_SHAPE, **_TOKENS,
 }  # fmt: skip
-#: Whose own class the registry gets: the engine asks it for the shape of a state
-_OWN = {"Qwen3NextForCausalLM": "qwen3_next", "Qwen3NextMTP": "qwen3_next_mtp"}
+#: Mamba2 in two layers of four, and a head for MTP. The state of a layer fits a page of 16 tokens
+NEMOTRON_H: dict[str, Any] = {
+    "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "num_attention_heads": 8,
+    "num_key_value_heads": 2, "head_dim": 64, "hybrid_override_pattern": "M*M*", "mtp_hybrid_override_pattern": "*E",
+    "ssm_state_size": 16, "mamba_num_heads": 4, "n_groups": 1, "mamba_head_dim": 8, "chunk_size": 16, "conv_kernel": 4,
+    "n_routed_experts": 4, "moe_intermediate_size": 64, "moe_shared_expert_intermediate_size": 64,
+    "num_nextn_predict_layers": 1, **_SHAPE, **_TOKENS,
+}  # fmt: skip
+#: Whose own classes the registry gets, of a model and its head for MTP: the engine asks the first for the shape of a state
+_OWN = (
+    {"Qwen3NextForCausalLM": "qwen3_next.Qwen3NextForCausalLM", "Qwen3NextMTP": "qwen3_next_mtp.Qwen3NextMTP"},
+    {"NemotronHForCausalLM": "nemotron_h.NemotronHForCausalLM", "NemotronHMTPModel": "nemotron_h_mtp.NemotronHMTP"},
+)
 
 _folders: list[tempfile.TemporaryDirectory] = []  # live as long as the process: the engine reads them again
 
@@ -49,11 +60,16 @@ def folder_of(model: dict[str, Any]) -> str:
     (Path(folder.name) / "config.json").write_text(json.dumps(model))
     for architecture in model["architectures"]:
         registry.ModelRegistry.register_model(architecture, _without_weights())
-    if set(_OWN).intersection(model["architectures"]):
-        for architecture, module in _OWN.items():
-            own: Any = import_module(f"vllm.model_executor.models.{module}")
-            registry.ModelRegistry.register_model(architecture, getattr(own, architecture))
+    for architecture, cls in own_classes(model).items():
+        registry.ModelRegistry.register_model(architecture, cls)
     return folder.name
+
+
+def own_classes(model: dict[str, Any]) -> dict[str, Any]:
+    """architecture -> the engine's own class, of this model and its head: the model's is the first. None without states."""
+    own = next((own for own in _OWN if set(own).intersection(model["architectures"])), {})
+    places = {architecture: path.split(".") for architecture, path in own.items()}
+    return {name: getattr(import_module(f"vllm.model_executor.models.{at}"), cls) for name, (at, cls) in places.items()}
 
 
 def _without_weights() -> type:

@@ -6,9 +6,9 @@
         engine.finish(step, {request.request_id: [7]})  # the tokens that each request of the step got
 
 As in the engine core: block sizes, groups of layers, hashes and the scheduler's class are what the release makes of the config.
-The layers are given by their specs: attention's is its own, that of Gated DeltaNet the engine's common one for the shape of a
-state that the model's class says, and a head for MTP has attention. No runner and no kernel runs: who wants them to, does it
-between `schedule` and `finish`. Drafts are proposed at every step of a decode, none are while a prompt is computed.
+The layers are given by their specs: attention's is its own, that of Gated DeltaNet or Mamba2 the engine's common one for the
+shape of a state that the model's class says, and a head for MTP has attention. No runner and no kernel runs: who wants them
+to, does it between `schedule` and `finish`. Drafts are proposed at every step of a decode, none are while a prompt is computed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from typing import Any
 
 from .construction import Worker
 from .kernels import found
-from .models import QWEN3_NEXT
+from .models import NEMOTRON_H, QWEN3_NEXT, own_classes
 
-__all__ = ["QWEN3_NEXT", "Engine"]
+__all__ = ["NEMOTRON_H", "QWEN3_NEXT", "Engine"]
 
 _UTILS = "vllm.v1.core.kv_cache_utils"
+#: How a layer with a recurrent state is called by the engine: in its enumeration, and as plain text before there was one
+_KINDS = {"Qwen3NextForCausalLM": ("GDN_ATTN", "gdn_attention"), "NemotronHForCausalLM": ("MAMBA2", "mamba2")}
 _MEMORY = 1 << 30  # of which the config takes as many blocks as it says
 
 
@@ -47,9 +49,9 @@ class Engine:
         drafter: Mapping[str, Any] | None = None,
         **more: Any,
     ):
-        self.drafts, self.drafter = drafts, drafter
+        self.model, self.drafts, self.drafter = model, drafts, drafter
         if drafts:
-            more = {"speculative": {"method": "mtp", "num_speculative_tokens": drafts}, **more}
+            more["speculative"] = {"method": "mtp", "num_speculative_tokens": drafts, **more.get("speculative", {})}
         cache = {"enable_prefix_caching": caching, "num_gpu_blocks_override": blocks, **more.pop("cache", {})}
         self.worker = Worker(
             model, backend=backend, max_tokens=max_tokens, context=context, cache=cache, **more
@@ -136,15 +138,16 @@ class Engine:
         return {**specs, "mtp.layers.0": spec} if self.drafts else specs
 
     def _state_spec(self) -> Any:
-        """Of a layer of Gated DeltaNet."""
-        own: Any = import_module("vllm.model_executor.models.qwen3_next").Qwen3NextForCausalLM
+        """Of a layer with a recurrent state."""
+        (name, own), *_ = own_classes(self.model).items()
         base: Any = import_module("vllm.model_executor.layers.mamba.abstract").MambaBase
         kinds: Any = getattr(found("vllm.v1.attention.backends.registry"), "MambaAttentionBackendEnum", None)
         by_name = isinstance(_field_default(import_module("vllm.v1.kv_cache_interface").MambaSpec, "mamba_type"), str)
+        kind, text = _KINDS[name]
         layer = SimpleNamespace(
             get_state_shape=lambda: own.get_mamba_state_shape_from_config(self.config),
             get_state_dtype=lambda: own.get_mamba_state_dtype_from_config(self.config),
-            mamba_type="gdn_attention" if by_name else kinds.GDN_ATTN, is_kv_cache_tp_replicated=False,
+            mamba_type=text if by_name else getattr(kinds, kind), is_kv_cache_tp_replicated=False,
         )  # fmt: skip
         return base.get_kv_cache_spec(layer, self.config)
 

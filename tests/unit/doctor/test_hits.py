@@ -213,6 +213,8 @@ WAYS = [
     ("vllm.mamba-state-column",
      {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
       "model runner": (("V2",), "V1"), "blocks beside those of states": (("shorter",), "as long")}),
+    ("vllm.mamba2-padded-tail", {"Mamba2 layers": (("on",), "off"), "speculative decoding": (("on",), "off")}),
+    ("vllm.padded-one-token-prompt", {"recurrent layers": (("on",), "off"), "speculative decoding": (("on",), "off")}),
     ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
 ]  # fmt: skip
 

@@ -1,0 +1,240 @@
+"""A runner for the scheduler of `scheduling`, whose layers say which tokens a request's recurrent state holds: 0.25.0-0.33.0.
+
+    with Engine(NEMOTRON_H, drafts=2, caching=False) as engine:
+        runner = Runner(engine, seed=1)
+        request = runner.ask(prompt=20, output=8)
+        runner.step()
+        runner.wrong    # states and outputs that were of other tokens than the request's, so far; of runner.seen
+
+All is wrong if a step left the scheduler with another table of drafts, or asks for another number of them.
+
+Real: the scheduler and its steps, the tables of blocks, the order of a batch (`reorder_batch…` of the V1 runner, or of V2
+`sort_batch_req_ids`), and the metadata builder of the layers, by its own constructor. Emulated: the rest of the runner
+(lengths, who is prefilled, how many drafts were accepted), and the layers. A state is a chain over the tokens that went into
+it, as a recurrence is; a layer reads and writes it where its metadata says, as the kernels of Mamba2 and of Gated DeltaNet do.
+Drafts are words that the request may accept; those that the scheduler pads a request with are words that it never does. What a
+KV connector brings is there when the request begins. Only states that are not cached: one block a request, and one for each
+draft (`mamba_cache_mode` "none").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from importlib import import_module
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+from attnfix.patches.proofkit.proof import Observation
+
+from .scheduling import Engine
+
+_WORDS = 1 << 30
+#: A state that nobody of this server wrote: what a block holds before
+_STRANGE = -1
+
+
+class _Request:
+    """known: its tokens so far; computed: how many are in its state; accepted: of the last step, the sampled one too."""
+
+    def __init__(self, request: Any):
+        self.request, self.known = request, list(request.all_token_ids)
+        self.prompt, self.computed, self.accepted = len(self.known), 0, 1
+
+
+class Runner:
+    """v2: whether rows are sorted, and who is at its prompt, as Model Runner V2 has it (from 0.26.0)."""
+
+    def __init__(self, engine: Engine, seed: int, v2: bool = False):
+        self.engine, self.draw, self.v2 = engine, random.Random(seed), v2
+        groups = engine.kv_cache_config.kv_cache_groups
+        self.group, spec = next(
+            (at, group.kv_cache_spec) for at, group in enumerate(groups) if type(group.kv_cache_spec).__name__ == "MambaSpec"
+        )
+        import torch
+
+        builder = spec.mamba_type.get_class().get_builder_cls()
+        self.builder = builder(spec, list(groups[self.group].layer_names), engine.config, torch.device("cpu"))
+        self.states: dict[int, int] = {}  # block -> chain
+        self.requests: dict[str, _Request] = {}
+        self.wrong = self.seen = 0
+        self.misled = False
+        self.log: list[Any] = []
+
+    def words(self, count: int) -> list[int]:
+        return [self.draw.randrange(_WORDS) for _ in range(count)]
+
+    def ask(self, prompt: int, output: int) -> Any:
+        request = self.engine.add(self.words(prompt), output)
+        self.requests[request.request_id] = _Request(request)
+        return request
+
+    def observe(self) -> Observation:
+        share = 1.0 if self.misled else self.wrong / max(self.seen, 1)
+        return Observation(share, hashlib.sha256(repr(self.log).encode()).hexdigest())
+
+    def step(self) -> Any:
+        """One step of the engine: what was scheduled."""
+        scheduler = self.engine.scheduler
+        table = scheduler.dynamic_sd_lookup
+        step = self.engine.schedule()
+        self.misled |= scheduler.dynamic_sd_lookup is not table or step.num_spec_tokens_to_schedule != self.engine.drafts
+        names = self._in_order(step)
+        if not names:
+            self.engine.finish(step, {})
+            return step
+        drafts = {name: len(step.scheduled_spec_decode_tokens.get(name, ())) for name in names}
+        for name, held in self._begun(step).items():
+            self._begin(self.requests[name], name, held)
+        rows = {name: self._tokens(name, step.num_scheduled_tokens[name], drafts[name]) for name in names}
+        padded = {name for name in names if drafts[name] and name in self._begun(step)}
+        after = self._layer(names, rows, drafts)
+        sampled = {name: self._sample(name, rows[name], after[name], 0 if name in padded else drafts[name]) for name in names}
+        self.log.append(sorted((name, len(rows[name]), drafts[name], sampled[name]) for name in names))
+        self.engine.finish(step, sampled)
+        return step
+
+    def _begun(self, step: Any) -> dict[str, int]:
+        """Requests that are scheduled for the first time, or again after a preemption -> tokens that are computed."""
+        cached = step.scheduled_cached_reqs
+        begun = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
+        held = zip(cached.req_ids, cached.num_computed_tokens)
+        return begun | {name: computed for name, computed in held if name in cached.resumed_req_ids}
+
+    def _begin(self, running: _Request, name: str, held: int) -> None:
+        """Its blocks hold what their last owner left; but for what a connector has brought."""
+        running.computed, running.accepted = held, 1
+        if self.v2:  # what is computed again after a preemption is its prompt, too
+            running.prompt = len(running.known)
+        if held:
+            self.states[self._table(name)[0]] = _chain(running.known[:held])
+
+    def _tokens(self, name: str, count: int, drafts: int) -> list[int]:
+        running = self.requests[name]
+        return running.known[running.computed : running.computed + count - drafts] + self.words(drafts)
+
+    def _sample(self, name: str, row: list[int], after: list[int], drafts: int) -> list[int]:
+        """What the request gets; and whether its state and its outputs are of its own tokens."""
+        running = self.requests[name]
+        begin, at_prompt = running.computed, running.computed + len(row) < len(running.known)
+        accepted = 0 if at_prompt else self.draw.randint(0, drafts)
+        kept = len(running.known) - begin + accepted if not at_prompt else len(row)
+        running.known += [] if at_prompt else row[len(running.known) - begin :][:accepted]
+        running.computed, running.accepted = begin + kept, 1 + accepted
+        chains = _chains(running.known)[begin : begin + kept]
+        self.seen += 2
+        self.wrong += after[:kept] != chains
+        self.wrong += self.states.get(self._table(name)[accepted]) != chains[-1]
+        if at_prompt:
+            return []
+        sampled = running.known[begin + kept - accepted :] + self.words(1)
+        running.known.append(sampled[-1])
+        return sampled
+
+    def _table(self, name: str) -> list[int]:
+        blocks: list[int] = self.engine.scheduler.kv_cache_manager.get_block_ids(name)[self.group]
+        return blocks
+
+    def _in_order(self, step: Any) -> list[str]:
+        """The rows of the batch, as the runner sorts them."""
+        import numpy as np
+
+        names = list(step.num_scheduled_tokens)
+        if self.v2:
+            sort: Any = import_module("vllm.v1.worker.gpu.model_runner").sort_batch_req_ids
+            given = {"draft_tokens": step.scheduled_spec_decode_tokens, "decode_query_len": 1 + self.engine.drafts}
+            known = signature(sort).parameters
+            ordered: list[str] = sort(step.num_scheduled_tokens, **{name: given[name] for name in given if name in known})
+            return ordered
+        begun = self._begun(step)
+        computed = np.array([begun.get(name, self.requests[name].computed) for name in names])
+        batch = SimpleNamespace(
+            req_ids=names, num_computed_tokens_cpu=computed,
+            num_prompt_tokens=np.array([self.requests[name].prompt for name in names]),
+        )  # fmt: skip
+
+        def swap(a: int, b: int) -> None:
+            for rows in (batch.req_ids, batch.num_computed_tokens_cpu, batch.num_prompt_tokens):
+                rows[a], rows[b] = rows[b], rows[a]
+
+        batch.swap_states = swap
+        utils: Any = import_module("vllm.v1.attention.backends.utils")
+        utils.reorder_batch_to_split_decodes_and_prefills(batch, step, 1 + self.engine.drafts)
+        return names
+
+    def _layer(self, names: list[str], rows: dict[str, list[int]], drafts: dict[str, int]) -> dict[str, list[int]]:
+        """The state after each token of each request, as a layer computes them from the builder's metadata."""
+        import torch
+
+        running = [self.requests[name] for name in names]
+        columns = 1 + self.engine.drafts
+        batch = self.engine.worker.batch(
+            context=[each.computed for each in running], new=[len(rows[name]) for name in names],
+            block_table_tensor=torch.tensor([self._table(name)[:columns] for name in names], dtype=torch.int32),
+            is_prefilling=torch.tensor([each.computed < each.prompt for each in running]),
+        )  # fmt: skip
+        more = {}
+        if any(drafts.values()):
+            more["num_accepted_tokens"] = torch.tensor([each.accepted for each in running], dtype=torch.int32)
+            whole = [drafts[name] if len(rows[name]) == 1 + drafts[name] > 1 else -1 for name in names]
+            more["num_decode_draft_tokens_cpu"] = torch.tensor(whole, dtype=torch.int32)
+        metadata = self.builder.build(common_prefix_len=0, common_attn_metadata=batch, **more)
+        tokens = [token for name in names for token in rows[name]]
+        runs = _of_gdn(metadata) if hasattr(metadata, "spec_sequence_masks") else _of_mamba(metadata)
+        out = [_STRANGE] * len(tokens)
+        for at, read, written in runs:
+            state = self.states.get(read, _STRANGE) if read is not None else 0
+            for place, block in zip(at, written):
+                out[place] = state = hash((state, tokens[place]))
+                if block is not None:
+                    self.states[block] = state
+        starts = batch.query_start_loc_cpu.tolist()
+        return {name: out[begin:end] for name, begin, end in zip(names, starts, starts[1:])}
+
+
+def _of_mamba(metadata: Any) -> Any:
+    """(places of the tokens, block that is read or None for zeros, block that is written after each) of each request."""
+    decodes, start = metadata.num_decodes, metadata.num_decode_tokens
+    if decodes:
+        spec = metadata.num_accepted_tokens is not None
+        starts = metadata.query_start_loc_d.tolist() if spec else range(decodes + 1)
+        accepted = metadata.num_accepted_tokens.tolist() if spec else [1] * decodes
+        for at, blocks in enumerate(metadata.state_indices_tensor_d.tolist()[:decodes]):
+            yield range(starts[at], starts[at + 1]), blocks[accepted[at] - 1], blocks
+    if metadata.num_prefills:
+        starts = [start + at for at in metadata.query_start_loc_p.tolist()]
+        for at, block in enumerate(metadata.state_indices_tensor_p.tolist()):
+            places = range(starts[at], starts[at + 1])
+            read = block if metadata.has_initial_states_p[at] else None
+            yield places, read, [None] * (len(places) - 1) + [block]
+
+
+def _of_gdn(metadata: Any) -> Any:
+    spec = metadata.spec_sequence_masks is not None
+    if spec:
+        starts, tokens = metadata.spec_query_start_loc.tolist(), metadata.spec_token_indx.tolist()
+        blocks = metadata.spec_state_indices_tensor.tolist()
+        for at, kept in enumerate(metadata.num_accepted_tokens.tolist()[: len(starts) - 1]):
+            yield tokens[starts[at] : starts[at + 1]], blocks[at][kept - 1], blocks[at]
+    if metadata.num_prefills or metadata.num_decodes:
+        starts = metadata.non_spec_query_start_loc.tolist()
+        tokens = metadata.non_spec_token_indx.tolist() if spec else list(range(starts[-1]))
+        initial = metadata.has_initial_state
+        for at, block in enumerate(metadata.non_spec_state_indices_tensor.tolist()[: len(starts) - 1]):
+            places = tokens[starts[at] : starts[at + 1]]
+            read = None if initial is not None and not initial[at] else block
+            yield places, read, [None] * (len(places) - 1) + [block]
+
+
+def _chain(tokens: list[int]) -> int:
+    return _chains(tokens)[-1]
+
+
+def _chains(tokens: list[int]) -> list[int]:
+    """The state after each of the tokens."""
+    state, after = 0, []
+    for token in tokens:
+        state = hash((state, token))
+        after.append(state)
+    return after

@@ -1,0 +1,95 @@
+"""Proof of vllm.mamba2-padded-tail: which tokens a state of Mamba2 holds behind a prompt of which one token was left.
+
+Real: the scheduler, with the connector of the engine's own benchmark of decode servers, which brings all of a prompt but its
+last token; and the builder of the layers' metadata. Emulated: the rest of the runner, and the layers (`proofkit.vllm.states`).
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
+from attnfix.patches.proofkit.vllm.states import Runner
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+_BUILDER = "vllm.v1.attention.backends.mamba_attn"
+_STEPS = 18
+
+
+class Proof(proof.Proof):
+    modules = (_SCHEDULER, _BUILDER)
+    may_lack = (_BUILDER,)
+    measure = "share of states and outputs that are of other tokens"
+
+    def __init__(self) -> None:
+        kernels.stand_in()
+        super().__init__()
+
+    def prepare(self) -> None:
+        if "pad_spec_decode" not in code_of(self.engine[_SCHEDULER].Scheduler.schedule).co_varnames:
+            raise NoSuchPath("the last token of a prompt is not padded")
+
+    def scenario(self, seed: int) -> Observation:
+        """Requests that arrive one by one, and two at a time, with all but one token of their prompts."""
+        draw = random.Random(seed)
+        return combine(*(self._serve(seed, NEMOTRON_H, drafts, brought=True) for drafts in (1, draw.choice((2, 3)))))
+
+    def control(self, seed: int) -> Observation:
+        """Prompts that are computed here: in one step, in chunks, and in chunks of which the last is one token. And a model
+        with Gated DeltaNet, whose builder takes a padded prompt for a decode."""
+        drafts = random.Random(seed).choice((1, 2, 3))
+        here = self._serve(seed, NEMOTRON_H, drafts, brought=False)
+        return combine(here, self._serve(seed, QWEN3_NEXT, drafts, brought=True))
+
+    def _serve(self, seed: int, model: dict, drafts: int, brought: bool) -> Observation:
+        more = {"vllm": {"kv_transfer_config": _connector()}} if brought else {}
+        with Engine(model, drafts=drafts, caching=False, max_tokens=32, **more) as engine:
+            runner = Runner(engine, seed)
+            draw = runner.draw.randrange
+            # Chunks end at multiples of what a step has left; 33 is one more than that, where nobody decodes
+            prompts = [(draw(2, 30), 33), (draw(2, 60),), (), (draw(2, 30), 40 + draw(3)), (), (draw(2, 90),)]
+            for at in range(_STEPS):
+                for prompt in prompts[at] if at < len(prompts) else ():
+                    runner.ask(prompt, 4 + draw(10))
+                runner.step()
+            return runner.observe()
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        once = iter([wrap.unpadded])
+
+        return {
+            "prompts are padded": replaced(wrap, "unpadded", lambda scheduler: nullcontext()),
+            "the first request alone is not padded": replaced(
+                wrap, "unpadded", lambda scheduler: next(once, lambda _: nullcontext())(scheduler)
+            ),
+            "the table stays": replaced(wrap, "unpadded", partial(_leave, wrap.unpadded)),
+            "a table of fewer drafts": replaced(wrap, "unpadded", partial(_fewer, wrap.unpadded)),
+            "Mamba2 is not known": replaced(wrap, "kinds_of_states", lambda scheduler: frozenset()),
+        }
+
+
+def _connector() -> Any:
+    """The engine's own for benchmarks: it says that it has all of a prompt but the last token."""
+    made: Any = import_module("vllm.config").KVTransferConfig
+    return made(kv_connector="DecodeBenchConnector", kv_role="kv_both")
+
+
+def _leave(real: Any, scheduler: Any) -> Any:
+    real(scheduler).__enter__()
+    return nullcontext()
+
+
+def _fewer(real: Any, scheduler: Any) -> Any:
+    scheduler.num_spec_tokens -= 1
+    context = real(scheduler)
+    scheduler.num_spec_tokens += 1
+    return context

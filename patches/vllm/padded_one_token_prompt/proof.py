@@ -1,0 +1,98 @@
+"""Proof of vllm.padded-one-token-prompt: which tokens the state of a request holds whose prompt is one token.
+
+Real: the scheduler, and the builders of the metadata of Mamba2 and Gated DeltaNet. Emulated: the rest of the runner, and the
+layers (see `proofkit.vllm.states`): a block that a request gets holds what its last owner left.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
+from attnfix.patches.proofkit.vllm.states import Runner
+
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
+_BUILDERS = "vllm.v1.attention.backends.mamba_attn", "vllm.v1.attention.backends.gdn_attn"
+_STEPS, _LONG = 18, 60
+#: Beside a request that decodes all the time: one token alone, two in one step, and with a prompt that takes some chunks
+_ONE = {3: (1,), 6: (1, 1), 9: (1, 70), 10: (1,)}
+
+
+class Proof(proof.Proof):
+    modules = (_SCHEDULER, *_BUILDERS)
+    may_lack = _BUILDERS
+    measure = "share of states and outputs that are of other tokens"
+
+    def __init__(self) -> None:
+        kernels.stand_in()
+        super().__init__()
+
+    def prepare(self) -> None:
+        if "pad_spec_decode" not in code_of(self.engine[_SCHEDULER].Scheduler.schedule).co_varnames:
+            raise NoSuchPath("the last token of a prompt is not padded")
+
+    def scenario(self, seed: int) -> Observation:
+        """One token: as a prefill, Mamba2 takes in the padding; as a verification, Gated DeltaNet begins elsewhere."""
+        drafts = random.Random(seed).choice((1, 2, 3))
+        return combine(*(self._serve(seed, model, drafts, _ONE) for model in (NEMOTRON_H, QWEN3_NEXT)))
+
+    def control(self, seed: int) -> Observation:
+        """Two tokens and more, and chunks of which the last is one; and one token that is left of a prompt, which is padded as
+        ever."""
+        draw = random.Random(seed)
+        prompts = {at: (draw.randrange(2, 6), draw.randrange(2, 70)) for at in (2, 3, 7)} | {5: (31,), 9: (63,)}
+        here = self._serve(seed, NEMOTRON_H, draw.choice((1, 2, 3)), prompts)
+        return combine(here, self._serve(seed, QWEN3_NEXT, draw.choice((1, 2, 3)), prompts, brought=True))
+
+    def _serve(self, seed: int, model: dict, drafts: int, prompts: dict, brought: bool = False) -> Observation:
+        more = {"vllm": {"kv_transfer_config": _connector()}} if brought else {}
+        with Engine(model, drafts=drafts, caching=False, max_tokens=32, **more) as engine:
+            runner = Runner(engine, seed)
+            runner.ask(20, _LONG * (1 + drafts))
+            for at in range(_STEPS):
+                for prompt in prompts.get(at, ()):
+                    runner.ask(prompt, 4 + runner.draw.randrange(10))
+                runner.step()
+            return runner.observe()
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        once = iter([wrap.unpadded])
+        return {
+            "prompts are padded": replaced(wrap, "unpadded", lambda scheduler: nullcontext()),
+            "the first request alone is not padded": replaced(
+                wrap, "unpadded", lambda scheduler: next(once, lambda _: nullcontext())(scheduler)
+            ),
+            "a request is forgotten before its step": replaced(
+                wrap, "forget", lambda scheduler: vars(scheduler)[wrap._WAIT].clear()
+            ),
+            "the table stays": replaced(wrap, "unpadded", partial(_leave, wrap.unpadded)),
+            "a table of fewer drafts": replaced(wrap, "unpadded", partial(_fewer, wrap.unpadded)),
+            "no layer has a state": replaced(wrap, "kinds_of_states", lambda scheduler: frozenset()),
+        }
+
+
+def _connector() -> Any:
+    """The engine's own for benchmarks: it says that it has all of a prompt but the last token."""
+    made: Any = import_module("vllm.config").KVTransferConfig
+    return made(kv_connector="DecodeBenchConnector", kv_role="kv_both")
+
+
+def _leave(real: Any, scheduler: Any) -> Any:
+    real(scheduler).__enter__()
+    return nullcontext()
+
+
+def _fewer(real: Any, scheduler: Any) -> Any:
+    scheduler.num_spec_tokens -= 1
+    context = real(scheduler)
+    scheduler.num_spec_tokens += 1
+    return context

@@ -1,0 +1,58 @@
+"""Steps in which the scheduler pads no prompt: for drafts of which a recurrent state must not be made (0.25.0-0.33.0).
+
+Where one token is left of a prompt and other requests decode, the scheduler gives it as many tokens as they have, so that all
+can be replayed in one graph. With a table of how many drafts there are for which batch, it does not: a step is run with a table
+that says the same number for every batch, the server's own. What else the scheduler does is as without a table.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from attnfix.patches.shared.attribute import attribute
+
+_TABLE = "dynamic_sd_lookup"
+_KINDS = "attnfix_kinds_of_states"
+
+
+class Always:
+    """A table of so many drafts, for a batch of any size."""
+
+    def __init__(self, drafts: int):
+        self.drafts = drafts
+
+    def __getitem__(self, requests: int) -> int:
+        return self.drafts
+
+
+def pads(scheduler: Any) -> bool:
+    """Whether it would pad the prompts of this step: it does not where it has a table, or no drafts."""
+    return scheduler.num_spec_tokens > 0 and getattr(scheduler, _TABLE, 0) is None
+
+
+def unpadded(scheduler: Any) -> AbstractContextManager[None]:
+    """Inside, it pads no prompt."""
+    return attribute(scheduler, _TABLE, Always(scheduler.num_spec_tokens))
+
+
+def kinds_of_states(scheduler: Any) -> frozenset[str]:
+    """Of the model's layers with a recurrent state, as `MambaAttentionBackendEnum` names them."""
+    kinds: frozenset[str] | None = getattr(scheduler, _KINDS, None)
+    if kinds is None:
+        groups = [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
+        # A group may hold the specs of its layers
+        specs = [spec for group in groups for spec in (getattr(group, "kv_cache_specs", None) or {"": group}).values()]
+        found = (getattr(spec, "mamba_type", None) for spec in specs)
+        kinds = frozenset(str(getattr(kind, "name", kind)) for kind in found if kind is not None)
+        setattr(scheduler, _KINDS, kinds)
+    return kinds
+
+
+def begun_with_one_token(step: Any) -> bool:
+    """Whether a request begins, or goes on after a preemption, with one token, beside requests that run."""
+    cached, scheduled = step.scheduled_cached_reqs, step.num_scheduled_tokens
+    begun = [new.req_id for new in step.scheduled_new_reqs] + [
+        name for name in cached.req_ids if name in cached.resumed_req_ids
+    ]
+    return len(begun) < len(scheduled) and any(scheduled[name] == 1 for name in begun)

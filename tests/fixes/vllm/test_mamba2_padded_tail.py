@@ -1,0 +1,138 @@
+"""vllm.mamba2-padded-tail and vllm.padded-one-token-prompt without an engine: in which steps the scheduler pads no prompt."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attnfix.compat.status.fix_state import FixState
+from attnfix.patches.vllm.mamba2_padded_tail.fix import FIX as TAIL
+from attnfix.patches.vllm.padded_one_token_prompt.fix import FIX as ONE
+from tests.support import one_call
+
+DRAFTS = 3
+
+
+class Kind(Enum):
+    MAMBA2 = auto()
+    GDN_ATTN = auto()
+
+
+def group(kind=None, nested=False):
+    spec = SimpleNamespace(**({"mamba_type": kind} if kind else {}))
+    return SimpleNamespace(kv_cache_spec=SimpleNamespace(kv_cache_specs={"layer": spec}) if nested else spec)
+
+
+def scheduler(*kinds, waiting=("a",), skipped=(), nested=False, **more):
+    """One that has a request to run, and pads those that begin where it has no table."""
+    given: dict[str, Any] = dict(
+        waiting=list(waiting), skipped_waiting=list(skipped), num_spec_tokens=DRAFTS, dynamic_sd_lookup=None, requests={},
+        kv_cache_config=SimpleNamespace(kv_cache_groups=[group(), *(group(kind, nested) for kind in kinds)]),
+    )  # fmt: skip
+    return SimpleNamespace(**(given | more))
+
+
+def schedule_in(self, throttle_prefills=False):
+    table = self.dynamic_sd_lookup
+    begun = [*self.waiting, *self.skipped_waiting]
+    size = 1 + DRAFTS if table is None else 1
+    return SimpleNamespace(
+        num_scheduled_tokens={"running": 1 + DRAFTS, **dict.fromkeys(begun, size)},
+        scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in begun],
+        scheduled_cached_reqs=SimpleNamespace(req_ids=["running"], resumed_req_ids=set()),
+        drafts=DRAFTS if table is None else table[len(begun) + 1],
+    )  # fmt: skip
+
+
+def schedule(instance, fix=TAIL, state=None):
+    """(tokens of the request "a", drafts of the next step, corrections)"""
+    state = state or FixState(fix)
+    state.fired = True
+    table = instance.dynamic_sd_lookup
+    step = one_call.run(one_call.target_of(fix, "schedule"), schedule_in, state, instance)
+    assert instance.dynamic_sd_lookup is table
+    return step.num_scheduled_tokens.get("a"), step.drafts, state.counters.corrections
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("queues", [{}, {"waiting": (), "skipped": ("a",)}], ids=["waiting", "skipped"])
+def test_with_mamba2_a_request_that_begins_is_not_padded(queues, nested):
+    assert schedule(scheduler(Kind.MAMBA2, nested=nested, **queues)) == (1, DRAFTS, 1)
+
+
+@pytest.mark.parametrize("kinds", [(), (Kind.GDN_ATTN,)])
+def test_other_models_are_padded_as_ever(kinds):
+    assert schedule(scheduler(*kinds)) == (1 + DRAFTS, DRAFTS, 0)
+
+
+def test_where_nothing_waits_nothing_is_done():
+    assert schedule(scheduler(Kind.MAMBA2, waiting=())) == (None, DRAFTS, 0)
+
+
+@pytest.mark.parametrize("fix", [TAIL, ONE])
+def test_a_table_of_the_servers_own_stays(fix):
+    own = [2] * 9
+    instance = scheduler(Kind.MAMBA2, dynamic_sd_lookup=own, attnfix_one_token={"a"})
+    assert schedule(instance, fix) == (1, 2, 0)
+
+
+def test_without_drafts_or_in_releases_without_tables_nothing_is_done():
+    assert schedule(scheduler(Kind.MAMBA2, num_spec_tokens=0))[2] == 0
+    target, instance = one_call.target_of(TAIL, "schedule"), scheduler(Kind.MAMBA2)
+    del instance.dynamic_sd_lookup
+    assert not target.needed(None, instance)
+
+
+@pytest.mark.parametrize("fix", [TAIL, ONE])
+def test_the_table_is_gone_where_the_engine_fails(fix):
+    def fails(self):
+        raise ValueError("the engine's own")
+
+    instance = scheduler(Kind.MAMBA2, attnfix_one_token={"a"}, requests={"a": SimpleNamespace(num_tokens=1)})
+    with pytest.raises(ValueError, match="the engine's own"):
+        one_call.run(one_call.target_of(fix, "schedule"), fails, FixState(fix), instance)
+    assert instance.dynamic_sd_lookup is None
+
+
+def add(instance, name, tokens):
+    request = SimpleNamespace(request_id=name, num_tokens=tokens)
+
+    def add_in(self, request):
+        self.requests[request.request_id] = request
+
+    one_call.run(one_call.target_of(ONE, "add_request"), add_in, FixState(ONE), instance, request)
+    return request
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_prompt_of_one_token_is_not_padded_until_it_has_got_a_token(kind):
+    instance, state = scheduler(kind), FixState(ONE)
+    request = add(instance, "a", 1)
+    assert schedule(instance, ONE, state) == (1, DRAFTS, 1)
+    assert schedule(instance, ONE, state) == (1, DRAFTS, 2), "it was preempted, and begins again"
+    request.num_tokens += 1
+    assert schedule(instance, ONE, state) == (1 + DRAFTS, DRAFTS, 2)
+    assert not instance.attnfix_one_token
+
+
+def test_of_two_prompts_of_one_token_neither_is_forgotten_for_the_other():
+    instance, state = scheduler(Kind.GDN_ATTN), FixState(ONE)
+    add(instance, "b", 1).num_tokens = 2
+    add(instance, "a", 1)
+    assert schedule(instance, ONE, state) == (1, DRAFTS, 1)
+
+
+def test_a_request_that_is_gone_is_forgotten():
+    instance = scheduler(Kind.GDN_ATTN)
+    add(instance, "a", 1)
+    del instance.requests["a"]
+    assert schedule(instance, ONE) == (1 + DRAFTS, DRAFTS, 0)
+
+
+def test_longer_prompts_and_models_without_states_are_not_remembered():
+    for instance, tokens in ((scheduler(Kind.GDN_ATTN), 2), (scheduler(), 1)):
+        add(instance, "a", tokens)
+        assert schedule(instance, ONE) == (1 + DRAFTS, DRAFTS, 0)
