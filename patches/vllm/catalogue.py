@@ -31,6 +31,7 @@ _FOLDERS = (
     "dflash_aot_schedule",
     "int8_mla_context",
     "mamba_prefix_cache",
+    "dummy_draft_kv",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
