@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
@@ -21,7 +19,6 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.kernels import found
 from attnfix.patches.proofkit.vllm.scheduling import Engine
 
 _GPU = "vllm.v1.worker.gpu"
@@ -69,12 +66,13 @@ class _Rank:
             cls = self.modules[_MTP].MTPSpeculator if self.modules.get(_MTP) else self.modules[_EAGLE].EagleSpeculator
         speculator = cls(self.config, torch.device("cpu"))
         speculator.model, speculator.draft_attn_layer_names = _Model(self, speculator), {_DRAFTER}
-        speculator.block_tables, speculator.kv_cache_config, speculator.attn_groups = self.tables, self.kv, [[] for _ in self.kv.kv_cache_groups]
+        speculator.block_tables, speculator.kv_cache_config = self.tables, self.kv
+        speculator.attn_groups = [[] for _ in self.kv.kv_cache_groups]  # no metadata: nobody attends
         speculator.model_state = SimpleNamespace()
         if hasattr(speculator, "_configure_fused_multi_step_decode"):
             speculator._configure_fused_multi_step_decode()
         for name in [name for name in vars(speculator) if name.endswith("cudagraph_manager")]:
-            setattr(speculator, name, _Graphs(self, speculator, name.startswith("decode") and self.graph))
+            setattr(speculator, name, _Graphs(self, speculator, self.graph and not name.startswith("prefill")))
         return speculator
 
     def serve(self, tokens: list[int], output: int = 1) -> Any:
@@ -127,31 +125,26 @@ class _Rank:
         """A dummy run, of as many requests as another rank has."""
         import torch
 
-        with self._forward_context():
-            tokens = requests * (_DRAFTS + 1)
-            buffers = self.modules[_BATCH].InputBuffers(max_num_reqs=_ROWS, max_num_tokens=1024, device=torch.device("cpu"))
-            batch = self.modules[_BATCH].InputBatch.make_dummy(requests, tokens, buffers)
-            self.tables.get_dummy_block_tables(requests)
-            slots = {_DRAFTER: self.tables.get_dummy_slot_mappings(tokens)[self.group]}
-            state = torch.zeros(_ROWS, dtype=torch.int64)
-            given = dict(
-                input_batch=batch, attn_metadata={}, slot_mappings=slots, aux_hidden_states=None,
-                last_hidden_states=torch.zeros(tokens, self.speculator.hidden_size, dtype=self.speculator.dtype),
-                num_sampled=torch.ones(requests, dtype=torch.int32), num_rejected=torch.zeros(requests, dtype=torch.int32),
-                last_sampled=state.view(-1, 1), next_prefill_tokens=state.int(), temperature=torch.zeros(_ROWS), seeds=state,
-                dummy_run=True, skip_attn_for_dummy_run=False,
-            )  # fmt: skip
-            drafts = self.speculator.propose(**given)
+        tokens = requests * (_DRAFTS + 1)
+        buffers = self.modules[_BATCH].InputBuffers(max_num_reqs=_ROWS, max_num_tokens=1024, device=torch.device("cpu"))
+        batch = self.modules[_BATCH].InputBatch.make_dummy(requests, tokens, buffers)
+        self.tables.get_dummy_block_tables(requests)
+        slots = {_DRAFTER: self.tables.get_dummy_slot_mappings(tokens)[self.group]}
+        state, propose = torch.zeros(_ROWS, dtype=torch.int64), self.speculator.propose
+        given = dict(
+            input_batch=batch, attn_metadata={}, slot_mappings=slots, aux_hidden_states=None,
+            last_hidden_states=torch.zeros(tokens, self.speculator.hidden_size, dtype=self.speculator.dtype),
+            num_sampled=torch.ones(requests, dtype=torch.int32), num_rejected=torch.zeros(requests, dtype=torch.int32),
+            last_sampled=state.view(-1, 1), next_prefill_tokens=state.int(), temperature=torch.zeros(_ROWS), seeds=state,
+            dummy_run=True, skip_attn_for_dummy_run=False, draft_logits_out=None,
+        )  # fmt: skip
+        drafts = propose(**{name: given[name] for name in signature(propose).parameters if name in given})
         self.seen.append(drafts.tolist())
 
-    def write(self, slots: Any, requests: str) -> None:
+    def write(self, slots: Any) -> None:
         for slot in slots.tolist():
             if slot >= 0:
                 self.keys[slot] = _DUMMY
-
-    @contextmanager
-    def _forward_context(self) -> Iterator[None]:
-        yield
 
     def observe(self) -> Observation:
         return Observation(self.wrong / max(self.read, 1), hashlib.sha256(repr(self.seen).encode()).hexdigest())
@@ -165,7 +158,7 @@ class _Model:
 
     def __call__(self, input_ids: Any, positions: Any, hidden_states: Any, inputs_embeds: Any = None, **more: Any) -> Any:
         context = import_module("vllm.forward_context").get_forward_context()
-        self.rank.write(context.slot_mapping[_DRAFTER][: len(input_ids)], "")
+        self.rank.write(context.slot_mapping[_DRAFTER][: len(input_ids)])
         return hidden_states.clone()
 
     def compute_logits(self, hidden_states: Any, *more: Any) -> Any:
@@ -188,14 +181,20 @@ class _Graphs:
             return cls(cg_mode=modes.NONE, num_tokens=num_tokens, num_reqs=num_reqs)
         return cls(cg_mode=modes.FULL, num_tokens=num_reqs, num_reqs=num_reqs)
 
+    def get_cudagraph_runtime_mode(self, num_reqs: int) -> tuple[Any, int]:
+        """As up to 0.17.1."""
+        modes: Any = import_module("vllm.config.compilation").CUDAGraphMode
+        return (modes.FULL if self.graph else modes.NONE), num_reqs
+
     def run_fullgraph(self, descriptor: Any) -> Any:
         """What was captured for so many requests, on the memory that it was captured on."""
         speculator = self.speculator
         names = ("_generate_fused_drafts",) * getattr(speculator, "use_fused_multi_step_decode", False)
-        captured = next(getattr(speculator, name) for name in (*names, "_generate_draft", "generate_draft") if hasattr(speculator, name))
-        count = descriptor.num_reqs
+        names += ("_generate_draft", "generate_draft")
+        captured = next(getattr(speculator, name) for name in names if hasattr(speculator, name))
+        count = getattr(descriptor, "num_reqs", descriptor)
         slots = {_DRAFTER: self.rank.tables.slot_mappings[self.rank.group, :count]}
-        captured(count, count, {}, slots, None, descriptor.cg_mode)
+        captured(count, count, {}, slots, None)
         return speculator.draft_tokens
 
 
@@ -229,10 +228,12 @@ class Proof(proof.Proof):
         buffers.get_accelerator_view_from_cpu_tensor = lambda tensor: tensor
 
     def scenario(self, seed: int) -> Observation:
-        return combine(*(self._played(seed, **how) for how in self._ways()), self._played(seed, graph=False, resident=True))
+        return combine(*(self._played(seed, **how) for how in self._ways()))
 
     def _ways(self) -> list[dict[str, Any]]:
-        return [dict(graph=False), dict(graph=True)]
+        """Launched one by one, and in a graph; the request gone, and still there; and by the speculator for several modules."""
+        ways: list[dict[str, Any]] = [dict(graph=False), dict(graph=True), dict(resident=True)]
+        return ways + [dict(multi=True)] * bool(self.engine.get(_MULTI))
 
     def control(self, seed: int) -> Observation:
         """No dummy run; and dummy runs before the first request."""
@@ -241,28 +242,36 @@ class Proof(proof.Proof):
     def _played(
         self, seed: int, graph: bool = False, resident: bool = False, idle: bool = True, early: bool = False, multi: bool = False
     ) -> Observation:  # fmt: skip
-        """A prompt, dummy runs behind it, and the prompt once more: its prefix comes from the cache."""
+        """Prompts, dummy runs behind them, and the first prompt once more: its prefix comes from the cache."""
         draw = random.Random(seed)
         prompt = [draw.randrange(1, 1 << 30) for _ in range(_PROMPT)]
         with Engine(drafts=_DRAFTS, page_size=_PAGE, max_requests=_ROWS) as engine:
             rank = _Rank(engine, self.engine, seed, graph, multi)
             if early:
                 rank.idle(3)
-            first = rank.serve(prompt, output=20 if resident else 1)
+            there = [rank.serve([at, *prompt[1:]], output=20 if resident else 1) for at in range(3 if resident else 1)]
             if idle:
                 rank.idle(1)
                 rank.idle(3)
-            if resident:
-                rank.look(first)
-            else:
-                rank.serve([*prompt, 5, 6, 7])
+            for request in there:
+                if resident:
+                    rank.look(request)
+            rank.serve([0, *prompt[1:], 5, 6, 7])
             return rank.observe()
 
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
         real = wrap.memory_of_slots
-        return {
+        ways = {
             "no row is found": replaced(wrap, "holds_blocks", lambda tables: False),
             "nothing is changed": replaced(wrap, "memory_of_slots", lambda *args: []),
+            "what was changed stays": replaced(wrap, "put_back", lambda changed: None),
+        }
+        if "slot_mapping_enabled" in code_of(self.engine[_TABLES].BlockTables.__init__).co_varnames:
+            return ways
+        return ways | {
+            "one row is left": replaced(wrap, "memory_of_slots", lambda it, rows: real(it, rows - 1)),
+            "the first row is left": replaced(wrap, "memory_of_slots", lambda it, rows: [part[1:] for part in real(it, rows)]),
+            "the first block is left": replaced(wrap, "memory_of_slots", lambda it, rows: [part[:, 1:] for part in real(it, rows)]),
         }

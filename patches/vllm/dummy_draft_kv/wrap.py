@@ -29,10 +29,14 @@ def propose(call: Any, instance: Any, input_batch: Any) -> Any:
             memory.zero_()
         result = call()
     finally:
-        for memory, former in changed:
-            memory.copy_(former)
+        put_back(changed)
     call.corrected()
     return result
+
+
+def put_back(changed: list[tuple[Any, Any]]) -> None:
+    for memory, former in changed:
+        memory.copy_(former)
 
 
 def memory_of_slots(speculator: Any, rows: int) -> list[Any]:
