@@ -74,7 +74,7 @@ class Deployment:
     def text_config(self) -> Mapping[str, Any]:
         """The part of config.json that describes the language model."""
         config = self.config or {}
-        parts = (config.get(name) for name in ("text_config", "language_config"))
+        parts = (config.get(name) for name in ("text_config", "language_config", "llm_config"))
         return next((part for part in parts if isinstance(part, Mapping)), config)
 
     def architecture(self) -> str | None:

@@ -11,7 +11,7 @@ from .condition import OFF, ON, Fact, known, unknown
 from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
 from .gpus import NVIDIA
 
-READ_UP_TO = Version("0.31.0")
+READ_UP_TO = Version("0.33.0")
 #: model_type -> first release that runs it as MLA (is_deepseek_mla)
 MLA_SINCE = {
     "deepseek_v2": "0.10.0",
@@ -23,13 +23,68 @@ MLA_SINCE = {
     "glm4_moe_lite": "0.15.0",
     "glm_moe_dsa": "0.16.0",
 }
-#: Architecture with MLA -> releases, from and below, in which Model Runner V2 is its default. Later ones are not listed: the
-#: bug that asks for it is gone in 0.28.0
+#: Architecture -> releases, from and below, in which it is one of those whose default is Model Runner V2. From 0.25.0 on dense
+#: models that are not hybrid have it, too, from 0.29.0 on all models
 V2_BY_DEFAULT = {
-    "DeepseekV2ForCausalLM": ("0.24.0", "0.28.0"),
-    "LongcatFlashNgramForCausalLM": ("0.26.0", "0.28.0"),
-    "KimiK3ForConditionalGeneration": ("0.27.0", "0.28.0"),
+    "Qwen3ForCausalLM": ("0.22.0", "0.25.0"),
+    "LlamaForCausalLM": ("0.23.0", "0.25.0"),
+    "MistralForCausalLM": ("0.23.0", "0.25.0"),
+    "DeepseekV2ForCausalLM": ("0.24.0", "0.29.0"),
+    "Qwen2MoeForCausalLM": ("0.24.0", "0.29.0"),
+    "GraniteMoeForCausalLM": ("0.24.0", "0.29.0"),
+    "InklingForCausalLM": ("0.26.0", "0.29.0"),
+    "InklingForConditionalGeneration": ("0.26.0", "0.29.0"),
+    "LongcatFlashNgramForCausalLM": ("0.26.0", "0.29.0"),
+    "KimiK3ForConditionalGeneration": ("0.27.0", "0.29.0"),
+    "DeepseekV4ForCausalLM": ("0.28.0", "0.29.0"),
 }
+#: Architectures that AMD's GPUs run on V1 while others run them on V2 -> releases, from and below
+V1_ON_AMD = {
+    "KimiK3ForConditionalGeneration": ("0.27.0", "0.28.0"),
+    "DeepseekV4ForCausalLM": ("0.28.0", "0.32.0"),
+    "DeepseekV32ForCausalLM": ("0.29.0", "0.32.0"),
+    "GlmMoeDsaForCausalLM": ("0.30.0", "0.32.0"),
+}
+#: Value of --speculative-config.method -> first release whose Model Runner V2 takes it; before, a server runs on V1
+V2_TAKES_METHOD = {
+    "eagle": "0.22.0",
+    "eagle3": "0.22.0",
+    "mtp": "0.22.0",
+    "dflash": "0.24.0",
+    "dspark": "0.25.0",
+    "extract_hidden_states": "0.29.0",
+    "draft_model": "0.31.0",
+    "ngram": "0.32.0",
+    "ngram_gpu": "0.32.0",
+    "medusa": "0.33.0",
+    "mlp_speculator": "0.33.0",
+}
+V2_NEVER_TAKES = "suffix", "custom_class"
+#: Options that Model Runner V2 may not take (it depends on their values) -> first release in which they decide nothing; empty:
+#: in none that was read
+MAY_NEED_V1 = {
+    "logprobs-mode": "0.25.0",
+    "enable-return-routed-experts": "0.28.0",
+    "ec-transfer-config": "0.28.0",
+    "prefill-context-parallel-size": "0.29.0",
+    "enable-prompt-embeds": "0.29.0",
+    "runner": "0.29.0",
+    "convert": "0.29.0",
+    "task": "0.29.0",
+    "kv-sharing-fast-prefill": "0.30.0",
+    "logits-processors": "0.31.0",
+    "mamba-cache-mode": "0.32.0",
+    "enable-elastic-ep": "0.32.0",
+    "compilation-config.mode": "0.32.0",
+    "compilation-config.pass_config": "0.32.0",
+    "speculative-config.parallel_drafting": "",
+    "speculative-config.use_heterogeneous_vocab": "",
+    "speculative-config.enable_adaptive_verification": "",
+    "ubatch-size": "",
+}
+#: The same for servers that run on V1 by default: what may ask for V2
+MAY_NEED_V2 = "prefill-context-parallel-size", "watermark-config", "attention-config.hisparse_config"
+
 #: (qk_nope_head_dim, qk_rope_head_dim, v_head_dim) of DeepSeek-R1 and its kin, and of GLM-5
 R1_DIMS, GLM_DIMS = (128, 64, 128), (192, 64, 256)
 FLASH_ATTN, FLASHINFER, RAGGED, CUDNN = "flash_attn", "flashinfer", "trtllm_ragged", "cudnn"
@@ -199,36 +254,105 @@ def _model_runner(it: Deployment) -> Fact:
         return unknown(f"the default of this release was not read; set {_V2}")
     if it.launch is None:
         return unknown(NO_LAUNCH)
-    if not it.since("0.24.0"):
-        return known("V1", f"no {_V2}, and no default of vLLM {it.release} for MLA")
-    if it.config is None:
+    if not it.since("0.22.0"):
+        return known("V1", f"no {_V2}, default of vLLM {it.release}")
+    if it.config is None and not it.since("0.29.0"):
         return unknown(NO_CONFIG)
-    if _recurrent_layers(it).values == (ON,):
-        return _model_runner_of_hybrids(it)
-    architecture = it.architecture()
-    first, end = V2_BY_DEFAULT.get(architecture or "", ("", ""))
-    if first and it.since(first) and not it.since(end):
-        if it.launch.not_read:
-            return it.option("speculative-config")
-        if it.launch.not_understood or it.given("speculative-config", "prefill-context-parallel-size", "enable-dbo"):
-            return Fact(("V2", "V1"), f"default for {architecture}, unless an option needs V1; set {_V2} to be sure")
-        return known("V2", f"default of vLLM {it.release} for {architecture}")
-    if architecture in ("DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration") and not it.since("0.28.0"):
-        if it.given("prefill-context-parallel-size", "speculative-config"):
-            return Fact(("V1", "V2"), f"options that may need V2; set {_V2} to be sure")
-        return known("V1", f"default of vLLM {it.release} for {architecture}")
-    return unknown(f"the default of vLLM {it.release} for {architecture} was not read; set {_V2}")
+    default, models = _default_runner(it)
+    if len(default) > 1:
+        return Fact(default, f"the default of vLLM {it.release} depends on {models}; set {_V2} to be sure")
+    if it.launch.not_read:
+        return it.option("speculative-config")
+    return _unless_asked_otherwise(it, default[0], models)
 
 
-def _model_runner_of_hybrids(it: Deployment) -> Fact:
-    """From 0.24.0: V1 up to 0.28.0, then V2, where no option asks for the other one."""
+def _default_runner(it: Deployment) -> tuple[tuple[str, ...], str]:
+    """The model runner where no option decides, or both of them, and the models it is the default of, or what decides."""
+    architecture = it.architecture() or ""
+    from_amd, below_amd = V1_ON_AMD.get(architecture, ("", ""))
+    if from_amd and it.since(from_amd) and not it.since(below_amd) and (it.gpu is None or it.gpu.maker != NVIDIA):
+        return (("V1",), f"{architecture} on {it.gpu}") if it.gpu and it.gpu.maker == "AMD" else (("V1", "V2"), "the GPU")
+    if it.since("0.29.0"):
+        return ("V2",), "all models"
+    first, end = V2_BY_DEFAULT.get(architecture, ("", ""))
+    listed = bool(first) and it.since(first) and not it.since(end)
+    hybrid, dense = _recurrent_layers(it).values == (ON,), _dense(it)
+    if not it.since("0.24.0"):
+        if listed and (dense is None or it.given("quantization")):
+            return ("V1", "V2"), "whether the model is dense and not quantized"
+        return (("V2",), architecture) if listed and dense and not quantization_of(it) else (("V1",), "this model")
+    if hybrid and not (listed and it.since("0.27.0")):
+        return ("V1",), "hybrid models"
+    if listed:
+        return ("V2",), architecture
+    if not it.since("0.25.0"):
+        return ("V1",), architecture or "this model"
+    if dense is None or not architecture.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")):
+        return ("V1", "V2"), "whether the model is dense and generates text"
+    if architecture in ATTENTION_FREE or not dense:
+        return ("V1",), architecture
+    return ("V2",), "dense models"
+
+
+#: Models without layers of attention
+ATTENTION_FREE = "MambaForCausalLM", "FalconMambaForCausalLM", "Mamba2ForCausalLM"
+
+
+def _dense(it: Deployment) -> bool | None:
+    """Whether the model has no experts; None where config.json leaves that to the model's class."""
+    text = it.text_config()
+    names = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
+    counts = [text[name] for name in names if name in text]
+    if counts:
+        return not counts[0]
+    if text.get("kv_lora_rank") is not None:
+        return False  # all models with MLA have experts but a few small ones, which say so
+    called = f"{it.architecture()} {text.get('model_type')}".lower()
+    if text.get("block_configs") or any(word in called for word in ("moe", "mixtral", "gptoss", "gpt_oss", "dbrx", "jamba")):
+        return None
+    return True
+
+
+def _unless_asked_otherwise(it: Deployment, default: str, models: str) -> Fact:
+    """The default, or what the options of this launch ask for instead."""
     assert it.launch is not None
-    chosen, other = ("V2", "V1") if it.since("0.29.0") else ("V1", "V2")
-    method = it.option("speculative-config.method", "none").values
-    on_both = [name for name in method if str(name).lower().endswith(("none", "mtp", "eagle", "eagle3"))]
-    if not on_both or it.launch.not_understood or it.given("prefill-context-parallel-size", "enable-dbo"):
-        return Fact((chosen, other), f"default for hybrid models, unless an option needs {other}; set {_V2} to be sure")
-    return known(chosen, f"default of vLLM {it.release} for hybrid models")
+    other = "V1" if default == "V2" else "V2"
+    why = f"default of vLLM {it.release} for {models}"
+    if default == "V1" and not it.since("0.25.0"):
+        return known("V1", why)  # no option asked for V2
+    may_be = Fact((default, other), f"{why}, unless an option needs {other}; set {_V2} to be sure")
+    if [word for word in it.launch.not_understood if not word.startswith(("-O", "--optimization-level"))]:
+        return may_be
+    method = _method(it)
+    if default == "V1":
+        if method == "dspark" and not it.since("0.29.0"):
+            return known("V2", "--speculative-config.method dspark")
+        if it.given(*MAY_NEED_V2) or method in ("", "dflash", "dspark"):
+            return may_be
+        return known("V1", why)
+    if it.option("enable-dbo", OFF).values == (ON,):
+        return known("V1", "--enable-dbo")
+    taken = V2_TAKES_METHOD.get(method or "")
+    if method in V2_NEVER_TAKES or (taken and not it.since(taken)):
+        return known("V1", f"--speculative-config.method {method}, which Model Runner V2 of vLLM {it.release} does not take")
+    pipeline = it.given("pipeline-parallel-size")
+    if (
+        (method is not None and not taken)
+        or any(it.given(option) and not (end and it.since(end)) for option, end in MAY_NEED_V1.items())
+        or (method == "eagle3" and pipeline and not it.since("0.30.0"))
+        or (pipeline and it.option("distributed-executor-backend").values == ("external_launcher",))
+    ):
+        return may_be
+    return known("V2", why)
+
+
+def _method(it: Deployment) -> str | None:
+    """--speculative-config.method, `mtp` for every name of it; None: no drafts; empty: not named."""
+    name = it.option("speculative-config.method", "").values
+    method = str(name[0]).lower() if name else ""
+    if not method:
+        return "" if it.given("speculative-config") else None
+    return "mtp" if method.endswith("mtp") else method
 
 
 def _engine_core(it: Deployment) -> Fact:
@@ -280,25 +404,170 @@ def _recurrent_layers(it: Deployment) -> Fact:
     if it.config is None:
         return unknown(NO_CONFIG)
     text = it.text_config()
-    kinds = {str(kind) for name in ("layer_types", "layers_block_type") for kind in text.get(name) or ()}
+    kinds = _kinds_of_layers(text)
     if kinds and all(kind.endswith("attention") and not kind.startswith("linear") for kind in kinds):
         return known(OFF, "config.json has layers of attention alone")
     if linear_attention(it).values == (ON,) or kinds & {"mamba", "mamba2", "hybrid", "conv"}:
         return known(ON, "config.json has layers with a recurrent state")
     names = [name for name in text if name.startswith(("mamba_", "ssm_", "hybrid_override_pattern"))]
+    if 0 in (text.get("attn_type_list") or ()):
+        names.append("attn_type_list")  # MiniMax: 0 is a layer of linear attention
+    if not names and it.architecture() in MAMBA2 and it.architecture() not in ATTENTION_FREE:
+        return known(ON, f"{it.architecture()} is hybrid")
     return known(ON, f"config.json has {names[0]}") if names else known(OFF, "config.json has no layers with a recurrent state")
 
 
+def _kinds_of_layers(text: Mapping[str, Any]) -> set[str]:
+    return {str(kind) for name in ("layer_types", "layers_block_type") for kind in text.get(name) or ()}
+
+
+#: Architectures whose recurrent layers are Mamba2
+MAMBA2 = (
+    "BambaForCausalLM",
+    "FalconH1ForCausalLM",
+    "GraniteMoeHybridForCausalLM",
+    "Mamba2ForCausalLM",
+    "NemotronHForCausalLM",
+    "NemotronHPuzzleForCausalLM",
+    "Plamo2ForCausalLM",
+    "Zamba2ForCausalLM",
+)
+#: Keys of config.json that only Mamba2 has: it has heads
+_MAMBA2_KEYS = "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamba_headdim", "mamba_d_head", "mamba_head_dim"
+
+
+def mamba2_layers(it: Deployment) -> Fact:
+    """Whether layers keep a recurrent state by Mamba2."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    text, architecture = it.text_config(), it.architecture()
+    kinds = _kinds_of_layers(text)
+    if kinds and all(kind.endswith("attention") for kind in kinds):
+        return known(OFF, "config.json has layers of attention alone")
+    if architecture in MAMBA2:
+        return known(ON, f"{architecture} has layers of Mamba2")
+    keys = [name for name in _MAMBA2_KEYS if text.get(name)]
+    if keys:
+        return known(ON, f"config.json has {keys[0]}")
+    names = [name for name in text if name.startswith("hybrid_override_pattern")]
+    if "mamba2" in kinds or names:
+        return known(ON, f"config.json has {(names or ['layers of Mamba2'])[0]}")
+    return known(OFF, "config.json has no layers of Mamba2")
+
+
+#: Values of layer_types for layers that see a window of the last tokens
+_WINDOWS = "sliding_attention", "sliding_window", "sliding", "local_attention", "local"
+#: model_type of models whose class has a window where config.json has none
+_WINDOW_OF_CLASS = "gemma2", "gemma3_text", "gemma3n_text", "gpt_oss"
+
+
+def sliding_window_layers(it: Deployment) -> Fact:
+    """Whether layers of attention see a window of the last tokens alone, so that the cache may free what is behind it."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    disabled = it.option("disable-sliding-window", OFF)
+    if disabled.values == (ON,):
+        return known(OFF, "--disable-sliding-window")
+    found = _window_of_config(it.text_config())
+    return disabled if found.values == (ON,) and it.launch is not None and not disabled.values else found
+
+
+def _window_of_config(text: Mapping[str, Any]) -> Fact:
+    kinds = _kinds_of_layers(text)
+    if kinds & set(_WINDOWS):
+        return known(ON, f"config.json has layers of {min(kinds & set(_WINDOWS))}")
+    if text.get("use_sliding_window") is False:
+        return known(OFF, "config.json has use_sliding_window false")
+    for name in ("sliding_window", "sliding_window_size", "swa_window_size"):
+        value = text.get(name)
+        sizes = value if isinstance(value, list) else [value]
+        if any(isinstance(size, int) and size > 0 for size in sizes):
+            if kinds and kinds <= {"full_attention", "attention"}:
+                return known(OFF, "config.json has layers of full attention alone")
+            return known(ON, f"config.json has {name}")
+    if text.get("model_type") in _WINDOW_OF_CLASS and "sliding_window" not in text:
+        return known(ON, f"default of {text['model_type']}")
+    return known(OFF, "config.json has no sliding window")
+
+
 def _cached_states(it: Deployment) -> Fact:
-    """Whether prefix caching is on for a hybrid model: by default from 0.28.0."""
+    """Whether prefix caching is on for a hybrid model: by default from 0.28.0. 0.26.0 and 0.27 take it for supported and leave
+    it off; up to 0.11.0 it was switched off where it was asked for, then up to 0.14.1 for models other than Mamba's."""
     name = "enable-prefix-caching"
     if it.release is None and not it.given(name):
         return unknown(f"whether hybrid models cache prefixes by default depends on the release; set --{name}")
     default = ON if it.since("0.28.0") else OFF
     fact = it.option(name, default)
+    if it.given(name) and fact.values == (ON,) and it.release is not None and not it.since("0.15.0"):
+        if not it.since("0.11.1"):
+            return known(OFF, f"vLLM {it.release} caches no prefixes of hybrid models")
+        if linear_attention(it).values == (ON,):
+            return known(OFF, f"vLLM {it.release} caches no prefixes of models with linear attention")
     return (
         fact if it.given(name) or not fact.values else known(default, f"no --{name}, default of vLLM {it.release} for hybrids")
     )
+
+
+def _kv_connector(it: Deployment) -> Fact:
+    """Whether KV is moved in or out: disaggregated prefill, offloading, LMCache …"""
+    name = "kv-transfer-config"
+    if it.given(name, "kv-offloading-size") or (it.launch and any(name in word for word in it.launch.not_understood)):
+        return known(ON, "--kv-offloading-size" if it.given("kv-offloading-size") else f"--{name}")
+    return it.option(name, OFF)
+
+
+#: Value of --speculative-config.method -> first release that schedules ahead with such drafts
+_ASYNC_TAKES_METHOD = {
+    "eagle": "0.14.0",
+    "eagle3": "0.14.0",
+    "mtp": "0.14.0",
+    "extract_hidden_states": "0.18.0",
+    "ngram_gpu": "0.18.0",
+    "dflash": "0.20.0",
+    "dspark": "0.25.0",
+    "draft_model": "0.28.0",
+}
+
+
+def _async_scheduling(it: Deployment) -> Fact:
+    """Whether a step is scheduled before the one before it has its tokens: by default from 0.14.0."""
+    name = "async-scheduling"
+    if it.given(name):
+        return it.option(name)
+    if it.release is None or it.release > READ_UP_TO:
+        return unknown(f"the default of this release was not read; set --{name}")
+    fact = it.option(name, ON if it.since("0.14.0") else OFF)
+    if fact.values != (ON,):
+        return fact
+    default = known(ON, f"default of vLLM {it.release}")
+    may_be = f"default of vLLM {it.release}, unless %s; set --{name} to be sure"
+    backend = str(it.option("distributed-executor-backend", "mp").values[0])
+    if backend not in ("mp", "uni", "external_launcher") or it.given("data-parallel-backend"):
+        return Fact((ON, OFF), may_be % "the executor does not take it")
+    if it.given("runner", "convert", "task", "speculative-config.disable_padded_drafter_batch"):
+        return Fact((ON, OFF), may_be % "an option does not take it")
+    pipeline = it.number("pipeline-parallel-size", 1).values != (1,)
+    if pipeline and not it.since("0.15.0"):
+        return known(OFF, f"--pipeline-parallel-size, vLLM {it.release}")
+    if it.release == Version("0.16.0") and _cached_states(it).values != (OFF,) and _recurrent_layers(it).values != (OFF,):
+        cached = _cached_states(it).values == (ON,) and _recurrent_layers(it).values == (ON,)
+        return known(OFF, f"vLLM {it.release}, cached prefixes of a hybrid model") if cached else unknown(NO_CONFIG)
+    runner = _model_runner(it).values
+    if it.since("0.33.0") and runner == ("V2",):
+        return default
+    method = _method(it)
+    first = _ASYNC_TAKES_METHOD.get(method or "")
+    on_v1 = None
+    if method == "":
+        on_v1 = "drafts are of a method that does not take it"
+    elif method is not None and not (first and it.since(first)):
+        on_v1 = f"--speculative-config.method {method} does not take it"
+    elif pipeline and it.since("0.31.0"):
+        on_v1 = "pipeline parallelism runs on Model Runner V1" if runner != ("V2",) else None
+    if on_v1 is None:
+        return default
+    certain = method != "" and (runner == ("V1",) or (method is not None and not it.since("0.33.0")))
+    return known(OFF, f"vLLM {it.release}: {on_v1}") if certain else Fact((ON, OFF), may_be % on_v1)
 
 
 def hidden_states_drafter(it: Deployment) -> Fact:
@@ -350,4 +619,9 @@ FACTS: Makers = {
     "cached prefixes of a hybrid model": _cached_states,
     "drafts from hidden states": hidden_states_drafter,
     "speculative decoding": _speculative_decoding,
+    "Mamba2 layers": mamba2_layers,
+    "sliding-window layers": sliding_window_layers,
+    "data parallel ranks": lambda it: it.number("data-parallel-size", 1),
+    "KV connector": _kv_connector,
+    "async scheduling": _async_scheduling,
 }

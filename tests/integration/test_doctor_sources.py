@@ -358,17 +358,99 @@ def test_mla_prefill_backend_of_vllm_by_priority(release):
             assert ours.values or (capability == 100 and dims == GLM_DIMS), "only what was not read is unknown"
 
 
-@pytest.mark.parametrize("release", [name for name in known("vllm") if Version("0.22") <= Version(name) < Version("0.28")])
+class Open:
+    """What a stand-in of a configuration does not name: nothing, of which nothing is on."""
+
+    def __init__(self, **given):
+        self.__dict__.update(given)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
+def config_of_vllm(release: str, architecture: str, options: dict[str, str], machine: Machine, amd: bool, **model) -> Open:
+    """A VllmConfig with the release's own methods that choose the runner, over the values that the methods read."""
+    size = {
+        name: int(options.get(name.replace("_", "-"), 1))
+        for name in ("pipeline_parallel_size", "prefill_context_parallel_size")
+    }
+    parallel = Open(
+        **size, tensor_parallel_size=1, decode_context_parallel_size=1, enable_dbo="enable-dbo" in options,
+        use_ubatching="enable-dbo" in options, distributed_executor_backend=options.get("distributed-executor-backend", "mp"),
+    )  # fmt: skip
+    method = options.get("speculative-config.method")
+    drafts = Open(method=method, uses_dynamic_speculative_decoding=lambda: False) if method else None
+    it = Open(
+        model_config=Open(architectures=[architecture], runner_type="generate", **model), speculative_config=drafts,
+        parallel_config=parallel, compilation_config=Open(pass_config=Open()), cache_config=Open(mamba_cache_mode="none"),
+        attention_config=Open(), _get_v1_model_runner_unsupported_features=lambda: [],
+        _dflash_needs_multi_kv_group=lambda: False, _is_dflash2_draft=lambda: False,
+    )  # fmt: skip
+    source = text("vllm", release, "config/vllm.py")
+    machine["current_platform"] = SimpleNamespace(is_rocm=lambda: amd, is_unspecified=lambda: False)
+    machine.update(envs=Open(), HAS_TRITON=True, CompilationMode=Open(STOCK_TORCH_COMPILE=1), CUDAGraphMode=Open(NONE=1),
+                   entry_points=lambda group: (), get_args=lambda kind: ())  # fmt: skip
+    machine["logger"] = SimpleNamespace(warning_once=lambda *_: None, info_once=lambda *_: None)
+    for node in tree("vllm", release, "config/vllm.py").body:
+        if isinstance(node, ast.Assign) and re.search("V2_MODEL_RUNNER|MRV1", ast.unparse(node.targets[0])):
+            exec(compile(ast.Module([node], []), release, "exec"), machine)
+    if "def default_v2_model_runner_architectures" in source:
+        function("vllm", release, "default_v2_model_runner_architectures", ("config/vllm.py",), machine)
+    own = ("_is_default_v2_model_runner_model", "use_v2_model_runner")
+    for name in (*own, "_get_v2_model_runner_unsupported_features", "_get_dbo_unsupported_features"):
+        if f"def {name}(" in source:
+            method = function("vllm", release, name, ("config/vllm.py",), machine)
+            it.__dict__[name] = lambda method=method: method(it)
+    return it
+
+
+#: Models by what decides: architecture, config.json, and what the engine's ModelConfig says of it
+_EXPERTS, _MLA = {"num_experts": 8}, {"kv_lora_rank": 512}
+_STATES = {"is_hybrid": True, "has_inner_state": True}
+MODELS_OF_VLLM = (
+    ("LlamaForCausalLM", {}, {}),
+    ("LlamaForCausalLM", {"quantization_config": {"quant_method": "fp8"}}, {"is_quantized": True}),
+    ("Qwen3ForCausalLM", {}, {}),
+    ("Gemma3ForConditionalGeneration", {}, {}),
+    ("Qwen3MoeForCausalLM", _EXPERTS, {"is_moe": True}),
+    ("Qwen2MoeForCausalLM", _EXPERTS, {"is_moe": True}),
+    ("DeepseekV2ForCausalLM", _MLA, {"is_moe": True}),
+    ("DeepseekV3ForCausalLM", _MLA, {"is_moe": True}),
+    ("KimiK25ForConditionalGeneration", _MLA, {"is_moe": True}),
+    ("LongcatFlashNgramForCausalLM", _MLA, {"is_moe": True}),
+    ("GlmMoeDsaForCausalLM", _MLA, {"is_moe": True}),
+    ("DeepseekV4ForCausalLM", {"n_routed_experts": 256}, {"is_moe": True}),
+    ("KimiK3ForConditionalGeneration", {"linear_attn_config": {"x": 1}, **_EXPERTS}, {"is_moe": True, **_STATES}),
+    ("Qwen3NextForCausalLM", {"linear_num_value_heads": 32, **_EXPERTS}, {"is_moe": True, **_STATES}),
+    ("NemotronHForCausalLM", {"mamba_num_heads": 128}, _STATES),
+    ("Mamba2ForCausalLM", {}, {"is_attention_free": True, "has_inner_state": True}),
+)
+LAUNCHES_OF_VLLM = (
+    {}, {"enable-dbo": "on"}, {"prefill-context-parallel-size": "2"}, {"pipeline-parallel-size": "2"},
+    *({"speculative-config.method": method} for method in (*vllm.V2_TAKES_METHOD, *vllm.V2_NEVER_TAKES)),
+    {"speculative-config.method": "eagle3", "pipeline-parallel-size": "2"},
+    {"distributed-executor-backend": "external_launcher", "pipeline-parallel-size": "2"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("release", [name for name in known("vllm") if Version("0.22") <= Version(name)])
 def test_model_runner_of_vllm(release):
-    for node in ast.walk(tree("vllm", release, "config/vllm.py")):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES":
-            engine = {leaf.value for leaf in ast.walk(node.value) if isinstance(leaf, ast.Constant)}
-    for architecture in (*vllm.V2_BY_DEFAULT, "DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration"):
-        config = {"architectures": [architecture], "model_type": "deepseek_v3", "kv_lora_rank": 512}
-        it = Deployment("vllm", Version(release), config, gpus.named("h100"), Launch("vllm"))
-        ours = vllm.FACTS["model runner"](it)
-        assert ours.values in ((), ("V2" if architecture in engine else "V1",)), (architecture, ours)
-        assert ours.values or architecture in vllm.V2_BY_DEFAULT
+    certain = tried = 0
+    for architecture, config, says in MODELS_OF_VLLM:
+        for options in LAUNCHES_OF_VLLM:
+            for gpu in ("h100", "mi300x"):
+                machine, unsaid = Machine(90), ("is_moe", "is_hybrid", "is_attention_free", "is_quantized", "has_inner_state")
+                model = {**dict.fromkeys(unsaid, False), **says}
+                engine = config_of_vllm(release, architecture, options, machine, gpu == "mi300x", **model)
+                runner = "V2" if engine.use_v2_model_runner() else "V1"
+                it = Deployment("vllm", Version(release), {"architectures": [architecture], **config}, gpus.named(gpu),
+                                Launch("vllm", options=dict(options)))  # fmt: skip
+                ours = vllm.FACTS["model runner"](it)
+                assert runner in ours.values, (architecture, options, gpu, ours, runner)
+                tried, certain = tried + 1, certain + (len(ours.values) == 1)
+    assert certain > 0.8 * tried
     assert "VLLM_USE_V2_MODEL_RUNNER: bool = False" in text("vllm", "0.21.0", "envs.py")
 
 
