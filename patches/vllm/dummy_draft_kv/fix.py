@@ -1,5 +1,6 @@
 """vllm.dummy-draft-kv, as data."""
 
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
 from attnfix.compat.signs import CACHED_PREFIX, SPECULATION
 
@@ -88,4 +89,10 @@ FIX = Fix(
     ),
     independent=True,  # a server loads the speculator that it drafts with
     harm=SLOWER,
+    hits=AllOf(
+        Is("model runner", "V2"),
+        Above("data parallel ranks", 1),
+        Is("ranks in lock step", ON),
+        Is("drafts of a dummy batch", "several"),
+    ),
 )
