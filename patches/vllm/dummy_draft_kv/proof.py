@@ -1,7 +1,7 @@
 """Proof of vllm.dummy-draft-kv: whether keys that a drafter has in the cache stay, while its rank has nothing to do.
 
-Real: the scheduler and the cache manager of a hybrid model with MTP; Model Runner V2's block tables and their Triton kernels, in
-Triton's interpreter; its dummy batch; the speculator, made by its own constructor and asked to `propose` as a dummy run does.
+Real: the scheduler and the cache manager of a hybrid model with MTP; Model Runner V2's block tables and their Triton kernels,
+interpreted; its dummy batch; the speculator, made by its own constructor and asked to `propose` as a dummy run does.
 Emulated: the runner between them, the drafter's model, which writes a token's key to the slot that its forward context has for
 it, and CUDA graphs: a replay runs what was captured once more, on the memory that was captured. The dispatcher's answer is what
 the proof says: a graph of that many requests, or none.
@@ -104,13 +104,13 @@ class _Rank:
 
     def look(self, request: Any) -> None:
         """At the keys of all that a request in the batch has computed."""
-        tokens = list(request.all_token_ids)[: _PROMPT]
+        tokens = list(request.all_token_ids)[:_PROMPT]
         self._look(self._slots(self.rows[request.request_id], len(tokens)), tokens)
 
     def _look(self, slots: list[int], tokens: list[int]) -> None:
         held = [self.keys.get(slot) for slot in slots]
-        self.read += len(held)
-        self.wrong += sum(key != token for key, token in zip(held, tokens))
+        self.read += bool(held)
+        self.wrong += held != tokens[: len(held)]
         self.seen.append(held)
 
     def _slots(self, row: int, length: int) -> list[int]:
@@ -119,7 +119,7 @@ class _Rank:
 
         more = (length,) * (code_of(type(self.tables).compute_slot_mappings).co_argcount > 4)
         slots = self.tables.compute_slot_mappings(_numbers([row]), _numbers([0, length]), torch.arange(length), *more)
-        return slots[self.group, :length].tolist()
+        return list(map(int, slots[self.group, :length]))
 
     def idle(self, requests: int) -> None:
         """A dummy run, of as many requests as another rank has."""
@@ -212,7 +212,7 @@ class Proof(proof.Proof):
     modules = (_TABLES, _BATCH, _BUFFERS, _GRAPHS, _AUTO, _MTP, _EAGLE, _MULTI)
     may_lack = modules
     kernel = "interpreted"
-    measure = "share of the drafter's keys that a dummy batch has overwritten"
+    measure = "share of prefixes whose keys of the drafter were overwritten"
 
     def __init__(self) -> None:
         kernels.stand_in()
@@ -240,7 +240,8 @@ class Proof(proof.Proof):
         return combine(self._played(seed, idle=False), self._played(seed, idle=False, early=True))
 
     def _played(
-        self, seed: int, graph: bool = False, resident: bool = False, idle: bool = True, early: bool = False, multi: bool = False
+        self, seed: int, graph: bool = False, resident: bool = False, idle: bool = True, early: bool = False,
+        multi: bool = False,
     ) -> Observation:  # fmt: skip
         """Prompts, dummy runs behind them, and the first prompt once more: its prefix comes from the cache."""
         draw = random.Random(seed)
@@ -273,5 +274,7 @@ class Proof(proof.Proof):
         return ways | {
             "one row is left": replaced(wrap, "memory_of_slots", lambda it, rows: real(it, rows - 1)),
             "the first row is left": replaced(wrap, "memory_of_slots", lambda it, rows: [part[1:] for part in real(it, rows)]),
-            "the first block is left": replaced(wrap, "memory_of_slots", lambda it, rows: [part[:, 1:] for part in real(it, rows)]),
+            "the first block is left": replaced(
+                wrap, "memory_of_slots", lambda it, rows: [part[:, 1:] for part in real(it, rows)]
+            ),
         }

@@ -22,7 +22,7 @@ def holds_blocks(tables: Any) -> bool:
 
 
 def propose(call: Any, instance: Any, input_batch: Any) -> Any:
-    """Launches of a graph read the same memory: what it holds is changed for them, on their stream, and put back behind them."""
+    """A graph reads the same memory: what it holds is changed for its launches, on their stream, and put back behind them."""
     changed = [(memory, memory.clone()) for memory in memory_of_slots(instance, input_batch.num_reqs)]
     try:
         for memory, _ in changed:

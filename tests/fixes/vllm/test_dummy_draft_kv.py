@@ -32,7 +32,10 @@ class Speculator(SimpleNamespace):
         if self.fails:
             raise ValueError("the engine's own")
         held = self.block_tables
-        self.saw = [table.gpu.clone() for table in held.block_tables], getattr(held, "slot_mapping_enabled", torch.ones(1)).clone()
+        self.saw = (
+            [table.gpu.clone() for table in held.block_tables],
+            getattr(held, "slot_mapping_enabled", torch.ones(1)).clone(),
+        )
         return "drafts"
 
 
@@ -43,7 +46,10 @@ def propose(held, target=AUTO, requests=2, steps=STEPS, fails=False, **how):
     state.fired = True
     before = memory(held)
     try:
-        assert one_call.run(target, Speculator.propose, state, instance, SimpleNamespace(num_reqs=requests), None, **how) == "drafts"
+        assert (
+            one_call.run(target, Speculator.propose, state, instance, SimpleNamespace(num_reqs=requests), None, **how)
+            == "drafts"
+        )
     finally:
         assert memory(held) == before, "what was changed is as it was"
     return instance, state.counters.corrections
