@@ -36,6 +36,7 @@ _FOLDERS = (
     "mamba_state_column",
     "mamba2_padded_tail",
     "padded_one_token_prompt",
+    "dummy_draft_kv",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -20,6 +20,7 @@ from attnfix.patches.catalogue import FIXES
 PLAN = "outside: plans a batch, a graph's buffers or a layer's loading, before a model runs"
 PREFILL = "outside: eager prefill alone, as piecewise graphs take the absorbed path and are captured without a prefix"
 OPERATOR = "behind an operator: called by the implementation of an attention layer"
+AROUND = "outside: calls the drafter's model, which is compiled by itself"
 TRACED = "traced: called by `forward` of the backend, in a decode graph of speculative decoding"
 
 #: {class or module of a target: {name: where}}, "" for all others of it
@@ -50,6 +51,9 @@ REGIONS = {
     "CompilationConfig": {"": PLAN},
     "CompressedTensorsKVCacheMethod": {"": PLAN},
     "DFlashSpeculator": {"": PLAN},
+    "AutoRegressiveSpeculator": {"": AROUND},
+    "EagleSpeculator": {"": AROUND},
+    "MultiModuleMTPSpeculator": {"": AROUND},
     "BaseKVCacheMethod": {"": PLAN},
     "FlashAttentionImpl": {"": OPERATOR},
     "FlashAttentionMetadataBuilder": {"": PLAN},

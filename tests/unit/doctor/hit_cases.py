@@ -59,6 +59,7 @@ DFLASH_METHOD = "-sc.method=dflash -sc.model=d -sc.num_speculative_tokens=4 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
 DRAFTS_DCP = MTP + "-dcp 2 --attention-backend "
 DFLASH = "VLLM_USE_V2_MODEL_RUNNER=1 " + VLLM + "-sc.method=dflash -sc.model=d "
+RANKS = VLLM + "--data-parallel-size 8 "
 AITER = "ROCM_AITER_UNIFIED_ATTN"
 RAGGED = VLLM + "-ac.use_trtllm_ragged_deepseek_prefill=true"
 
@@ -429,6 +430,17 @@ CASES = [
     ("vllm.fa3-cascade", "0.11.0", None, "h100", VLLM + "--enforce-eager", POSSIBLE, "needs the model's config.json"),
     ("vllm.fa3-cascade", "0.11.0", "gpt-oss", None, VLLM, POSSIBLE, "needs --gpu"),
     ("vllm.fa3-cascade", "0.11.0", "gpt-oss", "h100", VLLM + "--config a.yaml", POSSIBLE, "a.yaml, which is not read"),
+    ("vllm.dummy-draft-kv", "0.30.0", "R1", "h200", RANKS + MTP_METHOD, HIT, "has kv_lora_rank"),
+    ("vllm.dummy-draft-kv", "0.30.0", "Next", "h200", RANKS + "-sc.method=mtp", POSSIBLE, "without num_speculative_tokens"),
+    ("vllm.dummy-draft-kv", "0.30.0", "R1", "h200", RANKS + MTP_METHOD.replace("=2", "=1"), NOT_HIT, "batch: one"),
+    ("vllm.dummy-draft-kv", "0.30.0", "R1", "h200", RANKS + MTP_METHOD.replace("mtp", "ngram"), NOT_HIT, "batch: none"),
+    ("vllm.dummy-draft-kv", "0.30.0", "R1", "h200", RANKS + "-sc.model=x", POSSIBLE, "without a method"),
+    ("vllm.dummy-draft-kv", "0.30.0", "R1", "h200", RANKS, NOT_HIT, "batch: none"),
+    ("vllm.dummy-draft-kv", "0.30.0", "R1", "h200", VLLM + MTP_METHOD, NOT_HIT, "data parallel ranks: 1"),
+    ("vllm.dummy-draft-kv", "0.26.0", "R1", "h200", RANKS + MTP_METHOD, NOT_HIT, "model runner: V1"),
+    ("vllm.dummy-draft-kv", "0.26.0", "R1", "h200", "VLLM_USE_V2_MODEL_RUNNER=1 " + RANKS + MTP_METHOD, HIT, "V2"),
+    ("vllm.dummy-draft-kv", "0.30.0", "Llama", "h200", RANKS + MTP_METHOD, POSSIBLE, "names no experts"),
+    ("vllm.dummy-draft-kv", "0.30.0", None, "h200", RANKS + MTP_METHOD, POSSIBLE, "config.json"),
     ("vllm.dflash-aot-schedule", "0.29.0", "R1", "h100", DFLASH + "--attention-backend FLASHMLA", HIT, "FLASHMLA for"),
     ("vllm.dflash-aot-schedule", "0.29.0", "R1", "h100", DFLASH.replace("dflash", "dspark"), POSSIBLE, "default depends"),
     ("vllm.dflash-aot-schedule", "0.29.0", "R1", "b200", DFLASH, NOT_HIT, "has no FlashAttention 3"),

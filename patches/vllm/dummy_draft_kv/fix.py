@@ -1,0 +1,98 @@
+"""vllm.dummy-draft-kv, as data."""
+
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
+from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
+from attnfix.compat.signs import CACHED_PREFIX, SPECULATION
+
+from . import wrap
+
+_GPU = "vllm.v1.worker.gpu"
+_SPEC = f"{_GPU}.spec_decode"
+_BASE = f"{_SPEC}.speculator:DraftModelSpeculator"
+_AUTO = f"{_SPEC}.autoregressive.speculator"
+_EAGLE = f"{_SPEC}.eagle.speculator"
+_MULTI = f"{_SPEC}.multi_module_mtp.speculator"
+_TABLES = f"{_GPU}.block_table"
+
+FIX = Fix(
+    id="vllm.dummy-draft-kv",
+    title="The dummy batch of an idle rank drafts into the KV cache of requests",
+    symptom=(
+        "With data parallel ranks in lock step and MTP or EAGLE, the share of accepted drafts falls, and for some prompts it "
+        "stays near 0 until the server is restarted or their prefix has left the cache. The text of models with attention "
+        "alone stays right."
+    ),
+    signs=(SPECULATION, CACHED_PREFIX),
+    cause=(
+        "A rank that has nothing to run takes part with a dummy batch, and its drafter with dummy drafts. Its target writes no "
+        "KV then. The drafter, from its second token on, takes the slots of the requests that are or were in the first rows of "
+        "the block table. It overwrites the drafter's keys and values near the begin of their first block, which may be a "
+        "cached prefix, or be another request's by then."
+    ),
+    correction=(
+        "While a dummy batch drafts, no group of the cache has slots (from 0.29.0), or the rows of the block table begin with "
+        "the null block (before). What was changed is put back behind it, on the GPU."
+    ),
+    upstream=Upstream("vllm-project/vllm", pull=56734),
+    hardware="any GPU (data parallel ranks in lock step, two or more drafts by MTP or EAGLE, Model Runner V2)",
+    default=True,
+    default_reason="drafts that are not accepted any more; later releases give a dummy batch no slots, either",
+    targets=(
+        Target(
+            wrap.propose,
+            needed=wrap.drafts_through_rows,
+            paths=(f"{_AUTO}:AutoRegressiveSpeculator.propose", f"{_EAGLE}:EagleSpeculator.propose"),
+        ),
+        Target(
+            wrap.propose,
+            needed=wrap.drafts_all_through_rows,
+            paths=(f"{_MULTI}:MultiModuleMTPSpeculator.propose",),
+        ),
+    ),
+    # Which rows a dummy request names, and who makes slots of them
+    witnesses=(
+        f"{_TABLES}:BlockTables",
+        f"{_TABLES}:_compute_slot_mappings_kernel",
+        f"{_BASE}._copy_request_inputs",
+        f"{_AUTO}:AutoRegressiveSpeculator._copy_request_inputs",
+        f"{_AUTO}:AutoRegressiveSpeculator._multi_step_decode",
+        f"{_AUTO}:AutoRegressiveSpeculator._fused_multi_step_decode",
+        f"{_AUTO}:AutoRegressiveSpeculator._generate_fused_drafts",
+        f"{_AUTO}:AutoRegressiveSpeculator._generate_draft",
+        f"{_AUTO}:AutoRegressiveSpeculator._prefill",
+        f"{_AUTO}:prepare_decode_inputs",
+        f"{_AUTO}:prepare_prefill_inputs",
+        f"{_AUTO}:update_draft_inputs",
+        f"{_EAGLE}:EagleSpeculator.generate_draft",
+        f"{_EAGLE}:EagleSpeculator.prefill",
+        f"{_EAGLE}:EagleSpeculator._multi_step_decode",
+        f"{_EAGLE}:EagleSpeculator._generate_draft",
+        f"{_EAGLE}:EagleSpeculator._prefill",
+        f"{_EAGLE}:prepare_eagle_inputs",
+        f"{_EAGLE}:prepare_eagle_decode",
+        f"{_EAGLE}:update_eagle_inputs",
+        f"{_MULTI}:MultiModuleMTPSpeculator._prepare_inputs",
+        f"{_MULTI}:MultiModuleMTPSpeculator._generate_drafts",
+        f"{_GPU}.input_batch:InputBatch.make_dummy",
+        f"{_GPU}.attn_utils:build_slot_mappings_by_layer",
+        f"{_GPU}.model_runner:GPUModelRunner._dummy_run",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="no vLLM below 0.31.0 is served with data parallel ranks and speculative decoding",
+    cost=(
+        "Nothing but a look at two arguments in a step with requests. In a dummy run, a few copies of some bytes on the GPU "
+        "(before 0.29.0, of the first entries of a row for each dummy request); the null block may get dummy keys then."
+    ),
+    expect=(
+        "On one replica, send long conversations to one rank while the others idle: the share of accepted drafts stays as with "
+        "one rank. The logits that a probabilistic drafter keeps for a request may still be those of a dummy run."
+    ),
+    independent=True,  # a server loads the speculator that it drafts with
+    harm=SLOWER,
+    hits=AllOf(
+        Is("model runner", "V2"),
+        Above("data parallel ranks", 1),
+        Is("ranks in lock step", ON),
+        Is("drafts of a dummy batch", "several"),
+    ),
+)

@@ -1,0 +1,280 @@
+"""Proof of vllm.dummy-draft-kv: whether keys that a drafter has in the cache stay, while its rank has nothing to do.
+
+Real: the scheduler and the cache manager of a hybrid model with MTP; Model Runner V2's block tables and their Triton kernels,
+interpreted; its dummy batch; the speculator, made by its own constructor and asked to `propose` as a dummy run does.
+Emulated: the runner between them, the drafter's model, which writes a token's key to the slot that its forward context has for
+it, and CUDA graphs: a replay runs what was captured once more, on the memory that was captured. The dispatcher's answer is what
+the proof says: a graph of that many requests, or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from importlib import import_module
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
+from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.proofkit.vllm.scheduling import Engine
+
+_GPU = "vllm.v1.worker.gpu"
+_TABLES, _BATCH, _BUFFERS = f"{_GPU}.block_table", f"{_GPU}.input_batch", f"{_GPU}.buffer_utils"
+_GRAPHS = f"{_GPU}.cudagraph_utils"
+_AUTO, _MTP, _EAGLE = (f"{_GPU}.spec_decode.{name}.speculator" for name in ("autoregressive", "mtp", "eagle"))
+_MULTI = f"{_GPU}.spec_decode.multi_module_mtp.speculator"
+_DRAFTER = "mtp.layers.0"
+_DRAFTS, _PAGE, _ROWS, _PROMPT = 4, 16, 8, 70
+_DUMMY = -1
+
+
+class _Rank:
+    """A rank of a data parallel server: the engine, rows of requests, and the drafter's keys."""
+
+    def __init__(self, engine: Engine, modules: dict[str, Any], seed: int, graph: bool, multi: bool):
+        self.engine, self.modules, self.draw, self.graph = engine, modules, random.Random(seed), graph
+        self.config, self.kv = engine.config, engine.kv_cache_config
+        self.group = next(at for at, group in enumerate(self.kv.kv_cache_groups) if _DRAFTER in group.layer_names)
+        self.tables = self._tables()
+        self.keys: dict[int, int] = {}  # slot -> the token whose key is there
+        self.rows: dict[str, int] = {}
+        self.requests: dict[str, Any] = {}
+        self.seen: list[Any] = []
+        self.wrong = self.read = 0
+        self.speculator = self._speculator(multi)
+
+    def _tables(self) -> Any:
+        import torch
+
+        sizes = [group.kv_cache_spec.block_size for group in self.kv.kv_cache_groups]
+        given = dict(
+            block_sizes=sizes, kernel_block_sizes=sizes, max_num_reqs=_ROWS, max_num_batched_tokens=1024, max_model_len=1024,
+            max_num_blocks_per_group=[1024 // size + 8 for size in sizes], device=torch.device("cpu"),
+        )  # fmt: skip
+        return _made(self.modules[_TABLES].BlockTables, given)
+
+    def _speculator(self, multi: bool) -> Any:
+        """With what `set_attn` and `load_model` give it."""
+        import torch
+
+        if multi:
+            cls = self.modules[_MULTI].MultiModuleMTPSpeculator
+        else:
+            cls = self.modules[_MTP].MTPSpeculator if self.modules.get(_MTP) else self.modules[_EAGLE].EagleSpeculator
+        speculator = cls(self.config, torch.device("cpu"))
+        speculator.model, speculator.draft_attn_layer_names = _Model(self, speculator), {_DRAFTER}
+        speculator.block_tables, speculator.kv_cache_config = self.tables, self.kv
+        speculator.attn_groups = [[] for _ in self.kv.kv_cache_groups]  # no metadata: nobody attends
+        speculator.model_state = SimpleNamespace()
+        if hasattr(speculator, "_configure_fused_multi_step_decode"):
+            speculator._configure_fused_multi_step_decode()
+        for name in [name for name in vars(speculator) if name.endswith("cudagraph_manager")]:
+            setattr(speculator, name, _Graphs(self, speculator, self.graph and not name.startswith("prefill")))
+        return speculator
+
+    def serve(self, tokens: list[int], output: int = 1) -> Any:
+        """A request up to its first token. What it finds in the cache is looked at, the rest gets its keys."""
+        request = self.engine.add(tokens, output)
+        row = self.rows[request.request_id] = next(row for row in range(_ROWS) if row not in self.rows.values())
+        done = 0
+        while done < len(tokens):
+            step = self.engine.schedule()
+            for new in step.scheduled_new_reqs:
+                done = new.num_computed_tokens
+                self._append(row, new.block_ids, overwrite=True)
+                self._look(self._slots(row, done), tokens)
+            for blocks in filter(None, step.scheduled_cached_reqs.new_block_ids):
+                self._append(row, blocks, overwrite=False)
+            count = step.num_scheduled_tokens[request.request_id]
+            slots = self._slots(row, done + count)
+            self.keys.update(zip(slots[done:], tokens[done : done + count]))
+            done += count
+            self.seen.append((done, slots))
+            self.engine.finish(step, {request.request_id: [7]} if done == len(tokens) else {})
+        if request.is_finished():
+            del self.rows[request.request_id]
+        return request
+
+    def _append(self, row: int, blocks: Any, overwrite: bool) -> None:
+        self.tables.append_block_ids(row, blocks, overwrite)
+        self.tables.apply_staged_writes()
+
+    def look(self, request: Any) -> None:
+        """At the keys of all that a request in the batch has computed."""
+        tokens = list(request.all_token_ids)[:_PROMPT]
+        self._look(self._slots(self.rows[request.request_id], len(tokens)), tokens)
+
+    def _look(self, slots: list[int], tokens: list[int]) -> None:
+        held = [self.keys.get(slot) for slot in slots]
+        self.read += bool(held)
+        self.wrong += held != tokens[: len(held)]
+        self.seen.append(held)
+
+    def _slots(self, row: int, length: int) -> list[int]:
+        """Where the engine has the first `length` tokens of a row."""
+        import torch
+
+        more = (length,) * (code_of(type(self.tables).compute_slot_mappings).co_argcount > 4)
+        slots = self.tables.compute_slot_mappings(_numbers([row]), _numbers([0, length]), torch.arange(length), *more)
+        return list(map(int, slots[self.group, :length]))
+
+    def idle(self, requests: int) -> None:
+        """A dummy run, of as many requests as another rank has."""
+        import torch
+
+        tokens = requests * (_DRAFTS + 1)
+        buffers = self.modules[_BATCH].InputBuffers(max_num_reqs=_ROWS, max_num_tokens=1024, device=torch.device("cpu"))
+        batch = self.modules[_BATCH].InputBatch.make_dummy(requests, tokens, buffers)
+        self.tables.get_dummy_block_tables(requests)
+        slots = {_DRAFTER: self.tables.get_dummy_slot_mappings(tokens)[self.group]}
+        state, propose = torch.zeros(_ROWS, dtype=torch.int64), self.speculator.propose
+        given = dict(
+            input_batch=batch, attn_metadata={}, slot_mappings=slots, aux_hidden_states=None,
+            last_hidden_states=torch.zeros(tokens, self.speculator.hidden_size, dtype=self.speculator.dtype),
+            num_sampled=torch.ones(requests, dtype=torch.int32), num_rejected=torch.zeros(requests, dtype=torch.int32),
+            last_sampled=state.view(-1, 1), next_prefill_tokens=state.int(), temperature=torch.zeros(_ROWS), seeds=state,
+            dummy_run=True, skip_attn_for_dummy_run=False, draft_logits_out=None,
+        )  # fmt: skip
+        drafts = propose(**{name: given[name] for name in signature(propose).parameters if name in given})
+        self.seen.append(drafts.tolist())
+
+    def write(self, slots: Any) -> None:
+        for slot in slots.tolist():
+            if slot >= 0:
+                self.keys[slot] = _DUMMY
+
+    def observe(self) -> Observation:
+        return Observation(self.wrong / max(self.read, 1), hashlib.sha256(repr(self.seen).encode()).hexdigest())
+
+
+class _Model:
+    """The drafter."""
+
+    def __init__(self, rank: _Rank, speculator: Any):
+        self.rank, self.speculator, self.model = rank, speculator, self
+
+    def __call__(self, input_ids: Any, positions: Any, hidden_states: Any, inputs_embeds: Any = None, **more: Any) -> Any:
+        context = import_module("vllm.forward_context").get_forward_context()
+        self.rank.write(context.slot_mapping[_DRAFTER][: len(input_ids)])
+        return hidden_states.clone()
+
+    def compute_logits(self, hidden_states: Any, *more: Any) -> Any:
+        import torch
+
+        return torch.ones(len(hidden_states), self.speculator.vocab_size).cumsum(-1)
+
+
+class _Graphs:
+    """The manager of a speculator's graphs: with none, or with one that runs the whole of the drafts."""
+
+    def __init__(self, rank: _Rank, speculator: Any, graph: bool):
+        self.rank, self.speculator, self.graph = rank, speculator, graph
+        self.use_breakable_cg = False
+
+    def dispatch(self, num_reqs: int, num_tokens: int, *more: Any, **options: Any) -> Any:
+        modes: Any = import_module("vllm.config.compilation").CUDAGraphMode
+        cls = self.rank.modules[_GRAPHS].BatchExecutionDescriptor
+        if not self.graph:
+            return cls(cg_mode=modes.NONE, num_tokens=num_tokens, num_reqs=num_reqs)
+        return cls(cg_mode=modes.FULL, num_tokens=num_reqs, num_reqs=num_reqs)
+
+    def get_cudagraph_runtime_mode(self, num_reqs: int) -> tuple[Any, int]:
+        """As up to 0.17.1."""
+        modes: Any = import_module("vllm.config.compilation").CUDAGraphMode
+        return (modes.FULL if self.graph else modes.NONE), num_reqs
+
+    def run_fullgraph(self, descriptor: Any) -> Any:
+        """What was captured for so many requests, on the memory that it was captured on."""
+        speculator = self.speculator
+        names = ("_generate_fused_drafts",) * getattr(speculator, "use_fused_multi_step_decode", False)
+        names += ("_generate_draft", "generate_draft")
+        captured = next(getattr(speculator, name) for name in names if hasattr(speculator, name))
+        count = getattr(descriptor, "num_reqs", descriptor)
+        slots = {_DRAFTER: self.rank.tables.slot_mappings[self.rank.group, :count]}
+        captured(count, count, {}, slots, None)
+        return speculator.draft_tokens
+
+
+def _numbers(values: list[int]) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def _made(cls: Any, given: dict[str, Any]) -> Any:
+    return cls(**{name: given[name] for name in signature(cls).parameters if name in given})
+
+
+class Proof(proof.Proof):
+    modules = (_TABLES, _BATCH, _BUFFERS, _GRAPHS, _AUTO, _MTP, _EAGLE, _MULTI)
+    may_lack = modules
+    kernel = "interpreted"
+    measure = "share of prefixes whose keys of the drafter were overwritten"
+
+    def __init__(self) -> None:
+        kernels.stand_in()
+        super().__init__()
+
+    def prepare(self) -> None:
+        eagle = getattr(self.engine.get(_EAGLE), "EagleSpeculator", None)
+        self.auto = getattr(self.engine.get(_AUTO), "AutoRegressiveSpeculator", eagle)
+        if self.auto is None or "dummy_run" not in code_of(self.auto.propose).co_varnames:
+            raise NoSuchPath("a dummy run drafts nothing in Model Runner V2")
+        buffers = self.engine[_BUFFERS]
+        buffers.is_uva_available = lambda: True  # ordinary memory is seen by all of this machine
+        buffers.get_accelerator_view_from_cpu_tensor = lambda tensor: tensor
+
+    def scenario(self, seed: int) -> Observation:
+        return combine(*(self._played(seed, **how) for how in self._ways()))
+
+    def _ways(self) -> list[dict[str, Any]]:
+        """Launched one by one, and in a graph; the request gone, and still there; and by the speculator for several modules."""
+        ways: list[dict[str, Any]] = [dict(graph=False), dict(graph=True), dict(resident=True)]
+        return ways + [dict(multi=True)] * bool(self.engine.get(_MULTI))
+
+    def control(self, seed: int) -> Observation:
+        """No dummy run; and dummy runs before the first request."""
+        return combine(self._played(seed, idle=False), self._played(seed, idle=False, early=True))
+
+    def _played(
+        self, seed: int, graph: bool = False, resident: bool = False, idle: bool = True, early: bool = False,
+        multi: bool = False,
+    ) -> Observation:  # fmt: skip
+        """Prompts, dummy runs behind them, and the first prompt once more: its prefix comes from the cache."""
+        draw = random.Random(seed)
+        prompt = [draw.randrange(1, 1 << 30) for _ in range(_PROMPT)]
+        with Engine(drafts=_DRAFTS, page_size=_PAGE, max_requests=_ROWS) as engine:
+            rank = _Rank(engine, self.engine, seed, graph, multi)
+            if early:
+                rank.idle(3)
+            there = [rank.serve([at, *prompt[1:]], output=20 if resident else 1) for at in range(3 if resident else 1)]
+            if idle:
+                rank.idle(1)
+                rank.idle(3)
+            for request in there:
+                if resident:
+                    rank.look(request)
+            rank.serve([0, *prompt[1:], 5, 6, 7])
+            return rank.observe()
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        real = wrap.memory_of_slots
+        ways = {
+            "no row is found": replaced(wrap, "holds_blocks", lambda tables: False),
+            "nothing is changed": replaced(wrap, "memory_of_slots", lambda *args: []),
+            "what was changed stays": replaced(wrap, "put_back", lambda changed: None),
+        }
+        if "slot_mapping_enabled" in code_of(self.engine[_TABLES].BlockTables.__init__).co_varnames:
+            return ways
+        return ways | {
+            "one row is left": replaced(wrap, "memory_of_slots", lambda it, rows: real(it, rows - 1)),
+            "the first row is left": replaced(wrap, "memory_of_slots", lambda it, rows: [part[1:] for part in real(it, rows)]),
+            "the first block is left": replaced(
+                wrap, "memory_of_slots", lambda it, rows: [part[:, 1:] for part in real(it, rows)]
+            ),
+        }
