@@ -14,10 +14,11 @@ import importlib.util
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.cuda_graph import Graph
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
 
 from . import absent, construction
@@ -147,6 +148,35 @@ class Server:
         """How right the state is that the radix cache would hand out as the one behind `kept` tokens of the request."""
         return observe(self.states.temporal[0, request.checkpoint].cpu(), self.reference(request.text[: request.kept])[1])
 
+    def decode(self, requests: list[Request], graphs: Graphs | None = None) -> Observation:
+        """One token of each request, in a graph or without; tracked where the text is whole chunks then."""
+        import torch
+
+        for request in requests:
+            request.text, request.done = torch.cat([request.text[: request.done], self._text(1)]), request.done + 1
+            if request.done % CHUNK == 0:
+                request.kept = request.done
+        tokens = torch.stack([request.text[-1] for request in requests]).to(device())
+        with torch.no_grad():
+            if graphs is not None:
+                outs = graphs.replay(requests, tokens)
+            else:
+                self.backend.init_forward_metadata(batch := self._decode_batch(requests))
+                outs = self.forward(tokens, batch)
+        seen = zip(requests, outs.cpu(), strict=True)
+        return combine(*(observe(own, self.reference(request.text)[0][-1]) for request, own in seen))
+
+    def _decode_batch(self, requests: list[Request]) -> Any:
+        import torch
+
+        kind = module("model_executor.forward_batch_info")
+        fields = {name: torch.tensor(values, device=device()) for name, values in decoding(requests).items()}
+        return kind.ForwardBatch(
+            forward_mode=kind.ForwardMode.DECODE, batch_size=len(requests), input_ids=torch.zeros_like(fields["seq_lens"]),
+            seq_lens_sum=int(fields["seq_lens"].sum()), out_cache_loc=torch.zeros_like(fields["seq_lens"]),
+            seq_lens_cpu=fields["seq_lens"].cpu(), **fields,
+        )  # fmt: skip
+
     def _batch(self, rows: dict[Request, int], branches: dict[Request, int]) -> Any:
         """What the scheduler makes of the requests; it tracks those that compute a chunk or more."""
         import torch
@@ -199,6 +229,78 @@ class Server:
         return rms_norm(y, (inner,), w["norm.weight"], 1e-5) @ w["out_proj.weight"].T, state
 
 
+def decoding(requests: list[Request]) -> dict[str, list]:
+    """What the scheduler says of requests of which one token was just added."""
+    return {
+        "req_pool_indices": [request.row for request in requests],
+        "seq_lens": [request.done for request in requests],
+        "mamba_track_mask": [request.done % CHUNK == 0 for request in requests],
+        "mamba_track_indices": [request.checkpoint for request in requests],
+    }
+
+
+class Graphs:
+    """Decode graphs of some batch sizes, the largest first, as the engine's runner captures and replays them.
+
+    The backend's functions are called with what the runner hands over: at capture slices of its buffers, at replay such slices,
+    but all of the buffer of `mamba_track_indices`. A replay runs the layer again with the metadata of capture.
+    """
+
+    def __init__(self, server: Server, sizes: tuple[int, ...]):
+        import torch
+
+        self.server, self.graphs, most = server, {}, max(sizes)
+        zeros = lambda *shape, dtype=torch.int64: torch.zeros(*shape, dtype=dtype, device=device())  # noqa: E731
+        self.tokens = zeros(most, _WIDTH, dtype=torch.float32)
+        self.buffers = {
+            "req_pool_indices": zeros(most), "seq_lens": zeros(most) + 1, "mamba_track_mask": zeros(most, dtype=torch.bool),
+            "mamba_track_indices": zeros(most),
+        }  # fmt: skip
+        server.backend.init_cuda_graph_state(most, most)
+        for size in sorted(sizes, reverse=True):
+            self.graphs[size] = self._captured(size)
+
+    def _captured(self, size: int) -> tuple[Graph, Any]:
+        import torch
+
+        kind, backend = module("model_executor.forward_batch_info"), self.server.backend
+        fields = {name: buffer[:size] for name, buffer in self.buffers.items()}
+        batch = kind.ForwardBatch(
+            forward_mode=kind.ForwardMode.DECODE, batch_size=size, input_ids=fields["seq_lens"], seq_lens_sum=size,
+            out_cache_loc=fields["seq_lens"], seq_lens_cpu=torch.ones(size, dtype=torch.int64), **fields,
+        )  # fmt: skip
+        backend.init_forward_metadata_out_graph(batch, in_capture=True)
+        metadata, graph = backend.forward_metadata, Graph()
+
+        def layer(tokens: Any) -> Any:
+            with replaced(backend, "forward_metadata", metadata), torch.no_grad():
+                return self.server.forward(tokens, batch)
+
+        return graph, graph.recorded(layer)(self.tokens[:size])
+
+    def replay(self, requests: list[Request], tokens: Any) -> Any:
+        """In the smallest graph that holds them. Rows behind them are of nobody."""
+        import torch
+
+        rows, size = len(requests), min(size for size in self.graphs if size >= len(requests))
+        self.buffers["seq_lens"].fill_(1)
+        self.buffers["req_pool_indices"][rows:size] = 0
+        self.buffers["mamba_track_mask"].fill_(False)
+        self.buffers["mamba_track_indices"][rows:size] = 0
+        for name, values in decoding(requests).items():
+            self.buffers[name][:rows] = torch.tensor(values, device=device())
+        self.tokens[:rows] = tokens
+        kind = module("model_executor.forward_batch_info")
+        self.server.backend.init_forward_metadata_out_graph(SimpleNamespace(
+            batch_size=size, forward_mode=kind.ForwardMode.DECODE, spec_info=None, num_padding=size - rows,
+            seq_lens_cpu=self.buffers["seq_lens"][:size].cpu(), mamba_track_indices=self.buffers["mamba_track_indices"],
+            **{name: self.buffers[name][:size] for name in ("req_pool_indices", "seq_lens")},
+        ))  # fmt: skip
+        graph, outs = self.graphs[size]
+        graph.replay()
+        return outs[:rows]
+
+
 class Mamba2Layer(proof.Proof):
     """A proof that runs one Mamba2 layer of a server. One process holds one server; `served` is what its objects read."""
 
@@ -219,6 +321,7 @@ class Mamba2Layer(proof.Proof):
         if not hasattr(mixers, "causal_conv1d_fn_triton"):  # imported where CUDA is
             conv = next(found for name in _CONV if (found := _module(name)))
             mixers.causal_conv1d_fn_triton = conv.causal_conv1d_fn
+            mixers.causal_conv1d_update_triton = conv.causal_conv1d_update
         if device() == "cpu":
             _let_kernels_run_interpreted()
         with _taken_for_cuda():

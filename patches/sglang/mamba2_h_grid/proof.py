@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, combine
+from attnfix.patches.proofkit.proof import Observation, combine, replaced
 from attnfix.patches.proofkit.sglang.mamba2 import CHUNK, Mamba2Layer, Server
 
 _CACHED = 2 * CHUNK
@@ -45,4 +45,45 @@ class Proof(Mamba2Layer):
         return combine(*seen)
 
     def sabotages(self) -> dict[str, Any]:
-        return {}
+        import torch
+
+        from . import wrap
+
+        sources, states_between, batches = wrap.sources, wrap.states_between, []
+
+        def first_batch_alone(batch: Any, chunk: int) -> Any:
+            batches.append(batch)
+            return sources(batch, chunk) if len(batches) == 1 else (None, None, 0)
+
+        def none_between(batch: Any, chunk: int) -> Any:
+            source, _, rows = sources(batch, chunk)
+            return source, None, rows
+
+        def engines_count_on_the_grid(batch: Any, chunk: int) -> Any:
+            source, between, rows = sources(batch, chunk)
+            computed = torch.isin(source, between.homes)
+            return torch.where(computed, source, source - 1), between, rows
+
+        def ends_early(batch: Any, chunk: int) -> Any:
+            source, between, rows = sources(batch, chunk)
+            odd = torch.arange(len(between.bounds), dtype=torch.int32) % 2
+            return source, between._replace(bounds=between.bounds - odd), rows
+
+        def at_home_elsewhere(batch: Any, chunk: int) -> Any:
+            source, between, rows = sources(batch, chunk)
+            return source, between._replace(homes=between.homes.flip(0)), rows
+
+        def last_one_missed(*args: Any) -> Any:
+            states = states_between(*args)
+            states[-1] = 0
+            return states
+
+        return {
+            "no batch is looked at": replaced(wrap, "misses", lambda *_: False),
+            "the first batch alone is corrected": replaced(wrap, "sources", first_batch_alone),
+            "no state is computed between chunks": replaced(wrap, "sources", none_between),
+            "on the grid the engine's count stays": replaced(wrap, "sources", engines_count_on_the_grid),
+            "states are computed one token early": replaced(wrap, "sources", ends_early),
+            "requests get one another's states": replaced(wrap, "sources", at_home_elsewhere),
+            "the last state is not computed": replaced(wrap, "states_between", last_one_missed),
+        }

@@ -2,8 +2,8 @@
 
 The state of a request is wanted behind its last whole chunk. The scan keeps the states with which the chunks of the batch
 begin. `init_track_ssm_indices` names those by their positions in the batch. For a state that lies between two of them, it names
-one that lies inside of the same request, which nobody else asks for. `scan` puts the wanted state there once all others have been
-used: it has the engine's own kernel for the last states of requests compute it, from what the scan holds at that moment.
+one that lies inside of the same request, which nobody else asks for. `scan` puts the wanted state there when the scan itself
+has no more use for it: the engine's own kernel for the last states of requests computes it, from what the scan holds then.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ _CLASS, _BETWEEN = "Mamba2AttnBackend", "_attnfix_states_between_chunks"
 class Between(NamedTuple):
     """States with which no chunk of the batch begins, as tensors on the device.
 
-    bounds: [2 * n], of each the first token of its request and the token behind it, in the batch; requests: [2 * n - 1], the
-    request of each pair of neighbours in it; homes: [n], where the scan's states give way to them.
+    bounds: [2 * n], of each the first token of its request and the token behind it, in the batch; homes: [n], where the scan's
+    states give way to them.
     """
 
     bounds: Any
-    requests: Any
     homes: Any
 
 
@@ -92,7 +91,7 @@ def sources(batch: Any, chunk: int) -> tuple[Any, Between | None, int]:
     if not bool(off.any()):
         return source, None, rows
     bounds = torch.stack([begins[off], ends[off]], 1).flatten().int()
-    return source, Between(bounds, requests[off].repeat_interleave(2)[:-1], inside[off]), rows
+    return source, Between(bounds, inside[off]), rows
 
 
 def tracks_several(target: Any, instance: Any, forward_batch: Any) -> bool:
@@ -119,11 +118,9 @@ def scan(call: Any, instance: Any) -> Any:
     between, found = call.found, []
     kernel = call.target.function.__globals__["chunk_state_varlen"]
 
-    def chunk_state_varlen(
-        B: Any, x: Any, dt: Any, dA_cumsum: Any, cu_seqlens: Any, chunk_states: Any, initial_states: Any = None
-    ) -> Any:
-        last = kernel(B, x, dt, dA_cumsum, cu_seqlens, chunk_states, initial_states=initial_states)
-        found.append(states_between(kernel, between, B, x, dt, dA_cumsum, chunk_states, initial_states))
+    def chunk_state_varlen(B: Any, x: Any, dt: Any, dA_cumsum: Any, cu_seqlens: Any, chunk_states: Any, **more: Any) -> Any:
+        last = kernel(B, x, dt, dA_cumsum, cu_seqlens, chunk_states, **more)
+        found.append(states_between(kernel, between.bounds, B, x, dt, dA_cumsum, chunk_states))
         return last
 
     result = call.run(rebound(call.target.function, chunk_state_varlen=chunk_state_varlen))
@@ -131,9 +128,10 @@ def scan(call: Any, instance: Any) -> Any:
     return result
 
 
-def states_between(
-    kernel: Any, between: Between, B: Any, x: Any, dt: Any, dA_cumsum: Any, chunk_states: Any, initial_states: Any
-) -> Any:
-    """The kernel takes neighbours of a list as the bounds of a request: every other one of its states is of no request."""
-    own = initial_states if initial_states is None else initial_states[between.requests]
-    return kernel(B, x, dt, dA_cumsum, between.bounds, chunk_states, initial_states=own)[::2]
+def states_between(kernel: Any, bounds: Any, *scanned: Any) -> Any:
+    """The kernel takes neighbours of a list as the bounds of a request: every other one of its states is of no request.
+
+    The state at the first token is not asked for: it lies in an earlier chunk, and the scan has passed it on.
+    """
+    B, x, dt, dA_cumsum, chunk_states = scanned
+    return kernel(B, x, dt, dA_cumsum, bounds, chunk_states)[::2]
