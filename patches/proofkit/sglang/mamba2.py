@@ -145,8 +145,10 @@ class Server:
         return returned if returned is not None else out
 
     def cached(self, request: Request) -> Observation:
-        """How right the state is that the radix cache would hand out as the one behind `kept` tokens of the request."""
-        return observe(self.states.temporal[0, request.checkpoint].cpu(), self.reference(request.text[: request.kept])[1])
+        """How right the states are that the radix cache would hand out as those behind `kept` tokens of the request."""
+        held = (self.states.temporal[0, request.checkpoint], self.states.conv[0][0, request.checkpoint])
+        wanted = self.reference(request.text[: request.kept])[1:]
+        return combine(*(observe(state.cpu(), right) for state, right in zip(held, wanted)))
 
     def decode(self, requests: list[Request], graphs: Graphs | None = None) -> Observation:
         """One token of each request, in a graph or without; tracked where the text is whole chunks then."""
@@ -208,8 +210,8 @@ class Server:
             }
         return kind.ForwardBatch(**fields)
 
-    def reference(self, text: Any) -> tuple[Any, Any]:
-        """The layer over a whole text in float64, token after token: its outputs, and the state behind the last one."""
+    def reference(self, text: Any) -> tuple[Any, Any, Any]:
+        """The layer over a whole text in float64, token after token: outputs, state behind the last one, window behind it."""
         import torch
         from torch.nn.functional import rms_norm, silu, softplus
 
@@ -218,6 +220,7 @@ class Server:
         gate, mixed, dt = (text.double() @ w["in_proj.weight"].T).split([inner, inner + 2 * _STATE, _HEADS], -1)
         padded = torch.cat([torch.zeros(_KERNEL - 1, mixed.shape[1]).double(), mixed])
         windows = padded.unfold(0, _KERNEL, 1)  # [tokens, channels, kernel]
+        window = padded[1 - _KERNEL :].T
         mixed = silu((windows * w["conv1d.weight"].reshape(-1, _KERNEL)).sum(-1) + w["conv1d.bias"])
         x, b, c = mixed.split([inner, _STATE, _STATE], -1)
         x, dt = x.view(-1, _HEADS, _DIM), softplus(dt + w["dt_bias"])
@@ -226,7 +229,7 @@ class Server:
             state = state * (dt[t] * w["A"]).exp()[:, None, None] + (dt[t, :, None] * x[t])[..., None] * b[t]
             outs.append(state @ c[t] + w["D"][:, None] * x[t])
         y = torch.stack(outs).view(-1, inner) * silu(gate)
-        return rms_norm(y, (inner,), w["norm.weight"], 1e-5) @ w["out_proj.weight"].T, state
+        return rms_norm(y, (inner,), w["norm.weight"], 1e-5) @ w["out_proj.weight"].T, state, window
 
 
 def decoding(requests: list[Request]) -> dict[str, list]:
@@ -327,6 +330,9 @@ class Mamba2Layer(proof.Proof):
         with _taken_for_cuda():
             self.served = construction.serve("--attention-backend", "flashinfer", config=_NEMOTRON, draft=False)
         self.served.device = device()
+        decode = vars(sys.modules[mixers.selective_state_update.__module__])
+        if start := decode.get("initialize_mamba_selective_state_update_backend"):
+            start(self.served.server_args)
         params = self.served.model_config.hf_config.mamba2_cache_params
         exact = dataclasses.replace(params.dtype, conv=torch.float32, temporal=torch.float32)
         self.params = dataclasses.replace(params, dtype=exact)
@@ -345,13 +351,17 @@ def _let_kernels_run_interpreted() -> None:
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.interpreter import InterpreterBuilder
 
-    store = InterpreterBuilder.create_masked_store
+    store, load = InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load
 
     def masked_store(self: Any, pointers: Any, value: Any, mask: Any, cache: Any) -> Any:
         mask.data = mask.data.astype(bool)
         return store(self, pointers, value, mask, cache)
 
-    InterpreterBuilder.create_masked_store = masked_store
+    def masked_load(self: Any, pointers: Any, mask: Any, *more: Any) -> Any:
+        mask.data = mask.data.astype(bool)
+        return load(self, pointers, mask, *more)
+
+    InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load = masked_store, masked_load
     Autotuner._bench = lambda *_, **__: [0.0]  # the first one
     torch.cpu.device = lambda *_: nullcontext()  # type: ignore[attr-defined]
 

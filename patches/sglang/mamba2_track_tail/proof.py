@@ -10,7 +10,7 @@ from typing import Any
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
 from attnfix.patches.proofkit.sglang.mamba2 import BACKEND, CHUNK, Graphs, Mamba2Layer, Request, Server
 
-_SIZES = (4, 3, 1)
+_SIZES = (4, 3)
 
 
 class Proof(Mamba2Layer):
@@ -20,15 +20,12 @@ class Proof(Mamba2Layer):
             raise NoSuchPath("metadata is not prepared by one function at capture and replay")
 
     def scenario(self, seed: int) -> Observation:
-        """Four requests in the largest graph reach the end of a chunk; then others do, in smaller graphs, with a row of nobody
-        and without."""
+        """Four requests in the largest graph end a chunk; then two others do, in a smaller one that has a row of nobody."""
         server = Server(self, seed)
         graphs = Graphs(server, _SIZES)
-        former = self._prompts(server, *[CHUNK - 1] * 4)
-        (one,), (two,), (last,) = (self._prompts(server, tokens) for tokens in (2 * CHUNK - 1, CHUNK - 1, CHUNK - 1))
-        seen = [server.decode(former, graphs), server.decode([one, two], graphs), server.decode([last], graphs)]
-        seen += map(server.cached, (*former, one, two, last))
-        return combine(*seen, server.prefill({server.behind(one, CHUNK): CHUNK}))
+        requests = self._prompts(server, *[CHUNK - 1] * 6)
+        seen = [server.decode(requests[:4], graphs), server.decode(requests[4:], graphs)]
+        return combine(*seen, *map(server.cached, requests))
 
     def control(self, seed: int) -> Observation:
         """The largest graph, full; a smaller one in which nobody is tracked; and no graph."""
