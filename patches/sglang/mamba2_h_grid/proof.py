@@ -39,7 +39,8 @@ class Proof(Mamba2Layer):
 
         from . import wrap
 
-        sources, states_between, batches = wrap.sources, wrap.states_between, []
+        sources: Any = wrap.sources
+        states_between, batches = wrap.states_between, []
 
         def first_batch_alone(batch: Any, chunk: int) -> Any:
             batches.append(batch)
