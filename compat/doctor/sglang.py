@@ -57,6 +57,13 @@ WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9"
 #: Architecture -> (topk, steps) that speculative decoding takes where neither is named (auto_choose_speculative_params)
 CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "DeepseekV2ForCausalLM": (1, 3)}
 CHOSEN_UP_TO = Version("0.5.13.post1")
+#: Architectures whose Mamba2 layers the engine tracks states of (ServerArgs._support_mamba_cache_extra_buffer)
+_MAMBA2 = frozenset(
+    {"FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM"}
+)
+_TRACKING = ("extra_buffer", "extra_buffer_lazy")
+#: Before, the default strategy is no_buffer (ServerArgs._handle_mamba_radix_cache)
+TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
 #: With a topk above 1 on the launch line, such releases take spec v1
 SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
@@ -310,6 +317,40 @@ def _kv_cache_scheme(it: Deployment) -> Fact:
     return known("none", "quantization_config has no scheme of the KV cache")
 
 
+def _mamba2_layers(it: Deployment) -> Fact:
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    if architecture == "GraniteMoeHybridForCausalLM" and "mamba" not in (it.config.get("layer_types") or ()):
+        return known(OFF, f"architecture {architecture} without mamba in layer_types")
+    return known(ON if architecture in _MAMBA2 else OFF, f"architecture {architecture}")
+
+
+def _tracked_states(it: Deployment) -> Fact:
+    """Whether prefill keeps states of prefixes in buffers of their own."""
+    radix = it.option("disable-radix-cache", OFF)
+    if radix.values != (OFF,):
+        return switch(radix, OFF)
+    strategy = it.option("mamba-radix-cache-strategy", "auto")
+    if strategy.values != ("auto",):
+        return Fact(tuple(ON if value in _TRACKING else OFF for value in strategy.values), _said(strategy))
+    if it.release is not None and it.release < TRACKS_BY_DEFAULT_SINCE:
+        return known(OFF, f"default of sglang {it.release}")
+    linear = it.option("linear-attn-backend", "triton")
+    if linear.values and linear.values != ("triton",):
+        return known(OFF, _said(linear))
+    overlap, page = switch(it.option("disable-overlap-schedule", OFF), OFF), it.number("page-size", 1)
+    paged = Fact(tuple(ON if int(size) > 1 else OFF for size in page.values), page.why)
+    wanted = either(overlap, paged)
+    if wanted.values == (OFF,) and it.given("speculative-algorithm"):
+        return unknown("with speculation some GPUs track them without overlap, too")
+    return wanted if linear.values or wanted.values == (OFF,) else linear
+
+
+def _said(fact: Fact) -> str:
+    return f"{fact.why} {fact.values[0]}" if fact.values else fact.why
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -331,4 +372,6 @@ FACTS: Makers = {
     "sliding-window layers": _window_layers,
     "encoder-decoder": _encoder_decoder,
     "KV cache scales": _kv_cache_scales,
+    "Mamba2 layers": _mamba2_layers,
+    "tracked Mamba states": _tracked_states,
 }

@@ -28,6 +28,8 @@ _FOLDERS = (
     "flashinfer_fp8_prefix",
     "flashinfer_swa_prefill",
     "mamba2_initial_state",
+    "mamba2_h_grid",
+    "mamba2_track_tail",
     "eagle_swa_verify",
     "flashinfer_soft_cap",
     "fa3_cross_lengths",

@@ -35,6 +35,8 @@ REGIONS = {
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
     "Mamba2AttnBackend": {"": PLAN},
+    "MambaAttnBackendBase": {"": PLAN},
+    "ssd_combined": {"": PREFILL},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},

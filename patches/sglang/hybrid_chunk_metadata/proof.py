@@ -7,15 +7,15 @@ runner, and the batch's chunks. FlashInfer's ragged wrappers and the CUDA merge 
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import math
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from attnfix.compat.gate import source_files
 from attnfix.patches.proofkit.proof import Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.proofkit.sglang import absent  # noqa: F401  its stand-ins for imports are wanted here
 from attnfix.patches.proofkit.sglang.chunked_prefix import FLASHINFER, ChunkedPrefix
 
 _HYBRID = "sglang.srt.layers.attention.hybrid_attn_backend"
@@ -23,28 +23,6 @@ _LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
 _QUANTIZATION = "sglang.srt.layers.quantization"  # first: else it and the linear layers import each other
 
 _CACHED, _NEW = [35, 0, 7, 20], [3, 5, 2, 6]
-
-
-class _NotHere:
-    """A class of a package that is not installed: it can be named, not made."""
-
-    def __init__(self, *_: Any, **__: Any):
-        raise RuntimeError("what a package that is not installed would have was used")
-
-
-# What the hybrid backend brings in takes these, without a GPU: package that has them -> module -> names
-_TAKEN = {
-    "vllm": {
-        "vllm.model_executor.layers.layernorm": ("RMSNorm", "GemmaRMSNorm"),
-        "vllm.model_executor.layers.activation": ("GeluAndMul", "SiluAndMul"),
-    },
-    "cutlass": {"sglang.jit_kernel.dsa.cutedsl_paged_mqa_logits": ("CuteDSLPagedMQALogitsRunner", "pick_dsl_expand")},
-}
-for _package, _parts in _TAKEN.items():
-    for _name, _names in _parts.items() if importlib.util.find_spec(_package) is None else ():
-        _module = ModuleType(_name)
-        vars(_module).update(dict.fromkeys(_names, _NotHere))
-        sys.modules.setdefault(_name, _module)
 
 
 def _runner(backend: Any, batch: Any) -> Any:

@@ -56,8 +56,8 @@ FIX = Fix(
     ),
     expect=(
         "On one replica, send a long prompt alone, then the same with a few words more: stock, the second answer ignores what "
-        "is cached; fixed, it is as good as with --disable-radix-cache. What was prefilled together with other prompts may "
-        "stay wrong: 0.5.14-0.5.19 also keep wrong states of such batches (PR 37836), which this fix does not touch."
+        "is cached; fixed, it is as good as with --disable-radix-cache. What was prefilled together with other prompts is the "
+        "matter of sglang.mamba2-h-grid: 0.5.13-0.5.19 also keep wrong states of such batches (PR 37836)."
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(Is("Mamba2 layers", ON), Is("tracked Mamba states", ON)),

@@ -1,0 +1,58 @@
+"""Proof of sglang.mamba2-track-tail: decode of requests whose states are tracked, in graphs of several batch sizes.
+
+What is real and what is played: `attnfix.patches.proofkit.sglang.mamba2`. The graph runner is played, too (`mamba2.Graphs`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.proofkit.sglang.mamba2 import BACKEND, CHUNK, Graphs, Mamba2Layer, Request, Server
+
+_SIZES = (4, 3)
+
+
+class Proof(Mamba2Layer):
+    def prepare(self) -> None:
+        super().prepare()
+        if not hasattr(self.engine[BACKEND].Mamba2AttnBackend, "init_forward_metadata_out_graph"):
+            raise NoSuchPath("metadata is not prepared by one function at capture and replay")
+
+    def scenario(self, seed: int) -> Observation:
+        """Four requests in the largest graph end a chunk; then two others do, in a smaller one that has a row of nobody."""
+        server = Server(self, seed)
+        graphs = Graphs(server, _SIZES)
+        requests = self._prompts(server, *[CHUNK - 1] * 6)
+        seen = [server.decode(requests[:4], graphs), server.decode(requests[4:], graphs)]
+        return combine(*seen, *map(server.cached, requests))
+
+    def control(self, seed: int) -> Observation:
+        """The largest graph, full; a smaller one in which nobody is tracked; and no graph."""
+        server = Server(self, seed)
+        graphs = Graphs(server, _SIZES)
+        requests = self._prompts(server, CHUNK - 1, CHUNK - 2, 3, CHUNK - 1)
+        seen = [server.decode(requests, graphs), server.decode(requests[2:], graphs), server.decode(requests[:2])]
+        return combine(*seen, *(server.cached(requests[at]) for at in (0, 1, 3)))
+
+    def _prompts(self, server: Server, *lengths: int) -> list[Request]:
+        requests = [server.fresh(tokens) for tokens in lengths]
+        server.prefill(dict(zip(requests, lengths)))
+        return requests
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        of_the_batch, sizes = wrap.of_the_batch, []
+
+        def first_size_alone(indices: Any, size: int) -> Any:
+            sizes.append(size)
+            return of_the_batch(indices, size) if size == sizes[0] else indices
+
+        return {
+            "nothing is cut": replaced(wrap, "of_the_batch", lambda indices, size: indices),
+            "the last ones are kept": replaced(wrap, "of_the_batch", lambda indices, size: indices[-size:]),
+            "one is missing": replaced(wrap, "of_the_batch", lambda indices, size: indices[1 : size + 1]),
+            "graphs read a copy": replaced(wrap, "of_the_batch", lambda indices, size: indices[:size].clone()),
+            "one size of batches alone is corrected": replaced(wrap, "of_the_batch", first_size_alone),
+        }
