@@ -28,6 +28,7 @@ _FOLDERS = (
     "flashinfer_fp8_prefix",
     "flashinfer_swa_prefill",
     "mamba2_initial_state",
+    "mamba_track_boundary",
     "eagle_swa_verify",
     "flashinfer_soft_cap",
     "fa3_cross_lengths",
