@@ -34,6 +34,7 @@ REGIONS = {
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
     "Mamba2AttnBackend": {"": PLAN},
+    "SchedulerBatchResultProcessor": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},

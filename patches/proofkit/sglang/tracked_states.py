@@ -27,7 +27,7 @@ from attnfix.patches.proofkit.proof import replaced
 from . import construction
 from .engine import accepted, module
 
-CHUNK = INTERVAL = 16
+CHUNK, INTERVAL = 16, 32
 NEMOTRON = {
     "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": 64, "intermediate_size": 64,
     "hybrid_override_pattern": "M*", "num_hidden_layers": 2, "num_attention_heads": 1, "num_key_value_heads": 1,
@@ -240,7 +240,7 @@ def serve(*flags: str) -> Any:
     with override(is_cuda=True) if override else replaced(home, "is_cuda", lambda: True):
         return construction.serve(
             "--attention-backend", "flashinfer", f"--mamba-{named}-strategy", "extra_buffer", "--mamba-track-interval",
-            str(INTERVAL), *flags, config=NEMOTRON, draft=False,
+            str(int(__import__("os").environ.get("IV",INTERVAL))), *flags, config=NEMOTRON, draft=False,
         )  # fmt: skip
 
 

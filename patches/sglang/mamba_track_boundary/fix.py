@@ -65,5 +65,5 @@ FIX = Fix(
         "--disable-radix-cache; fixed, they do not. Other differences of the hybrid cache in these releases are other bugs."
     ),
     harm=WRONG_OUTPUT,
-    hits=AllOf(Is("recurrent layers", ON), Is("states tracked while decoding", ON), Is("speculative algorithm", OFF)),
+    hits=AllOf(Is("recurrent layers", ON), Is("states kept by turns", ON), Is("speculative decoding", OFF)),
 )

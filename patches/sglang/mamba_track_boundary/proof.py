@@ -65,7 +65,7 @@ class Proof(proof.Proof):
         text = lambda tokens: [draw.randrange(64) for _ in range(tokens)]  # noqa: E731
         earlier = INTERVAL if lazy else 0
         for end in ends:
-            server.arrive(text(2 * INTERVAL - _BEFORE - earlier), text(earlier + _BEFORE + end))
+            server.arrive(text(INTERVAL - _BEFORE), text(earlier + _BEFORE + end))
         for _ in range(1 + earlier):
             server.step()
         begun = list(server.texts.values())
