@@ -101,6 +101,13 @@ class Server:
             "req_to_token_pool": self.pool, "metrics_reporter": _Reporter(), "output_streamer": _Silent(),
             "metrics_collector": _Silent(), "model_worker": SimpleNamespace(), "abort_request": lambda *_: None,
         }  # fmt: skip
+        beams = module("beam_search.coordinator")
+        if beams:  # the newest releases; no request is a beam
+            none = module("speculative.spec_info").SpeculativeAlgorithm.from_string(None)
+            known["beam_coordinator"] = beams.BeamCoordinator(
+                model_config=self.served.model_config, spec_algorithm=none, dllm_enabled=False, max_req_len=512,
+                req_to_token_pool=self.pool, token_to_kv_pool_allocator=self.allocator, tree_cache=self.tree, future_map=None,
+            )  # fmt: skip
         return kind(**{field.name: known.get(field.name) for field in dataclasses.fields(kind)})
 
     def arrive(self, prompt: list[int], answer: list[int]) -> None:
@@ -186,7 +193,8 @@ class Server:
                 cached = len(request.prefix_indices)
                 self.continued.append((cached, self._held(int(source)) == _seen(self.texts[request.rid][:cached])))
             tracked = [
-                done + (length - done) // CHUNK * CHUNK for done, length in zip(batch.prefix_lens, batch.mamba_track_seqlens.tolist())
+                done + (length - done) // CHUNK * CHUNK
+                for done, length in zip(batch.prefix_lens, batch.mamba_track_seqlens.tolist())
             ]
         else:
             tracked = lengths
@@ -240,7 +248,7 @@ def serve(*flags: str) -> Any:
     with override(is_cuda=True) if override else replaced(home, "is_cuda", lambda: True):
         return construction.serve(
             "--attention-backend", "flashinfer", f"--mamba-{named}-strategy", "extra_buffer", "--mamba-track-interval",
-            str(int(__import__("os").environ.get("IV",INTERVAL))), *flags, config=NEMOTRON, draft=False,
+            str(INTERVAL), *flags, config=NEMOTRON, draft=False,
         )  # fmt: skip
 
 
@@ -249,8 +257,12 @@ def lazily(served: Any) -> Iterator[None]:
     """While it lasts, the server was launched with extra_buffer_lazy."""
     wanted, args = "extra_buffer_lazy", served.server_args
     context = module("runtime_context")
-    if hasattr(context, "mamba_extra_buffer_lazy_enabled"):  # 0.5.18 and later
-        with context.get_exec().mamba.override(mamba_radix_cache_strategy=wanted):
+    if hasattr(context, "mamba_extra_buffer_lazy_enabled") or not hasattr(
+        args, "enable_mamba_extra_buffer_lazy"
+    ):  # from 0.5.18
+        mamba = context.get_exec().mamba
+        name = "enable_mamba_extra_buffer_lazy"
+        with mamba.override(**({name: True} if hasattr(mamba, name) else {"mamba_radix_cache_strategy": wanted})):
             yield
         return
     name = next(one for one in ("mamba_radix_cache_strategy", "mamba_scheduler_strategy") if one in vars(args))
@@ -281,4 +293,6 @@ def _tree(given: dict[str, Any]) -> Any:
         return home.MambaRadixCache(params(**accepted(params, given)))
     unified = module("mem_cache.unified_radix_cache")
     components = module("mem_cache.unified_cache.components").ComponentType
-    return unified.UnifiedRadixCache(params(**accepted(params, {**given, "tree_components": (components.FULL, components.MAMBA)})))
+    return unified.UnifiedRadixCache(
+        params(**accepted(params, {**given, "tree_components": (components.FULL, components.MAMBA)}))
+    )

@@ -20,7 +20,10 @@ def _recurrent(it: Deployment) -> Fact:
     architecture = it.architecture()
     if architecture in _TRACKED:
         return known(ON, f"architecture {architecture}")
-    if any(key in it.text_config() for key in ("linear_num_value_heads", "linear_attn_config", "hybrid_override_pattern", "mamba_d_state")):
+    if any(
+        key in it.text_config()
+        for key in ("linear_num_value_heads", "linear_attn_config", "hybrid_override_pattern", "mamba_d_state")
+    ):
         return unknown(f"whether states of architecture {architecture} are kept was not read")
     return known(OFF, f"architecture {architecture}")
 
