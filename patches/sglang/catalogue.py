@@ -30,6 +30,7 @@ _FOLDERS = (
     "mamba2_initial_state",
     "mamba2_h_grid",
     "mamba2_track_tail",
+    "mamba_track_boundary",
     "eagle_swa_verify",
     "flashinfer_soft_cap",
     "fa3_cross_lengths",

@@ -37,6 +37,7 @@ REGIONS = {
     "Mamba2AttnBackend": {"": PLAN},
     "MambaAttnBackendBase": {"": PLAN},
     "ssd_combined": {"": PREFILL},
+    "SchedulerBatchResultProcessor": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},

@@ -153,6 +153,8 @@ WAYS = [
     ("sglang.mamba2-h-grid", {"Mamba2 layers": (("on",), "off"), "tracked Mamba states": (("on",), "off")}),
     ("sglang.mamba2-track-tail",
      {"Mamba2 layers": (("on",), "off"), "tracked Mamba states": (("on",), "off"), "CUDA graphs": (("on",), "off")}),
+    ("sglang.mamba-track-boundary",
+     {"recurrent layers": (("on",), "off"), "states kept by turns": (("on",), "off"), "speculative decoding": (("off",), "on")}),
     ("vllm.skip-context-zero-fill", _RAGGED),
     ("vllm.empty-context-chunks", _RAGGED),
     ("vllm.lse-log-base", {**_RAGGED, "engine core": _CORE, "MLA prefill backend": (("trtllm_ragged", "flashinfer"), "cudnn")}),

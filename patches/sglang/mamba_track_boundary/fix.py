@@ -1,0 +1,69 @@
+"""sglang.mamba-track-boundary, as data."""
+
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.signs import CACHED_PREFIX, SHARED_BATCH
+
+from . import wrap
+
+_RESULTS = "sglang.srt.managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor"
+_BATCH = "sglang.srt.managers.schedule_batch"
+_POOL = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool"
+
+FIX = Fix(
+    id="sglang.mamba-track-boundary",
+    title="A cached prefix of a hybrid model continues from the recurrent state of another position",
+    symptom=(
+        "Qwen3-Next, Qwen3.5, NemotronH and other hybrid models answer some follow-up turns as if they had missed a part of the "
+        "conversation, most often on a busy server. The same prompt is wrong again until its prefix leaves the cache. No error."
+    ),
+    signs=(CACHED_PREFIX, SHARED_BATCH),
+    cause=(
+        "While a request decodes, its recurrent state is saved at every track interval, in one of two buffers by turns. The turn "
+        "is decided from a length that the overlap scheduler has already moved to the next step. When a prefill comes right "
+        "after such a step, the boundary counts twice: the turn changes back, and the radix cache gets the older buffer as "
+        "the state of the newer position."
+    ),
+    correction="The turn is decided from the tokens of the step that is processed, as in earlier and in later releases.",
+    upstream=Upstream("sgl-project/sglang", pull=31369),
+    hardware=(
+        "any GPU (hybrid models with the overlap scheduler, the radix cache and extra_buffer, which is the default from 0.5.14 "
+        "on; no speculative decoding)"
+    ),
+    default=True,
+    default_reason="silent wrong output; fixed upstream in the same way",
+    targets=(
+        Target(
+            wrap.check_track_boundary,
+            needed=wrap.asked_a_step_ahead,
+            paths=(f"{_RESULTS}._mamba_check_track_boundary",),
+        ),
+    ),
+    # What acts on the answer, what is asked ahead of it, and which state a step writes where
+    witnesses=(
+        f"{_RESULTS}._mamba_prefix_cache_update",
+        f"{_RESULTS}._handle_finish_state_updated_req",
+        f"{_RESULTS}.process_batch_result_decode",
+        f"{_RESULTS}.mamba_lazy_post_decode_at_boundary",
+        f"{_BATCH}:ScheduleBatch.prepare_for_decode",
+        f"{_BATCH}:ScheduleBatch.mamba_lazy_prealloc_at_boundary",
+        f"{_BATCH}:ScheduleBatch.copy",
+        f"{_BATCH}:ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend",
+        f"{_BATCH}:set_mamba_track_indices_from_reqs",
+        f"{_BATCH}:Req.seqlen",
+        f"{_POOL}.get_mamba_ping_pong_other_idx",
+        f"{_POOL}.get_mamba_ping_pong_keep_idx",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="no sglang below 0.5.18 is served",
+    cost=(
+        "A look at host numbers for each request of a decode step, half a microsecond. A state that a request reaches with its "
+        "very last token is no longer kept: what was cached before it stays."
+    ),
+    expect=(
+        "On a busy replica, continue conversations at temperature 0: stock, a few answers differ from those with "
+        "--disable-radix-cache; fixed, they do not. Other differences of the hybrid cache in these releases are other bugs."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(Is("recurrent layers", ON), Is("states kept by turns", ON), Is("speculative decoding", OFF)),
+)
