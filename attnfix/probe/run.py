@@ -115,6 +115,8 @@ class Run:
             return left
         if rounds < self.plan.prompts * verdicts.MORE:
             return [tally for tally in left if tally.exceeded(nat)]
+        if rounds < self.plan.prompts * verdicts.MOST:
+            return [tally for tally in left if tally.speaks_against(nat)]
         return []
 
     def _spent(self) -> bool:

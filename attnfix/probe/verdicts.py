@@ -20,6 +20,7 @@ _SHARE = 0.05  # of prompts that may exceed in a healthy server
 _BETS = (2.0, 6.0, 15.0)  # each below 1 / _SHARE
 LEAST = 5  # prompts, without which there is no verdict
 MORE = 4  # times the prompts, where some exceed and it is not clear whether by chance
+MOST = 16  # times the prompts, as long as they speak against the server: a fault in one prompt of five is seen then
 _UNKNOWN = 1.0  # nat, the largest margin where nobody says whether the model has experts
 _TIMES = 2.0  # the floor, for the margin
 
@@ -71,6 +72,10 @@ class Tally:
     def exceeded(self, nat: float) -> int:
         return sum(figure > nat for figure in self.moved)
 
+    def speaks_against(self, nat: float) -> bool:
+        """More exceed than a healthy server would show, be it by chance."""
+        return self.evidence(nat) > 1
+
 
 def e_value(exceeded: int, prompts: int) -> float:
     """The mean of three bets on each prompt. Whoever bets more wins sooner where all exceed, and loses where few do."""
@@ -92,7 +97,8 @@ def smallest(prompts: int, relations: int) -> float | None:
     """The smallest share of prompts beyond the margin that is called broken in 95 of 100 runs that begin with so many prompts;
     None: there is none.
 
-    One of the first prompts must exceed, so that more are asked, and then enough of all: a bound on both chances together.
+    One of the first prompts must exceed, so that more are asked, and then enough of all: a bound on both chances together. What
+    is asked beyond `MORE` times the prompts is not counted here: it needs what came before to speak against the server.
     """
     whole = prompts * MORE
     needed = next((k for k in range(1, whole + 1) if e_value(k, whole) >= relations / FALSE_ALARM), whole + 1)

@@ -10,6 +10,7 @@ import pytest
 from attnfix.probe import verdicts
 from attnfix.probe.answers import Answer, distance, moved
 from attnfix.probe.relations import cuts_of
+from attnfix.probe.run import Plan, Run
 from attnfix.probe.verdicts import BROKEN, HOLDS, UNCLEAR, Margin, Tally
 
 
@@ -59,6 +60,19 @@ def test_few_prompts_that_all_exceed_are_enough_and_one_is_not():
     once = tally("bad", 0.5, *[0.01] * 7)
     assert verdicts.row(once, [once, *others], MARGIN)["verdict"] == UNCLEAR
     assert verdicts.row(others[0], [bad, *others], MARGIN)["verdict"] == HOLDS
+
+
+def test_who_speaks_against_the_server_is_asked_on_and_a_fault_in_one_prompt_of_five_is_seen():
+    def open_(moved, rounds):
+        run = Run.__new__(Run)
+        run.plan, run.tallies = Plan(prompts=8), [Tally("burst", moved), *(Tally(str(other), [0.01] * 8) for other in range(5))]
+        return [tally.relation for tally in run._open(rounds, 0.08)]
+
+    assert open_([0.4] * 6 + [0.01] * 26, 32) == ["burst"]
+    assert open_([0.4] * 1 + [0.01] * 31, 32) == []
+    assert open_([0.4] * 20 + [0.01] * 76, 96) == []  # it is known
+    assert open_([0.4] * 6 + [0.01] * 26, 8 * verdicts.MOST) == []
+    assert verdicts.broken([Tally("burst", [0.4] * 20 + [0.01] * 76)], 0.08) == {"burst"}
 
 
 def test_nothing_is_broken_without_an_effect_beyond_the_margin():
