@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -133,6 +134,7 @@ class Run:
             "verdict": verdict(rows, self.died),
             "relations": rows,
             "floor": margin.floor,
+            "floors": [round(figure, 6) for figure in self.floor if math.isfinite(figure)],
             "margin": margin.nat,
             "margin_reason": margin.why,
             "false_alarm": verdicts.FALSE_ALARM,

@@ -134,9 +134,12 @@ def row(tally: Tally, tallies: Sequence[Tally], margin_: Margin) -> dict[str, An
         "median": _finite(statistics.median(tally.moved)) if tally.moved else None,
         "prompts": count,
         "exceeded": exceeded,
+        "moved": [_finite(figure) for figure in tally.moved],
         "reason": reason,
     }
 
 
 def _finite(figure: float | None) -> float | str | None:
-    return "not finite" if figure is not None and not math.isfinite(figure) else figure
+    if figure is None:
+        return None
+    return round(figure, 6) if math.isfinite(figure) else "not finite"
