@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,17 +61,37 @@ def _experts(config: Mapping[str, Any] | None) -> bool:
 
 @dataclass
 class Tally:
-    """One relation: the figures of its prompts, and why others have none."""
+    """One relation: the figures of its prompts, and why others have none. parts: of each prompt, the figure of each of the
+    relation's circumstances. lost: by the number of the prompt, the name that it asked for and did not get."""
 
     relation: str
     moved: list[float] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
+    parts: list[dict[str, float]] = field(default_factory=list)
+    lost: dict[int, str] = field(default_factory=dict)
+
+    def take(self, parts: Sequence[tuple[str, float, str]]) -> None:
+        """One prompt: (circumstance, figure, lost name) of each part."""
+        if names := [name for _, _, name in parts if name]:
+            self.lost[len(self.moved)] = names[0]
+        self.moved.append(max(figure for _, figure, _ in parts))
+        worst: dict[str, float] = {}
+        for at, figure, name in parts:
+            worst[at] = max(worst.get(at, 0.0), math.inf if name else figure)
+        self.parts.append(worst)
 
     def evidence(self, nat: float) -> float:
         return e_value(self.exceeded(nat), len(self.moved))
 
     def exceeded(self, nat: float) -> int:
-        return sum(figure > nat for figure in self.moved)
+        """Prompts that moved further, or forgot what they had been told."""
+        return sum(figure > nat or at in self.lost for at, figure in enumerate(self.moved))
+
+    def where(self, nat: float) -> list[dict[str, Any]]:
+        """Under which of the relation's circumstances, where it has several."""
+        asked = Counter(at for parts in self.parts for at in parts if at)
+        beyond = Counter(at for parts in self.parts for at, figure in parts.items() if figure > nat)
+        return [{"at": at, "prompts": count, "exceeded": beyond[at]} for at, count in asked.items()]
 
     def speaks_against(self, nat: float) -> bool:
         """More exceed than a healthy server would show, be it by chance."""
@@ -135,6 +156,8 @@ def row(tally: Tally, tallies: Sequence[Tally], margin_: Margin) -> dict[str, An
         "prompts": count,
         "exceeded": exceeded,
         "moved": [_finite(figure) for figure in tally.moved],
+        "where": tally.where(nat),
+        "lost": list(tally.lost.values()),
         "reason": reason,
     }
 

@@ -22,17 +22,17 @@ from typing import Any
 
 from attnfix.probe.answers import Answer, Question
 from attnfix.probe.client import Facts, Server
-from attnfix.probe.relations import AGAIN, BURST, CACHED_COMPANY, COMPANY, PREFIX, TURN
+from attnfix.probe.relations import AGAIN, BURST, CACHED_COMPANY, COMPANY, PREFIX, SAMPLES, TURN
 from attnfix.probe.run import Plan, Run
 from scripts.probe.stand_in import Behaviour, Engine, Request
 
-RELATIONS = AGAIN, PREFIX, COMPANY, CACHED_COMPANY, BURST, TURN
+RELATIONS = AGAIN, PREFIX, COMPANY, CACHED_COMPANY, BURST, TURN, SAMPLES
 #: Standard deviation of what a fault adds to each logit
 SIZES = (0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 NOISES = (0.0, 0.01, 0.03, 0.06, 0.2)
 USUAL = 0.02
-_PLAN = dict(prompts=8, tokens=10**9, seconds=10**9, length=90)
+_PLAN: dict[str, Any] = dict(prompts=8, tokens=10**9, seconds=10**9, length=90)
 
 
 class Direct(Server):
@@ -41,7 +41,7 @@ class Direct(Server):
     def __init__(self, behaviour: Behaviour):
         self.engine = Engine(behaviour)
         self.facts = Facts("stand-in", None, "toy", capacity=1 << 20)
-        self.asked = self.tokens = 0
+        self.asked = self.tokens = self.verified = 0
 
     @classmethod
     def look(cls, http: Any) -> None:
@@ -51,10 +51,14 @@ class Direct(Server):
         return self.ask_all([question])[0]
 
     def ask_all(self, questions: Sequence[Question], apart_s: float = 0, cached: int | None = None) -> list[Answer]:
-        batch = [Request(question.tokens, question.salt, question.new) for question in questions]
+        batch = [Request(question.tokens, question.salt, question.new, question.samples) for question in questions]
         self.engine.serve(batch)
         self.asked += len(batch)
-        return [Answer(tuple(each.told), tuple(each.listed), each.cached) for each in batch]
+        return [self._read(each, each.cached) for each in batch]
+
+    def _read(self, request: Request, cached: int) -> Answer:
+        others = tuple(self._read(other, cached) for other in request.others)
+        return Answer(tuple(request.told), tuple(request.listed), cached, others=others)
 
     def tokenize(self, text: str) -> None:
         return None
@@ -62,7 +66,17 @@ class Direct(Server):
     def _request(self, question: Question) -> Any:
         raise NotImplementedError
 
-    _answer = _request
+    def several(self, looks: int = 1) -> bool:
+        return False
+
+    def _drafts(self) -> None:
+        return None
+
+    def _answer(self, body: Any) -> Answer:
+        raise NotImplementedError
+
+    def _mark(self) -> dict[str, str]:
+        return {}
 
 
 def one(task: tuple[str, dict[str, Any], int]) -> dict[str, Any]:
