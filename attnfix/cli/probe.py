@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -229,6 +230,69 @@ def _saved(path: str) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CliError(f"{path} holds no saved result: {error}", 2) from error
     return {"rows": rows, "verdict": found.get("verdict"), "release": found.get("release"), "fixes": found.get("attnfix_fixes")}
+
+
+#: What a bug report takes along of a result: figures, and words of which it is known what they say
+_FIGURES = ("false_alarm", "floor", "floors", "margin", "several_servers", "load", "prompt")
+_OF_ROW = ("worst", "median", "moved", "prompts", "exceeded")
+
+
+def for_report(path: str) -> dict[str, Any]:
+    """A saved result without addresses, names of models, and sentences, which may quote a server."""
+    try:
+        found = untrusted.parsed(untrusted.read(path, _LIMIT, follow=True))
+        before = found["against"] or {}
+        died = found["died"] or {}
+        return {
+            **{name: _word(found.get(name)) for name in ("engine", "release", "verdict", "speculation")},
+            **{name: _figures(found.get(name)) for name in _FIGURES},
+            "relations": [_row(row) for row in found["relations"]],
+            "died": {name: _figures(died.get(name)) for name in ("tokens", "new", "salt")} if died else None,
+            "attnfix_fixes": [_word(each) for each in found["attnfix_fixes"]],
+            "suspects": [
+                {name: _word(each.get(name)) for name in ("fix", "verdict")} | {"in_place": _figures(each.get("in_place"))}
+                for each in found["suspects"]
+            ],
+            "against": [
+                {name: _word(row.get(name)) for name in ("before", "now")}
+                | {"relation": _known(row.get("relation")), "worst_before": _figures(row.get("worst_before"))}
+                for row in before.get("relations", ())
+            ],
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CliError(f"{path} holds no saved result of probe: {error}") from error
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    where = [
+        {"at": _plain(each["at"]), "prompts": _figures(each["prompts"]), "exceeded": _figures(each["exceeded"])}
+        for each in row.get("where", ())
+    ]
+    told = {name: _figures(row.get(name)) for name in _OF_ROW}
+    told |= {"relation": _known(row["relation"]), "verdict": _word(row["verdict"]), "where": where}
+    return told | {"lost": len(row.get("lost", ()))}
+
+
+def _known(name: object) -> str | None:
+    return name if isinstance(name, str) and name in (*RELATIONS, _LIMITS) else None
+
+
+def _plain(text: object) -> str | None:
+    return text if isinstance(text, str) and re.fullmatch(r"[a-z0-9 ,]{1,60}", text) else None
+
+
+def _word(text: object) -> str | None:
+    """A verdict, a release, the id of a fix."""
+    return text if isinstance(text, str) and re.fullmatch(r"[a-z0-9][a-z0-9 .+-]{0,60}", text) else None
+
+
+def _figures(value: Any) -> Any:
+    """Numbers alone, and what is made of them; "not finite" is one."""
+    if isinstance(value, Mapping):
+        return {name: _figures(each) for name, each in value.items() if _word(name.replace("_", "-"))}
+    if isinstance(value, list):
+        return [_figures(each) for each in value]
+    return value if isinstance(value, bool | int | float) or value == "not finite" else None
 
 
 def _compared(before: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:

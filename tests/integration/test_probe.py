@@ -185,6 +185,31 @@ def test_before_and_after(ask, tmp_path, capsys):
     assert code == 0 and (row["before"], row["now"]) == ("broken", "holds") and row["worst_before"] > row["worst"]
 
 
+def test_a_report_takes_results_along_and_no_secret(ask, tmp_path, capsys):
+    file, patched = tmp_path / "stock.json", str(tmp_path / "patched.json")
+    stock = str(file)
+    ask(Behaviour(lies={"next turn": 0.4}), "--save", stock, "--relation", "next turn")
+    ask(Behaviour(), "--save", patched, "--against", stock, "--relation", "next turn")
+    found = json.loads(file.read_text())
+    found |= {"model": "SECRET/model", "engine": "SECRET Engine", "load": {"requests": 3, "host": "SECRET", "SECRET key": 1}}
+    found["relations"][0] |= {
+        "reason": "status 400: SECRET",
+        "lost": ["SECRET"],
+        "where": [{**dict.fromkeys(("at", "prompts"), "SECRET"), "exceeded": 1}],
+    }
+    file.write_text(json.dumps(found))
+    assert cli.main(["report", "--json", "--probe", stock, "--probe", patched]) == 0
+    said = capsys.readouterr().out
+    before, after = json.loads(said)["probes"]
+    assert "SECRET" not in said and "127.0.0.1" not in said
+    assert (before["verdict"], after["verdict"]) == ("broken", "holds") and before["load"] == {"requests": 3, "host": None}
+    assert after["against"] == [
+        {"before": "broken", "now": "holds", "relation": "next turn", "worst_before": before["relations"][0]["worst"]}
+    ]
+    (tmp_path / "none.json").write_text("[]")
+    assert cli.main(["report", "--probe", str(tmp_path / "none.json")]) == 1
+
+
 def test_the_budget_ends_it(ask):
     code, found, _ = ask(Behaviour(), "--budget", "3000")
     assert code == 2 and found["load"]["tokens"] < 8000 and set(verdicts_of(found).values()) == {"unclear"}
