@@ -7,6 +7,7 @@ known, and a fault has the size that is asked for. Nothing of it is evidence on 
 from __future__ import annotations
 
 import json
+import random
 import re
 import threading
 import time
@@ -17,6 +18,8 @@ from typing import Any
 
 import httpx
 import numpy
+
+from attnfix.probe import answers
 
 VOCABULARY = 256  # ids from 100 on
 TOP = 20
@@ -42,7 +45,8 @@ class Behaviour:
     cache. caches: whether there is one. dies: ends when a request has something cached. dies_beside: when so many
     are in a batch. window: the context limit. nan: lies are NaN. recalls: says what
     followed where the last tokens stood before. forgets: a lie takes that away. drafts: tokens of a step of speculation beside
-    the last. drafting: whether there are any. started: what only this process says of itself."""
+    the last. drafting: whether there are any. started: what only this process says of itself. recorded: how far answers of a
+    real server moved, by circumstance; noise is then drawn from these figures, one for each answer."""
 
     engine: str = "vllm"
     lies: dict[str, float] = field(default_factory=dict)
@@ -61,6 +65,7 @@ class Behaviour:
     drafts: int = 0
     drafting: bool = True
     started: float = 1.0
+    recorded: dict[str, list[float]] = field(default_factory=dict)
     release: str = ""
     key: str = ""
     tokenizer: bool = True
@@ -72,6 +77,7 @@ class Engine:
     def __init__(self, behaviour: Behaviour):
         self.how = behaviour
         self.dead = False
+        self.draw = random.Random()
         self.queries = self.hits = self.verified = 0
         self._cache: set[tuple[str, int]] = set()
         self._said: dict[tuple[str, int], int] = {}  # where an answer began, by the prompt that it continues
@@ -118,6 +124,7 @@ class Engine:
         shape = hash((len(batch), sum(len(each.tokens) - each.cached for each in batch), request.cached))
         alone = len(batch) == 1 and not request.cached
         self.verified += self.how.drafts > 0 and self.how.drafting
+        drawn = self._drawn(request, batch)
         for _ in range(request.new):
             read = (*request.tokens, *request.told)
             context = hash(read)
@@ -126,14 +133,23 @@ class Engine:
                 logits[_recalled(read) - 100] += 30
             if self.how.noise and not alone:
                 logits = logits + _normal(hash((context, shape))) * self.how.noise
+            if drawn:
+                logits = _moved(logits, _normal(hash((context, shape))), drawn)
             if size:
                 logits = logits + _normal(hash((context, 1))) * size
-            values = logits - numpy.log(numpy.exp(logits - logits.max()).sum()) - logits.max()
+            values = _normed(logits)
             if size and self.how.nan:
                 values = values * numpy.nan
             order = numpy.argsort(-values)[:TOP]
             request.listed.append({100 + int(at): float(values[at]) for at in order})
             request.told.append(100 + int(order[0]))
+
+    def _drawn(self, request: Request, batch: Sequence[Request]) -> float:
+        if not self.how.recorded or (len(batch) == 1 and not request.cached):
+            return 0.0
+        name = "samples" if any(request is other for each in batch for other in each.others) else None
+        figures = self.how.recorded.get(name or self._circumstance(request, batch)) or self.how.recorded["floor"]
+        return self.draw.choice(figures)
 
     def _share(self, request: Request) -> bool:
         return hash(request.tokens[:8]) % 1000 < self.how.share * 1000
@@ -166,6 +182,23 @@ def _recalled(read: Sequence[int]) -> int:
         if read[at - 3 : at] == read[-3:]:
             return read[at]
     return 100
+
+
+def _normed(logits: Any) -> Any:
+    return logits - numpy.log(numpy.exp(logits - logits.max()).sum()) - logits.max()
+
+
+def _moved(logits: Any, direction: Any, by: float) -> Any:
+    """Logits of which the answer is `by` nat apart, as the probe measures it."""
+    right, size = _listed(logits), by
+    for _ in range(2):  # it is about linear
+        size *= by / max(answers.moved(right, _listed(logits + direction * size)), 1e-6)
+    return logits + direction * size
+
+
+def _listed(logits: Any) -> dict[int, float]:
+    values = _normed(logits)
+    return {int(at): float(values[at]) for at in numpy.argsort(-values)[:TOP]}
 
 
 def _normal(seed: int) -> Any:
