@@ -214,7 +214,7 @@ def _broken(rows: Sequence[Mapping[str, Any]], broken: Sequence[str]) -> Iterato
     for row in by.values():
         worst = [each["at"] for each in row["where"] if each["exceeded"]]
         if worst and len(worst) < len(row["where"]) and not (same and row["relation"] == _PREFIX):
-            yield f"{row['relation']}: with {', '.join(worst)}, not with others."
+            yield f"{row['relation']}, only at: {'; '.join(worst)}."
         if row["lost"]:
             how_often = f"in {len(row['lost'])} of {row['prompts']} prompts"
             yield f"{row['relation']}: forgot the name from page 2 ({row['lost'][0]}) {how_often}."

@@ -69,6 +69,14 @@ def test_a_prefix_that_is_all_of_the_prompt_is_named_by_its_cause(ask):
     assert code == 1 and "must not matter: again. " in found["sentence"] and "that is again" in found["sentence"]
     prefix = found["relations"][1]
     assert {each["at"] for each in prefix["where"] if each["exceeded"]} == {"all of it"} and len(prefix["where"]) > 3
+    assert "only at" not in found["sentence"]
+
+
+def test_a_place_that_matters_is_told():
+    where = [{"at": "first", "prompts": 4, "exceeded": 4}, {"at": "last", "prompts": 8, "exceeded": 0}]
+    row = {"relation": "in company", "where": where, "lost": ["Omar"], "prompts": 8}
+    said = " ".join(probe._broken([row], ["in company"]))
+    assert "in company, only at: first." in said and "forgot the name from page 2 (Omar) in 1 of 8 prompts." in said
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -154,7 +162,7 @@ def test_a_server_that_was_started_anew_has_died():
 
 
 def test_without_a_cache_what_is_about_it_is_unclear(ask):
-    code, found, _ = ask(Behaviour(caches=False))
+    code, found, _ = ask(Behaviour(caches=False), *(word for name in probe.RELATIONS[:3] for word in ("--relation", name)))
     said = verdicts_of(found)
     assert code == 2 and said["again"] == said["cached prefix"] == "unclear" and said["in company"] == "holds"
 
