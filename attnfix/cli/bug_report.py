@@ -21,7 +21,7 @@ from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger, source_files
 from attnfix.patches.catalogue import FIXES
 
-from . import status
+from . import probe, status
 from .errors import CliError
 from .output import print_json, print_line
 from .redact import ELSEWHERE, Scrub
@@ -32,7 +32,7 @@ HELP = (
     "One JSON bundle for a bug report: versions, digests, states, other patchers, GPU. No environment values but attnfix's own "
     "switches, no host names, no paths outside the environment."
 )
-EXAMPLE = "attnfix report -o report.json"
+EXAMPLE = "attnfix report -o report.json --probe stock.json --probe patched.json"
 
 #: Distributions whose versions a verdict, a kernel or a proof may depend on
 _VERSIONS = ("sglang", "vllm", "sgl-kernel", "torch", "triton", "flashinfer-python", "flash-attn", "transformers", "numpy",
@@ -48,10 +48,13 @@ _PATHS = ("ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there, not to standard output")
+    parser.add_argument(
+        "--probe", metavar="FILE", action="append", default=[], help="take a result along that probe saved (repeatable)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    made = bundle()
+    made = bundle() | {"probes": [probe.for_report(path) for path in options.probe]}
     if options.output is None:
         print_json(made)
         return 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,10 @@ HELP = (
 )
 EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
 #: As attnfix.probe.relations has them: that needs httpx
-RELATIONS = ("again", "cached prefix", "in company", "cached, in company", "burst", "next turn")
+RELATIONS = ("again", "cached prefix", "in company", "cached, in company", "burst", "next turn", "samples")
+_LIMITS = "context limit"  # a relation that is asked for by itself
+_AGAIN, _PREFIX = RELATIONS[:2]
+_WHOLE = "all of it"
 _COLOURS = {"holds": "green", "broken": "red", "unclear": "yellow"}
 _LIMIT = 16 << 20  # bytes of a saved result
 
@@ -49,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length", type=_whole, default=0, metavar="N", help="of a prompt; default: by the budget")
     parser.add_argument("--budget", default="1000000,600", metavar="N,S", help="tokens, seconds; default: 1000000,600")
     parser.add_argument("--at-once", default="8,0.25", metavar="N,F", help="requests, KV share; default: 8,0.25")
+    parser.add_argument("--limits", action="store_true", help="also ask up to the context limit, which may end a server")
     parser.add_argument("--save", metavar="FILE", help="write the result there, for --against")
     parser.add_argument("--against", metavar="FILE", help="compare with a result that was saved")
     parser.usage = "attnfix probe [options] URL"
@@ -124,7 +129,8 @@ def _plan(options: argparse.Namespace) -> Any:
         raise CliError(f"{options.config} cannot be read as a model's config.json: {error}", 2) from error
     return Plan(
         options.prompts, tokens, seconds, concurrency=requests, share=share, length=options.length,
-        relations=tuple(options.relation or ()), config=config,
+        relations=tuple(options.relation or ()) + ((_LIMITS,) if options.limits and options.relation else ()),
+        limits=options.limits, config=config,
     )  # fmt: skip
 
 
@@ -185,11 +191,33 @@ def _sentence(found: Mapping[str, Any]) -> str:
     if found["died"]:
         return f"{found['died']['reason']}. It was not asked again."
     of = {name: [row["relation"] for row in found["relations"] if row["verdict"] == name] for name in _COLOURS}
+    if found["several_servers"]:
+        return "Several servers answer at this address, as behind a router: name one of them."
     if found["verdict"] == "broken":
-        return f"Answers change with what must not matter: {', '.join(of['broken'])}. Users get wrong text in these cases."
+        return " ".join(_broken(found["relations"], of["broken"]))
+    if found["speculation"] == "not seen":
+        return "The server says that it speculates, and no draft was seen: what holds is said of answers without drafts alone."
     if found["verdict"] == "holds":
         return "Answers do not move by more than this server's own noise. What was too small to be seen is said in the table."
     return f"Not everything could be asked: {', '.join(of['unclear'])}."
+
+
+def _broken(rows: Sequence[Mapping[str, Any]], broken: Sequence[str]) -> Iterator[str]:
+    """What changes the answers, once each: a prefix that is all of the prompt is what `again` asks, too."""
+    by = {row["relation"]: row for row in rows if row["relation"] in broken}
+    places = [each["at"] for each in by.get(_PREFIX, {}).get("where", ()) if each["exceeded"]]
+    same = _AGAIN in by and places == [_WHOLE]
+    names = [name for name in broken if not (same and name == _PREFIX)]
+    yield f"Answers change with what must not matter: {', '.join(names)}. Users get wrong text in these cases."
+    if same:
+        yield f"{_PREFIX} is broken only where all of the prompt is cached: that is {_AGAIN}."
+    for row in by.values():
+        worst = [each["at"] for each in row["where"] if each["exceeded"]]
+        if worst and len(worst) < len(row["where"]) and not (same and row["relation"] == _PREFIX):
+            yield f"{row['relation']}, only at: {'; '.join(worst)}."
+        if row["lost"]:
+            how_often = f"in {len(row['lost'])} of {row['prompts']} prompts"
+            yield f"{row['relation']}: forgot the name from page 2 ({row['lost'][0]}) {how_often}."
 
 
 # Before and after
@@ -202,6 +230,69 @@ def _saved(path: str) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CliError(f"{path} holds no saved result: {error}", 2) from error
     return {"rows": rows, "verdict": found.get("verdict"), "release": found.get("release"), "fixes": found.get("attnfix_fixes")}
+
+
+#: What a bug report takes along of a result: figures, and words of which it is known what they say
+_FIGURES = ("false_alarm", "floor", "floors", "margin", "several_servers", "load", "prompt")
+_OF_ROW = ("worst", "median", "moved", "prompts", "exceeded")
+
+
+def for_report(path: str) -> dict[str, Any]:
+    """A saved result without addresses, names of models, and sentences, which may quote a server."""
+    try:
+        found = untrusted.parsed(untrusted.read(path, _LIMIT, follow=True))
+        before = found["against"] or {}
+        died = found["died"] or {}
+        return {
+            **{name: _word(found.get(name)) for name in ("engine", "release", "verdict", "speculation")},
+            **{name: _figures(found.get(name)) for name in _FIGURES},
+            "relations": [_row(row) for row in found["relations"]],
+            "died": {name: _figures(died.get(name)) for name in ("tokens", "new", "salt")} if died else None,
+            "attnfix_fixes": [_word(each) for each in found["attnfix_fixes"]],
+            "suspects": [
+                {name: _word(each.get(name)) for name in ("fix", "verdict")} | {"in_place": _figures(each.get("in_place"))}
+                for each in found["suspects"]
+            ],
+            "against": [
+                {name: _word(row.get(name)) for name in ("before", "now")}
+                | {"relation": _known(row.get("relation")), "worst_before": _figures(row.get("worst_before"))}
+                for row in before.get("relations", ())
+            ],
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CliError(f"{path} holds no saved result of probe: {error}") from error
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    where = [
+        {"at": _plain(each["at"]), "prompts": _figures(each["prompts"]), "exceeded": _figures(each["exceeded"])}
+        for each in row.get("where", ())
+    ]
+    told = {name: _figures(row.get(name)) for name in _OF_ROW}
+    told |= {"relation": _known(row["relation"]), "verdict": _word(row["verdict"]), "where": where}
+    return told | {"lost": len(row.get("lost", ()))}
+
+
+def _known(name: object) -> str | None:
+    return name if isinstance(name, str) and name in (*RELATIONS, _LIMITS) else None
+
+
+def _plain(text: object) -> str | None:
+    return text if isinstance(text, str) and re.fullmatch(r"[a-z0-9 ,]{1,60}", text) else None
+
+
+def _word(text: object) -> str | None:
+    """A verdict, a release, the id of a fix."""
+    return text if isinstance(text, str) and re.fullmatch(r"[a-z0-9][a-z0-9 .+-]{0,60}", text) else None
+
+
+def _figures(value: Any) -> Any:
+    """Numbers alone, and what is made of them; "not finite" is one."""
+    if isinstance(value, Mapping):
+        return {name: _figures(each) for name, each in value.items() if _word(name.replace("_", "-"))}
+    if isinstance(value, list):
+        return [_figures(each) for each in value]
+    return value if isinstance(value, bool | int | float) or value == "not finite" else None
 
 
 def _compared(before: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,6 +337,10 @@ def _print(found: Mapping[str, Any]) -> None:
     )  # fmt: skip
     load, prompt = found["load"], found["prompt"]
     print_line(coloured(found["verdict"], _COLOURS[found["verdict"]]), found["sentence"])
+    if found["speculation"] == "on":
+        print_line("Drafts were verified while it was asked.")
+    if prompt["needles"]:
+        print_line(f"Cold, the model said the name from page 2 in {prompt['needles']} prompts.")
     print_line(f"Floor {_figure(found['floor'])} nat by batch shapes alone; {found['margin_reason']}.")
     kind = "natural text" if prompt["natural"] else "random token ids: the server shows no tokenizer"
     print_line(

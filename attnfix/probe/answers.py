@@ -13,23 +13,29 @@ Listed = Mapping[int, float]
 
 @dataclass(frozen=True)
 class Question:
-    """A prompt of token ids. salt: requests with equal salts share their cache. why: said if the server dies under it."""
+    """A prompt of token ids. salt: requests with equal salts share their cache. why: said if the server dies under it.
+    samples: answers that are asked for at once."""
 
     tokens: tuple[int, ...]
     salt: str = ""
     new: int = 8
     why: str = ""
+    samples: int = 1
 
 
 @dataclass(frozen=True)
 class Answer:
     """listed: the most probable tokens at each new position. cached: tokens found in the cache, None where nobody says.
-    not_finite: the server had no numbers to answer with."""
+    not_finite: the server had no numbers to answer with. text: where the server has a tokenizer. verified: steps in which
+    drafts were verified, where the answer tells it. others: the other samples."""
 
     tokens: tuple[int, ...] = ()
     listed: tuple[Listed, ...] = field(default=())
     cached: int | None = None
     not_finite: bool = False
+    text: str = ""
+    verified: int | None = None
+    others: tuple[Answer, ...] = ()
 
 
 class ProbeError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import ssl
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from .answers import Answer, Died, ProbeError, Question, Refused
 
 #: Log-probabilities asked for: what `--max-logprobs` of vLLM allows by default
 TOP = 20
+_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _LAG = 10  # times that the counters are read until they have counted a question
 _GRACE_S = 10  # that a server may take to show that it lives
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.M)
@@ -27,7 +29,8 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 @dataclass
 class Facts:
     """What the server's own pages tell. flags: of its command line, where it says them; else what its metrics have of them.
-    complete: whether those are all. block: tokens of a page of the cache. chunk: of a step. capacity: of the whole cache."""
+    complete: whether those are all. block: tokens of a page of the cache. chunk: of a step. capacity: of the whole cache.
+    longest: prompt and answer. drafts: tokens that a step of speculation verifies beside the last one; 0: no speculation."""
 
     engine: str
     release: str | None
@@ -40,6 +43,7 @@ class Facts:
     longest: int | None = None
     capacity: int | None = None
     ranks: int = 1
+    drafts: int = 0
     fixes: tuple[str, ...] = ()  # attnfix's, in place there
 
 
@@ -74,6 +78,9 @@ class Server(ABC):
     def __init__(self, http: httpx.Client, facts: Facts):
         self.http, self.facts = http, facts
         self.asked = self.tokens = 0  # the load put on it
+        self.verified = 0  # steps of speculation that answers told of
+        self.drafted = self._drafts()  # counted by the server so far, None where it counts none
+        self._marks: dict[str, str] = {}
 
     def __enter__(self) -> Server:
         return self
@@ -101,12 +108,42 @@ class Server(ABC):
         """Of every question: one replica of several answers them all."""
         return {}
 
+    @abstractmethod
+    def _drafts(self) -> float | None:
+        """Steps of speculation, by the server's own count."""
+
+    @abstractmethod
+    def _mark(self) -> dict[str, str]:
+        """What one process says of itself and never changes: its seed, when its counters began."""
+
+    def several(self, looks: int = 1) -> bool:
+        """Whether more than one server has answered at this address: a router, or replicas behind one name."""
+        for _ in range(looks):
+            try:
+                seen = self._mark()
+            except (httpx.HTTPError, ProbeError):
+                continue
+            if any(self._marks.get(name, value) != value for name, value in seen.items()):
+                return True
+            self._marks |= seen
+        return False
+
+    def speculates(self) -> bool | None:
+        """Whether drafts were verified while it was asked; None: no speculation is said to be on."""
+        if not self.facts.drafts:
+            return None
+        try:
+            counted = self._drafts()
+        except (httpx.HTTPError, ProbeError):
+            counted = None
+        return self.verified > 0 or (counted is not None and counted > (self.drafted or 0))
+
     def ask(self, question: Question) -> Answer:
         return self._post(question)
 
     def _post(self, question: Question) -> Answer:
         self.asked += 1
-        self.tokens += len(question.tokens) + question.new
+        self.tokens += len(question.tokens) + question.new * question.samples
         path, body = self._request(question)
         try:
             reply = self.http.post(path, json=body, headers=self._headers())
@@ -119,7 +156,9 @@ class Server(ABC):
                 raise self._died(question, f"status {reply.status_code}")
             raise Refused(f"status {reply.status_code}: {' '.join(reply.text.split())[:200]}")
         try:
-            return self._answer(reply.json())
+            answer = self._answer(reply.json())
+            self.verified += answer.verified or 0
+            return answer
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise Refused(f"an answer of another form: {type(error).__name__} {error}") from error
 
@@ -128,17 +167,25 @@ class Server(ABC):
         return self._at_once(questions, apart_s)
 
     def _at_once(self, questions: Sequence[Question], apart_s: float) -> list[Answer]:
+        gone = threading.Event()
+
         def later(at: int) -> Answer:
             time.sleep(at * apart_s)
-            return self._post(questions[at])
+            if gone.is_set():
+                raise Refused("the server died under one that was asked before")
+            try:
+                return self._post(questions[at])
+            except Died:
+                gone.set()
+                raise
 
         with ThreadPoolExecutor(len(questions)) as pool:
             futures = [pool.submit(later, at) for at in range(len(questions))]
-        try:
-            return [future.result() for future in futures]
-        except Died as error:
-            asked = "; ".join(dict.fromkeys(question.why for question in questions))
-            raise Died({**error.question, "why": asked}, error.reason) from error
+        for future in futures:
+            if isinstance(error := future.exception(), Died):
+                asked = "; ".join(dict.fromkeys(question.why for question in questions))
+                raise Died({**error.question, "why": asked}, error.reason) from error
+        return [future.result() for future in futures]
 
     def alive(self) -> bool:
         """Whether it answers, and says that its engine does, within a few seconds."""
@@ -158,7 +205,7 @@ class Server(ABC):
 
     def _lost(self, question: Question, error: httpx.TransportError) -> ProbeError:
         reason = str(error) or type(error).__name__
-        if self.alive():
+        if self.alive() and not self.several():  # what was started anew has died
             return Refused(f"no answer: {reason}")
         return self._died(question, reason)
 
@@ -185,11 +232,27 @@ class Vllm(Server):
         cache = next((labels for name, labels, _ in samples(page) if name == "vllm:cache_config_info"), {})
         block, blocks = _number(cache.get("block_size")), _number(cache.get("num_gpu_blocks"))
         ranks = {labels.get("engine") for name, labels, _ in samples(page) if name == "vllm:num_requests_running"}
+        drafts = {labels.get("position") for name, labels, _ in samples(page) if name == _PER_POSITION}
         return Facts(
             "vllm", str(told["version"]), models[0].get("id"), dict(cache), block=block or 16,
             window=_number(cache.get("sliding_window")), longest=_number(models[0].get("max_model_len")),
-            capacity=block * blocks if block and blocks else None, ranks=max(len(ranks), 1), fixes=_fixes(page),
+            capacity=block * blocks if block and blocks else None, ranks=max(len(ranks), 1),
+            drafts=len(drafts), fixes=_fixes(page),
         )  # fmt: skip
+
+    def _drafts(self) -> float | None:
+        found = [value for name, _, value in samples(self.page()) if name == "vllm:spec_decode_num_drafts_total"]
+        return sum(found) if found else None
+
+    def _mark(self) -> dict[str, str]:
+        """When each counter of its metrics began, and how large its cache is."""
+        found = {}
+        for name, labels, value in samples(self.page()):
+            if name.endswith("_created") or name == "process_start_time_seconds":
+                found[f"{name} {sorted(labels.items())}"] = str(value)
+            elif name == "vllm:cache_config_info":
+                found[f"{name} {labels.get('engine')}"] = str(labels.get("num_gpu_blocks"))
+        return found
 
     def ask(self, question: Question) -> Answer:
         return self._counting([question], lambda: [self._post(question)], 0)[0]
@@ -230,17 +293,24 @@ class Vllm(Server):
             "top_p": 1, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "n": 1, "ignore_eos": True,
             "stream": False, "logprobs": TOP, "return_tokens_as_token_ids": True,  # nosec B105
         }  # fmt: skip
+        if question.samples > 1:  # not with temperature 0; with the most probable token alone they are as greedy
+            body |= {"n": question.samples, "temperature": 1, "top_k": 1}
         return "/v1/completions", body | ({"cache_salt": question.salt} if question.salt else {})
 
     def _headers(self) -> dict[str, str]:
         return {"X-data-parallel-rank": "0"} if self.facts.ranks > 1 else {}
 
     def _answer(self, body: Any) -> Answer:
-        logprobs = body["choices"][0]["logprobs"]
-        tokens = tuple(map(_token_id, logprobs["tokens"]))
         details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
+        first, *others = (self._choice(choice, details.get("cached_tokens")) for choice in body["choices"])
+        return replace(first, others=tuple(others))
+
+    @staticmethod
+    def _choice(choice: Any, cached: int | None) -> Answer:
+        logprobs = choice["logprobs"]
+        tokens = tuple(map(_token_id, logprobs["tokens"]))
         listed = [[(_token_id(name), value) for name, value in each.items()] for each in logprobs["top_logprobs"]]
-        return _read(tokens, listed, details.get("cached_tokens"))
+        return _read(tokens, listed, cached, str(choice.get("text") or ""))
 
     def tokenize(self, text: str) -> list[int] | None:
         body = {"model": self.facts.model, "prompt": text, "add_special_tokens": False}
@@ -263,8 +333,17 @@ class Sglang(Server):
             {name: value for name, value in told.items() if not isinstance(value, (dict, list))}, complete=bool(told),
             block=_number(told.get("page_size")) or 1, chunk=chunk if chunk and chunk > 0 else None, longest=longest,
             capacity=capacity or _number((states[0].get("memory_usage") or {}).get("token_capacity")),
-            ranks=_number(told.get("dp_size")) or 1, fixes=_fixes(_text(http, "/metrics")),
+            ranks=_number(told.get("dp_size")) or 1, drafts=_sglang_drafts(told), fixes=_fixes(_text(http, "/metrics")),
         )  # fmt: skip
+
+    def _drafts(self) -> float | None:
+        return None  # its answers tell
+
+    def _mark(self) -> dict[str, str]:
+        """Its seed is drawn anew by each process that is not given one."""
+        told = _json(self.http, "/get_server_info") or _json(self.http, "/server_info")
+        names = "random_seed", "nccl_port", "host", "port", "max_total_num_tokens"
+        return {name: str(told[name]) for name in names if told.get(name) is not None}
 
     def _request(self, question: Question) -> tuple[str, dict[str, Any]]:
         sampling = {
@@ -277,24 +356,38 @@ class Sglang(Server):
         }  # fmt: skip
         if self.facts.ranks > 1:
             body["data_parallel_rank"] = 0
+        if question.samples > 1:
+            sampling["n"] = question.samples
         return "/generate", body | ({"extra_key": question.salt} if question.salt else {})
 
     def _answer(self, body: Any) -> Answer:
+        first, *others = map(self._one, body if isinstance(body, list) else [body])
+        return replace(first, others=tuple(others))
+
+    @staticmethod
+    def _one(body: Any) -> Answer:
         told = body["meta_info"]
         listed = [[(int(token), value) for value, token, *_ in each] for each in told["output_top_logprobs"]]
         tokens = tuple(int(token) for _, token, *_ in told["output_token_logprobs"])
-        return _read(tokens, listed, told.get("cached_tokens"))
+        answer = _read(tokens, listed, told.get("cached_tokens"), str(body.get("text") or ""))
+        return replace(answer, verified=_number(told.get("spec_verify_ct")))
 
     def tokenize(self, text: str) -> list[int] | None:
         return _tokens(self.http, {"model": self.facts.model, "prompt": text, "add_special_tokens": False})
 
 
-def _read(tokens: tuple[int, ...], listed: list[list[tuple[int, Any]]], cached: int | None) -> Answer:
+def _sglang_drafts(told: Mapping[str, Any]) -> int:
+    if not told.get("speculative_algorithm"):
+        return 0
+    return max((_number(told.get("speculative_num_draft_tokens")) or 2) - 1, 1)
+
+
+def _read(tokens: tuple[int, ...], listed: list[list[tuple[int, Any]]], cached: int | None, text: str) -> Answer:
     """A position of whose tokens none has a number is one where the model had none."""
     numbers = tuple({token: _float(value) for token, value in each if math.isfinite(_float(value))} for each in listed)
     if not numbers:
         raise ValueError("no log-probabilities")
-    return Answer(tokens, numbers, cached, not all(numbers))
+    return Answer(tokens, numbers, cached, not all(numbers), text)
 
 
 # Pages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,9 @@ from .relations import Circumstances, Sizes
 from .verdicts import Tally
 
 _CALIBRATION = 4  # prompts
+_LOOKS = 6  # at who answers: of two servers one alone answers so often by chance in 3 % of cases
+#: Why nothing is asked of them
+SEVERAL = "several servers answer at this address: name one of them"
 _FACTOR = 50  # tokens sent for a prompt, about, in lengths of a prompt
 
 
@@ -30,6 +34,7 @@ class Plan:
     share: float = 0.25
     length: int = 0
     relations: tuple[str, ...] = ()
+    limits: bool = False
     seed: int | None = None
     config: Mapping[str, Any] | None = None
 
@@ -53,16 +58,23 @@ class Run:
         text = (plan.config or {}).get("text_config") or plan.config or {}
         server.facts.window = server.facts.window or text.get("sliding_window")
         self.sizes = sizes(server.facts, plan)
-        self.asker = Circumstances(server, Prompts(draw, server.tokenize), self.sizes, draw)
+        self.asker = Circumstances(server, Prompts(draw, server.tokenize), self.sizes, draw, plan.limits)
         self.tallies = [Tally(name) for name in plan.relations or self.asker.relations]
         self.floor: list[float] = []
         self.died: Died | None = None
+        self.several = False  # servers have answered
         self._began = time.monotonic()
 
     def __call__(self) -> dict[str, Any]:
         try:
-            self._calibrate()
-            self._ask()
+            self.several = self.server.several(_LOOKS)
+            if self.several:
+                for tally in self.tallies:
+                    tally.missed.append(SEVERAL)
+            else:
+                self._calibrate()
+                self._ask()
+                self.several = self.server.several()
         except Died as error:
             self.died = error
         return self._told()
@@ -101,10 +113,11 @@ class Run:
                     break
                 self.step(min(rounds, self.plan.prompts - 1), self.plan.prompts, tally.relation)
                 seen = self.asker.look(tally.relation, reference)
-                if seen.moved is None:
-                    tally.missed.append(seen.why)
+                figures = [(each.at, each.moved, each.lost) for each in seen if each.moved is not None]
+                if figures:
+                    tally.take(figures)
                 else:
-                    tally.moved.append(seen.moved)
+                    tally.missed.append(seen[0].why)
             rounds += 1
 
     def _open(self, rounds: int, nat: float) -> list[Tally]:
@@ -115,6 +128,8 @@ class Run:
             return left
         if rounds < self.plan.prompts * verdicts.MORE:
             return [tally for tally in left if tally.exceeded(nat)]
+        if rounds < self.plan.prompts * verdicts.MOST:
+            return [tally for tally in left if tally.speaks_against(nat)]
         return []
 
     def _spent(self) -> bool:
@@ -123,19 +138,26 @@ class Run:
     def _told(self) -> dict[str, Any]:
         facts, margin = self.server.facts, self.margin
         rows = [verdicts.row(tally, self.tallies, margin) for tally in self.tallies]
+        speculates = None if self.died or self.several else self.server.speculates()
+        said = verdict(rows, self.died)
+        if (said == verdicts.HOLDS and speculates is False) or (self.several and not self.died):
+            said = verdicts.UNCLEAR
         return {
             "engine": facts.engine,
             "release": facts.release,
             "model": facts.model,
             "attnfix_fixes": list(facts.fixes),
-            "verdict": verdict(rows, self.died),
+            "verdict": said,
+            "several_servers": self.several,
+            "speculation": {None: "off", True: "on", False: "not seen"}[speculates],
             "relations": rows,
             "floor": margin.floor,
+            "floors": [round(figure, 6) for figure in self.floor if math.isfinite(figure)],
             "margin": margin.nat,
             "margin_reason": margin.why,
             "false_alarm": verdicts.FALSE_ALARM,
             "died": {**self.died.question, "reason": str(self.died)} if self.died else None,
-            "prompt": {"tokens": self.sizes.length, "natural": self.asker.prompts.natural},
+            "prompt": {"tokens": self.sizes.length, "natural": self.asker.prompts.natural, "needles": self.asker.needles},
             "load": {
                 "requests": self.server.asked,
                 "tokens": self.server.tokens,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ _SHARE = 0.05  # of prompts that may exceed in a healthy server
 _BETS = (2.0, 6.0, 15.0)  # each below 1 / _SHARE
 LEAST = 5  # prompts, without which there is no verdict
 MORE = 4  # times the prompts, where some exceed and it is not clear whether by chance
+MOST = 16  # times the prompts, as long as they speak against the server: a fault in one prompt of five is seen then
 _UNKNOWN = 1.0  # nat, the largest margin where nobody says whether the model has experts
 _TIMES = 2.0  # the floor, for the margin
 
@@ -59,17 +61,41 @@ def _experts(config: Mapping[str, Any] | None) -> bool:
 
 @dataclass
 class Tally:
-    """One relation: the figures of its prompts, and why others have none."""
+    """One relation: the figures of its prompts, and why others have none. parts: of each prompt, the figure of each of the
+    relation's circumstances. lost: by the number of the prompt, the name that it asked for and did not get."""
 
     relation: str
     moved: list[float] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
+    parts: list[dict[str, float]] = field(default_factory=list)
+    lost: dict[int, str] = field(default_factory=dict)
+
+    def take(self, parts: Sequence[tuple[str, float, str]]) -> None:
+        """One prompt: (circumstance, figure, lost name) of each part."""
+        if names := [name for _, _, name in parts if name]:
+            self.lost[len(self.moved)] = names[0]
+        self.moved.append(max(figure for _, figure, _ in parts))
+        worst: dict[str, float] = {}
+        for at, figure, name in parts:
+            worst[at] = max(worst.get(at, 0.0), math.inf if name else figure)
+        self.parts.append(worst)
 
     def evidence(self, nat: float) -> float:
         return e_value(self.exceeded(nat), len(self.moved))
 
     def exceeded(self, nat: float) -> int:
-        return sum(figure > nat for figure in self.moved)
+        """Prompts that moved further, or forgot what they had been told."""
+        return sum(figure > nat or at in self.lost for at, figure in enumerate(self.moved))
+
+    def where(self, nat: float) -> list[dict[str, Any]]:
+        """Under which of the relation's circumstances, where it has several."""
+        asked = Counter(at for parts in self.parts for at in parts if at)
+        beyond = Counter(at for parts in self.parts for at, figure in parts.items() if figure > nat)
+        return [{"at": at, "prompts": count, "exceeded": beyond[at]} for at, count in asked.items()]
+
+    def speaks_against(self, nat: float) -> bool:
+        """More exceed than a healthy server would show, be it by chance."""
+        return self.evidence(nat) > 1
 
 
 def e_value(exceeded: int, prompts: int) -> float:
@@ -92,7 +118,8 @@ def smallest(prompts: int, relations: int) -> float | None:
     """The smallest share of prompts beyond the margin that is called broken in 95 of 100 runs that begin with so many prompts;
     None: there is none.
 
-    One of the first prompts must exceed, so that more are asked, and then enough of all: a bound on both chances together.
+    One of the first prompts must exceed, so that more are asked, and then enough of all: a bound on both chances together. What
+    is asked beyond `MORE` times the prompts is not counted here: it needs what came before to speak against the server.
     """
     whole = prompts * MORE
     needed = next((k for k in range(1, whole + 1) if e_value(k, whole) >= relations / FALSE_ALARM), whole + 1)
@@ -128,9 +155,14 @@ def row(tally: Tally, tallies: Sequence[Tally], margin_: Margin) -> dict[str, An
         "median": _finite(statistics.median(tally.moved)) if tally.moved else None,
         "prompts": count,
         "exceeded": exceeded,
+        "moved": [_finite(figure) for figure in tally.moved],
+        "where": tally.where(nat),
+        "lost": list(tally.lost.values()),
         "reason": reason,
     }
 
 
 def _finite(figure: float | None) -> float | str | None:
-    return "not finite" if figure is not None and not math.isfinite(figure) else figure
+    if figure is None:
+        return None
+    return round(figure, 6) if math.isfinite(figure) else "not finite"

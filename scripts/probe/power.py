@@ -5,7 +5,13 @@
 
 Each relation is broken by itself, by faults of several sizes, `--runs` times each; healthy servers are asked `--healthy` times
 at each size of noise. No GPU and no engine: the servers are scripts/probe/stand_in.py, without sockets, and their noise is
-normal. What an engine's noise is like has to be seen on a GPU (scripts/serve/gpu_probe.py).
+normal.
+
+    python -m scripts.probe.power --out docs/evidence/probe-resampled.json --recordings docs/evidence/e2e-*.json
+
+Healthy servers alone, `--healthy` times for each configuration that scripts/serve/gpu_probe.py has recorded on a GPU and of
+which no bug is known: how far an answer moves is drawn from the figures of that configuration's prompts, by relation. Such a
+run says how often chance alone makes a verdict of these figures. It does not show what the recorded prompts did not.
 """
 
 from __future__ import annotations
@@ -22,17 +28,18 @@ from typing import Any
 
 from attnfix.probe.answers import Answer, Question
 from attnfix.probe.client import Facts, Server
-from attnfix.probe.relations import AGAIN, BURST, CACHED_COMPANY, COMPANY, PREFIX, TURN
+from attnfix.probe.relations import AGAIN, BURST, CACHED_COMPANY, COMPANY, PREFIX, SAMPLES, TURN
 from attnfix.probe.run import Plan, Run
 from scripts.probe.stand_in import Behaviour, Engine, Request
+from scripts.serve.gpu_probe import HEALTHY
 
-RELATIONS = AGAIN, PREFIX, COMPANY, CACHED_COMPANY, BURST, TURN
+RELATIONS = AGAIN, PREFIX, COMPANY, CACHED_COMPANY, BURST, TURN, SAMPLES
 #: Standard deviation of what a fault adds to each logit
 SIZES = (0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7)
 NOISES = (0.0, 0.01, 0.03, 0.06, 0.2)
 USUAL = 0.02
-_PLAN = dict(prompts=8, tokens=10**9, seconds=10**9, length=90)
+_PLAN: dict[str, Any] = dict(prompts=8, tokens=10**9, seconds=10**9, length=90)
 
 
 class Direct(Server):
@@ -41,7 +48,7 @@ class Direct(Server):
     def __init__(self, behaviour: Behaviour):
         self.engine = Engine(behaviour)
         self.facts = Facts("stand-in", None, "toy", capacity=1 << 20)
-        self.asked = self.tokens = 0
+        self.asked = self.tokens = self.verified = 0
 
     @classmethod
     def look(cls, http: Any) -> None:
@@ -51,10 +58,14 @@ class Direct(Server):
         return self.ask_all([question])[0]
 
     def ask_all(self, questions: Sequence[Question], apart_s: float = 0, cached: int | None = None) -> list[Answer]:
-        batch = [Request(question.tokens, question.salt, question.new) for question in questions]
+        batch = [Request(question.tokens, question.salt, question.new, question.samples) for question in questions]
         self.engine.serve(batch)
         self.asked += len(batch)
-        return [Answer(tuple(each.told), tuple(each.listed), each.cached) for each in batch]
+        return [self._read(each, each.cached) for each in batch]
+
+    def _read(self, request: Request, cached: int) -> Answer:
+        others = tuple(self._read(other, cached) for other in request.others)
+        return Answer(tuple(request.told), tuple(request.listed), cached, others=others)
 
     def tokenize(self, text: str) -> None:
         return None
@@ -62,19 +73,39 @@ class Direct(Server):
     def _request(self, question: Question) -> Any:
         raise NotImplementedError
 
-    _answer = _request
+    def several(self, looks: int = 1) -> bool:
+        return False
+
+    def _drafts(self) -> None:
+        return None
+
+    def _answer(self, body: Any) -> Answer:
+        raise NotImplementedError
+
+    def _mark(self) -> dict[str, str]:
+        return {}
 
 
 def one(task: tuple[str, dict[str, Any], int]) -> dict[str, Any]:
     """One run of the probe: what it said of each relation."""
     name, how, seed = task
     random.seed(seed)
-    found = Run(Direct(Behaviour(**how)), Plan(**_PLAN, seed=seed))()
+    server = Direct(Behaviour(**{name: to for name, to in how.items() if name not in ("config", "cache")}))
+    server.engine.draw.seed(seed)
+    server.facts.flags["cache_dtype"] = how.get("cache")
+    found = Run(server, Plan(**_PLAN, config=how.get("config"), seed=seed))()
     rows = {row["relation"]: row for row in found["relations"]}
     said = {relation: row["verdict"] for relation, row in rows.items()}
     median = {relation: row["median"] for relation, row in rows.items()}
     shared = {name: found[name] for name in ("verdict", "floor", "margin")}
-    return {"what": name, "how": how, "said": said, "median": median, "requests": found["load"]["requests"], **shared}
+    return {
+        "what": name,
+        "how": {} if "recorded" in how else how,
+        "said": said,
+        "median": median,
+        "requests": found["load"]["requests"],
+        **shared,
+    }
 
 
 def tasks(runs: int, healthy: int) -> list[tuple[str, dict[str, Any], int]]:
@@ -82,6 +113,36 @@ def tasks(runs: int, healthy: int) -> list[tuple[str, dict[str, Any], int]]:
     made += [("share", {"lies": {PREFIX: 0.5}, "noise": USUAL, "share": share}) for share in SHARES for _ in range(4 * runs)]
     made += [("healthy", {"noise": noise}) for noise in NOISES for _ in range(healthy)]
     return [(name, how, 1000 + at) for at, (name, how) in enumerate(made)]
+
+
+def recordings(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """What gpu_probe has seen of healthy servers: how a server of ours has to be, by configuration."""
+    made = {}
+    for path in paths:
+        whole = json.loads(path.read_text())
+        for name, case in whole["cases"].items():
+            what = name.removeprefix("probe ")
+            runs = [run for run in case.get("sides", {}).get("stock", {}).get("runs", ()) if run.get("floors")]
+            if not name.startswith("probe ") or what not in HEALTHY or not runs:
+                continue
+            figures: dict[str, list[float]] = {"floor": [figure for run in runs for figure in run["floors"]]}
+            for row in (row for run in runs for row in run["relations"]):
+                figures.setdefault(row["relation"], []).extend(map(float, (x for x in row["moved"] if x != "not finite")))
+            label = f"{whole['engine']} {whole['release']}, {what}, {whole['gpu']}"
+            cache = HEALTHY[what].settings.get("kv_cache_dtype")
+            made[label] = {"recorded": figures, "config": case["config"], "cache": cache}
+    return made
+
+
+def resampled(results: Sequence[dict[str, Any]], known: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    rows = []
+    for label, how in known.items():
+        here = [each for each in results if each["what"] == label]
+        counts = {verdict: sum(each["verdict"] == verdict for each in here) for verdict in ("holds", "unclear", "broken")}
+        figures = sum(len(part) for name, part in how["recorded"].items() if name != "floor")
+        floor = max(each["floor"] for each in here)
+        rows.append({"configuration": label, "recorded": figures, "runs": len(here), **counts, "highest_floor": floor})
+    return {"resampled": rows, "runs": len(results), "broken": sum(row["broken"] for row in rows)}
 
 
 def summary(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -131,22 +192,30 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10, help="for each relation and size")
     parser.add_argument("--healthy", type=int, default=600, help="for each size of noise")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--recordings", type=Path, nargs="+", default=[], help="evidence of gpu_probe, to draw the noise from")
     options = parser.parse_args()
     began, jobs = time.monotonic(), tasks(options.runs, options.healthy)
+    known = recordings(options.recordings)
+    if options.recordings:
+        if not known:
+            parser.error("these files hold no recording of a healthy server")
+        jobs = [(name, how, 1000 + at) for at, (name, how) in enumerate([*known.items()] * options.healthy)]
     with ProcessPoolExecutor(options.processes) as pool:
         results = list(pool.map(one, jobs, chunksize=4))
+    words = f"--recordings {' '.join(map(str, options.recordings))}" if known else f"--runs {options.runs}"
     found = {
-        "command": f"python -m scripts.probe.power --runs {options.runs} --healthy {options.healthy}",
+        "command": f"python -m scripts.probe.power {words} --healthy {options.healthy}",
         "machine": "CPU; servers of ours, no engine and no GPU",
         "date": time.strftime("%Y-%m-%d"),
         "seconds": round(time.monotonic() - began),
         "usual_noise": USUAL,
         "requests_of_a_run": max(each["requests"] for each in results),
-        **summary(results),
+        **(resampled(results, known) if known else summary(results)),
     }
     options.out.write_text(json.dumps(found, indent=1) + "\n")
-    curve(found, options.out.with_suffix(".svg"))
-    print(json.dumps({name: found[name] for name in ("seconds", "shares", "false_alarms")}, indent=1))
+    if not known:
+        curve(found, options.out.with_suffix(".svg"))
+    print(json.dumps({name: found[name] for name in found if name not in ("power", "command")}, indent=1))
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from attnfix import cli
 from attnfix.cli import probe
 from attnfix.probe import client, relations
-from attnfix.probe.answers import Question
+from attnfix.probe.answers import Died, Question
 from scripts.probe.stand_in import Behaviour, Listening, Protocol, transport
 
 ENGINES = "vllm", "sglang"
@@ -37,7 +38,8 @@ def verdicts_of(found):
 
 def test_the_relations_are_those_of_the_package():
     names = relations.AGAIN, relations.PREFIX, relations.COMPANY, relations.CACHED_COMPANY, relations.BURST, relations.TURN
-    assert names == probe.RELATIONS
+    assert (*names, relations.SAMPLES) == probe.RELATIONS
+    assert (relations.LIMIT, relations.WHOLE) == (probe._LIMITS, probe._WHOLE)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -54,10 +56,70 @@ def test_a_healthy_server_holds(ask, engine):
 def test_a_broken_relation_is_told(ask, engine, relation):
     # Company arrives one after the other: a step waits until all of it must be there
     window_s = 0.06 if relation in (relations.COMPANY, relations.CACHED_COMPANY, relations.BURST) else 0.012
-    code, found, _ = ask(Behaviour(engine, {relation: 0.4}, noise=0.02), window_s=window_s)
+    other = relations.TURN if relation == relations.AGAIN else relations.AGAIN
+    words = "--relation", relation, "--relation", other
+    code, found, _ = ask(Behaviour(engine, {relation: 0.4}, noise=0.02), *words, window_s=window_s)
     said = verdicts_of(found)
-    assert code == 1 and said.pop(relation) == "broken" and "holds" in said.values(), found["relations"]
+    assert code == 1 and said == {relation: "broken", other: "holds"}, found["relations"]
     assert relation in found["sentence"] and found["suspects"]
+
+
+def test_a_prefix_that_is_all_of_the_prompt_is_named_by_its_cause(ask):
+    code, found, _ = ask(Behaviour(lies={"again": 0.4}), "--relation", "again", "--relation", "cached prefix", "--prompts", "8")
+    assert code == 1 and "must not matter: again. " in found["sentence"] and "that is again" in found["sentence"]
+    prefix = found["relations"][1]
+    assert {each["at"] for each in prefix["where"] if each["exceeded"]} == {"all of it"} and len(prefix["where"]) > 3
+    assert "only at" not in found["sentence"]
+
+
+def test_a_place_that_matters_is_told():
+    where = [{"at": "first", "prompts": 4, "exceeded": 4}, {"at": "last", "prompts": 8, "exceeded": 0}]
+    row = {"relation": "in company", "where": where, "lost": ["Omar"], "prompts": 8}
+    said = " ".join(probe._broken([row], ["in company"]))
+    assert "in company, only at: first." in said and "forgot the name from page 2 (Omar) in 1 of 8 prompts." in said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_forgotten_name_is_told(ask, engine):
+    lie = {"cached prefix": 0.01}
+    code, found, _ = ask(Behaviour(engine, lie, recalls=True, forgets=True), "--relation", "cached prefix")
+    assert code == 1 and "forgot the name from page 2" in found["sentence"], found["relations"]
+    assert found["prompt"]["needles"] == found["relations"][0]["prompts"]
+    code, found, _ = ask(Behaviour(engine, recalls=True, noise=0.02), "--relation", "cached prefix")
+    assert code == 0 and found["relations"][0]["lost"] == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_speculation_that_is_said_and_not_seen_is_unclear(ask, engine):
+    code, found, _ = ask(Behaviour(engine, drafts=3), "--relation", "again")
+    assert (code, found["speculation"]) == (0, "on")
+    code, found, _ = ask(Behaviour(engine, drafts=3, drafting=False), "--relation", "again")
+    assert (code, found["speculation"]) == (2, "not seen") and "no draft was seen" in found["sentence"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_replicas_behind_a_router_are_not_asked(engine, capsys):
+    replicas = [Protocol(Behaviour(engine, started=float(at)), 0.01) for at in range(2)]
+    turn = itertools.count()
+
+    class Router:
+        def handle(self, *request):
+            return replicas[next(turn) % 2].handle(*request)
+
+    with Listening(Router()) as url:
+        assert cli.main(["probe", url, "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["several_servers"] and "name one of them" in found["sentence"] and not any(each.asked for each in replicas)
+    assert {row["verdict"] for row in found["relations"]} == {"unclear"}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_context_limit_is_asked_for_on_request(ask, engine):
+    words = "--relation", "again", "--prompts", "5", "--at-once", "8,1"
+    code, found, asked = ask(Behaviour(engine, window=1024), *words, "--limits")
+    assert code == 0 and verdicts_of(found) == {"again": "holds", "context limit": "holds"}, found["relations"]
+    lengths = [len(each.get("prompt") or each.get("input_ids")) for each in asked]
+    assert max(lengths) == 1024 - 8
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -66,14 +128,41 @@ def test_answers_that_are_no_numbers_are_broken(ask, engine):
     assert code == 1 and found["relations"][0]["worst"] == "not finite"
 
 
-def test_a_server_that_dies_is_a_result_and_is_not_asked_again(ask):
+def test_a_server_that_dies_is_a_result_and_is_not_asked_again(ask, monkeypatch):
+    monkeypatch.setattr(client, "_GRACE_S", 0.2)
     code, found, asked = ask(Behaviour(dies=True))
     assert code == 1 and found["verdict"] == "broken" and "died" in found["sentence"]
     assert found["died"]["why"] and len(asked) == 2
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_question_that_killed_it_is_told(ask, engine, monkeypatch):
+    """Of what is asked at once, all of it: nobody knows which one it was. Nothing is asked after it."""
+    monkeypatch.setattr(client, "_GRACE_S", 0.2)
+    code, found, asked = ask(Behaviour(engine, dies_beside=6), "--relation", "burst", "--prompts", "5")
+    died = found["died"]
+    assert code == 1 and "one of a burst" in died["why"] and "company of" in died["why"]
+    assert died["tokens"] > 0 and "It was not asked again" in found["sentence"]
+    salts = [each.get("cache_salt") or each.get("extra_key") for each in asked[-8:]]
+    assert len(set(salts)) == len(salts) and found["load"]["requests"] - len(asked) <= 2
+
+
+def test_a_server_that_was_started_anew_has_died():
+    """Its supervisor was quick: it answers again, and is another process."""
+    protocol = Protocol(Behaviour(dies=True), 0)
+    with client.connect("http://server", transport=transport(protocol)) as server:
+        assert not server.several()
+        protocol.how.started += 1
+        question = Question(tuple(range(100, 150)), "salt", 3, "what kills it")
+        server.alive = lambda: True
+        server.ask(question)
+        with pytest.raises(Died, match="what kills it"):
+            protocol.engine.serve = lambda batch: (_ for _ in ()).throw(ConnectionAbortedError)
+            server.ask(question)
+
+
 def test_without_a_cache_what_is_about_it_is_unclear(ask):
-    code, found, _ = ask(Behaviour(caches=False))
+    code, found, _ = ask(Behaviour(caches=False), *(word for name in probe.RELATIONS[:3] for word in ("--relation", name)))
     said = verdicts_of(found)
     assert code == 2 and said["again"] == said["cached prefix"] == "unclear" and said["in company"] == "holds"
 
@@ -102,6 +191,31 @@ def test_before_and_after(ask, tmp_path, capsys):
     code, found, _ = ask(Behaviour(), "--against", str(saved), "--relation", "next turn")
     (row,) = found["against"]["relations"]
     assert code == 0 and (row["before"], row["now"]) == ("broken", "holds") and row["worst_before"] > row["worst"]
+
+
+def test_a_report_takes_results_along_and_no_secret(ask, tmp_path, capsys):
+    file, patched = tmp_path / "stock.json", str(tmp_path / "patched.json")
+    stock = str(file)
+    ask(Behaviour(lies={"next turn": 0.4}), "--save", stock, "--relation", "next turn")
+    ask(Behaviour(), "--save", patched, "--against", stock, "--relation", "next turn")
+    found = json.loads(file.read_text())
+    found |= {"model": "SECRET/model", "engine": "SECRET Engine", "load": {"requests": 3, "host": "SECRET", "SECRET key": 1}}
+    found["relations"][0] |= {
+        "reason": "status 400: SECRET",
+        "lost": ["SECRET"],
+        "where": [{**dict.fromkeys(("at", "prompts"), "SECRET"), "exceeded": 1}],
+    }
+    file.write_text(json.dumps(found))
+    assert cli.main(["report", "--json", "--probe", stock, "--probe", patched]) == 0
+    said = capsys.readouterr().out
+    before, after = json.loads(said)["probes"]
+    assert "SECRET" not in said and "127.0.0.1" not in said
+    assert (before["verdict"], after["verdict"]) == ("broken", "holds") and before["load"] == {"requests": 3, "host": None}
+    assert after["against"] == [
+        {"before": "broken", "now": "holds", "relation": "next turn", "worst_before": before["relations"][0]["worst"]}
+    ]
+    (tmp_path / "none.json").write_text("[]")
+    assert cli.main(["report", "--probe", str(tmp_path / "none.json")]) == 1
 
 
 def test_the_budget_ends_it(ask):

@@ -110,7 +110,22 @@ def probed(tmp_path, monkeypatch, capsys) -> dict[str, set[str]]:
     saved = str(tmp_path / "saved.json")
     for how, more in ((Behaviour(lies={"again": 1.0}), ["--save", saved]), (Behaviour(dies=True), ["--against", saved])):
         with Listening(Protocol(how, 0.01)) as url:
-            cli.main(["probe", "--json", url, "--relation", "again", "--prompts", "5", "--length", "64", *more])
+            cli.main(
+                [
+                    "probe",
+                    "--json",
+                    url,
+                    "--relation",
+                    "again",
+                    "--relation",
+                    "cached prefix",
+                    "--prompts",
+                    "5",
+                    "--length",
+                    "64",
+                    *more,
+                ]
+            )
         found |= {
             path: keys | found.get(path, set()) for path, keys in shapes(json.loads(capsys.readouterr().out), "probe").items()
         }
@@ -162,7 +177,7 @@ def test_words_of_the_results():
         "change of a forecast": constants(forecast, "NO_LONGER", "STILL", "NEWLY", "NOT_NEEDED", "UNKNOWN"),
         "verdict on a replica": constants(fleet, "UNREACHABLE", "SILENT", "MISSING", "BEHIND", "FINE"),
         "verdict of probe": constants(judged, "HOLDS", "BROKEN", "UNCLEAR"),
-        "relation of probe": set(probe.RELATIONS),
+        "relation of probe": {*probe.RELATIONS, probe._LIMITS},
         "harm": {fix.harm for fix in FIXES},
     }
 

@@ -9,7 +9,8 @@ import pytest
 
 from attnfix.probe import verdicts
 from attnfix.probe.answers import Answer, distance, moved
-from attnfix.probe.relations import cuts_of
+from attnfix.probe.relations import WHOLE, cuts_of
+from attnfix.probe.run import Plan, Run
 from attnfix.probe.verdicts import BROKEN, HOLDS, UNCLEAR, Margin, Tally
 
 
@@ -61,6 +62,19 @@ def test_few_prompts_that_all_exceed_are_enough_and_one_is_not():
     assert verdicts.row(others[0], [bad, *others], MARGIN)["verdict"] == HOLDS
 
 
+def test_who_speaks_against_the_server_is_asked_on_and_a_fault_in_one_prompt_of_five_is_seen():
+    def open_(moved, rounds):
+        run = Run.__new__(Run)
+        run.plan, run.tallies = Plan(prompts=8), [Tally("burst", moved), *(Tally(str(other), [0.01] * 8) for other in range(5))]
+        return [tally.relation for tally in run._open(rounds, 0.08)]
+
+    assert open_([0.4] * 6 + [0.01] * 26, 32) == ["burst"]
+    assert open_([0.4] * 1 + [0.01] * 31, 32) == []
+    assert open_([0.4] * 20 + [0.01] * 76, 96) == []  # it is known
+    assert open_([0.4] * 6 + [0.01] * 26, 8 * verdicts.MOST) == []
+    assert verdicts.broken([Tally("burst", [0.4] * 20 + [0.01] * 76)], 0.08) == {"burst"}
+
+
 def test_nothing_is_broken_without_an_effect_beyond_the_margin():
     small = tally("small", *[0.099] * 30)
     assert verdicts.broken([small], 0.1) == set()
@@ -97,8 +111,23 @@ def test_what_holds_says_how_small_a_fault_would_have_been_seen():
 
 def test_cuts_are_on_and_beside_every_border():
     class Facts:
-        block, chunk, window = 16, 512, 100
+        block, chunk, window, drafts = 16, 512, 100, 3
 
     cuts = cuts_of(Facts, 1000)
     assert {16, 511, 512, 513, 99, 100, 101, 999} <= set(cuts) and min(cuts) >= 16 and max(cuts) < 1000
-    assert cuts_of(Facts, 10) == [9]
+    assert cuts_of(Facts, 10) == {9: WHOLE}
+    assert [cut for cut, name in cuts.items() if name == WHOLE] == [992, 995, 996, 997, 999]  # whole pages are found, no more
+    Facts.block = 1
+    assert {name for cut, name in cuts_of(Facts, 1000).items() if 995 <= cut <= 997} == {
+        f"all but a step of speculation{beside}" for beside in ("", ", 1 less", ", 1 more")
+    }
+
+
+def test_circumstances_are_counted_by_prompt_and_a_name_that_is_lost_counts():
+    bad = Tally("cached prefix")
+    for _ in range(6):
+        bad.take([("half", 0.01, ""), (WHOLE, 0.5, "")])
+    bad.take([("half", 0.01, "Maria")])
+    assert bad.exceeded(0.1) == 7 and bad.moved[-1] == 0.01
+    assert bad.where(0.1) == [{"at": "half", "prompts": 7, "exceeded": 1}, {"at": WHOLE, "prompts": 6, "exceeded": 6}]
+    assert verdicts.row(bad, [bad], MARGIN)["lost"] == ["Maria"]
