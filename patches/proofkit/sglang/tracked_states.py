@@ -152,7 +152,7 @@ class Server:
         begins = {}
         for request in wanted:
             request.init_next_round_input(self.tree)
-            begins[request.rid] = getattr(request, "mamba_cow_src_index", None)
+            begins[request.rid] = _source(request)
             adder.add_one_req(request, has_chunked_req=False, truncation_align_size=None)
         requests = adder.can_run_list
         assert len(requests) == len(wanted)
@@ -232,6 +232,12 @@ def _unpinned() -> Iterator[None]:
 
     with Mode():
         yield
+
+
+def _source(request: Any) -> Any:
+    """The slot of the cached state that a request begins with, or None."""
+    owner = request if hasattr(request, "mamba_cow_src_index") else request.kv  # 0.5.19 and later
+    return owner.mamba_cow_src_index
 
 
 def _seen(tokens: list[int]) -> tuple[int, int]:

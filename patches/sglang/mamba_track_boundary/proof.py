@@ -144,4 +144,6 @@ class Proof(proof.Proof):
 
 def _told(*plays: Continued) -> tuple[float, str]:
     """The share of wrong states in the play that is worst, and all that was seen."""
+    if not any(plays):
+        raise AssertionError("no request began with a cached state")
     return max(sum(not right for _, right in play) / max(1, len(play)) for play in plays), repr(plays)
