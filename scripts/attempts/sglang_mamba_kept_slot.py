@@ -1,4 +1,4 @@
-"""Attempts to show that sglang 0.5.18 writes over the recurrent state that it is about to cache: docs/upstream/sglang-mamba-kept-slot.md.
+"""Attempts to show that sglang writes over the state that it is about to cache: docs/upstream/sglang-mamba-kept-slot.md.
 
 `PYTHONPATH=<site of the release> ATTNFIX=0 TRITON_INTERPRET=1 python -m scripts.attempts.sglang_mamba_kept_slot` plays, with the
 engine's own request, batch, pool, radix cache and result processor, one request over two track boundaries, with a prefill right
