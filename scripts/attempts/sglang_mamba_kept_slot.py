@@ -1,9 +1,9 @@
 """Attempts to show that sglang writes over the state that it is about to cache: docs/upstream/sglang-mamba-kept-slot.md.
 
-`PYTHONPATH=<site of the release> ATTNFIX=0 TRITON_INTERPRET=1 python -m scripts.attempts.sglang_mamba_kept_slot` plays, with the
+`PYTHONPATH=SITE ATTNFIX=0 TRITON_INTERPRET=1 python -m scripts.attempts.sglang_mamba_kept_slot` plays, with the
 engine's own request, batch, pool, radix cache and result processor, one request over two track boundaries, with a prefill right
-before or after the step of the first one. It prints the length of the prefix that a follow-up gets, and whether the cached state
-is of these tokens.
+before or after the step of the first one. It prints the length of the prefix that a follow-up gets, and whether the cached
+state is of these tokens.
 """
 
 from __future__ import annotations

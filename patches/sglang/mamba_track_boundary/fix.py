@@ -19,9 +19,9 @@ FIX = Fix(
     ),
     signs=(CACHED_PREFIX, SHARED_BATCH),
     cause=(
-        "While a request decodes, its recurrent state is saved at every track interval, in one of two buffers. The "
-        "next buffer is chosen from a length that the overlap scheduler has already moved to the next step. When a prefill "
-        "comes right after such a step, the boundary counts twice: the choice changes back, and the radix cache gets the older buffer as "
+        "While a request decodes, its recurrent state is saved at every track interval, in one of two buffers. The next buffer "
+        "is chosen from a length that the overlap scheduler has already moved to the next step. When a prefill comes right "
+        "after such a step, the boundary counts twice: the choice changes back, and the radix cache gets the older buffer as "
         "the state of the newer position."
     ),
     correction="The buffer is chosen from the tokens of the step that is processed, as in earlier and in later releases.",
