@@ -18,6 +18,7 @@ MODULES = frozenset(
         "sglang.srt.layers.attention.trtllm_mha_backend",
         "sglang.srt.layers.attention.trtllm_mla_backend",
         "sglang.srt.managers.overlap_utils",
+        "sglang.srt.managers.scheduler_components.batch_result_processor",
         "sglang.srt.mem_cache.allocation_sizing",
         "sglang.srt.mem_cache.common",
         "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin",

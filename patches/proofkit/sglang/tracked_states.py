@@ -152,7 +152,7 @@ class Server:
         begins = {}
         for request in wanted:
             request.init_next_round_input(self.tree)
-            begins[request.rid] = getattr(request, "mamba_cow_src_index", None)
+            begins[request.rid] = _source(request)
             adder.add_one_req(request, has_chunked_req=False, truncation_align_size=None)
         requests = adder.can_run_list
         assert len(requests) == len(wanted)
@@ -161,7 +161,7 @@ class Server:
         batch = schedule.ScheduleBatch.init_new(
             requests, self.pool, self.allocator, self.tree, self.served.model_config, self.overlap, algorithm
         )
-        self._begins = [(one, begins[one.rid]) for one in requests if begins[one.rid] is not None]
+        self._begins = [begins[one.rid] for one in requests]
         batch.prepare_for_extend()
         return batch
 
@@ -189,9 +189,10 @@ class Server:
 
         lengths = batch.seq_lens_cpu.tolist()
         if batch.forward_mode.is_extend():
-            for request, source in self._begins:
-                cached = len(request.prefix_indices)
-                self.continued.append((cached, self._held(int(source)) == _seen(self.texts[request.rid][:cached])))
+            for request, source, cached in zip(batch.reqs, self._begins, batch.prefix_lens):
+                if source is not None:
+                    right = self._held(int(source)) == _seen(self.texts[request.rid][:cached])
+                    self.continued.append((cached, right))
             tracked = [
                 done + (length - done) // CHUNK * CHUNK
                 for done, length in zip(batch.prefix_lens, batch.mamba_track_seqlens.tolist())
@@ -232,6 +233,12 @@ def _unpinned() -> Iterator[None]:
 
     with Mode():
         yield
+
+
+def _source(request: Any) -> Any:
+    """The slot of the cached state that a request begins with, or None."""
+    owner = request if hasattr(request, "mamba_cow_src_index") else request.kv  # 0.5.19 and later
+    return owner.mamba_cow_src_index
 
 
 def _seen(tokens: list[int]) -> tuple[int, int]:

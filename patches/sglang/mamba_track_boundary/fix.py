@@ -14,17 +14,17 @@ FIX = Fix(
     id="sglang.mamba-track-boundary",
     title="A cached prefix of a hybrid model continues from the recurrent state of another position",
     symptom=(
-        "Qwen3-Next, Qwen3.5, NemotronH and other hybrid models answer some follow-up turns as if they had missed a part of the "
-        "conversation, most often on a busy server. The same prompt is wrong again until its prefix leaves the cache. No error."
+        "Qwen3-Next, Qwen3.5, NemotronH and other hybrid models answer some follow-up turns as if they had missed a part of "
+        "the conversation, often on a busy server. The same prompt is wrong again until its prefix leaves the cache. No error."
     ),
     signs=(CACHED_PREFIX, SHARED_BATCH),
     cause=(
-        "While a request decodes, its recurrent state is saved at every track interval, in one of two buffers by turns. The turn "
-        "is decided from a length that the overlap scheduler has already moved to the next step. When a prefill comes right "
-        "after such a step, the boundary counts twice: the turn changes back, and the radix cache gets the older buffer as "
+        "While a request decodes, its recurrent state is saved at every track interval, in one of two buffers. The next buffer "
+        "is chosen from a length that the overlap scheduler has already moved to the next step. When a prefill comes right "
+        "after such a step, the boundary counts twice: the choice changes back, and the radix cache gets the older buffer as "
         "the state of the newer position."
     ),
-    correction="The turn is decided from the tokens of the step that is processed, as in earlier and in later releases.",
+    correction="The buffer is chosen from the tokens of the step that is processed, as in earlier and in later releases.",
     upstream=Upstream("sgl-project/sglang", pull=31369),
     hardware=(
         "any GPU (hybrid models with the overlap scheduler, the radix cache and extra_buffer, which is the default from 0.5.14 "

@@ -6,11 +6,13 @@ from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
 from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers, switch
 from attnfix.patches.sglang.mamba2_initial_state.hits import MAMBA2
 
-#: Architectures whose states the engine keeps while they decode, by which it chooses extra_buffer, and the first release of each
+#: Architectures for which the engine chooses extra_buffer
 _TRACKED = MAMBA2 | {
     "BailingMoeV2_5ForCausalLM", "InternS2PreviewForConditionalGeneration", "MiniCPMV4_6ForConditionalGeneration",
     "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
 }  # fmt: skip
+#: Keys of config.json that models with recurrent layers have
+_OTHERS = frozenset({"linear_num_value_heads", "linear_attn_config", "hybrid_override_pattern", "mamba_d_state"})
 _EXTRA = ("extra_buffer", "extra_buffer_lazy")
 
 
@@ -20,10 +22,7 @@ def _recurrent(it: Deployment) -> Fact:
     architecture = it.architecture()
     if architecture in _TRACKED:
         return known(ON, f"architecture {architecture}")
-    if any(
-        key in it.text_config()
-        for key in ("linear_num_value_heads", "linear_attn_config", "hybrid_override_pattern", "mamba_d_state")
-    ):
+    if not _OTHERS.isdisjoint(it.text_config()):
         return unknown(f"whether states of architecture {architecture} are kept was not read")
     return known(OFF, f"architecture {architecture}")
 

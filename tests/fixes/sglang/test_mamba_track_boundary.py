@@ -18,9 +18,8 @@ class Results:
     """What the engine does with a length, and with drafts."""
 
     def _mamba_check_track_boundary(self, req, batch, result, i):
-        if batch.spec_algorithm.is_none():
-            if req.kv_committed_len % 32 == 0:
-                return True, req.kv_committed_len
+        if batch.spec_algorithm.is_none() and req.kv_committed_len % 32 == 0:
+            return True, req.kv_committed_len
         return False, 0
 
 
