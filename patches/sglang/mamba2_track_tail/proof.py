@@ -28,11 +28,11 @@ class Proof(Mamba2Layer):
         return combine(*seen, *map(server.cached, requests))
 
     def control(self, seed: int) -> Observation:
-        """The largest graph, full; a smaller one in which nobody is tracked; and no graph."""
+        """The largest graph, full and with rows of nobody; and no graph."""
         server = Server(self, seed)
-        graphs = Graphs(server, _SIZES)
-        requests = self._prompts(server, CHUNK - 1, CHUNK - 2, 3, CHUNK - 1)
-        seen = [server.decode(requests, graphs), server.decode(requests[2:], graphs), server.decode(requests[:2])]
+        graphs = Graphs(server, _SIZES[:1])
+        requests = self._prompts(server, CHUNK - 1, CHUNK - 2, 3, CHUNK - 2)
+        seen = [server.decode(requests, graphs), server.decode(requests[:2], graphs), server.decode(requests[2:])]
         return combine(*seen, *(server.cached(requests[at]) for at in (0, 1, 3)))
 
     def _prompts(self, server: Server, *lengths: int) -> list[Request]:
