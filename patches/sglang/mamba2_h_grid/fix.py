@@ -11,6 +11,17 @@ _METADATA = "sglang.srt.layers.attention.mamba.mamba2_metadata:Mamba2Metadata"
 _MIXER = "sglang.srt.layers.attention.mamba.mamba:MambaMixer2"
 _KERNELS = "sglang.kernels.ops.mamba.triton_ops"
 _FORMER = "sglang.srt.layers.attention.mamba.ops"  # up to 0.5.15.post1
+_SCAN = (
+    "ssd_combined:mamba_chunk_scan_combined",
+    "ssd_bmm:_bmm_chunk_fwd",
+    "ssd_chunk_scan:_chunk_scan_fwd",
+    "ssd_chunk_state:_chunk_cumsum_fwd",
+    "ssd_chunk_state:_chunk_state_fwd",
+    "ssd_chunk_state:chunk_state_varlen",
+    "ssd_chunk_state:_chunk_state_varlen_kernel",
+    "ssd_state_passing:_state_passing_fwd",
+    "ssd_state_passing:_state_passing_fwd_kernel",
+)
 
 FIX = Fix(
     id="sglang.mamba2-h-grid",
@@ -52,18 +63,23 @@ FIX = Fix(
             ),
         ),
     ),
-    # Who calls them, who takes the states that they name, and which requests are tracked
+    # Who calls them, what the scan consists of, who takes the states that they name, and which requests are tracked
     witnesses=(
+        *(f"{home}.{name}" for home in (_KERNELS, _FORMER) for name in _SCAN),
         f"{_METADATA}.prepare_mixed",
         f"{_LINEAR}:Mamba2AttnBackend.forward",
         f"{_LINEAR}:MambaAttnBackendBase._forward_metadata",
         f"{_LINEAR}:MambaAttnBackendBase._track_mamba_state_extend",
+        f"{_LINEAR}:MambaAttnBackendBase._execute_deferred_mamba_cow_and_clear",
         f"{_MIXER}.forward",
         "sglang.srt.managers.schedule_batch:ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend",
     ),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.20 is served",
-    cost="A look at host lists per prefill batch. Where the bug strikes: one more launch of a small kernel per Mamba2 layer.",
+    cost=(
+        "A look at host lists per prefill batch. Where the bug strikes: a few small copies to the GPU per batch, and per "
+        "Mamba2 layer one more launch of a small kernel and a copy of its states. No state is dropped: the hit rate stays."
+    ),
     expect=(
         "On one replica, send several long prompts of different lengths at once, then each again with a few words more: stock, "
         "most of the second answers ignore what is cached; fixed, they are as good as with --disable-radix-cache."

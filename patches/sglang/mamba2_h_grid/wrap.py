@@ -31,7 +31,7 @@ class Between(NamedTuple):
 def may_miss(target: Any, instance: Any, forward_batch: Any) -> bool:
     """Whether the engine may take another state than the one that is wanted. Host values alone.
 
-    Ascend's heir of the backend has kernels of its own.
+    Backends of other layers count in a way that is right for these; an heir may have kernels of its own.
     """
     new = forward_batch.extend_seq_lens_cpu
     return type(instance) is target.function.__globals__[_CLASS] and new is not None and misses(new, instance.mamba_chunk_size)

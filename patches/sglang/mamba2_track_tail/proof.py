@@ -28,11 +28,11 @@ class Proof(Mamba2Layer):
         return combine(*seen, *map(server.cached, requests))
 
     def control(self, seed: int) -> Observation:
-        """The largest graph, full; a smaller one in which nobody is tracked; and no graph."""
+        """The largest graph, full and with rows of nobody; and no graph."""
         server = Server(self, seed)
-        graphs = Graphs(server, _SIZES)
-        requests = self._prompts(server, CHUNK - 1, CHUNK - 2, 3, CHUNK - 1)
-        seen = [server.decode(requests, graphs), server.decode(requests[2:], graphs), server.decode(requests[:2])]
+        graphs = Graphs(server, _SIZES[:1])
+        requests = self._prompts(server, CHUNK - 1, CHUNK - 2, 3, CHUNK - 2)
+        seen = [server.decode(requests, graphs), server.decode(requests[:2], graphs), server.decode(requests[2:])]
         return combine(*seen, *(server.cached(requests[at]) for at in (0, 1, 3)))
 
     def _prompts(self, server: Server, *lengths: int) -> list[Request]:
@@ -43,16 +43,16 @@ class Proof(Mamba2Layer):
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
-        of_the_batch, sizes = wrap.of_the_batch, []
+        of_the_batch, calls = wrap.of_the_batch, []
 
-        def first_size_alone(indices: Any, size: int) -> Any:
-            sizes.append(size)
-            return of_the_batch(indices, size) if size == sizes[0] else indices
+        def not_at_capture(indices: Any, size: int) -> Any:
+            calls.append(size)
+            return of_the_batch(indices, size) if len(calls) > 1 else indices
 
         return {
             "nothing is cut": replaced(wrap, "of_the_batch", lambda indices, size: indices),
             "the last ones are kept": replaced(wrap, "of_the_batch", lambda indices, size: indices[-size:]),
             "one is missing": replaced(wrap, "of_the_batch", lambda indices, size: indices[1 : size + 1]),
             "graphs read a copy": replaced(wrap, "of_the_batch", lambda indices, size: indices[:size].clone()),
-            "one size of batches alone is corrected": replaced(wrap, "of_the_batch", first_size_alone),
+            "nothing is cut at capture": replaced(wrap, "of_the_batch", not_at_capture),
         }
