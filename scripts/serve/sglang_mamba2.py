@@ -17,12 +17,12 @@ FIXES = (
 )  # fmt: skip
 #: Every fourth conversation ends its turns within a chunk; an answer is longer than the steps between two states that are kept
 _TALK = Talk(
-    first=tuple(140 + 83 * at % 600 for at in range(12)), answer=150, more=40, turns=4, vocabulary=tiny_nemotron.VOCABULARY
+    first=tuple(140 + 83 * at % 600 for at in range(10)), answer=140, more=40, turns=3, vocabulary=tiny_nemotron.VOCABULARY
 )
 _SETTINGS: dict[str, Any] = e2e_sglang.SHARED | {
     "context_length": 8192, "max_total_tokens": 65536, "mem_fraction_static": 0.3, "max_mamba_cache_size": 400,
     "max_running_requests": 16, "chunked_prefill_size": 2048, "cuda_graph_max_bs": 16,
-    "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": 64,
+    "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": 128,
 }  # fmt: skip
 
 
