@@ -35,6 +35,7 @@ MODULES = frozenset(
         "vllm.ray.ray_env",
         "vllm.v1.attention.backends.flash_attn",
         "vllm.v1.attention.backends.flashinfer",
+        "vllm.v1.attention.backends.gdn_attn",
         "vllm.v1.attention.backends.mla.common",
         "vllm.v1.attention.backends.mla.cutlass_mla",
         "vllm.v1.attention.backends.mla.flashinfer_mla",

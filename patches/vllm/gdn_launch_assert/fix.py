@@ -50,8 +50,8 @@ FIX = Fix(
         "waits for the device once; stock, it ends the engine."
     ),
     expect=(
-        "On one replica with MTP, send a prompt of one token while another answer is generated: stock the engine dies, fixed "
-        "both answers come."
+        "On one replica with MTP, send prompts that are one token longer than --max-num-batched-tokens while another answer is "
+        "generated: stock the engine dies, fixed all answers come."
     ),
     harm=CRASH,
     hits=AllOf(Is("linear attention", ON), Is("speculative decoding", ON)),

@@ -19,12 +19,13 @@ _K, _D, _DECAY = 3, 8, 0.9  # drafts of a request; size of a head; what is kept 
 
 #: A request: tokens before, tokens of this step, drafts (-1: none), tokens that the last step accepted of it
 _VERIFIED, _TWO_KEPT = (20, _K + 1, _K, 1), (31, _K + 1, _K, 2)
-_LAST_TOKEN, _ONE_TOKEN, _NO_DRAFTS = (9, 1, -1, 1), (0, 1, -1, 1), (40, 1, -1, 1)
+_LAST_TOKEN, _NO_DRAFTS = (9, 1, -1, 1), (40, 1, -1, 1)
 _PREFILL, _FRESH = (16, 5, -1, 1), (0, 7, -1, 1)
 
 
 class Proof(proof.Proof):
     modules = (_GDN, _CACHE)
+    may_lack = (_GDN,)
 
     def prepare(self) -> None:
         import inspect
@@ -32,18 +33,25 @@ class Proof(proof.Proof):
         from attnfix.patches.proofkit.vllm.construction import Worker
         from attnfix.patches.proofkit.vllm.models import QWEN3_NEXT
 
-        builder = getattr(self.engine[_GDN], "GDNAttentionMetadataBuilder", None)
-        build = inspect.unwrap(builder.build) if builder else None
-        if build is None or "num_decode_draft_tokens_cpu" not in inspect.signature(build).parameters:
+        if _GDN not in self.engine:
+            raise NoSuchPath("no Gated DeltaNet")
+        build = inspect.unwrap(self.engine[_GDN].GDNAttentionMetadataBuilder.build)
+        if "num_decode_draft_tokens_cpu" not in inspect.signature(build).parameters:
             raise NoSuchPath("Gated DeltaNet's builder knows no drafts")
         drafts = {"method": "ngram", "num_speculative_tokens": _K, "prompt_lookup_max": 2}
-        self.worker = Worker(QWEN3_NEXT, backend="flash_attn.FlashAttentionBackend", speculative=drafts)
+        self.worker = Worker(
+            QWEN3_NEXT, backend="flash_attn.FlashAttentionBackend", speculative=drafts, cache={"enable_prefix_caching": False}
+        )
+        compilation = self.worker.config.compilation_config
+        for name in ("max_capture_size", "max_cudagraph_capture_size"):  # where there is a GPU, the engine sets it
+            if getattr(compilation, name, 0) is None:
+                setattr(compilation, name, 8)
 
     def scenario(self, seed: int) -> Observation:
-        """A last token of a prompt, a prompt of one token, a request without drafts; first, last, and beside a prefill."""
+        """A last token of a prompt, a request without drafts; first, last, and beside a prefill."""
         steps = (
-            (_VERIFIED, _LAST_TOKEN), (_ONE_TOKEN, _TWO_KEPT), (_VERIFIED, _NO_DRAFTS, _TWO_KEPT),
-            (_LAST_TOKEN, _VERIFIED, _PREFILL, _ONE_TOKEN),
+            (_VERIFIED, _LAST_TOKEN), (_NO_DRAFTS, _TWO_KEPT), (_VERIFIED, _NO_DRAFTS, _TWO_KEPT),
+            (_LAST_TOKEN, _VERIFIED, _PREFILL, _NO_DRAFTS),
         )  # fmt: skip
         return combine(*(self._step(seed + at, requests) for at, requests in enumerate(steps)))
 
@@ -52,7 +60,7 @@ class Proof(proof.Proof):
         zero = (12, 1, 0, 2)
         steps = (
             (_VERIFIED, _TWO_KEPT), (_FRESH, _VERIFIED), (_TWO_KEPT, _PREFILL, _VERIFIED),
-            (_LAST_TOKEN, _ONE_TOKEN, _NO_DRAFTS), (_VERIFIED, zero), (_LAST_TOKEN, _PREFILL),
+            (_LAST_TOKEN, _NO_DRAFTS), (_VERIFIED, zero), (_LAST_TOKEN, _PREFILL),
         )  # fmt: skip
         return combine(*(self._step(seed + at, requests) for at, requests in enumerate(steps)))
 
@@ -67,9 +75,10 @@ class Proof(proof.Proof):
         reference = self._reference(requests, states, tables, q, k, v)
         with self.worker, unpinned():
             batch = self.worker.batch([r[0] for r in requests], [r[1] for r in requests], block_table_tensor=tables)
-            columns = [torch.tensor([r[at] for r in requests], dtype=torch.int32) for at in (3, 2)]
+            places = {"num_accepted_tokens": 3, "num_decode_draft_tokens_cpu": 2}
+            columns = {name: torch.tensor([r[at] for r in requests], dtype=torch.int32) for name, at in places.items()}
             try:
-                metadata = self._builder().build(0, batch, *columns)
+                metadata = self._builder().build(0, batch, **columns)
             except AssertionError as error:
                 return Observation(math.inf, hashlib.sha256(str(error).encode()).hexdigest())
         out = _layer(metadata, states, q, k, v)
@@ -145,16 +154,27 @@ def _layer(metadata: Any, states: Any, q: Any, k: Any, v: Any) -> Any:
     before = states.clone()
     if verified:
         starts = metadata.spec_query_start_loc.tolist()
-        tokens = metadata.spec_token_indx.tolist() if metadata.spec_token_indx is not None else list(range(starts[-1]))
+        tokens = _tokens(metadata, drafts=True)
         for at, kept in enumerate(metadata.num_accepted_tokens.tolist()[: metadata.num_spec_decodes]):
             mine = tokens[starts[at] : starts[at + 1]]
             blocks = metadata.spec_state_indices_tensor[at].tolist()
             run(mine, before[blocks[kept - 1]], blocks[: len(mine)])
     if metadata.num_prefills or metadata.num_decodes:
         starts, initial = metadata.non_spec_query_start_loc.tolist(), metadata.has_initial_state
-        tokens = metadata.non_spec_token_indx.tolist() if verified else list(range(starts[-1]))
+        tokens = _tokens(metadata, drafts=False) if verified else list(range(starts[-1]))
         for at, block in enumerate(metadata.non_spec_state_indices_tensor.tolist()[: len(starts) - 1]):
             mine = tokens[starts[at] : starts[at + 1]]
             zero = initial is not None and not bool(initial[at])
             run(mine, torch.zeros(_D, _D).double() if zero else before[block], [0] * (len(mine) - 1) + [block])
     return out
+
+
+def _tokens(metadata: Any, drafts: bool) -> list[int]:
+    """Where the tokens of requests with drafts lie, or those of the others: indices, and up to 0.11.0 a mask."""
+    import torch
+
+    if hasattr(metadata, "spec_token_indx"):
+        return list((metadata.spec_token_indx if drafts else metadata.non_spec_token_indx).tolist())
+    mask = metadata.spec_token_masks
+    mask = torch.ones(int(metadata.spec_query_start_loc[-1]), dtype=torch.bool) if mask is None or not mask.numel() else mask
+    return list((mask if drafts else ~mask).nonzero().flatten().tolist())
