@@ -26,7 +26,6 @@ from attnfix.patches.proofkit.vllm.scheduling import Engine
 _RUNNER, _SCHEDULER = "vllm.v1.worker.gpu_model_runner", "vllm.v1.core.sched.scheduler"
 _MAMBA, _OUTPUTS = "vllm.v1.worker.mamba_utils", "vllm.v1.outputs"
 _DRAFTS, _BLOCK, _STEPS = 2, 16, 60
-_FEW = 20  # blocks: as many as requests want for a step
 
 #: When a copy lands. The first is an idle GPU, the last one that is behind
 AT_ONCE, BEFORE_CLOSING, BEFORE_ORDERING, WHEN_WAITED = _MOMENTS = (
@@ -35,7 +34,9 @@ AT_ONCE, BEFORE_CLOSING, BEFORE_ORDERING, WHEN_WAITED = _MOMENTS = (
 #: Servers. Requests come and go; all at once; and without room for all, so that some are preempted
 _STREAM: dict[str, Any] = dict(max_requests=10, talk=dict(arrive=0.7, together=2, answered=(2, 18)))
 _WAVES: dict[str, Any] = dict(max_requests=3, talk=dict(arrive=1.0, together=3, answered=(6, 6)))
-_SHORT: dict[str, Any] = dict(max_requests=6, blocks=44, context=160, talk=dict(arrive=0.5, together=2, answered=(30, 90)))
+_SHORT: dict[str, Any] = dict(
+    max_requests=6, blocks=44, context=160, talk=dict(arrive=0.5, together=2, answered=(30, 90), preempted=True)
+)
 #: Requests only come: each row stays where it is
 _STEADY: dict[str, Any] = dict(max_requests=8, talk=dict(arrive=0.3, together=1, answered=(400, 400)))
 
@@ -126,21 +127,19 @@ class _Server:
         self.wrong: set[str] = set()
         self.seen: list[Any] = []
 
-    def serve(self, arrive: float, together: int, answered: tuple[int, int]) -> None:
-        """The scheduler is a step ahead of what is sampled, where it is asynchronous."""
+    def serve(self, arrive: float, together: int, answered: tuple[int, int], preempted: bool = False) -> None:
+        """The scheduler is a step ahead of what is sampled, where it is asynchronous. Where requests are preempted it is not:
+        that of 0.29.0 and later fails on tokens that are sampled meanwhile."""
+        ahead = self.ahead and not preempted
         under_way: list[Any] = []
         with _copied(self):
             for _ in range(_STEPS):
                 while len(self.engine.scheduler.waiting) < together and self.draw.random() < arrive:
                     self._ask(answered)
-                while under_way and (len(under_way) > self.ahead or self._is_short()):
+                while len(under_way) > ahead:
                     self.engine.finish(*under_way.pop(0))
                 step = self.engine.schedule()
                 under_way.append((step, self.run(step)))
-
-    def _is_short(self) -> bool:
-        """Whether a request may be preempted next: 0.33.0's scheduler fails on a token of one that was sampled meanwhile."""
-        return self.engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() < _FEW
 
     def _ask(self, answered: tuple[int, int]) -> None:
         """A new prompt, some of which begin as others do."""
