@@ -34,9 +34,7 @@ AT_ONCE, BEFORE_CLOSING, BEFORE_ORDERING, WHEN_WAITED = _MOMENTS = (
 #: Servers. Requests come and go; all at once; and without room for all, so that some are preempted
 _STREAM: dict[str, Any] = dict(max_requests=10, talk=dict(arrive=0.7, together=2, answered=(2, 18)))
 _WAVES: dict[str, Any] = dict(max_requests=3, talk=dict(arrive=1.0, together=3, answered=(6, 6)))
-_SHORT: dict[str, Any] = dict(
-    max_requests=6, blocks=44, context=160, talk=dict(arrive=0.5, together=2, answered=(30, 90), preempted=True)
-)
+_SHORT: dict[str, Any] = dict(max_requests=6, blocks=44, context=160, talk=dict(arrive=0.5, together=2, answered=(30, 90)))
 #: Requests only come: each row stays where it is
 _STEADY: dict[str, Any] = dict(max_requests=8, talk=dict(arrive=0.3, together=1, answered=(400, 400)))
 
@@ -115,7 +113,8 @@ class _Server:
         runner.reorder_batch_threshold = 1 + engine.drafts  # as Gated DeltaNet's metadata has it
         runner.model = SimpleNamespace(get_mamba_state_copy_func=lambda: None)
         runner._get_mamba_state_copy_funcs = lambda: None  # from 0.33.0
-        runner._get_mamba_bufs = runner._get_mamba_copy_bufs = lambda: None
+        buffers = _moves_no_state(runner.max_num_reqs)
+        runner._get_mamba_bufs = runner._get_mamba_copy_bufs = lambda: buffers
         self.copies = _CopyEngine(moment)
         runner.num_accepted_tokens_event.copies = self.copies
         batch = runner.input_batch
@@ -127,16 +126,14 @@ class _Server:
         self.wrong: set[str] = set()
         self.seen: list[Any] = []
 
-    def serve(self, arrive: float, together: int, answered: tuple[int, int], preempted: bool = False) -> None:
-        """The scheduler is a step ahead of what is sampled, where it is asynchronous. Where requests are preempted it is not:
-        that of 0.29.0 and later fails on tokens that are sampled meanwhile."""
-        ahead = self.ahead and not preempted
+    def serve(self, arrive: float, together: int, answered: tuple[int, int]) -> None:
+        """The scheduler is a step ahead of what is sampled, where it is asynchronous."""
         under_way: list[Any] = []
         with _copied(self):
             for _ in range(_STEPS):
                 while len(self.engine.scheduler.waiting) < together and self.draw.random() < arrive:
                     self._ask(answered)
-                while len(under_way) > ahead:
+                while len(under_way) > self.ahead:
                     self.engine.finish(*under_way.pop(0))
                 step = self.engine.schedule()
                 under_way.append((step, self.run(step)))
@@ -254,16 +251,11 @@ class Proof(proof.Proof):
     def prepare(self) -> None:
         if not hasattr(self.engine[_RUNNER].GPUModelRunner, "_compute_prev_positions"):
             raise NoSuchPath("counts are not looked up by the rows of the step before")
-        states: Any = self.engine[_MAMBA]
-        if hasattr(states, "postprocess_mamba_align_gpu"):  # from 0.22.0
-            states.postprocess_mamba_align_gpu = _counts_alone
-        else:
-            states.postprocess_mamba = lambda *args, **kwargs: None
 
     def scenario(self, seed: int) -> Observation:
         played = [(_STREAM, moment, True) for moment in _MOMENTS]
         played += [(_STREAM, moment, False) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)]
-        played += [(_WAVES, WHEN_WAITED, True), (_SHORT, AT_ONCE, True)]
+        played += [(_WAVES, WHEN_WAITED, True)]
         return combine(*(self._serve(seed, moment, cached, True, **server) for server, moment, cached in played))
 
     def control(self, seed: int) -> Observation:
@@ -324,7 +316,18 @@ class Proof(proof.Proof):
         return broken
 
 
-def _counts_alone(**given: Any) -> None:
-    """What mode "align" does behind a step in which no state fills its block: the counts go to the host."""
-    rows = given["num_reqs"]
-    given["num_accepted_tokens_cpu_tensor"][:rows].copy_(given["num_accepted_tokens_gpu"][:rows], non_blocking=True)
+def _moves_no_state(rows: int) -> Any:
+    """The buffers of mode "align" in steps in which no state fills its block: the counts are all that goes to the host."""
+    import torch
+
+    counts, at = torch.zeros(rows, dtype=torch.int32), SimpleNamespace(gpu=None)
+
+    def run_fused_postprocess(num_reqs: int, num_accepted_tokens_gpu: Any, **others: Any) -> None:
+        counts[:num_reqs] = num_accepted_tokens_gpu[:num_reqs]
+
+    postprocess = SimpleNamespace(
+        is_initialized=True, num_accepted_tokens_out=counts, run_fused_postprocess=run_fused_postprocess,
+        mamba_state_idx_buf=at, num_scheduled_tokens_buf=at, num_computed_tokens_buf=at, num_draft_tokens_buf=at,
+    )  # fmt: skip
+    spec = SimpleNamespace(block_size=1 << 30)
+    return SimpleNamespace(postprocess_align=postprocess, mamba_group_ids=[], mamba_spec=spec, offset=0)
