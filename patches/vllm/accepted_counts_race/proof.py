@@ -26,7 +26,6 @@ from attnfix.patches.proofkit.vllm.scheduling import Engine
 _RUNNER, _SCHEDULER = "vllm.v1.worker.gpu_model_runner", "vllm.v1.core.sched.scheduler"
 _MAMBA, _OUTPUTS = "vllm.v1.worker.mamba_utils", "vllm.v1.outputs"
 _DRAFTS, _BLOCK, _STEPS = 2, 16, 60
-_FEW = 20  # blocks: as many as requests want for a step
 
 #: When a copy lands. The first is an idle GPU, the last one that is behind
 AT_ONCE, BEFORE_CLOSING, BEFORE_ORDERING, WHEN_WAITED = _MOMENTS = (
@@ -114,7 +113,8 @@ class _Server:
         runner.reorder_batch_threshold = 1 + engine.drafts  # as Gated DeltaNet's metadata has it
         runner.model = SimpleNamespace(get_mamba_state_copy_func=lambda: None)
         runner._get_mamba_state_copy_funcs = lambda: None  # from 0.33.0
-        runner._get_mamba_bufs = runner._get_mamba_copy_bufs = lambda: None
+        buffers = _moves_no_state(runner.max_num_reqs)
+        runner._get_mamba_bufs = runner._get_mamba_copy_bufs = lambda: buffers
         self.copies = _CopyEngine(moment)
         runner.num_accepted_tokens_event.copies = self.copies
         batch = runner.input_batch
@@ -133,14 +133,10 @@ class _Server:
             for _ in range(_STEPS):
                 while len(self.engine.scheduler.waiting) < together and self.draw.random() < arrive:
                     self._ask(answered)
-                while under_way and (len(under_way) > self.ahead or self._is_short()):
+                while len(under_way) > self.ahead:
                     self.engine.finish(*under_way.pop(0))
                 step = self.engine.schedule()
                 under_way.append((step, self.run(step)))
-
-    def _is_short(self) -> bool:
-        """Whether a request may be preempted next: 0.33.0's scheduler fails on a token of one that was sampled meanwhile."""
-        return self.engine.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() < _FEW
 
     def _ask(self, answered: tuple[int, int]) -> None:
         """A new prompt, some of which begin as others do."""
@@ -255,16 +251,11 @@ class Proof(proof.Proof):
     def prepare(self) -> None:
         if not hasattr(self.engine[_RUNNER].GPUModelRunner, "_compute_prev_positions"):
             raise NoSuchPath("counts are not looked up by the rows of the step before")
-        states: Any = self.engine[_MAMBA]
-        if hasattr(states, "postprocess_mamba_align_gpu"):  # from 0.22.0
-            states.postprocess_mamba_align_gpu = _counts_alone
-        else:
-            states.postprocess_mamba = lambda *args, **kwargs: None
 
     def scenario(self, seed: int) -> Observation:
         played = [(_STREAM, moment, True) for moment in _MOMENTS]
         played += [(_STREAM, moment, False) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)]
-        played += [(_WAVES, WHEN_WAITED, True), (_SHORT, AT_ONCE, True)]
+        played += [(_WAVES, WHEN_WAITED, True)]
         return combine(*(self._serve(seed, moment, cached, True, **server) for server, moment, cached in played))
 
     def control(self, seed: int) -> Observation:
@@ -325,7 +316,18 @@ class Proof(proof.Proof):
         return broken
 
 
-def _counts_alone(**given: Any) -> None:
-    """What mode "align" does behind a step in which no state fills its block: the counts go to the host."""
-    rows = given["num_reqs"]
-    given["num_accepted_tokens_cpu_tensor"][:rows].copy_(given["num_accepted_tokens_gpu"][:rows], non_blocking=True)
+def _moves_no_state(rows: int) -> Any:
+    """The buffers of mode "align" in steps in which no state fills its block: the counts are all that goes to the host."""
+    import torch
+
+    counts, at = torch.zeros(rows, dtype=torch.int32), SimpleNamespace(gpu=None)
+
+    def run_fused_postprocess(num_reqs: int, num_accepted_tokens_gpu: Any, **others: Any) -> None:
+        counts[:num_reqs] = num_accepted_tokens_gpu[:num_reqs]
+
+    postprocess = SimpleNamespace(
+        is_initialized=True, num_accepted_tokens_out=counts, run_fused_postprocess=run_fused_postprocess,
+        mamba_state_idx_buf=at, num_scheduled_tokens_buf=at, num_computed_tokens_buf=at, num_draft_tokens_buf=at,
+    )  # fmt: skip
+    spec = SimpleNamespace(block_size=1 << 30)
+    return SimpleNamespace(postprocess_align=postprocess, mamba_group_ids=[], mamba_spec=spec, offset=0)
