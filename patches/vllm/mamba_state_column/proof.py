@@ -1,4 +1,4 @@
-"""Proof of vllm.mamba-state-column: which tokens does the recurrent state hold that a request behind a cached prefix begins with?
+"""Proof of vllm.mamba-state-column: of which tokens is the recurrent state that a request begins with, behind a cached prefix?
 
 Real: the config, whose block sizes and groups of layers are the engine's; the scheduler and its cache manager; the model state
 and the tables of blocks of Model Runner V2 by their constructors, and their Triton kernels, interpreted, which copy the states.
