@@ -51,9 +51,7 @@ class Engine:
         if drafts:
             more = {"speculative": {"method": "mtp", "num_speculative_tokens": drafts}, **more}
         cache = {"enable_prefix_caching": caching, "num_gpu_blocks_override": blocks, **more.pop("cache", {})}
-        self.worker = Worker(
-            model, backend=backend, max_tokens=max_tokens, context=context, cache=cache, **more
-        )
+        self.worker = Worker(model, backend=backend, max_tokens=max_tokens, context=context, cache=cache, **more)
         self.config = self.worker.config
         self._count = 0
 
