@@ -1,14 +1,14 @@
-"""Attempt at vllm.swa-freed-blocks: are blocks that a sliding window has freed still read, and does NaN in them reach an answer?
+"""Attempt at vllm.swa-freed-blocks: are blocks that a window has freed still read, and does NaN in them reach an answer?
 
     PYTHONPATH=<folder of a release> ATTNFIX=0 TRITON_INTERPRET=1 python -m scripts.attempts.vllm_swa_freed_blocks
 
 Two questions, each to the engine's own code.
 1. Tables: a hybrid model with a layer that has a window. A request outgrows the window, and another one takes the freed blocks
-   for its recurrent states. What does the row hold that Model Runner V2 gives to the window's layer? Seen: up to 0.32.0 the ids
-   of the freed blocks, which hold states now; in 0.33.0 the null block.
+   for its recurrent states. What does the row hold that Model Runner V2 gives to the window's layer? Seen in 0.31.0: the ids of
+   the freed blocks, of which one holds a state now. By its code, 0.33.0 gives the null block.
 2. Kernel: Triton's unified attention, interpreted, with NaN in all that is below the window, so that a tile of keys begins
-   within it. Seen in 0.20.0, 0.25.0, 0.31.0, 0.33.0: the answer is finite, and to the bit that with zeros there. The kernel
-   masks scores, and the values below the window, too.
+   within it. Seen in 0.31.0: the answer is finite, and to the bit that with zeros there. The kernel masks scores, and
+   the values below the window, too; so do those of 0.20.0, 0.25.0 and 0.33.0, as read.
 So with Triton's backend there is nothing to correct. What is left are kernels that multiply masked values by zero, of
 FlashAttention 3 and FlashInfer; they run on a GPU alone, and were not tried: no fix is made of this.
 In 0.33.0 the rows are left as they are under decode context parallelism. A target's window is refused there; a drafter whose
@@ -72,9 +72,14 @@ def tables() -> None:
             if at in (4, 8, 12):
                 taken.append(engine.add(range(3, 20), output=30))
         computed[0] = grown.num_computed_tokens - 1
+<<<<<<< HEAD
         more = (
             {"num_computed_tokens": computed} if "num_computed_tokens" in signature(cls.gather_block_tables).parameters else {}
         )
+=======
+        masks = "num_computed_tokens" in signature(cls.gather_block_tables).parameters
+        more = {"num_computed_tokens": computed} if masks else {}
+>>>>>>> h-column
         row = rows.gather_block_tables(torch.zeros(1, dtype=torch.int32), num_reqs_padded=1, **more)[windowed][0]
         of_manager = [int(block) for block in manager.get_block_ids(grown.request_id)[windowed]]
         held = {int(block) for request in taken for block in manager.get_block_ids(request.request_id)[states]} - {0}

@@ -33,8 +33,8 @@ _MEMORY = 1 << 30  # of which the config takes as many blocks as it says
 
 
 class Engine:
-    """drafts: tokens of MTP, 0 for none. drafter: how the one layer of another drafter is made. caching: of prefixes. blocks: of the pool. max_tokens: of a step; context: of a
-    request. `more` as for a `Worker`."""
+    """drafts: tokens of MTP, 0 for none. drafter: how the one layer of another drafter is made. caching: of
+    prefixes. blocks: of the pool. max_tokens: of a step; context: of a request. `more` as for a `Worker`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Proof of vllm.mamba-state-column: which tokens does the recurrent state hold that a request behind a cached prefix begins with?
+"""Proof of vllm.mamba-state-column: of which tokens is the recurrent state that a request begins with, behind a cached prefix?
 
 Real: the config, whose block sizes and groups of layers are the engine's; the scheduler and its cache manager; the model state
 and the tables of blocks of Model Runner V2 by their constructors, and their Triton kernels, interpreted, which copy the states.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 from contextlib import ExitStack
+from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -37,15 +38,15 @@ class _Server:
 
     def __init__(self, engine: Engine, modules: dict[str, Any], seed: int):
         import torch
-        from vllm.model_executor.models.qwen3_next import Qwen3NextForCausalLM
 
+        model: Any = import_module("vllm.model_executor.models.qwen3_next").Qwen3NextForCausalLM
         self.engine, self.draw, device = engine, random.Random(seed), torch.device("cpu")
         self.cache: Any = engine.kv_cache_config
         groups = [(at, group) for at, group in enumerate(self.cache.kv_cache_groups)]
         self.groups = [at for at, group in groups if type(group.kv_cache_spec).__name__ == "MambaSpec"]
         sizes = [group.kv_cache_spec.block_size for _, group in groups]
         self.size = sizes[self.groups[0]]
-        self.state = modules[_STATE].MambaHybridModelState(engine.config, Qwen3NextForCausalLM, None, device)
+        self.state = modules[_STATE].MambaHybridModelState(engine.config, model, None, device)
         given = dict(
             block_sizes=sizes, kernel_block_sizes=sizes, max_num_reqs=_ROWS, max_num_batched_tokens=_CONTEXT, device=device,
             max_num_blocks_per_group=[-(-_CONTEXT // size) for size in sizes],

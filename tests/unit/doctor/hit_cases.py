@@ -37,8 +37,8 @@ W8A8_LEFT = {**W8A8, "quantization_config": {**W8A8["quantization_config"], "ign
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
           "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
-          "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT, "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512},
-          "3.5": QWEN35,
+          "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT,
+          "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
           "R1-KV": {**R1, "quantization_config": FP8_KV["quantization_config"]}, "Granite": GRANITE,
           "Falcon-H1": {"architectures": ["FalconH1ForCausalLM"], "mamba_d_state": 256}}  # fmt: skip
