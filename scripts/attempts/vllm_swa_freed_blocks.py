@@ -72,14 +72,8 @@ def tables() -> None:
             if at in (4, 8, 12):
                 taken.append(engine.add(range(3, 20), output=30))
         computed[0] = grown.num_computed_tokens - 1
-<<<<<<< HEAD
-        more = (
-            {"num_computed_tokens": computed} if "num_computed_tokens" in signature(cls.gather_block_tables).parameters else {}
-        )
-=======
         masks = "num_computed_tokens" in signature(cls.gather_block_tables).parameters
         more = {"num_computed_tokens": computed} if masks else {}
->>>>>>> h-column
         row = rows.gather_block_tables(torch.zeros(1, dtype=torch.int32), num_reqs_padded=1, **more)[windowed][0]
         of_manager = [int(block) for block in manager.get_block_ids(grown.request_id)[windowed]]
         held = {int(block) for request in taken for block in manager.get_block_ids(request.request_id)[states]} - {0}
