@@ -47,8 +47,8 @@ FIX = Fix(
         "replayed: it runs piecewise, as a step with a prefill does."
     ),
     expect=(
-        "On one replica with MTP, ask /v1/completions for a prompt of one token at temperature 0, alone and beside requests "
-        "that decode: fixed, both answers agree."
+        "On one replica of 0.31.0 or later with MTP, ask /v1/completions for a prompt of one token at temperature 0, alone and "
+        "beside requests that decode: fixed, both answers agree."
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(Is("recurrent layers", ON), Is("speculative decoding", ON)),
