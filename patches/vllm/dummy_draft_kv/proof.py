@@ -284,7 +284,5 @@ class Proof(proof.Proof):
         return ways | {
             "the third row is left": replaced(wrap, "memory_of_slots", lambda it: [part[:2] for part in real(it)]),
             "the first row is left": replaced(wrap, "memory_of_slots", lambda it: [part[1:] for part in real(it)]),
-            "the first block is left": replaced(
-                wrap, "memory_of_slots", lambda it: [part[:, 1:] for part in real(it)]
-            ),
+            "the first block is left": replaced(wrap, "memory_of_slots", lambda it: [part[:, 1:] for part in real(it)]),
         }
