@@ -20,7 +20,6 @@ from attnfix.patches.catalogue import FIXES
 PLAN = "outside: plans a batch, a graph's buffers or a layer's loading, before a model runs"
 PREFILL = "outside: eager prefill alone, as piecewise graphs take the absorbed path and are captured without a prefix"
 OPERATOR = "behind an operator: called by the implementation of an attention layer"
-AROUND = "outside: calls the drafter's model, which is compiled by itself"
 TRACED = "traced: called by `forward` of the backend, in a decode graph of speculative decoding"
 
 #: {class or module of a target: {name: where}}, "" for all others of it
@@ -54,9 +53,6 @@ REGIONS = {
     "CompilationConfig": {"": PLAN},
     "CompressedTensorsKVCacheMethod": {"": PLAN},
     "DFlashSpeculator": {"": PLAN},
-    "AutoRegressiveSpeculator": {"": AROUND},
-    "EagleSpeculator": {"": AROUND},
-    "MultiModuleMTPSpeculator": {"": AROUND},
     "BaseKVCacheMethod": {"": PLAN},
     "FlashAttentionImpl": {"": OPERATOR},
     "FlashAttentionMetadataBuilder": {"": PLAN},
@@ -64,7 +60,7 @@ REGIONS = {
     "SparseMLACommonImpl": {"": OPERATOR},
     "FlashInferImpl": {"": OPERATOR},
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
-    "Worker": {"": PLAN},
+    "Worker": {"": PLAN},  # its dummy batch is around the models
     "FlashInferMetadataBuilder": {"": PLAN},
     "CutlassMLAImpl": {"": OPERATOR},
     "FlashInferMLAImpl": {"": OPERATOR},

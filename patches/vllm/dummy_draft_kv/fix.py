@@ -13,6 +13,7 @@ _AUTO = f"{_SPEC}.autoregressive.speculator"
 _EAGLE = f"{_SPEC}.eagle.speculator"
 _MULTI = f"{_SPEC}.multi_module_mtp.speculator"
 _TABLES = f"{_GPU}.block_table"
+_WORKER = "vllm.v1.worker.gpu_worker"
 
 FIX = Fix(
     id="vllm.dummy-draft-kv",
@@ -37,20 +38,15 @@ FIX = Fix(
     hardware="any GPU (data parallel ranks in lock step, two or more drafts by MTP or EAGLE, Model Runner V2)",
     default=True,
     default_reason="drafts that are not accepted any more; later releases give a dummy batch no slots, either",
+    # Not `propose` of a speculator: it stands in a decorator, as `_dummy_run` does. Capture and warm-up do not come by here
     targets=(
-        Target(
-            wrap.propose,
-            needed=wrap.drafts_through_rows,
-            paths=(f"{_AUTO}:AutoRegressiveSpeculator.propose", f"{_EAGLE}:EagleSpeculator.propose"),
-        ),
-        Target(
-            wrap.propose,
-            needed=wrap.drafts_all_through_rows,
-            paths=(f"{_MULTI}:MultiModuleMTPSpeculator.propose",),
-        ),
+        Target(wrap.execute_dummy_batch, needed=wrap.drafts_through_rows, paths=(f"{_WORKER}:Worker.execute_dummy_batch",)),
     ),
     # Which rows a dummy request names, and who makes slots of them
     witnesses=(
+        f"{_AUTO}:AutoRegressiveSpeculator.propose",
+        f"{_EAGLE}:EagleSpeculator.propose",
+        f"{_MULTI}:MultiModuleMTPSpeculator.propose",
         f"{_TABLES}:BlockTables",
         f"{_TABLES}:_compute_slot_mappings_kernel",
         f"{_BASE}._copy_request_inputs",
@@ -80,14 +76,13 @@ FIX = Fix(
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.31.0 is served with data parallel ranks and speculative decoding",
     cost=(
-        "Nothing but a look at two arguments in a step with requests. In a dummy run, a few copies of some bytes on the GPU "
-        "(before 0.29.0, of the first entries of a row for each dummy request); the null block may get dummy keys then."
+        "Nothing in a step with requests. In a dummy run, a few copies of some bytes on the GPU "
+        "(before 0.29.0, of the first entries of all rows); the null block may get dummy keys then."
     ),
     expect=(
         "On one replica, send long conversations to one rank while the others idle: the share of accepted drafts stays as with "
         "one rank. The logits that a probabilistic drafter keeps for a request may still be those of a dummy run."
     ),
-    independent=True,  # a server loads the speculator that it drafts with
     harm=SLOWER,
     hits=AllOf(
         Is("model runner", "V2"),

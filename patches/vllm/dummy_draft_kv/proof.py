@@ -23,7 +23,7 @@ from attnfix.patches.proofkit.vllm.scheduling import Engine
 
 _GPU = "vllm.v1.worker.gpu"
 _TABLES, _BATCH, _BUFFERS = f"{_GPU}.block_table", f"{_GPU}.input_batch", f"{_GPU}.buffer_utils"
-_GRAPHS = f"{_GPU}.cudagraph_utils"
+_GRAPHS, _WORKER = f"{_GPU}.cudagraph_utils", "vllm.v1.worker.gpu_worker"
 _AUTO, _MTP, _EAGLE = (f"{_GPU}.spec_decode.{name}.speculator" for name in ("autoregressive", "mtp", "eagle"))
 _MULTI = f"{_GPU}.spec_decode.multi_module_mtp.speculator"
 _DRAFTER = "mtp.layers.0"
@@ -122,7 +122,16 @@ class _Rank:
         return list(map(int, slots[self.group, :length]))
 
     def idle(self, requests: int) -> None:
-        """A dummy run, of as many requests as another rank has."""
+        """The worker is told to run a dummy batch; another rank has so many requests."""
+        worker = object.__new__(self.modules[_WORKER].Worker)
+        worker.model_runner = SimpleNamespace(
+            speculator=self.speculator, block_tables=self.tables, uniform_decode_query_len=_DRAFTS + 1,
+            decode_query_len=_DRAFTS + 1, _dummy_run=lambda *args, **kwargs: self._dummy_run(requests),
+        )  # fmt: skip
+        worker.execute_dummy_batch()
+
+    def _dummy_run(self, requests: int) -> None:
+        """What the runner does to its drafter in one."""
         import torch
 
         tokens = requests * (_DRAFTS + 1)
@@ -209,8 +218,8 @@ def _made(cls: Any, given: dict[str, Any]) -> Any:
 
 
 class Proof(proof.Proof):
-    modules = (_TABLES, _BATCH, _BUFFERS, _GRAPHS, _AUTO, _MTP, _EAGLE, _MULTI)
-    may_lack = modules
+    modules = (_WORKER, _TABLES, _BATCH, _BUFFERS, _GRAPHS, _AUTO, _MTP, _EAGLE, _MULTI)
+    may_lack = modules[1:]
     kernel = "interpreted"
     measure = "share of prefixes whose keys of the drafter were overwritten"
 
@@ -232,8 +241,9 @@ class Proof(proof.Proof):
 
     def _ways(self) -> list[dict[str, Any]]:
         """Launched one by one, and in a graph; the request gone, and still there; and by the speculator for several modules."""
-        ways: list[dict[str, Any]] = [dict(graph=False), dict(graph=True), dict(resident=True)]
-        return ways + [dict(multi=True)] * bool(self.engine.get(_MULTI))
+        there: list[dict[str, Any]] = [dict(resident=True), dict(resident=True, graph=True)]
+        there += [dict(resident=True, multi=True)] * bool(self.engine.get(_MULTI))
+        return [dict(), *there]
 
     def control(self, seed: int) -> Observation:
         """No dummy run; and dummy runs before the first request."""
@@ -272,9 +282,7 @@ class Proof(proof.Proof):
         if "slot_mapping_enabled" in code_of(self.engine[_TABLES].BlockTables.__init__).co_varnames:
             return ways
         return ways | {
-            "one row is left": replaced(wrap, "memory_of_slots", lambda it, rows: real(it, rows - 1)),
-            "the first row is left": replaced(wrap, "memory_of_slots", lambda it, rows: [part[1:] for part in real(it, rows)]),
-            "the first block is left": replaced(
-                wrap, "memory_of_slots", lambda it, rows: [part[:, 1:] for part in real(it, rows)]
-            ),
+            "the third row is left": replaced(wrap, "memory_of_slots", lambda it: [part[:2] for part in real(it)]),
+            "the first row is left": replaced(wrap, "memory_of_slots", lambda it: [part[1:] for part in real(it)]),
+            "the first block is left": replaced(wrap, "memory_of_slots", lambda it: [part[:, 1:] for part in real(it)]),
         }
