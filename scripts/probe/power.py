@@ -208,9 +208,8 @@ def main() -> int:
         "machine": "CPU; servers of ours, no engine and no GPU",
         "date": time.strftime("%Y-%m-%d"),
         "seconds": round(time.monotonic() - began),
-        "usual_noise": USUAL,
         "requests_of_a_run": max(each["requests"] for each in results),
-        **(resampled(results, known) if known else summary(results)),
+        **(resampled(results, known) if known else {"usual_noise": USUAL} | summary(results)),
     }
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     if not known:
