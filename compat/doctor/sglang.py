@@ -58,9 +58,7 @@ WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9"
 CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "DeepseekV2ForCausalLM": (1, 3)}
 CHOSEN_UP_TO = Version("0.5.13.post1")
 #: Architectures whose Mamba2 layers the engine tracks states of (ServerArgs._support_mamba_cache_extra_buffer)
-_MAMBA2 = frozenset(
-    {"FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM"}
-)
+MAMBA2 = frozenset({"FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM"})
 _TRACKING = ("extra_buffer", "extra_buffer_lazy")
 #: Before, the default strategy is no_buffer (ServerArgs._handle_mamba_radix_cache)
 TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
@@ -323,7 +321,7 @@ def _mamba2_layers(it: Deployment) -> Fact:
     architecture = it.architecture()
     if architecture == "GraniteMoeHybridForCausalLM" and "mamba" not in (it.config.get("layer_types") or ()):
         return known(OFF, f"architecture {architecture} without mamba in layer_types")
-    return known(ON if architecture in _MAMBA2 else OFF, f"architecture {architecture}")
+    return known(ON if architecture in MAMBA2 else OFF, f"architecture {architecture}")
 
 
 def _tracked_states(it: Deployment) -> Fact:

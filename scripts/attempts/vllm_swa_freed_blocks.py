@@ -8,9 +8,9 @@ Two questions, each to the engine's own code.
    the freed blocks, of which one holds a state now. By its code, 0.33.0 gives the null block.
 2. Kernel: Triton's unified attention, interpreted, with NaN in all that is below the window, so that a tile of keys begins
    within it. Seen in 0.31.0: the answer is finite, and to the bit that with zeros there. The kernel masks scores, and
-   the values below the window, too; so do those of 0.20.0, 0.25.0 and 0.33.0, as read.
-So with Triton's backend there is nothing to correct. What is left are kernels that multiply masked values by zero, of
-FlashAttention 3 and FlashInfer; they run on a GPU alone, and were not tried: no fix is made of this.
+   the values below the window, too; the same mask stands in the code of 0.20.0, 0.25.0 and 0.33.0, which were not run.
+So with Triton's backend no harm was seen. What is left are kernels that multiply masked values by zero, of FlashAttention 3
+and FlashInfer; they run on a GPU alone, and were not tried: no fix is made of this.
 In 0.33.0 the rows are left as they are under decode context parallelism. A target's window is refused there; a drafter whose
 group is replicated is not, so beside recurrent states it still reads such blocks.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
 from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers, switch
-from attnfix.patches.sglang.mamba2_initial_state.hits import MAMBA2
+from attnfix.compat.doctor.sglang import MAMBA2
 
 #: Architectures for which the engine chooses extra_buffer
 _TRACKED = MAMBA2 | {
