@@ -53,6 +53,7 @@ class Circumstances:
         self.salts = False  # whether another salt makes a prompt cold
         self.needles = 0  # prompts of which the model, cold, said the name that it was asked for
         self._round = 0
+        self._found: set[int] = set()  # how many tokens hits have found
         self.relations: dict[str, Callable[[Reference], Iterator[Seen]]] = {
             AGAIN: self._again, PREFIX: self._prefix, COMPANY: self._company, CACHED_COMPANY: self._cached_company,
             BURST: self._burst, TURN: self._turn, SAMPLES: self._samples,
@@ -92,11 +93,14 @@ class Circumstances:
         return Reference(question, answer, known)
 
     def _length(self) -> int:
-        """With speculation, so that where all of it is cached, as much is left as a step verifies, one less and one more."""
+        """Up to a quarter less than asked for, so that its last chunk leaves company more of a step, or less, whatever the budget
+        of a step is, which no server tells. With speculation, so that where all of it is cached, as much is left as a step
+        verifies, one less and one more."""
         facts, turn = self.server.facts, self._round % 3
-        if not facts.drafts or facts.block < facts.drafts + 3 or self.sizes.length < 2 * facts.block:
-            return self.sizes.length - turn
-        return self.sizes.length // facts.block * facts.block - facts.block + facts.drafts + turn
+        length = self.sizes.length - self.draw.randrange(max(1, self.sizes.length // 4))
+        if not facts.drafts or facts.block < facts.drafts + 3 or length < 2 * facts.block:
+            return max(2, length - turn)
+        return length // facts.block * facts.block - facts.block + facts.drafts + turn
 
     def look(self, relation: str, reference: Reference) -> list[Seen]:
         """What this relation does to the prompt, under each of its circumstances; at least one."""
@@ -162,13 +166,16 @@ class Circumstances:
         block, whole = self.server.facts.block, reference.question.tokens
         # Ends shortly before the end of a page, so that what the model says fills it
         length = len(whole) // block * block - min(8, block // 2) if block < len(whole) else len(whole)
-        salt = self.prompts.salt()
-        said = self.server.ask(Question(whole[:length], salt, _TURN, "a turn of a conversation"))
-        tokens = (*whole[:length], *said.tokens, *self.prompts.fresh(_TINY))
+        # A model with windows or states may find less than all whole pages, or in larger pages than it tells: it says more then
+        for more in (_TURN, 2 * max(block, math.gcd(*self._found)) + _TURN):
+            salt = self.prompts.salt()
+            said = self.server.ask(Question(whole[:length], salt, more, "a turn of a conversation"))
+            tokens = (*whole[:length], *said.tokens, *self.prompts.fresh(_TINY))
+            answer = self.server.ask(Question(tokens, salt, _NEW, "the next turn, with the last answer cached"))
+            if answer.cached is None or answer.cached > length:
+                break
         question = self._question(tokens, why="the next turn, cold")
-        cold = Reference(question, self.server.ask(question))
-        answer = self.server.ask(Question(tokens, salt, _NEW, "the next turn, with the last answer cached"))
-        yield self._hit(cold, answer, least=length + 1)
+        yield self._hit(Reference(question, self.server.ask(question)), answer, least=length + 1)
 
     def _samples(self, reference: Reference) -> Iterator[Seen]:
         salt = self.prompts.salt()
@@ -250,6 +257,7 @@ class Circumstances:
         if answer.cached is None:
             told = "its metrics counted the requests of others, too" if self.hits else "the server does not tell what it found"
             return Seen(None, f"no proof that the cache was hit: {told}")
+        self._found.add(answer.cached)
         if answer.cached < least:
             return Seen(None, f"only {answer.cached} tokens were found in the cache")
         return self._seen(reference, answer, at)

@@ -45,7 +45,8 @@ class Behaviour:
     cache. caches: whether there is one. dies: ends when a request has something cached. dies_beside: when so many
     are in a batch. window: the context limit. nan: lies are NaN. recalls: says what
     followed where the last tokens stood before. forgets: a lie takes that away. drafts: tokens of a step of speculation beside
-    the last. drafting: whether there are any. started: what only this process says of itself. recorded: how far answers of a
+    the last. drafting: whether there are any. told_block: the size of a page as the server tells it, where that is not the one
+    by which it caches, as with recurrent states. started: what only this process says of itself. recorded: how far answers of a
     real server moved, by circumstance; noise is then drawn from these figures, one for each answer."""
 
     engine: str = "vllm"
@@ -64,6 +65,7 @@ class Behaviour:
     forgets: bool = False
     drafts: int = 0
     drafting: bool = True
+    told_block: int = 0
     started: float = 1.0
     recorded: dict[str, list[float]] = field(default_factory=dict)
     release: str = ""
@@ -270,7 +272,7 @@ class Protocol:
         shared: dict[str, Callable[[], Any]] = {"/health": lambda: ""}
         if self.how.engine == "sglang":
             about = {
-                "page_size": self.how.block,
+                "page_size": self.how.told_block or self.how.block,
                 "kv_cache_dtype": "auto",
                 "max_total_num_tokens": 65536,
                 "api_key": self.how.key,
@@ -292,7 +294,7 @@ class Protocol:
         }
 
     def _metrics(self) -> str:
-        cache = f'block_size="{self.how.block}",cache_dtype="auto",num_gpu_blocks="4096",sliding_window="None"'
+        cache = f'block_size="{self.how.told_block or self.how.block}",cache_dtype="auto",num_gpu_blocks="4096",sliding_window="None"'
         drafts = [f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}"}} 0.0' for at in range(self.how.drafts)]
         drafts += [f"vllm:spec_decode_num_drafts_total {float(self.engine.verified)}"] if drafts else []
         return "".join(f"{line}\n" for line in drafts) + (
