@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,10 @@ _TITLES = {
 }
 
 
+#: What the cases of scripts/serve/gpu_probe.py begin with
+_PROBE = "probe "
+
+
 def table() -> str:
     """One row for each case, in the order of the files and of _TITLES."""
     header = ("served", "engine", "GPU", "stock", "with attnfix", "kernels", "checks that failed")
@@ -45,13 +50,25 @@ def table() -> str:
 def _rows() -> Iterator[tuple[str, ...]]:
     for path in sorted(EVIDENCE.glob("e2e-*.json")):
         found = json.loads(path.read_text())
-        for name, case in sorted(found["cases"].items(), key=lambda entry: list(_TITLES).index(entry[0])):
+        for name, case in sorted(found["cases"].items(), key=lambda entry: _place(entry[0])):
             engine = f"[{found['engine']} {found['release']}](evidence/{path.name})"
             kernels = "one emulated, others real" if "emulated" in case else "real"
             failed = "; ".join(case["failures"]) or "none"
             gpus = case.get("settings", {}).get("tensor_parallel_size", 1)
             gpu = found["gpu"] if gpus == 1 else f"{gpus} {found['gpu']}"
-            yield (_TITLES[name], engine, gpu, *_seen(case), kernels, failed)
+            yield (
+                _TITLES.get(name) or f"`attnfix probe` of a server, {name.removeprefix(_PROBE)}",
+                engine,
+                gpu,
+                *_seen(case),
+                kernels,
+                failed,
+            )
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Those of the probe come last."""
+    return (len(_TITLES), name) if name.startswith(_PROBE) else (list(_TITLES).index(name), name)
 
 
 def _seen(case: dict[str, Any]) -> tuple[str, str]:
@@ -64,6 +81,8 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
         counted = sum(value for name, value in case["page"]["after"].items() if name.startswith("attnfix_corrections_total"))
         return "-", f"{len(case['processes'])} processes with records, {counted:.0f} corrections on the page"
     sides = case["sides"]
+    if "runs" in sides.get("stock", ()):
+        return tuple(_of_probe(sides.get(side)) for side in ("stock", "patched"))  # type: ignore[return-value]
     if "stock, slots" in sides:  # the kernel alone
         return tuple(_of_kernel(sides, side) for side in ("stock", "patched"))  # type: ignore[return-value]
     if "same as stock" in sides["stock"]:
@@ -86,6 +105,18 @@ def _of_kernel(sides: dict[str, Any], side: str) -> str:
     """What lies behind a page table: other slots, and no slots."""
     told = (sides[f"{side}, {words}"] for words in ("slots", "none"))
     return "; ".join(one["error"] if "error" in one else f"{one['scenario']['error']:.2g}" for one in told)
+
+
+def _of_probe(side: dict[str, Any] | None) -> str:
+    """Each verdict, how often it was said, and how far this server's answers move by themselves."""
+    if side is None:
+        return "-"
+    if not side["runs"]:
+        return f"the server did not start: {side['error']}"
+    said = Counter(run.get("verdict") or "no verdict" for run in side["runs"])
+    floors = [run["floor"] for run in side["runs"] if "floor" in run]
+    told = ", ".join(f"{verdict} {count} of {len(side['runs'])}" for verdict, count in said.items())
+    return f"{told} (floor {max(floors):.2g})" if floors else told
 
 
 def _of_turns(side: dict[str, Any]) -> str:

@@ -294,7 +294,8 @@ class Protocol:
         }
 
     def _metrics(self) -> str:
-        cache = f'block_size="{self.how.told_block or self.how.block}",cache_dtype="auto",num_gpu_blocks="4096",sliding_window="None"'
+        block = self.how.told_block or self.how.block
+        cache = f'block_size="{block}",cache_dtype="auto",num_gpu_blocks="4096",sliding_window="None"'
         drafts = [f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{at}"}} 0.0' for at in range(self.how.drafts)]
         drafts += [f"vllm:spec_decode_num_drafts_total {float(self.engine.verified)}"] if drafts else []
         return "".join(f"{line}\n" for line in drafts) + (
