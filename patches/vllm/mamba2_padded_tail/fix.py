@@ -40,7 +40,8 @@ FIX = Fix(
     remove_when="no vLLM below 0.30.0 is served with a Mamba2 model and speculative decoding",
     cost=(
         "A µs per step in which a request waits. The step in which such a request begins is not uniform, so its full CUDA "
-        "graph is not replayed: it runs piecewise, as a step with a prefill does."
+        "graph is not replayed: it runs as a step with a prefill does, without graphs where the mode is FULL_DECODE_ONLY. On a "
+        "decode server where requests begin all the time, that can be most steps."
     ),
     expect=(
         "On one replica that gets its prompts through a KV connector, send eight requests at once: fixed, each is answered as "

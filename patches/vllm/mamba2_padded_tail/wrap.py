@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.vllm.shared.unpadded import begun_with_one_token, kinds_of_states, pads, unpadded
+from attnfix.patches.vllm.shared.unpadded import begun_with_one_token, kinds_of_states, pads, short_ones_lead, unpadded
 
 
 def may_pad_a_prompt(target: Any, instance: Any) -> bool:
     """Whether a request waits, which the scheduler may pad, and the model has layers of Mamba2."""
-    return bool(instance.waiting or instance.skipped_waiting) and pads(instance) and "MAMBA2" in kinds_of_states(instance)
+    if not (instance.waiting or instance.skipped_waiting) or not pads(instance) or "MAMBA2" not in kinds_of_states(instance):
+        return False
+    return not (short_ones_lead(instance, target.release) and one_token_waits(instance))
+
+
+def one_token_waits(scheduler: Any) -> bool:
+    return any(request.num_tokens == 1 for queue in (scheduler.waiting, scheduler.skipped_waiting) for request in queue)
 
 
 def schedule(call: Any, instance: Any) -> Any:

@@ -44,7 +44,7 @@ FIX = Fix(
     remove_when="a release of vLLM does not pad prompts of one token",
     cost=(
         "A µs per request. The step in which a prompt of one token begins is not uniform, so its full CUDA graph is not "
-        "replayed: it runs piecewise, as a step with a prefill does."
+        "replayed: it runs as a step with a prefill does, without graphs where the mode is FULL_DECODE_ONLY."
     ),
     expect=(
         "On one replica of 0.31.0 or later with MTP, ask /v1/completions for a prompt of one token at temperature 0, alone and "

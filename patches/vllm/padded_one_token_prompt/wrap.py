@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.vllm.shared.unpadded import begun_with_one_token, kinds_of_states, pads, unpadded
+from attnfix.patches.vllm.shared.unpadded import begun_with_one_token, kinds_of_states, pads, short_ones_lead, unpadded
 
 #: Kept with the scheduler: the requests of one token, by id
 _WAIT = "attnfix_one_token"
 
 
 def is_one_token(target: Any, instance: Any, request: Any) -> bool:
-    return request.num_tokens == 1 and pads(instance) and bool(kinds_of_states(instance))
+    if request.num_tokens != 1 or not pads(instance) or not kinds_of_states(instance):
+        return False
+    return not short_ones_lead(instance, target.release)
 
 
 def add_request(call: Any, instance: Any, request: Any) -> Any:

@@ -36,6 +36,17 @@ def unpadded(scheduler: Any) -> AbstractContextManager[None]:
     return attribute(scheduler, _TABLE, Always(scheduler.num_spec_tokens))
 
 
+def short_ones_lead(scheduler: Any, release: str | None) -> bool:
+    """Whether the runner orders a batch by tokens alone, as Model Runner V2 of 0.25 does, and a layer splits it by this order.
+
+    There a prompt of one token, unpadded, leads the batch. It is a prefill, and to all layers but Gated DeltaNet's, which go by
+    drafts, every request behind a prefill is one: their drafts would get into their states. The release is the ledger's.
+    """
+    if not getattr(scheduler, "use_v2_model_runner", False):
+        return False
+    return (release or "").startswith("0.25.") and not kinds_of_states(scheduler) <= {"GDN_ATTN"}
+
+
 def kinds_of_states(scheduler: Any) -> frozenset[str]:
     """Of the model's layers with a recurrent state, as `MambaAttentionBackendEnum` names them."""
     kinds: frozenset[str] | None = getattr(scheduler, _KINDS, None)

@@ -16,6 +16,17 @@ from tests.support import one_call
 DRAFTS = 3
 
 
+class Waits(str):
+    """A request in a queue; here its name."""
+
+    num_tokens: int
+
+    def __new__(cls, name, tokens):
+        request = super().__new__(cls, name)
+        request.num_tokens = tokens
+        return request
+
+
 class Kind(Enum):
     MAMBA2 = auto()
     GDN_ATTN = auto()
@@ -97,13 +108,13 @@ def test_the_table_is_gone_where_the_engine_fails(fix):
     assert instance.dynamic_sd_lookup is None
 
 
-def add(instance, name, tokens):
+def add(instance, name, tokens, state=None):
     request = SimpleNamespace(request_id=name, num_tokens=tokens)
 
     def add_in(self, request):
         self.requests[request.request_id] = request
 
-    one_call.run(one_call.target_of(ONE, "add_request"), add_in, FixState(ONE), instance, request)
+    one_call.run(one_call.target_of(ONE, "add_request"), add_in, state or FixState(ONE), instance, request)
     return request
 
 
@@ -130,6 +141,40 @@ def test_a_request_that_is_gone_is_forgotten():
     add(instance, "a", 1)
     del instance.requests["a"]
     assert schedule(instance, ONE) == (1 + DRAFTS, DRAFTS, 0)
+
+
+def found_in(fix, release):
+    state = FixState(fix)
+    state.release = release
+    return state
+
+
+BY_TOKENS = "0.25.1"  # Model Runner V2 orders a batch by tokens alone: a prompt of one token would lead it
+
+
+@pytest.mark.parametrize(
+    ("release", "v2", "tokens", "size"),
+    [
+        (BY_TOKENS, True, (9,), 1),
+        (BY_TOKENS, True, (9, 1), 1 + DRAFTS),
+        (BY_TOKENS, False, (9, 1), 1),
+        ("0.26.0", True, (9, 1), 1),
+        (None, True, (9, 1), 1),
+    ],
+)
+@pytest.mark.parametrize("queue", ["waiting", "skipped_waiting"])
+def test_no_prompt_of_one_token_is_put_before_verified_drafts_of_mamba2(queue, release, v2, tokens, size):
+    requests = [Waits(name, count) for name, count in zip("ab", tokens, strict=False)]
+    instance = scheduler(Kind.MAMBA2, waiting=(), use_v2_model_runner=v2)
+    setattr(instance, queue, requests)
+    assert schedule(instance, TAIL, found_in(TAIL, release))[0] == size
+
+
+@pytest.mark.parametrize(("kind", "size"), [(Kind.MAMBA2, 1 + DRAFTS), (Kind.GDN_ATTN, 1)])
+def test_where_batches_are_ordered_by_tokens_a_prompt_of_one_token_is_left_alone_but_for_gdn(kind, size):
+    instance, state = scheduler(kind, use_v2_model_runner=True), found_in(ONE, BY_TOKENS)
+    add(instance, "a", 1, state)
+    assert schedule(instance, ONE, state)[0] == size
 
 
 def test_longer_prompts_and_models_without_states_are_not_remembered():
