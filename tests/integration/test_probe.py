@@ -53,7 +53,7 @@ def test_a_healthy_server_holds(ask, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_cache_with_larger_pages_than_the_server_tells_has_a_next_turn(ask, engine):
-    """As of a hybrid model, whose states are kept at the ends of larger pages. The answer is as long as such a page needs it."""
+    """As of a hybrid model, whose states are kept at the ends of larger pages: an answer is as long as these need it."""
     words = "--relation", "again", "--relation", "next turn"
     code, found, _ = ask(Behaviour(engine, noise=0.02, block=48, told_block=16), *words)
     assert code == 0 and verdicts_of(found) == dict.fromkeys(("again", "next turn"), "holds"), found["relations"]
@@ -61,7 +61,7 @@ def test_a_cache_with_larger_pages_than_the_server_tells_has_a_next_turn(ask, en
 
 def test_prompts_leave_company_more_of_a_step_or_less(ask):
     """Whatever the budget of a step is: a fault may need a neighbour that begins in a prompt's last step."""
-    _, found, asked = ask(Behaviour(noise=0.02), "--relation", "in company", "--prompts", "8")
+    *_, asked = ask(Behaviour(noise=0.02), "--relation", "in company", "--prompts", "8")
     lengths = {len(each["prompt"]) for each in asked if len(each["prompt"]) > 80}
     assert len(lengths) > 4 and min(lengths) < 120 and max(lengths) <= 130
 

@@ -13,6 +13,7 @@ import random
 from contextlib import ExitStack
 from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from attnfix.patches.proofkit.proof import NoSuchPath, Observation, cumulative, 
 from attnfix.patches.proofkit.vllm import kernels
 from attnfix.patches.proofkit.vllm.scheduling import QWEN3_NEXT, Engine
 
+_SCHEDULER = "vllm.v1.core.sched.scheduler"
 _STATE, _TABLES = "vllm.v1.worker.gpu.model_states.mamba_hybrid", "vllm.v1.worker.gpu.block_table"
 _BUFFERS, _COPIES = "vllm.v1.worker.gpu.buffer_utils", "vllm.v1.worker.mamba_utils"
 #: A block of states is 128 tokens, as a state is larger than 64 tokens of attention
@@ -144,7 +146,7 @@ def _hash(tokens: list[int]) -> int:
 
 
 class Proof(proof.Proof):
-    modules = (_STATE, _TABLES, _BUFFERS, _COPIES)
+    modules = (_STATE, _TABLES, _BUFFERS, _COPIES, _SCHEDULER)
     may_lack = (_STATE, _TABLES, _BUFFERS, _COPIES)
     kernel = "interpreted"
     measure = "share of states behind a cached prefix that are of other tokens"
@@ -157,6 +159,9 @@ class Proof(proof.Proof):
         state = getattr(self.engine.get(_STATE), "MambaHybridModelState", None)
         if not hasattr(state, "preprocess_state"):
             raise NoSuchPath("Model Runner V2 does not take recurrent states from the cache")
+        # 0.28.0 ends chunks with the shorter blocks, so that what is cached may be of other tokens in every column
+        if "prefill_checkpoint" not in Path(self.engine[_SCHEDULER].__file__).read_text():
+            raise NoSuchPath("states are cached at the ends of shorter blocks: no column is the right one")
 
     def scenario(self, seed: int) -> Observation:
         return self._talk(seed, _WINDOWED)
