@@ -56,8 +56,8 @@ FIX = Fix(
     cost="Less than 1 µs of host time per request that begins; behind such a prefix, one write of four bytes on the GPU.",
     expect=(
         "On one replica with such a drafter, ask the second turn of a long conversation twice, once with a word changed at its "
-        "begin so that nothing is cached: fixed, both answers agree. 0.28.0 has the same fault and another one, "
-        "which caches states at the wrong positions, so attnfix leaves it alone there: upgrade, or serve without prefix caching."
+        "begin so that nothing is cached: fixed, both answers agree. 0.28.0 has the same fault and another one, which caches "
+        "states at the wrong positions, so attnfix leaves it alone there: upgrade, or serve without prefix caching."
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(
