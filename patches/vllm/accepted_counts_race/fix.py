@@ -33,8 +33,9 @@ FIX = Fix(
     hardware="any GPU (hybrid models with speculative decoding and asynchronous scheduling; the V1 model runner)",
     default=True,
     default_reason=(
-        "silent wrong output; without cached states 0.24.0 reads the same counts; with them they are those that the engine "
-        "itself reads where their copy lands late"
+        "silent wrong output; without cached states 0.24.0 uses the same counts. With cached states upstream has no correction "
+        "yet: there the counts are those that the engine itself reads where their copy lands late, and new requests have 1, as "
+        "it sets them. No state and no kernel is touched"
     ),
     targets=(Target(wrap.update_states, needed=wrap.gathers_counts, paths=(f"{_RUNNER}._update_states",)),),
     # Who moves the counts, who copies them, and who looks them up
@@ -68,7 +69,8 @@ FIX = Fix(
     examined=(">=0.10.0",),
     remove_when="vLLM's V1 model runner is gone, or hybrid models are served without speculative decoding",
     cost=(
-        "About 10 µs of host time per step of a hybrid model with speculative decoding, 50 µs where requests begin or end. "
+        "Host time of the correction, median of 2000 calls: 3 to 5 µs per step of a hybrid model with speculative decoding. In "
+        "steps in which every second row moves, 10 µs with 64 rows, 15 µs with 256 and 40 µs with 1024; more on a busy host. "
         "The wait for the copy stays where the engine has it. In a step in which no request of the last one goes on, it comes "
         "earlier by the time that the engine takes from there to its own wait in the same step."
     ),

@@ -31,9 +31,9 @@ _DRAFTS, _BLOCK, _STEPS = 2, 16, 60
 AT_ONCE, BEFORE_CLOSING, BEFORE_ORDERING, WHEN_WAITED = _MOMENTS = (
     "at once", "before gaps are closed", "before rows are ordered", "when waited for"
 )  # fmt: skip
-#: Servers. Requests come and go; all at once; and without room for all, so that some are preempted
+#: Servers. Requests come and go; few at a time, so that often none goes on; and without room for all: some are preempted
 _STREAM: dict[str, Any] = dict(max_requests=10, talk=dict(arrive=0.7, together=2, answered=(2, 18)))
-_WAVES: dict[str, Any] = dict(max_requests=3, talk=dict(arrive=1.0, together=3, answered=(6, 6)))
+_WAVES: dict[str, Any] = dict(max_requests=2, talk=dict(arrive=1.0, together=2, answered=(2, 3), steps=100))
 _SHORT: dict[str, Any] = dict(max_requests=6, blocks=44, context=160, talk=dict(arrive=0.5, together=2, answered=(30, 90)))
 #: Requests only come: each row stays where it is
 _STEADY: dict[str, Any] = dict(max_requests=8, talk=dict(arrive=0.3, together=1, answered=(400, 400)))
@@ -126,11 +126,11 @@ class _Server:
         self.wrong: set[str] = set()
         self.seen: list[Any] = []
 
-    def serve(self, arrive: float, together: int, answered: tuple[int, int]) -> None:
+    def serve(self, arrive: float, together: int, answered: tuple[int, int], steps: int = _STEPS) -> None:
         """The scheduler is a step ahead of what is sampled, where it is asynchronous."""
         under_way: list[Any] = []
         with _copied(self):
-            for _ in range(_STEPS):
+            for _ in range(steps):
                 while len(self.engine.scheduler.waiting) < together and self.draw.random() < arrive:
                     self._ask(answered)
                 while len(under_way) > self.ahead:

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import CodeType
 from typing import Any
 
 
@@ -18,15 +17,17 @@ def gathers_counts(target: Any, instance: Any) -> bool:
     """
     if not instance.use_async_scheduling or instance.num_accepted_tokens_event is None or not instance.model_config.is_hybrid:
         return False
-    kind: Any = type(instance)
-    return instance.cache_config.mamba_cache_mode == "align" or always_waits(kind)
+    return reads_counts(type(instance), target.function.__module__, instance.cache_config.mamba_cache_mode == "align")
 
 
 @cache
-def always_waits(cls: Any) -> bool:
-    """Up to 0.23.0 the runner reads the counts on the host in every mode; later in mode "align" alone."""
-    code: CodeType = inspect.unwrap(cls._prepare_inputs).__code__
-    return "needs_cpu_accepted_counts" not in code.co_varnames
+def reads_counts(cls: Any, module: str, align: bool) -> bool:
+    """Up to 0.23.0 the runner reads the counts on the host in every mode; later in mode "align" alone. Of a runner that is
+    derived from it, and prepares its inputs by itself, nothing is known."""
+    prepare: Any = inspect.unwrap(cls._prepare_inputs)
+    if prepare.__module__ != module:
+        return False
+    return align or "needs_cpu_accepted_counts" not in prepare.__code__.co_varnames
 
 
 def update_states(call: Any, instance: Any, scheduler_output: Any) -> Any:
@@ -66,8 +67,7 @@ def moved_away(moved: Any, last: Any) -> bool:
     there = numbers(len(moved), moved.dtype)
     if moved.tobytes() == there.tobytes():  # as in most steps
         return False
-    rows = np.fromiter(last.values(), dtype=np.intp, count=len(last))
-    return bool((moved[rows] != there[rows]).any())
+    return not set(np.flatnonzero(moved != there).tolist()).isdisjoint(last.values())
 
 
 def counts_for_strangers(instance: Any) -> bool:

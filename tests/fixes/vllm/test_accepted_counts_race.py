@@ -137,6 +137,19 @@ def test_where_the_counts_are_not_looked_up_by_old_rows_they_move_along(how):
     assert update(runner([3, 2, 1], {"a": 0, "b": 1, "c": 2}, **how), swap)[:2] == ([1, 2, 3], 0)
 
 
+def test_a_derived_runner_that_prepares_its_inputs_by_itself_is_left_alone():
+    class Derived(OnHost):
+        def _prepare_inputs(self): ...
+
+    Derived._prepare_inputs.__module__ = "elsewhere"
+    for mode in ("none", "align"):
+        assert update(runner([3, 2, 1], {"a": 0, "b": 1, "c": 2}, cls=Derived, mode=mode), swap)[:2] == ([1, 2, 3], 0)
+
+
+def test_a_request_that_goes_on_from_a_row_that_stayed_is_no_correction():
+    assert update(runner([3, 2, 1], {"b": 1}), swap)[:2] == ([3, 2, 1], 0)
+
+
 def test_mode_align_is_corrected_in_every_release():
     instance = runner([3, 2, 1], {"a": 0, "b": 1, "c": 2}, cls=WhereCached, mode="align")
     assert update(instance, swap)[:2] == ([3, 2, 1], 1)
