@@ -21,7 +21,8 @@ FIX = Fix(
     symptom=(
         "With data parallel ranks in lock step and MTP or EAGLE, the share of accepted drafts falls, and for some prompts it "
         "stays near 0 until the server is restarted or their prefix has left the cache. The text of models with attention "
-        "alone stays right."
+        "alone stays right. By reading, it may not for a hybrid model: a block that was a finished request's keys may be "
+        "another one's recurrent state by then."
     ),
     signs=(SPECULATION, CACHED_PREFIX),
     cause=(
@@ -31,13 +32,14 @@ FIX = Fix(
         "cached prefix, or be another request's by then."
     ),
     correction=(
-        "While a dummy batch drafts, no group of the cache has slots (from 0.29.0), or the rows of the block table begin with "
-        "the null block (before). What was changed is put back behind it, on the GPU."
+        "While a dummy batch drafts, none of its tokens has a slot. From 0.29.0 the engine's own switch of each group of the "
+        "cache says so; before, the numbers that slots are made of are those that give slot -1. What was changed is put back "
+        "behind it, on the GPU. Before 0.29.0, ranks with decode context parallelism are left as they are."
     ),
     upstream=Upstream("vllm-project/vllm", pull=56734),
     hardware="any GPU (data parallel ranks in lock step, two or more drafts by MTP or EAGLE, Model Runner V2)",
     default=True,
-    default_reason="drafts that are not accepted any more; later releases give a dummy batch no slots, either",
+    default_reason="drafts that are not accepted any more; from 0.31.0 upstream gives a dummy batch no slots, either",
     # Not `propose` of a speculator: it stands in a decorator, as `_dummy_run` does. Capture and warm-up do not come by here
     targets=(
         Target(wrap.execute_dummy_batch, needed=wrap.drafts_through_rows, paths=(f"{_WORKER}:Worker.execute_dummy_batch",)),
@@ -77,7 +79,7 @@ FIX = Fix(
     remove_when="no vLLM below 0.31.0 is served with data parallel ranks and speculative decoding",
     cost=(
         "Nothing in a step with requests. In a dummy run, a few copies of some bytes on the GPU "
-        "(before 0.29.0, of the first entries of all rows); the null block may get dummy keys then."
+        "(before 0.29.0, of the first entries of all rows)."
     ),
     expect=(
         "On one replica, send long conversations to one rank while the others idle: the share of accepted drafts stays as with "

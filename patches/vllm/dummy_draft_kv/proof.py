@@ -27,8 +27,9 @@ _GRAPHS, _WORKER = f"{_GPU}.cudagraph_utils", "vllm.v1.worker.gpu_worker"
 _AUTO, _MTP, _EAGLE = (f"{_GPU}.spec_decode.{name}.speculator" for name in ("autoregressive", "mtp", "eagle"))
 _MULTI = f"{_GPU}.spec_decode.multi_module_mtp.speculator"
 _DRAFTER = "mtp.layers.0"
-_DRAFTS, _PAGE, _ROWS, _PROMPT = 4, 16, 8, 70
-_DUMMY = -1
+_DRAFTS, _PAGE, _ROWS, _PROMPT = 3, 16, 8, 70
+_DUMMY = -1  # as a key
+_NONE = -1  # as a slot; no kernel promises to leave out what is below it
 
 
 class _Rank:
@@ -41,7 +42,6 @@ class _Rank:
         self.tables = self._tables()
         self.keys: dict[int, int] = {}  # slot -> the token whose key is there
         self.rows: dict[str, int] = {}
-        self.requests: dict[str, Any] = {}
         self.seen: list[Any] = []
         self.wrong = self.read = 0
         self.speculator = self._speculator(multi)
@@ -79,21 +79,21 @@ class _Rank:
         """A request up to its first token. What it finds in the cache is looked at, the rest gets its keys."""
         request = self.engine.add(tokens, output)
         row = self.rows[request.request_id] = next(row for row in range(_ROWS) if row not in self.rows.values())
-        done = 0
+        done = found = 0
         while done < len(tokens):
             step = self.engine.schedule()
             for new in step.scheduled_new_reqs:
-                done = new.num_computed_tokens
+                done = found = new.num_computed_tokens
                 self._append(row, new.block_ids, overwrite=True)
-                self._look(self._slots(row, done), tokens)
+                if found:
+                    self._look(self._slots(row, found), tokens)
             for blocks in filter(None, step.scheduled_cached_reqs.new_block_ids):
                 self._append(row, blocks, overwrite=False)
-            count = step.num_scheduled_tokens[request.request_id]
-            slots = self._slots(row, done + count)
-            self.keys.update(zip(slots[done:], tokens[done : done + count]))
-            done += count
-            self.seen.append((done, slots))
+            done += step.num_scheduled_tokens[request.request_id]
             self.engine.finish(step, {request.request_id: [7]} if done == len(tokens) else {})
+        slots = self._slots(row, done)
+        self.keys.update(zip(slots[found:], tokens[found:]))
+        self.seen.append((found, slots))
         if request.is_finished():
             del self.rows[request.request_id]
         return request
@@ -125,8 +125,8 @@ class _Rank:
         """The worker is told to run a dummy batch; another rank has so many requests."""
         worker = object.__new__(self.modules[_WORKER].Worker)
         worker.model_runner = SimpleNamespace(
-            speculator=self.speculator, block_tables=self.tables, uniform_decode_query_len=_DRAFTS + 1,
-            decode_query_len=_DRAFTS + 1, _dummy_run=lambda *args, **kwargs: self._dummy_run(requests),
+            speculator=self.speculator, block_tables=self.tables, uniform_decode_query_len=self.engine.drafts + 1,
+            decode_query_len=self.engine.drafts + 1, _dummy_run=lambda *args, **kwargs: self._dummy_run(requests),
         )  # fmt: skip
         worker.execute_dummy_batch()
 
@@ -134,7 +134,7 @@ class _Rank:
         """What the runner does to its drafter in one."""
         import torch
 
-        tokens = requests * (_DRAFTS + 1)
+        tokens = requests * (self.engine.drafts + 1)
         buffers = self.modules[_BATCH].InputBuffers(max_num_reqs=_ROWS, max_num_tokens=1024, device=torch.device("cpu"))
         batch = self.modules[_BATCH].InputBatch.make_dummy(requests, tokens, buffers)
         self.tables.get_dummy_block_tables(requests)
@@ -154,6 +154,7 @@ class _Rank:
         for slot in slots.tolist():
             if slot >= 0:
                 self.keys[slot] = _DUMMY
+            self.wrong += slot < _NONE or (bool(self.rows) and 0 <= slot < _PAGE)  # the null block: nobody's, and seen by all
 
     def observe(self) -> Observation:
         return Observation(self.wrong / max(self.read, 1), hashlib.sha256(repr(self.seen).encode()).hexdigest())
@@ -240,49 +241,47 @@ class Proof(proof.Proof):
         return combine(*(self._played(seed, **how) for how in self._ways()))
 
     def _ways(self) -> list[dict[str, Any]]:
-        """Launched one by one, and in a graph; the request gone, and still there; and by the speculator for several modules."""
-        there: list[dict[str, Any]] = [dict(resident=True), dict(resident=True, graph=True)]
-        there += [dict(resident=True, multi=True)] * bool(self.engine.get(_MULTI))
-        return [dict(), *there]
+        """Launched one by one, with rows of requests that are gone and there; in a graph; by the speculator for several
+        modules."""
+        return [dict(there=(True, False), again=True), dict(there=(True,) * 3, graph=True)] + [
+            dict(there=(True,), multi=True)
+        ] * bool(self.engine.get(_MULTI))
 
     def control(self, seed: int) -> Observation:
-        """No dummy run; and dummy runs before the first request."""
-        return combine(self._played(seed, idle=False), self._played(seed, idle=False, early=True))
+        """A dummy run before the first request; and one draft, which the batch's own slots are for: a dummy batch has none."""
+        before = self._played(seed, (False,), idle=False, early=True, again=True)
+        return combine(before, self._played(seed, (True, False), drafts=1))
 
     def _played(
-        self, seed: int, graph: bool = False, resident: bool = False, idle: bool = True, early: bool = False,
-        multi: bool = False,
+        self, seed: int, there: tuple[bool, ...], graph: bool = False, idle: bool = True, early: bool = False,
+        multi: bool = False, again: bool = False, drafts: int = _DRAFTS,
     ) -> Observation:  # fmt: skip
-        """Prompts, dummy runs behind them, and the first prompt once more: its prefix comes from the cache."""
+        """Prompts, each of them still there behind its first token or not, and a dummy run. Then, the keys of those that are
+        there; and the last prompt once more, where its prefix comes from the cache (0.29.0 finds none of it)."""
         draw = random.Random(seed)
         prompt = [draw.randrange(1, 1 << 30) for _ in range(_PROMPT)]
-        with Engine(drafts=_DRAFTS, page_size=_PAGE, max_requests=_ROWS) as engine:
+        with Engine(drafts=drafts, page_size=_PAGE, max_requests=_ROWS) as engine:
             rank = _Rank(engine, self.engine, seed, graph, multi)
             if early:
                 rank.idle(3)
-            there = [rank.serve([at, *prompt[1:]], output=20 if resident else 1) for at in range(3 if resident else 1)]
+            requests = [rank.serve([at, *prompt[1:]], output=20 if stays else 1) for at, stays in enumerate(there)]
             if idle:
-                rank.idle(1)
-                rank.idle(3)
-            for request in there:
-                if resident:
+                rank.idle(len(there))
+            for request, stays in zip(requests, there):
+                if stays:
                     rank.look(request)
-            rank.serve([0, *prompt[1:], 5, 6, 7])
+            if again:
+                rank.serve([len(there) - 1, *prompt[1:], 5, 6, 7])
             return rank.observe()
 
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
-        real = wrap.memory_of_slots
-        ways = {
-            "no row is found": replaced(wrap, "holds_blocks", lambda tables: False),
-            "nothing is changed": replaced(wrap, "memory_of_slots", lambda *args: []),
-            "what was changed stays": replaced(wrap, "put_back", lambda changed: None),
-        }
+        real = wrap.without_slots
+        stays = {"what was changed stays": replaced(wrap, "put_back", lambda changed: None)}
         if "slot_mapping_enabled" in code_of(self.engine[_TABLES].BlockTables.__init__).co_varnames:
-            return ways
-        return ways | {
-            "the third row is left": replaced(wrap, "memory_of_slots", lambda it: [part[:2] for part in real(it)]),
-            "the first row is left": replaced(wrap, "memory_of_slots", lambda it: [part[1:] for part in real(it)]),
-            "the first block is left": replaced(wrap, "memory_of_slots", lambda it: [part[:, 1:] for part in real(it)]),
+            return stays | {"nothing is changed": replaced(wrap, "without_slots", lambda it: [])}
+        return stays | {
+            "blocks keep their size": replaced(wrap, "without_slots", lambda it: real(it)[1:]),
+            "rows stay as they are": replaced(wrap, "without_slots", lambda it: real(it)[:1]),
         }

@@ -13,7 +13,14 @@ def drafts_through_rows(target: Any, instance: Any) -> bool:
     speculator = getattr(instance.model_runner, "speculator", None)
     if speculator is None or getattr(speculator, "num_speculative_steps", 0) < 2:
         return False
-    return holds_blocks(instance.model_runner.block_tables)
+    tables = instance.model_runner.block_tables
+    return can_do_without(tables) and holds_blocks(tables)
+
+
+def can_do_without(tables: Any) -> bool:
+    """Whether what the kernel of slots reads can be made to give none. Before 0.29.0 a rank of a context parallel group
+    adds the token's place in the block, whatever the block's size."""
+    return hasattr(tables, "slot_mapping_enabled") or tables.cp_size == 1
 
 
 def holds_blocks(tables: Any) -> bool:
@@ -22,10 +29,10 @@ def holds_blocks(tables: Any) -> bool:
 
 def execute_dummy_batch(call: Any, instance: Any) -> Any:
     """A graph reads the same memory: what it holds is changed for its launches, on their stream, and put back behind them."""
-    changed = [(memory, memory.clone()) for memory in memory_of_slots(instance.model_runner)]
+    changed = [(memory, memory.clone(), value) for memory, value in without_slots(instance.model_runner)]
     try:
-        for memory, _ in changed:
-            memory.zero_()
+        for memory, _, value in changed:
+            memory.fill_(value)
         result = call()
     finally:
         put_back(changed)
@@ -33,20 +40,21 @@ def execute_dummy_batch(call: Any, instance: Any) -> Any:
     return result
 
 
-def put_back(changed: list[tuple[Any, Any]]) -> None:
-    for memory, former in changed:
+def put_back(changed: list[tuple[Any, Any, int]]) -> None:
+    for memory, former, _ in changed:
         memory.copy_(former)
 
 
-def memory_of_slots(runner: Any) -> list[Any]:
-    """Tensors that make no slot, or slots of the null block, where they are zero.
+def without_slots(runner: Any) -> list[tuple[Any, int]]:
+    """Tensors and the value with which the kernel gives each token of a dummy request slot -1: the engine's own for "none".
 
-    From 0.29.0 the kernel asks for each group whether it has slots at all. Before that, the rows' first entries are those of
-    the null block: a dummy request is at position 0, and a block holds a token or more.
+    From 0.29.0 the kernel asks for each group whether it has slots at all. Before that, a slot is the block's number times
+    the size of a block, and the place in it: of blocks of one token, number -1 begins, and ends, at slot -1. A dummy request
+    begins at position 0; with blocks of one token, position n reads column n.
     """
     tables = runner.block_tables
     enabled = getattr(tables, "slot_mapping_enabled", None)
     if enabled is not None:
-        return [enabled]
-    columns = runner.speculator.num_speculative_steps + 1
-    return [table.gpu[:, :columns] for table in tables.block_tables]
+        return [(enabled, 0)]
+    columns = 2 * (runner.speculator.num_speculative_steps + 1)
+    return [(tables.block_sizes_tensor, 1), *((table.gpu[:, :columns], -1) for table in tables.block_tables)]

@@ -19,7 +19,8 @@ def tables(groups=True, blocks=5):
     numbers = torch.zeros(2, 4, dtype=torch.int32)
     numbers[0, 1] = blocks
     rows = [SimpleNamespace(gpu=torch.arange(1, 41, dtype=torch.int32).view(4, 10).clone()) for _ in range(2)]
-    made = SimpleNamespace(num_blocks=SimpleNamespace(np=numbers.numpy()), block_tables=rows)
+    made = SimpleNamespace(num_blocks=SimpleNamespace(np=numbers.numpy()), block_tables=rows, cp_size=1)
+    made.block_sizes_tensor = torch.tensor([16, 32], dtype=torch.int32)
     if groups:
         made.slot_mapping_enabled = torch.tensor([True, False])
     return made
@@ -35,6 +36,7 @@ class Worker(SimpleNamespace):
         self.saw = (
             [table.gpu.clone() for table in held.block_tables],
             getattr(held, "slot_mapping_enabled", torch.ones(1)).clone(),
+            held.block_sizes_tensor.tolist(),
         )
 
 
@@ -54,22 +56,31 @@ def run(held, steps=STEPS, fails=False, **runner):
 
 def memory(held):
     enabled = getattr(held, "slot_mapping_enabled", None)
-    return [table.gpu.tolist() for table in held.block_tables], enabled is not None and enabled.tolist()
+    tables = [table.gpu.tolist() for table in held.block_tables]
+    return tables, held.block_sizes_tensor.tolist(), enabled is not None and enabled.tolist()
 
 
 def test_a_dummy_batch_has_no_slots():
     worker, corrections = run(tables())
-    rows, enabled = worker.saw
-    assert (enabled.tolist(), corrections) == ([False, False], 1)
-    assert all(bool(table.all()) for table in rows)
+    rows, enabled, sizes = worker.saw
+    assert (enabled.tolist(), sizes, corrections) == ([False, False], [16, 32], 1)
+    assert all(bool((table > 0).all()) for table in rows)
 
 
-def test_where_the_kernel_cannot_be_told_rows_begin_with_the_null_block():
+def test_where_the_kernel_cannot_be_told_slots_are_made_of_blocks_of_one_token():
     worker, corrections = run(tables(groups=False))
-    for table in worker.saw[0]:
-        assert not table[:, : STEPS + 1].any()
-        assert table[:, STEPS + 1 :].all()
-    assert corrections == 1
+    rows, _, sizes = worker.saw
+    for table in rows:
+        assert (table[:, : 2 * (STEPS + 1)] == -1).all()
+        assert (table[:, 2 * (STEPS + 1) :] > 0).all()
+    assert (sizes, corrections) == ([1, 1], 1)
+
+
+@pytest.mark.parametrize(("groups", "corrected"), [(True, 1), (False, 0)])
+def test_a_context_parallel_rank_is_left_alone_where_the_kernel_cannot_be_told(groups, corrected):
+    held = tables(groups)
+    held.cp_size = 2
+    assert run(held)[1] == corrected
 
 
 @pytest.mark.parametrize("groups", [True, False])
