@@ -34,7 +34,7 @@ if importlib.util.find_spec("cuda") is None:  # 0.5.8 imports a kernel of anothe
     _kernel.cutedsl_fused_sigmoid_gating_delta_rule_update = absent.NotHere  # type: ignore[attr-defined]
     sys.modules.setdefault(_kernel.__name__, _kernel)
 
-CHUNK, _HEADS, _DIM, _STATE, _WIDTH, _KERNEL = 16, 4, 16, 16, 64, 4
+CHUNK, _HEADS, _DIM, _STATE, _WIDTH, _KERNEL = 16, 2, 16, 16, 32, 4
 _NEMOTRON = {
     "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hidden_size": _WIDTH, "intermediate_size": 64,
     "hybrid_override_pattern": "M*", "num_hidden_layers": 2, "num_attention_heads": 1, "num_key_value_heads": 1,

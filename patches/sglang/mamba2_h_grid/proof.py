@@ -40,7 +40,7 @@ class Proof(Mamba2Layer):
         from . import wrap
 
         sources: Any = wrap.sources
-        states_between, batches = wrap.states_between, []
+        batches: list[Any] = []
 
         def first_batch_alone(batch: Any, chunk: int) -> Any:
             batches.append(batch)
@@ -60,15 +60,9 @@ class Proof(Mamba2Layer):
             source, between, rows = sources(batch, chunk)
             return source, between._replace(homes=between.homes.flip(0)), rows
 
-        def last_one_missed(*args: Any) -> Any:
-            states = states_between(*args)
-            states[-1] = 0
-            return states
-
         return {
             "the first batch alone is corrected": replaced(wrap, "sources", first_batch_alone),
             "on the grid the engine's count stays": replaced(wrap, "sources", engines_count_on_the_grid),
             "states are computed one token early": replaced(wrap, "sources", ends_early),
             "requests get one another's states": replaced(wrap, "sources", at_home_elsewhere),
-            "the last state is not computed": replaced(wrap, "states_between", last_one_missed),
         }
