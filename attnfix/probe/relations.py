@@ -94,8 +94,8 @@ class Circumstances:
 
     def _length(self) -> int:
         """Up to a quarter less than asked for, so that its last chunk leaves company more of a step, or less, whatever the
-        budget of a step is, which no server tells. With speculation, so that where all of it is cached, as much is left as a step
-        verifies, one less and one more."""
+        budget of a step is, which no server tells. With speculation, so that where all of it is cached, as much is left as a
+        step verifies, one less and one more."""
         facts, turn = self.server.facts, self._round % 3
         length = self.sizes.length - self.draw.randrange(max(1, self.sizes.length // 4))
         if not facts.drafts or facts.block < facts.drafts + 3 or length < 2 * facts.block:

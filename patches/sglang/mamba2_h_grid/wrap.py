@@ -33,8 +33,19 @@ def may_miss(target: Any, instance: Any, forward_batch: Any) -> bool:
 
     Backends of other layers count in a way that is right for these; an heir may have kernels of its own.
     """
-    new = forward_batch.extend_seq_lens_cpu
-    return type(instance) is target.function.__globals__[_CLASS] and new is not None and misses(new, instance.mamba_chunk_size)
+    names, new, chunk = target.function.__globals__, forward_batch.extend_seq_lens_cpu, instance.mamba_chunk_size
+    if type(instance) is not names[_CLASS] or new is None or not misses(new, chunk):
+        return False
+    return chunk_of_the_cache(names) == chunk  # with larger pages the engine counts and tracks by these
+
+
+def chunk_of_the_cache(names: dict[str, Any]) -> int | None:
+    """Tokens between two states that the radix cache may keep, as the engine's module asks for them in each release."""
+    for name in ("get_global_server_args", "get_server_args"):  # 0.5.13-0.5.15.post1, 0.5.16-0.5.17
+        if name in names:
+            return int(names[name]().mamba_cache_chunk_size)
+    ask = names.get("mamba_cache_chunk_size")  # from 0.5.18
+    return int(ask()) if ask else None
 
 
 def misses(new: Iterable[int], chunk: int) -> bool:
@@ -55,7 +66,7 @@ def init_track_ssm_indices(call: Any, instance: Any, mamba_cache_indices: Any, f
     batch = on_host(forward_batch)
     result = call(mamba_cache_indices=mamba_cache_indices.cpu(), forward_batch=batch)
     source, between, rows = sources(batch, instance.mamba_chunk_size)
-    if not rows:
+    if not rows or len(source) != len(result[0]):
         return result
     source = source.to(instance.device, non_blocking=True)
     if between:

@@ -51,9 +51,17 @@ def engines(self, mamba_cache_indices, forward_batch):
     return source, forward_batch.mamba_track_indices[mask][inner], "of last states", "to"
 
 
-def indices(given, backend=None):
+#: How the engine's module asks for the chunk of the radix cache, by release
+ASKS = {
+    "0.5.13": lambda chunk: {"get_global_server_args": lambda: SimpleNamespace(mamba_cache_chunk_size=chunk)},
+    "0.5.16": lambda chunk: {"get_server_args": lambda: SimpleNamespace(mamba_cache_chunk_size=chunk)},
+    "0.5.18": lambda chunk: {"mamba_cache_chunk_size": lambda: chunk},
+}
+
+
+def indices(given, backend=None, asks=ASKS["0.5.13"](CHUNK)):  # noqa: B008
     """(what the engine gets to track, the state of the fix)"""
-    function = FunctionType(engines.__code__, {**globals(), "Mamba2AttnBackend": Backend})
+    function = FunctionType(engines.__code__, {**globals(), "Mamba2AttnBackend": Backend, **asks})
     state = FixState(FIX)
     return one_call.run(INDICES, function, state, backend or Backend(), torch.arange(len(given.mamba_track_mask)), given), state
 
@@ -102,6 +110,16 @@ def test_what_the_engine_counts_right_is_left_alone(new):
 @pytest.mark.parametrize("new", [[5, 16], [5, 11, 17], [16, 17, 3, 20]])
 def test_a_part_of_a_chunk_before_another_request_is_seen(new):
     assert wrap.misses(new, CHUNK)
+
+
+@pytest.mark.parametrize("release", ASKS)
+def test_with_pages_larger_than_a_chunk_the_engine_is_left_alone(release):
+    """It counts and tracks by pages then: other requests take their last state, and other positions are kept."""
+    given = batch([5, 2 * CHUNK + 3, CHUNK + 1])
+    assert indices(given, asks=ASKS[release](CHUNK))[1].counters.corrections == 1
+    (source, *_), state = indices(given, asks=ASKS[release](2 * CHUNK))
+    assert not state.counters.corrections and getattr(source, wrap._BETWEEN, None) is None
+    assert not indices(given, asks={})[1].counters.corrections, "where the engine cannot be asked"
 
 
 def test_heirs_and_batches_without_lengths_on_the_host_are_left_alone():
