@@ -96,6 +96,13 @@ def _streams() -> Iterator[None]:
         yield
 
 
+def _eager() -> Any:
+    """A function that the engine compiles runs as it is written: to compile it takes longer than all else here."""
+    import torch
+
+    return torch.compiler.set_stance("force_eager")
+
+
 class _Server:
     """The engine's scheduler and runner. Each row of a step says behind how many tokens of the last one it continues."""
 
@@ -269,6 +276,7 @@ class Proof(proof.Proof):
         scheduler = {"async_scheduling": ahead}
         with (
             _streams(),
+            _eager(),
             Engine(drafts=_DRAFTS, page_size=_BLOCK, caching=cached, max_tokens=64, scheduler=scheduler, **how) as engine,
         ):
             server = _Server(self.engine, engine, moment, seed)
