@@ -313,11 +313,11 @@ class Proof(proof.Proof):
         broken = {
             "counts are moved with their rows": replaced(wrap, "others_moved", moves_along),
             "counts are kept from then on": replaced(wrap, "others_moved", for_good),
-            "what was there before is put back": replaced(wrap, "others_moved", put_back),
             "the first row alone keeps its count": replaced(wrap, "others_moved", first_only),
         }
         if hasattr(self.engine[_MAMBA], "postprocess_mamba_align_gpu"):  # else nobody waits for a copy in mode "align"
             broken |= {
+                "what was there before is put back": replaced(wrap, "others_moved", put_back),
                 "new requests have the counts that lie there": replaced(wrap, "counts_for_strangers", lambda instance: False),
                 "counts are set to 1 while a copy is under way": replaced(wrap, "counts_for_strangers", too_soon),
             }

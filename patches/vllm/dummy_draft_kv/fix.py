@@ -32,9 +32,9 @@ FIX = Fix(
         "cached prefix, or be another request's by then."
     ),
     correction=(
-        "While a dummy batch drafts, none of its tokens has a slot. From 0.29.0 the engine's own switch of each group of the "
-        "cache says so; before, the numbers that slots are made of are those that give slot -1. What was changed is put back "
-        "behind it, on the GPU. Before 0.29.0, ranks with decode context parallelism are left as they are."
+        "While a dummy batch drafts, none of its tokens has a slot: the engine's own switch of each group of the cache says "
+        "so, and is put back behind it, on the GPU. 0.17.0-0.28.0 have the same fault with VLLM_USE_V2_MODEL_RUNNER=1, and no "
+        "such switch: attnfix leaves them alone."
     ),
     upstream=Upstream("vllm-project/vllm", pull=56734),
     hardware="any GPU (data parallel ranks in lock step, two or more drafts by MTP or EAGLE, Model Runner V2)",
@@ -77,10 +77,7 @@ FIX = Fix(
     ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.31.0 is served with data parallel ranks and speculative decoding",
-    cost=(
-        "Nothing in a step with requests. In a dummy run, a few copies of some bytes on the GPU "
-        "(before 0.29.0, of the first entries of all rows)."
-    ),
+    cost="Nothing in a step with requests. In a dummy run, three copies of some bytes on the GPU.",
     expect=(
         "On one replica, send long conversations to one rank while the others idle: the share of accepted drafts stays as with "
         "one rank. The logits that a probabilistic drafter keeps for a request may still be those of a dummy run."

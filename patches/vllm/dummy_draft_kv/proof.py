@@ -171,7 +171,7 @@ class _Model:
         self.rank.write(context.slot_mapping[_DRAFTER][: len(input_ids)])
         return hidden_states.clone()
 
-    def compute_logits(self, hidden_states: Any, *more: Any) -> Any:
+    def compute_logits(self, hidden_states: Any, *more: Any, **named: Any) -> Any:
         import torch
 
         return torch.ones(len(hidden_states), self.speculator.vocab_size).cumsum(-1)
@@ -191,6 +191,10 @@ class _Graphs:
             return cls(cg_mode=modes.NONE, num_tokens=num_tokens, num_reqs=num_reqs)
         return cls(cg_mode=modes.FULL, num_tokens=num_reqs, num_reqs=num_reqs)
 
+    def specialize_spec_tokens(self, descriptor: Any, num_speculative_tokens: int) -> Any:
+        """From 0.32.0. There is one graph for every number of drafts."""
+        return descriptor
+
     def get_cudagraph_runtime_mode(self, num_reqs: int) -> tuple[Any, int]:
         """As up to 0.17.1."""
         modes: Any = import_module("vllm.config.compilation").CUDAGraphMode
@@ -204,7 +208,11 @@ class _Graphs:
         captured = next(getattr(speculator, name) for name in names if hasattr(speculator, name))
         count = getattr(descriptor, "num_reqs", descriptor)
         slots = {_DRAFTER: self.rank.tables.slot_mappings[self.rank.group, :count]}
-        captured(count, count, {}, slots, None)
+        more: dict[str, Any] = {}
+        if "num_speculative_steps" in signature(captured).parameters:  # from 0.32.0
+            modes: Any = import_module("vllm.config.compilation").CUDAGraphMode
+            more = {"cudagraph_runtime_mode": modes.NONE, "num_speculative_steps": speculator.num_speculative_steps}
+        captured(count, count, {}, slots, None, **more)
         return speculator.draft_tokens
 
 
@@ -233,6 +241,8 @@ class Proof(proof.Proof):
         self.auto = getattr(self.engine.get(_AUTO), "AutoRegressiveSpeculator", eagle)
         if self.auto is None or "dummy_run" not in code_of(self.auto.propose).co_varnames:
             raise NoSuchPath("a dummy run drafts nothing in Model Runner V2")
+        if "slot_mapping_enabled" not in code_of(self.engine[_TABLES].BlockTables.__init__).co_varnames:
+            raise NoSuchPath("the engine has no way to give a batch no slots, so that nothing could be corrected safely")
         buffers = self.engine[_BUFFERS]
         buffers.is_uva_available = lambda: True  # ordinary memory is seen by all of this machine
         buffers.get_accelerator_view_from_cpu_tensor = lambda tensor: tensor
@@ -277,11 +287,7 @@ class Proof(proof.Proof):
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
-        real = wrap.without_slots
-        stays = {"what was changed stays": replaced(wrap, "put_back", lambda changed: None)}
-        if "slot_mapping_enabled" in code_of(self.engine[_TABLES].BlockTables.__init__).co_varnames:
-            return stays | {"nothing is changed": replaced(wrap, "without_slots", lambda it: [])}
-        return stays | {
-            "blocks keep their size": replaced(wrap, "without_slots", lambda it: real(it)[1:]),
-            "rows stay as they are": replaced(wrap, "without_slots", lambda it: real(it)[:1]),
+        return {
+            "what was changed stays": replaced(wrap, "put_back", lambda enabled, former: None),
+            "nothing is changed": replaced(wrap, "switch_off", lambda enabled: None),
         }
