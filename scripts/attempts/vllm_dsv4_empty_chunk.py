@@ -2,17 +2,17 @@
 
     PYTHONPATH=<folder of a release> ATTNFIX=0 python -m scripts.attempts.vllm_dsv4_empty_chunk
 
-The report: on Hopper the engine dies in the sparse prefill kernel (phase1.cuh) where a batch is padded to a graph's number of
-requests, since a chunk of padding alone reaches the kernel with no query row.
+The report: on Hopper the engine dies in the sparse prefill kernel (phase1.cuh) where a batch is padded to a graph's number
+of requests, since a chunk of padding alone reaches the kernel with no query row.
 
-This asks the engine's own plan of chunks, `DeepseekSparseSWAMetadata.get_prefill_chunk_plan`, about prompts with rows of padding
-behind them, and says which chunks have no token. Its input is the engine's dataclass with the fields that the plan reads; that
-padded rows are counted as prefills is not shown here: it takes the engine's runner and a graph.
+This asks the engine's own plan of chunks, `DeepseekSparseSWAMetadata.get_prefill_chunk_plan`, about prompts with rows of
+padding behind them, and says which chunks have no token. Its input is the engine's dataclass with the fields that the plan
+reads; that padded rows are counted as prefills is not shown here: it takes the engine's runner and a graph.
 
 Seen, in 0.25.1, 0.26.0, 0.27.0, 0.28.0 and 0.33.0 alike: one long prompt with seven rows of padding gives a chunk of padding
 alone, as the plan compares areas by the width of the widest row. So the plan alone does not part the releases that die from
-those that do not: what upstream changed lies elsewhere, in who counts rows, or in the kernel. Without the kernel there is no red,
-and without one no fix.
+those that do not: what upstream changed lies elsewhere, in who counts rows, or in the kernel. Without the kernel there is no
+red, and without one no fix.
 """
 
 from __future__ import annotations
