@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 NAME = "probe"
 BRIEF = "is the attention of a running server right?"
 HELP = (
-    "Asks a running server the same in circumstances that must not matter: relations. "
-    "Exit code 0: they hold, 1: one is broken or it died, 2: not all were asked."
+    "Asks a server the same in circumstances that must not matter. Exit code 0: all "
+    "agree, 1: one does not, or it died, 2: not all were asked."
 )
 EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
 #: As attnfix.probe.relations has them: that needs httpx
