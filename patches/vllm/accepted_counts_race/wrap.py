@@ -17,7 +17,8 @@ def gathers_counts(target: Any, instance: Any) -> bool:
     """
     if not instance.use_async_scheduling or instance.num_accepted_tokens_event is None or not instance.model_config.is_hybrid:
         return False
-    return reads_counts(type(instance), target.function.__module__, instance.cache_config.mamba_cache_mode == "align")
+    cls: Any = type(instance)
+    return reads_counts(cls, target.function.__module__, instance.cache_config.mamba_cache_mode == "align")
 
 
 @cache

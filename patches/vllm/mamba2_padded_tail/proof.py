@@ -49,7 +49,7 @@ class Proof(proof.Proof):
         return combine(here, self._serve(seed, QWEN3_NEXT, drafts, brought=True))
 
     def _serve(self, seed: int, model: dict, drafts: int, brought: bool) -> Observation:
-        more = {"vllm": {"kv_transfer_config": _connector()}} if brought else {}
+        more: dict[str, Any] = {"vllm": {"kv_transfer_config": _connector()}} if brought else {}
         with Engine(model, drafts=drafts, caching=False, max_tokens=32, **more) as engine:
             runner = Runner(engine, seed)
             draw = runner.draw.randrange

@@ -52,7 +52,7 @@ class Proof(proof.Proof):
         return combine(here, self._serve(seed, QWEN3_NEXT, draw.choice((1, 2, 3)), prompts, brought=True))
 
     def _serve(self, seed: int, model: dict, drafts: int, prompts: dict, brought: bool = False) -> Observation:
-        more = {"vllm": {"kv_transfer_config": _connector()}} if brought else {}
+        more: dict[str, Any] = {"vllm": {"kv_transfer_config": _connector()}} if brought else {}
         with Engine(model, drafts=drafts, caching=False, max_tokens=32, **more) as engine:
             runner = Runner(engine, seed)
             runner.ask(20, _LONG * (1 + drafts))
