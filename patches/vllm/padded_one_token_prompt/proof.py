@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from contextlib import nullcontext
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.proofkit.vllm.padding import connector, fewer, leave
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
 from attnfix.patches.proofkit.vllm.states import Runner
 
@@ -52,7 +52,7 @@ class Proof(proof.Proof):
         return combine(here, self._serve(seed, QWEN3_NEXT, draw.choice((1, 2, 3)), prompts, brought=True))
 
     def _serve(self, seed: int, model: dict, drafts: int, prompts: dict, brought: bool = False) -> Observation:
-        more: dict[str, Any] = {"vllm": {"kv_transfer_config": _connector()}} if brought else {}
+        more: dict[str, Any] = {"vllm": {"kv_transfer_config": connector()}} if brought else {}
         with Engine(model, drafts=drafts, caching=False, max_tokens=32, **more) as engine:
             runner = Runner(engine, seed)
             runner.ask(20, _LONG * (1 + drafts))
@@ -74,25 +74,7 @@ class Proof(proof.Proof):
             "a request is forgotten before its step": replaced(
                 wrap, "forget", lambda scheduler: vars(scheduler)[wrap._WAIT].clear()
             ),
-            "the table stays": replaced(wrap, "unpadded", partial(_leave, wrap.unpadded)),
-            "a table of fewer drafts": replaced(wrap, "unpadded", partial(_fewer, wrap.unpadded)),
+            "the table stays": replaced(wrap, "unpadded", partial(leave, wrap.unpadded)),
+            "a table of fewer drafts": replaced(wrap, "unpadded", partial(fewer, wrap.unpadded)),
             "no layer has a state": replaced(wrap, "kinds_of_states", lambda scheduler: frozenset()),
         }
-
-
-def _connector() -> Any:
-    """The engine's own for benchmarks: it says that it has all of a prompt but the last token."""
-    made: Any = import_module("vllm.config").KVTransferConfig
-    return made(kv_connector="DecodeBenchConnector", kv_role="kv_both")
-
-
-def _leave(real: Any, scheduler: Any) -> Any:
-    real(scheduler).__enter__()
-    return nullcontext()
-
-
-def _fewer(real: Any, scheduler: Any) -> Any:
-    scheduler.num_spec_tokens -= 1
-    context = real(scheduler)
-    scheduler.num_spec_tokens += 1
-    return context
