@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ _SETTINGS: dict[str, Any] = {
 #: A state's block has 144 tokens (vLLM 0.25.1). Prompts share so small a budget that many of their chunks end within one
 SHARED_BUDGET = 320
 _TALK = Talk(first=tuple(90 + 97 * at % 700 for at in range(16)), answer=60, more=40, turns=4, vocabulary=tiny_qwen.VOCABULARY)
+#: NemotronH's blocks have 560 tokens, and vLLM asks for a step of one block at least
+_MAMBA2_BUDGET, _MAMBA2_TALK = 640, replace(_TALK, first=tuple(600 + count for count in _TALK.first))
 SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
 #: Differences of two log-probabilities: what rounding does at most, and from where on it is the fault
 ROUNDING, RED = 0.3, 0.6
@@ -43,25 +45,25 @@ def _on(*fixes: str) -> dict[str, str]:
 
 
 def prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
-    return _cached_turns(tiny_qwen.make(folder), out, one_by_one, {})
+    return _cached_turns(tiny_qwen.make(folder), out, one_by_one, _TALK, {"max_num_batched_tokens": SHARED_BUDGET})
 
 
 def mamba2_prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
-    return _cached_turns(tiny_nemotron.make(folder), out, one_by_one, {"mamba_cache_mode": "align"})
+    more = {"mamba_cache_mode": "align", "max_num_batched_tokens": _MAMBA2_BUDGET}
+    return _cached_turns(tiny_nemotron.make(folder), out, one_by_one, _MAMBA2_TALK, more)
 
 
-def _cached_turns(model: Path, out: Path, one_by_one: bool, more: dict[str, Any]) -> Case:
-    # A state is stored alike with graphs
-    settings = _SETTINGS | {"enforce_eager": True, "max_num_batched_tokens": SHARED_BUDGET} | more
+def _cached_turns(model: Path, out: Path, one_by_one: bool, talk: Talk, more: dict[str, Any]) -> Case:
+    settings = _SETTINGS | {"enforce_eager": True} | more  # a state is stored alike with graphs
     sides = {STOCK: Side(OFF, settings), PATCHED: Side(_on(*CACHE), settings)}
-    found = e2e_vllm.serving(model, out, one_by_one)(sides, _conversations)
-    result = {"settings": e2e_vllm.SHARED | settings, "talk": asdict(_TALK), "sides": found}
+    found = e2e_vllm.serving(model, out, one_by_one)(sides, lambda server: _conversations(server, talk))
+    result = {"settings": e2e_vllm.SHARED | settings, "talk": asdict(talk), "sides": found}
     return result, conversations.table(found), conversations.failures(found, CACHE)
 
 
-def _conversations(server: Server) -> dict[str, Any]:
+def _conversations(server: Server, talk: Talk) -> dict[str, Any]:
     answer = lambda prompts, new: server.ask("answer", prompts=prompts, new_tokens=new)["answers"]  # noqa: E731
-    return _TALK(answer, lambda: server.ask("forget"))
+    return talk(answer, lambda: server.ask("forget"))
 
 
 def uniform_decode(folder: Path, out: Path, one_by_one: bool = False) -> Case:
