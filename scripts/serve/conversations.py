@@ -16,16 +16,16 @@ from scripts.serve import e2e
 #: Differences of two log-probabilities: what rounding does at most (a state that grew token by token, against chunks), and from
 #: where on it is the fault
 ROUNDING, RED = 0.5, 1.0
-#: (prompts, new tokens) -> for each its tokens, the log-probabilities of the first new one, and how many tokens were cached
-Answer = Callable[[list[list[int]], int], list[dict[str, Any]]]
+#: (prompts, new tokens of each) -> for each its tokens, the log-probabilities of the first, and how many tokens were cached
+Answer = Callable[[list[list[int]], list[int]], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
 class Talk:
-    """first: tokens of each conversation's first prompt; answer, more: of an answer, and of what is said then."""
+    """first, answer: tokens of each conversation's first prompt and of its answers; more: of what is said then."""
 
     first: tuple[int, ...]
-    answer: int
+    answer: tuple[int, ...]
     more: int
     turns: int
     vocabulary: int
@@ -37,13 +37,13 @@ class Talk:
         said, asked = [self._words(draw, count) for count in self.first], []
         forget()
         for turn in range(self.turns):
-            answers = answer(said, self.answer)
+            answers = answer(said, list(self.answer))
             asked += [(turn, prompt, one) for prompt, one in zip(said, answers)]
             said = [prompt + one["tokens"] + self._words(draw, self.more) for prompt, one in zip(said, answers)]
         each = []
         for turn, prompt, one in asked:
             forget()
-            (cold,) = answer([prompt], 1)
+            (cold,) = answer([prompt], [1])
             each.append({"turn": turn, "tokens": len(prompt), "cached": one["cached"], **e2e.compare(cold, one)})
         hits, others = ([one for one in each if bool(one["cached"]) is hit] for hit in (True, False))
         worst, floor = (max((one["difference"] for one in some), default=0.0) for some in (hits, others))

@@ -46,11 +46,10 @@ class Child:
     def answer(self, prompt: list[int]) -> dict[str, Any]:
         return self.answers([prompt])["answers"][0]
 
-    def answers(self, prompts: list, new_tokens: int = NEW_TOKENS) -> dict[str, Any]:
-        """Answers in the order of the prompts, which are sent at once."""
-        found = self.engine.generate(
-            input_ids=prompts, sampling_params=_params(new_tokens), return_logprob=True, top_logprobs_num=LISTED
-        )
+    def answers(self, prompts: list, new_tokens: int | list[int] = NEW_TOKENS) -> dict[str, Any]:
+        """Answers in the order of the prompts, which are sent at once. new_tokens: of all, or of each."""
+        params = [_params(one) for one in new_tokens] if isinstance(new_tokens, list) else _params(new_tokens)
+        found = self.engine.generate(input_ids=prompts, sampling_params=params, return_logprob=True, top_logprobs_num=LISTED)
         return {"answers": [_answer(one) for one in found]}
 
     def forget(self) -> dict[str, Any]:

@@ -38,10 +38,13 @@ class Child:
         )
         return {"seconds": round(time.monotonic() - began, 1), "machine": e2e.machine("vllm")}
 
-    def answer(self, prompts: list, new_tokens: int = NEW_TOKENS, together: bool = False, at: int = 0) -> dict[str, Any]:
-        """Answers in the order of the prompts. `together`: all are there before the engine's first step. `at`: the new token
-        whose log-probabilities are told."""
-        params = self._params(new_tokens, LISTED)
+    def answer(
+        self, prompts: list, new_tokens: int | list[int] = NEW_TOKENS, together: bool = False, at: int = 0
+    ) -> dict[str, Any]:
+        """Answers in the order of the prompts. new_tokens: of all, or of each. `together`: all are there before the engine's
+        first step. `at`: the new token whose log-probabilities are told."""
+        each = isinstance(new_tokens, list)
+        params = [self._params(one, LISTED) for one in new_tokens] if each else self._params(new_tokens, LISTED)
         outputs = self._held(prompts, params)[0] if together else self.llm.generate(_ids(prompts), params, use_tqdm=False)
         return {"answers": [_answer(output, at) for output in outputs]}
 

@@ -97,6 +97,7 @@ _SGLANG = e2e_sglang.SHARED | {
     "chunked_prefill_size": 2048,
 }  # fmt: skip
 _GEMMA = functools.partial(tiny_gemma.make, repeats=False)  # what attention chose is then what it says
+_GRANITE = functools.partial(tiny_llama.make, granite=True)
 
 
 def _backend(name: str) -> dict[str, str]:
@@ -126,15 +127,17 @@ HEALTHY = {
     "vllm-recurrent": Case("vllm", tiny_qwen.make, _EAGER | {
         "max_model_len": 8192, "additional_config": vllm_hybrid._SETTINGS["additional_config"],
     }),
-    "sglang-dense": Case("sglang", tiny_llama.make, _SGLANG | _backend("fa3"), times=5),
+    "sglang-dense": Case("sglang", _GRANITE, _SGLANG | _backend("fa3"), times=5),
     "sglang-gemma": Case("sglang", _GEMMA, _SGLANG | _backend("triton"), times=5),
+    "sglang-gemma-fa3": Case("sglang", _GEMMA, _SGLANG | _backend("fa3")),
+    "sglang-gemma-eager": Case("sglang", _GEMMA, _SGLANG | _backend("triton") | {"disable_cuda_graph": True}),
     "sglang-mla": Case("sglang", tiny_deepseek.make, _SGLANG | _backend("fa3")),
     "sglang-moe": Case("sglang", tiny_moe.make, _SGLANG | _backend("fa3") | {"moe_runner_backend": "triton"}),
-    "sglang-fp8": Case("sglang", tiny_llama.make_calibrated, _SGLANG | _backend("triton") | {"kv_cache_dtype": "fp8_e4m3"}),
-    "sglang-eager": Case("sglang", tiny_llama.make, _SGLANG | _backend("triton") | {"disable_cuda_graph": True}),
+    "sglang-fp8": Case("sglang", _GRANITE, _SGLANG | _backend("triton") | {"kv_cache_dtype": "fp8_e4m3"}),
+    "sglang-eager": Case("sglang", _GRANITE, _SGLANG | _backend("triton") | {"disable_cuda_graph": True}),
     "sglang-recurrent": Case("sglang", tiny_qwen.make, _SGLANG | _backend("triton") | {"max_mamba_cache_size": 64}),
-    "sglang-flashinfer": Case("sglang", tiny_llama.make, _SGLANG),
-    "sglang-ngram": Case("sglang", tiny_llama.make, _SGLANG | sglang_verify.NGRAM),
+    "sglang-flashinfer": Case("sglang", _GRANITE, _SGLANG),
+    "sglang-ngram": Case("sglang", _GRANITE, _SGLANG | sglang_verify.NGRAM),
 }  # fmt: skip
 CASES |= {name: dataclasses.replace(case, alone=True) for name, case in HEALTHY.items()}
 GROUPS = {f"{engine}-healthy": [name for name in HEALTHY if name.startswith(engine)] for engine in _LAUNCH}

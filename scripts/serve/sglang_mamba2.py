@@ -15,14 +15,18 @@ from scripts.serve.sides import Side
 FIXES = (
     "sglang.mamba2-initial-state", "sglang.mamba2-h-grid", "sglang.mamba2-track-tail", "sglang.mamba-track-boundary",
 )  # fmt: skip
-#: Every fourth conversation ends its turns within a chunk; an answer is longer than the steps between two states that are kept
-_TALK = Talk(
-    first=tuple(140 + 83 * at % 600 for at in range(10)), answer=140, more=40, turns=3, vocabulary=tiny_nemotron.VOCABULARY
-)
+#: A state is kept every so many tokens, which is the least: a chunk of the model's
+_INTERVAL = tiny_nemotron.CHUNK
+#: Of what runs together, all reach a kept state in the same decode step, when prompts that had to wait come in: some answers
+#: end in each of the steps around it. The others end behind it and continue from it; the short ones, from a prompt's state
+_LONG, _SHORT = _INTERVAL + 12, tuple(range(_INTERVAL - 33, _INTERVAL - 23))
+_ANSWER = (_LONG,) * 6 + _SHORT + (8, 12, _LONG, 20, 9, _LONG, 17, 8, _LONG, 30)
+_FIRST = tuple(28 + _INTERVAL * (at % 3) for at in range(16)) + tuple(140 + 83 * at % 600 for at in range(10))
+_TALK = Talk(first=_FIRST, answer=_ANSWER, more=40, turns=3, vocabulary=tiny_nemotron.VOCABULARY)
 _SETTINGS: dict[str, Any] = e2e_sglang.SHARED | {
     "context_length": 8192, "max_total_tokens": 65536, "mem_fraction_static": 0.3, "max_mamba_cache_size": 400,
     "max_running_requests": 16, "chunked_prefill_size": 2048, "cuda_graph_max_bs": 16,
-    "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": 128,
+    "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": _INTERVAL,
 }  # fmt: skip
 
 

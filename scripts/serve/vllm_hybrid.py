@@ -30,7 +30,9 @@ _SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 #: A state's block has 144 tokens (vLLM 0.25.1). Prompts share so small a budget that many of their chunks end within one
 SHARED_BUDGET = 320
-_TALK = Talk(first=tuple(90 + 97 * at % 700 for at in range(16)), answer=60, more=40, turns=4, vocabulary=tiny_qwen.VOCABULARY)
+_TALK = Talk(
+    first=tuple(90 + 97 * at % 700 for at in range(16)), answer=(60,) * 16, more=40, turns=4, vocabulary=tiny_qwen.VOCABULARY
+)
 #: NemotronH's blocks have 560 tokens, and vLLM asks for a step of one block at least
 _MAMBA2_BUDGET, _MAMBA2_TALK = 640, replace(_TALK, first=tuple(600 + count for count in _TALK.first))
 SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
