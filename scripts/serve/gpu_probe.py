@@ -107,7 +107,14 @@ def _backend(name: str) -> dict[str, str]:
 #: One bug each, which stock has; `vllm-hybrid` by release
 CASES = {
     "vllm-order": Case("vllm", tiny_deepseek.make, _VLLM | {"enforce_eager": True}, BROKEN, length=6000),
-    "vllm-hybrid": Case("vllm", tiny_qwen.make, _VLLM | vllm_hybrid._SETTINGS, None, None, on=vllm_hybrid.CACHE),
+    "vllm-hybrid": Case(
+        "vllm",
+        tiny_qwen.make,
+        _VLLM | vllm_hybrid._SETTINGS | {"enable_prompt_tokens_details": True},
+        None,
+        None,
+        on=vllm_hybrid.CACHE,
+    ),
     "sglang-lse": Case(
         "sglang", tiny_deepseek.make, gpu_e2e_sglang.LONG, BROKEN, length=9000, variables=gpu_e2e_sglang.CAPACITY
     ),
