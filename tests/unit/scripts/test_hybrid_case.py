@@ -41,7 +41,7 @@ class Cached:
         self.seen = []
 
     def answer(self, prompts, new):
-        return [self._one(prompt, new) for prompt in prompts]
+        return [self._one(prompt, count) for prompt, count in zip(prompts, new, strict=True)]
 
     def _one(self, prompt, new):
         cached = max((len(old) for old in self.seen if prompt[: len(old)] == old), default=0)
@@ -50,7 +50,7 @@ class Cached:
         return {"tokens": [5] * new, "logprobs": logprobs, "cached": cached}
 
 
-TALK = Talk(first=(10, 20), answer=3, more=2, turns=3, vocabulary=100)
+TALK = Talk(first=(10, 20), answer=(3, 3), more=2, turns=3, vocabulary=100)
 
 
 def test_a_talk_compares_each_turn_with_the_same_prompt_cold():
