@@ -16,9 +16,10 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-from attnfix.patches.proofkit.proof import NoSuchPath, Proof, run_on
+from attnfix.patches.proofkit.proof import NoSuchPath, Proof, observed, run_on
 
 from . import stubs
+from .verdict import RED
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def _side(fix: str, proof: Proof, seed: int, answer: dict[str, Any]) -> dict[str
     if state and state["state"] == "effective":
         for name, sabotage in proof.sabotages().items():
             with sabotage:
-                answer["sabotages"][name] = _observed(proof.scenario, seed)["error"]
+                answer["sabotages"][name] = _observed(proof.scenario, seed, limit=RED)["error"]
     return answer
 
 
@@ -95,8 +96,8 @@ def _in_a_fork(step: Any, *args: Any) -> dict[str, Any]:
     return json.loads(said) if said else {"error": f"the process ended with {status} and said nothing"}
 
 
-def _observed(run: Any, seed: int) -> dict[str, Any]:
-    observation = run(seed)
+def _observed(run: Any, seed: int, limit: float = math.inf) -> dict[str, Any]:
+    observation = observed(run(seed), limit)
     finite = math.isfinite(observation.error)
     return {"error": observation.error if finite else None, "bits": observation.bits}
 

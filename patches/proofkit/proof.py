@@ -85,11 +85,14 @@ class Proof:
     def prepare(self) -> None:
         """Put the stand-ins in place: called once, before anything else. Raises NoSuchPath."""
 
-    def scenario(self, seed: int) -> Observation:
-        """Run the engine's code on inputs drawn from `seed` that reach the bug. Raises NoSuchPath."""
+    def scenario(self, seed: int) -> Observation | Iterable[Observation]:
+        """Run the engine's code on inputs drawn from `seed` that reach the bug. Raises NoSuchPath.
+
+        A long one gives its observations one by one: a sabotage has to spoil one of them, and what comes behind it is not run.
+        """
         raise NotImplementedError
 
-    def control(self, seed: int) -> Observation:
+    def control(self, seed: int) -> Observation | Iterable[Observation]:
         """The same on inputs that the bug does not touch."""
         raise NotImplementedError
 
@@ -119,6 +122,18 @@ def combine(*observations: Observation) -> Observation:
     """Several observations as one: the worst error, and a hash of all their bits."""
     worst = max(observation.error for observation in observations)
     return Observation(worst, hashlib.sha256("".join(observation.bits for observation in observations).encode()).hexdigest())
+
+
+def observed(seen: Observation | Iterable[Observation], limit: float = math.inf) -> Observation:
+    """What a scenario or a control gives, as one observation: of several, up to the first whose error is above `limit`."""
+    if isinstance(seen, Observation):
+        return seen
+    found = []
+    for observation in seen:
+        found.append(observation)
+        if observation.error > limit:
+            break
+    return combine(*found)
 
 
 def cumulative(lens: Iterable[int]) -> Any:

@@ -23,8 +23,8 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import groupby
 from pathlib import Path
@@ -35,18 +35,19 @@ from attnfix.compat.arming import ray_workers
 from attnfix.compat.arming.activation import watched_modules
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger, source_files
-from attnfix.compat.gate.digest import DIGEST_FORMAT
+from attnfix.compat.gate.digest import DIGEST_FORMAT, digest, in_context
 from attnfix.compat.releases import fetch
 from attnfix.compat.status import metrics
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import edited_release, runner
 from attnfix.prove.verdict import PROVEN, is_green, is_red
 from scripts.ledger import warm
+from scripts.ledger.matrix import boundaries
 
 ROOT = Path(__file__).resolve().parents[2]
 _MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
 _SEED = 20
-_DRAWN = 12
+_DRAWN = 8
 
 
 def known(fix: Fix) -> dict[str, str]:
@@ -68,9 +69,10 @@ def rename_matrix_codes(fixes: Sequence[Fix]) -> None:
     """The names of codes in the committed matrix follow the witnesses; what ran there, and what came out, is the same."""
     data = json.loads(_MATRIX.read_text())
     by_id = {fix.id: fix for fix in fixes}
-    for cell in data["cells"]:
-        if cell["fix"] in by_id and cell["code"] and not cell["edit"]:
-            cell["code"] = judge.name_of(code_of(by_id[cell["fix"]], cell["release"])[0])
+    cells = [cell for cell in data["cells"] if cell["fix"] in by_id and cell["code"] and not cell["edit"]]
+    code = Code({fix: {cell["release"] for cell in cells if cell["fix"] == fix.id} for fix in fixes})
+    for cell in cells:
+        cell["code"] = judge.name_of(code.of(by_id[cell["fix"]], cell["release"])[0])
     _MATRIX.write_text(json.dumps(data, indent=1) + "\n")
 
 
@@ -111,7 +113,7 @@ def observe_all(wanted: dict[tuple[str, str], list[Fix]]) -> dict[Fix, dict[str,
     return seen
 
 
-def wanted_on(names: dict[Fix, Iterable[str]]) -> dict[tuple[str, str], list[Fix]]:
+def wanted_on(names: Mapping[Fix, Iterable[str]]) -> dict[tuple[str, str], list[Fix]]:
     """{(engine, release): fixes to be run there}, each engine's releases in order."""
     pairs = [(fix, release) for fix, found in names.items() for release in found]
     wanted: dict[tuple[str, str], list[Fix]] = {}
@@ -122,11 +124,11 @@ def wanted_on(names: dict[Fix, Iterable[str]]) -> dict[tuple[str, str], list[Fix
 
 def to_be_run(fixes: Sequence[Fix]) -> dict[tuple[str, str], list[Fix]]:
     """Releases that have every code of a ledger which the committed matrix has not run or judged otherwise; and of those that
-    have all others, a few, drawn anew each time."""
+    have all others, a few, drawn anew each time: but for code that `matrix --boundaries` runs."""
     codes = [(fix, code) for fix in fixes for code in ledger.load(fix).code if code.releases]
     ran = matrix_cells()
     unseen = [(fix, code) for fix, code in codes if not any(_cell(fix, code, release) in ran for release in code.releases)]
-    every = covering(codes)
+    every = covering([(fix, code) for fix, code in codes if boundaries(fix).isdisjoint(code.releases)])
     drawn = random.sample(sorted(every), min(_DRAWN, len(every)))
     return covering(unseen) | {pair: every[pair] for pair in drawn}
 
@@ -165,15 +167,43 @@ def contradicted(fixes: Sequence[Fix]) -> list[str]:
     ]
 
 
-def code_of(fix: Fix, release: str) -> tuple[tuple, tuple]:
-    """(digests, file hashes) of the witnesses in a release."""
-    read = source_files.Sources(fetch.fetch(fix.engine, release, progress=False) / fix.engine)
-    return judge.digests(fix, read), judge.file_hashes(fix, read)
+class Code:
+    """Digests and file hashes of the witnesses in releases. Many fixes have witnesses in one file, and many releases have the
+    same file: each is parsed once, two at a time."""
+
+    def __init__(self, releases: Mapping[Fix, Iterable[str]]):
+        self._hashes: dict[tuple[str, str], dict[str, str]] = {}
+        paths: dict[str, Path] = {}
+        names: dict[str, set[str]] = {}
+        for (engine, release), fixes in wanted_on(releases).items():
+            read = source_files.Sources(fetch.fetch(engine, release, progress=False) / engine)
+            found = self._hashes[engine, release] = {}
+            for place in {place for fix in fixes for place in fix.code_paths}:
+                if source := read[place.module]:
+                    found[place.module] = source.sha256
+                    paths[source.sha256] = source.path
+                    names.setdefault(source.sha256, set()).add(place.qualname)
+        with ProcessPoolExecutor(2) as pool:
+            digests = pool.map(_digests_in, paths.values(), map(names.__getitem__, paths), chunksize=4)
+            self._digests = dict(zip(paths, digests))
+
+    def of(self, fix: Fix, release: str) -> tuple[tuple, tuple]:
+        """(digests, file hashes) of the witnesses, None where there is none."""
+        hashes = self._hashes[fix.engine, release]
+        found = ((hashes.get(place.module), place.qualname) for place in fix.code_paths)
+        digests = tuple(self._digests[file][name] if file else None for file, name in found)
+        return digests, tuple(hashes.get(module) for module in fix.modules)
 
 
-def make(fix: Fix, verdicts: dict[str, str]) -> dict:
+def _digests_in(path: Path, names: set[str]) -> dict[str, str | None]:
+    tree = judge.parsed(path.read_bytes())
+    found = {name: in_context(tree, name) for name in names}
+    return {name: None if node is None else digest(node) for name, node in found.items()}
+
+
+def make(fix: Fix, verdicts: dict[str, str], code: Code) -> dict:
     """The ledger as data. `verdicts` holds the releases in order."""
-    rows = [(code_of(fix, release), verdict, release) for release, verdict in verdicts.items()]
+    rows = [(code.of(fix, release), verdict, release) for release, verdict in verdicts.items()]
     entries = []
     for (digests, verdict), group in groupby(rows, key=lambda row: (row[0][0], row[1])):
         releases_seen = {release: list(hashes) for (_, hashes), _, release in group}
@@ -284,7 +314,8 @@ def main() -> int:
         for fix in fixes:
             tell(fix, known(fix), verdicts[fix])
     texts = {ROOT / "attnfix" / "bootstrap" / "target_modules.py": targets_text()}
-    texts |= {ledger.path_of(fix): ledger_text(make(fix, verdicts[fix])) for fix in fixes}
+    code = Code(verdicts)
+    texts |= {ledger.path_of(fix): ledger_text(make(fix, verdicts[fix], code)) for fix in fixes}
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
         print(f"{path.relative_to(ROOT)}: {'out of date' if options.check else 'written'}", file=sys.stderr)

@@ -21,6 +21,7 @@ from attnfix.cli.listing import named
 from attnfix.cli.releases import parse
 from attnfix.compat.fix import Fix
 from attnfix.compat.releases import fetch
+from attnfix.patches.proofkit.proof import observed
 from attnfix.prove import stubs
 from attnfix.prove.runner import proof_of
 
@@ -35,7 +36,7 @@ def rank(title: str, fix: Fix, seed: int, ready: Any) -> None:
     stubs.install(fix.engine)
     proof = proof_of(fix)()
     proof.prepare()
-    proof.scenario(seed)
+    observed(proof.scenario(seed))
     ready.put(title)
     multiprocessing.parent_process().join()  # type: ignore[union-attr]  # a child always has one
 

@@ -9,7 +9,7 @@ import copy
 import re
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 
 import pytest
 from packaging.version import Version
@@ -179,6 +179,12 @@ class Machine(dict):
 
 def function(engine: str, release: str, name: str, files: tuple[str, ...], machine: Machine):
     """The function `name` of a release, compiled alone, with `machine` for its globals."""
+    exec(compiled(engine, release, name, files), machine)
+    return machine[name]
+
+
+@cache
+def compiled(engine: str, release: str, name: str, files: tuple[str, ...]) -> CodeType:
     for node in ast.walk(tree(engine, release, *files)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             node = copy.deepcopy(node)
@@ -189,8 +195,7 @@ def function(engine: str, release: str, name: str, files: tuple[str, ...], machi
             for inner in ast.walk(node):
                 if hasattr(inner, "body") and isinstance(inner.body, list):
                     inner.body = [line for line in inner.body if not isinstance(line, ast.ImportFrom)] or [ast.Pass()]
-            exec(compile(ast.fix_missing_locations(ast.Module([node], [])), f"{engine} {release}", "exec"), machine)
-            return machine[name]
+            return compile(ast.fix_missing_locations(ast.Module([node], [])), f"{engine} {release}", "exec")
     raise LookupError(f"{engine} {release} has no {name}")
 
 

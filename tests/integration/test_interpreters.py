@@ -11,18 +11,21 @@ import pytest
 
 from tests.support.interpreters import PRESENT
 
+HERE = "{}.{}".format(*sys.version_info)
 RELEASES = [("sglang", "0.5.2"), ("sglang", "0.5.10.post1"), ("sglang", "0.5.11"), ("vllm", "0.20.2"), ("vllm", "0.33.0")]
 CODE = """
-import json, sys
+import functools, json, sys
 from pathlib import Path
 from attnfix.compat.gate import judge, source_files
 from attnfix.patches.catalogue import FIXES
+judge._digest = functools.lru_cache(None)(judge._digest)  # the verdict is made of them, too
 found = {}
 for engine, release, root in json.loads(sys.argv[1]):
+    sources = source_files.Sources(Path(root))
     for fix in FIXES:
         if fix.engine == engine:
-            verdict = judge.judge(fix, Path(root), use_file_hashes=False)
-            found[f"{fix.id} {release}"] = [verdict.kind, judge.digests(fix, source_files.Sources(Path(root)))]
+            verdict = judge.judge(fix, sources, use_file_hashes=False)
+            found[f"{fix.id} {release}"] = [verdict.kind, judge.digests(fix, sources)]
 print(json.dumps(found))
 """
 
@@ -54,7 +57,7 @@ def test_at_least_three_interpreters_are_compared():
         pytest.skip(f"only {', '.join(PRESENT)} here")
 
 
-@pytest.mark.parametrize("version", PRESENT)
+@pytest.mark.parametrize("version", [version for version in PRESENT if version != HERE])
 def test_same_digests_and_verdicts(unpacked, here, version):
     assert judged_by(PRESENT[version], unpacked) == here
 

@@ -81,13 +81,30 @@ CASES = [
 ]
 
 
-def pages(environment, tmp_path, engine, package, mode, **variables) -> dict[str, list[str]]:
-    script = tmp_path / "serve.py"
+def pages(environment, folder, engine, package, mode, **variables) -> dict[str, list[str]]:
+    """Records of processes are in `folder`."""
+    script = environment.folder / "serve.py"
     script.write_text(SCRIPT)
-    run = {"ATTNFIX_RUN_DIR": str(tmp_path / "run"), **variables}
-    done = environment.run(str(script), engine, f"attnfix.patches.{package}.proof", mode, **run)
+    done = environment.run(
+        str(script), engine, f"attnfix.patches.{package}.proof", mode, ATTNFIX_RUN_DIR=str(folder), **variables
+    )
     texts = done.stdout.partition("PAGE ")[2].split("PAGE ")
     return {name: text.strip().splitlines() for name, _, text in (text.partition("\n") for text in texts)}
+
+
+@pytest.fixture(scope="module")
+def served(engine_python, tmp_path_factory):
+    """`served(case)`: what a server said, and the folder of its records. A case is served once."""
+    made: dict[tuple, tuple] = {}
+
+    def serve(case):
+        if case not in made:
+            engine, release, package, mode = case
+            folder = tmp_path_factory.mktemp("run")
+            made[case] = pages(engine_python(engine, release), folder, engine, package, mode), folder
+        return made[case]
+
+    return serve
 
 
 def value(page, counter, fix) -> float:
@@ -106,9 +123,9 @@ def stock_part(page) -> list[str]:
 
 
 @pytest.mark.parametrize("engine, release, package, mode", CASES)
-def test_a_ranks_counters_are_on_the_servers_page(engine_python, tmp_path, engine, release, package, mode):
+def test_a_ranks_counters_are_on_the_servers_page(served, engine, release, package, mode):
     fix = package.replace("_", "-")
-    seen = pages(engine_python(engine, release), tmp_path, engine, package, mode)
+    seen, _ = served((engine, release, package, mode))
     samples = [line for line in seen["before"] if re.match(r"attnfix_\w+_total\{", line)]
     assert all(line.endswith(" 0.0") for line in samples), "vLLM's server imports some targets, and calls none"
     first, second, ended = seen["first"], seen["second"], seen["ended"]
@@ -130,11 +147,10 @@ def test_a_ranks_counters_are_on_the_servers_page(engine_python, tmp_path, engin
         assert ours_aside == seen["stock"] and any(line.startswith(f"{engine}:tokens_total") for line in ours_aside)
 
 
-def test_the_rest_of_a_single_process_page_is_as_without_us(engine_python, tmp_path):
+def test_the_rest_of_a_single_process_page_is_as_without_us(served, engine_python, tmp_path):
     engine, release, package, mode = CASES[2]
-    environment = engine_python(engine, release)
-    with_us = pages(environment, tmp_path, engine, package, mode)["first"]
-    without = pages(environment, tmp_path, engine, package, mode, ATTNFIX="0")["first"]
+    with_us = served(CASES[2])[0]["first"]
+    without = pages(engine_python(engine, release), tmp_path, engine, package, mode, ATTNFIX="0")["first"]
     assert not any("attnfix" in line for line in without)
 
     def comparable(page):  # values of Python's garbage collector and of the process differ from run to run
@@ -144,11 +160,11 @@ def test_the_rest_of_a_single_process_page_is_as_without_us(engine_python, tmp_p
     assert comparable(with_us) == comparable(without)
 
 
-def test_two_servers_with_one_folder_of_records_are_told_apart(engine_python, tmp_path):
+def test_two_servers_with_one_folder_of_records_are_told_apart(served, engine_python):
     """A server's page has its own processes, whatever ran or runs beside it."""
     engine, release, package, mode = CASES[0]
-    environment, fix = engine_python(engine, release), package.replace("_", "-")
-    one = pages(environment, tmp_path, engine, package, mode)["second"]
-    other = pages(environment, tmp_path, engine, package, mode)
+    fix = package.replace("_", "-")
+    one, folder = served(CASES[0])
+    other = pages(engine_python(engine, release), folder, engine, package, mode)
     assert not any(line.startswith(("attnfix_calls", "attnfix_fix")) for line in other["before"])
-    assert value(other["second"], "calls", fix) == value(one, "calls", fix)
+    assert value(other["second"], "calls", fix) == value(one["second"], "calls", fix)

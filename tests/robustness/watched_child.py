@@ -50,11 +50,11 @@ class Trace:
 def main(request: dict[str, Any], *, trace: bool) -> dict[str, Any]:
     unwatched, side, fixes = child._observed, child._side, []
 
-    def observed(run: Any, seed: int) -> dict[str, Any]:
+    def observed(run: Any, seed: int, **how: Any) -> dict[str, Any]:
         watching = Trace(request["engine"], fixes[-1])
         sys.settrace(watching if trace else None)
         try:
-            found = unwatched(run, seed)
+            found = unwatched(run, seed, **how)
         except NoSuchPath:
             raise
         except Exception as error:

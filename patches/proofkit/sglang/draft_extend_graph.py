@@ -7,6 +7,7 @@ launched at capture, with the very same arguments. Everything else here is the b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -204,18 +205,18 @@ class DraftExtend(Proof):
 
     step: type[Step]
 
-    def scenario(self, seed: int) -> Observation:
+    def scenario(self, seed: int) -> Iterator[Observation]:
         return self._run(seed, "DRAFT_EXTEND_V2")
 
-    def control(self, seed: int) -> Observation:
+    def control(self, seed: int) -> Iterator[Observation]:
         return self._run(seed, "TARGET_VERIFY")
 
-    def _run(self, seed: int, mode: str) -> Observation:
+    def _run(self, seed: int, mode: str) -> Iterator[Observation]:
         import torch
 
         draw = torch.Generator().manual_seed(seed)
         step = self.step(self.engine, mode, draw)
-        return combine(*(seen for count in range(1, ROOM + 1) for seen in step(self.requests(draw, count))))
+        return (seen for count in range(1, ROOM + 1) for seen in step(self.requests(draw, count)))
 
     def requests(self, draw: Any, count: int) -> Requests:
         return uneven(draw, count)

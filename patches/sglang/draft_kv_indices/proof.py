@@ -11,12 +11,13 @@ random words that belong to others. So the overflow of a stock side stays inside
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.gpu_memory import GpuMemory
-from attnfix.patches.proofkit.proof import Observation, combine, device, observe, replaced
+from attnfix.patches.proofkit.proof import Observation, device, observe, replaced
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 _SPEC = ("sglang.srt.speculative.eagle_utils", "sglang.srt.speculative.spec_utils")
@@ -209,25 +210,25 @@ class Proof(proof.Proof):
         self.engine[_BACKEND].BatchDecodeWithPagedKVCacheWrapper = HeldBuffers
         self.engine[_BACKEND].fast_decode_plan = fast_decode_plan
 
-    def scenario(self, seed: int) -> Observation:
+    def scenario(self, seed: int) -> Iterator[Observation]:
         import torch
 
         draw = torch.Generator().manual_seed(seed)
         return self._run(draw, topk=int(torch.randint(2, 9, (), generator=draw)))
 
-    def control(self, seed: int) -> Observation:
+    def control(self, seed: int) -> Iterator[Observation]:
         import torch
 
         return self._run(torch.Generator().manual_seed(seed), topk=1)
 
-    def _run(self, draw: Any, topk: int) -> Observation:
+    def _run(self, draw: Any, topk: int) -> Iterator[Observation]:
         """Batches of unequal requests, and one that fills its rows to the last index."""
         import torch
 
         steps = Steps(self.engine, draw, topk, steps=int(torch.randint(3, 6, (), generator=draw)))
         longest = _CONTEXT - steps.steps
         uneven = [torch.randint(longest // 2, longest, (count,), generator=draw).tolist() for count in (1, 3, _ROOM)]
-        return combine(*(steps(lens) for lens in (*uneven, [longest] * _ROOM)))
+        return (steps(lens) for lens in (*uneven, [longest] * _ROOM))
 
     def sabotages(self) -> dict[str, Any]:
         from . import wrap

@@ -5,6 +5,7 @@ What is real and what is played: `attnfix.patches.proofkit.sglang.mamba2`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from attnfix.patches.proofkit.proof import Observation, combine, replaced
@@ -12,15 +13,15 @@ from attnfix.patches.proofkit.sglang.mamba2 import CHUNK, Mamba2Layer, Server
 
 
 class Proof(Mamba2Layer):
-    def scenario(self, seed: int) -> Observation:
+    def scenario(self, seed: int) -> Iterator[Observation]:
         """No request with a prefix, then one whose prefix was computed beside another, and a branching point."""
         server = Server(self, seed)
         first = server.fresh(CHUNK + 3)
-        seen = [server.prefill({server.fresh(3): 3, first: CHUNK + 3})]
+        yield server.prefill({server.fresh(3): 3, first: CHUNK + 3})
         off, hit, forked = server.fresh(CHUNK + 10), server.behind(first, CHUNK + 3), server.fresh(2 * CHUNK)
         batch = {server.fresh(6): 6, off: CHUNK + 10, hit: CHUNK + 3, forked: 2 * CHUNK}  # from 6, 32 and 51 on
-        seen += [server.prefill(batch, {forked: CHUNK})]
-        return combine(*seen, *map(server.cached, (first, off, hit, forked)))
+        yield server.prefill(batch, {forked: CHUNK})
+        yield from map(server.cached, (first, off, hit, forked))
 
     def control(self, seed: int) -> Observation:
         """One request alone; whole chunks before others; only last states behind a part of a chunk; no states tracked."""

@@ -5,6 +5,7 @@ What is real and what is played: `attnfix.patches.proofkit.sglang.mamba2`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from attnfix.patches.proofkit.proof import Observation, combine, replaced
@@ -14,17 +15,17 @@ _CACHED = 2 * CHUNK  # tokens of the prefix that requests share
 
 
 class Proof(Mamba2Layer):
-    def scenario(self, seed: int) -> Observation:
+    def scenario(self, seed: int) -> Iterator[Observation]:
         """A few new tokens behind a prefix, beside other requests; prompts whose last part is short; and who comes after."""
         server = Server(self, seed)
         first = server.fresh(_CACHED + 5)
-        seen = [server.prefill({first: _CACHED + 5})]
+        yield server.prefill({first: _CACHED + 5})
         hit, long, last, other = (
             server.behind(first, 12), server.behind(first, CHUNK + 3), server.fresh(CHUNK + 7), server.fresh(_CACHED + 3)
         )  # fmt: skip
-        seen += [server.prefill({other: _CACHED + 3, hit: 5, server.fresh(4): 4, last: CHUNK, long: CHUNK + 3})]
-        seen += [server.prefill({hit: 7, last: 7, server.behind(other, 6): 6}), server.prefill({server.behind(first, 3): 3})]
-        return combine(*seen)
+        yield server.prefill({other: _CACHED + 3, hit: 5, server.fresh(4): 4, last: CHUNK, long: CHUNK + 3})
+        yield server.prefill({hit: 7, last: 7, server.behind(other, 6): 6})
+        yield server.prefill({server.behind(first, 3): 3})
 
     def control(self, seed: int) -> Observation:
         """As much as a chunk behind a prefix, fewer tokens behind none; and the scenario where no states are tracked."""

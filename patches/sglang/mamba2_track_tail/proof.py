@@ -5,6 +5,7 @@ What is real and what is played: `attnfix.patches.proofkit.sglang.mamba2`. The g
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
@@ -19,13 +20,14 @@ class Proof(Mamba2Layer):
         if not hasattr(self.engine[BACKEND].Mamba2AttnBackend, "init_forward_metadata_out_graph"):
             raise NoSuchPath("metadata is not prepared by one function at capture and replay")
 
-    def scenario(self, seed: int) -> Observation:
+    def scenario(self, seed: int) -> Iterator[Observation]:
         """Four requests in the largest graph end a chunk; then two others do, in a smaller one that has a row of nobody."""
         server = Server(self, seed)
         graphs = Graphs(server, _SIZES)
         requests = self._prompts(server, *[CHUNK - 1] * 6)
-        seen = [server.decode(requests[:4], graphs), server.decode(requests[4:], graphs)]
-        return combine(*seen, *map(server.cached, requests))
+        yield server.decode(requests[:4], graphs)
+        yield server.decode(requests[4:], graphs)
+        yield from map(server.cached, requests)
 
     def control(self, seed: int) -> Observation:
         """The largest graph, full and with rows of nobody; and no graph."""

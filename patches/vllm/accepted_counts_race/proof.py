@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
@@ -259,11 +260,10 @@ class Proof(proof.Proof):
         if not hasattr(self.engine[_RUNNER].GPUModelRunner, "_compute_prev_positions"):
             raise NoSuchPath("counts are not looked up by the rows of the step before")
 
-    def scenario(self, seed: int) -> Observation:
-        played = [(_STREAM, moment, True) for moment in _MOMENTS]
+    def scenario(self, seed: int) -> Iterator[Observation]:
+        played = [(_WAVES, WHEN_WAITED, True), *((_STREAM, moment, True) for moment in _MOMENTS)]
         played += [(_STREAM, moment, False) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)]
-        played += [(_WAVES, WHEN_WAITED, True)]
-        return combine(*(self._serve(seed, moment, cached, True, **server) for server, moment, cached in played))
+        return (self._serve(seed, moment, cached, True, **server) for server, moment, cached in played)
 
     def control(self, seed: int) -> Observation:
         """A step at a time; and rows that stay where they are."""
@@ -286,38 +286,36 @@ class Proof(proof.Proof):
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
-        def moves_along(batch: Any) -> Any:
-            return nullcontext(wrap.numbers(1, int))
+        def rows(then: Callable[[Any, Any], None], own: bool = False) -> Any:
+            """The batch moves its counts themselves, or numbers with `own`; then, with these, what `then` does."""
 
-        @contextmanager
-        def for_good(batch: Any) -> Iterator[Any]:
-            batch.num_accepted_tokens_cpu = moved = wrap.numbers(len(batch.num_accepted_tokens_cpu), int)
-            yield moved
+            def of(batch: Any) -> Any:
+                counts = batch.num_accepted_tokens_cpu
+                former, real = counts.copy(), wrap.Rows(counts)
+                numbers = real.numbers if own else counts
+                return SimpleNamespace(numbers=numbers, moved=lambda: then(batch, numbers if own else former))
 
-        @contextmanager
-        def put_back(batch: Any, rows: slice = slice(None)) -> Iterator[Any]:
+            return replaced(wrap, "rows_of", of)
+
+        def stays(batch: Any, numbers: Any) -> None:
+            batch.num_accepted_tokens_cpu = numbers
+
+        def put_back(batch: Any, former: Any, rows: slice = slice(None)) -> None:
             """What was there before, whether or not the copy had landed."""
-            former = batch.num_accepted_tokens_cpu.copy()
-            yield wrap.numbers(1, int)
             batch.num_accepted_tokens_cpu[rows] = former[rows]
-
-        @contextmanager
-        def first_only(batch: Any) -> Iterator[Any]:
-            with put_back(batch, slice(1)) as moved:
-                yield moved
 
         def too_soon(instance: Any) -> bool:
             instance.input_batch.num_accepted_tokens_cpu.fill(1)
             return True
 
         broken = {
-            "counts are moved with their rows": replaced(wrap, "others_moved", moves_along),
-            "counts are kept from then on": replaced(wrap, "others_moved", for_good),
-            "the first row alone keeps its count": replaced(wrap, "others_moved", first_only),
+            "counts are moved with their rows": rows(lambda *_: None),
+            "counts are kept from then on": rows(stays, own=True),
+            "the first row alone keeps its count": rows(partial(put_back, rows=slice(1))),
         }
         if hasattr(self.engine[_MAMBA], "postprocess_mamba_align_gpu"):  # else nobody waits for a copy in mode "align"
             broken |= {
-                "what was there before is put back": replaced(wrap, "others_moved", put_back),
+                "what was there before is put back": rows(put_back),
                 "new requests have the counts that lie there": replaced(wrap, "counts_for_strangers", lambda instance: False),
                 "counts are set to 1 while a copy is under way": replaced(wrap, "counts_for_strangers", too_soon),
             }

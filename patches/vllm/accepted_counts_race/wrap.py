@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 from typing import Any
+
+#: Kept with the runner: whether it gathers counts. To ask the engine whether a model is hybrid costs more than all else here
+_GATHERS = "attnfix_gathers_counts"
+#: Kept with the batch: the numbers of its rows
+_ROWS = "attnfix_rows"
 
 
 def gathers_counts(target: Any, instance: Any) -> bool:
@@ -15,13 +17,16 @@ def gathers_counts(target: Any, instance: Any) -> bool:
     It does so where steps are prepared ahead. Elsewhere the counts are on the host before the next step begins, and belong to
     the rows as they are moved.
     """
-    if not instance.use_async_scheduling or instance.num_accepted_tokens_event is None or not instance.model_config.is_hybrid:
+    if not instance.use_async_scheduling or instance.num_accepted_tokens_event is None:
         return False
-    cls: Any = type(instance)
-    return reads_counts(cls, target.function.__module__, instance.cache_config.mamba_cache_mode == "align")
+    gathers: bool | None = getattr(instance, _GATHERS, None)
+    if gathers is None:
+        align = instance.cache_config.mamba_cache_mode == "align"
+        gathers = instance.model_config.is_hybrid and reads_counts(type(instance), target.function.__module__, align)
+        setattr(instance, _GATHERS, gathers)
+    return gathers
 
 
-@cache
 def reads_counts(cls: Any, module: str, align: bool) -> bool:
     """Up to 0.23.0 the runner reads the counts on the host in every mode; later in mode "align" alone. Of a runner that is
     derived from it, and prepares its inputs by itself, nothing is known."""
@@ -34,41 +39,47 @@ def reads_counts(cls: Any, module: str, align: bool) -> bool:
 def update_states(call: Any, instance: Any, scheduler_output: Any) -> Any:
     """Moves the rows of the batch, and leaves the counts in the rows of the last step, whenever their copy lands."""
     batch = instance.input_batch
-    with others_moved(batch) as moved:
+    counts, rows = batch.num_accepted_tokens_cpu, rows_of(batch)
+    batch.num_accepted_tokens_cpu = rows.numbers  # the copy from the GPU has the memory of the counts itself
+    try:
         result = call()
-    if not batch.prev_req_id_to_index:
+    finally:
+        batch.num_accepted_tokens_cpu = counts
+        moved = rows.moved()
+    last = batch.prev_req_id_to_index  # request -> row
+    if not last:
         if scheduler_output.total_num_scheduled_tokens and counts_for_strangers(instance):
             call.corrected()
-    elif moved_away(moved, batch.prev_req_id_to_index):
+    elif moved and not moved.isdisjoint(last.values()):  # a count would be gone from the row where it is looked for
         call.corrected()
     return result
 
 
-@contextmanager
-def others_moved(batch: Any) -> Iterator[Any]:
-    """Inside, numbers of rows are moved where the batch would move its counts. The copy from the GPU has the memory itself."""
-    counts = batch.num_accepted_tokens_cpu
-    batch.num_accepted_tokens_cpu = moved = numbers(len(counts), counts.dtype)
-    try:
-        yield moved
-    finally:
-        batch.num_accepted_tokens_cpu = counts
+def rows_of(batch: Any) -> Rows:
+    rows: Rows | None = getattr(batch, _ROWS, None)
+    if rows is None:
+        rows = Rows(batch.num_accepted_tokens_cpu)
+        setattr(batch, _ROWS, rows)
+    return rows
 
 
-def numbers(count: int, dtype: Any) -> Any:
-    import numpy as np
+class Rows:
+    """Numbers of the rows of a batch, to be moved where it would move its counts."""
 
-    return np.arange(2, count + 2, dtype=dtype)  # no row's number is what a new request's count is set to
+    def __init__(self, counts: Any):
+        import numpy as np
 
+        # No row's number is what a new request's count is set to
+        self.numbers = np.arange(2, len(counts) + 2, dtype=counts.dtype)
+        self._in_place, self._bytes = self.numbers.copy(), self.numbers.tobytes()
 
-def moved_away(moved: Any, last: Any) -> bool:
-    """Whether the count of a request that goes on would be gone from the row where it is looked for. last: request -> row"""
-    import numpy as np
-
-    there = numbers(len(moved), moved.dtype)
-    if moved.tobytes() == there.tobytes():  # as in most steps
-        return False
-    return not set(np.flatnonzero(moved != there).tolist()).isdisjoint(last.values())
+    def moved(self) -> set[int]:
+        """Rows that do not hold their number, none in most steps; all are put back."""
+        if self.numbers.tobytes() == self._bytes:
+            return set()
+        found = (self.numbers != self._in_place).nonzero()[0]
+        self.numbers[:] = self._in_place
+        return set(found.tolist())
 
 
 def counts_for_strangers(instance: Any) -> bool:

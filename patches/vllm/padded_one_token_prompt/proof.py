@@ -7,6 +7,7 @@ layers (see `proofkit.vllm.states`): a block that a request gets holds what its 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -38,10 +39,10 @@ class Proof(proof.Proof):
         if "pad_spec_decode" not in code_of(self.engine[_SCHEDULER].Scheduler.schedule).co_varnames:
             raise NoSuchPath("the last token of a prompt is not padded")
 
-    def scenario(self, seed: int) -> Observation:
+    def scenario(self, seed: int) -> Iterator[Observation]:
         """One token: as a prefill, Mamba2 takes in the padding; as a verification, Gated DeltaNet begins elsewhere."""
         drafts = random.Random(seed).choice((1, 2, 3))
-        return combine(*(self._serve(seed, model, drafts, _ONE) for model in (NEMOTRON_H, QWEN3_NEXT)))
+        return (self._serve(seed, model, drafts, _ONE) for model in (NEMOTRON_H, QWEN3_NEXT))
 
     def control(self, seed: int) -> Observation:
         """Two tokens and more, and chunks of which the last is one; and one token that is left of a prompt, which is padded as

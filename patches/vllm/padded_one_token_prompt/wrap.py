@@ -13,7 +13,7 @@ _WAIT = "attnfix_one_token"
 def is_one_token(target: Any, instance: Any, request: Any) -> bool:
     if request.num_tokens != 1 or not pads(instance) or not kinds_of_states(instance):
         return False
-    return not short_ones_lead(instance, target.release)
+    return not short_ones_lead(instance)
 
 
 def add_request(call: Any, instance: Any, request: Any) -> Any:

@@ -7,13 +7,18 @@ that says the same number for every batch, the server's own. What else the sched
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from attnfix.compat.gate.source_files import path_of
 from attnfix.patches.shared.attribute import attribute
 
 _TABLE = "dynamic_sd_lookup"
 _KINDS = "attnfix_kinds_of_states"
+_RUNNER_V2, _ORDER = "vllm.v1.worker.gpu.model_runner", b"def sort_batch_req_ids("
 
 
 class Always:
@@ -36,15 +41,25 @@ def unpadded(scheduler: Any) -> AbstractContextManager[None]:
     return attribute(scheduler, _TABLE, Always(scheduler.num_spec_tokens))
 
 
-def short_ones_lead(scheduler: Any, release: str | None) -> bool:
+def short_ones_lead(scheduler: Any) -> bool:
     """Whether the runner orders a batch by tokens alone, as Model Runner V2 of 0.25 does, and a layer splits it by this order.
 
     There a prompt of one token, unpadded, leads the batch. It is a prefill, and to all layers but Gated DeltaNet's, which go by
-    drafts, every request behind a prefill is one: their drafts would get into their states. The release is the ledger's.
+    drafts, every request behind a prefill is one: their drafts would get into their states.
     """
-    if not getattr(scheduler, "use_v2_model_runner", False):
+    if not getattr(scheduler, "use_v2_model_runner", False) or kinds_of_states(scheduler) <= {"GDN_ATTN"}:
         return False
-    return (release or "").startswith("0.25.") and not kinds_of_states(scheduler) <= {"GDN_ATTN"}
+    return orders_by_tokens(sys.modules["vllm"].__path__[0])
+
+
+@cache
+def orders_by_tokens(engine: str) -> bool:
+    """Whether Model Runner V2 in this folder has no order of its own that puts verified drafts before all else.
+
+    It is read, not imported: it may run in another process than the scheduler.
+    """
+    path = path_of(Path(engine), _RUNNER_V2)
+    return path is None or _ORDER not in path.read_bytes()
 
 
 def kinds_of_states(scheduler: Any) -> frozenset[str]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum, auto
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from attnfix.compat.gate import ledger
+from attnfix.compat.releases import fetch
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.vllm.mamba2_padded_tail.fix import FIX as TAIL
 from attnfix.patches.vllm.padded_one_token_prompt.fix import FIX as ONE
+from attnfix.patches.vllm.shared.unpadded import orders_by_tokens
 from tests.support import one_call
 
 DRAFTS = 3
@@ -143,38 +147,55 @@ def test_a_request_that_is_gone_is_forgotten():
     assert schedule(instance, ONE) == (1 + DRAFTS, DRAFTS, 0)
 
 
-def found_in(fix, release):
-    state = FixState(fix)
-    state.release = release
-    return state
+@pytest.fixture
+def runner_v2(monkeypatch, tmp_path):
+    """`runner_v2(source)`: a vLLM whose module of Model Runner V2 holds this; None: it has none."""
+
+    def make(source):
+        path = tmp_path / "v1" / "worker" / "gpu" / "model_runner.py"
+        path.parent.mkdir(parents=True)
+        if source is not None:
+            path.write_text(source)
+        monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__path__=[str(tmp_path)]))
+
+    return make
 
 
-BY_TOKENS = "0.25.1"  # Model Runner V2 orders a batch by tokens alone: a prompt of one token would lead it
+#: A prompt of one token leads a batch that is ordered by tokens alone
+BY_TOKENS = "def order(tokens):\n    return sorted(tokens, key=tokens.get)\n"
+DRAFTS_LEAD = "def sort_batch_req_ids(num_tokens_per_req, decode_query_len): ...\n"
 
 
 @pytest.mark.parametrize(
-    ("release", "v2", "tokens", "size"),
+    ("source", "v2", "tokens", "size"),
     [
         (BY_TOKENS, True, (9,), 1),
         (BY_TOKENS, True, (9, 1), 1 + DRAFTS),
+        (None, True, (9, 1), 1 + DRAFTS),
         (BY_TOKENS, False, (9, 1), 1),
-        ("0.26.0", True, (9, 1), 1),
-        (None, True, (9, 1), 1),
+        (DRAFTS_LEAD, True, (9, 1), 1),
     ],
 )
 @pytest.mark.parametrize("queue", ["waiting", "skipped_waiting"])
-def test_no_prompt_of_one_token_is_put_before_verified_drafts_of_mamba2(queue, release, v2, tokens, size):
+def test_no_prompt_of_one_token_is_put_before_verified_drafts_of_mamba2(runner_v2, queue, source, v2, tokens, size):
+    runner_v2(source)
     requests = [Waits(name, count) for name, count in zip("ab", tokens, strict=False)]
     instance = scheduler(Kind.MAMBA2, waiting=(), use_v2_model_runner=v2)
     setattr(instance, queue, requests)
-    assert schedule(instance, TAIL, found_in(TAIL, release))[0] == size
+    assert schedule(instance, TAIL)[0] == size
 
 
 @pytest.mark.parametrize(("kind", "size"), [(Kind.MAMBA2, 1 + DRAFTS), (Kind.GDN_ATTN, 1)])
-def test_where_batches_are_ordered_by_tokens_a_prompt_of_one_token_is_left_alone_but_for_gdn(kind, size):
-    instance, state = scheduler(kind, use_v2_model_runner=True), found_in(ONE, BY_TOKENS)
+def test_where_batches_are_ordered_by_tokens_a_prompt_of_one_token_is_left_alone_but_for_gdn(runner_v2, kind, size):
+    runner_v2(BY_TOKENS)
+    instance, state = scheduler(kind, use_v2_model_runner=True), FixState(ONE)
     add(instance, "a", 1, state)
     assert schedule(instance, ONE, state)[0] == size
+
+
+@pytest.mark.parametrize("release", [name for name, verdict in ledger.load(ONE).releases() if verdict == ledger.AFFECTED])
+def test_model_runner_v2_of_a_release_orders_by_tokens_alone_in_0_25(release):
+    assert orders_by_tokens(str(fetch.fetch("vllm", release) / "vllm")) == release.startswith("0.25.")
 
 
 def test_longer_prompts_and_models_without_states_are_not_remembered():
