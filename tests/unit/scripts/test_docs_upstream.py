@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnfix.patches.catalogue import BY_ID
+from attnfix.cli.listing import describe
+from attnfix.patches.catalogue import BY_ID, FIXES
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "upstream"
 REPORTS = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
@@ -45,3 +46,9 @@ def test_a_report_is_listed_with_its_state_and_its_fix_names_it(report):
 
 def test_the_list_has_nothing_else():
     assert len(ROWS) == len(REPORTS)
+
+
+def test_the_safety_page_names_each_fix_that_is_on_before_a_release_corrects_the_bug():
+    limits = (FOLDER.parent / "safety.md").read_text().partition("## Limits of the evidence")[2]
+    ahead = {fix.id for fix in FIXES if fix.default and (about := describe(fix))["affected"] and not about["fixed_in"]}
+    assert ahead and {name for name in ahead if f"`{name}`" not in limits} == set()
