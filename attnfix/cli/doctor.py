@@ -182,15 +182,18 @@ def _verdict(row: dict[str, Any]) -> Text:
 
 def _print(found: dict[str, Any]) -> None:
     where = ", ".join((found["gpu"] or "unknown GPU", found["architecture"] or "unknown model"))
-    print_table(
-        f"{found['engine']} {found['release'] or '(no version)'}; {where}",
-        ("fix", "verdict", "harm", "attnfix"),
-        ((row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in found["fixes"]),
-    )
-    for row in found["fixes"]:
+    title = f"{found['engine']} {found['release'] or '(no version)'}; {where}"
+    shown = [row for row in found["fixes"] if row["verdict"] != NOT_HIT]
+    if shown:
+        rows = ((row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in shown)
+        print_table(title, ("fix", "verdict", "harm", "attnfix"), rows)
+    else:
+        print_line(title)
+    for row in shown:
         print_line(f"{row['fix']}:", _verdict(row))
         for reason in row["reasons"]:
             print_line(f"    {reason}")
+    print_line(f"not hit: {len(found['fixes']) - len(shown)} of {len(found['fixes'])} bugs; --json says why of each")
     if found["not_understood"]:
         print_line(f"Not understood, and taken to decide nothing: {', '.join(found['not_understood'])}")
     if found["not_read"]:

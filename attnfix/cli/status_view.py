@@ -35,14 +35,24 @@ def view(found: dict[str, Any], width: int) -> Group:
     if not found["processes"]:
         parts.append(Text(f"No process has left a record in {found['records']}"))
     if not any(process["alive"] for process in found["processes"]):
-        rows = [(row["fix"], coloured(row["state"]), row["reason"]) for row in found["fixes"]]
-        parts.append(table("Fixes, as a process started now would have them", ("fix", "state", "reason"), rows))
+        parts += _expected(found)
     for process in found["unrecorded"]:
         if process["state"] not in (RESTART_NEEDED, ELSEWHERE):  # told below; of another deployment
             told = f"{process['engine']} {named(process)} has no record: {process['state']}, {process['reason']}"
             parts.append(Text(line(told), "yellow"))
     parts += [Text(line(sentence), "bold red") for sentence in (*found["missing"], *found["warnings"])]
     return Group(*parts)
+
+
+def _expected(found: dict[str, Any]) -> Iterator[RenderableType]:
+    """The fixes of the engines that are installed here."""
+    here = {row["engine"] for row in found["engines"]}
+    rows = [row for row in found["fixes"] if row["fix"].partition(".")[0] in here]
+    if rows:
+        cells = ((row["fix"], coloured(row["state"]), row["reason"]) for row in rows)
+        yield table("Fixes, as a process started now would have them", ("fix", "state", "reason"), cells)
+    else:
+        yield Text(f"no engine is installed in this Python: {len(found['fixes'])} fixes have nothing to do here")
 
 
 def named(process: dict[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""Switches reach Ray workers on other nodes, so that all ranks of a deployment agree.
+"""Switches reach Ray workers on other nodes, so that all ranks of a deployment agree, and so does the name of the server: workers
+beside it are then on its metrics page.
 
 Such a worker starts with the environment of its node, not of the driver. vLLM copies the variables that it knows by name or
 prefix, sglang none: ours are added where the engine prepares its workers. Under ATTNFIX=0, too: else the driver would run
@@ -15,12 +16,14 @@ from types import ModuleType
 from typing import Any
 
 from ..engines import engine_of
-from ..status import messages
+from ..status import messages, metrics
+from .switches import killed
 
 
-def switches() -> dict[str, str]:
-    """The ATTNFIX variables of this process, as they are now."""
-    return {name: value for name, value in os.environ.items() if name == "ATTNFIX" or name.startswith("ATTNFIX_")}
+def variables() -> dict[str, str]:
+    """The ATTNFIX variables of this process, as they are now, and the name of its server."""
+    found = {name: value for name, value in os.environ.items() if name == "ATTNFIX" or name.startswith("ATTNFIX_")}
+    return found if killed() else {metrics.SERVER: metrics.server(), **found}
 
 
 def module_loaded(name: str) -> None:
@@ -48,7 +51,9 @@ def _vllm(module: ModuleType) -> None:
     @functools.wraps(names_to_copy)
     def get_env_vars_to_copy(exclude_vars: set[str] | None = None, *args: Any, **kwargs: Any) -> set[str]:
         names: set[str] = names_to_copy(exclude_vars, *args, **kwargs)
-        return names.union(switches().keys() - excluded - (exclude_vars or set()))
+        ours = variables()
+        os.environ.update(ours)  # the engine reads the values there
+        return names.union(ours.keys() - excluded - (exclude_vars or set()))
 
     name = "get_env_vars_to_copy"
     for holder in list(sys.modules.values()):  # the executors import it by name
@@ -64,12 +69,12 @@ def _sglang(module: ModuleType) -> None:
         return
 
     @functools.wraps(options)
-    def with_switches(**given: Any) -> Any:
+    def with_variables(**given: Any) -> Any:
         runtime_env = given.get("runtime_env") or {}
-        variables = {**switches(), **runtime_env.get("env_vars", {})}
-        return options(**{**given, "runtime_env": {**runtime_env, "env_vars": variables}} if variables else given)
+        env_vars = {**variables(), **runtime_env.get("env_vars", {})}
+        return options(**{**given, "runtime_env": {**runtime_env, "env_vars": env_vars}} if env_vars else given)
 
-    actor.options = with_switches
+    actor.options = with_variables
 
 
 _CARRIERS = {"vllm.ray.ray_env": _vllm, "sglang.srt.ray.scheduler_actor": _sglang}

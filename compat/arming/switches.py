@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from ..fix import Fix
+from ..status.metrics import SERVER
 
 #: Every variable that is not the switch of one fix, with what it does: documentation and spelling check in one.
 GENERAL = {
@@ -53,7 +54,8 @@ def complaints(fixes: Iterable[Fix], environ: Mapping[str, str] = os.environ) ->
 
     `fixes` are asked for one by one, no further than it takes to know the variables that are set.
     """
-    names = sorted(name for name in environ if name == "ATTNFIX" or name.startswith("ATTNFIX_"))
+    ours = (name for name in environ if name == "ATTNFIX" or name.startswith("ATTNFIX_"))
+    names = sorted(name for name in ours if name != SERVER)  # which attnfix sets by itself
     known, unknown = dict.fromkeys(GENERAL), set(names) - GENERAL.keys()
     for fix in fixes if unknown else ():
         known[fix.switch] = None

@@ -3,7 +3,7 @@ of it that the engine has not imported.
 
 Counters are read from the process records when the page is asked for: a call costs nothing more. A page shows the processes of
 its own server, which is where the calls are made; they are told by the key that `multiprocessing` hands from a process to its
-children, whatever their start method. Two ways onto the page: a collector in the default registry, and, for the registries
+children, whatever their start method, and workers that Ray starts by a variable. Two ways onto the page: a collector in the default registry, and, for the registries
 that engines make of a folder (PROMETHEUS_MULTIPROC_DIR), what `MultiProcessCollector` collects.
 """
 
@@ -27,6 +27,8 @@ _COUNTED = {
     "corrections": "Calls whose result had to be corrected.",
     "rows": "Rows that were corrected.",
 }
+#: In it a process names its server to the workers that Ray starts for it, which are no children of its own
+SERVER = "ATTNFIX_SERVER"
 _LABELS = ("fix", "engine", "state", "release")
 _PROCESS = ("engine", "release", "attnfix")
 #: Every metric on a page, as Prometheus names it, with its labels
@@ -38,7 +40,9 @@ METRICS = {
 
 
 def server() -> str:
-    """Name of the server that this process belongs to: equal in all processes that `multiprocessing` made for one another."""
+    """Name of the server that this process belongs to: equal in all processes that `multiprocessing` or Ray made for one another."""
+    if named := os.environ.get(SERVER):
+        return named
     import hashlib  # here and below: joining a page must cost next to nothing in programs that are no engine
     import multiprocessing
 

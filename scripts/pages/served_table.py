@@ -54,12 +54,10 @@ def _rows() -> Iterator[tuple[str, ...]]:
             engine = f"[{found['engine']} {found['release']}](evidence/{path.name})"
             kernels = "one emulated, others real" if "emulated" in case else "real"
             failed = "; ".join(case["failures"]) or "none"
-            gpus = case.get("settings", {}).get("tensor_parallel_size", 1)
-            gpu = found["gpu"] if gpus == 1 else f"{gpus} {found['gpu']}"
             yield (
                 _title(name),
                 engine,
-                gpu,
+                _gpus(found["gpu"], case),
                 *_seen(case),
                 kernels,
                 failed,
@@ -70,6 +68,13 @@ def _title(name: str) -> str:
     if name.startswith(_SERVED):
         return f"any release: {name.removeprefix(_SERVED)}, prompts cold and with their first half cached"
     return _TITLES.get(name) or f"`attnfix probe` of a server, {name.removeprefix(_PROBE)}"
+
+
+def _gpus(name: str, case: dict[str, Any]) -> str:
+    """What a case ran on. Several ranks may have shared a GPU; a case that does not tell had one for each."""
+    ranks = case.get("settings", {}).get("tensor_parallel_size", 1)
+    gpus = case.get("gpus", ranks)
+    return (f"{gpus} {name}" if gpus > 1 else name) + (f", {ranks} ranks on it" if ranks > gpus else "")
 
 
 def _place(name: str) -> tuple[int, str]:

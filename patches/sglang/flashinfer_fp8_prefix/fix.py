@@ -14,8 +14,8 @@ FIX = Fix(
     id="sglang.flashinfer-fp8-prefix",
     title="A cached prefix is read without the scales of its FP8 KV cache",
     symptom=(
-        "With an FP8 KV cache and calibrated scales, the first answer to a prompt is right. Answers behind a cached prefix, "
-        "and prompts that are prefilled in several steps, are wrong or gibberish. No error."
+        "With an FP8 KV cache and calibrated scales, answers behind a cached prefix, and to prompts that are prefilled in "
+        "several steps, are wrong or gibberish. The first answer to a short prompt is right. No error."
     ),
     signs=(KV_SCALES, CACHED_PREFIX, LONG_PROMPT),
     cause=(

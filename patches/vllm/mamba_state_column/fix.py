@@ -14,10 +14,10 @@ FIX = Fix(
     id="vllm.mamba-state-column",
     title="A cached prefix of a hybrid model begins with the state of other tokens, or reads past its table",
     symptom=(
-        "A hybrid model is served with a DFlash or EAGLE drafter that has a sliding window, or has such layers itself, or "
-        "sparse attention (Qwen3.8-Flash-Next): their blocks are shorter than those of recurrent states. A prompt whose prefix "
-        "is cached is answered with garbage, or the server dies of an illegal memory access. Short prefixes give the first, "
-        "long ones the second."
+        "A hybrid model answers a prompt whose prefix is cached with garbage, or the server dies of an illegal memory access. "
+        "Short prefixes give the first, long ones the second. It takes a DFlash or EAGLE drafter that has a sliding window, or "
+        "such layers or sparse attention in the model itself (Qwen3.8-Flash-Next): their blocks are shorter than those of "
+        "recurrent states."
     ),
     signs=(CACHED_PREFIX, DIES),
     cause=(

@@ -8,9 +8,16 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from attnfix.compat.arming import ray_workers
-from attnfix.compat.status import messages
+from attnfix.compat.status import messages, metrics
 
 VLLM, SGLANG = "vllm.ray.ray_env", "sglang.srt.ray.scheduler_actor"
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch):
+    """A process whose server has no name in the environment, and has none there afterwards."""
+    monkeypatch.setenv(metrics.SERVER, "")
+    monkeypatch.delenv(metrics.SERVER)
 
 
 @pytest.fixture
@@ -46,8 +53,8 @@ def test_vllm_copies_ours_but_not_what_is_excluded(vllm, monkeypatch):
         monkeypatch.setenv(name, "1")
     ray_workers.module_loaded(VLLM)
     names = vllm.get_env_vars_to_copy
-    assert names() == {"VLLM_A", "ATTNFIX", "ATTNFIX_STRICT"}
-    assert names({"ATTNFIX_STRICT"}, {"B"}, destination="workers") == {"VLLM_A", "B", "ATTNFIX"}
+    assert names() == {"VLLM_A", "ATTNFIX", "ATTNFIX_STRICT", metrics.SERVER}
+    assert names({"ATTNFIX_STRICT"}, {"B"}, destination="workers") == {"VLLM_A", "B", "ATTNFIX", metrics.SERVER}
 
 
 def test_names_imported_before_are_rebound_once(vllm, module, monkeypatch):
@@ -57,14 +64,15 @@ def test_names_imported_before_are_rebound_once(vllm, module, monkeypatch):
     first = executor.get_env_vars_to_copy
     ray_workers.catch_up()
     assert first is executor.get_env_vars_to_copy is vllm.get_env_vars_to_copy
-    assert "ATTNFIX" in first()
+    assert first() == {"VLLM_A", "ATTNFIX"}  # a driver that is switched off has no page that workers could be on
 
 
 def test_sglang_gets_them_beside_its_own_runtime_environment(module, monkeypatch):
     actor = SimpleNamespace(options=lambda **given: given)
     module(SGLANG, SchedulerActor=actor)
     ray_workers.module_loaded(SGLANG)
-    assert actor.options(num_gpus=1) == {"num_gpus": 1}  # nothing of ours is set: nothing is passed
+    server = {metrics.SERVER: metrics.server()}
+    assert actor.options(num_gpus=1) == {"num_gpus": 1, "runtime_env": {"env_vars": server}}
     monkeypatch.setenv("ATTNFIX_STRICT", "1")
     monkeypatch.setenv("ATTNFIX", "0")
     given = {"runtime_env": {"pip": ["x"], "env_vars": {"ATTNFIX": "auto", "B": "2"}}}

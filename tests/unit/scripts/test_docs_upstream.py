@@ -1,0 +1,54 @@
+"""docs/upstream: each report can be sent as it stands, is listed with its state, and is named by the fix that it is about."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attnfix.cli.listing import describe
+from attnfix.patches.catalogue import BY_ID, FIXES
+
+FOLDER = Path(__file__).resolve().parents[3] / "docs" / "upstream"
+REPORTS = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
+ROWS = {
+    row[0]: row[1:]
+    for line in (FOLDER / "README.md").read_text().splitlines()
+    if (row := re.findall(r"(?<=\| ).*?(?= \|)", line)) and row[0].startswith("[")
+}
+
+
+def row(report: Path) -> list[str]:
+    (found,) = [cells for name, cells in ROWS.items() if name.endswith(f"]({report.name})")]
+    return found
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
+def test_a_report_has_what_a_maintainer_asks_for(report):
+    text = report.read_text()
+    parts = dict(re.findall(r"^## (\w+)[^\n]*\n(.*?)(?=^## |\Z)", text, re.S | re.M))
+    assert {"Reproduce", "Cause", "Suggested"} <= parts.keys()
+    assert re.search(r"`[\w/]+\.py:\d+", parts["Cause"]), "the cause names no line"
+    assert re.search(r"attnfix prove --engine|python -m scripts|```python", parts["Reproduce"]), "nothing to run"
+    assert re.search(r"\d\.\d+\.\d+", text), "no release"
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
+def test_a_report_is_listed_with_its_state_and_its_fix_names_it(report):
+    goes_to, seen_on, fix, state = row(report)
+    assert goes_to.partition(",")[0] in ("new issue", "comment") and state in ("ready", "sent")
+    assert re.search(r"(CPU|H100|H200), \d\.\d+|CPU, all", seen_on)
+    about = re.findall(r"\(\.\./fixes/(.+)\.md\)", fix)
+    assert about == [name for name, each in BY_ID.items() if each.upstream.report == report.stem]
+    assert all(BY_ID[name].default != fix.endswith(", off") for name in about)
+
+
+def test_the_list_has_nothing_else():
+    assert len(ROWS) == len(REPORTS)
+
+
+def test_the_safety_page_names_each_fix_that_is_on_before_a_release_corrects_the_bug():
+    limits = (FOLDER.parent / "safety.md").read_text().partition("## Limits of the evidence")[2]
+    ahead = {fix.id for fix in FIXES if fix.default and (about := describe(fix))["affected"] and not about["fixed_in"]}
+    assert ahead and {name for name in ahead if f"`{name}`" not in limits} == set()
