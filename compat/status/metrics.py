@@ -41,7 +41,7 @@ METRICS = {
 
 
 def server() -> str:
-    """Name of the server that this process belongs to, equal in all processes that `multiprocessing` or Ray made for another."""
+    """Name of the server that this process belongs to, equal in all processes that `multiprocessing` or Ray made for it."""
     if named := os.environ.get(SERVER):
         return named
     import hashlib  # here and below: joining a page must cost next to nothing in programs that are no engine
