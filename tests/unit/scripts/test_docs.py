@@ -192,6 +192,15 @@ def test_other_code_is_code(page):
     assert {language for language, _ in page.blocks} <= known
 
 
+def test_the_demo_has_a_row_for_every_fix_and_readme_shows_some_of_them():
+    rows, shown = (
+        {line.split()[0]: line for line in text.splitlines() if re.match(r" (sglang|vllm)\.\S+ .* (same|-) ", line)}
+        for text in ((ROOT / "docs" / "demo.md").read_text(), (ROOT / "README.md").read_text())
+    )
+    assert rows.keys() == BY_ID.keys() and shown.items() <= rows.items() and shown
+    assert max(map(len, rows.values())) <= 100
+
+
 def test_releases_are_written_as_the_command_line_reads_them():
     named = {name for page in PAGES for name in re.findall(r"\b(?:sglang|vllm)==[\w.]+\w", page.text)}
     assert named and all(releases.parse(name) for name in named)
