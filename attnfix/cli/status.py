@@ -117,7 +117,7 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
         return 1, f"not ready: {waiting[0]['engine']} {status_view.named(waiting[0])} is starting"
     if not running and not others:
         return 1, "not ready: no engine is running here"
-    return 0, f"ready: no fix that is needed is missing, in {len(running)} processes"
+    return 0, f"ready: no fix that is needed is missing, in {len(running)} process{'es' if running[1:] else ''}"
 
 
 def exit_code(found: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Switches reach Ray workers on other nodes, so that all ranks of a deployment agree, and so does the name of the server: workers
+"""Switches reach Ray workers on other nodes, so that all ranks of a deployment agree. So does the name of the server: workers
 beside it are then on its metrics page.
 
 Such a worker starts with the environment of its node, not of the driver. vLLM copies the variables that it knows by name or

@@ -2,9 +2,10 @@
 of it that the engine has not imported.
 
 Counters are read from the process records when the page is asked for: a call costs nothing more. A page shows the processes of
-its own server, which is where the calls are made; they are told by the key that `multiprocessing` hands from a process to its
-children, whatever their start method, and workers that Ray starts by a variable. Two ways onto the page: a collector in the default registry, and, for the registries
-that engines make of a folder (PROMETHEUS_MULTIPROC_DIR), what `MultiProcessCollector` collects.
+its own server, which is where the calls are made. They are told by the key that `multiprocessing` hands from a process to its
+children, whatever their start method, and workers that Ray starts by a variable. Two ways onto the page: a collector in the
+default registry, and, for the registries that engines make of a folder (PROMETHEUS_MULTIPROC_DIR), what
+`MultiProcessCollector` collects.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ METRICS = {
 
 
 def server() -> str:
-    """Name of the server that this process belongs to: equal in all processes that `multiprocessing` or Ray made for one another."""
+    """Name of the server that this process belongs to, equal in all processes that `multiprocessing` or Ray made for it."""
     if named := os.environ.get(SERVER):
         return named
     import hashlib  # here and below: joining a page must cost next to nothing in programs that are no engine

@@ -1,4 +1,4 @@
-"""Attempts to replay sglang's decode graph on fa3 with a request that has an encoder: docs/upstream/sglang-fa3-encoder-replay.md.
+"""Attempts to replay a decode graph of sglang on fa3 for a request with an encoder: docs/upstream/sglang-fa3-encoder-replay.md.
 
     PYTHONPATH=SITE ATTNFIX=0 TRITON_INTERPRET=1 python -m scripts.attempts.sglang_fa3_encoder_replay
 

@@ -35,7 +35,7 @@ def committed(commit: str) -> Verdicts:
     """The ledgers of a commit; a fix that it does not have has none."""
     found = {}
     for fix in FIXES:
-        path = ledger.path_of(fix).relative_to(ROOT)
+        path = ledger.path_of(fix).resolve().relative_to(ROOT)
         shown = subprocess.run(["git", "show", f"{commit}:{path}"], cwd=ROOT, capture_output=True, text=True)
         found[fix.id] = verdicts(shown.stdout) if shown.returncode == 0 else {}
     return found

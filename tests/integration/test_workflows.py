@@ -1,9 +1,12 @@
-"""The workflows for GitHub, which have never run there: linted, and each command in them is one that this repository has."""
+"""The workflows for GitHub, which have never run there: linted, each command in them is one that this repository has, and the
+shell of the watch runs, with stand-ins for what reaches out: the index, the proofs and GitHub's `gh`.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -67,3 +70,82 @@ def test_each_command_is_there(path):
         assert job["timeout-minutes"]
         for step in job["steps"]:
             assert re.search(r"@[0-9a-f]{40}$", step.get("uses", "@" + "0" * 40)), "an action that is not pinned to a commit"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A clone whose vLLM ledgers do not know the newest release yet: (folder, the ledgers that do)."""
+    folder, path = tmp_path / "checkout", tmp_path / "path" / "attnfix"
+    path.mkdir(parents=True)
+    without = shutil.ignore_patterns("__pycache__")
+    for name in ("attnfix", "compat", "kernels", "patches", "scripts"):
+        shutil.copytree(ROOT / name, folder / name, ignore=without)
+    for entry in [*(folder / "attnfix").iterdir(), *(folder / name for name in ("compat", "kernels", "patches"))]:
+        (path / entry.name).symlink_to(entry)
+    known = {ledger: ledger.read_text() for ledger in (folder / "patches" / "vllm").glob("*/ledger.json")}
+    for ledger, text in known.items():
+        book = json.loads(text)
+        for code in book["code"]:
+            code["releases"].pop(NEW, None)
+        ledger.write_text(json.dumps(book))
+    commands = {
+        ".venv/bin/python": f'PYTHONPATH={path.parent} exec {sys.executable} "$@"\n',
+        ".venv/bin/attnfix": 'echo "proven: $*"\n',
+        ".venv/bin/gh": f'echo "$*" > {tmp_path}/asked\ncp change.md {tmp_path}\n',
+    }
+    for name, text in commands.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"#!/bin/sh\n{text}")
+        (folder / name).chmod(0o755)
+    (folder / ".gitignore").write_text(".venv\n__pycache__\n")
+    git(tmp_path, "init", "--quiet", "--bare", "origin")
+    git(folder, "init", "--quiet")
+    git(folder, "remote", "add", "origin", "../origin")
+    git(folder, "add", "--all")
+    git(folder, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", "--message", "Before")
+    return folder, known
+
+
+NEW = "0.33.0"
+
+
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def watch(folder: Path, update) -> None:
+    """The steps of the watch, in order; `update` stands for `make update`, which asks the index."""
+    outputs = folder.parent / "outputs"
+    outputs.touch()
+    environment = {**os.environ, "GITHUB_OUTPUT": str(outputs), "GH_TOKEN": "none"}
+    environment["PATH"] = f"{folder / '.venv/bin'}{os.pathsep}{environment['PATH']}"
+    text = (ROOT / ".github" / "workflows" / "watch.yml").read_text()
+    for step in yaml.safe_load(text)["jobs"]["engines"]["steps"]:
+        if step.get("run") == "make update":
+            update()
+        elif "run" in step and ("found == 'yes'" not in step.get("if", "") or "found=yes" in outputs.read_text()):
+            command = ["bash", "-e", "-o", "pipefail", "-c", step["run"]]
+            subprocess.run(command, cwd=folder, env=environment, check=True, timeout=120)
+
+
+def test_the_watch_asks_for_a_change_where_a_release_is_new(checkout, tmp_path):
+    folder, known = checkout
+    watch(folder, lambda: [ledger.write_text(text) for ledger, text in known.items()])
+    (branch,) = git(tmp_path / "origin", "branch", "--format", "%(refname:short)").split()
+    assert re.fullmatch(r"engines-\d{4}-\d\d-\d\d", branch) and f"--head {branch}" in (tmp_path / "asked").read_text()
+    changed = git(folder, "show", "--name-only", "--format=", "HEAD").split()
+    assert changed and all(re.fullmatch(r"patches/vllm/\w+/ledger\.json", name) for name in changed)
+    told = (tmp_path / "change.md").read_text()
+    assert told.startswith(f"## vllm {NEW}\n") and f"proven: prove --engine=vllm=={NEW}" in told
+
+
+def test_the_watch_fails_where_it_cannot_tell(checkout):
+    folder, known = checkout
+    with pytest.raises(subprocess.CalledProcessError):
+        watch(folder, lambda: next(iter(known)).write_text("{"))
+
+
+def test_the_watch_asks_for_nothing_where_no_release_is_new(checkout, tmp_path):
+    folder, _ = checkout
+    watch(folder, lambda: None)
+    assert not (tmp_path / "asked").exists() and git(tmp_path / "origin", "branch") == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -80,6 +82,13 @@ def test_sglang_gets_them_beside_its_own_runtime_environment(module, monkeypatch
         "runtime_env": {"pip": ["x"], "env_vars": {"ATTNFIX": "auto", "B": "2", "ATTNFIX_STRICT": "1"}}
     }
     assert given["runtime_env"]["env_vars"] == {"ATTNFIX": "auto", "B": "2"}
+
+
+def test_a_worker_that_is_no_child_is_of_the_drivers_server():
+    ask = [sys.executable, "-c", "from attnfix.compat.status import metrics; print(metrics.server())"]
+    environments = [{**os.environ, **more} for more in ({}, ray_workers.variables())]
+    other, worker = (subprocess.check_output(ask, env=environment, text=True).strip() for environment in environments)
+    assert worker == metrics.server() != other
 
 
 def test_an_engine_of_another_shape_is_left_alone_and_said(module, said):

@@ -22,6 +22,7 @@ from attnfix.compat.arming import switches
 from attnfix.compat.gate import ledger
 from attnfix.compat.status import fix_state
 from attnfix.patches.catalogue import BY_ID, FIXES
+from scripts.pages import served_table
 from tests.support.pages import Page, arguments_in, call
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -192,6 +193,15 @@ def test_other_code_is_code(page):
     assert {language for language, _ in page.blocks} <= known
 
 
+def test_the_demo_has_a_row_for_every_fix_and_readme_shows_some_of_them():
+    rows, shown = (
+        {line.split()[0]: line for line in text.splitlines() if re.match(r" (sglang|vllm)\.\S+ .* (same|-) ", line)}
+        for text in ((ROOT / "docs" / "demo.md").read_text(), (ROOT / "README.md").read_text())
+    )
+    assert rows.keys() == BY_ID.keys() and shown.items() <= rows.items() and shown
+    assert max(map(len, rows.values())) <= 100
+
+
 def test_releases_are_written_as_the_command_line_reads_them():
     named = {name for page in PAGES for name in re.findall(r"\b(?:sglang|vllm)==[\w.]+\w", page.text)}
     assert named and all(releases.parse(name) for name in named)
@@ -258,3 +268,16 @@ def test_a_command_that_does_not_parse_is_seen(line, monkeypatch):
 def test_a_call_in_yaml_is_found():
     probe = yaml.safe_load("exec:\n  command: [attnfix, staus]\nother:\n- command: [sh, -c, 'attnfix status']\n")
     assert list(_calls_in_yaml(probe)) == [["staus"], ["status"]]
+
+
+@pytest.mark.parametrize(
+    "case, told",
+    [
+        ({"settings": {"max_model_len": 1}}, "H200"),
+        ({"settings": {"tensor_parallel_size": 2}}, "2 H200"),
+        ({"settings": {"tensor_parallel_size": 2}, "gpus": 2}, "2 H200"),
+        ({"settings": {"tensor_parallel_size": 2}, "gpus": 1}, "H200, 2 ranks on it"),
+    ],
+)
+def test_two_ranks_on_one_gpu_are_not_two_gpus(case, told):
+    assert served_table._gpus("H200", case) == told

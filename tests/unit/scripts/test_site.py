@@ -107,6 +107,8 @@ def test_a_page_can_be_read(browser, served, name, width, scheme):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     browser.get(f"{served}/{name}")
+    shown = browser.execute_script("return document.body.getAttribute('data-md-color-scheme')")
+    assert shown == {"light": "default", "dark": "slate"}[scheme]
     assert illegible(browser, ".md-content") == []
     assert browser.execute_script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     loaded = browser.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
