@@ -275,11 +275,8 @@ def _of_mamba_all(metadata: Any, size: int) -> Any:
             places = range(starts[at], starts[at + 1])
             read = blocks[begins[at]] if metadata.has_initial_states_p[at] else None
             behind = range(computed[at] + 1, computed[at] + len(places))
-            yield (
-                places,
-                read,
-                [None if tokens % size else blocks[tokens // size - 1] for tokens in behind] + [blocks[ends[decodes + at]]],
-            )
+            between = [None if tokens % size else blocks[tokens // size - 1] for tokens in behind]
+            yield places, read, [*between, blocks[ends[decodes + at]]]
 
 
 def _of_gdn(metadata: Any) -> Any:
