@@ -24,6 +24,13 @@ def caching(mode: str) -> dict[str, Any]:
     return {"caching": mode != "none", "cache": {"mamba_cache_mode": mode}}
 
 
+def within_a_block(prompt: int) -> int:
+    """A prompt of about this length, whose last token has room for three drafts in its block of 16: in mode "align", 0.27.0 to
+    0.28.0 clip a padded row at the end of a block. What comes of that is another bug, and not one of Mamba2."""
+    begin, last = divmod(prompt - 1, 16)
+    return 16 * begin + last % 11 + 2
+
+
 def leave(real: Any, scheduler: Any) -> Any:
     real(scheduler).__enter__()
     return nullcontext()

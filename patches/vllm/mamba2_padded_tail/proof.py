@@ -15,7 +15,7 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import caching, connector, fewer, leave, modes
+from attnfix.patches.proofkit.vllm.padding import caching, connector, fewer, leave, modes, within_a_block
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
 from attnfix.patches.proofkit.vllm.states import Runner
 
@@ -48,9 +48,10 @@ class Proof(proof.Proof):
         with Gated DeltaNet, whose builder takes a padded prompt for a decode."""
         drafts = random.Random(seed).choice((1, 2, 3))
         here = [self._serve(seed, NEMOTRON_H, drafts, mode, brought=False) for mode in ("none", *modes())]
-        return combine(*here, *(self._serve(seed, QWEN3_NEXT, drafts, mode, brought=True) for mode in ("none", "align")))
+        ways = ("none", int), ("align", within_a_block)
+        return combine(*here, *(self._serve(seed, QWEN3_NEXT, drafts, mode, True, length) for mode, length in ways))
 
-    def _serve(self, seed: int, model: dict, drafts: int, mode: str, brought: bool) -> Observation:
+    def _serve(self, seed: int, model: dict, drafts: int, mode: str, brought: bool, length: Any = int) -> Observation:
         with Engine(model, drafts=drafts, max_tokens=32, **caching(mode), **(connector() if brought else {})) as engine:
             runner = Runner(engine, seed)
             draw = runner.draw.randrange
@@ -61,7 +62,7 @@ class Proof(proof.Proof):
                 runner.step()
             for at in range(_STEPS):
                 for prompt in prompts[at] if at < len(prompts) else ():
-                    runner.ask(prompt, 4 + draw(10))
+                    runner.ask(length(prompt), 4 + draw(10))
                 runner.step()
             return runner.observe()
 

@@ -15,7 +15,7 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import caching, connector, fewer, leave, modes
+from attnfix.patches.proofkit.vllm.padding import caching, connector, fewer, leave, modes, within_a_block
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
 from attnfix.patches.proofkit.vllm.states import Runner
 
@@ -52,7 +52,9 @@ class Proof(proof.Proof):
         prompts = {at: (draw.randrange(2, 6), draw.randrange(2, 70)) for at in (2, 3, 7)} | {5: (31,), 9: (63,)}
         here, brought = draw.choice((1, 2, 3)), draw.choice((1, 2, 3))
         seen = [self._serve(seed, NEMOTRON_H, here, prompts, mode) for mode in ("none", *modes())]
-        seen += [self._serve(seed, QWEN3_NEXT, brought, prompts, mode, **connector()) for mode in ("none", "align")]
+        shorter = {at: tuple(map(within_a_block, lengths)) for at, lengths in prompts.items()}
+        ways = ("none", prompts), ("align", shorter)
+        seen += [self._serve(seed, QWEN3_NEXT, brought, asked, mode, **connector()) for mode, asked in ways]
         return combine(*seen)
 
     def _serve(self, seed: int, model: dict, drafts: int, prompts: dict, mode: str, **more: Any) -> Observation:
