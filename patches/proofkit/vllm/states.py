@@ -13,8 +13,12 @@ Real: the scheduler and its steps, the tables of blocks, the order of a batch (`
 (lengths, who is prefilled, how many drafts were accepted), and the layers. A state is a chain over the tokens that went into
 it, as a recurrence is; a layer reads and writes it where its metadata says, as the kernels of Mamba2 and of Gated DeltaNet do.
 Drafts are words that the request may accept; those that the scheduler pads a request with are words that it never does. What a
-KV connector brings is there when the request begins. Only states that are not cached: one block a request, and one for each
-draft (`mamba_cache_mode` "none").
+KV connector brings is there when the request begins.
+
+`mamba_cache_mode` as the engine's config has it. "none": one block a request, and one for each draft. "align": what is computed
+in a step begins and ends in the block of its last token; the runner moves the state there before a step, and behind it to the
+block that accepted drafts have filled, as `worker.mamba_utils` of the engine does. "all": a layer leaves a state in each block,
+and the runner says in which one the last step ended. No request here begins with a state that this server has cached.
 """
 
 from __future__ import annotations
@@ -56,7 +60,10 @@ class Runner:
 
         builder = spec.mamba_type.get_class().get_builder_cls()
         self.builder = builder(spec, list(groups[self.group].layer_names), engine.config, torch.device("cpu"))
+        self.mode, self.size = engine.config.cache_config.mamba_cache_mode, spec.block_size
+        self.brought = engine.config.kv_transfer_config is not None
         self.states: dict[int, int] = {}  # block -> chain
+        self.last: dict[str, int] = {}  # request -> column of the block in which its last step ended
         self.requests: dict[str, _Request] = {}
         self.wrong = self.seen = 0
         self.misled = False
@@ -105,10 +112,11 @@ class Runner:
     def _begin(self, running: _Request, name: str, held: int) -> None:
         """Its blocks hold what their last owner left; but for what a connector has brought."""
         running.computed, running.accepted = held, 1
+        self.last.pop(name, None)
         if self.v2:  # what is computed again after a preemption is its prompt, too
             running.prompt = len(running.known)
-        if held:
-            self.states[self._table(name)[0]] = _chain(running.known[:held])
+        if held and self.brought:
+            self.states[self._table(name)[self._column(held)]] = _chain(running.known[:held])
 
     def _tokens(self, name: str, count: int, drafts: int) -> list[int]:
         running = self.requests[name]
@@ -125,12 +133,42 @@ class Runner:
         chains = _chains(running.known)[begin : begin + kept]
         self.seen += 2
         self.wrong += after[:kept] != chains
-        self.wrong += self.states.get(self._table(name)[accepted]) != chains[-1]
+        column = self._column(begin + len(row))
+        self.wrong += self.states.get(self._table(name)[column + accepted]) != chains[-1]
+        self._finish(name, column, begin + len(row) - drafts, whole=len(row) == 1 + self.engine.drafts)
         if at_prompt:
             return []
         sampled = running.known[begin + kept - accepted :] + self.words(1)
         running.known.append(sampled[-1])
         return sampled
+
+    def _column(self, tokens: int) -> int:
+        """Where in a request's table the state behind so many tokens is."""
+        return 0 if self.mode == "none" else max(tokens - 1, 0) // self.size
+
+    def _prepare(self, name: str, scheduled: int) -> None:
+        """Mode "align": the state that the request goes on from, in the block in which this step ends."""
+        running, table = self.requests[name], self._table(name)
+        column, before = self._column(running.computed + scheduled), self.last.get(name, self._column(running.computed))
+        if running.computed and before != column:
+            self.states[table[column]] = self.states.get(table[before + running.accepted - 1], _STRANGE)
+            running.accepted = 1
+        self.last[name] = column
+
+    def _finish(self, name: str, column: int, unverified: int, whole: bool) -> None:
+        """Where the step ended. unverified: tokens behind which the first state is. whole: whether it was as long as a
+        verification."""
+        running, table = self.requests[name], self._table(name)
+        if self.mode == "all":
+            self.last.pop(name, None)
+            if whole:
+                self.last[name] = column
+        filled = running.computed // self.size * self.size
+        if self.mode == "align" and filled >= unverified:
+            target = self._column(filled)
+            self.states[table[target]] = self.states.get(table[column + filled - unverified], _STRANGE)
+            if target == column:
+                running.accepted = 1
 
     def _table(self, name: str) -> list[int]:
         blocks: list[int] = self.engine.scheduler.kv_cache_manager.get_block_ids(name)[self.group]
@@ -169,9 +207,15 @@ class Runner:
 
         running = [self.requests[name] for name in names]
         columns = 1 + self.engine.drafts
+        if self.mode == "align":
+            for name in names:
+                self._prepare(name, len(rows[name]))
+        if self.mode != "none":
+            columns += self.engine.config.model_config.max_model_len // self.size
+        tables = [self._table(name)[:columns] for name in names]
         batch = self.engine.worker.batch(
             context=[each.computed for each in running], new=[len(rows[name]) for name in names],
-            block_table_tensor=torch.tensor([self._table(name)[:columns] for name in names], dtype=torch.int32),
+            block_table_tensor=torch.tensor([table + [0] * (columns - len(table)) for table in tables], dtype=torch.int32),
             is_prefilling=torch.tensor([each.computed < each.prompt for each in running]),
         )  # fmt: skip
         more = {}
@@ -179,9 +223,14 @@ class Runner:
             more["num_accepted_tokens"] = torch.tensor([each.accepted for each in running], dtype=torch.int32)
             whole = [drafts[name] if len(rows[name]) == 1 + drafts[name] > 1 else -1 for name in names]
             more["num_decode_draft_tokens_cpu"] = torch.tensor(whole, dtype=torch.int32)
+            if self.mode == "all":
+                more["prev_last_scheduled_idx"] = torch.tensor([self.last.get(name, -1) for name in names], dtype=torch.int32)
         metadata = self.builder.build(common_prefix_len=0, common_attn_metadata=batch, **more)
         tokens = [token for name in names for token in rows[name]]
-        runs = _of_gdn(metadata) if hasattr(metadata, "spec_sequence_masks") else _of_mamba(metadata)
+        if hasattr(metadata, "spec_sequence_masks"):
+            runs = _of_gdn(metadata)
+        else:
+            runs = _of_mamba_all(metadata, self.size) if self.mode == "all" else _of_mamba(metadata)
         out = [_STRANGE] * len(tokens)
         for at, read, written in runs:
             state = self.states.get(read, _STRANGE) if read is not None else 0
@@ -208,6 +257,26 @@ def _of_mamba(metadata: Any) -> Any:
             places = range(starts[at], starts[at + 1])
             read = block if metadata.has_initial_states_p[at] else None
             yield places, read, [None] * (len(places) - 1) + [block]
+
+
+def _of_mamba_all(metadata: Any, size: int) -> Any:
+    """The same where each block keeps a state."""
+    decodes, start = metadata.num_decodes, metadata.num_decode_tokens
+    ends = metadata.block_idx_last_scheduled_token.tolist()
+    if decodes:
+        begins = metadata.block_idx_last_scheduled_token_prev_step.tolist()
+        starts, accepted = metadata.query_start_loc_d.tolist(), metadata.num_accepted_tokens.tolist()
+        for at, blocks in enumerate(metadata.state_indices_tensor_d.tolist()[:decodes]):
+            yield range(starts[at], starts[at + 1]), blocks[begins[at] + accepted[at] - 1], blocks[ends[at] :]
+    if metadata.num_prefills:
+        starts = [start + at for at in metadata.query_start_loc_p.tolist()]
+        begins, computed = metadata.block_idx_last_computed_token.tolist()[decodes:], metadata.num_computed_tokens_p.tolist()
+        for at, blocks in enumerate(metadata.state_indices_tensor_p.tolist()):
+            places = range(starts[at], starts[at + 1])
+            read = blocks[begins[at]] if metadata.has_initial_states_p[at] else None
+            behind = range(computed[at] + 1, computed[at] + len(places))
+            between = [None if tokens % size else blocks[tokens // size - 1] for tokens in behind]
+            yield places, read, [*between, blocks[ends[decodes + at]]]
 
 
 def _of_gdn(metadata: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import connector, fewer, leave
+from attnfix.patches.proofkit.vllm.padding import caching, connector, fewer, leave, modes, within_a_block
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
 from attnfix.patches.proofkit.vllm.states import Runner
 
@@ -39,26 +39,30 @@ class Proof(proof.Proof):
 
     def scenario(self, seed: int) -> Iterator[Observation]:
         """Requests that arrive one by one, and two at a time, with all but one token of their prompts."""
-        draw = random.Random(seed)
-        return (self._serve(seed, NEMOTRON_H, drafts, brought=True) for drafts in (1, draw.choice((2, 3))))
+        several = random.Random(seed).choice((2, 3))
+        ways = [("none", 1), ("none", several), *((mode, several) for mode in modes())]
+        return (self._serve(seed, NEMOTRON_H, drafts, mode, brought=True) for mode, drafts in ways)
 
     def control(self, seed: int) -> Observation:
         """Prompts that are computed here: in one step, in chunks, and in chunks of which the last is one token. And a model
         with Gated DeltaNet, whose builder takes a padded prompt for a decode."""
         drafts = random.Random(seed).choice((1, 2, 3))
-        here = self._serve(seed, NEMOTRON_H, drafts, brought=False)
-        return combine(here, self._serve(seed, QWEN3_NEXT, drafts, brought=True))
+        here = [self._serve(seed, NEMOTRON_H, drafts, mode, brought=False) for mode in ("none", *modes())]
+        ways = ("none", int), ("align", within_a_block)
+        return combine(*here, *(self._serve(seed, QWEN3_NEXT, drafts, mode, True, length) for mode, length in ways))
 
-    def _serve(self, seed: int, model: dict, drafts: int, brought: bool) -> Observation:
-        more: dict[str, Any] = {"vllm": {"kv_transfer_config": connector()}} if brought else {}
-        with Engine(model, drafts=drafts, caching=False, max_tokens=32, **more) as engine:
+    def _serve(self, seed: int, model: dict, drafts: int, mode: str, brought: bool, length: Any = int) -> Observation:
+        with Engine(model, drafts=drafts, max_tokens=32, **caching(mode), **(connector() if brought else {})) as engine:
             runner = Runner(engine, seed)
             draw = runner.draw.randrange
             # Chunks end at multiples of what a step has left; 33 is one more than that, where nobody decodes
             prompts = [(draw(2, 30), 33), (draw(2, 60),), (), (draw(2, 30), 40 + draw(3)), (), (draw(2, 90),)]
+            if mode == "all":  # a layer ends the server where one token of a prompt is left and nobody has drafts
+                runner.ask(1, _STEPS * (1 + drafts))
+                runner.step()
             for at in range(_STEPS):
                 for prompt in prompts[at] if at < len(prompts) else ():
-                    runner.ask(prompt, 4 + draw(10))
+                    runner.ask(length(prompt), 4 + draw(10))
                 runner.step()
             return runner.observe()
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.vllm.shared.unpadded import begun_with_one_token, kinds_of_states, pads, short_ones_lead, unpadded
+from attnfix.patches.vllm.shared.unpadded import (
+    begun_with_one_token,
+    kinds_of_states,
+    pads,
+    short_ones_lead,
+    unpadded,
+    verifies,
+)
 
 
 def may_pad_a_prompt(target: Any, instance: Any) -> bool:
     """Whether a request waits, which the scheduler may pad, and the model has layers of Mamba2."""
     if not (instance.waiting or instance.skipped_waiting) or not pads(instance) or "MAMBA2" not in kinds_of_states(instance):
         return False
-    return not (short_ones_lead(instance) and one_token_waits(instance))
+    return verifies(instance) and not (short_ones_lead(instance) and one_token_waits(instance))
 
 
 def one_token_waits(scheduler: Any) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import connector, fewer, leave
+from attnfix.patches.proofkit.vllm.padding import caching, connector, fewer, leave, modes, within_a_block
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
 from attnfix.patches.proofkit.vllm.states import Runner
 
@@ -42,19 +42,23 @@ class Proof(proof.Proof):
     def scenario(self, seed: int) -> Iterator[Observation]:
         """One token: as a prefill, Mamba2 takes in the padding; as a verification, Gated DeltaNet begins elsewhere."""
         drafts = random.Random(seed).choice((1, 2, 3))
-        return (self._serve(seed, model, drafts, _ONE) for model in (NEMOTRON_H, QWEN3_NEXT))
+        ways = [(QWEN3_NEXT, "none"), (QWEN3_NEXT, "align"), *((NEMOTRON_H, mode) for mode in ("none", *modes()))]
+        return (self._serve(seed, model, drafts, _ONE, mode) for model, mode in ways)
 
     def control(self, seed: int) -> Observation:
         """Two tokens and more, and chunks of which the last is one; and one token that is left of a prompt, which is padded as
         ever."""
         draw = random.Random(seed)
         prompts = {at: (draw.randrange(2, 6), draw.randrange(2, 70)) for at in (2, 3, 7)} | {5: (31,), 9: (63,)}
-        here = self._serve(seed, NEMOTRON_H, draw.choice((1, 2, 3)), prompts)
-        return combine(here, self._serve(seed, QWEN3_NEXT, draw.choice((1, 2, 3)), prompts, brought=True))
+        here, brought = draw.choice((1, 2, 3)), draw.choice((1, 2, 3))
+        seen = [self._serve(seed, NEMOTRON_H, here, prompts, mode) for mode in ("none", *modes())]
+        shorter = {at: tuple(map(within_a_block, lengths)) for at, lengths in prompts.items()}
+        ways = ("none", prompts), ("align", shorter)
+        seen += [self._serve(seed, QWEN3_NEXT, brought, asked, mode, **connector()) for mode, asked in ways]
+        return combine(*seen)
 
-    def _serve(self, seed: int, model: dict, drafts: int, prompts: dict, brought: bool = False) -> Observation:
-        more: dict[str, Any] = {"vllm": {"kv_transfer_config": connector()}} if brought else {}
-        with Engine(model, drafts=drafts, caching=False, max_tokens=32, **more) as engine:
+    def _serve(self, seed: int, model: dict, drafts: int, prompts: dict, mode: str, **more: Any) -> Observation:
+        with Engine(model, drafts=drafts, max_tokens=32, **caching(mode), **more) as engine:
             runner = Runner(engine, seed)
             runner.ask(20, _LONG * (1 + drafts))
             for at in range(_STEPS):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.vllm.shared.unpadded import begun_with_one_token, kinds_of_states, pads, short_ones_lead, unpadded
+from attnfix.patches.vllm.shared.unpadded import (
+    begun_with_one_token,
+    kinds_of_states,
+    pads,
+    short_ones_lead,
+    unpadded,
+    verifies,
+)
 
 #: Kept with the scheduler: the requests of one token, by id
 _WAIT = "attnfix_one_token"
@@ -23,7 +30,7 @@ def add_request(call: Any, instance: Any, request: Any) -> Any:
 
 
 def waits_with_one_token(target: Any, instance: Any) -> bool:
-    return bool(vars(instance).get(_WAIT)) and pads(instance)
+    return bool(vars(instance).get(_WAIT)) and pads(instance) and verifies(instance)
 
 
 def schedule(call: Any, instance: Any) -> Any:

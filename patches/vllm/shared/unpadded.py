@@ -36,6 +36,16 @@ def pads(scheduler: Any) -> bool:
     return scheduler.num_spec_tokens > 0 and getattr(scheduler, _TABLE, 0) is None
 
 
+def verifies(scheduler: Any) -> bool:
+    """Whether a request that runs has drafts, and room for one of them.
+
+    In a step without any, layers are not told how many drafts were accepted last: they begin with another state, and with
+    `mamba_cache_mode` "all" they end the server. There it is the padding that brings drafts, and it stays.
+    """
+    room: int = scheduler.max_model_len - 2
+    return any(request.spec_token_ids and request.num_computed_tokens < room for request in scheduler.running)
+
+
 def unpadded(scheduler: Any) -> AbstractContextManager[None]:
     """Inside, it pads no prompt."""
     return attribute(scheduler, _TABLE, Always(scheduler.num_spec_tokens))

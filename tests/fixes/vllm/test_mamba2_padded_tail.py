@@ -41,10 +41,15 @@ def group(kind=None, nested=False):
     return SimpleNamespace(kv_cache_spec=SimpleNamespace(kv_cache_specs={"layer": spec}) if nested else spec)
 
 
+def running(drafts=DRAFTS, computed=50):
+    return SimpleNamespace(spec_token_ids=[-1] * drafts, num_computed_tokens=computed)
+
+
 def scheduler(*kinds, waiting=("a",), skipped=(), nested=False, **more):
     """One that has a request to run, and pads those that begin where it has no table."""
     given: dict[str, Any] = dict(
         waiting=list(waiting), skipped_waiting=list(skipped), num_spec_tokens=DRAFTS, dynamic_sd_lookup=None, requests={},
+        max_model_len=100, running=[running()],
         kv_cache_config=SimpleNamespace(kv_cache_groups=[group(), *(group(kind, nested) for kind in kinds)]),
     )  # fmt: skip
     return SimpleNamespace(**(given | more))
@@ -81,6 +86,22 @@ def test_with_mamba2_a_request_that_begins_is_not_padded(queues, nested):
 @pytest.mark.parametrize("kinds", [(), (Kind.GDN_ATTN,)])
 def test_other_models_are_padded_as_ever(kinds):
     assert schedule(scheduler(*kinds)) == (1 + DRAFTS, DRAFTS, 0)
+
+
+@pytest.mark.parametrize(
+    ("others", "size"),
+    [
+        ([], 1 + DRAFTS),
+        ([running(drafts=0)], 1 + DRAFTS),
+        ([running(computed=98)], 1 + DRAFTS),
+        ([running(drafts=0), running(drafts=1, computed=97)], 1),
+    ],
+    ids=["none runs", "one without drafts", "no room for a draft", "one has a draft and room"],
+)
+@pytest.mark.parametrize("fix", [TAIL, ONE])
+def test_where_no_other_request_verifies_drafts_the_padding_stays(fix, others, size):
+    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token={"a"}, requests={"a": SimpleNamespace(num_tokens=1)})
+    assert schedule(instance, fix)[0] == size
 
 
 def test_where_nothing_waits_nothing_is_done():
