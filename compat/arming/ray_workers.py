@@ -20,10 +20,14 @@ from ..status import messages, metrics
 from .switches import killed
 
 
+def switches() -> dict[str, str]:
+    """The ATTNFIX variables of this process, as they are now."""
+    return {name: value for name, value in os.environ.items() if name == "ATTNFIX" or name.startswith("ATTNFIX_")}
+
+
 def variables() -> dict[str, str]:
-    """The ATTNFIX variables of this process, as they are now, and the name of its server."""
-    found = {name: value for name, value in os.environ.items() if name == "ATTNFIX" or name.startswith("ATTNFIX_")}
-    return found if killed() else {metrics.SERVER: metrics.server(), **found}
+    """The same, and the name of its server."""
+    return switches() if killed() else {metrics.SERVER: metrics.server(), **switches()}
 
 
 def module_loaded(name: str) -> None:
@@ -62,7 +66,8 @@ def _vllm(module: ModuleType) -> None:
 
 
 def _sglang(module: ModuleType) -> None:
-    """`SchedulerActor.options(…)` takes Ray's options of one scheduler. A `runtime_env` of the engine's own goes first."""
+    """`SchedulerActor.options(…)` takes Ray's options of one scheduler. A `runtime_env` of the engine's own goes first. Where
+    nobody set a switch and there is none, Ray is given none: what a cluster makes of one is not known here."""
     actor = module.SchedulerActor
     options = actor.options
     if hasattr(options, "__wrapped__"):
@@ -71,6 +76,8 @@ def _sglang(module: ModuleType) -> None:
     @functools.wraps(options)
     def with_variables(**given: Any) -> Any:
         runtime_env = given.get("runtime_env") or {}
+        if not (switches() or runtime_env):
+            return options(**given)
         env_vars = {**variables(), **runtime_env.get("env_vars", {})}
         return options(**{**given, "runtime_env": {**runtime_env, "env_vars": env_vars}} if env_vars else given)
 

@@ -73,9 +73,10 @@ def test_sglang_gets_them_beside_its_own_runtime_environment(module, monkeypatch
     actor = SimpleNamespace(options=lambda **given: given)
     module(SGLANG, SchedulerActor=actor)
     ray_workers.module_loaded(SGLANG)
-    server = {metrics.SERVER: metrics.server()}
-    assert actor.options(num_gpus=1) == {"num_gpus": 1, "runtime_env": {"env_vars": server}}
+    assert actor.options(num_gpus=1) == {"num_gpus": 1}, "nobody set a switch"
     monkeypatch.setenv("ATTNFIX_STRICT", "1")
+    ours = {"ATTNFIX_STRICT": "1", metrics.SERVER: metrics.server()}
+    assert actor.options(num_gpus=1) == {"num_gpus": 1, "runtime_env": {"env_vars": ours}}
     monkeypatch.setenv("ATTNFIX", "0")
     given = {"runtime_env": {"pip": ["x"], "env_vars": {"ATTNFIX": "auto", "B": "2"}}}
     assert actor.options(**given) == {
