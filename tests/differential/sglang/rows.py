@@ -1,0 +1,112 @@
+"""What each attention layer is handed in a step, and what it returned, against float64.
+
+Which tokens of which requests a batch computes is read from the scheduler's `Req`s before the engine lays the batch out: what
+`ForwardBatch` and the backend make of it is what is tried.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from .. import reference
+from ..protocol import Output, Tolerance
+from . import models
+from .texts import Texts
+
+_EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
+
+
+class Span(NamedTuple):
+    """Tokens begin … end of a request, which a batch computes. cached: of those before it, how many another one computed."""
+
+    request: int
+    begin: int
+    end: int
+
+
+class Rows:
+    def __init__(self, config: dict[str, Any], texts: Texts):
+        self.config, self.texts = config, texts
+        self.spans: list[Span] = []
+        self.kinds: list[str] = []
+        self.outputs: list[Output] = []
+        self._done: dict[int, int] = {}  # request -> tokens whose keys are in the cache
+
+    def expect(self, batch: Any) -> None:
+        """A batch is about to run."""
+        self.spans, self.outputs, kinds = [], [], set()
+        numbers = [int(request.rid) for request in batch.reqs]
+        if batch.forward_mode.is_extend():
+            for number, begin, count in zip(numbers, batch.prefix_lens, batch.extend_lens):
+                before = self._done.get(number, 0)
+                self.spans.append(Span(number, begin, begin + count))
+                prompt = self.texts.prompts[number]
+                if begin and begin >= prompt and count == 1:
+                    kinds.add("decode")  # in a mixed batch
+                elif begin > before:
+                    kinds.add("cached")
+                kinds.add("chunk" if begin and begin == before or begin + count < prompt else "fresh" if not begin else "cached")
+        elif batch.forward_mode.is_decode():
+            self.spans = [Span(number, self._done[number], self._done[number] + 1) for number in numbers]
+            kinds.add("decode")
+        else:
+            kinds.add("idle")
+        self._done |= {span.request: span.end for span in self.spans}
+        self.kinds = sorted(kinds)
+
+    def handed(self, layer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Before an attention layer: its queries, keys and values become the drawn ones."""
+        import torch
+
+        q, k, v, *rest = args
+        heads = {"q": layer.tp_q_head_num, "k": layer.tp_k_head_num, "v": layer.tp_v_head_num}
+        dims = {"q": layer.qk_head_dim, "k": layer.qk_head_dim, "v": layer.v_head_dim}
+        drawn = []
+        for what, given in zip("qkv", (q, k, v)):
+            rows = torch.cat([
+                self.texts.rows(what, layer.layer_id, span.request, heads[what], dims[what], given.dtype)[span.begin : span.end]
+                for span in self.spans
+            ])  # fmt: skip
+            new = given.clone()
+            new.view(len(given), heads[what], dims[what])[: len(rows)] = rows
+            drawn.append(new)
+        if layer.layer_id == 0:
+            self._laid_out(args[3])
+        return (*drawn, *rest), kwargs
+
+    def _laid_out(self, batch: Any) -> None:
+        """Whether the engine gave each row its token and its position."""
+        tokens = [token for span in self.spans for token in self.texts.tokens[span.request][span.begin : span.end]]
+        positions = [at for span in self.spans for at in range(span.begin, span.end)]
+        for name, given, wanted in (("tokens", batch.input_ids, tokens), ("positions", batch.positions, positions)):
+            found = given.tolist()[: len(wanted)]
+            wrong = next((row for row, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1]), None)
+            error = math.inf if wrong is not None or len(found) != len(wanted) else 0.0
+            self.outputs.append(Output(name, error, reference.digest(found), _EXACT, f"row {wrong}"))
+
+    def returned(self, layer: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+        """Behind an attention layer."""
+        import torch
+
+        heads, dim, number = layer.tp_q_head_num, layer.v_head_dim, layer.layer_id
+        attention = models.attention(self.config, number)
+        true, labels = [], []
+        for request, begin, end in self.spans:
+            of = lambda what, count, width: self.texts.rows(what, number, request, count, width, args[0].dtype)  # noqa: B023, E731
+            q = of("q", heads, layer.qk_head_dim)[begin:end]
+            k = of("k", layer.tp_k_head_num, layer.qk_head_dim)[:end]
+            v = of("v", layer.tp_v_head_num, dim)[:end]
+            true.append(reference.attention(
+                q, k, v, range(begin, end), scale=attention.scale, window=attention.window, soft_cap=attention.soft_cap,
+            ))  # fmt: skip
+            labels += [f"request {request}, token {at}" for at in range(begin, end)]
+        rows = out.reshape(len(args[0]), heads, dim)[: len(labels)]
+        self.outputs.append(reference.compare(f"layer {number}", rows, torch.cat(true), labels))
+
+    def sure(self, layer: Any, args: tuple, out: Any) -> None:
+        """Behind the model: its logits become those of the text's next tokens."""
+        logits = out.next_token_logits
+        logits.zero_()
+        for row, span in enumerate(self.spans):
+            logits[row, self.texts.tokens[span.request][span.end]] = 1
