@@ -1,4 +1,4 @@
-"""Stand-ins for the kernels that vLLM's backends launch, at their entry points: FlashAttention, its scheduler, and cache writes.
+"""Stand-ins for the kernels that vLLM's backends launch, at their entry points: FlashAttention, its scheduler, cache writes.
 
 They compute in float64 over what the launch names, and no number depends on how a kernel splits its work. What a kernel does
 not write stays as the caller's memory was, and memory that torch leaves undefined is poison (`poisoned`). FlashAttention 3's
@@ -61,11 +61,11 @@ def _geometry(causal: Any, window: Any) -> int:
 
 
 def flash_attn_varlen_func(
-    *, q: Any, k: Any, v: Any, cu_seqlens_q: Any, max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float, causal: Any = False,
-    cu_seqlens_k: Any = None, seqused_k: Any = None, block_table: Any = None, window_size: Any = None, softcap: float = 0.0,
-    scheduler_metadata: Any = None, num_splits: int = 0, out: Any = None, return_softmax_lse: bool = False, s_aux: Any = None,
-    q_descale: Any = None, k_descale: Any = None, v_descale: Any = None, fa_version: int = 2, alibi_slopes: Any = None,
-    mask_mod: Any = None, **launch: Any,
+    *, q: Any, k: Any, v: Any, cu_seqlens_q: Any, max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float,
+    causal: Any = False, cu_seqlens_k: Any = None, seqused_k: Any = None, block_table: Any = None, window_size: Any = None,
+    softcap: float = 0.0, scheduler_metadata: Any = None, num_splits: int = 0, out: Any = None, s_aux: Any = None,
+    return_softmax_lse: bool = False, q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
+    fa_version: int = 2, alibi_slopes: Any = None, mask_mod: Any = None, **launch: Any,
 ) -> Any:  # fmt: skip
     """q: [tokens, heads, d]; k, v: [keys, KV heads, d], or with `block_table` [pages, page size, KV heads, d]. Descales are
     [requests, KV heads]. LSE [heads, tokens]. Rows past the last request, and of a request beyond `max_seqlen_q`, are not
