@@ -1,0 +1,146 @@
+"""A model that is nothing but attention layers, for the engine's own loader.
+
+Query, key and value of a token follow from the token and its position, so that what a layer should return is known without
+the model. The next token does, too: a wrong output of a layer changes no step that follows.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import torch
+
+from attnfix.patches.proofkit.vllm.construction import _attention
+
+VOCABULARY = 128
+_ROWS, _PERIOD = 1021, 5
+
+
+class Shape(NamedTuple):
+    heads: int
+    kv_heads: int
+    size: int
+
+
+class Contents:
+    """What a case's seed decides: the words of prompts and answers, and the rows of queries, keys and values."""
+
+    def __init__(self, seed: int):
+        self.seed = seed
+        self._draw = torch.Generator().manual_seed(seed)
+        self._tables: dict[Any, Any] = {}
+        self._pattern = random.Random(seed).sample(range(3, VOCABULARY), _PERIOD)
+
+    def word(self, position: int, salt: int = 0) -> int:
+        """Of a prompt: mostly a pattern that repeats, so that an n-gram drafter finds something."""
+        if random.Random(f"{self.seed} {salt} {position}").random() < 0.25:
+            return random.Random(f"{self.seed} {salt} {position} other").randrange(3, VOCABULARY)
+        return self._pattern[position % _PERIOD]
+
+    def next(self, token: int, position: int) -> int:
+        """What follows `token` at `position`."""
+        return self.word(position + 1, salt=token)
+
+    def rows(self, layer: str, kind: str, tokens: Any, positions: Any, heads: int, size: int) -> Any:
+        """[tokens, heads, size] in float32, each a row of a table."""
+        key = layer, kind, heads, size
+        if key not in self._tables:
+            self._tables[key] = torch.randn(_ROWS, heads, size, generator=self._draw)
+        return self._tables[key][(tokens.long() * 131 + positions.long() * 17) % _ROWS]
+
+
+class Ran(NamedTuple):
+    """What one call of a layer was given and returned."""
+
+    layer: Any
+    tokens: Any
+    positions: Any
+    out: Any
+
+
+#: What the layers returned since the server last looked
+ran: list[Ran] = []
+
+
+def make(contents: Contents, shape: Shape, windows: Any, soft_cap: float, sinks: bool) -> type:
+    """The class of the model. windows: one for each layer, None for none."""
+
+    class Model(torch.nn.Module):
+        supports_pp = False
+
+        def __init__(self, *, vllm_config: Any, prefix: str = ""):
+            super().__init__()
+            self.dtype, self.width = vllm_config.model_config.dtype, vllm_config.model_config.get_hidden_size()
+            tp = vllm_config.parallel_config.tensor_parallel_size
+            self.own = Shape(shape.heads // tp, max(1, shape.kv_heads // tp), shape.size)
+            layers = []
+            for index, window in enumerate(windows):
+                more: dict[str, Any] = {}
+                if window is not None:
+                    more["per_layer_sliding_window"] = window
+                if soft_cap:
+                    more["logits_soft_cap"] = soft_cap
+                if sinks:
+                    more["sinks"] = contents.rows(f"{index}", "sinks", *_at(index), shape.heads, 1).view(-1)
+                layers.append(
+                    _attention("Attention")(
+                        self.own.heads, shape.size, shape.size**-0.5, num_kv_heads=self.own.kv_heads,
+                        cache_config=vllm_config.cache_config, quant_config=vllm_config.quant_config,
+                        prefix=f"model.layers.{index}.self_attn.attn", **more,
+                    )
+                )  # fmt: skip
+            self.layers = torch.nn.ModuleList(layers)
+
+        def embed_input_ids(self, input_ids: Any, *args: Any) -> Any:
+            return torch.zeros(len(input_ids), self.width, dtype=self.dtype)
+
+        get_input_embeddings = embed_input_ids
+
+        def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None, inputs_embeds: Any = None) -> Any:
+            for layer in self.layers:
+                rows = [
+                    contents.rows(layer.layer_name, kind, input_ids, positions, heads, shape.size).to(self.dtype).flatten(1)
+                    for kind, heads in (("q", self.own.heads), ("k", self.own.kv_heads), ("v", self.own.kv_heads))
+                ]
+                out = layer(*rows)
+                ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
+            hidden = torch.zeros(len(input_ids), self.width, dtype=self.dtype)
+            for column, what in enumerate((input_ids, positions % 128, positions // 128)):  # exact in bfloat16
+                hidden[:, column] = what.to(self.dtype)
+            return hidden
+
+        def compute_logits(self, hidden_states: Any, *args: Any) -> Any:
+            logits = torch.zeros(len(hidden_states), VOCABULARY)
+            for row, (token, low, high) in enumerate(hidden_states[:, :3].int().tolist()):
+                if 0 <= token < VOCABULARY:
+                    logits[row, contents.next(token, high * 128 + low)] = 9.0
+            return logits
+
+        def load_weights(self, weights: Any) -> set[str]:
+            return set()
+
+    return Model
+
+
+def _at(index: int) -> Any:
+    return torch.tensor([index]), torch.tensor([index])
+
+
+def register_loader() -> None:
+    """The load format "attention": the engine constructs the model, and its layers get the scales of a checkpoint."""
+    from vllm.model_executor.model_loader import register_model_loader
+    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+    from vllm.model_executor.model_loader.weight_utils import default_weight_loader
+
+    @register_model_loader("attention")
+    class Loader(BaseModelLoader):
+        def download_model(self, model_config: Any) -> None: ...
+
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            scales = self.load_config.model_loader_extra_config.get("scales", {})
+            for name, parameter in model.named_parameters():
+                kind = name.rpartition(".")[2]
+                if kind in scales:
+                    load = getattr(parameter, "weight_loader", default_weight_loader)
+                    load(parameter, torch.tensor(scales[kind]))

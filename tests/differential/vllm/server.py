@@ -1,0 +1,311 @@
+"""One server of vLLM: what its engine core and its worker do, step by step, in one process.
+
+Real: the config and its checks, the model loader, the layers with their backend, `get_kv_cache_specs` and what the engine core
+makes of them, the scheduler, the model runner with its batches, block tables, metadata builders, CUDA graphs, sampler and
+speculator. Emulated: the kernels (`kernels`), the GPU (`gpu`), the platform's answers (`proofkit.vllm.construction`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+import torch
+
+from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.proofkit.vllm import kernels as proof_kernels
+from attnfix.patches.proofkit.vllm.construction import Worker
+from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS
+
+from .. import reference
+from ..protocol import Case, Output, Step, refusing
+from . import gpu, kernels, model
+from .space import BACKENDS, SHAPES, WINDOWS
+
+_MEMORY = 1 << 30
+#: As llm-compressor writes it
+_SCHEME = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True, "dynamic": False}
+_SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
+
+
+def load() -> None:
+    torch.set_num_threads(1)
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
+    import_module("vllm")
+    import_module("vllm.v1.worker.gpu.model_runner")
+    for path in BACKENDS.values():
+        import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
+    proof_kernels.stand_in()
+    gpu.stand_in()
+    kernels.stand_in()
+    model.register_loader()
+
+
+class _Request:
+    """known: its words so far. computed: how many of them have their keys in the cache."""
+
+    def __init__(self, request: Any, prompt: list[int]):
+        self.request, self.known, self.prompt, self.computed = request, prompt, len(prompt), 0
+
+
+class Server:
+    def __init__(self, case: Case):
+        self.case, self.set = case, case["settings"]
+        self.contents = model.Contents(case["seed"])
+        self.requests: dict[str, _Request] = {}
+        self.waiting = sorted(range(len(case["requests"])), key=lambda at: case["requests"][at]["arrives"])
+        self.steps = 0
+        self._prompts = self._all_prompts()
+        with refusing():
+            self.worker = self._worker()
+            self.config = self.worker.config
+            self.worker.__enter__()
+            self._construct()
+
+    # construction
+
+    def _worker(self) -> Worker:
+        given = self.set
+        shape = model.Shape(*SHAPES[given["attention"]])
+        config: Any = import_module("vllm.config")
+        text: dict[str, Any] = {
+            **_SHAPE, **_TOKENS, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2,
+            "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.size,
+            "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"],
+        }  # fmt: skip
+        windows = WINDOWS[given["windows"]]
+        if given["windows"] == "all":  # the whole model's, as its config has it
+            text["sliding_window"], windows = windows[0], (None, None)
+        extra = {}
+        if given["scales"] == "checkpoint":
+            text["quantization_config"] = {
+                "quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}, "ignore": [],
+                "kv_cache_scheme": _SCHEME,
+            }  # fmt: skip
+            extra["scales"] = _SCALES
+        drafts = {}
+        if given["speculative-method"] != "none":
+            drafts["speculative"] = {
+                "method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"],
+                "prompt_lookup_min": 2, "prompt_lookup_max": 3,
+            }  # fmt: skip
+        made = Worker(
+            text, backend=BACKENDS[given["attention-backend"]], dtype=given["dtype"], page_size=given["block-size"],
+            max_requests=given["max-num-seqs"], max_tokens=given["max-num-batched-tokens"], context=given["max-model-len"],
+            kv_cache_dtype=given["kv-cache-dtype"], skip_layers=given["kv-cache-dtype-skip-layers"], layout=given["layout"],
+            graphs=given["cudagraph-mode"], capability=tuple(given["capability"]),
+            cache={
+                "num_gpu_blocks_override": given["num-gpu-blocks"],
+                "enable_prefix_caching": given["enable-prefix-caching"],
+            },
+            scheduler={
+                "enable_chunked_prefill": given["enable-chunked-prefill"], "async_scheduling": given["async-scheduling"],
+            },
+            vllm={"load_config": config.LoadConfig(load_format="attention", model_loader_extra_config=extra)},
+            **drafts,
+        )  # fmt: skip
+        registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
+        own = model.make(self.contents, shape, windows, given["soft-cap"], given["sinks"])
+        registry.register_model("LlamaForCausalLM", own)
+        return made
+
+    def _construct(self) -> None:
+        """As the engine core and its worker begin."""
+        runner: Any = import_module("vllm.v1.worker.gpu.model_runner")
+        utils: Any = import_module("vllm.v1.core.kv_cache_utils")
+        planning: Any = proof_kernels.found("vllm.v1.core.kv_cache_planning") or utils
+        platform: Any = import_module("vllm.platforms").current_platform
+        config = self.config
+        self.runner = runner.GPUModelRunner(config, torch.device("cpu"))
+        self.runner.load_model()
+        if hasattr(type(platform), "update_block_size_for_backend"):
+            platform.update_block_size_for_backend(config)
+        specs = [self.runner.get_kv_cache_spec()]
+        groups = [planning.get_global_kv_cache_groups(config, specs)] if planning is not utils else []
+        configs = planning.get_kv_cache_configs(config, specs, [_MEMORY], *groups)
+        scheduled = utils.generate_scheduler_kv_cache_config(configs)
+        config.cache_config.num_gpu_blocks = scheduled.num_blocks
+        config.cache_config.block_size = min(group.kv_cache_spec.block_size for group in scheduled.kv_cache_groups)
+        block_size, hash_block_size = utils.resolve_kv_cache_block_sizes(scheduled, config)
+        self.runner.initialize_kv_cache(configs[0])
+        self._poison()
+        if any(group.kv_cache_spec.dtype == torch.uint8 for group in scheduled.kv_cache_groups):
+            self.runner._init_kv_zero_meta()
+        if config.compilation_config.cudagraph_mode and self.runner.needs_cudagraph_capture():
+            self.runner.capture_model()
+            self._poison()
+        model.ran.clear()
+        hash_of: Any = import_module("vllm.utils.hashing").get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
+        utils.init_none_hash(hash_of)
+        self.hasher = utils.get_request_block_hasher(hash_block_size, hash_of)
+        structured: Any = import_module("vllm.v1.structured_output").StructuredOutputManager
+        cls = config.scheduler_config.get_scheduler_cls()
+        given = dict(vllm_config=config, kv_cache_config=scheduled, structured_output_manager=structured(config),
+                     block_size=block_size, hash_block_size=hash_block_size)  # fmt: skip
+        base: Any = import_module("vllm.v1.core.sched.scheduler").Scheduler
+        self.scheduler = cls(**{name: given[name] for name in signature(base.__init__).parameters if name in given})
+
+    def _poison(self) -> None:
+        """The cache holds what its last owner left: large numbers, no NaN."""
+        for cache in self.runner.kv_caches:
+            raw = torch.randint(0x50, 0x60, cache.shape, dtype=torch.uint8) if cache.dtype in _BYTES else None
+            cache.view(torch.uint8).copy_(raw) if raw is not None else cache.uniform_(40, 50)
+
+    def _all_prompts(self) -> list[list[int]]:
+        made: list[list[int]] = []
+        for at, request in enumerate(self.case["requests"]):
+            salt, count = 1000 + at, request["prompt"]
+            words = [self.contents.word(position, salt) for position in range(count)]
+            if request["common"]:
+                other, shared = request["common"]
+                words[:shared] = made[other][: min(shared, count)]
+            made.append(words[:count])
+        return made
+
+    # steps
+
+    def step(self) -> Step | None:
+        self._admit()
+        if not self.scheduler.has_requests() and not self.waiting:
+            return None
+        scheduled = self.scheduler.schedule()
+        self.steps += 1
+        self._resume(scheduled)
+        kinds, rows = self._expected(scheduled)
+        model.ran.clear()
+        result = self.runner.execute_model(scheduled)
+        state = self.runner.execute_model_state
+        step = self._compared(kinds, rows, state) if result is None and state is not None else Step(["idle"])
+        if result is None:
+            result = self.runner.sample_tokens(None)
+        result = result.get_output() if hasattr(result, "get_output") else result
+        self._sampled(scheduled, result)
+        self.scheduler.update_from_output(scheduled, result)
+        self._drafted()
+        return step
+
+    def _admit(self) -> None:
+        while self.waiting and self.case["requests"][self.waiting[0]]["arrives"] <= self.steps:
+            at = self.waiting.pop(0)
+            asked = self.case["requests"][at]
+            sampling: Any = import_module("vllm.sampling_params").SamplingParams
+            cls: Any = import_module("vllm.v1.request").Request
+            given = dict(
+                request_id=f"request-{at}", prompt_token_ids=list(self._prompts[at]), pooling_params=None,
+                sampling_params=sampling(max_tokens=asked["output"], ignore_eos=True, temperature=0.0),
+                eos_token_id=None, block_hasher=self.hasher,
+            )  # fmt: skip
+            request = cls(**{name: given[name] for name in signature(cls.__init__).parameters if name in given})
+            self.requests[request.request_id] = _Request(request, list(self._prompts[at]))
+            self.scheduler.add_request(request)
+
+    def _resume(self, scheduled: Any) -> None:
+        """Who is new, or comes back after a preemption: what of it the cache has already."""
+        for new in scheduled.scheduled_new_reqs:
+            self.requests[new.req_id].computed = new.num_computed_tokens
+        cached = scheduled.scheduled_cached_reqs
+        for name, computed in zip(cached.req_ids, cached.num_computed_tokens):
+            if name in cached.resumed_req_ids:
+                self.requests[name].computed = computed
+
+    def _expected(self, scheduled: Any) -> tuple[list[str], dict[str, tuple[int, list[int]]]]:
+        """Kinds of the rows; request -> (position of its first row, all its words up to the last row)."""
+        kinds, rows = set(), {}
+        begun = {new.req_id for new in scheduled.scheduled_new_reqs}
+        drafts = scheduled.scheduled_spec_decode_tokens
+        for name, count in scheduled.num_scheduled_tokens.items():
+            one = self.requests[name]
+            words = list(one.known)
+            if spec := len(drafts.get(name, ())):
+                at = self.runner.req_states.req_id_to_index.get(name)
+                known = self.runner.req_states.draft_tokens[at, :spec].tolist() if at is not None else [-1] * spec
+                words = words[: one.computed + count - spec] + known
+            words = words[: one.computed + count]
+            rows[name] = (one.computed, words)
+            if spec:
+                kinds.add("verify")
+            elif one.computed + count >= len(one.known) and one.computed >= one.prompt:
+                kinds.add("decode")
+            elif name in begun and one.computed:
+                kinds.add("cached")
+            elif one.computed or one.computed + count < one.prompt:
+                kinds.add("chunk")
+            else:
+                kinds.add("fresh")
+        return sorted(kinds), rows
+
+    def _compared(self, kinds: list[str], rows: dict[str, tuple[int, list[int]]], state: Any) -> Step:
+        order = list(state.input_batch.req_ids)
+        tokens, positions, labels = [], [], []
+        for name in order:
+            start, words = rows[name]
+            tokens += words[start:]
+            positions += range(start, len(words))
+            labels += [f"{name} at {at}" for at in range(start, len(words))]
+        outputs = []
+        if len(model.ran) != len(self.runner.model.layers):
+            raise RuntimeError(f"{len(model.ran)} layers ran in one step")
+        for one in model.ran:
+            count = len(tokens)
+            given = one.tokens[:count].tolist() == tokens and one.positions[:count].tolist() == positions
+            reference_ = torch.cat([self._reference(one.layer, *rows[name]) for name in order])
+            out = one.out[:count].view(count, -1, one.layer.head_size)
+            compared = reference.compare(one.layer.layer_name, out, reference_, labels)
+            outputs.append(compared if given else _strange(compared))
+            if len(one.tokens) > count:
+                kinds = sorted({*kinds, "padded"})
+        return Step(kinds, outputs, reference.digest(state.attn_metadata, state.slot_mappings_by_layer))
+
+    def _reference(self, layer: Any, start: int, words: list[int]) -> Any:
+        every, at = torch.tensor(words), torch.arange(len(words))
+        dtype = self.config.model_config.dtype
+        rows = lambda kind, heads: self.contents.rows(layer.layer_name, kind, every, at, heads, layer.head_size).to(dtype)  # noqa: E731
+        q, k, v = rows("q", layer.num_heads)[start:], rows("k", layer.num_kv_heads), rows("v", layer.num_kv_heads)
+        if "fp8" in layer.kv_cache_dtype:
+            scales = _SCALES if self.set["scales"] == "checkpoint" else dict.fromkeys(_SCALES, 1.0)
+            k, v = (kernels.quantised(x, scales[name]).double() * scales[name] for x, name in ((k, "k_scale"), (v, "v_scale")))
+            if layer.query_quant is not None:
+                q = kernels.quantised(q, scales["q_scale"]).double() * scales["q_scale"]
+        index = int(layer.layer_name.split(".")[2])
+        sinks = None
+        if self.set["sinks"]:
+            sinks = self.contents.rows(f"{index}", "sinks", torch.tensor([index]), torch.tensor([index]), layer.num_heads, 1)
+            sinks = sinks.view(-1)
+        return reference.attention(
+            q, k, v, range(start, len(words)), scale=layer.head_size**-0.5, window=WINDOWS[self.set["windows"]][index],
+            soft_cap=self.set["soft-cap"], sinks=sinks,
+        )  # fmt: skip
+
+    def _sampled(self, scheduled: Any, result: Any) -> None:
+        """What each request got; its keys are in the cache up to the last word that was accepted."""
+        for name, got in zip(result.req_ids, result.sampled_token_ids):
+            one = self.requests[name]
+            if got:
+                one.known += got
+                one.computed = len(one.known) - 1
+            else:
+                one.computed += scheduled.num_scheduled_tokens[name]
+
+    def _drafted(self) -> None:
+        if self.config.speculative_config is None or self.config.scheduler_config.async_scheduling:
+            return
+        drafts = self.runner.take_draft_token_ids()
+        if drafts is not None:
+            self.scheduler.update_draft_token_ids(drafts)
+
+
+_BYTES = (torch.uint8, torch.int8, torch.float8_e4m3fn)
+
+
+def _strange(output: Output) -> Output:
+    """The model was given other words, or other positions, than the requests have."""
+    output.error, output.at = float("inf"), "the model's input"
+    return output
+
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+_ = replaced

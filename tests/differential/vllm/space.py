@@ -1,0 +1,61 @@
+"""What can be drawn for vLLM. Imports no engine."""
+
+from __future__ import annotations
+
+from ..protocol import Settings, Space
+
+#: attention: (query heads, KV heads, head size) of the model
+SHAPES = {"MHA": (2, 2, 16), "GQA": (4, 2, 32), "MQA": (4, 1, 64)}
+#: windows of the two layers
+WINDOWS = {"none": (None, None), "all": (24, 24), "alternate": (24, None)}
+WINDOW = 24
+BACKENDS = {
+    "FLASH_ATTN": "flash_attn.FlashAttentionBackend",
+    "TRITON_ATTN": "triton_attn.TritonAttentionBackend",
+}
+_INTERPRETED = {"TRITON_ATTN"}
+
+
+def edges(settings: Settings) -> list[int]:
+    found = {1, 2, settings["block-size"], settings["max-num-batched-tokens"], settings["max-model-len"]}
+    if settings["windows"] != "none":
+        found.add(WINDOW)
+    return sorted(found)
+
+
+def impossible(settings: Settings) -> str | None:
+    if settings.get("cudagraph-mode") == "PIECEWISE":
+        return "piecewise graphs need a compiled model, and this one is not compiled"
+    return None
+
+
+SPACE = Space(
+    axes={
+        "attention-backend": tuple(BACKENDS),
+        "attention": tuple(SHAPES),
+        "dtype": ("bfloat16", "float16"),
+        "windows": tuple(WINDOWS),
+        "soft-cap": (0.0, 30.0),
+        "sinks": (False, True),
+        "kv-cache-dtype": ("auto", "fp8"),
+        "scales": ("none", "checkpoint"),
+        "kv-cache-dtype-skip-layers": ((), ("0",), ("sliding_window",)),
+        "block-size": (16, 32),
+        "max-model-len": (256,),
+        "max-num-batched-tokens": (64, 16, 256),
+        "max-num-seqs": (4, 2),
+        "num-gpu-blocks": (64, 24),
+        "enable-prefix-caching": (True, False),
+        "enable-chunked-prefill": (True, False),
+        "speculative-method": ("none", "ngram"),
+        "num-speculative-tokens": (2, 3),
+        "cudagraph-mode": ("NONE", "FULL", "FULL_DECODE_ONLY"),
+        "async-scheduling": (False, True),
+        "capability": ((9, 0), (8, 0), (10, 0)),
+        "layout": ("NHD", "HND"),
+    },
+    edges=edges,
+    limit=lambda settings: settings["max-model-len"],
+    impossible=impossible,
+    interpreted=lambda settings: settings["attention-backend"] in _INTERPRETED,
+)
