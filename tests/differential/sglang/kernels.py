@@ -2,11 +2,58 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
+
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.emulators import flashinfer
+from attnfix.patches.proofkit.sglang.engine import module
+
+from . import flash_attention
+
+_ATTENTION = "layers.attention."
 
 
 def install() -> None:
     """Put the stand-ins in place: once, before any server is constructed."""
+    _flash_attention()
+    _flashinfer()
+
+
+def _flash_attention() -> None:
+    """At sgl_kernel, and where a backend's module has taken the names from."""
+    import sgl_kernel
+
+    compiled = types.ModuleType("sgl_kernel.flash_attn")
+    names = ("flash_attn_with_kvcache", "flash_attn_varlen_func", "get_scheduler_metadata")
+    vars(compiled).update({name: getattr(flash_attention, name) for name in names})
+    sys.modules[compiled.__name__] = sgl_kernel.flash_attn = compiled
+    backend = module(_ATTENTION + "flashattention_backend")
+    for name in names:
+        for home in (name, f"{name}_fa3"):
+            if hasattr(backend, home):
+                setattr(backend, home, getattr(flash_attention, name))
+    backend.merge_state_v2 = merge_state_v2
+
+
+def merge_state_v2(v_a: Any, s_a: Any, v_b: Any, s_b: Any, v_merged: Any = None, s_merged: Any = None) -> tuple[Any, Any]:
+    import torch
+
+    if v_merged is None:
+        v_merged, s_merged = torch.empty_like(v_a), torch.empty_like(s_a)
+    return emulators.merge_state_v2(v_a, s_a, v_b, s_b, v_merged, s_merged)
+
+
+def _flashinfer() -> None:
+    backend = module(_ATTENTION + "flashinfer_backend")
+    for name in ("merge_state", "_safe_merge_state"):
+        setattr(backend, name, flashinfer.merge_state)
+    backend.BatchPrefillWithRaggedKVCacheWrapper = flashinfer.RaggedPrefill
+    backend.BatchPrefillWithPagedKVCacheWrapper = flashinfer.PagedPrefill
+    backend.BatchDecodeWithPagedKVCacheWrapper = flashinfer.PagedDecode
+    if not hasattr(backend, "fast_decode_plan"):  # up to 0.5.2 the engine's own
+        backend.fast_decode_plan = flashinfer.fast_decode_plan
 
 
 def poison(runner: Any) -> None:
@@ -16,7 +63,9 @@ def poison(runner: Any) -> None:
     draw = torch.Generator().manual_seed(1)
     for buffer in _buffers(runner.token_to_kv_pool):
         noise = torch.randint(-60, 60, buffer.shape, generator=draw, dtype=torch.int8)
-        buffer.copy_(noise.to(torch.float32).to(buffer.dtype) if buffer.is_floating_point() else noise.to(buffer.dtype))
+        if buffer.dtype == torch.uint8:  # FP8, as the pool keeps it
+            noise = noise.float().to(runner.kv_cache_dtype).view(torch.uint8)
+        buffer.copy_(noise)
 
 
 def _buffers(pool: Any) -> list[Any]:

@@ -5,6 +5,7 @@ What cannot be had here, and what stands there instead:
 - The device: flags are read as on a machine with an NVIDIA GPU, then tensors are made on the CPU. Layers other than attention
   take the engine's own native path, as they do wherever the engine sees no GPU.
 - Weights are random (`--load-format dummy`).
+- The compute capability is said to be 9.0.
 - Compiled packages (sgl_kernel, FlashInfer) are not installed: `kernels` has what stands at their entry points.
 """
 
@@ -33,6 +34,16 @@ def ease() -> None:
         sys.modules.setdefault(name, types.ModuleType(name))
     vars(sys.modules["vllm._custom_ops"]).setdefault("rotary_embedding", None)
     logging.disable(logging.WARNING)
+
+
+def on_hopper() -> None:
+    """Let the engine's modules, once they are imported, see the compute capability of an H200."""
+    import torch
+
+    torch.cuda.get_device_capability = lambda *_: (9, 0)  # the oldest releases ask torch
+    for name, home in list(sys.modules.items()):
+        if name.startswith("sglang.") and "get_device_capability" in vars(home):
+            vars(home)["get_device_capability"] = torch.cuda.get_device_capability
 
 
 def server_args(config: Mapping[str, Any], flags: list[str], draft: Mapping[str, Any] | None = None) -> Any:

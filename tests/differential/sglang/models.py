@@ -18,16 +18,17 @@ LLAMA = {
     "hidden_act": "silu", "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 GEMMA2 = {
-    **LLAMA, "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "num_hidden_layers": 2,
-    "sliding_window": WINDOW, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 3.0, "final_logit_softcapping": None,
-    "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "num_key_value_heads": 1, "attention_bias": False,
+    **LLAMA, "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "num_hidden_layers": 2, "num_key_value_heads": 1,
+    "sliding_window": WINDOW, "query_pre_attn_scalar": 32, "attn_logit_softcapping": 0.0, "final_logit_softcapping": None,
+    "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "attention_bias": False,
 }  # fmt: skip
 
 #: name -> config. The name is an axis's value: it says what is special about the model's attention
 MODELS: dict[str, dict[str, Any]] = {
     "mha": LLAMA,
     "gqa": {**LLAMA, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 16},
-    "windows-cap": GEMMA2,
+    "windows": GEMMA2,
+    "soft-cap": {**GEMMA2, "sliding_window": CONTEXT, "attn_logit_softcapping": 3.0},
 }
 
 

@@ -10,8 +10,8 @@ import math
 from typing import Any, NamedTuple
 
 from .. import reference
-from ..protocol import Output, Tolerance
-from . import models
+from ..protocol import Output, Settings, Tolerance
+from . import models, space
 from .texts import Texts
 
 _EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
@@ -26,8 +26,8 @@ class Span(NamedTuple):
 
 
 class Rows:
-    def __init__(self, config: dict[str, Any], texts: Texts):
-        self.config, self.texts = config, texts
+    def __init__(self, settings: Settings, config: dict[str, Any], texts: Texts):
+        self.settings, self.config, self.texts = settings, config, texts
         self.spans: list[Span] = []
         self.kinds: list[str] = []
         self.outputs: list[Output] = []
@@ -39,14 +39,8 @@ class Rows:
         numbers = [int(request.rid) for request in batch.reqs]
         if batch.forward_mode.is_extend():
             for number, begin, count in zip(numbers, batch.prefix_lens, batch.extend_lens):
-                before = self._done.get(number, 0)
                 self.spans.append(Span(number, begin, begin + count))
-                prompt = self.texts.prompts[number]
-                if begin and begin >= prompt and count == 1:
-                    kinds.add("decode")  # in a mixed batch
-                elif begin > before:
-                    kinds.add("cached")
-                kinds.add("chunk" if begin and begin == before or begin + count < prompt else "fresh" if not begin else "cached")
+                kinds.add(self._kind(number, begin, begin + count))
         elif batch.forward_mode.is_decode():
             self.spans = [Span(number, self._done[number], self._done[number] + 1) for number in numbers]
             kinds.add("decode")
@@ -54,6 +48,15 @@ class Rows:
             kinds.add("idle")
         self._done |= {span.request: span.end for span in self.spans}
         self.kinds = sorted(kinds)
+
+    def _kind(self, number: int, begin: int, end: int) -> str:
+        """What a request does in a batch that extends."""
+        before, prompt = self._done.get(number, 0), self.texts.prompts[number]
+        if begin >= prompt:
+            return "decode"  # in a mixed batch
+        if begin > before:
+            return "cached"
+        return "chunk" if begin or end < prompt else "fresh"
 
     def handed(self, layer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Before an attention layer: its queries, keys and values become the drawn ones."""
@@ -102,7 +105,8 @@ class Rows:
             ))  # fmt: skip
             labels += [f"request {request}, token {at}" for at in range(begin, end)]
         rows = out.reshape(len(args[0]), heads, dim)[: len(labels)]
-        self.outputs.append(reference.compare(f"layer {number}", rows, torch.cat(true), labels))
+        within = space.tolerance(self.settings, rows.dtype)
+        self.outputs.append(reference.compare(f"layer {number}", rows, torch.cat(true), labels, within))
 
     def sure(self, layer: Any, args: tuple, out: Any) -> None:
         """Behind the model: its logits become those of the text's next tokens."""

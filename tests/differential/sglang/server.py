@@ -8,8 +8,6 @@ the text, so that the real sampler draws it.
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 import threading
 import warnings
 from array import array
@@ -31,40 +29,13 @@ def load() -> None:
     launch.ease()
     importlib.import_module("sglang.srt.managers.scheduler")
     kernels.install()
-    for name in _imported_by(space.PLAINEST):
-        try:
-            importlib.import_module(name)
-        except Exception:  # it did import in the child that named it, in another order
-            continue
-
-
-def _imported_by(settings: dict[str, Any]) -> list[str]:
-    """Modules that the construction of a server imports: found in a fork, for one process holds one server."""
-    reading, writing = os.pipe()
-    if not (pid := os.fork()):
-        try:
-            os.close(reading)
-            before = set(sys.modules)
-            Server({"engine": "sglang", "release": "", "settings": settings, "requests": [], "steps": 0, "seed": 0})
-            named = [name for name in sys.modules if name not in before and not name.startswith("sgl_kernel")]
-            os.write(writing, " ".join(named).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        said = pipe.read()
-    os.waitpid(pid, 0)
-    return said.split()
+    launch.on_hopper()
 
 
 class Server:
     def __init__(self, case: Case):
-        import torch
-
-        torch.manual_seed(case["seed"])
-        torch.use_deterministic_algorithms(True, warn_only=True)  # so memory that nobody wrote holds NaN, or the largest number
         warnings.simplefilter("ignore")
-        settings = case["settings"]
+        self.case, settings = case, case["settings"]
         self.config, self.requests = models.config(settings), case["requests"]
         self.args = launch.server_args(self.config, space.flags(settings), models.draft(settings))
         self.texts = Texts(case, self.config["vocab_size"], space.narrow(settings))
@@ -102,8 +73,8 @@ class Server:
             with launch.surroundings(self.args), torch.no_grad():
                 self.scheduler = launch.scheduler(self.args)
                 self._watch()
-                loop = "event_loop_overlap" if self.scheduler.enable_overlap else "event_loop_normal"
-                getattr(self.scheduler, loop)()
+                overlapping = "event_loop_overlap" if self.scheduler.enable_overlap else "event_loop_normal"
+                (getattr(self.scheduler, "run_event_loop", None) or getattr(self.scheduler, overlapping))()
         except BaseException as error:
             self.error = error
             self._mine.release()
@@ -116,7 +87,7 @@ class Server:
             scheduler.recv_requests = self._arriving
         run, runner = scheduler.run_batch, scheduler.tp_worker.model_runner
         kernels.poison(runner)
-        rows = Rows(self.config, self.texts)
+        rows = Rows(self.case["settings"], self.config, self.texts)
         attention = module("layers.radix_attention").RadixAttention
         for layer in runner.model.modules():
             if isinstance(layer, attention):
