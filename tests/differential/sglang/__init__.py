@@ -8,6 +8,6 @@
     server     steps of the engine's own event loop, and attention of each against float64
 
 Real: `ServerArgs` from flags, `Scheduler` with its event loop, radix cache, allocators, policies and invariant checks,
-`ModelRunner` with the model's own classes and random weights, KV pools, the attention backend from the registry, `ForwardBatch`.
+`ModelRunner` with the model's own classes and random weights, KV pools, its backend from the registry, `ForwardBatch`.
 What stands in the place of something: `launch` and `kernels` say it.
 """

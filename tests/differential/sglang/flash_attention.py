@@ -1,8 +1,8 @@
 """FlashAttention 3 at sgl_kernel's entry points, as its launcher and kernel read their arguments.
 
 Source: `flash_api.cpp` and `paged_kv.h` of FlashAttention 3: the table of pages is read by its row's stride, and nobody asks
-whether a length fits into it; rows of a request at or beyond `max_seqlen_q` have no thread block and stay undefined; an output of FP8
-inputs is bfloat16; the LSE is natural, float32 [heads, rows].
+whether a length fits into it; rows of a request at or beyond `max_seqlen_q` have no thread block and stay undefined; an
+output of FP8 inputs is bfloat16; the LSE is natural, float32 [heads, rows].
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Which tokens of which requests a batch computes is read from the scheduler's `Re
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -18,11 +19,17 @@ _EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
 
 
 class Span(NamedTuple):
-    """Tokens begin … end of a request, which a batch computes. cached: of those before it, how many another one computed."""
+    """Tokens begin … end of a request, the batch's one at `place`, which it computes in its rows from `row` on."""
 
+    place: int
+    row: int
     request: int
     begin: int
     end: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.row, self.row + self.end - self.begin)
 
 
 class Rows:
@@ -31,6 +38,7 @@ class Rows:
         self.spans: list[Span] = []
         self.kinds: list[str] = []
         self.outputs: list[Output] = []
+        self.decodes = False
         self._done: dict[int, int] = {}  # request -> tokens whose keys are in the cache
 
     def expect(self, batch: Any) -> None:
@@ -38,16 +46,25 @@ class Rows:
         self.spans, self.outputs, kinds = [], [], set()
         numbers = [int(request.rid) for request in batch.reqs]
         if batch.forward_mode.is_extend():
-            for number, begin, count in zip(numbers, batch.prefix_lens, batch.extend_lens):
-                self.spans.append(Span(number, begin, begin + count))
+            rows = itertools.accumulate(batch.extend_lens, initial=0)
+            for place, (row, number, begin, count) in enumerate(zip(rows, numbers, batch.prefix_lens, batch.extend_lens)):
+                self.spans.append(Span(place, row, number, begin, begin + count))
                 kinds.add(self._kind(number, begin, begin + count))
         elif batch.forward_mode.is_decode():
-            self.spans = [Span(number, self._done[number], self._done[number] + 1) for number in numbers]
+            done = [self._done[number] for number in numbers]
+            self.spans = [Span(row, row, number, at, at + 1) for row, (number, at) in enumerate(zip(numbers, done))]
             kinds.add("decode")
         else:
             kinds.add("idle")
+        self.decodes = batch.forward_mode.is_decode()
         self._done |= {span.request: span.end for span in self.spans}
+        refused = {number for number, request in zip(numbers, batch.reqs) if not self._taken(number, request)}
+        self.spans = [span for span in self.spans if span.request not in refused]
         self.kinds = sorted(kinds)
+
+    def _taken(self, number: int, request: Any) -> bool:
+        """Whether the server took the request: of one that is too long it computes a token of its own, and says so."""
+        return list(request.origin_input_ids) == self.texts.tokens[number][: self.texts.prompts[number]]
 
     def _kind(self, number: int, begin: int, end: int) -> str:
         """What a request does in a batch that extends."""
@@ -60,19 +77,15 @@ class Rows:
 
     def handed(self, layer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Before an attention layer: its queries, keys and values become the drawn ones."""
-        import torch
-
         q, k, v, *rest = args
         heads = {"q": layer.tp_q_head_num, "k": layer.tp_k_head_num, "v": layer.tp_v_head_num}
         dims = {"q": layer.qk_head_dim, "k": layer.qk_head_dim, "v": layer.v_head_dim}
         drawn = []
         for what, given in zip("qkv", (q, k, v)):
-            rows = torch.cat([
-                self.texts.rows(what, layer.layer_id, span.request, heads[what], dims[what], given.dtype)[span.begin : span.end]
-                for span in self.spans
-            ])  # fmt: skip
             new = given.clone()
-            new.view(len(given), heads[what], dims[what])[: len(rows)] = rows
+            for span in self.spans:
+                rows = self.texts.rows(what, layer.layer_id, span.request, heads[what], dims[what], given.dtype)
+                new.view(len(given), heads[what], dims[what])[span.rows] = rows[span.begin : span.end]
             drawn.append(new)
         if layer.layer_id == 0:
             self._laid_out(args[3])
@@ -83,7 +96,8 @@ class Rows:
         tokens = [token for span in self.spans for token in self.texts.tokens[span.request][span.begin : span.end]]
         positions = [at for span in self.spans for at in range(span.begin, span.end)]
         for name, given, wanted in (("tokens", batch.input_ids, tokens), ("positions", batch.positions, positions)):
-            found = given.tolist()[: len(wanted)]
+            given = given.tolist()
+            found = [value for span in self.spans for value in given[span.rows]]
             wrong = next((row for row, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1]), None)
             error = math.inf if wrong is not None or len(found) != len(wanted) else 0.0
             self.outputs.append(Output(name, error, reference.digest(found), _EXACT, f"row {wrong}"))
@@ -92,19 +106,23 @@ class Rows:
         """Behind an attention layer."""
         import torch
 
+        if not self.spans:
+            return
         heads, dim, number = layer.tp_q_head_num, layer.v_head_dim, layer.layer_id
         attention = models.attention(self.config, number)
         true, labels = [], []
-        for request, begin, end in self.spans:
+        for _, _, request, begin, end in self.spans:
             of = lambda what, count, width: self.texts.rows(what, number, request, count, width, args[0].dtype)  # noqa: B023, E731
             q = of("q", heads, layer.qk_head_dim)[begin:end]
             k = of("k", layer.tp_k_head_num, layer.qk_head_dim)[:end]
             v = of("v", layer.tp_v_head_num, dim)[:end]
             true.append(reference.attention(
-                q, k, v, range(begin, end), scale=attention.scale, window=attention.window, soft_cap=attention.soft_cap,
+                q, k, v, range(begin, end), scale=attention.scale, soft_cap=attention.soft_cap,
+                window=space.window(self.settings, attention.window, self.decodes),
             ))  # fmt: skip
             labels += [f"request {request}, token {at}" for at in range(begin, end)]
-        rows = out.reshape(len(args[0]), heads, dim)[: len(labels)]
+        rows = out.reshape(len(args[0]), heads, dim)
+        rows = torch.cat([rows[span.rows] for span in self.spans])
         within = space.tolerance(self.settings, rows.dtype)
         self.outputs.append(reference.compare(f"layer {number}", rows, torch.cat(true), labels, within))
 
@@ -112,5 +130,5 @@ class Rows:
         """Behind the model: its logits become those of the text's next tokens."""
         logits = out.next_token_logits
         logits.zero_()
-        for row, span in enumerate(self.spans):
-            logits[row, self.texts.tokens[span.request][span.end]] = 1
+        for span in self.spans:
+            logits[span.place, self.texts.tokens[span.request][span.end]] = 1
