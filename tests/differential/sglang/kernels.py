@@ -10,7 +10,7 @@ from attnfix.patches.proofkit import emulators
 from attnfix.patches.proofkit.emulators import flashinfer
 from attnfix.patches.proofkit.sglang.engine import module
 
-from . import flash_attention
+from . import device, flash_attention
 
 _ATTENTION = "layers.attention."
 
@@ -27,14 +27,15 @@ def _flash_attention() -> None:
 
     compiled = types.ModuleType("sgl_kernel.flash_attn")
     names = ("flash_attn_with_kvcache", "flash_attn_varlen_func", "get_scheduler_metadata")
-    vars(compiled).update({name: getattr(flash_attention, name) for name in names})
+    made = {name: device.launched(getattr(flash_attention, name)) for name in names}
+    vars(compiled).update(made)
     sys.modules[compiled.__name__] = sgl_kernel.flash_attn = compiled
     backend = module(_ATTENTION + "flashattention_backend")
     for name in names:
         for home in (name, f"{name}_fa3"):
             if hasattr(backend, home):
-                setattr(backend, home, getattr(flash_attention, name))
-    backend.merge_state_v2 = merge_state_v2
+                setattr(backend, home, made[name])
+    backend.merge_state_v2 = device.launched(merge_state_v2)
 
 
 def merge_state_v2(v_a: Any, s_a: Any, v_b: Any, s_b: Any, v_merged: Any = None, s_merged: Any = None) -> tuple[Any, Any]:
@@ -48,7 +49,10 @@ def merge_state_v2(v_a: Any, s_a: Any, v_b: Any, s_b: Any, v_merged: Any = None,
 def _flashinfer() -> None:
     backend = module(_ATTENTION + "flashinfer_backend")
     for name in ("merge_state", "_safe_merge_state"):
-        setattr(backend, name, flashinfer.merge_state)
+        setattr(backend, name, device.launched(flashinfer.merge_state))
+    for kind in (flashinfer.RaggedPrefill, flashinfer.PagedPrefill, flashinfer.PagedDecode):
+        for name in {"forward", "forward_return_lse"} & vars(kind).keys():
+            setattr(kind, name, device.launched(getattr(kind, name)))
     backend.BatchPrefillWithRaggedKVCacheWrapper = flashinfer.RaggedPrefill
     backend.BatchPrefillWithPagedKVCacheWrapper = flashinfer.PagedPrefill
     backend.BatchDecodeWithPagedKVCacheWrapper = flashinfer.PagedDecode

@@ -2,28 +2,29 @@
 
 What cannot be had here, and what stands there instead:
 - Processes: the scheduler's alone is constructed. Its sockets are made; nobody listens, and requests come from the caller.
-- The device: flags are read as on a machine with an NVIDIA GPU, then tensors are made on the CPU. Layers other than attention
-  take the engine's own native path, as they do wherever the engine sees no GPU.
+- The device: see `device`. Layers other than attention take the engine's own native path, as they do wherever the engine sees
+  no GPU. The compute capability is said to be 9.0.
 - Weights are random (`--load-format dummy`).
-- The compute capability is said to be 9.0.
 - Compiled packages (sgl_kernel, FlashInfer) are not installed: `kernels` has what stands at their entry points.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import sys
 import tempfile
 import types
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attnfix.patches.proofkit.sglang.engine import accepted, module, on_cpu
+from attnfix.patches.proofkit.sglang.engine import accepted, module
 
-from ..protocol import refusing
+from ..protocol import Settings, refusing
+from . import device, space
 
 ROOM = 8  # requests at a time, at most
 
@@ -37,23 +38,27 @@ def ease() -> None:
 
 
 def on_hopper() -> None:
-    """Let the engine's modules, once they are imported, see the compute capability of an H200."""
+    """Let the engine's modules, once they are imported, see a device with graphs and the compute capability that torch tells."""
     import torch
 
-    torch.cuda.get_device_capability = lambda *_: (9, 0)  # the oldest releases ask torch
+    platforms = module("platforms.interface")
+    if hasattr(platforms, "PlatformCapabilities"):
+        platforms.SRTPlatform.capabilities = platforms.PlatformCapabilities(graph_capture=True)
     for name, home in list(sys.modules.items()):
         if name.startswith("sglang.") and "get_device_capability" in vars(home):
             vars(home)["get_device_capability"] = torch.cuda.get_device_capability
 
 
-def server_args(config: Mapping[str, Any], flags: list[str], draft: Mapping[str, Any] | None = None) -> Any:
-    """`ServerArgs` of a launch with these flags of a model with this config.json. Raises Refused where the engine does."""
-    folder = _model(config)
+def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[str, Any] | None = None) -> Any:
+    """`ServerArgs` of a launch with these settings of a model with this config.json. Raises Refused where the engine does."""
+    home, folder = module("server_args"), _model(config)
+    fields = inspect.signature(home.ServerArgs).parameters
+    flags = space.flags(settings, lambda name: name.replace("-", "_") in fields)
     given = ["--model-path", folder, "--device", "cuda", "--load-format", "dummy", "--skip-tokenizer-init", *flags]
     if draft is not None:
         given += ["--speculative-draft-model-path", _model(draft)]
-    with refusing(SystemExit):
-        return module("server_args").prepare_server_args(given)
+    with refusing():
+        return home.prepare_server_args(given)
 
 
 def _model(config: Mapping[str, Any]) -> str:
@@ -75,17 +80,11 @@ def scheduler(args: Any) -> Any:
 
 @contextmanager
 def surroundings(args: Any) -> Iterator[None]:
-    """A process of the server with these arguments, whose device is the CPU."""
+    """A process of the server with these arguments."""
     context = module("runtime_context")
-    with ExitStack() as stack:
-        stack.enter_context(on_cpu())
+    with device.OnCpu():
         if hasattr(context, "SpawnRanks"):  # 0.5.21 and later
             context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
         elif context and hasattr(context, "publish"):
             context.publish(args, role="scheduler")
-        bag = context and getattr(context, "get_device", None)
-        if bag:
-            stack.enter_context(bag().override(device="cpu"))
-        with suppress(AttributeError):  # the newest releases' arguments are read-only, and are not asked
-            args.device = "cpu"
         yield

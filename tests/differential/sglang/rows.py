@@ -10,9 +10,11 @@ import itertools
 import math
 from typing import Any, NamedTuple
 
+from attnfix.patches.proofkit.sglang.engine import module
+
 from .. import reference
 from ..protocol import Output, Settings, Tolerance
-from . import models, space
+from . import device, models, space
 from .texts import Texts
 
 _EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
@@ -34,7 +36,11 @@ class Span(NamedTuple):
 
 class Rows:
     def __init__(self, settings: Settings, config: dict[str, Any], texts: Texts):
+        import torch
+
         self.settings, self.config, self.texts = settings, config, texts
+        self.dtype = getattr(torch, settings["dtype"])
+        self.attention = module("layers.radix_attention").RadixAttention
         self.spans: list[Span] = []
         self.kinds: list[str] = []
         self.outputs: list[Output] = []
@@ -75,21 +81,49 @@ class Rows:
             return "cached"
         return "chunk" if begin or end < prompt else "fresh"
 
-    def handed(self, layer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    # Hooks of torch's modules
+
+    def handed(self, layer: Any, args: tuple) -> tuple | None:
         """Before an attention layer: its queries, keys and values become the drawn ones."""
-        q, k, v, *rest = args
-        heads = {"q": layer.tp_q_head_num, "k": layer.tp_k_head_num, "v": layer.tp_v_head_num}
-        dims = {"q": layer.qk_head_dim, "k": layer.qk_head_dim, "v": layer.v_head_dim}
-        drawn = []
-        for what, given in zip("qkv", (q, k, v)):
-            new = given.clone()
+        if not isinstance(layer, self.attention):
+            return None
+        graph = device.capturing()
+        with device.unrecorded():
+            given = tuple(one.clone() for one in args[:3])
+            if graph:
+                graph.before.append(lambda: self._fill(layer, given))
+            else:
+                self._fill(layer, given)
+        return (*given, *args[3:])
+
+    def returned(self, layer: Any, args: tuple, out: Any) -> None:
+        """Behind an attention layer, and behind the model."""
+        if isinstance(layer, self.attention):
+            look = lambda: self._compare(layer, args[3], out)  # noqa: E731
+        elif type(layer).__name__ == "LogitsProcessor":
+            look = lambda: self._sure(out)  # noqa: E731
+        else:
+            return
+        if graph := device.capturing():
+            graph.after.append(look)
+        else:
+            look()
+
+    def _fill(self, layer: Any, given: tuple) -> None:
+        for what, rows in zip("qkv", given):
+            heads, dim = self._shape(layer, what)
             for span in self.spans:
-                rows = self.texts.rows(what, layer.layer_id, span.request, heads[what], dims[what], given.dtype)
-                new.view(len(given), heads[what], dims[what])[span.rows] = rows[span.begin : span.end]
-            drawn.append(new)
-        if layer.layer_id == 0:
-            self._laid_out(args[3])
-        return (*drawn, *rest), kwargs
+                drawn = self.texts.rows(what, layer.layer_id, span.request, heads, dim, rows.dtype)
+                rows.view(len(rows), heads, dim)[span.rows] = drawn[span.begin : span.end]
+        if self.spans and len(given[0]) > self.spans[-1].rows.stop:
+            self.kinds = sorted({*self.kinds, "padded"})
+
+    @staticmethod
+    def _shape(layer: Any, what: str) -> tuple[int, int]:
+        return {
+            "q": (layer.tp_q_head_num, layer.qk_head_dim), "k": (layer.tp_k_head_num, layer.qk_head_dim),
+            "v": (layer.tp_v_head_num, layer.v_head_dim),
+        }[what]  # fmt: skip
 
     def _laid_out(self, batch: Any) -> None:
         """Whether the engine gave each row its token and its position."""
@@ -102,32 +136,32 @@ class Rows:
             error = math.inf if wrong is not None or len(found) != len(wanted) else 0.0
             self.outputs.append(Output(name, error, reference.digest(found), _EXACT, f"row {wrong}"))
 
-    def returned(self, layer: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
-        """Behind an attention layer."""
+    def _compare(self, layer: Any, batch: Any, out: Any) -> None:
         import torch
 
         if not self.spans:
             return
-        heads, dim, number = layer.tp_q_head_num, layer.v_head_dim, layer.layer_id
-        attention = models.attention(self.config, number)
+        if layer.layer_id == 0:
+            self._laid_out(batch)
+        number, attention = layer.layer_id, models.attention(self.config, layer.layer_id)
+        (heads, _), (_, dim) = self._shape(layer, "q"), self._shape(layer, "v")
+        rows = out.reshape(-1, heads, dim)
         true, labels = [], []
-        for _, _, request, begin, end in self.spans:
-            of = lambda what, count, width: self.texts.rows(what, number, request, count, width, args[0].dtype)  # noqa: B023, E731
-            q = of("q", heads, layer.qk_head_dim)[begin:end]
-            k = of("k", layer.tp_k_head_num, layer.qk_head_dim)[:end]
-            v = of("v", layer.tp_v_head_num, dim)[:end]
+        for span in self.spans:
+            q, k, v = (
+                self.texts.rows(what, number, span.request, *self._shape(layer, what), self.dtype) for what in "qkv"
+            )  # fmt: skip
             true.append(reference.attention(
-                q, k, v, range(begin, end), scale=attention.scale, soft_cap=attention.soft_cap,
-                window=space.window(self.settings, attention.window, self.decodes),
+                q[span.begin : span.end], k[: span.end], v[: span.end], range(span.begin, span.end), scale=attention.scale,
+                window=space.window(self.settings, attention.window, self.decodes), soft_cap=attention.soft_cap,
             ))  # fmt: skip
-            labels += [f"request {request}, token {at}" for at in range(begin, end)]
-        rows = out.reshape(len(args[0]), heads, dim)
-        rows = torch.cat([rows[span.rows] for span in self.spans])
-        within = space.tolerance(self.settings, rows.dtype)
-        self.outputs.append(reference.compare(f"layer {number}", rows, torch.cat(true), labels, within))
+            labels += [f"request {span.request}, token {at}" for at in range(span.begin, span.end)]
+        found = torch.cat([rows[span.rows] for span in self.spans])
+        within = space.tolerance(self.settings, found.dtype)
+        self.outputs.append(reference.compare(f"layer {number}", found, torch.cat(true), labels, within))
 
-    def sure(self, layer: Any, args: tuple, out: Any) -> None:
-        """Behind the model: its logits become those of the text's next tokens."""
+    def _sure(self, out: Any) -> None:
+        """The model's logits become those of the text's next tokens."""
         logits = out.next_token_logits
         logits.zero_()
         for span in self.spans:

@@ -19,7 +19,7 @@ from attnfix.patches.proofkit.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step
-from . import kernels, launch, models, space
+from . import device, kernels, launch, models, space
 from .rows import Rows
 from .texts import Texts
 
@@ -27,6 +27,7 @@ from .texts import Texts
 def load() -> None:
     """Import what any case needs, and put the stand-ins in place."""
     launch.ease()
+    device.install()
     importlib.import_module("sglang.srt.managers.scheduler")
     kernels.install()
     launch.on_hopper()
@@ -37,7 +38,7 @@ class Server:
         warnings.simplefilter("ignore")
         self.case, settings = case, case["settings"]
         self.config, self.requests = models.config(settings), case["requests"]
-        self.args = launch.server_args(self.config, space.flags(settings), models.draft(settings))
+        self.args = launch.server_args(self.config, settings, models.draft(settings))
         self.texts = Texts(case, self.config["vocab_size"], space.narrow(settings))
         self.turn, self.found, self.error = 0, Step([]), None
         self._mine, self._engines = threading.Semaphore(0), threading.Semaphore(0)
@@ -70,6 +71,10 @@ class Server:
         import torch
 
         try:
+            self.rows = Rows(self.case["settings"], self.config, self.texts)
+            hooks = torch.nn.modules.module
+            hooks.register_module_forward_pre_hook(self.rows.handed)
+            hooks.register_module_forward_hook(self.rows.returned)
             with launch.surroundings(self.args), torch.no_grad():
                 self.scheduler = launch.scheduler(self.args)
                 self._watch()
@@ -87,19 +92,11 @@ class Server:
             scheduler.recv_requests = self._arriving
         run, runner = scheduler.run_batch, scheduler.tp_worker.model_runner
         kernels.poison(runner)
-        rows = Rows(self.case["settings"], self.config, self.texts)
-        attention = module("layers.radix_attention").RadixAttention
-        for layer in runner.model.modules():
-            if isinstance(layer, attention):
-                layer.register_forward_pre_hook(rows.handed, with_kwargs=True)
-                layer.register_forward_hook(rows.returned, with_kwargs=True)
-            elif type(layer).__name__ == "LogitsProcessor":
-                layer.register_forward_hook(rows.sure)
 
         def run_batch(batch: Any, *args: Any, **kwargs: Any) -> Any:
-            rows.expect(batch)
-            self.found = Step(rows.kinds, rows.outputs)
+            self.rows.expect(batch)
             result = run(batch, *args, **kwargs)
+            self.found = Step(self.rows.kinds, self.rows.outputs)
             self.found.metadata = reference.digest(getattr(runner.attn_backend, "forward_metadata", None))
             return result
 

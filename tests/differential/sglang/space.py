@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..protocol import Settings, Space, Tolerance
@@ -18,22 +19,30 @@ AXES: dict[str, tuple[Any, ...]] = {
     "disable-radix-cache": (False, True),
     "disable-overlap-schedule": (True, False),
     "enable-mixed-chunk": (False, True),
+    "disable-cuda-graph": (True, False),
     "kv-cache-dtype": ("auto", "fp8_e4m3"),
     "triton-attention-num-kv-splits": (8, 1),
 }
-_FIXED = ("--cuda-graph-backend-decode", "disabled", "--cuda-graph-backend-prefill", "disabled")
+#: graphs of decode steps alone, for up to four requests; the flags' names depend on the release
+_FIXED = {
+    ("cuda-graph-max-bs-decode", "cuda-graph-max-bs"): 4, ("cuda-graph-backend-prefill",): "disabled",
+    ("disable-piecewise-cuda-graph",): True,
+}  # fmt: skip
 #: settings that are no flag
 _OURS = ("model",)
 
 
-def flags(settings: Settings) -> list[str]:
-    """The launch command's flags."""
-    given = list(_FIXED)
-    for name, value in settings.items():
-        if name in _OURS or value is False or value is None:
-            continue
-        given += [f"--{name}"] if value is True else [f"--{name}", str(value)]
-    return given
+def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
+    """The launch command's flags; `known` says whether the release has one of that name."""
+    given = {name: value for name, value in settings.items() if name not in _OURS}
+    for names, value in _FIXED.items():
+        if name := next(filter(known, names), None):
+            given[name] = value
+    words: list[str] = []
+    for name, value in given.items():
+        if value is not False and value is not None:
+            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return words
 
 
 def narrow(settings: Settings) -> Any:
