@@ -105,22 +105,16 @@ def _address(tensor: Any) -> int:
 
 
 class Graph:
-    """In the place of `torch.cuda.CUDAGraph`. before, after: what else is done at each replay."""
+    """In the place of `torch.cuda.CUDAGraph`."""
 
     def __init__(self, *_: Any, **__: Any):
         self.work: list[tuple[Callable[[], Any], Any]] = []
-        self.before: list[Callable[[], Any]] = []
-        self.after: list[Callable[[], Any]] = []
 
     def replay(self) -> None:
-        for act in self.before:
-            act()
         for work, result in self.work:
             for old, new in zip(tree_leaves(result), tree_leaves(work())):
                 if isinstance(old, torch.Tensor) and _address(old) != _address(new):
                     old.copy_(new)
-        for act in self.after:
-            act()
 
     def pool(self) -> tuple[int, int]:
         return (0, 0)
@@ -160,9 +154,12 @@ def launched(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return launch
 
 
-def capturing() -> Graph | None:
-    """The graph that is captured now."""
-    return _capturing[-1] if _capturing else None
+def act(work: Callable[[], None]) -> None:
+    """Do something that is no work of the device's, in its place among that: now, or in each replay of a captured graph."""
+    if _capturing:
+        _capturing[-1].work.append((work, None))
+    else:
+        work()
 
 
 @contextmanager
@@ -200,6 +197,7 @@ def install() -> None:
     }  # fmt: skip
     for name, value in same.items():
         setattr(cuda, name, value)
+    torch.compile = lambda function=None, **_: function or (lambda decorated: decorated)
     torch.get_device_module = lambda *_: cuda
     interpreter.GridExecutor.__call__ = launched(interpreter.GridExecutor.__call__)
     groups = torch.distributed

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
+from contextlib import suppress
 from typing import Any
 
 from attnfix.patches.proofkit import emulators
@@ -19,6 +21,8 @@ def install() -> None:
     """Put the stand-ins in place: once, before any server is constructed."""
     _flash_attention()
     _flashinfer()
+    if trees := _trees():
+        trees._is_xpu = True  # the engine's own Triton kernels, in the place of the same ones compiled
 
 
 def _flash_attention() -> None:
@@ -77,3 +81,10 @@ def _buffers(pool: Any) -> list[Any]:
     if inner:
         return [buffer for one in inner for buffer in _buffers(one)]
     return [buffer for name in ("k_buffer", "v_buffer", "kv_buffer") for buffer in getattr(pool, name, None) or []]
+
+
+def _trees() -> Any:
+    """The module with the kernels of speculative trees."""
+    with suppress(ModuleNotFoundError):
+        return importlib.import_module("sglang.kernels.ops.speculative.spec_tree")
+    return None

@@ -38,7 +38,7 @@ def ease() -> None:
 
 
 def on_hopper() -> None:
-    """Let the engine's modules, once they are imported, see a device with graphs and the compute capability that torch tells."""
+    """Let the engine's modules, once imported, see a device with graphs, and the compute capability that torch tells."""
     import torch
 
     platforms = module("platforms.interface")

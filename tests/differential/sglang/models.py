@@ -58,4 +58,6 @@ def config(settings: Settings) -> dict[str, Any]:
 
 def draft(settings: Settings) -> dict[str, Any] | None:
     """The drafter's config, where the server has one."""
-    return None
+    if settings.get("speculative-algorithm") is None:
+        return None
+    return {**LLAMA, "architectures": ["LlamaForCausalLMEagle"], "tie_word_embeddings": False, "torch_dtype": settings["dtype"]}

@@ -92,6 +92,7 @@ class Server:
             scheduler.recv_requests = self._arriving
         run, runner = scheduler.run_batch, scheduler.tp_worker.model_runner
         kernels.poison(runner)
+        self.rows.target = {id(part) for part in runner.model.modules()}
 
         def run_batch(batch: Any, *args: Any, **kwargs: Any) -> Any:
             self.rows.expect(batch)

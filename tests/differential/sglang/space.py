@@ -22,6 +22,9 @@ AXES: dict[str, tuple[Any, ...]] = {
     "disable-cuda-graph": (True, False),
     "kv-cache-dtype": ("auto", "fp8_e4m3"),
     "triton-attention-num-kv-splits": (8, 1),
+    "speculative-algorithm": (None, "EAGLE"),
+    "speculative-num-steps": (3, 1),
+    "speculative-eagle-topk": (1,),
 }
 #: graphs of decode steps alone, for up to four requests; the flags' names depend on the release
 _FIXED = {
@@ -35,6 +38,10 @@ _OURS = ("model",)
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
     """The launch command's flags; `known` says whether the release has one of that name."""
     given = {name: value for name, value in settings.items() if name not in _OURS}
+    if speculates(settings):
+        given["speculative-num-draft-tokens"] = drafted(settings)
+    else:
+        given = {name: value for name, value in given.items() if not name.startswith("speculative-")}
     for names, value in _FIXED.items():
         if name := next(filter(known, names), None):
             given[name] = value
@@ -43,6 +50,16 @@ def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
         if value is not False and value is not None:
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return words
+
+
+def speculates(settings: Settings) -> bool:
+    return settings.get("speculative-algorithm") is not None
+
+
+def drafted(settings: Settings) -> int:
+    """How many tokens a verification looks at."""
+    steps, topk = settings["speculative-num-steps"], settings["speculative-eagle-topk"]
+    return steps + 1 if topk == 1 else 2 * topk
 
 
 def narrow(settings: Settings) -> Any:

@@ -21,7 +21,8 @@ class Texts:
     def __init__(self, case: Case, vocabulary: int, narrow: Any = None):
         import random
 
-        unused = list(range(3, vocabulary))
+        self.strange = range(vocabulary - 64, vocabulary)  # tokens that no text has
+        unused = list(range(3, vocabulary - 64))
         random.Random(case["seed"]).shuffle(unused)
         fresh = itertools.cycle(unused)
         self.seed, self.narrow = case["seed"], narrow
@@ -39,17 +40,33 @@ class Texts:
             self._common.append((source, same))
         self._rows: dict[tuple, Any] = {}
 
-    def rows(self, what: str, layer_id: int, request: int, heads: int, dim: int, dtype: Any) -> Any:
-        """[tokens, heads, dim] for each token of the request; what: "q", "k" or "v"."""
-        import torch
+    def rows(self, what: str, layer_id: int, request: int, heads: int, dim: int, dtype: Any, drafts: bool = False) -> Any:
+        """[tokens, heads, dim] for each token of the request; what: "q", "k" or "v"; drafts: of the drafter's layer.
 
-        key = (what, layer_id, request, heads, dim, dtype)
+        A drafter's row at a position stands for the token behind it, too.
+        """
+
+        key = (what, layer_id, request, heads, dim, dtype, drafts)
         if key not in self._rows:
-            draw = torch.Generator().manual_seed(hash((self.seed, "qkv".index(what), layer_id, request)) % 2**63)
-            rows = torch.randn(len(self.tokens[request]), heads, dim, generator=draw)
-            rows = (rows if self.narrow is None else rows.to(self.narrow)).to(dtype)
+            seed = (self.seed, "qkv".index(what), layer_id, request, drafts)
+            rows = self._draw(seed, (len(self.tokens[request]), heads, dim)).to(dtype)
             source, same = self._common[request]
-            if same:
-                rows[:same] = self.rows(what, layer_id, source, heads, dim, dtype)[:same]
+            if same := max(same - drafts, 0):
+                rows[:same] = self.rows(what, layer_id, source, heads, dim, dtype, drafts)[:same]
             self._rows[key] = rows
         return self._rows[key]
+
+    def _draw(self, seed: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+        import torch
+
+        rows = torch.randn(shape, generator=torch.Generator().manual_seed(hash(seed) % 2**63))
+        return rows if self.narrow is None else rows.to(self.narrow)
+
+    def of_a_draft(self, what: str, layer_id: int, request: int, at: int, token: int, like: Any) -> Any:
+        """The row of a token that is not the text's."""
+        return self._draw((self.seed, "qkv".index(what), layer_id, request, at, token), tuple(like.shape)).to(like.dtype)
+
+    def proposed(self, request: int, at: int) -> int:
+        """What the drafter says will stand there: one time in four it is wrong."""
+        chance = hash((self.seed, request, at))
+        return self.strange[chance % len(self.strange)] if chance % 4 == 0 else self.tokens[request][at]
