@@ -23,12 +23,26 @@ GEMMA2 = {
     "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "attention_bias": False,
 }  # fmt: skip
 
+GEMMA3 = {
+    **LLAMA, "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_hidden_layers": 2,
+    "num_key_value_heads": 1, "sliding_window": WINDOW, "query_pre_attn_scalar": 16, "attention_bias": False,
+    "hidden_activation": "gelu_pytorch_tanh", "layer_types": ["sliding_attention", "full_attention"],
+    "attn_logit_softcapping": None, "final_logit_softcapping": None,
+}  # fmt: skip
+GPT_OSS = {
+    **LLAMA, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_hidden_layers": 2,
+    "num_key_value_heads": 1, "sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"],
+    "num_local_experts": 2, "num_experts_per_tok": 1, "attention_bias": True, "swiglu_limit": 7.0,
+    "rope_scaling": None, "tie_word_embeddings": False,
+}  # fmt: skip
+
 #: name -> config. The name is an axis's value: it says what is special about the model's attention
 MODELS: dict[str, dict[str, Any]] = {
     "mha": LLAMA,
     "gqa": {**LLAMA, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 16},
-    "windows": GEMMA2,
+    "windows": GEMMA3,
     "soft-cap": {**GEMMA2, "sliding_window": CONTEXT, "attn_logit_softcapping": 3.0},
+    "windows-sinks": GPT_OSS,
 }
 
 
@@ -49,7 +63,9 @@ def attention(config: dict[str, Any], layer_id: int) -> Attention:
     if config["model_type"] == "gemma2":
         window = config["sliding_window"] if layer_id % 2 == 0 else None
         return Attention(config["query_pre_attn_scalar"] ** -0.5, window, config["attn_logit_softcapping"])
-    return Attention(config["head_dim"] ** -0.5)
+    slides = config.get("layer_types", ["full_attention"] * 2)[layer_id] == "sliding_attention"
+    scale = config.get("query_pre_attn_scalar", config["head_dim"]) ** -0.5
+    return Attention(scale, config["sliding_window"] if slides else None, sinks=config["model_type"] == "gpt_oss")
 
 
 def config(settings: Settings) -> dict[str, Any]:

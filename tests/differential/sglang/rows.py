@@ -90,21 +90,30 @@ class Rows:
 
     # Hooks of torch's modules. What they do in a graph that is captured is done again by each replay
 
-    def handed(self, layer: Any, args: tuple) -> tuple | None:
+    def watch(self, owner: Any, name: str, part: Any) -> None:
+        """A model is given a part."""
+        if isinstance(part, self.attention):
+            part.register_forward_pre_hook(self._handed, with_kwargs=True)
+            part.register_forward_hook(self._returned, with_kwargs=True)
+        elif type(part).__name__ == "LogitsProcessor":
+            part.register_forward_hook(lambda layer, args, out: device.act(lambda: self._sure(layer, args[3], out)))
+
+    def _handed(self, layer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Before an attention layer: its queries, keys and values become the drawn ones."""
-        if not isinstance(layer, self.attention):
-            return None
         with device.unrecorded():
             given = tuple(one.clone() for one in args[:3])
-        device.act(lambda: self._fill(layer, args[3], given))
-        return (*given, *args[3:])
+        batch = self._batch(args, kwargs)
+        device.act(lambda: self._fill(layer, batch, given))
+        return (*given, *args[3:]), kwargs
 
-    def returned(self, layer: Any, args: tuple, out: Any) -> None:
-        """Behind an attention layer, and behind the model."""
-        if isinstance(layer, self.attention):
-            device.act(lambda: self._compare(layer, args[3], out))
-        elif type(layer).__name__ == "LogitsProcessor":
-            device.act(lambda: self._sure(layer, args[3], out))
+    def _returned(self, layer: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+        """Behind an attention layer."""
+        batch, sinks = self._batch(args, kwargs), kwargs.get("sinks")
+        device.act(lambda: self._compare(layer, batch, out, sinks))
+
+    @staticmethod
+    def _batch(args: tuple, kwargs: dict[str, Any]) -> Any:
+        return args[3] if len(args) > 3 else kwargs["forward_batch"]
 
     def _spans(self, drafts: bool, mode: Any) -> list[Span]:
         """What the batch computes in this forward pass of one of the two models."""
@@ -192,7 +201,7 @@ class Rows:
             "v": (layer.tp_v_head_num, layer.v_head_dim),
         }[what]  # fmt: skip
 
-    def _compare(self, layer: Any, batch: Any, out: Any) -> None:
+    def _compare(self, layer: Any, batch: Any, out: Any, sinks: Any) -> None:
         import torch
 
         drafts = id(layer) not in self.target
@@ -208,6 +217,7 @@ class Rows:
             true.append(reference.attention(
                 q[span.begin : span.end], k[: span.end], v[: span.end], range(span.begin, span.end), scale=attention.scale,
                 window=space.window(self.settings, attention.window, decodes), soft_cap=attention.soft_cap,
+                    sinks=sinks if attention.sinks else None,
             ))  # fmt: skip
             labels += [f"request {span.request}, token {at}" for at in range(span.begin, span.end)]
         found = torch.cat([rows[span.rows] for span in spans])

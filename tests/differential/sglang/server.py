@@ -73,8 +73,7 @@ class Server:
         try:
             self.rows = Rows(self.case["settings"], self.config, self.texts)
             hooks = torch.nn.modules.module
-            hooks.register_module_forward_pre_hook(self.rows.handed)
-            hooks.register_module_forward_hook(self.rows.returned)
+            hooks.register_module_module_registration_hook(self.rows.watch)
             with launch.surroundings(self.args), torch.no_grad():
                 self.scheduler = launch.scheduler(self.args)
                 self._watch()

@@ -102,7 +102,7 @@ def _edges(settings: Settings) -> list[int]:
 
 def _impossible(settings: Settings) -> str | None:
     model, backend = settings.get("model"), settings.get("attention-backend")
-    if backend == "torch_native" and model in ("windows", "soft-cap"):
+    if backend == "torch_native" and model in ("windows", "soft-cap", "windows-sinks"):
         return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
     if backend == "fa3" and settings.get("kv-cache-dtype") == "fp8_e4m3" and settings.get("dtype") == "float16":
         return "FlashAttention 3 returns bfloat16 for an FP8 cache, which a float16 model's next layer does not take"
