@@ -27,6 +27,7 @@ from . import gpu, kernels, model
 from .space import BACKENDS, SHAPES, WINDOWS
 
 _MEMORY = 1 << 30
+_IMPORTED_ON = (9, 0)
 #: As llm-compressor writes it
 _SCHEME = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True, "dynamic": False}
 _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
@@ -35,7 +36,10 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 def load() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
-    import_module("vllm")
+    platform = type(import_module("vllm.platforms").current_platform)
+    for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
+        if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
+            setattr(platform, name, answer)
     import_module("vllm.v1.worker.gpu.model_runner")
     for path in BACKENDS.values():
         import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
@@ -60,6 +64,9 @@ class Server:
         self.waiting = sorted(range(len(case["requests"])), key=lambda at: case["requests"][at]["arrives"])
         self.steps = 0
         self._prompts = self._all_prompts()
+        if tuple(self.set["capability"]) != _IMPORTED_ON:  # what the module says at its import, there
+            flash: Any = import_module("vllm.v1.attention.backends.flash_attn")
+            flash.FlashAttentionMetadataBuilder._cudagraph_support = flash.AttentionCGSupport.UNIFORM_BATCH
         with refusing():
             self.worker = self._worker()
             self.config = self.worker.config
@@ -120,6 +127,8 @@ class Server:
         planning: Any = proof_kernels.found("vllm.v1.core.kv_cache_planning") or utils
         platform: Any = import_module("vllm.platforms").current_platform
         config = self.config
+        if workspace := proof_kernels.found("vllm.v1.worker.workspace"):
+            workspace.init_workspace_manager(torch.device("cpu"))
         self.runner = runner.GPUModelRunner(config, torch.device("cpu"))
         self.runner.load_model()
         if hasattr(type(platform), "update_block_size_for_backend"):

@@ -26,6 +26,8 @@ def edges(settings: Settings) -> list[int]:
 def impossible(settings: Settings) -> str | None:
     if settings.get("cudagraph-mode") == "PIECEWISE":
         return "piecewise graphs need a compiled model, and this one is not compiled"
+    if settings.get("attention-backend") in _INTERPRETED and settings.get("dtype") == "bfloat16":
+        return "Triton's interpreter does not compute in bfloat16"
     return None
 
 
@@ -51,7 +53,7 @@ SPACE = Space(
         "num-speculative-tokens": (2, 3),
         "cudagraph-mode": ("NONE", "FULL", "FULL_DECODE_ONLY"),
         "async-scheduling": (False, True),
-        "capability": ((9, 0), (8, 0), (10, 0)),
+        "capability": ((9, 0), (8, 0)),
         "layout": ("NHD", "HND"),
     },
     edges=edges,
