@@ -36,6 +36,11 @@ def impossible(settings: Settings) -> str | None:
             return "refused by every release: MLA has no windows, soft caps and sinks"
         if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint":
             return "the stand-ins write no quantised latents"
+    if tuple(settings.get("capability", ())) == (8, 0):
+        if settings.get("sinks") or settings.get("kv-cache-dtype") == "fp8":
+            return "refused by every release: FlashAttention 2 has no sinks, and a GPU of capability 8.0 no FP8"
+        if settings.get("attention-backend") in _OF_MLA or settings.get("attention") == "MLA":
+            return "refused by every release: FlashMLA, and FlashAttention for MLA, need Hopper"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
         return "refused by every release: FlashMLA's pages have 64 tokens"
     if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", 256) < 256:
