@@ -62,7 +62,7 @@ def main() -> int:
             run.run(
                 engine, release, seed=options.seed, most=options.configurations or _ENDLESS, say=say, axes=axes,
                 until=time.monotonic() + 60 * options.minutes if options.minutes else float("inf"),
-                all_fixes=options.all_fixes, path=options.out, **more,
+                all_fixes=options.all_fixes, off=options.off, path=options.out, **more,
             )  # fmt: skip
         summaries.append(run.summary(options.out or run.file_of(engine, release)))
         failed |= any(summaries[-1][kind] for kind in judge.FAILING)
@@ -86,7 +86,7 @@ def _table(summaries: list[dict[str, Any]]) -> Table:
 
 def _replay(case: Case, options: Any, console: Console) -> int:
     more = {name: value for name in ("mutation", "sabotage") if (value := getattr(options, name))}
-    with run.Sides(case["engine"], case["release"], options.all_fixes) as sides:
+    with run.Sides(case["engine"], case["release"], options.all_fixes, options.off) as sides:
         verdict, stock, patched = sides.judge(case, verbose=True, **more)
         for name, answer in (("stock", stock), ("patched", patched)):
             console.print(f"[bold]{name}[/bold]: {answer['ended']}, {answer['seconds']} s")
@@ -115,7 +115,7 @@ def _shrink(where: str, options: Any, console: Console) -> int:
     old = next(one for one in run.records(Path(path)) if one.index == int(index) and one.case)
     case = old.case
     assert case
-    with run.Sides(case["engine"], case["release"], options.all_fixes) as sides:
+    with run.Sides(case["engine"], case["release"], options.all_fixes, options.off) as sides:
 
         def still(candidate: Case) -> bool:
             verdict, *_ = sides.judge(candidate)
@@ -144,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--set", action="append", default=[], metavar="AXIS=JSON", help="a setting that is the same in all")
     made.add_argument("--all-fixes", action="store_true", help="those, too, that are off by default")
+    made.add_argument("--off", action="append", default=[], metavar="FIX", help="a fix that is switched off")
     made.add_argument("--mutation", help="break this harness: see MUTATIONS of the engine's server")
     made.add_argument("--sabotage", help="break the corrections: see side.py")
     made.add_argument("--out", type=Path, help="file of results, instead of one under build/differential")

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from .protocol import Answer
 
 HARM, MISSED, FIND, CORRECTED, REFUSED, OK = KINDS = ("harm", "missed", "find", "corrected", "refused", "ok")
+_WHOLE = ("done", "refused", "raised")  # ends that do not depend on how busy the machine is
 #: With these the run fails
 FAILING = frozenset({HARM, MISSED})
 
@@ -45,10 +46,12 @@ def judge(stock: Answer, patched: Answer) -> Verdict:
     ours, theirs = _fault(patched), _fault(stock)
     if ours and (not theirs or ours.step < theirs.step):
         return Verdict(HARM, f"patched only: {ours.what}", ours.sign, band)
-    if difference := _difference(stock, patched):
+    if stock["ended"] in _WHOLE and (difference := _difference(stock, patched)):
         return Verdict(HARM, f"no correction was counted, but {difference}", "uncounted", band)
     if not theirs:
         return Verdict(OK, in_band=band)
+    if not ours and not patched.get("corrected_by"):
+        return Verdict(FIND, f"stock only, without a correction: {theirs.what}", f"stock only: {theirs.sign}", band)
     if not ours:
         return Verdict(CORRECTED, f"stock: {theirs.what}", theirs.sign, band)
     corrected = [fix for fix, step in patched.get("corrected_by", {}).items() if step <= ours.step]

@@ -103,9 +103,11 @@ def _pieces(thing: Any) -> Iterable[bytes]:
     import torch
 
     if isinstance(thing, torch.Tensor):
-        thing = thing.detach().contiguous()
+        thing = thing.detach().as_subclass(torch.Tensor).cpu()
         yield f"{thing.dtype}{tuple(thing.shape)}".encode()
-        yield thing.flatten().view(torch.uint8).numpy().tobytes() if thing.numel() else b""
+        if thing.dtype.is_floating_point and thing.element_size() < 4:  # numpy has not all of these
+            thing = thing.view(torch.uint8 if thing.element_size() == 1 else torch.int16)
+        yield thing.numpy().tobytes()
     elif is_dataclass(thing) and not isinstance(thing, type):
         yield type(thing).__name__.encode()
         for field in fields(thing):

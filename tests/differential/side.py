@@ -75,7 +75,10 @@ def _tried_import(name: str) -> None:
 
 
 def _in_a_fork(work: Callable[[], Any], seconds: float) -> tuple[str, Any]:
-    """("done", what `work` returned), or ("hung" or "died", None)."""
+    """("done", what `work` returned), or ("hung" or "died", None). It hangs after so many seconds of computing, or after ten
+    times as many: on a busy machine it may have to wait."""
+    import psutil
+
     reading, writing = os.pipe()
     if not (pid := os.fork()):
         try:
@@ -88,10 +91,13 @@ def _in_a_fork(work: Callable[[], Any], seconds: float) -> tuple[str, Any]:
         finally:
             os._exit(0)
     os.close(writing)
-    said, limit, ended = b"", time.monotonic() + seconds, "died"
+    child, said, limit, ended = psutil.Process(pid), b"", time.monotonic() + 10 * seconds, "died"
     with os.fdopen(reading, "rb", buffering=0) as pipe:
         while True:
-            if not select.select([pipe], [], [], max(limit - time.monotonic(), 0))[0]:
+            if not select.select([pipe], [], [], 1)[0]:
+                times = child.cpu_times()
+                if times.user + times.system < seconds and time.monotonic() < limit:
+                    continue
                 ended = "hung"
                 os.kill(pid, signal.SIGKILL)
                 break
@@ -109,13 +115,17 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     from attnfix.patches.proofkit import emulators
 
     case = request["case"]
+    if sabotage := request.get("sabotage"):
+        _sabotage(_SABOTAGES[sabotage])
+    # The engine collects garbage at every turn, over all that the parent has imported
+    gc.disable()
+    for name in ("collect", "freeze", "unfreeze"):
+        setattr(gc, name, lambda *generation: 0)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     # The same on both sides; what torch leaves undefined is NaN or the largest number
     torch.manual_seed(case["seed"])
     emulators._noise.manual_seed(case["seed"])
     torch.use_deterministic_algorithms(True, warn_only=True)
-    if sabotage := request.get("sabotage"):
-        _sabotage(_SABOTAGES[sabotage])
     coverage = _coverage(request.get("coverage"), request.get("sources", []))
     mutation = server.MUTATIONS[request["mutation"]]() if request.get("mutation") else nullcontext()
     before = _counted()
@@ -217,6 +227,7 @@ _SABOTAGES = {"corrections do nothing": _nothing, "corrections spoil": _spoil}
 def _sabotage(way: Callable[[Any], Any]) -> None:
     from attnfix.compat.arming.wrapper import Link
 
+    gc.unfreeze()
     for link in [found for found in gc.get_objects() if type(found) is Link]:
         link.act = way(link.act)
 

@@ -77,10 +77,26 @@ def stand_in() -> None:
         setattr(torch_.accelerator, name, lambda *args, answer=answer: answer)
     platform = type(import_module("vllm.platforms").current_platform)
     platform.get_current_memory_usage = classmethod(lambda cls, device=None: 0.0)
-    platform.get_global_graph_pool = lambda self: None
+    platform.get_global_graph_pool = platform.graph_pool_handle = lambda self: (0, 0)
     utils: Any = import_module("vllm.utils.torch_utils")
     kernels._everywhere(utils.get_accelerator_view_from_cpu_tensor, lambda tensor: tensor)
     if hasattr(utils, "current_stream"):
         kernels._everywhere(utils.current_stream, Stream)
+    _any_mask()
     parallel: Any = import_module("vllm.distributed.parallel_state")
     kernels._everywhere(parallel.graph_capture, lambda *args, **kwargs: nullcontext())
+    kernels._everywhere(parallel.prepare_communication_buffer_for_model, lambda model: None)
+
+
+def _any_mask() -> None:
+    """A mask may be of integers, which Triton's interpreter refuses and its compiler does not."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    for name, at in (("create_masked_load", 1), ("create_masked_store", 2)):
+        former = getattr(InterpreterBuilder, name)
+
+        def with_bools(self: Any, *args: Any, former: Any = former, at: int = at) -> Any:
+            args[at].data = args[at].data.astype(bool)
+            return former(self, *args)
+
+        setattr(InterpreterBuilder, name, with_bools)

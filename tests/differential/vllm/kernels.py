@@ -15,9 +15,16 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit.emulators import stale
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.emulators import flashmla, stale
 from attnfix.patches.proofkit.emulators.flash_attention import _size as metadata_size
+from attnfix.patches.proofkit.vllm.kernels import found
 
+_ASK_FOR_CUDA = (
+    "vllm.v1.attention.ops.merge_attn_states",
+    "vllm.attention.ops.merge_attn_states",
+    "vllm.v1.attention.backends.mla.prefill.flash_attn",
+)
 FP8 = torch.float8_e4m3fn
 
 
@@ -65,13 +72,17 @@ def flash_attn_varlen_func(
     causal: Any = False, cu_seqlens_k: Any = None, seqused_k: Any = None, block_table: Any = None, window_size: Any = None,
     softcap: float = 0.0, scheduler_metadata: Any = None, num_splits: int = 0, out: Any = None, s_aux: Any = None,
     return_softmax_lse: bool = False, q_descale: Any = None, k_descale: Any = None, v_descale: Any = None,
-    fa_version: int = 2, alibi_slopes: Any = None, mask_mod: Any = None, **launch: Any,
+    fa_version: int = 2, alibi_slopes: Any = None, mask_mod: Any = None, q_v: Any = None, **launch: Any,
 ) -> Any:  # fmt: skip
     """q: [tokens, heads, d]; k, v: [keys, KV heads, d], or with `block_table` [pages, page size, KV heads, d]. Descales are
     [requests, KV heads]. LSE [heads, tokens]. Rows past the last request, and of a request beyond `max_seqlen_q`, are not
     written; of a request without keys: 0 and -inf (FlashAttention 2: +inf)."""
     if alibi_slopes is not None or mask_mod is not None or isinstance(causal, torch.Tensor):
         raise NotImplementedError("this stand-in has no ALiBi, no mask function and no causality of single requests")
+    if launch.get("cp_world_size", 1) != 1:
+        raise NotImplementedError("this stand-in has no context parallelism of its own")
+    if q_v is not None:  # a latent is key and value at once
+        q, k = torch.cat([q, q_v], -1), torch.cat([k, v], -1)
     window = tuple(window_size) if window_size is not None else (-1, -1)
     starts = cu_seqlens_q.tolist()
     requests = len(starts) - 1
@@ -131,18 +142,77 @@ def static_scaled_fp8_quant(out: Any, x: Any, scale: Any, *shape: Any) -> None:
     out.copy_((x.double() / scale.detach().double()).clamp(-448, 448).float().to(out.dtype))
 
 
+def concat_and_cache_mla(kv_c: Any, k_pe: Any, cache: Any, slots: Any, kv_cache_dtype: str, scale: Any, **more: Any) -> None:
+    """Cache [pages, page size, d]. A slot below 0 is nobody's."""
+    if kv_cache_dtype not in ("auto", "bfloat16", "float16"):
+        raise NotImplementedError("this stand-in writes no quantised latents")
+    kept = slots >= 0
+    mine = slots[kept]
+    cache[mine // cache.shape[1], mine % cache.shape[1]] = torch.cat([kv_c, k_pe], -1)[: len(slots)][kept]
+
+
+def gather_cache(src_cache: Any, dst: Any, block_table: Any, cu_seq_lens: Any, *more: Any, seq_starts: Any = None,
+                 **launch: Any) -> None:  # fmt: skip
+    """vLLM's `cp_gather_cache` and `gather_and_maybe_dequant_cache` of a cache that is not quantised."""
+    starts = seq_starts if seq_starts is not None else next(x for x in reversed(more) if isinstance(x, torch.Tensor))
+    emulators.gather_cache(src_cache, dst, block_table, cu_seq_lens, seq_starts=starts)
+
+
+class _Schedule:
+    """What FlashMLA's scheduler says for an unquantised cache from 0.20 on: the launch makes its own."""
+
+    tile_scheduler_metadata = num_splits = None
+
+
+def get_mla_metadata(cache_seqlens: Any, *shape: Any, **more: Any) -> tuple[Any, Any]:
+    if cache_seqlens is None:
+        return _Schedule(), None
+    return flashmla.schedule(cache_seqlens, *shape)
+
+
+def flash_mla_with_kvcache(*, q: Any, k_cache: Any, tile_scheduler_metadata: Any, num_splits: Any = None, **launch: Any) -> Any:
+    if not isinstance(tile_scheduler_metadata, torch.Tensor):
+        length = q.shape[1] * q.shape[2]
+        tile_scheduler_metadata, num_splits = flashmla.schedule(launch["cache_seqlens"], length, 1)
+    out, lse = flashmla.flash_mla_with_kvcache(
+        q=q, k_cache=k_cache, tile_scheduler_metadata=tile_scheduler_metadata, num_splits=num_splits, **launch
+    )
+    return out.to(q.dtype), lse
+
+
 def stand_in() -> None:
     """Bind the stand-ins wherever the engine has bound their names."""
     for name, kernel in {
         "flash_attn_varlen_func": flash_attn_varlen_func,
         "get_scheduler_metadata": get_scheduler_metadata,
         "reshape_and_cache_flash": reshape_and_cache_flash,
+        "concat_and_cache_mla": concat_and_cache_mla,
+        "gather_and_maybe_dequant_cache": gather_cache,
+        "cp_gather_cache": gather_cache,
+        "get_mla_metadata": get_mla_metadata,
+        "flash_mla_with_kvcache": flash_mla_with_kvcache,
     }.items():
         for module in _modules():
             if name in vars(module):
                 setattr(module, name, kernel)
-    torch.ops._C_cache_ops = _Ops(reshape_and_cache_flash=reshape_and_cache_flash)  # type: ignore[assignment]
-    torch.ops._C = _Ops(static_scaled_fp8_quant=static_scaled_fp8_quant)  # type: ignore[assignment]
+    ops: Any = torch.ops
+    ops._C_cache_ops = _Ops(reshape_and_cache_flash=reshape_and_cache_flash, concat_and_cache_mla=concat_and_cache_mla)
+    ops._C = _Ops(static_scaled_fp8_quant=static_scaled_fp8_quant, merge_attn_states=emulators.MergeAttnStates())
+    for module in filter(None, map(found, _ASK_FOR_CUDA)):
+        module.current_platform = _Cuda(module.current_platform)
+
+
+class _Cuda:
+    """The platform, for modules that choose among kernels, and among names of their arguments: it is CUDA's."""
+
+    def __init__(self, platform: Any):
+        self._platform = platform
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._platform, name)
+
+    def is_cuda(self) -> bool:
+        return True
 
 
 class _Ops:

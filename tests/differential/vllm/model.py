@@ -11,16 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnfix.patches.proofkit.vllm.construction import _attention
-
 VOCABULARY = 128
 _ROWS, _PERIOD = 1021, 5
-
-
-class Shape(NamedTuple):
-    heads: int
-    kv_heads: int
-    size: int
 
 
 class Contents:
@@ -49,6 +41,21 @@ class Contents:
             self._tables[key] = torch.randn(_ROWS, heads, size, generator=self._draw)
         return self._tables[key][(tokens.long() * 131 + positions.long() * 17) % _ROWS]
 
+    def inputs(self, layer: Any, mla: bool, tokens: Any, positions: Any) -> list[Any]:
+        """Query, key and value of these tokens; with MLA query, latent, and the part of the key that has the position."""
+        if mla:
+            shapes = {
+                "q": (layer.num_heads, layer.qk_nope_head_dim + layer.qk_rope_head_dim), "latent": (1, layer.kv_lora_rank),
+                "rope": (1, layer.qk_rope_head_dim),
+            }  # fmt: skip
+        else:
+            size, kv_heads = layer.head_size, layer.num_kv_heads
+            shapes = {"q": (layer.num_heads, size), "k": (kv_heads, size), "v": (kv_heads, size)}
+        return [self.rows(layer.layer_name, kind, tokens, positions, *shape) for kind, shape in shapes.items()]
+
+    def sinks(self, layer: int, heads: int) -> Any:
+        return self.rows(f"{layer}", "sinks", *_at(layer), heads, 1).view(-1)
+
 
 class Ran(NamedTuple):
     """What one call of a layer was given and returned."""
@@ -63,33 +70,27 @@ class Ran(NamedTuple):
 ran: list[Ran] = []
 
 
-def make(contents: Contents, shape: Shape, windows: Any, soft_cap: float, sinks: bool) -> type:
-    """The class of the model. windows: one for each layer, None for none."""
+def make(contents: Contents, worker: Any, windows: Any, soft_cap: float, sinks: bool) -> type:
+    """The class of the model. worker: of `proofkit.vllm.construction`. windows: one for each layer, None for none."""
+    config = worker.config
+    mla = config.model_config.use_mla
 
     class Model(torch.nn.Module):
         supports_pp = False
 
         def __init__(self, *, vllm_config: Any, prefix: str = ""):
             super().__init__()
-            self.dtype, self.width = vllm_config.model_config.dtype, vllm_config.model_config.get_hidden_size()
-            tp = vllm_config.parallel_config.tensor_parallel_size
-            self.own = Shape(shape.heads // tp, max(1, shape.kv_heads // tp), shape.size)
+            self.dtype, self.width = config.model_config.dtype, config.model_config.get_hidden_size()
             layers = []
             for index, window in enumerate(windows):
-                more: dict[str, Any] = {}
+                more: dict[str, Any] = {"quant_config": config.quant_config}
                 if window is not None:
                     more["per_layer_sliding_window"] = window
                 if soft_cap:
                     more["logits_soft_cap"] = soft_cap
                 if sinks:
-                    more["sinks"] = contents.rows(f"{index}", "sinks", *_at(index), shape.heads, 1).view(-1)
-                layers.append(
-                    _attention("Attention")(
-                        self.own.heads, shape.size, shape.size**-0.5, num_kv_heads=self.own.kv_heads,
-                        cache_config=vllm_config.cache_config, quant_config=vllm_config.quant_config,
-                        prefix=f"model.layers.{index}.self_attn.attn", **more,
-                    )
-                )  # fmt: skip
+                    more["sinks"] = contents.sinks(index, config.model_config.hf_text_config.num_attention_heads)
+                layers.append(worker.layer(index, **more))
             self.layers = torch.nn.ModuleList(layers)
 
         def embed_input_ids(self, input_ids: Any, *args: Any) -> Any:
@@ -99,11 +100,12 @@ def make(contents: Contents, shape: Shape, windows: Any, soft_cap: float, sinks:
 
         def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None, inputs_embeds: Any = None) -> Any:
             for layer in self.layers:
-                rows = [
-                    contents.rows(layer.layer_name, kind, input_ids, positions, heads, shape.size).to(self.dtype).flatten(1)
-                    for kind, heads in (("q", self.own.heads), ("k", self.own.kv_heads), ("v", self.own.kv_heads))
-                ]
-                out = layer(*rows)
+                rows = [x.to(self.dtype) for x in contents.inputs(layer, mla, input_ids, positions)]
+                if mla:
+                    q, latent, rope = rows
+                    out = layer(q, latent.flatten(1), rope, output_shape=(len(q), layer.num_heads * layer.v_head_dim))
+                else:
+                    out = layer(*(x.flatten(1) for x in rows))
                 ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
             hidden = torch.zeros(len(input_ids), self.width, dtype=self.dtype)
             for column, what in enumerate((input_ids, positions % 128, positions // 128)):  # exact in bfloat16
@@ -139,8 +141,12 @@ def register_loader() -> None:
 
         def load_weights(self, model: Any, model_config: Any) -> None:
             scales = self.load_config.model_loader_extra_config.get("scales", {})
+            draw = torch.Generator().manual_seed(self.load_config.model_loader_extra_config["seed"])
             for name, parameter in model.named_parameters():
-                kind = name.rpartition(".")[2]
-                if kind in scales:
-                    load = getattr(parameter, "weight_loader", default_weight_loader)
+                load, kind = getattr(parameter, "weight_loader", default_weight_loader), name.rpartition(".")[2]
+                if name.endswith("kv_b_proj.weight"):  # [columns, rank], of all ranks
+                    columns, rank = parameter.shape
+                    columns *= getattr(model.layers[0].kv_b_proj, "tp_size", 1)
+                    load(parameter, (torch.randn(columns, rank, generator=draw) * rank**-0.5).to(parameter.dtype))
+                elif kind in scales:
                     load(parameter, torch.tensor(scales[kind]))

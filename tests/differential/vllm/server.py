@@ -19,7 +19,7 @@ import torch
 from attnfix.patches.proofkit.proof import replaced
 from attnfix.patches.proofkit.vllm import kernels as proof_kernels
 from attnfix.patches.proofkit.vllm.construction import Worker
-from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS
+from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Step, refusing
@@ -27,6 +27,7 @@ from . import gpu, kernels, model
 from .space import BACKENDS, SHAPES, WINDOWS
 
 _MEMORY = 1 << 30
+_IMPORTED_ON = (9, 0)
 #: As llm-compressor writes it
 _SCHEME = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True, "dynamic": False}
 _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
@@ -35,11 +36,15 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 def load() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
-    import_module("vllm")
+    platform = type(import_module("vllm.platforms").current_platform)
+    for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
+        if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
+            setattr(platform, name, answer)
+    proof_kernels.stand_in()
     import_module("vllm.v1.worker.gpu.model_runner")
     for path in BACKENDS.values():
         import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
-    proof_kernels.stand_in()
+    proof_kernels.stand_in()  # again: what was imported since asks for kernels, too
     gpu.stand_in()
     kernels.stand_in()
     model.register_loader()
@@ -55,11 +60,14 @@ class _Request:
 class Server:
     def __init__(self, case: Case):
         self.case, self.set = case, case["settings"]
-        self.contents = model.Contents(case["seed"])
+        self.contents, self.mla = model.Contents(case["seed"]), self.set["attention"] == "MLA"
         self.requests: dict[str, _Request] = {}
         self.waiting = sorted(range(len(case["requests"])), key=lambda at: case["requests"][at]["arrives"])
         self.steps = 0
         self._prompts = self._all_prompts()
+        if tuple(self.set["capability"]) != _IMPORTED_ON:  # what the module says at its import, there
+            flash: Any = import_module("vllm.v1.attention.backends.flash_attn")
+            flash.FlashAttentionMetadataBuilder._cudagraph_support = flash.AttentionCGSupport.UNIFORM_BATCH
         with refusing():
             self.worker = self._worker()
             self.config = self.worker.config
@@ -70,17 +78,20 @@ class Server:
 
     def _worker(self) -> Worker:
         given = self.set
-        shape = model.Shape(*SHAPES[given["attention"]])
         config: Any = import_module("vllm.config")
-        text: dict[str, Any] = {
-            **_SHAPE, **_TOKENS, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 2,
-            "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.size,
-            "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"],
-        }  # fmt: skip
+        heads, kv_heads, size = SHAPES[given["attention"]]
+        text: dict[str, Any] = {**_SHAPE, **_TOKENS, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+        if self.mla:
+            text = {**MLA, **text}
+        else:
+            text |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": size}
+        text |= {"num_hidden_layers": 2, "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"]}
         windows = WINDOWS[given["windows"]]
-        if given["windows"] == "all":  # the whole model's, as its config has it
-            text["sliding_window"], windows = windows[0], (None, None)
-        extra = {}
+        whole = {}
+        if given["windows"] == "all":  # the whole model's: its config says it, and the engine hands it to the cache's
+            text["sliding_window"] = whole["sliding_window"] = windows[0]
+            windows = (None, None)
+        extra: dict[str, Any] = {"seed": self.case["seed"]}
         if given["scales"] == "checkpoint":
             text["quantization_config"] = {
                 "quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}, "ignore": [],
@@ -100,7 +111,7 @@ class Server:
             graphs=given["cudagraph-mode"], capability=tuple(given["capability"]),
             cache={
                 "num_gpu_blocks_override": given["num-gpu-blocks"],
-                "enable_prefix_caching": given["enable-prefix-caching"],
+                "enable_prefix_caching": given["enable-prefix-caching"], **whole,
             },
             scheduler={
                 "enable_chunked_prefill": given["enable-chunked-prefill"], "async_scheduling": given["async-scheduling"],
@@ -109,8 +120,8 @@ class Server:
             **drafts,
         )  # fmt: skip
         registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
-        own = model.make(self.contents, shape, windows, given["soft-cap"], given["sinks"])
-        registry.register_model("LlamaForCausalLM", own)
+        own = model.make(self.contents, made, windows, given["soft-cap"], given["sinks"])
+        registry.register_model(text["architectures"][0], own)
         return made
 
     def _construct(self) -> None:
@@ -120,6 +131,8 @@ class Server:
         planning: Any = proof_kernels.found("vllm.v1.core.kv_cache_planning") or utils
         platform: Any = import_module("vllm.platforms").current_platform
         config = self.config
+        if workspace := proof_kernels.found("vllm.v1.worker.workspace"):
+            workspace.init_workspace_manager(torch.device("cpu"))
         self.runner = runner.GPUModelRunner(config, torch.device("cpu"))
         self.runner.load_model()
         if hasattr(type(platform), "update_block_size_for_backend"):
@@ -253,30 +266,37 @@ class Server:
             count = len(tokens)
             given = one.tokens[:count].tolist() == tokens and one.positions[:count].tolist() == positions
             reference_ = torch.cat([self._reference(one.layer, *rows[name]) for name in order])
-            out = one.out[:count].view(count, -1, one.layer.head_size)
-            compared = reference.compare(one.layer.layer_name, out, reference_, labels)
+            out = one.out[:count].view(reference_.shape)
+            within = reference.tolerance(out.dtype)
+            if self.mla:  # query and value go through a projection each, whose results are rounded, too
+                within = type(within)(2 * within.right, 2 * within.wrong)
+            compared = reference.compare(one.layer.layer_name, out, reference_, labels, within)
             outputs.append(compared if given else _strange(compared))
             if len(one.tokens) > count:
                 kinds = sorted({*kinds, "padded"})
         return Step(kinds, outputs, reference.digest(state.attn_metadata, state.slot_mappings_by_layer))
 
     def _reference(self, layer: Any, start: int, words: list[int]) -> Any:
-        every, at = torch.tensor(words), torch.arange(len(words))
+        """What a layer returns for the last words of a request, from `start` on."""
         dtype = self.config.model_config.dtype
-        rows = lambda kind, heads: self.contents.rows(layer.layer_name, kind, every, at, heads, layer.head_size).to(dtype)  # noqa: E731
-        q, k, v = rows("q", layer.num_heads)[start:], rows("k", layer.num_kv_heads), rows("v", layer.num_kv_heads)
+        every = self.contents.inputs(layer, self.mla, torch.tensor(words), torch.arange(len(words)))
+        q, k, v = (x.to(dtype).double() for x in every)
+        q, where = q[start:], range(start, len(words))
+        if self.mla:
+            up = (k[:, 0] @ layer.kv_b_proj.weight.double().t()).view(len(words), layer.num_heads, -1)
+            rope = v
+            nope, v = up.split([layer.qk_nope_head_dim, layer.v_head_dim], -1)
+            k = torch.cat([nope, rope.expand(-1, layer.num_heads, -1)], -1)
+            return reference.attention(q, k, v, where, scale=q.shape[-1] ** -0.5)
         if "fp8" in layer.kv_cache_dtype:
             scales = _SCALES if self.set["scales"] == "checkpoint" else dict.fromkeys(_SCALES, 1.0)
             k, v = (kernels.quantised(x, scales[name]).double() * scales[name] for x, name in ((k, "k_scale"), (v, "v_scale")))
             if layer.query_quant is not None:
                 q = kernels.quantised(q, scales["q_scale"]).double() * scales["q_scale"]
         index = int(layer.layer_name.split(".")[2])
-        sinks = None
-        if self.set["sinks"]:
-            sinks = self.contents.rows(f"{index}", "sinks", torch.tensor([index]), torch.tensor([index]), layer.num_heads, 1)
-            sinks = sinks.view(-1)
+        sinks = self.contents.sinks(index, layer.num_heads) if self.set["sinks"] else None
         return reference.attention(
-            q, k, v, range(start, len(words)), scale=layer.head_size**-0.5, window=WINDOWS[self.set["windows"]][index],
+            q, k, v, where, scale=layer.head_size**-0.5, window=WINDOWS[self.set["windows"]][index],
             soft_cap=self.set["soft-cap"], sinks=sinks,
         )  # fmt: skip
 

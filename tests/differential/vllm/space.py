@@ -5,14 +5,17 @@ from __future__ import annotations
 from ..protocol import Settings, Space
 
 #: attention: (query heads, KV heads, head size) of the model
-SHAPES = {"MHA": (2, 2, 16), "GQA": (4, 2, 32), "MQA": (4, 1, 64)}
+SHAPES = {"MHA": (2, 2, 16), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
 #: windows of the two layers
 WINDOWS = {"none": (None, None), "all": (24, 24), "alternate": (24, None)}
 WINDOW = 24
 BACKENDS = {
     "FLASH_ATTN": "flash_attn.FlashAttentionBackend",
     "TRITON_ATTN": "triton_attn.TritonAttentionBackend",
+    "FLASHMLA": "mla.flashmla.FlashMLABackend",
+    "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
 }
+_OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
 
 
@@ -24,8 +27,29 @@ def edges(settings: Settings) -> list[int]:
 
 
 def impossible(settings: Settings) -> str | None:
-    if settings.get("cudagraph-mode") == "PIECEWISE":
-        return "piecewise graphs need a compiled model, and this one is not compiled"
+    both = settings.get("attention"), settings.get("attention-backend")
+    if None not in both and (both[0] == "MLA") != (both[1] in _OF_MLA):
+        return "refused by every release: a backend is for MLA or for the rest"
+    if settings.get("attention") == "MLA" or settings.get("attention-backend") in _OF_MLA:
+        plain = {"windows": "none", "soft-cap": 0.0, "sinks": False}
+        if any(settings.get(name, value) != value for name, value in plain.items()):
+            return "refused by every release: MLA has no windows, soft caps and sinks"
+        if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint":
+            return "the stand-ins write no quantised latents"
+    if tuple(settings.get("capability", ())) == (8, 0):
+        if settings.get("sinks") or settings.get("kv-cache-dtype") == "fp8":
+            return "refused by every release: FlashAttention 2 has no sinks, and a GPU of capability 8.0 no FP8"
+        if settings.get("attention-backend") in _OF_MLA or settings.get("attention") == "MLA":
+            return "refused by every release: FlashMLA, and FlashAttention for MLA, need Hopper"
+    if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
+        return "refused by every release: FlashMLA's pages have 64 tokens"
+    if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", 256) < 256:
+        return "refused by every release: a prompt has to fit into one step"
+    if settings.get("attention-backend") in _INTERPRETED:
+        if settings.get("dtype") == "bfloat16":
+            return "Triton's interpreter does not compute in bfloat16"
+        if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint":
+            return "Triton's interpreter cuts FP8 off where a GPU rounds it"
     return None
 
 
@@ -40,10 +64,10 @@ SPACE = Space(
         "kv-cache-dtype": ("auto", "fp8"),
         "scales": ("none", "checkpoint"),
         "kv-cache-dtype-skip-layers": ((), ("0",), ("sliding_window",)),
-        "block-size": (16, 32),
+        "block-size": (16, 32, 64),
         "max-model-len": (256,),
         "max-num-batched-tokens": (64, 16, 256),
-        "max-num-seqs": (4, 2),
+        "max-num-seqs": (4, 2, 16),
         "num-gpu-blocks": (64, 24),
         "enable-prefix-caching": (True, False),
         "enable-chunked-prefill": (True, False),
@@ -51,7 +75,7 @@ SPACE = Space(
         "num-speculative-tokens": (2, 3),
         "cudagraph-mode": ("NONE", "FULL", "FULL_DECODE_ONLY"),
         "async-scheduling": (False, True),
-        "capability": ((9, 0), (8, 0), (10, 0)),
+        "capability": ((9, 0), (8, 0)),
         "layout": ("NHD", "HND"),
     },
     edges=edges,
