@@ -209,14 +209,13 @@ class Rows:
         if not spans:
             return
         attention = models.attention(models.LLAMA if drafts else self.config, layer.layer_id)
-        decodes = batch.forward_mode.is_decode()
         (heads, _), (_, dim) = self._shape(layer, "q"), self._shape(layer, "v")
         rows, true, labels = out.reshape(-1, heads, dim), [], []
         for span in spans:
             q, k, v = (self._drawn(what, layer, drafts, span.request) for what in "qkv")
             true.append(reference.attention(
                 q[span.begin : span.end], k[: span.end], v[: span.end], range(span.begin, span.end), scale=attention.scale,
-                window=space.window(self.settings, attention.window, decodes), soft_cap=attention.soft_cap,
+                window=attention.window, soft_cap=attention.soft_cap,
                     sinks=sinks if attention.sinks else None,
             ))  # fmt: skip
             labels += [f"request {span.request}, token {at}" for at in range(span.begin, span.end)]

@@ -69,16 +69,6 @@ def narrow(settings: Settings) -> Any:
     return {"fp8_e5m2": torch.float8_e5m2, "fp8_e4m3": torch.float8_e4m3fn}.get(settings.get("kv-cache-dtype", "auto"))
 
 
-def window(settings: Settings, seen: int | None, decodes: bool) -> int | None:
-    """How many tokens a row sees, of `seen` that the model's card says, where the engine is known to see others.
-
-    Triton's decode steps leave out the oldest token of each window, in every release: `update_sliding_window_buffer` takes as
-    many tokens as `sliding_window_size` says, which is one less than the window. Its prefill does not. It is written up; a run
-    that reported it in every step would hide what else is there.
-    """
-    return seen - 1 if seen and decodes and settings["attention-backend"] == "triton" else seen
-
-
 def tolerance(settings: Settings, dtype: Any) -> Tolerance | None:
     """Of results in this dtype, where it is not that of `reference.tolerance`.
 
