@@ -53,6 +53,8 @@ def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[st
     """`ServerArgs` of a launch with these settings of a model with this config.json. Raises Refused where the engine does."""
     home, folder = module("server_args"), _model(config)
     fields = inspect.signature(home.ServerArgs).parameters
+    if settings.get("quantization-param-path"):
+        settings = {**settings, "quantization-param-path": _scales(config)}
     flags = space.flags(settings, lambda name: name.replace("-", "_") in fields)
     given = ["--model-path", folder, "--device", "cuda", "--load-format", "dummy", "--skip-tokenizer-init", *flags]
     if draft is not None:
@@ -65,6 +67,16 @@ def _model(config: Mapping[str, Any]) -> str:
     folder = Path(tempfile.mkdtemp(prefix="attnfix-model-"))
     (folder / "config.json").write_text(json.dumps(config))
     return str(folder)
+
+
+def _scales(config: Mapping[str, Any]) -> str:
+    """A file of scales of the KV cache."""
+    scales = {"0": {str(layer): space.SCALE for layer in range(config["num_hidden_layers"])}}
+    file = Path(tempfile.mkdtemp(prefix="attnfix-scales-")) / "scales.json"
+    file.write_text(json.dumps({
+        "model_type": config["model_type"], "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": scales},
+    }))  # fmt: skip
+    return str(file)
 
 
 def scheduler(args: Any) -> Any:
