@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -179,10 +179,7 @@ def install() -> None:
     """Once, before the engine is imported."""
     from triton.runtime import interpreter
 
-    cuda, properties = torch.cuda, SimpleNamespace(
-        name="NVIDIA H200", major=9, minor=0, total_memory=_MEMORY, multi_processor_count=132, warp_size=32,
-        max_threads_per_multi_processor=2048, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20, is_integrated=False,
-    )  # fmt: skip
+    cuda, properties = torch.cuda, _Properties()
     same = {
         "Stream": Stream, "ExternalStream": Stream, "Event": Event, "CUDAGraph": Graph, "graph": _captured,
         "stream": lambda *_, **__: nullcontext(), "StreamContext": lambda *_, **__: nullcontext(),
@@ -214,6 +211,20 @@ def _over_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
         return make(*args, **kwargs)
 
     return made
+
+
+@dataclass(frozen=True)
+class _Properties:
+    name: str = "NVIDIA H200"
+    major: int = _CAPABILITY[0]
+    minor: int = _CAPABILITY[1]
+    total_memory: int = _MEMORY
+    multi_processor_count: int = 132
+    warp_size: int = 32
+    max_threads_per_multi_processor: int = 2048
+    shared_memory_per_block_optin: int = 232448
+    L2_cache_size: int = 50 << 20
+    is_integrated: bool = False
 
 
 class _Zeros(dict[str, int]):

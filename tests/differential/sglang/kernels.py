@@ -21,8 +21,7 @@ def install() -> None:
     """Put the stand-ins in place: once, before any server is constructed."""
     _flash_attention()
     _flashinfer()
-    if trees := _trees():
-        trees._is_xpu = True  # the engine's own Triton kernels, in the place of the same ones compiled
+    _trees()
 
 
 def _flash_attention() -> None:
@@ -83,8 +82,11 @@ def _buffers(pool: Any) -> list[Any]:
     return [buffer for name in ("k_buffer", "v_buffer", "kv_buffer") for buffer in getattr(pool, name, None) or []]
 
 
-def _trees() -> Any:
-    """The module with the kernels of speculative trees."""
+def _trees() -> None:
+    """Speculative trees are built and verified by the engine's own Triton kernels, in the place of the same ones compiled."""
+    homes = [module("speculative.eagle_utils")]
     with suppress(ModuleNotFoundError):
-        return importlib.import_module("sglang.kernels.ops.speculative.spec_tree")
-    return None
+        homes.append(importlib.import_module("sglang.kernels.ops.speculative.spec_tree"))
+    for home in homes:
+        if hasattr(home, "sgl_build_tree_kernel_triton") and hasattr(home, "_is_xpu"):
+            home._is_xpu = True  # what these kernels are for, there

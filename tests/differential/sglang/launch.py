@@ -95,8 +95,9 @@ def surroundings(args: Any) -> Iterator[None]:
     """A process of the server with these arguments."""
     context = module("runtime_context")
     with device.OnCpu():
-        if hasattr(context, "SpawnRanks"):  # 0.5.21 and later
-            context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
-        elif context and hasattr(context, "publish"):
-            context.publish(args, role="scheduler")
+        with refusing():
+            if hasattr(context, "SpawnRanks"):  # 0.5.21 and later
+                context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
+            elif context and hasattr(context, "publish"):
+                context.publish(args, role="scheduler")
         yield

@@ -13,8 +13,10 @@ import warnings
 from array import array
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
+from attnfix.patches.proofkit.proof import replaced
 from attnfix.patches.proofkit.sglang.engine import accepted, module
 
 from .. import reference
@@ -131,4 +133,34 @@ class _Receiver:
         self.recv_requests = arriving
 
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+def _otherwise(change: Callable[[models.Attention], dict[str, Any]]) -> Callable[[], AbstractContextManager[Any]]:
+    """The reference computes another attention than the model's."""
+    real = models.attention
+
+    def mutated(config: dict[str, Any], layer_id: int) -> models.Attention:
+        one = real(config, layer_id)
+        return replace(one, **change(one))
+
+    return lambda: replaced(models, "attention", mutated)
+
+
+def _row_kept_back() -> AbstractContextManager[Any]:
+    """The last token of what a batch computes is not handed to attention."""
+    real = Rows._fill
+
+    def fill(self: Rows, layer: Any, batch: Any, given: tuple) -> None:
+        lost = [rows[-1].clone() for rows in given]
+        real(self, layer, batch, given)
+        for rows, row in zip(given, lost):
+            rows[-1] = row
+
+    return replaced(Rows, "_fill", fill)
+
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "window wrong by one": _otherwise(lambda one: {"window": one.window and one.window + 1}),
+    "the scale is left out": _otherwise(lambda one: {"scale": 1.0}),
+    "the soft cap is left out": _otherwise(lambda one: {"soft_cap": 0.0}),
+    "sinks are left out": _otherwise(lambda one: {"sinks": False}),
+    "a row is lost": _row_kept_back,
+}

@@ -99,6 +99,8 @@ def _impossible(settings: Settings) -> str | None:
         return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
     if backend == "fa3" and settings.get("kv-cache-dtype") == "fp8_e4m3" and settings.get("dtype") == "float16":
         return "FlashAttention 3 returns bfloat16 for an FP8 cache, which a float16 model's next layer does not take"
+    if model == "soft-cap" and speculates(settings):
+        return "the class of Gemma 2 has no `get_embed_and_head`, which a drafter asks for"
     if backend == "triton" and settings.get("dtype") == "bfloat16":
         return "Triton's interpreter multiplies the bits of bfloat16 matrices as if they were integers"
     return None
