@@ -5,6 +5,7 @@ from itertools import islice
 import pytest
 
 from tests.differential import judge, run, space
+from tests.differential.sglang import server
 from tests.differential.sglang import space as part
 
 RELEASE = "0.5.23"
@@ -52,16 +53,11 @@ def test_a_healthy_server_is_right_and_not_touched(sides, right):
     assert len(stock["steps"]) > 8 and not patched["corrections"]
 
 
-@pytest.mark.parametrize(
-    ("mutation", "model"),
-    [
-        ("window wrong by one", "windows"), ("the scale is left out", "mha"), ("the soft cap is left out", "soft-cap"),
-        ("sinks are left out", "windows-sinks"), ("a row is lost", "mha"),
-    ],
-)  # fmt: skip
-def test_every_mutation_of_the_harness_is_seen(sides, mutation, model):
-    assert sides.judge(case(model=model))[0].kind == judge.OK
-    assert sides.judge(case(model=model), mutation=mutation)[0].kind == judge.FIND
+@pytest.mark.parametrize("mutation", server.MUTATIONS)
+def test_every_mutation_of_the_harness_is_seen(sides, mutation):
+    tried = case(**server.SEEN_IN.get(mutation, {}))
+    assert sides.judge(tried)[0].kind == judge.OK
+    assert sides.judge(tried, mutation=mutation)[0].kind == judge.FIND
 
 
 def test_a_few_drawn_cases(sides):

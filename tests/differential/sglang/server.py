@@ -164,3 +164,9 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "sinks are left out": _otherwise(lambda one: {"sinks": False}),
     "a row is lost": _row_kept_back,
 }
+#: Mutation -> settings that it must be seen in
+SEEN_IN: dict[str, dict[str, Any]] = {
+    "window wrong by one": {"model": "windows"},
+    "the soft cap is left out": {"model": "soft-cap"},
+    "sinks are left out": {"model": "windows-sinks"},
+}

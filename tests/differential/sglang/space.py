@@ -114,3 +114,42 @@ SPACE = Space(
     interpreted=lambda settings: settings.get("attention-backend") == "triton",
 )
 PLAINEST = {axis: values[0] for axis, values in AXES.items()}
+
+_MLA = "no model with MLA is in the space"
+_MAMBA = "no model with recurrent layers is in the space"
+_TREES = "a drafter's trees are not in the space: topk is 1"
+_TRTLLM = "TRT-LLM's backends are not in the space"
+_GRAPH_OF_DRAFTS = {"attention-backend": "triton", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False}
+
+#: Fix -> settings that it must be tried in, or why the space does not reach it
+FIXES: dict[str, Settings | str] = {
+    "sglang.zero-kv-rows": _MLA,
+    "sglang.lse-log-base": _MLA,
+    "sglang.stale-prefill-fallback": _MLA,
+    "sglang.uniform-replay-stride-mla": _MLA,
+    "sglang.uniform-replay-stride-triton": _GRAPH_OF_DRAFTS,
+    "sglang.triton-draft-double-count": _GRAPH_OF_DRAFTS,
+    "sglang.mha-draft-extend-routing": _TRTLLM,
+    "sglang.skip-seq-lens-sync": "it is about time, and changes no result",
+    "sglang.draft-kv-indices": _TREES,
+    "sglang.draft-kv-wall": {"speculative-algorithm": "EAGLE", "disable-cuda-graph": False, "attention-backend": "triton"},
+    "sglang.triton-swa-deterministic": "deterministic inference is not in the space",
+    "sglang.fa3-swa-topk": _TREES,
+    "sglang.encoder-decode-lengths": "no encoder-decoder model is in the space",
+    "sglang.hybrid-chunk-metadata": "prefill and decode on two backends are not in the space",
+    "sglang.fa3-scheduler-metadata": "more than one rank is not in the space",
+    "sglang.fa3-context-wall": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
+    "sglang.flashinfer-fp8-prefix": "scales of a checkpoint are not in the space, and a file of scales does not reach FlashInfer",
+    "sglang.flashinfer-swa-prefill": {"attention-backend": "flashinfer", "model": "windows"},
+    "sglang.mamba2-initial-state": _MAMBA,
+    "sglang.mamba2-h-grid": _MAMBA,
+    "sglang.mamba2-track-tail": _MAMBA,
+    "sglang.mamba-track-boundary": _MAMBA,
+    "sglang.eagle-swa-verify": {"attention-backend": "flashinfer", "model": "windows", "speculative-algorithm": "EAGLE"},
+    "sglang.flashinfer-soft-cap": {"attention-backend": "flashinfer", "model": "soft-cap"},
+    "sglang.fa3-cross-lengths": "no encoder-decoder model is in the space",
+    "sglang.trtllm-mla-bf16-scale": _TRTLLM,
+    "sglang.trtllm-mha-kv-scales": _TRTLLM,
+    "sglang.xqa-verify-mask": _TRTLLM,
+    "sglang.draft-row-spill": {"speculative-algorithm": "EAGLE", "page-size": 16},
+}  # fmt: skip
