@@ -139,7 +139,7 @@ FIXES: dict[str, Settings | str] = {
     "sglang.hybrid-chunk-metadata": "prefill and decode on two backends are not in the space",
     "sglang.fa3-scheduler-metadata": "more than one rank is not in the space",
     "sglang.fa3-context-wall": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
-    "sglang.flashinfer-fp8-prefix": "scales of a checkpoint are not in the space, and a file of scales does not reach FlashInfer",
+    "sglang.flashinfer-fp8-prefix": "scales of a checkpoint are not in the space, and FlashInfer never sees those of a file",
     "sglang.flashinfer-swa-prefill": {"attention-backend": "flashinfer", "model": "windows"},
     "sglang.mamba2-initial-state": _MAMBA,
     "sglang.mamba2-h-grid": _MAMBA,
