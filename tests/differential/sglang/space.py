@@ -27,6 +27,11 @@ AXES: dict[str, tuple[Any, ...]] = {
     "speculative-algorithm": (None, "EAGLE"),
     "speculative-num-steps": (3, 1),
     "speculative-eagle-topk": (1,),
+    "speculative-attention-mode": ("prefill", "decode"),
+    "speculative-draft-attention-backend": (None, "fa3", "flashinfer", "triton"),
+    "prefill-attention-backend": (None, "fa3", "flashinfer", "triton"),
+    "enable-unified-memory": (False, True),
+    "swa-full-tokens-ratio": (0.8, 0.3),
 }
 #: graphs of decode steps alone, for up to four requests; the flags' names depend on the release
 _FIXED = {
@@ -81,7 +86,7 @@ def tolerance(settings: Settings, dtype: Any) -> Tolerance | None:
     """
     import torch
 
-    if settings["attention-backend"] == "triton" and (narrow_dtype := narrow(settings)):
+    if "triton" in backends(settings) and (narrow_dtype := narrow(settings)):
         u8 = torch.finfo(narrow_dtype).eps / 2
         return Tolerance(2 * u8, 4 * u8)
     return None
@@ -93,16 +98,26 @@ def _edges(settings: Settings) -> list[int]:
     return edges + ([chunk] if chunk > 0 else [])
 
 
+def backends(settings: Settings) -> set[str]:
+    """All that the server has."""
+    given = {settings.get("attention-backend"), settings.get("prefill-attention-backend")}
+    if speculates(settings):
+        given.add(settings.get("speculative-draft-attention-backend"))
+    return given - {None}
+
+
 def _impossible(settings: Settings) -> str | None:
-    model, backend = settings.get("model"), settings.get("attention-backend")
-    if backend == "torch_native" and model in ("windows", "soft-cap", "windows-sinks"):
+    model, used, dtype = settings.get("model"), backends(settings), settings.get("dtype")
+    if "torch_native" in used and model in ("windows", "soft-cap", "windows-sinks"):
         return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
-    if backend == "fa3" and settings.get("kv-cache-dtype") == "fp8_e4m3" and settings.get("dtype") == "float16":
+    if "fa3" in used and settings.get("kv-cache-dtype") == "fp8_e4m3" and dtype == "float16":
         return "FlashAttention 3 returns bfloat16 for an FP8 cache, which a float16 model's next layer does not take"
+    if "triton" in used and dtype == "bfloat16":
+        return "Triton's interpreter multiplies the bits of bfloat16 matrices as if they were integers"
     if model == "soft-cap" and speculates(settings):
         return "the class of Gemma 2 has no `get_embed_and_head`, which a drafter asks for"
-    if backend == "triton" and settings.get("dtype") == "bfloat16":
-        return "Triton's interpreter multiplies the bits of bfloat16 matrices as if they were integers"
+    if model not in (None, "windows-sinks") and settings.get("enable-unified-memory"):
+        return "unified memory is about a pool of window layers beside another"
     return None
 
 
@@ -111,7 +126,7 @@ SPACE = Space(
     edges=_edges,
     limit=lambda settings: models.CONTEXT,
     impossible=_impossible,
-    interpreted=lambda settings: settings.get("attention-backend") == "triton",
+    interpreted=lambda settings: "triton" in backends(settings),
 )
 PLAINEST = {axis: values[0] for axis, values in AXES.items()}
 
@@ -133,10 +148,10 @@ FIXES: dict[str, Settings | str] = {
     "sglang.skip-seq-lens-sync": "it is about time, and changes no result",
     "sglang.draft-kv-indices": _TREES,
     "sglang.draft-kv-wall": {"speculative-algorithm": "EAGLE", "disable-cuda-graph": False, "attention-backend": "triton"},
-    "sglang.triton-swa-deterministic": "deterministic inference is not in the space",
+    "sglang.triton-swa-deterministic": "deterministic inference replaces operators of CUDA alone, and is not in the space",
     "sglang.fa3-swa-topk": _TREES,
     "sglang.encoder-decode-lengths": "no encoder-decoder model is in the space",
-    "sglang.hybrid-chunk-metadata": "prefill and decode on two backends are not in the space",
+    "sglang.hybrid-chunk-metadata": _MLA,
     "sglang.fa3-scheduler-metadata": "more than one rank is not in the space",
     "sglang.fa3-context-wall": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
     "sglang.flashinfer-fp8-prefix": "scales of a checkpoint are not in the space, and FlashInfer never sees those of a file",
