@@ -49,16 +49,24 @@ def merge_state_v2(v_a: Any, s_a: Any, v_b: Any, s_b: Any, v_merged: Any = None,
     return emulators.merge_state_v2(v_a, s_a, v_b, s_b, v_merged, s_merged)
 
 
+class PagedDecode(flashinfer.PagedDecode):
+    """Which multiplies keys by `k_scale` and the output by `v_scale`, as prefill does."""
+
+    def forward(self, q: Any, kv: Any, *, sm_scale: float, k_scale: Any = None, v_scale: Any = None, **given: Any) -> Any:
+        out = super().forward(q, kv, sm_scale=sm_scale * (k_scale or 1.0), **given)
+        return out * (v_scale or 1.0)
+
+
 def _flashinfer() -> None:
     backend = module(_ATTENTION + "flashinfer_backend")
     for name in ("merge_state", "_safe_merge_state"):
         setattr(backend, name, device.launched(flashinfer.merge_state))
-    for kind in (flashinfer.RaggedPrefill, flashinfer.PagedPrefill, flashinfer.PagedDecode):
+    for kind in (flashinfer.RaggedPrefill, flashinfer.PagedPrefill, PagedDecode):
         for name in {"forward", "forward_return_lse"} & vars(kind).keys():
             setattr(kind, name, device.launched(getattr(kind, name)))
     backend.BatchPrefillWithRaggedKVCacheWrapper = flashinfer.RaggedPrefill
     backend.BatchPrefillWithPagedKVCacheWrapper = flashinfer.PagedPrefill
-    backend.BatchDecodeWithPagedKVCacheWrapper = flashinfer.PagedDecode
+    backend.BatchDecodeWithPagedKVCacheWrapper = PagedDecode
     if not hasattr(backend, "fast_decode_plan"):  # up to 0.5.2 the engine's own
         backend.fast_decode_plan = flashinfer.fast_decode_plan
 

@@ -51,22 +51,48 @@ def on_hopper() -> None:
 
 def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[str, Any] | None = None) -> Any:
     """`ServerArgs` of a launch with these settings of a model with this config.json. Raises Refused where the engine does."""
-    home, folder = module("server_args"), _model(config)
+    home, folder = module("server_args"), _model(config, scaled := settings["scales"] == "checkpoint")
     fields = inspect.signature(home.ServerArgs).parameters
     if settings.get("quantization-param-path"):
         settings = {**settings, "quantization-param-path": _scales(config)}
     flags = space.flags(settings, lambda name: name.replace("-", "_") in fields)
-    given = ["--model-path", folder, "--device", "cuda", "--load-format", "dummy", "--skip-tokenizer-init", *flags]
+    given = ["--model-path", folder, "--device", "cuda", "--skip-tokenizer-init", *flags]
+    given += ["--load-format", "auto" if scaled else "dummy"]
     if draft is not None:
         given += ["--speculative-draft-model-path", _model(draft)]
     with refusing():
         return home.prepare_server_args(given)
 
 
-def _model(config: Mapping[str, Any]) -> str:
+def _model(config: Mapping[str, Any], scaled: bool = False) -> str:
+    """A folder with this config.json; with `scaled` a checkpoint with scales of the KV cache, nothing else of which is FP8."""
     folder = Path(tempfile.mkdtemp(prefix="attnfix-model-"))
+    if scaled:
+        config = {**config, "quantization_config": _weights(config, folder / "model.safetensors")}
     (folder / "config.json").write_text(json.dumps(config))
     return str(folder)
+
+
+def _weights(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Write a Llama's weights; what its config says of quantisation."""
+    import torch
+    from safetensors.torch import save_file
+
+    hidden, wide, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    heads, shared = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    shapes = {
+        "self_attn.q_proj": (heads, hidden), "self_attn.k_proj": (shared, hidden), "self_attn.v_proj": (shared, hidden),
+        "self_attn.o_proj": (hidden, heads), "mlp.gate_proj": (wide, hidden), "mlp.up_proj": (wide, hidden),
+        "mlp.down_proj": (hidden, wide), "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,),
+    }  # fmt: skip
+    weights = {"model.embed_tokens": (config["vocab_size"], hidden), "model.norm": (hidden,)}
+    layers = [f"model.layers.{layer}" for layer in range(config["num_hidden_layers"])]
+    weights |= {f"{layer}.{name}": shape for layer in layers for name, shape in shapes.items()}
+    tensors = {f"{name}.weight": torch.full(shape, 1e-3, dtype=torch.float16) for name, shape in weights.items()}
+    tensors |= {f"{layer}.self_attn.{name}_scale": torch.tensor(space.SCALE) for layer in layers for name in "kv"}
+    save_file(tensors, file)
+    ignored = [f"{layer}.{name}" for layer in layers for name in shapes if name.endswith("_proj")]
+    return {"quant_method": "fp8", "activation_scheme": "dynamic", "ignored_layers": ignored}
 
 
 def _scales(config: Mapping[str, Any]) -> str:

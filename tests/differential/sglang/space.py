@@ -21,6 +21,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "enable-mixed-chunk": (False, True),
     "disable-cuda-graph": (True, False),
     "kv-cache-dtype": ("auto", "fp8_e4m3"),
+    "scales": ("none", "checkpoint"),
     # "scales" is constructed, too, and replayed. It is drawn no more: all backends but torch_native are wrong or raise with it
     "quantization-param-path": (None,),
     "triton-attention-num-kv-splits": (8, 1),
@@ -40,7 +41,7 @@ _FIXED = {
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
-_OURS = ("model",)
+_OURS = ("model", "scales")
 
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
@@ -80,15 +81,15 @@ def narrow(settings: Settings) -> Any:
 def tolerance(settings: Settings, dtype: Any) -> Tolerance | None:
     """Of results in this dtype, where it is not that of `reference.tolerance`.
 
-    Triton's kernel for new tokens behind a cached FP8 prefix rounds the weights to FP8 before it uses them.
-    Queries, keys and values are drawn so that FP8 holds them. One rounding of unit roundoff u8 changes a row by at most u8 of
-    itself where the weights are rounded one by one, as `reference` says; twice that is right.
+    Triton's kernel for new tokens behind a cached FP8 prefix rounds the weights to FP8 before it uses them. Queries, keys and
+    values are drawn so that FP8 holds them: so the rule of `reference` holds with the unit roundoff of FP8. Most weights of a
+    long prefix are subnormal there, and lose more than that: a row of 100 keys is off by 0.2 at most.
     """
     import torch
 
     if "triton" in backends(settings) and (narrow_dtype := narrow(settings)):
         u8 = torch.finfo(narrow_dtype).eps / 2
-        return Tolerance(2 * u8, 4 * u8)
+        return Tolerance(4 * u8, 8 * u8)
     return None
 
 
@@ -108,6 +109,14 @@ def backends(settings: Settings) -> set[str]:
 
 def _impossible(settings: Settings) -> str | None:
     model, used, dtype = settings.get("model"), backends(settings), settings.get("dtype")
+    if settings.get("scales") == "checkpoint" and (
+        model not in (None, "mha", "gqa") or settings.get("kv-cache-dtype") == "auto" or settings.get("quantization-param-path")
+    ):
+        return "checkpoints with scales are made for Llama alone, and tried with an FP8 cache"
+    if "torch_native" in used and speculates(settings):
+        return "the engine refuses a drafter on torch_native"
+    if "flashinfer" in used and model == "windows-sinks":
+        return "the engine refuses sinks on FlashInfer"
     if "torch_native" in used and model in ("windows", "soft-cap", "windows-sinks"):
         return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
     if "fa3" in used and settings.get("kv-cache-dtype") == "fp8_e4m3" and dtype == "float16":
@@ -154,7 +163,7 @@ FIXES: dict[str, Settings | str] = {
     "sglang.hybrid-chunk-metadata": _MLA,
     "sglang.fa3-scheduler-metadata": "more than one rank is not in the space",
     "sglang.fa3-context-wall": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
-    "sglang.flashinfer-fp8-prefix": "scales of a checkpoint are not in the space, and FlashInfer never sees those of a file",
+    "sglang.flashinfer-fp8-prefix": {"attention-backend": "flashinfer", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
     "sglang.flashinfer-swa-prefill": {"attention-backend": "flashinfer", "model": "windows"},
     "sglang.mamba2-initial-state": _MAMBA,
     "sglang.mamba2-h-grid": _MAMBA,
