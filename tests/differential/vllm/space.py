@@ -27,6 +27,15 @@ def edges(settings: Settings) -> list[int]:
 
 
 def impossible(settings: Settings) -> str | None:
+    if settings.get("decode-context-parallel-size") == 2:
+        if settings.get("tensor-parallel-size") == 1:
+            return "refused by every release: ranks of decode context parallelism are ranks of tensor parallelism"
+        if settings.get("attention") in ("MHA", "GQA"):
+            return "refused by every release: ranks of a group share their KV heads"
+        if settings.get("windows", "none") != "none":
+            return "refused by every release: windows are not sharded"
+        if settings.get("dtype") == "bfloat16":
+            return "Triton's interpreter, which combines the ranks, does not compute in bfloat16"
     both = settings.get("attention"), settings.get("attention-backend")
     if None not in both and (both[0] == "MLA") != (both[1] in _OF_MLA):
         return "refused by every release: a backend is for MLA or for the rest"
@@ -73,6 +82,9 @@ SPACE = Space(
         "enable-chunked-prefill": (True, False),
         "speculative-method": ("none", "ngram"),
         "num-speculative-tokens": (2, 3),
+        "tensor-parallel-size": (1, 2),
+        "decode-context-parallel-size": (1, 2),
+        "cp-kv-cache-interleave-size": (1, 4, 16),
         "cudagraph-mode": ("NONE", "FULL", "FULL_DECODE_ONLY"),
         "async-scheduling": (False, True),
         "capability": ((9, 0), (8, 0)),
