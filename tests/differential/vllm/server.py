@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -25,12 +25,13 @@ from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Step, refusing
-from . import gpu, kernels, model
+from . import gpu, kernels, model, ranks
 from .ranks import Ranks
 from .space import BACKENDS, SHAPES, WINDOW, WINDOWS
 
 _MEMORY = 1 << 30
 _IMPORTED_ON = (9, 0)
+_BYTES = (torch.uint8, torch.int8, torch.float8_e4m3fn)
 #: As llm-compressor writes it
 _SCHEME = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True, "dynamic": False}
 _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
@@ -51,6 +52,7 @@ def load() -> None:
     dcp_ranks.prepare(import_module("vllm.v1.attention.backends.flash_attn"))
     gpu.stand_in()
     kernels.stand_in()
+    ranks.stand_in()
     model.register_loader()
 
 
@@ -87,6 +89,8 @@ class _Rank:
         self._poison()
         if any(group.kv_cache_spec.dtype == torch.uint8 for group in kv_cache_config.kv_cache_groups):
             self.runner._init_kv_zero_meta()
+
+    def capture(self) -> None:
         if self.config.compilation_config.cudagraph_mode and self.runner.needs_cudagraph_capture():
             self.runner.capture_model()
             self._poison()
@@ -128,6 +132,7 @@ class Server:
             self._register()
             self.group.on_all(lambda rank: self.ranks[rank].load())
             self._construct()
+        self.group.on_all(lambda rank: self.ranks[rank].capture())
 
     # construction
 
@@ -374,14 +379,62 @@ class Server:
                 one.computed += scheduled.num_scheduled_tokens[name]
 
 
-_BYTES = (torch.uint8, torch.int8, torch.float8_e4m3fn)
-
-
 def _strange(output: Output) -> Output:
     """The model was given other words, or other positions, than the requests have."""
     output.error, output.at = float("inf"), "the model's input"
     return output
 
 
-MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
-_ = replaced
+@contextmanager
+def _broken(owner: Any, name: str, other: Callable[..., Any]) -> Iterator[None]:
+    """`other(former, *args)` in the place of a function of this harness."""
+    former = getattr(owner, name)
+    with replaced(owner, name, lambda *args, **kwargs: other(former, *args, **kwargs)):
+        yield
+
+
+def _lost_row(former: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    """The last row of a launch is not written."""
+    kept = out[-1].clone() if out is not None else None
+    result = former(*args, out=out, **kwargs)
+    if kept is not None:
+        out[-1] = kept
+    return result
+
+
+def _other_window(former: Any, *args: Any, window: Any = None, **kwargs: Any) -> Any:
+    return former(*args, window=None if window is None else window + 1, **kwargs)
+
+
+def _no_scale(former: Any, x: Any, scale: Any) -> Any:
+    return former(x, torch.ones_like(torch.as_tensor(scale)))
+
+
+def _late_slot(former: Any, key: Any, value: Any, key_cache: Any, value_cache: Any, slots: Any, *more: Any) -> Any:
+    """A token's key and value go to the place of the next one."""
+    return former(key, value, key_cache, value_cache, torch.where(slots >= 0, slots + 1, slots), *more)
+
+
+def _flash(other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
+    flash = "vllm.v1.attention.backends.flash_attn"
+    return lambda: _broken(import_module(flash), "flash_attn_varlen_func", other)
+
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "window wrong by one": lambda: _broken(reference, "attention", _other_window),
+    "a row is lost": _flash(_lost_row),
+    "a scale is left out": lambda: _broken(kernels, "quantised", _no_scale),
+    "no soft cap": _flash(lambda former, *args, softcap=0.0, **kwargs: former(*args, **kwargs)),
+    "no sinks": _flash(lambda former, *args, s_aux=None, **kwargs: former(*args, **kwargs)),
+    "not causal": _flash(lambda former, *args, causal=False, **kwargs: former(*args, causal=False, **kwargs)),
+    "keys one place on": lambda: _broken(
+        import_module("vllm.v1.attention.backends.flash_attn"), "reshape_and_cache_flash", _late_slot
+    ),
+}
+#: settings in which a mutation can be seen
+SEEN_IN: dict[str, dict[str, Any]] = {
+    "window wrong by one": {"windows": "all"},
+    "a scale is left out": {"kv-cache-dtype": "fp8", "scales": "checkpoint"},
+    "no soft cap": {"soft-cap": 30.0},
+    "no sinks": {"sinks": True},
+}
