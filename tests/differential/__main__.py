@@ -25,7 +25,7 @@ from rich.table import Table
 
 from attnfix.cli.releases import parse
 
-from . import judge, run, shrink
+from . import judge, run, shrink, space
 from .protocol import Answer, Case
 
 EVIDENCE = run.ROOT / "docs" / "evidence" / "differential"
@@ -44,6 +44,8 @@ def main() -> int:
         return _evidence(console)
     failed, summaries = False, []
     axes = {name: json.loads(value) for name, _, value in (word.partition("=") for word in options.set)}
+    if options.fix:
+        axes |= space.tried_in(options.fix)
     more = {name: value for name in ("mutation", "sabotage") if (value := getattr(options, name))}
     for name in options.engine or NEWEST:
         engine, release = map(str, parse(name))
@@ -143,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--configurations", type=int, help="of each release and seed, those of earlier runs among them")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--set", action="append", default=[], metavar="AXIS=JSON", help="a setting that is the same in all")
+    made.add_argument("--fix", help="only settings that this fix must be tried in")
     made.add_argument("--all-fixes", action="store_true", help="those, too, that are off by default")
     made.add_argument("--off", action="append", default=[], metavar="FIX", help="a fix that is switched off")
     made.add_argument("--mutation", help="break this harness: see MUTATIONS of the engine's server")

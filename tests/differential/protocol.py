@@ -5,6 +5,7 @@ An engine's part is a package `tests.differential.<engine>` with two modules:
 `space`, which imports no engine, runs in the process that draws:
 
     SPACE: Space                # see there
+    FIXES: dict[str, Settings | str]    # fix -> settings that it must be tried in, or why the space does not reach it
 
 `server`, which runs in a side's process:
 
@@ -13,6 +14,7 @@ An engine's part is a package `tests.differential.<engine>` with two modules:
         def __init__(self, case: Case): ...     # constructs by the engine's own constructors; raises Refused
         def step(self) -> Step | None: ...      # one step of the engine; None where nothing is left to do
     MUTATIONS: dict[str, Callable[[], AbstractContextManager]]  # ways to break this harness, each of which must be seen
+    SEEN_IN: dict[str, Settings]        # of a mutation, where it is not seen with any settings
 
 Nothing in a part knows which side it is on.
 """

@@ -24,6 +24,14 @@ def space_of(engine: str) -> Space:
     return found
 
 
+def tried_in(fix: str) -> Settings:
+    """The settings that a fix must be tried in. Raises ValueError where no settings of the space reach it."""
+    settings: Settings | str = importlib.import_module(f"tests.differential.{fix.partition('.')[0]}.space").FIXES[fix]
+    if isinstance(settings, str):
+        raise ValueError(f"{fix}: {settings}")
+    return settings
+
+
 def version(space: Space) -> str:
     """Of the axes and their values: figures of two versions do not add up."""
     return hashlib.sha256(json.dumps({name: list(values) for name, values in space.axes.items()}).encode()).hexdigest()[:12]

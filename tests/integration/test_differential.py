@@ -1,4 +1,4 @@
-"""A short part of the differential run: that it sees a bug, a correction that does nothing, and no harm on a healthy release."""
+"""A short part of the differential run: a known bug is seen, a correction that does nothing too, a healthy release is right."""
 
 import json
 from itertools import islice

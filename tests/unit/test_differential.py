@@ -1,15 +1,18 @@
 """The core of the differential run, without an engine: what answers mean, what is drawn, how a case gets smaller."""
 
 import ast
+import importlib
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 
+from attnfix.patches.catalogue import FIXES
 from tests.differential import judge, reference, shrink, space
 
 FOLDER = Path(space.__file__).parent
+ENGINES = sorted(path.parent.name for path in FOLDER.glob("*/space.py"))
 
 
 def answer(errors=(0.001,), ended="done", bits="a", corrected_by=None, **more):
@@ -55,7 +58,7 @@ def test_errors_between_right_and_wrong_are_counted_apart():
     assert verdict.kind == judge.OK and verdict.in_band
 
 
-@pytest.mark.parametrize("engine", sorted(path.parent.name for path in FOLDER.glob("*/space.py")))
+@pytest.mark.parametrize("engine", ENGINES)
 def test_cases_follow_from_the_seed_and_cover_every_pair_soon(engine):
     drawn = space.space_of(engine)
     first = [case for _, case in islice(space.cases(engine, "1.0", 7), 150)]
@@ -72,6 +75,16 @@ def test_cases_follow_from_the_seed_and_cover_every_pair_soon(engine):
     pairs = set().union(*(space.pairs_of(drawn, case["settings"]) for case in first))
     # Some values exclude each other only together with a third setting
     assert len(space.all_pairs(drawn) - pairs) <= 0.05 * len(space.all_pairs(drawn))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_fix_says_where_it_must_be_tried(engine):
+    known = importlib.import_module(f"tests.differential.{engine}.space")
+    assert set(known.FIXES) == {fix.id for fix in FIXES if fix.engine == engine}
+    for settings in known.FIXES.values():
+        if not isinstance(settings, str):
+            assert all(value in known.SPACE.axes[name] for name, value in settings.items())
+            assert known.SPACE.impossible(settings) is None
 
 
 def test_a_case_shrinks_to_what_makes_it_wrong():

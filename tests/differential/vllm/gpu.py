@@ -85,7 +85,8 @@ def stand_in() -> None:
     _any_mask()
     parallel: Any = import_module("vllm.distributed.parallel_state")
     kernels._everywhere(parallel.graph_capture, lambda *args, **kwargs: nullcontext())
-    kernels._everywhere(parallel.prepare_communication_buffer_for_model, lambda model: None)
+    if hasattr(parallel, "prepare_communication_buffer_for_model"):  # up to 0.32
+        kernels._everywhere(parallel.prepare_communication_buffer_for_model, lambda model: None)
 
 
 def _any_mask() -> None:

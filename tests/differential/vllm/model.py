@@ -7,6 +7,7 @@ the model. The next token does, too: a wrong output of a layer changes no step t
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -41,20 +42,26 @@ class Contents:
             self._tables[key] = torch.randn(_ROWS, heads, size, generator=self._draw)
         return self._tables[key][(tokens.long() * 131 + positions.long() * 17) % _ROWS]
 
-    def inputs(self, layer: Any, mla: bool, tokens: Any, positions: Any) -> list[Any]:
-        """Query, key and value of these tokens; with MLA query, latent, and the part of the key that has the position."""
-        if mla:
-            shapes = {
-                "q": (layer.num_heads, layer.qk_nope_head_dim + layer.qk_rope_head_dim), "latent": (1, layer.kv_lora_rank),
-                "rope": (1, layer.qk_rope_head_dim),
-            }  # fmt: skip
-        else:
-            size, kv_heads = layer.head_size, layer.num_kv_heads
-            shapes = {"q": (layer.num_heads, size), "k": (kv_heads, size), "v": (kv_heads, size)}
-        return [self.rows(layer.layer_name, kind, tokens, positions, *shape) for kind, shape in shapes.items()]
+    def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any) -> list[Any]:
+        """This rank's query, key and value of these tokens; with MLA query, latent, and what of the key has the position."""
+        text, rank, ranks = worker.config.model_config.hf_text_config, worker.rank, worker.sizes["tp"]
+        heads = text.num_attention_heads
+        mine = slice(rank * layer.num_heads, (rank + 1) * layer.num_heads)
+        rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape)  # noqa: E731
+        if worker.config.model_config.use_mla:
+            rope = layer.qk_rope_head_dim
+            q = rows("q", heads, layer.qk_nope_head_dim + rope)
+            return [q[:, mine], rows("latent", 1, layer.kv_lora_rank), rows("rope", 1, rope)]
+        kv_heads, size, own = text.num_key_value_heads, layer.head_size, layer.num_kv_heads
+        first = rank * kv_heads // ranks  # several ranks share a head where there are fewer of them
+        q, k, v = rows("q", heads, size), rows("k", kv_heads, size), rows("v", kv_heads, size)
+        return [q[:, mine], k[:, first : first + own], v[:, first : first + own]]
 
-    def sinks(self, layer: int, heads: int) -> Any:
-        return self.rows(f"{layer}", "sinks", *_at(layer), heads, 1).view(-1)
+    def sinks(self, layer: int, worker: Any) -> Any:
+        """A score of each head of this rank."""
+        at = torch.tensor([layer])
+        every = self.rows(f"{layer}", "sinks", at, at, worker.config.model_config.hf_text_config.num_attention_heads, 1)
+        return every.view(-1).chunk(worker.sizes["tp"])[worker.rank]
 
 
 class Ran(NamedTuple):
@@ -66,20 +73,18 @@ class Ran(NamedTuple):
     out: Any
 
 
-#: What the layers returned since the server last looked
-ran: list[Ran] = []
-
-
-def make(contents: Contents, worker: Any, windows: Any, soft_cap: float, sinks: bool) -> type:
-    """The class of the model. worker: of `proofkit.vllm.construction`. windows: one for each layer, None for none."""
-    config = worker.config
-    mla = config.model_config.use_mla
+def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool) -> type:
+    """The class of the model. here(): the rank that asks: its `worker`, and `ran`, what its layers returned. windows: one for
+    each layer, None for none."""
 
     class Model(torch.nn.Module):
         supports_pp = False
 
         def __init__(self, *, vllm_config: Any, prefix: str = ""):
             super().__init__()
+            worker = here().worker
+            config = worker.config
+            self.mla = config.model_config.use_mla
             self.dtype, self.width = config.model_config.dtype, config.model_config.get_hidden_size()
             layers = []
             for index, window in enumerate(windows):
@@ -89,7 +94,7 @@ def make(contents: Contents, worker: Any, windows: Any, soft_cap: float, sinks: 
                 if soft_cap:
                     more["logits_soft_cap"] = soft_cap
                 if sinks:
-                    more["sinks"] = contents.sinks(index, config.model_config.hf_text_config.num_attention_heads)
+                    more["sinks"] = contents.sinks(index, worker)
                 layers.append(worker.layer(index, **more))
             self.layers = torch.nn.ModuleList(layers)
 
@@ -100,13 +105,13 @@ def make(contents: Contents, worker: Any, windows: Any, soft_cap: float, sinks: 
 
         def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None, inputs_embeds: Any = None) -> Any:
             for layer in self.layers:
-                rows = [x.to(self.dtype) for x in contents.inputs(layer, mla, input_ids, positions)]
-                if mla:
+                rows = [x.to(self.dtype) for x in contents.inputs(layer, here().worker, input_ids, positions)]
+                if self.mla:
                     q, latent, rope = rows
                     out = layer(q, latent.flatten(1), rope, output_shape=(len(q), layer.num_heads * layer.v_head_dim))
                 else:
                     out = layer(*(x.flatten(1) for x in rows))
-                ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
+                here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
             hidden = torch.zeros(len(input_ids), self.width, dtype=self.dtype)
             for column, what in enumerate((input_ids, positions % 128, positions // 128)):  # exact in bfloat16
                 hidden[:, column] = what.to(self.dtype)
@@ -123,10 +128,6 @@ def make(contents: Contents, worker: Any, windows: Any, soft_cap: float, sinks: 
             return set()
 
     return Model
-
-
-def _at(index: int) -> Any:
-    return torch.tensor([index]), torch.tensor([index])
 
 
 def register_loader() -> None:
@@ -146,7 +147,7 @@ def register_loader() -> None:
                 load, kind = getattr(parameter, "weight_loader", default_weight_loader), name.rpartition(".")[2]
                 if name.endswith("kv_b_proj.weight"):  # [columns, rank], of all ranks
                     columns, rank = parameter.shape
-                    columns *= getattr(model.layers[0].kv_b_proj, "tp_size", 1)
+                    columns *= model.layers[0].kv_b_proj.tp_size
                     load(parameter, (torch.randn(columns, rank, generator=draw) * rank**-0.5).to(parameter.dtype))
                 elif kind in scales:
                     load(parameter, torch.tensor(scales[kind]))

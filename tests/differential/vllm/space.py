@@ -27,6 +27,15 @@ def edges(settings: Settings) -> list[int]:
 
 
 def impossible(settings: Settings) -> str | None:
+    if settings.get("decode-context-parallel-size") == 2:
+        if settings.get("tensor-parallel-size") == 1:
+            return "refused by every release: ranks of decode context parallelism are ranks of tensor parallelism"
+        if settings.get("attention") in ("MHA", "GQA"):
+            return "refused by every release: ranks of a group share their KV heads"
+        if settings.get("windows", "none") != "none":
+            return "refused by every release: windows are not sharded"
+        if settings.get("dtype") == "bfloat16":
+            return "Triton's interpreter, which combines the ranks, does not compute in bfloat16"
     both = settings.get("attention"), settings.get("attention-backend")
     if None not in both and (both[0] == "MLA") != (both[1] in _OF_MLA):
         return "refused by every release: a backend is for MLA or for the rest"
@@ -73,6 +82,9 @@ SPACE = Space(
         "enable-chunked-prefill": (True, False),
         "speculative-method": ("none", "ngram"),
         "num-speculative-tokens": (2, 3),
+        "tensor-parallel-size": (1, 2),
+        "decode-context-parallel-size": (1, 2),
+        "cp-kv-cache-interleave-size": (1, 4, 16),
         "cudagraph-mode": ("NONE", "FULL", "FULL_DECODE_ONLY"),
         "async-scheduling": (False, True),
         "capability": ((9, 0), (8, 0)),
@@ -83,3 +95,40 @@ SPACE = Space(
     impossible=impossible,
     interpreted=lambda settings: settings["attention-backend"] in _INTERPRETED,
 )
+
+_HYBRID = "no model with a recurrent state is in the space"
+_OLD = "the releases that it corrects have the former model runner, which is not in the space"
+_FLASHINFER = "FlashInfer's backend is not in the space"
+#: fix -> the settings that it must be tried in, or why none of the space reaches it
+FIXES: dict[str, Settings | str] = {
+    "vllm.skip-context-zero-fill": _OLD,
+    "vllm.empty-context-chunks": "TRT-LLM's ragged prefill is not in the space",
+    "vllm.lse-log-base": "FlashInfer's and TRT-LLM's prefill of MLA are not in the space",
+    "vllm.quantized-mla-context": "weights that are packed are not in the space",
+    "vllm.mla-context-order": {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64},
+    "vllm.both-empty-merge-cuda": _OLD,
+    "vllm.both-empty-merge-triton": "the merge is that of CUDA here",
+    "vllm.dcp-empty-shard": {"attention": "MLA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2},
+    "vllm.dcp-page-counts": _FLASHINFER,
+    "vllm.dcp-decode-lse-base": _OLD,
+    "vllm.padded-v-merge": {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64},
+    "vllm.prefill-context-merge": _OLD,
+    "vllm.kv-scale-float": _OLD,
+    "vllm.flashmla-fp8-graph": _OLD,
+    "vllm.fa3-dcp-graph": _OLD,
+    "vllm.gdn-launch-assert": _OLD,
+    "vllm.gdn-uniform-decode": _HYBRID,
+    "vllm.dcp-spec-graph": {
+        "attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64, "decode-context-parallel-size": 2,
+        "tensor-parallel-size": 2, "speculative-method": "ngram", "cudagraph-mode": "FULL_DECODE_ONLY", "dtype": "float16",
+    },
+    "vllm.fa3-cascade": _OLD,
+    "vllm.dflash-aot-schedule": "no drafter with layers of its own is in the space",
+    "vllm.int8-mla-context": "weights that are packed are not in the space",
+    "vllm.mamba-prefix-cache": _HYBRID,
+    "vllm.accepted-counts-race": _HYBRID,
+    "vllm.mamba-state-column": _HYBRID,
+    "vllm.mamba2-padded-tail": _HYBRID,
+    "vllm.padded-one-token-prompt": _HYBRID,
+    "vllm.dummy-draft-kv": "no drafter with layers of its own is in the space, and no data parallelism",
+}  # fmt: skip
