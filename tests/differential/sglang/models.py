@@ -69,7 +69,7 @@ def attention(config: dict[str, Any], layer_id: int) -> Attention:
 
 
 def config(settings: Settings) -> dict[str, Any]:
-    return MODELS[settings["model"]]
+    return {**MODELS[settings["model"]], "torch_dtype": settings["dtype"]}  # some layers take it from here, whatever the flag
 
 
 def draft(settings: Settings) -> dict[str, Any] | None:
