@@ -113,6 +113,12 @@ def _impossible(settings: Settings) -> str | None:
         model not in (None, "mha", "gqa") or settings.get("kv-cache-dtype") == "auto" or settings.get("quantization-param-path")
     ):
         return "checkpoints with scales are made for Llama alone, and tried with an FP8 cache"
+    if settings.get("scales") == "checkpoint" and speculates(settings):
+        return "a drafter's checkpoint is not made"
+    if settings.get("scales") == "checkpoint" and "torch_native" in used and len(used) > 1:
+        return (
+            "torch_native writes and reads a cache without its scales: wrong where another backend has the prefill; written up"
+        )
     if "torch_native" in used and speculates(settings):
         return "the engine refuses a drafter on torch_native"
     if "flashinfer" in used and model == "windows-sinks":
