@@ -25,7 +25,7 @@ from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Step, refusing
-from . import gpu, kernels, model, ranks
+from . import flashinfer, gpu, kernels, model, ranks
 from .ranks import Ranks
 from .space import BACKENDS, SHAPES, WINDOW, WINDOWS
 
@@ -52,6 +52,7 @@ def load() -> None:
     dcp_ranks.prepare(import_module("vllm.v1.attention.backends.flash_attn"))
     gpu.stand_in()
     kernels.stand_in()
+    flashinfer.stand_in()
     ranks.stand_in()
     model.register_loader()
 

@@ -11,6 +11,7 @@ WINDOWS = {"none": (None, None), "all": (24, 24), "alternate": (24, None)}
 WINDOW = 24
 BACKENDS = {
     "FLASH_ATTN": "flash_attn.FlashAttentionBackend",
+    "FLASHINFER": "flashinfer.FlashInferBackend",
     "TRITON_ATTN": "triton_attn.TritonAttentionBackend",
     "FLASHMLA": "mla.flashmla.FlashMLABackend",
     "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
@@ -98,7 +99,6 @@ SPACE = Space(
 
 _HYBRID = "no model with a recurrent state is in the space"
 _OLD = "the releases that it corrects have the former model runner, which is not in the space"
-_FLASHINFER = "FlashInfer's backend is not in the space"
 #: fix -> the settings that it must be tried in, or why none of the space reaches it
 FIXES: dict[str, Settings | str] = {
     "vllm.skip-context-zero-fill": _OLD,
@@ -109,7 +109,10 @@ FIXES: dict[str, Settings | str] = {
     "vllm.both-empty-merge-cuda": _OLD,
     "vllm.both-empty-merge-triton": "the merge is that of CUDA here",
     "vllm.dcp-empty-shard": {"attention": "MLA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2},
-    "vllm.dcp-page-counts": _FLASHINFER,
+    "vllm.dcp-page-counts": {
+        "attention-backend": "FLASHINFER", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,
+        "dtype": "float16",
+    },
     "vllm.dcp-decode-lse-base": _OLD,
     "vllm.padded-v-merge": {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64},
     "vllm.prefill-context-merge": _OLD,
