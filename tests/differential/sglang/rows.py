@@ -102,8 +102,10 @@ class Rows:
 
     def _handed(self, layer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """Before an attention layer: its queries, keys and values become the drawn ones."""
+        import torch
+
         with device.unrecorded():
-            given = tuple(one.clone() for one in args[:3])
+            given = tuple(one.clone(memory_format=torch.contiguous_format) for one in args[:3])
         batch = self._batch(args, kwargs)
         device.act(lambda: self._fill(layer, batch, given))
         return (*given, *args[3:]), kwargs
@@ -147,10 +149,12 @@ class Rows:
             heads, dim = self._shape(layer, what)
             for span in spans:
                 drawn = self._drawn(what, layer, drafts, span.request)
-                rows.view(len(rows), heads, dim)[span.rows] = drawn[span.begin : span.end]
+                rows.view(-1, heads, dim)[span.rows] = drawn[span.begin : span.end]
         kind = "draft" if drafts else "verify" if batch.forward_mode.is_target_verify() else None
         padded = (
-            "padded" if len(given[0]) > spans[-1].rows.stop and not (drafts and not batch.forward_mode.is_decode()) else None
+            "padded"
+            if len(batch.input_ids) > spans[-1].rows.stop and not (drafts and not batch.forward_mode.is_decode())
+            else None
         )
         self.kinds = sorted({*self.kinds, *filter(None, (kind, padded))})
 
