@@ -26,7 +26,7 @@ from attnfix.patches.proofkit.sglang.engine import accepted, module
 from ..protocol import Settings, refusing
 from . import device, space
 
-ROOM = 8  # requests at a time, at most
+_LOOKED_AT = ("sglang.srt.utils", "sglang.srt.layers.attention.flashattention_backend")
 
 
 def ease() -> None:
@@ -41,11 +41,13 @@ def on_hopper() -> None:
     """Let the engine's modules, once imported, see a device with graphs, and the compute capability that torch tells."""
     import torch
 
+    module("layers.attention.attention_registry")
     platforms = module("platforms.interface")
     if hasattr(platforms, "PlatformCapabilities"):
         platforms.SRTPlatform.capabilities = platforms.PlatformCapabilities(graph_capture=True)
     for name, home in list(sys.modules.items()):
-        if name.startswith("sglang.") and "get_device_capability" in vars(home):
+        # Not where fixes look at the function, and stand back from another
+        if name.startswith("sglang.") and not name.startswith(_LOOKED_AT) and "get_device_capability" in vars(home):
             vars(home)["get_device_capability"] = torch.cuda.get_device_capability
 
 
