@@ -88,7 +88,7 @@ class _Rank:
         self.config.cache_config.block_size = block_size
         self.runner.initialize_kv_cache(kv_cache_config)
         self._poison()
-        if any(group.kv_cache_spec.dtype == torch.uint8 for group in kv_cache_config.kv_cache_groups):
+        if getattr(kv_cache_config, "needs_kv_cache_zeroing", False):  # as the worker asks
             self.runner._init_kv_zero_meta()
 
     def capture(self) -> None:
