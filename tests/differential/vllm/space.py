@@ -94,7 +94,7 @@ SPACE = Space(
     edges=edges,
     limit=lambda settings: settings["max-model-len"],
     impossible=impossible,
-    interpreted=lambda settings: settings["attention-backend"] in _INTERPRETED,
+    interpreted=lambda settings: settings["attention-backend"] in _INTERPRETED or settings["decode-context-parallel-size"] > 1,
 )
 
 _HYBRID = "no model with a recurrent state is in the space"
