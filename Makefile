@@ -2,13 +2,15 @@
 # make test   set everything up and run all tests, proofs where verdicts change, and quick robustness tests
 # make update judge the engine releases that the ledgers do not know yet
 # make robustness try attnfix under wrong sources, faults, load and foreign patchers, and write the table of docs/safety.md
+# make differential  run the newest releases stock and patched over drawn configurations, until it is stopped; goes on at the
+#             next call. MINUTES=10 ends it by itself
 # make site   build the site of docs/ into build/site
 # make matrix run every fix on every published release (most of an hour; goes on where it stopped) and write docs/support.*
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint ledger update matrix robustness site clean
+.PHONY: demo test lint ledger update matrix robustness differential site clean
 
 demo: $(VENV)/.ready
 	@echo "fetching sglang 0.5.9 and vLLM 0.25.1 and proving every fix on them, stock and fixed: 19 minutes of CPU time"
@@ -28,6 +30,11 @@ matrix: $(VENV)/.ready
 
 robustness: $(VENV)/.ready
 	$(BIN)/python -m tests.robustness
+	$(BIN)/python -m scripts.pages.generate
+
+differential: $(VENV)/.ready
+	$(BIN)/python -m tests.differential $(if $(MINUTES),--minutes $(MINUTES))
+	$(BIN)/python -m tests.differential --evidence
 	$(BIN)/python -m scripts.pages.generate
 
 ledger: $(VENV)/.ready

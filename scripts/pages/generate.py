@@ -22,7 +22,15 @@ from attnfix.compat.arming import switches
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import fix_pages, kernels_page, robustness_table, served_table, support_page, symptoms_page
+from scripts.pages import (
+    differential_page,
+    fix_pages,
+    kernels_page,
+    robustness_table,
+    served_table,
+    support_page,
+    symptoms_page,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,6 +104,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "goals": kernels_page.goals,
     "served": served_table.table,
     "robustness": robustness_table.table,
+    "differential": differential_page.table,
+    "axes": differential_page.axes,
+    "not_reached": differential_page.not_reached,
 }
 WRITTEN: dict[str, Callable[[], str]] = {
     "README.md": lambda: filled((ROOT / "README.md").read_text()),
@@ -103,6 +114,7 @@ WRITTEN: dict[str, Callable[[], str]] = {
     "docs/kernels.md": lambda: filled((ROOT / "docs/kernels.md").read_text()),
     "docs/seen-on-a-gpu.md": lambda: filled((ROOT / "docs/seen-on-a-gpu.md").read_text()),
     "docs/safety.md": lambda: filled((ROOT / "docs/safety.md").read_text()),
+    "docs/differential.md": lambda: filled((ROOT / "docs/differential.md").read_text()),
     "docs/switches.md": lambda: filled((ROOT / "docs/switches.md").read_text()),
     "docs/support.md": partial(support_page.page, "support.md"),
     "docs/support.html": partial(support_page.page, "support.html"),

@@ -1,0 +1,57 @@
+"""The tables of docs/differential.md: what docs/evidence/differential holds of the runs, and what the spaces do not reach."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+EVIDENCE = Path(__file__).resolve().parents[2] / "docs/evidence/differential"
+_PARTS = Path(__file__).resolve().parents[2] / "tests/differential"
+
+
+def table() -> str:
+    """One row for each release that was run."""
+    lines = [
+        "| release | configurations | steps | pairs of settings | harm | missed | finds | corrected | refused | in the band |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted(EVIDENCE.glob("*.json")):
+        found = json.loads(path.read_text())
+        if "configurations" in found:
+            covered, possible = found["pairs"]
+            cells = (
+                f"{found['engine']} {found['release']}", f"{found['configurations']:,}", f"{found['steps']:,}",
+                f"{covered:,} of {possible:,}", found["harm"], found["missed"], found["find"], found["corrected"],
+                found["refused"], found["band"],
+            )  # fmt: skip
+            lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def axes() -> str:
+    """What is drawn."""
+    lines = ["| engine | setting | values |", "|---|---|---|"]
+    for engine in _engines():
+        for name, values in _space(engine).SPACE.axes.items():
+            lines.append(f"| {engine} | `{name}` | {', '.join(f'`{value}`' for value in values)} |")
+    return "\n".join(lines)
+
+
+def not_reached() -> str:
+    """Fixes that no settings of the space reach."""
+    lines = ["| fix | why the space does not reach it |", "|---|---|"]
+    for engine in _engines():
+        for fix, settings in getattr(_space(engine), "FIXES", {}).items():
+            if isinstance(settings, str):
+                lines.append(f"| {fix} | {settings} |")
+    return "\n".join(lines)
+
+
+def _engines() -> list[str]:
+    return sorted(path.parent.name for path in _PARTS.glob("*/space.py"))
+
+
+def _space(engine: str) -> Any:
+    return importlib.import_module(f"tests.differential.{engine}.space")

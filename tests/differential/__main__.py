@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Runs engines stock and patched over drawn configurations, and compares both with float64.
+
+    python -m tests.differential                                  the newest release of each engine, until it is stopped
+    python -m tests.differential --engine vllm==0.33.0 --minutes 10 --seed 7
+    python -m tests.differential --replay CASE.json               one case: what each step gave, stock and patched
+    python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small
+    python -m tests.differential --evidence                       what the files add up to, into docs/evidence/differential
+
+Exits 1 where anything was harm or missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from attnfix.cli.releases import parse
+
+from . import judge, run, shrink, space
+from .protocol import Answer, Case
+
+EVIDENCE = run.ROOT / "docs" / "evidence" / "differential"
+NEWEST = ("vllm==0.33.0", "sglang==0.5.23")
+_ENDLESS = 1 << 30
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    console = Console(stderr=True)
+    if options.replay:
+        return _replay(json.loads(options.replay.read_text()), options, console)
+    if options.shrink:
+        return _shrink(options.shrink, options, console)
+    if options.evidence:
+        return _evidence(console)
+    failed, summaries = False, []
+    axes = {name: json.loads(value) for name, _, value in (word.partition("=") for word in options.set)}
+    if options.fix:
+        axes |= space.tried_in(options.fix)
+    more = {name: value for name in ("mutation", "sabotage") if (value := getattr(options, name))}
+    for name in options.engine or NEWEST:
+        engine, release = map(str, parse(name))
+        columns = TextColumn(name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[said]}")
+        with Progress(*columns, console=console) as progress:
+            task = progress.add_task("", total=options.configurations, said="")
+            seen: list[run.Record] = []
+
+            def say(one: run.Record, progress: Any = progress, task: Any = task, seen: Any = seen) -> None:
+                seen.append(one)
+                counts = {kind: sum(other.verdict == kind for other in seen) for kind in judge.KINDS}
+                progress.update(task, advance=1, said=", ".join(f"{count} {kind}" for kind, count in counts.items() if count))
+                if one.verdict in (*judge.FAILING, judge.FIND):
+                    progress.console.print(f"{one.verdict} at {one.index}: {one.why}", markup=False)
+
+            run.run(
+                engine, release, seed=options.seed, most=options.configurations or _ENDLESS, say=say, axes=axes,
+                until=time.monotonic() + 60 * options.minutes if options.minutes else float("inf"),
+                all_fixes=options.all_fixes, off=options.off, path=options.out, **more,
+            )  # fmt: skip
+        summaries.append(run.summary(options.out or run.file_of(engine, release)))
+        failed |= any(summaries[-1][kind] for kind in judge.FAILING)
+    if options.json:
+        print(json.dumps(summaries, indent=1))
+    else:
+        console.print(_table(summaries))
+    return 1 if failed else 0
+
+
+def _table(summaries: list[dict[str, Any]]) -> Table:
+    table = Table()
+    columns = ("release", "configurations", "steps", *judge.KINDS, "band", "pairs")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "release" else "right")
+    for one in summaries:
+        shown = {**one, "release": f"{one['engine']} {one['release']}", "pairs": "{} of {}".format(*one["pairs"])}
+        table.add_row(*(str(shown[column]) for column in columns))
+    return table
+
+
+def _replay(case: Case, options: Any, console: Console) -> int:
+    more = {name: value for name in ("mutation", "sabotage") if (value := getattr(options, name))}
+    with run.Sides(case["engine"], case["release"], options.all_fixes, options.off) as sides:
+        verdict, stock, patched = sides.judge(case, verbose=True, **more)
+        for name, answer in (("stock", stock), ("patched", patched)):
+            console.print(f"[bold]{name}[/bold]: {answer['ended']}, {answer['seconds']} s")
+            _print(answer, console)
+            if answer["ended"] not in ("done", "refused"):
+                side = sides.stock if name == "stock" else sides.patched
+                console.print(side.said(), markup=False)
+        console.print(f"{verdict.kind}: {verdict.why}", markup=False)
+    if options.json:
+        print(json.dumps({"verdict": verdict._asdict(), "stock": stock, "patched": patched}, indent=1))
+    return 1 if verdict.kind in judge.FAILING else 0
+
+
+def _print(answer: Answer, console: Console) -> None:
+    for number, step in enumerate(answer["steps"]):
+        worst = max(step["outputs"], key=lambda out: out["error"], default=None)
+        said = f"{worst['name']}: {worst['error']:.3g} of {worst['tolerance'][1]:.3g} at {worst['at']}" if worst else ""
+        console.print(f"  {number:3} {'+'.join(step['kinds']):24} {said}", markup=False)
+    for what in ("why", "error", "corrections"):
+        if answer.get(what):
+            console.print(f"  {what}: {answer[what]}", markup=False)  # type: ignore[literal-required]
+
+
+def _shrink(where: str, options: Any, console: Console) -> int:
+    path, _, index = where.rpartition(":")
+    old = next(one for one in run.records(Path(path)) if one.index == int(index) and one.case)
+    case = old.case
+    assert case
+    with run.Sides(case["engine"], case["release"], options.all_fixes, options.off) as sides:
+
+        def still(candidate: Case) -> bool:
+            verdict, *_ = sides.judge(candidate)
+            console.print(f"{verdict.kind}: {len(candidate['requests'])} requests, {candidate['steps']} steps")
+            return (verdict.kind, verdict.sign) == (old.verdict, old.sign)
+
+        smallest = shrink.shrink(case, still)
+    print(json.dumps(smallest, indent=1))
+    return 0
+
+
+def _evidence(console: Console) -> int:
+    EVIDENCE.mkdir(parents=True, exist_ok=True)
+    summaries = [run.summary(path) for path in sorted(run.BUILD.glob("*.jsonl"))]
+    for one in summaries:
+        (EVIDENCE / f"{one['engine']}-{one['release']}.json").write_text(json.dumps(one, indent=1) + "\n")
+    console.print(_table(summaries))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--engine", action="append", metavar="NAME==RELEASE", help=f"several times; default: {', '.join(NEWEST)}")
+    made.add_argument("--minutes", type=float, help="of each release")
+    made.add_argument("--configurations", type=int, help="of each release and seed, those of earlier runs among them")
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--set", action="append", default=[], metavar="AXIS=JSON", help="a setting that is the same in all")
+    made.add_argument("--fix", help="only settings that this fix must be tried in")
+    made.add_argument("--all-fixes", action="store_true", help="those, too, that are off by default")
+    made.add_argument("--off", action="append", default=[], metavar="FIX", help="a fix that is switched off")
+    made.add_argument("--mutation", help="break this harness: see MUTATIONS of the engine's server")
+    made.add_argument("--sabotage", help="break the corrections: see side.py")
+    made.add_argument("--out", type=Path, help="file of results, instead of one under build/differential")
+    made.add_argument("--json", action="store_true")
+    made.add_argument("--replay", type=Path, metavar="FILE")
+    made.add_argument("--shrink", metavar="FILE:INDEX")
+    made.add_argument("--evidence", action="store_true")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What the answers of both sides mean.
+
+harm       patched is wrong, raises, hangs or dies where stock does not; or it differs though no correction was counted
+missed     a correction was counted before the step that is wrong, and it is wrong on both sides
+find       stock is wrong, and no correction was counted up to there: nobody speaks of it
+corrected  stock is wrong, patched is right
+refused    the engine refuses the settings on both sides
+ok         both are right
+
+A fix is `effective` as soon as its target is called: that says nothing of one case. So a wrong result counts as missed where a
+correction was counted before; which fixes were effective is in the record of a find, for whoever looks at it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .protocol import Answer
+
+HARM, MISSED, FIND, CORRECTED, REFUSED, OK = KINDS = ("harm", "missed", "find", "corrected", "refused", "ok")
+_WHOLE = ("done", "refused", "raised")  # ends that do not depend on how busy the machine is
+#: With these the run fails
+FAILING = frozenset({HARM, MISSED})
+
+
+class Verdict(NamedTuple):
+    """kind: of KINDS. why: in words. sign: what makes two finds the same one: where it went wrong, without numbers.
+    in_band: whether an error lay between right and wrong."""
+
+    kind: str
+    why: str = ""
+    sign: str = ""
+    in_band: bool = False
+
+
+class Fault(NamedTuple):
+    step: int
+    what: str
+    sign: str
+
+
+def judge(stock: Answer, patched: Answer) -> Verdict:
+    band = any(_in_band(answer) for answer in (stock, patched))
+    if stock["ended"] == "refused" and patched["ended"] == "refused":
+        return Verdict(REFUSED, stock["why"], stock["why"].split(":")[0])
+    ours, theirs = _fault(patched), _fault(stock)
+    if ours and (not theirs or ours.step < theirs.step):
+        return Verdict(HARM, f"patched only: {ours.what}", ours.sign, band)
+    if stock["ended"] in _WHOLE and (difference := _difference(stock, patched)):
+        return Verdict(HARM, f"no correction was counted, but {difference}", "uncounted", band)
+    if not theirs:
+        return Verdict(OK, in_band=band)
+    if not ours and not patched.get("corrected_by"):
+        return Verdict(FIND, f"stock only, without a correction: {theirs.what}", f"stock only: {theirs.sign}", band)
+    if not ours:
+        return Verdict(CORRECTED, f"stock: {theirs.what}", theirs.sign, band)
+    corrected = [fix for fix, step in patched.get("corrected_by", {}).items() if step <= ours.step]
+    if corrected:
+        return Verdict(MISSED, f"{', '.join(corrected)} corrected, and yet: {ours.what}", ours.sign, band)
+    return Verdict(FIND, theirs.what, theirs.sign, band)
+
+
+def _fault(answer: Answer) -> Fault | None:
+    """The first thing that is wrong."""
+    for number, step in enumerate(answer["steps"]):
+        for out in step["outputs"]:
+            if not out["error"] < out["tolerance"][1]:
+                return Fault(number, f"step {number} ({', '.join(step['kinds'])}), {out['name']}: error {out['error']:.3g} at "
+                             f"{out['at']}", f"wrong output in {'+'.join(step['kinds'])}")  # fmt: skip
+    ended = answer["ended"]
+    if ended == "raised":
+        error = answer["error"]
+        return Fault(len(answer["steps"]), f"{error['type']} in {error['where']}: {error['message']}",
+                     f"{error['type']} in {error['where'].rpartition(':')[0]}")  # fmt: skip
+    if ended != "done":
+        return Fault(len(answer["steps"]), ended if ended != "refused" else f"refused: {answer['why']}", ended)
+    return None
+
+
+def _difference(stock: Answer, patched: Answer) -> str | None:
+    """In which of its steps before the first correction the patched side is not stock's to the bit."""
+    first = min(patched.get("corrected_by", {}).values(), default=None)
+    for number, (one, other) in enumerate(zip(stock["steps"], patched["steps"])):
+        if first is not None and number >= first:
+            return None
+        if one["kinds"] != other["kinds"]:
+            return f"step {number} has other rows"
+        if [out["bits"] for out in one["outputs"]] != [out["bits"] for out in other["outputs"]]:
+            return f"step {number} has other bits"
+        if one["metadata"] != other["metadata"]:
+            return f"step {number} has other metadata"
+    if first is None and len(stock["steps"]) != len(patched["steps"]):
+        return "the numbers of steps differ"
+    return None
+
+
+def _in_band(answer: Answer) -> bool:
+    outs = [out for step in answer["steps"] for out in step["outputs"]]
+    return any(out["tolerance"][0] < out["error"] < out["tolerance"][1] for out in outs)
+
+
+def totals(verdicts: list[Verdict]) -> dict[str, Any]:
+    counts = {kind: sum(verdict.kind == kind for verdict in verdicts) for kind in KINDS}
+    return {**counts, "band": sum(verdict.in_band for verdict in verdicts)}

@@ -1,0 +1,146 @@
+"""What goes between the parts of a differential run, and what an engine's part offers. Imports no engine and no torch.
+
+An engine's part is a package `tests.differential.<engine>` with two modules:
+
+`space`, which imports no engine, runs in the process that draws:
+
+    SPACE: Space                # see there
+    FIXES: dict[str, Settings | str]    # fix -> settings that it must be tried in, or why the space does not reach it
+
+`server`, which runs in a side's process:
+
+    def load() -> None          # once, before the forks: import what every case needs, put the stand-ins in place
+    class Server:               # one for each case, in a fork
+        def __init__(self, case: Case): ...     # constructs by the engine's own constructors; raises Refused
+        def step(self) -> Step | None: ...      # one step of the engine; None where nothing is left to do
+    MUTATIONS: dict[str, Callable[[], AbstractContextManager]]  # ways to break this harness, each of which must be seen
+    SEEN_IN: dict[str, Settings]        # of a mutation, where it is not seen with any settings
+
+Nothing in a part knows which side it is on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypedDict
+
+#: axis -> value, both in the engine's own flag words
+Settings = dict[str, Any]
+
+#: What a request is doing in a step
+KINDS = ("fresh", "chunk", "cached", "decode", "verify", "draft", "padded", "idle")
+
+
+class Request(TypedDict):
+    """One request to the server. arrives: at which step, counted from 0. common: [an earlier request, how many tokens its
+    prompt begins with as that one's does], or None."""
+
+    prompt: int
+    output: int
+    arrives: int
+    common: list[int] | None
+
+
+class Case(TypedDict):
+    """What one fork runs, stock and patched alike. steps: at most. seed: of tokens, tensors and accepted drafts."""
+
+    engine: str
+    release: str
+    settings: Settings
+    requests: list[Request]
+    steps: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Space:
+    """What can be drawn for an engine.
+
+    axes: values of each setting; the first one is the plainest, where a shrunk case goes back to. Those of different axes are
+    drawn freely, whatever the engine says to it: what it refuses is counted as refused.
+    edges: of the settings, the lengths at which something changes: the page, the window, the chunk, the limit of the context.
+    impossible: why these settings cannot be constructed here, or None. Such a case is not drawn; the reasons are listed in the
+    docs. It is asked with some axes only, too, where pairs are counted.
+    interpreted: whether a kernel runs in Triton's interpreter with these settings: such cases are slow, and drawn less often.
+    """
+
+    axes: Mapping[str, Sequence[Any]]
+    edges: Callable[[Settings], Sequence[int]]
+    limit: Callable[[Settings], int]
+    impossible: Callable[[Settings], str | None] = lambda settings: None
+    interpreted: Callable[[Settings], bool] = lambda settings: False
+
+
+class Refused(Exception):
+    """The engine itself refuses these settings, or this request."""
+
+
+@contextmanager
+def refusing(*more: type[Exception]) -> Iterator[None]:
+    """What the engine raises in here is its refusal, of the common kinds or `more`.
+
+    It stands around the engine's checks of a config, and around the constructors that refuse what their kernels cannot do;
+    not around a step.
+    """
+    try:
+        yield
+    except (ValueError, NotImplementedError, AssertionError, *more) as error:
+        raise Refused(f"{type(error).__name__}: {error}") from error
+
+
+class Tolerance(NamedTuple):
+    """Relative error up to which a result is right, and from which it is wrong. Between the two is the band."""
+
+    right: float
+    wrong: float
+
+
+@dataclass
+class Output:
+    """What one layer returned for the valid rows of one step, against float64 (`reference.compare` makes it).
+
+    name: of the layer, and the rank where there are several. error: of the worst row. at: which row that is, in words.
+    bits: a digest of the valid rows as they are.
+    """
+
+    name: str
+    error: float
+    bits: str
+    tolerance: Tolerance
+    at: str = ""
+
+
+@dataclass
+class Step:
+    """kinds: of its rows (`KINDS`), each once. metadata: a digest of what the builders made of it (`reference.digest`)."""
+
+    kinds: list[str]
+    outputs: list[Output] = field(default_factory=list)
+    metadata: str = ""
+
+
+class Failure(TypedDict):
+    """An exception of a step. where: the innermost function that is the engine's or attnfix's, as module:function:line."""
+
+    type: str
+    message: str
+    where: str
+
+
+class Answer(TypedDict, total=False):
+    """What a side's fork says of a case. ended: "done", "refused", "raised", "hung" or "died".
+
+    corrections: fix id -> how many were counted; effective: fixes whose target was called while armed.
+    corrected_by: fix id -> the first step (counted from 0; -1 is construction) in which a correction was counted.
+    """
+
+    ended: str
+    why: str
+    error: Failure
+    steps: list[dict[str, Any]]
+    corrections: dict[str, int]
+    corrected_by: dict[str, int]
+    effective: list[str]
+    seconds: float

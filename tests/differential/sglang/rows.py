@@ -1,0 +1,244 @@
+"""What each attention layer is handed in a step, and what it returned, against float64.
+
+Which tokens of which requests a batch computes is read from the scheduler's `Req`s before the engine lays the batch out: what
+`ForwardBatch` and the backend make of it is what is tried. In a speculative step the tokens that are verified are those that
+the drafter said, in the places where the engine put them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+from attnfix.patches.proofkit.sglang.engine import module
+
+from .. import reference
+from ..protocol import Output, Settings, Tolerance
+from . import device, models, space
+from .texts import Texts
+
+_EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
+
+
+class Span(NamedTuple):
+    """Tokens begin … end of a request, the batch's one at `place`, which it computes in its rows from `row` on."""
+
+    place: int
+    row: int
+    request: int
+    begin: int
+    end: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.row, self.row + self.end - self.begin)
+
+
+class Rows:
+    def __init__(self, settings: Settings, config: dict[str, Any], texts: Texts):
+        import torch
+
+        self.settings, self.config, self.texts = settings, config, texts
+        self.dtype = getattr(torch, settings["dtype"])
+        self.attention = module("layers.radix_attention").RadixAttention
+        self.kinds: list[str] = []
+        self.outputs: list[Output] = []
+        self.target: set[int] = set()  # of the target model's modules, once the server is constructed
+        self._extends: list[Span] = []
+        self._decodes: list[tuple[int, int]] = []  # (place, request) of those that decode
+        self._done: dict[int, int] = {}  # request -> tokens whose keys are in the cache
+        #: (whether of the drafter, request) -> position -> token, where a draft is not what the text says
+        self._wrong: dict[tuple[bool, int], dict[int, int]] = {}
+        self._accepted: dict[int, int] = {}  # request -> tokens that its last verification leaves in the cache
+        self._steps = 0  # of the drafter, in this step of the server
+
+    def expect(self, batch: Any) -> None:
+        """A batch is about to run."""
+        self._done |= {number: self._done[number] + more for number, more in self._accepted.items()}
+        self._extends, self._decodes, self.outputs, self._accepted = [], [], [], {}
+        self._wrong, self._steps, kinds = {}, 0, set()
+        numbers = [int(request.rid) for request in batch.reqs]
+        taken = [self._taken(number, request) for number, request in zip(numbers, batch.reqs)]
+        if batch.forward_mode.is_extend():
+            rows = itertools.accumulate(batch.extend_lens, initial=0)
+            for place, (row, number, begin, count) in enumerate(zip(rows, numbers, batch.prefix_lens, batch.extend_lens)):
+                if self._done.get(number, 0) >= self.texts.prompts[number] and count == 1:
+                    begin = self._done[number]  # decodes, in a mixed batch
+                if taken[place]:
+                    self._extends.append(Span(place, row, number, begin, begin + count))
+                kinds.add(self._kind(number, begin, begin + count))
+                self._done[number] = begin + count
+        elif batch.forward_mode.is_decode():
+            self._decodes = [(place, number) for place, number in enumerate(numbers) if taken[place]]
+            self._accepted = {number: 1 for _, number in self._decodes}
+            kinds.add("decode")
+        else:
+            kinds.add("idle")
+        self.kinds = sorted(kinds)
+
+    def _taken(self, number: int, request: Any) -> bool:
+        """Whether the server took the request: of one that is too long it computes a token of its own, and says so."""
+        return list(request.origin_input_ids) == self.texts.tokens[number][: self.texts.prompts[number]]
+
+    def _kind(self, number: int, begin: int, end: int) -> str:
+        """What a request does in a batch that extends."""
+        before, prompt = self._done.get(number, 0), self.texts.prompts[number]
+        if begin >= prompt:
+            return "decode"  # in a mixed batch
+        if begin > before:
+            return "cached"
+        return "chunk" if begin or end < prompt else "fresh"
+
+    # Hooks of torch's modules. What they do in a graph that is captured is done again by each replay
+
+    def watch(self, owner: Any, name: str, part: Any) -> None:
+        """A model is given a part."""
+        if isinstance(part, self.attention):
+            part.register_forward_pre_hook(self._handed, with_kwargs=True)
+            part.register_forward_hook(self._returned, with_kwargs=True)
+        elif type(part).__name__ == "LogitsProcessor":
+            part.register_forward_hook(lambda layer, args, out: device.act(lambda: self._sure(layer, args[3], out)))
+
+    def _handed(self, layer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Before an attention layer: its queries, keys and values become the drawn ones."""
+        import torch
+
+        with device.unrecorded():
+            given = tuple(one.clone(memory_format=torch.contiguous_format) for one in args[:3])
+        batch = self._batch(args, kwargs)
+        device.act(lambda: self._fill(layer, batch, given))
+        return (*given, *args[3:]), kwargs
+
+    def _returned(self, layer: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
+        """Behind an attention layer."""
+        batch, sinks = self._batch(args, kwargs), kwargs.get("sinks")
+        device.act(lambda: self._compare(layer, batch, out, sinks))
+
+    @staticmethod
+    def _batch(args: tuple, kwargs: dict[str, Any]) -> Any:
+        return args[3] if len(args) > 3 else kwargs["forward_batch"]
+
+    def _spans(self, drafts: bool, mode: Any) -> list[Span]:
+        """What the batch computes in this forward pass of one of the two models."""
+        if mode.is_decode() and not drafts:
+            return [Span(place, place, number, at := self._done[number], at + 1) for place, number in self._decodes]
+        if mode.is_decode():
+            step = self._steps
+            return [Span(place, place, number, at := self._done[number] + step, at + 1) for place, number in self._decodes]
+        if mode.is_target_verify():
+            width = space.drafted(self.settings)
+            return [Span(place, place * width, number, at := self._done[number], at + width) for place, number in self._decodes]
+        if drafts and not self._extends:  # behind a verification, of the accepted tokens
+            width = space.drafted(self.settings)
+            return [
+                Span(place, place * width, number, at := self._done[number], at + self._accepted[number])
+                for place, number in self._decodes
+            ]
+        return self._extends
+
+    def _fill(self, layer: Any, batch: Any, given: tuple) -> None:
+        drafts = id(layer) not in self.target
+        spans = self._spans(drafts, batch.forward_mode)
+        if not spans:
+            return
+        if layer.layer_id == 0:
+            self._read_drafts(drafts, batch, spans)
+            self._laid_out(drafts, batch, spans)
+        for what, rows in zip("qkv", given):
+            heads, dim = self._shape(layer, what)
+            for span in spans:
+                drawn = self._drawn(what, layer, drafts, span.request)
+                rows.view(-1, heads, dim)[span.rows] = drawn[span.begin : span.end]
+        kind = "draft" if drafts else "verify" if batch.forward_mode.is_target_verify() else None
+        padded = (
+            "padded"
+            if len(batch.input_ids) > spans[-1].rows.stop and not (drafts and not batch.forward_mode.is_decode())
+            else None
+        )
+        self.kinds = sorted({*self.kinds, *filter(None, (kind, padded))})
+
+    def _read_drafts(self, drafts: bool, batch: Any, spans: list[Span]) -> None:
+        """Which tokens the drafter said, and how many of them the target will accept."""
+        mode, tokens = batch.forward_mode, None
+        if mode.is_target_verify() or (drafts and mode.is_decode()):
+            tokens = batch.input_ids.tolist()
+        elif drafts:
+            self._wrong.clear()
+        for span in spans if tokens else ():
+            wrong = self._wrong.setdefault((drafts, span.request), {})
+            for row, at in zip(range(span.row, span.rows.stop), range(span.begin, span.end)):
+                if wrong or tokens[row] != self.texts.tokens[span.request][at + drafts]:
+                    wrong[at] = tokens[row]
+            if not drafts:
+                self._accepted[span.request] = max(min(wrong, default=span.end) - span.begin, 1)
+
+    def _laid_out(self, drafts: bool, batch: Any, spans: list[Span]) -> None:
+        """Whether the engine gave each row its token and its position."""
+        name = "draft " * drafts
+        tokens, positions = [], []
+        for _, _, number, begin, end in spans:
+            wrong = self._wrong.get((drafts, number), {})
+            text = self.texts.tokens[number]
+            tokens += [
+                text[at + drafts] if at not in wrong or (at == begin and not drafts) else wrong[at] for at in range(begin, end)
+            ]
+            positions += range(begin, end)
+        for what, given, wanted in (("tokens", batch.input_ids, tokens), ("positions", batch.positions, positions)):
+            given = given.tolist()
+            found = [value for span in spans for value in given[span.rows]]
+            bad = next((row for row, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1]), None)
+            error = math.inf if bad is not None or len(found) != len(wanted) else 0.0
+            self.outputs.append(Output(name + what, error, reference.digest(found), _EXACT, f"row {bad}"))
+
+    def _drawn(self, what: str, layer: Any, drafts: bool, number: int) -> Any:
+        """The request's rows, those of wrong drafts among them."""
+        rows = self.texts.rows(what, layer.layer_id, number, *self._shape(layer, what), self.dtype, drafts)
+        if wrong := self._wrong.get((drafts, number)):
+            rows = rows.clone()
+            for at, token in wrong.items():
+                rows[at] = self.texts.of_a_draft(what, layer.layer_id, number, at, token, rows[0])
+        return rows
+
+    @staticmethod
+    def _shape(layer: Any, what: str) -> tuple[int, int]:
+        return {
+            "q": (layer.tp_q_head_num, layer.qk_head_dim), "k": (layer.tp_k_head_num, layer.qk_head_dim),
+            "v": (layer.tp_v_head_num, layer.v_head_dim),
+        }[what]  # fmt: skip
+
+    def _compare(self, layer: Any, batch: Any, out: Any, sinks: Any) -> None:
+        import torch
+
+        drafts = id(layer) not in self.target
+        spans = self._spans(drafts, batch.forward_mode)
+        if not spans:
+            return
+        attention = models.attention(models.LLAMA if drafts else self.config, layer.layer_id)
+        (heads, _), (_, dim) = self._shape(layer, "q"), self._shape(layer, "v")
+        rows, true, labels = out.reshape(-1, heads, dim), [], []
+        for span in spans:
+            q, k, v = (self._drawn(what, layer, drafts, span.request) for what in "qkv")
+            true.append(reference.attention(
+                q[span.begin : span.end], k[: span.end], v[: span.end], range(span.begin, span.end), scale=attention.scale,
+                window=attention.window, soft_cap=attention.soft_cap,
+                    sinks=sinks if attention.sinks else None,
+            ))  # fmt: skip
+            labels += [f"request {span.request}, token {at}" for at in range(span.begin, span.end)]
+        found = torch.cat([rows[span.rows] for span in spans])
+        within, name = space.tolerance(self.settings, found.dtype), f"{'draft ' * drafts}layer {layer.layer_id}"
+        self.outputs.append(reference.compare(name, found, torch.cat(true), labels, within))
+
+    def _sure(self, layer: Any, batch: Any, out: Any) -> None:
+        """The model's logits become those of the text's next tokens; a drafter's, at times, those of others."""
+        drafts, mode, logits = id(layer) not in self.target, batch.forward_mode, out.next_token_logits
+        spans = self._spans(drafts, mode)
+        logits.zero_()
+        each_row = len(logits) > 1 and (mode.is_target_verify() or (drafts and not self._extends and not mode.is_decode()))
+        for span in spans:
+            text, positions = self.texts.tokens[span.request], range(span.begin, span.end)
+            rows = range(span.row, span.rows.stop) if each_row else [span.place]
+            for row, at in zip(rows, positions if each_row else positions[-1:]):
+                logits[row, self.texts.proposed(span.request, at + 2) if drafts else text[at + 1]] = 1
+        if drafts and mode.is_decode():
+            self._steps += 1

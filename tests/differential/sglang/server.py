@@ -1,0 +1,173 @@
+"""A server of one case, step by step: its scheduler runs the engine's own event loop.
+
+A step is one turn of that loop. Before each attention layer the model's queries, keys and values are replaced by drawn ones
+(`texts`); behind it, its output is compared with float64. The model's logits are replaced by those of a model that is sure of
+the text, so that the real sampler draws it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import warnings
+from array import array
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.proofkit.sglang.engine import accepted, module
+
+from .. import reference
+from ..protocol import Case, Step
+from . import device, kernels, launch, models, space
+from .rows import Rows
+from .texts import Texts
+
+
+def load() -> None:
+    """Import what any case needs, and put the stand-ins in place."""
+    launch.ease()
+    device.install()
+    importlib.import_module("sglang.srt.managers.scheduler")
+    kernels.install()
+    launch.on_hopper()
+
+
+class Server:
+    def __init__(self, case: Case):
+        warnings.simplefilter("ignore")
+        self.case = case = {**case, "settings": space.PLAINEST | case["settings"]}
+        settings = case["settings"]
+        self.config, self.requests = models.config(settings), case["requests"]
+        self.args = launch.server_args(self.config, settings, models.draft(settings))
+        self.texts = Texts(case, self.config["vocab_size"], space.narrow(settings))
+        self.turn, self.found, self.error = 0, Step([]), None
+        self._mine, self._engines = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread.start()
+        self._wait()
+
+    def step(self) -> Step | None:
+        if self.turn and self._over():
+            return None
+        self._engines.release()
+        self._wait()
+        return self.found
+
+    def _wait(self) -> None:
+        self._mine.acquire()
+        if self.error:
+            raise self.error
+
+    def _over(self) -> bool:
+        """Whether every request has come, and nothing is left to do for any of them."""
+        scheduler, arrivals = self.scheduler, (request["arrives"] for request in self.requests)
+        busy = scheduler.waiting_queue or scheduler.last_batch or not scheduler.running_batch.is_empty()
+        return not busy and self.turn > max(arrivals, default=-1)
+
+    # In the scheduler's thread
+
+    def _live(self) -> None:
+        """The life of the scheduler, in a thread of its own: its loop goes on for ever."""
+        import torch
+
+        try:
+            self.rows = Rows(self.case["settings"], self.config, self.texts)
+            hooks = torch.nn.modules.module
+            hooks.register_module_module_registration_hook(self.rows.watch)
+            with launch.surroundings(self.args), torch.no_grad():
+                self.scheduler = launch.scheduler(self.args)
+                self._watch()
+                overlapping = "event_loop_overlap" if self.scheduler.enable_overlap else "event_loop_normal"
+                (getattr(self.scheduler, "run_event_loop", None) or getattr(self.scheduler, overlapping))()
+        except BaseException as error:
+            self.error = error
+            self._mine.release()
+
+    def _watch(self) -> None:
+        scheduler = self.scheduler
+        if hasattr(scheduler, "request_receiver"):  # 0.5.13 and later
+            scheduler.request_receiver = _Receiver(self._arriving)
+        else:
+            scheduler.recv_requests = self._arriving
+        run, runner = scheduler.run_batch, scheduler.tp_worker.model_runner
+        kernels.poison(runner)
+        self.rows.target = {id(part) for part in runner.model.modules()}
+
+        def run_batch(batch: Any, *args: Any, **kwargs: Any) -> Any:
+            self.rows.expect(batch)
+            result = run(batch, *args, **kwargs)
+            self.found = Step(self.rows.kinds, self.rows.outputs)
+            self.found.metadata = reference.digest(getattr(runner.attn_backend, "forward_metadata", None))
+            return result
+
+        scheduler.run_batch = run_batch
+
+    def _arriving(self, *_: Any, **__: Any) -> list[Any]:
+        """What the loop asks for at the begin of each turn: the last one is over."""
+        self._mine.release()
+        self._engines.acquire()
+        self.found, self.turn = Step([]), self.turn + 1
+        return [self._request(n) for n, request in enumerate(self.requests) if request["arrives"] == self.turn - 1]
+
+    def _request(self, number: int) -> Any:
+        messages, sampling = module("managers.io_struct"), module("sampling.sampling_params")
+        wanted = sampling.SamplingParams(max_new_tokens=self.requests[number]["output"], ignore_eos=True, temperature=0.0)
+        wanted.normalize(None)
+        kind = messages.TokenizedGenerateReqInput
+        tokens = self.texts.tokens[number][: self.requests[number]["prompt"]]
+        newest = hasattr(kind, "__struct_fields__")
+        return kind(**accepted(kind, {
+            "rid": str(number), "input_text": None, "input_ids": array("q", tokens) if newest else tokens,
+            "input_embeds": None, "mm_inputs": None, "token_type_ids": None, "sampling_params": wanted,
+            "return_logprob": False, "logprob_start_len": -1, "top_logprobs_num": 0, "token_ids_logprob": None,
+            "stream": False,
+        }))  # fmt: skip
+
+
+class _Receiver:
+    """In the place of the receiver of requests: what came from a tokenizer's process comes from the case."""
+
+    def __init__(self, arriving: Callable[..., list[Any]]):
+        self.recv_requests = arriving
+
+
+def _otherwise(change: Callable[[models.Attention], dict[str, Any]]) -> Callable[[], AbstractContextManager[Any]]:
+    """The reference computes another attention than the model's."""
+    real = models.attention
+
+    def mutated(config: dict[str, Any], layer_id: int) -> models.Attention:
+        one = real(config, layer_id)
+        return replace(one, **change(one))
+
+    return lambda: replaced(models, "attention", mutated)
+
+
+def _row_kept_back() -> AbstractContextManager[Any]:
+    """The last token of what a batch computes is not handed to attention."""
+    real = Rows._fill
+
+    def fill(self: Rows, layer: Any, batch: Any, given: tuple) -> None:
+        lost = [rows[-1].clone() for rows in given]
+        real(self, layer, batch, given)
+        for rows, row in zip(given, lost):
+            rows[-1] = row
+
+    return replaced(Rows, "_fill", fill)
+
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "window wrong by one": _otherwise(lambda one: {"window": one.window and one.window + 1}),
+    "the scale is left out": _otherwise(lambda one: {"scale": 1.0}),
+    "the soft cap is left out": _otherwise(lambda one: {"soft_cap": 0.0}),
+    "sinks are left out": _otherwise(lambda one: {"sinks": False}),
+    "a row is lost": _row_kept_back,
+}
+#: Mutation -> settings that it must be seen in
+SEEN_IN: dict[str, dict[str, Any]] = {
+    "window wrong by one": {"model": "windows"},
+    "the soft cap is left out": {"model": "soft-cap"},
+    "sinks are left out": {"model": "windows-sinks"},
+}

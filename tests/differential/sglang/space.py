@@ -1,0 +1,185 @@
+"""What can be drawn for sglang. Settings are flags of the engine, without their dashes, and the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..protocol import Settings, Space, Tolerance
+from . import models
+
+AXES: dict[str, tuple[Any, ...]] = {
+    "model": tuple(models.MODELS),
+    "attention-backend": ("fa3", "flashinfer", "triton", "torch_native"),
+    "dtype": ("float16", "bfloat16"),
+    "page-size": (1, 4, 16),
+    "chunked-prefill-size": (64, 16, -1),
+    "max-total-tokens": (2048, 320),
+    "max-running-requests": (8, 2),
+    "disable-radix-cache": (False, True),
+    "disable-overlap-schedule": (True, False),
+    "enable-mixed-chunk": (False, True),
+    "disable-cuda-graph": (True, False),
+    "kv-cache-dtype": ("auto", "fp8_e4m3"),
+    "scales": ("none", "checkpoint"),
+    # "scales" is constructed, too, and replayed. It is drawn no more: all backends but torch_native are wrong or raise with it
+    "quantization-param-path": (None,),
+    "triton-attention-num-kv-splits": (8, 1),
+    "speculative-algorithm": (None, "EAGLE"),
+    "speculative-num-steps": (3, 1),
+    "speculative-eagle-topk": (1,),
+    "speculative-attention-mode": ("prefill", "decode"),
+    "speculative-draft-attention-backend": (None, "fa3", "flashinfer", "triton"),
+    "prefill-attention-backend": (None, "fa3", "flashinfer", "triton"),
+    "enable-unified-memory": (False, True),
+    "swa-full-tokens-ratio": (0.8, 0.3),
+}
+#: graphs of decode steps alone, for up to four requests; the flags' names depend on the release
+_FIXED = {
+    ("cuda-graph-max-bs-decode", "cuda-graph-max-bs"): 4, ("cuda-graph-backend-prefill",): "disabled",
+    ("disable-piecewise-cuda-graph",): True,
+}  # fmt: skip
+SCALE = 0.5  # of keys and values, where a file says so
+#: settings that are no flag
+_OURS = ("model", "scales")
+
+
+def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
+    """The launch command's flags; `known` says whether the release has one of that name."""
+    given = {name: value for name, value in settings.items() if name not in _OURS}
+    if speculates(settings):
+        given["speculative-num-draft-tokens"] = drafted(settings)
+    else:
+        given = {name: value for name, value in given.items() if not name.startswith("speculative-")}
+    for names, value in _FIXED.items():
+        if name := next(filter(known, names), None):
+            given[name] = value
+    words: list[str] = []
+    for name, value in given.items():
+        if value is not False and value is not None:
+            words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return words
+
+
+def speculates(settings: Settings) -> bool:
+    return settings.get("speculative-algorithm") is not None
+
+
+def drafted(settings: Settings) -> int:
+    """How many tokens a verification looks at."""
+    steps, topk = settings["speculative-num-steps"], settings["speculative-eagle-topk"]
+    return steps + 1 if topk == 1 else 2 * topk
+
+
+def narrow(settings: Settings) -> Any:
+    """The dtype that rows are drawn in, where the cache holds fewer bits than the model's."""
+    import torch
+
+    return {"fp8_e5m2": torch.float8_e5m2, "fp8_e4m3": torch.float8_e4m3fn}.get(settings.get("kv-cache-dtype", "auto"))
+
+
+def tolerance(settings: Settings, dtype: Any) -> Tolerance | None:
+    """Of results in this dtype, where it is not that of `reference.tolerance`.
+
+    Triton's kernel for new tokens behind a cached FP8 prefix rounds the weights to FP8 before it uses them. Queries, keys and
+    values are drawn so that FP8 holds them: so the rule of `reference` holds with the unit roundoff of FP8. Most weights of a
+    long prefix are subnormal there, and lose more than that: a row of 100 keys is off by 0.2 at most.
+    """
+    import torch
+
+    if "triton" in backends(settings) and (narrow_dtype := narrow(settings)):
+        u8 = torch.finfo(narrow_dtype).eps / 2
+        return Tolerance(4 * u8, 8 * u8)
+    return None
+
+
+def _edges(settings: Settings) -> list[int]:
+    edges = [settings.get("page-size", 1), models.WINDOW]
+    chunk = settings.get("chunked-prefill-size", -1)
+    return edges + ([chunk] if chunk > 0 else [])
+
+
+def backends(settings: Settings) -> set[str]:
+    """All that the server has."""
+    given = {settings.get("attention-backend"), settings.get("prefill-attention-backend")}
+    if speculates(settings):
+        given.add(settings.get("speculative-draft-attention-backend"))
+    return given - {None}
+
+
+def _impossible(settings: Settings) -> str | None:
+    model, used, dtype = settings.get("model"), backends(settings), settings.get("dtype")
+    if settings.get("scales") == "checkpoint" and (
+        model not in (None, "mha", "gqa") or settings.get("kv-cache-dtype") == "auto" or settings.get("quantization-param-path")
+    ):
+        return "checkpoints with scales are made for Llama alone, and tried with an FP8 cache"
+    if settings.get("scales") == "checkpoint" and speculates(settings):
+        return "a drafter's checkpoint is not made"
+    if settings.get("scales") == "checkpoint" and "torch_native" in used and len(used) > 1:
+        return (
+            "torch_native writes and reads a cache without its scales: wrong where another backend has the prefill; written up"
+        )
+    if "torch_native" in used and speculates(settings):
+        return "the engine refuses a drafter on torch_native"
+    if "flashinfer" in used and model == "windows-sinks":
+        return "the engine refuses sinks on FlashInfer"
+    if "torch_native" in used and model in ("windows", "soft-cap", "windows-sinks"):
+        return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
+    if "fa3" in used and settings.get("kv-cache-dtype") == "fp8_e4m3" and dtype == "float16":
+        return "FlashAttention 3 returns bfloat16 for an FP8 cache, which a float16 model's next layer does not take"
+    if "triton" in used and dtype == "bfloat16":
+        return "Triton's interpreter multiplies the bits of bfloat16 matrices as if they were integers"
+    if model == "soft-cap" and speculates(settings):
+        return "the class of Gemma 2 has no `get_embed_and_head`, which a drafter asks for"
+    if model not in (None, "windows-sinks") and settings.get("enable-unified-memory"):
+        return "unified memory is about a pool of window layers beside another"
+    return None
+
+
+SPACE = Space(
+    axes=AXES,
+    edges=_edges,
+    limit=lambda settings: models.CONTEXT,
+    impossible=_impossible,
+    interpreted=lambda settings: "triton" in backends(settings),
+)
+PLAINEST = {axis: values[0] for axis, values in AXES.items()}
+
+_MLA = "no model with MLA is in the space"
+_MAMBA = "no model with recurrent layers is in the space"
+_TREES = "a drafter's trees are not in the space: topk is 1"
+_TRTLLM = "TRT-LLM's backends are not in the space"
+_GRAPH_OF_DRAFTS = {"attention-backend": "triton", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False}
+
+#: Fix -> settings that it must be tried in, or why the space does not reach it
+FIXES: dict[str, Settings | str] = {
+    "sglang.zero-kv-rows": _MLA,
+    "sglang.lse-log-base": _MLA,
+    "sglang.stale-prefill-fallback": _MLA,
+    "sglang.uniform-replay-stride-mla": _MLA,
+    "sglang.uniform-replay-stride-triton": _GRAPH_OF_DRAFTS,
+    "sglang.triton-draft-double-count": _GRAPH_OF_DRAFTS,
+    "sglang.mha-draft-extend-routing": _TRTLLM,
+    "sglang.skip-seq-lens-sync": "it is about time, and changes no result",
+    "sglang.draft-kv-indices": _TREES,
+    "sglang.draft-kv-wall": {"speculative-algorithm": "EAGLE", "disable-cuda-graph": False, "attention-backend": "triton"},
+    "sglang.triton-swa-deterministic": "deterministic inference replaces operators of CUDA alone, and is not in the space",
+    "sglang.fa3-swa-topk": _TREES,
+    "sglang.encoder-decode-lengths": "no encoder-decoder model is in the space",
+    "sglang.hybrid-chunk-metadata": _MLA,
+    "sglang.fa3-scheduler-metadata": "more than one rank is not in the space",
+    "sglang.fa3-context-wall": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
+    "sglang.flashinfer-fp8-prefix": {"attention-backend": "flashinfer", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
+    "sglang.flashinfer-swa-prefill": {"attention-backend": "flashinfer", "model": "windows"},
+    "sglang.mamba2-initial-state": _MAMBA,
+    "sglang.mamba2-h-grid": _MAMBA,
+    "sglang.mamba2-track-tail": _MAMBA,
+    "sglang.mamba-track-boundary": _MAMBA,
+    "sglang.eagle-swa-verify": {"attention-backend": "flashinfer", "model": "windows", "speculative-algorithm": "EAGLE"},
+    "sglang.flashinfer-soft-cap": {"attention-backend": "flashinfer", "model": "soft-cap"},
+    "sglang.fa3-cross-lengths": "no encoder-decoder model is in the space",
+    "sglang.trtllm-mla-bf16-scale": _TRTLLM,
+    "sglang.trtllm-mha-kv-scales": _TRTLLM,
+    "sglang.xqa-verify-mask": _TRTLLM,
+    "sglang.draft-row-spill": {"speculative-algorithm": "EAGLE", "page-size": 16},
+}  # fmt: skip

@@ -1,0 +1,72 @@
+"""Tokens of a case's requests, and the queries, keys and values that attention is handed for them.
+
+They are drawn from the case's seed: what comes before an attention layer is the same on both sides, whatever the layers before
+it returned, and the keys of a prefix are the same whoever computes it. Requests share exactly what the case says: no token
+occurs twice otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ..protocol import Case
+
+_BEHIND = 16  # tokens behind the last one that is asked for, which a drafter may propose
+
+
+class Texts:
+    """narrow: whether rows are to survive a round trip through FP8, so that a cache which holds it loses nothing."""
+
+    def __init__(self, case: Case, vocabulary: int, narrow: Any = None):
+        import random
+
+        self.strange = range(vocabulary - 64, vocabulary)  # tokens that no text has
+        unused = list(range(3, vocabulary - 64))
+        random.Random(case["seed"]).shuffle(unused)
+        fresh = itertools.cycle(unused)
+        self.seed, self.narrow = case["seed"], narrow
+        #: tokens of each request: its prompt, its answer, and what would follow
+        self.tokens: list[list[int]] = []
+        self.prompts = [request["prompt"] for request in case["requests"]]
+        self.outputs = [request["output"] for request in case["requests"]]
+        self._common: list[tuple[int, int]] = []
+        for number, request in enumerate(case["requests"]):
+            source, same = request["common"] or (number, 0)
+            same = min(same, request["prompt"], len(self.tokens[source]) if source < number else 0)
+            length = request["prompt"] + request["output"] + _BEHIND
+            begin = self.tokens[source][:same] if same else []
+            self.tokens.append(begin + list(itertools.islice(fresh, length - same)))
+            self._common.append((source, same))
+        self._rows: dict[tuple, Any] = {}
+
+    def rows(self, what: str, layer_id: int, request: int, heads: int, dim: int, dtype: Any, drafts: bool = False) -> Any:
+        """[tokens, heads, dim] for each token of the request; what: "q", "k" or "v"; drafts: of the drafter's layer.
+
+        A drafter's row at a position stands for the token behind it, too.
+        """
+
+        key = (what, layer_id, request, heads, dim, dtype, drafts)
+        if key not in self._rows:
+            seed = (self.seed, "qkv".index(what), layer_id, request, drafts)
+            rows = self._draw(seed, (len(self.tokens[request]), heads, dim)).to(dtype)
+            source, same = self._common[request]
+            if same := max(same - drafts, 0):
+                rows[:same] = self.rows(what, layer_id, source, heads, dim, dtype, drafts)[:same]
+            self._rows[key] = rows
+        return self._rows[key]
+
+    def _draw(self, seed: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+        import torch
+
+        rows = torch.randn(shape, generator=torch.Generator().manual_seed(hash(seed) % 2**63))
+        return rows if self.narrow is None else rows.to(self.narrow)
+
+    def of_a_draft(self, what: str, layer_id: int, request: int, at: int, token: int, like: Any) -> Any:
+        """The row of a token that is not the text's."""
+        return self._draw((self.seed, "qkv".index(what), layer_id, request, at, token), tuple(like.shape)).to(like.dtype)
+
+    def proposed(self, request: int, at: int) -> int:
+        """What the drafter says will stand there: one time in four it is wrong."""
+        chance = hash((self.seed, request, at))
+        return self.strange[chance % len(self.strange)] if chance % 4 == 0 else self.tokens[request][at]

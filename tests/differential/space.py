@@ -1,0 +1,122 @@
+"""Draws cases: settings so that every pair of them occurs early, and requests whose lengths sit on the edges."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import random
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from .protocol import Case, Request, Settings, Space
+
+#: ((axis, index of a value), (another axis, index of a value))
+Pair = tuple[tuple[str, int], tuple[str, int]]
+
+_CANDIDATES = 12  # of which the one is taken that has the most new pairs
+_INTERPRETED = 4  # at most one case of so many runs in Triton's interpreter
+
+
+def space_of(engine: str) -> Space:
+    found: Space = importlib.import_module(f"tests.differential.{engine}.space").SPACE
+    return found
+
+
+def tried_in(fix: str) -> Settings:
+    """The settings that a fix must be tried in. Raises ValueError where no settings of the space reach it."""
+    settings: Settings | str = importlib.import_module(f"tests.differential.{fix.partition('.')[0]}.space").FIXES[fix]
+    if isinstance(settings, str):
+        raise ValueError(f"{fix}: {settings}")
+    return settings
+
+
+def version(space: Space) -> str:
+    """Of the axes and their values: figures of two versions do not add up."""
+    return hashlib.sha256(json.dumps({name: list(values) for name, values in space.axes.items()}).encode()).hexdigest()[:12]
+
+
+def pairs_of(space: Space, settings: Settings) -> set[Pair]:
+    at = [(name, _index(values, settings[name])) for name, values in space.axes.items()]
+    return set(combinations(at, 2))
+
+
+def all_pairs(space: Space) -> set[Pair]:
+    """Those that are possible."""
+    every = [[(name, index) for index in range(len(values))] for name, values in space.axes.items()]
+    pairs = {pair for one, other in combinations(every, 2) for pair in ((a, b) for a in one for b in other)}
+    return {pair for pair in pairs if not space.impossible(_values(space, pair))}
+
+
+def cases(engine: str, release: str, seed: int, axes: dict[str, Any] | None = None) -> Iterator[tuple[int, Case]]:
+    """Without end. Which case comes at which index follows from the seed alone. axes: settings that are the same in all."""
+    space, index = space_of(engine), 0
+    missing = all_pairs(space)
+    if axes:
+        missing = {pair for pair in missing if all(axes.get(name, v := space.axes[name][at]) == v for name, at in pair)}
+    tried: dict[Pair, int] = {}
+    while True:
+        draw = random.Random(f"{seed} {index}")
+        slow = index % _INTERPRETED == _INTERPRETED - 1
+        settings = _settings(space, draw, missing, slow, axes or {})
+        for pair in pairs_of(space, settings) & missing:
+            missing.discard(pair)
+        for pair in [pair for pair in missing if tried.get(pair, 0) > 40]:
+            missing.discard(pair)  # in every one of many attempts impossible together with what is drawn beside it
+        if missing:
+            for pair in draw.sample(sorted(missing), min(1, len(missing))):
+                tried[pair] = tried.get(pair, 0) + 1
+        yield index, _case(engine, release, space, settings, draw)
+        index += 1
+
+
+def _settings(space: Space, draw: random.Random, missing: set[Pair], slow: bool, fixed: dict[str, Any]) -> Settings:
+    found: list[Settings] = []
+    wanted = draw.choice(sorted(missing)) if missing else ()
+    for attempt in range(400):
+        settings = {name: draw.choice(values) for name, values in space.axes.items()} | fixed
+        if wanted and attempt < 200:
+            settings |= {name: space.axes[name][index] for name, index in wanted if name not in fixed}
+        if space.impossible(settings) or (space.interpreted(settings) and not slow):
+            continue
+        found.append(settings)
+        if len(found) >= (_CANDIDATES if missing else 1):
+            break
+    if not found:
+        raise ValueError("no possible settings were drawn")
+    return max(found, key=lambda settings: len(pairs_of(space, settings) & missing)) if missing else found[0]
+
+
+def _case(engine: str, release: str, space: Space, settings: Settings, draw: random.Random) -> Case:
+    limit = space.limit(settings)
+    lengths = sorted({near for edge in space.edges(settings) for near in (edge - 1, edge, edge + 1) if 1 <= near < limit})
+    requests: list[Request] = []
+    for number in range(draw.randint(1, 6)):
+        prompt = draw.choice(lengths) if draw.random() < 0.7 else draw.randint(1, limit - 1)
+        output = min(draw.choice((1, 2, 3, 5, 8, 13)), limit - prompt)
+        if draw.random() < 0.15:  # up to the limit of the context
+            output, prompt = min(8, limit - 1), limit - min(8, limit - 1)
+        common = None
+        if number and draw.random() < 0.5:
+            other = draw.randrange(number)
+            most = min(prompt, requests[other]["prompt"])
+            common = [other, min(most, draw.choice([*lengths, most, most]))]
+        requests.append({"prompt": prompt, "output": output, "arrives": draw.choice((0, 0, 0, 1, 2, 4, 7)), "common": common})
+    return {
+        "engine": engine, "release": release, "settings": settings, "requests": requests, "steps": draw.choice((8, 12, 16, 20)),
+        "seed": draw.randrange(1 << 30),
+    }  # fmt: skip
+
+
+def _values(space: Space, pair: Pair) -> Settings:
+    return {name: space.axes[name][index] for name, index in pair}
+
+
+def _index(values: Any, value: Any) -> int:
+    return next(index for index, other in enumerate(values) if _plain(other) == _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from JSON."""
+    return json.loads(json.dumps(value))

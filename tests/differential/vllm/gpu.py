@@ -1,0 +1,103 @@
+"""A GPU as far as vLLM's model runner asks for one, on a machine that has none.
+
+Streams and events do nothing: everything runs in order. Memory that is mapped into the GPU is the memory itself. A CUDA graph
+runs its launches once more at every replay: numbers are those of capture, tensors hold what lies at their addresses then.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from attnfix.patches.proofkit.vllm import kernels
+
+
+class Event:
+    def __init__(self, *args: Any, **kwargs: Any): ...
+
+    def record(self, *args: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def wait(self, *args: Any) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: Any) -> float:
+        return 1.0
+
+
+class Stream(Event):
+    device, cuda_stream = torch.device("cpu"), 0
+
+    def wait_stream(self, other: Any) -> None: ...
+
+    def wait_event(self, other: Any) -> None: ...
+
+    def record_event(self, event: Any = None) -> Any:
+        return event or Event()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: Any) -> None: ...
+
+
+class CUDAGraph:
+    def replay(self) -> None:
+        self.launches()
+
+    def reset(self) -> None: ...
+
+
+@contextmanager
+def _graph(graph: CUDAGraph, *pool: Any, **more: Any) -> Any:
+    """Capture: what the engine's capture loop calls in this block is its local `forward_fn`, which a replay calls again."""
+    forward = sys._getframe(2).f_locals["forward_fn"]
+    mode: Any = import_module("vllm.config.compilation").CUDAGraphMode.NONE
+    graph.launches = lambda: forward(mode)  # type: ignore[attr-defined]
+    yield
+
+
+def stand_in() -> None:
+    """For good, in this process."""
+    torch_: Any = torch
+    torch_.Event = torch_.cuda.Event = Event
+    torch_.cuda.Stream = torch_.Stream = Stream
+    torch_.cuda.CUDAGraph, torch_.cuda.graph = CUDAGraph, _graph
+    torch_.cuda.current_stream = lambda device=None: Stream()
+    torch_.cuda.stream = lambda stream: nullcontext()
+    torch_.cuda.set_stream = lambda stream: None
+    for name, answer in {"synchronize": None, "empty_cache": None, "get_memory_info": (1 << 30, 1 << 31)}.items():
+        setattr(torch_.accelerator, name, lambda *args, answer=answer: answer)
+    platform = type(import_module("vllm.platforms").current_platform)
+    platform.get_current_memory_usage = classmethod(lambda cls, device=None: 0.0)
+    platform.get_global_graph_pool = platform.graph_pool_handle = lambda self: (0, 0)
+    utils: Any = import_module("vllm.utils.torch_utils")
+    kernels._everywhere(utils.get_accelerator_view_from_cpu_tensor, lambda tensor: tensor)
+    if hasattr(utils, "current_stream"):
+        kernels._everywhere(utils.current_stream, Stream)
+    _any_mask()
+    parallel: Any = import_module("vllm.distributed.parallel_state")
+    kernels._everywhere(parallel.graph_capture, lambda *args, **kwargs: nullcontext())
+    if hasattr(parallel, "prepare_communication_buffer_for_model"):  # up to 0.32
+        kernels._everywhere(parallel.prepare_communication_buffer_for_model, lambda model: None)
+
+
+def _any_mask() -> None:
+    """A mask may be of integers, which Triton's interpreter refuses and its compiler does not."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    for name, at in (("create_masked_load", 1), ("create_masked_store", 2)):
+        former = getattr(InterpreterBuilder, name)
+
+        def with_bools(self: Any, *args: Any, former: Any = former, at: int = at) -> Any:
+            args[at].data = args[at].data.astype(bool)
+            return former(self, *args)
+
+        setattr(InterpreterBuilder, name, with_bools)

@@ -1,0 +1,153 @@
+"""A model that is nothing but attention layers, for the engine's own loader.
+
+Query, key and value of a token follow from the token and its position, so that what a layer should return is known without
+the model. The next token does, too: a wrong output of a layer changes no step that follows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+VOCABULARY = 128
+_ROWS, _PERIOD = 1021, 5
+
+
+class Contents:
+    """What a case's seed decides: the words of prompts and answers, and the rows of queries, keys and values."""
+
+    def __init__(self, seed: int):
+        self.seed = seed
+        self._draw = torch.Generator().manual_seed(seed)
+        self._tables: dict[Any, Any] = {}
+        self._pattern = random.Random(seed).sample(range(3, VOCABULARY), _PERIOD)
+
+    def word(self, position: int, salt: int = 0) -> int:
+        """Of a prompt: mostly a pattern that repeats, so that an n-gram drafter finds something."""
+        if random.Random(f"{self.seed} {salt} {position}").random() < 0.25:
+            return random.Random(f"{self.seed} {salt} {position} other").randrange(3, VOCABULARY)
+        return self._pattern[position % _PERIOD]
+
+    def next(self, token: int, position: int) -> int:
+        """What follows `token` at `position`."""
+        return self.word(position + 1, salt=token)
+
+    def rows(self, layer: str, kind: str, tokens: Any, positions: Any, heads: int, size: int) -> Any:
+        """[tokens, heads, size] in float32, each a row of a table."""
+        key = layer, kind, heads, size
+        if key not in self._tables:
+            self._tables[key] = torch.randn(_ROWS, heads, size, generator=self._draw)
+        return self._tables[key][(tokens.long() * 131 + positions.long() * 17) % _ROWS]
+
+    def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any) -> list[Any]:
+        """This rank's query, key and value of these tokens; with MLA query, latent, and what of the key has the position."""
+        text, rank, ranks = worker.config.model_config.hf_text_config, worker.rank, worker.sizes["tp"]
+        heads = text.num_attention_heads
+        mine = slice(rank * layer.num_heads, (rank + 1) * layer.num_heads)
+        rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape)  # noqa: E731
+        if worker.config.model_config.use_mla:
+            rope = layer.qk_rope_head_dim
+            q = rows("q", heads, layer.qk_nope_head_dim + rope)
+            return [q[:, mine], rows("latent", 1, layer.kv_lora_rank), rows("rope", 1, rope)]
+        kv_heads, size, own = text.num_key_value_heads, layer.head_size, layer.num_kv_heads
+        first = rank * kv_heads // ranks  # several ranks share a head where there are fewer of them
+        q, k, v = rows("q", heads, size), rows("k", kv_heads, size), rows("v", kv_heads, size)
+        return [q[:, mine], k[:, first : first + own], v[:, first : first + own]]
+
+    def sinks(self, layer: int, worker: Any) -> Any:
+        """A score of each head of this rank."""
+        at = torch.tensor([layer])
+        every = self.rows(f"{layer}", "sinks", at, at, worker.config.model_config.hf_text_config.num_attention_heads, 1)
+        return every.view(-1).chunk(worker.sizes["tp"])[worker.rank]
+
+
+class Ran(NamedTuple):
+    """What one call of a layer was given and returned."""
+
+    layer: Any
+    tokens: Any
+    positions: Any
+    out: Any
+
+
+def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool) -> type:
+    """The class of the model. here(): the rank that asks: its `worker`, and `ran`, what its layers returned. windows: one for
+    each layer, None for none."""
+
+    class Model(torch.nn.Module):
+        supports_pp = False
+
+        def __init__(self, *, vllm_config: Any, prefix: str = ""):
+            super().__init__()
+            worker = here().worker
+            config = worker.config
+            self.mla = config.model_config.use_mla
+            self.dtype, self.width = config.model_config.dtype, config.model_config.get_hidden_size()
+            layers = []
+            for index, window in enumerate(windows):
+                more: dict[str, Any] = {"quant_config": config.quant_config}
+                if window is not None:
+                    more["per_layer_sliding_window"] = window
+                if soft_cap:
+                    more["logits_soft_cap"] = soft_cap
+                if sinks:
+                    more["sinks"] = contents.sinks(index, worker)
+                layers.append(worker.layer(index, **more))
+            self.layers = torch.nn.ModuleList(layers)
+
+        def embed_input_ids(self, input_ids: Any, *args: Any) -> Any:
+            return torch.zeros(len(input_ids), self.width, dtype=self.dtype)
+
+        get_input_embeddings = embed_input_ids
+
+        def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None, inputs_embeds: Any = None) -> Any:
+            for layer in self.layers:
+                rows = [x.to(self.dtype) for x in contents.inputs(layer, here().worker, input_ids, positions)]
+                if self.mla:
+                    q, latent, rope = rows
+                    out = layer(q, latent.flatten(1), rope, output_shape=(len(q), layer.num_heads * layer.v_head_dim))
+                else:
+                    out = layer(*(x.flatten(1) for x in rows))
+                here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
+            hidden = torch.zeros(len(input_ids), self.width, dtype=self.dtype)
+            for column, what in enumerate((input_ids, positions % 128, positions // 128)):  # exact in bfloat16
+                hidden[:, column] = what.to(self.dtype)
+            return hidden
+
+        def compute_logits(self, hidden_states: Any, *args: Any) -> Any:
+            logits = torch.zeros(len(hidden_states), VOCABULARY)
+            for row, (token, low, high) in enumerate(hidden_states[:, :3].int().tolist()):
+                if 0 <= token < VOCABULARY:
+                    logits[row, contents.next(token, high * 128 + low)] = 9.0
+            return logits
+
+        def load_weights(self, weights: Any) -> set[str]:
+            return set()
+
+    return Model
+
+
+def register_loader() -> None:
+    """The load format "attention": the engine constructs the model, and its layers get the scales of a checkpoint."""
+    from vllm.model_executor.model_loader import register_model_loader
+    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+    from vllm.model_executor.model_loader.weight_utils import default_weight_loader
+
+    @register_model_loader("attention")
+    class Loader(BaseModelLoader):
+        def download_model(self, model_config: Any) -> None: ...
+
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            scales = self.load_config.model_loader_extra_config.get("scales", {})
+            draw = torch.Generator().manual_seed(self.load_config.model_loader_extra_config["seed"])
+            for name, parameter in model.named_parameters():
+                load, kind = getattr(parameter, "weight_loader", default_weight_loader), name.rpartition(".")[2]
+                if name.endswith("kv_b_proj.weight"):  # [columns, rank], of all ranks
+                    columns, rank = parameter.shape
+                    columns *= model.layers[0].kv_b_proj.tp_size
+                    load(parameter, (torch.randn(columns, rank, generator=draw) * rank**-0.5).to(parameter.dtype))
+                elif kind in scales:
+                    load(parameter, torch.tensor(scales[kind]))

@@ -1,0 +1,441 @@
+"""One server of vLLM: what its engine core and its worker do, step by step, in one process.
+
+Real: the config and its checks, the model loader, the layers with their backend, `get_kv_cache_specs` and what the engine core
+makes of them, the scheduler, the model runner with its batches, block tables, metadata builders, CUDA graphs, sampler and
+speculator. Emulated: the kernels (`kernels`), the GPU (`gpu`), the platform's answers (`proofkit.vllm.construction`).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+import torch
+
+from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.proofkit.vllm import dcp_ranks
+from attnfix.patches.proofkit.vllm import kernels as proof_kernels
+from attnfix.patches.proofkit.vllm.construction import Worker
+from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
+
+from .. import reference
+from ..protocol import Case, Output, Step, refusing
+from . import flashinfer, gpu, kernels, model, ranks
+from .ranks import Ranks
+from .space import BACKENDS, SHAPES, WINDOW, WINDOWS
+
+_MEMORY = 1 << 30
+_IMPORTED_ON = (9, 0)
+_BYTES = (torch.uint8, torch.int8, torch.float8_e4m3fn)
+#: As llm-compressor writes it
+_SCHEME = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True, "dynamic": False}
+_SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
+
+
+def load() -> None:
+    torch.set_num_threads(1)
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
+    platform = type(import_module("vllm.platforms").current_platform)
+    for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
+        if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
+            setattr(platform, name, answer)
+    proof_kernels.stand_in()
+    import_module("vllm.v1.worker.gpu.model_runner")
+    for path in BACKENDS.values():
+        import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
+    proof_kernels.stand_in()  # again: what was imported since asks for kernels, too
+    dcp_ranks.prepare(import_module("vllm.v1.attention.backends.flash_attn"))
+    gpu.stand_in()
+    kernels.stand_in()
+    flashinfer.stand_in()
+    ranks.stand_in()
+    model.register_loader()
+
+
+class _Request:
+    """known: its words so far. computed: how many of them have their keys in the cache."""
+
+    def __init__(self, request: Any, prompt: list[int]):
+        self.request, self.known, self.prompt, self.computed = request, prompt, len(prompt), 0
+
+
+class _Rank:
+    """A worker: its config, its model runner. ran: what its layers returned since the server last looked."""
+
+    def __init__(self, worker: Worker):
+        self.worker, self.config = worker, worker.config
+        self.ran: list[model.Ran] = []
+        worker.__enter__()
+
+    def load(self) -> None:
+        runner: Any = import_module("vllm.v1.worker.gpu.model_runner")
+        platform: Any = import_module("vllm.platforms").current_platform
+        if workspace := proof_kernels.found("vllm.v1.worker.workspace"):
+            workspace.init_workspace_manager(torch.device("cpu"))
+        self.runner = runner.GPUModelRunner(self.config, torch.device("cpu"))
+        self.runner.load_model()
+        if hasattr(type(platform), "update_block_size_for_backend"):
+            platform.update_block_size_for_backend(self.config)
+
+    def begin(self, kv_cache_config: Any, block_size: int) -> None:
+        """With the cache that the engine core has planned."""
+        self.config.cache_config.num_gpu_blocks = kv_cache_config.num_blocks
+        self.config.cache_config.block_size = block_size
+        self.runner.initialize_kv_cache(kv_cache_config)
+        self._poison()
+        if getattr(kv_cache_config, "needs_kv_cache_zeroing", False):  # as the worker asks
+            self.runner._init_kv_zero_meta()
+
+    def capture(self) -> None:
+        if self.config.compilation_config.cudagraph_mode and self.runner.needs_cudagraph_capture():
+            self.runner.capture_model()
+            self._poison()
+        self.ran.clear()
+
+    def _poison(self) -> None:
+        """The cache holds what its last owner left: large numbers, no NaN."""
+        for cache in self.runner.kv_caches:
+            if cache.dtype in _BYTES:
+                cache.view(torch.uint8).copy_(torch.randint(0x50, 0x60, cache.shape, dtype=torch.uint8))
+            else:
+                cache.uniform_(40, 50)
+
+    def run(self, scheduled: Any) -> tuple[Any, Any]:
+        """(what the engine core gets, the state between the model and the sampler)."""
+        self.ran.clear()
+        result = self.runner.execute_model(scheduled)
+        state = self.runner.execute_model_state
+        if result is None:
+            result = self.runner.sample_tokens(None)
+        return (result.get_output() if hasattr(result, "get_output") else result), state
+
+
+class Server:
+    def __init__(self, case: Case):
+        self.case, self.set = case, case["settings"]
+        self.contents, self.mla = model.Contents(case["seed"]), self.set["attention"] == "MLA"
+        self.requests: dict[str, _Request] = {}
+        self.waiting = sorted(range(len(case["requests"])), key=lambda at: case["requests"][at]["arrives"])
+        self.steps = 0
+        self._prompts = self._all_prompts()
+        if tuple(self.set["capability"]) != _IMPORTED_ON:  # what the module says at its import, there
+            flash: Any = import_module("vllm.v1.attention.backends.flash_attn")
+            flash.FlashAttentionMetadataBuilder._cudagraph_support = flash.AttentionCGSupport.UNIFORM_BATCH
+        self.group = Ranks(self.set["tensor-parallel-size"])
+        self.ranks: list[_Rank] = []
+        with refusing():
+            self.group.on_all(lambda rank: self.ranks.append(_Rank(self._worker(rank))))
+            self._register()
+            self.group.on_all(lambda rank: self.ranks[rank].load())
+            self._construct()
+        self.group.on_all(lambda rank: self.ranks[rank].capture())
+
+    # construction
+
+    def _worker(self, rank: int) -> Worker:
+        given = self.set
+        config: Any = import_module("vllm.config")
+        heads, kv_heads, size = SHAPES[given["attention"]]
+        text: dict[str, Any] = {**_SHAPE, **_TOKENS, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
+        if self.mla:
+            text = {**MLA, **text}
+        else:
+            text |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": size}
+        text |= {"num_hidden_layers": 2, "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"]}
+        whole = {}
+        if given["windows"] == "all":  # the whole model's: its config says it, and the engine hands it to the cache's
+            text["sliding_window"] = whole["sliding_window"] = WINDOW
+        extra: dict[str, Any] = {"seed": self.case["seed"]}
+        if given["scales"] == "checkpoint":
+            text["quantization_config"] = {
+                "quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}, "ignore": [],
+                "kv_cache_scheme": _SCHEME,
+            }  # fmt: skip
+            extra["scales"] = _SCALES
+        drafts = {}
+        if given["speculative-method"] != "none":
+            drafts["speculative"] = {
+                "method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"],
+                "prompt_lookup_min": 2, "prompt_lookup_max": 3,
+            }  # fmt: skip
+        self._architecture = text["architectures"][0]
+        made = Worker(
+            text, backend=BACKENDS[given["attention-backend"]], dtype=given["dtype"], page_size=given["block-size"], rank=rank,
+            tp=given["tensor-parallel-size"], dcp=given["decode-context-parallel-size"],
+            interleave=given["cp-kv-cache-interleave-size"], dcp_group=self.group if given["decode-context-parallel-size"] > 1
+            else None, max_requests=given["max-num-seqs"], max_tokens=given["max-num-batched-tokens"],
+            context=given["max-model-len"], kv_cache_dtype=given["kv-cache-dtype"], layout=given["layout"],
+            skip_layers=given["kv-cache-dtype-skip-layers"], graphs=given["cudagraph-mode"],
+            capability=tuple(given["capability"]),
+            cache={
+                "num_gpu_blocks_override": given["num-gpu-blocks"],
+                "enable_prefix_caching": given["enable-prefix-caching"], **whole,
+            },
+            scheduler={
+                "enable_chunked_prefill": given["enable-chunked-prefill"], "async_scheduling": given["async-scheduling"],
+            },
+            vllm={"load_config": config.LoadConfig(load_format="attention", model_loader_extra_config=extra)},
+            **drafts,
+        )  # fmt: skip
+        if self.group.world_size > 1:
+            made._groups |= dict.fromkeys(("_TP", "_WORLD"), self.group)
+        return made
+
+    def _register(self) -> None:
+        registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
+        windows = (None, None) if self.set["windows"] == "all" else WINDOWS[self.set["windows"]]
+        here = lambda: self.ranks[self.group.rank_in_group]  # noqa: E731
+        own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"])
+        registry.register_model(self._architecture, own)
+
+    def _construct(self) -> None:
+        """What the engine core makes of what the workers' layers keep."""
+        utils: Any = import_module("vllm.v1.core.kv_cache_utils")
+        planning: Any = proof_kernels.found("vllm.v1.core.kv_cache_planning") or utils
+        self.config = self.ranks[0].config
+        specs = self.group.on_all(lambda rank: self.ranks[rank].runner.get_kv_cache_spec())
+
+        def planned() -> tuple[Any, Any]:
+            groups = [planning.get_global_kv_cache_groups(self.config, specs)] if planning is not utils else []
+            configs = planning.get_kv_cache_configs(self.config, specs, [_MEMORY] * len(specs), *groups)
+            return configs, utils.generate_scheduler_kv_cache_config(configs)
+
+        configs, scheduled = self.group.on_first(planned)
+        block_size = min(group.kv_cache_spec.block_size for group in scheduled.kv_cache_groups)
+        self.group.on_all(lambda rank: self.ranks[rank].begin(configs[rank], block_size))
+        self.group.on_first(lambda: self._schedule(scheduled))
+
+    def _schedule(self, kv_cache_config: Any) -> None:
+        utils: Any = import_module("vllm.v1.core.kv_cache_utils")
+        config = self.config
+        block_size, hash_block_size = utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
+        hash_of: Any = import_module("vllm.utils.hashing").get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
+        utils.init_none_hash(hash_of)
+        self.hasher = utils.get_request_block_hasher(hash_block_size, hash_of)
+        structured: Any = import_module("vllm.v1.structured_output").StructuredOutputManager
+        cls = config.scheduler_config.get_scheduler_cls()
+        given = dict(vllm_config=config, kv_cache_config=kv_cache_config, structured_output_manager=structured(config),
+                     block_size=block_size, hash_block_size=hash_block_size)  # fmt: skip
+        base: Any = import_module("vllm.v1.core.sched.scheduler").Scheduler
+        self.scheduler = cls(**{name: given[name] for name in signature(base.__init__).parameters if name in given})
+
+    def _all_prompts(self) -> list[list[int]]:
+        made: list[list[int]] = []
+        for at, request in enumerate(self.case["requests"]):
+            salt, count = 1000 + at, request["prompt"]
+            words = [self.contents.word(position, salt) for position in range(count)]
+            if request["common"]:
+                other, shared = request["common"]
+                words[:shared] = made[other][: min(shared, count)]
+            made.append(words[:count])
+        return made
+
+    # steps
+
+    def step(self) -> Step | None:
+        scheduled = self.group.on_first(self._scheduled)
+        if scheduled is None:
+            return None
+        self.steps += 1
+        self._resume(scheduled)
+        kinds, rows = self._expected(scheduled)
+        alone = len(self.ranks) == 1
+        ran = self.group.on_all(lambda rank: self.ranks[rank].run(scheduled if alone else copy.deepcopy(scheduled)))
+        result, state = ran[0]
+        step = self._compared(kinds, rows, [state for _, state in ran]) if state is not None else Step(["idle"])
+        self._sampled(scheduled, result)
+        self.group.on_first(lambda: self._taken(scheduled, result))
+        return step
+
+    def _scheduled(self) -> Any:
+        self._admit()
+        if not self.scheduler.has_requests() and not self.waiting:
+            return None
+        return self.scheduler.schedule()
+
+    def _taken(self, scheduled: Any, result: Any) -> None:
+        self.scheduler.update_from_output(scheduled, result)
+        if self.config.speculative_config is None or self.config.scheduler_config.async_scheduling:
+            return
+        drafts = self.ranks[0].runner.take_draft_token_ids()
+        if drafts is not None:
+            self.scheduler.update_draft_token_ids(drafts)
+
+    def _admit(self) -> None:
+        while self.waiting and self.case["requests"][self.waiting[0]]["arrives"] <= self.steps:
+            at = self.waiting.pop(0)
+            asked = self.case["requests"][at]
+            sampling: Any = import_module("vllm.sampling_params").SamplingParams
+            cls: Any = import_module("vllm.v1.request").Request
+            given = dict(
+                request_id=f"request-{at}", prompt_token_ids=list(self._prompts[at]), pooling_params=None,
+                sampling_params=sampling(max_tokens=asked["output"], ignore_eos=True, temperature=0.0),
+                eos_token_id=None, block_hasher=self.hasher,
+            )  # fmt: skip
+            request = cls(**{name: given[name] for name in signature(cls.__init__).parameters if name in given})
+            self.requests[request.request_id] = _Request(request, list(self._prompts[at]))
+            self.scheduler.add_request(request)
+
+    def _resume(self, scheduled: Any) -> None:
+        """Who is new, or comes back after a preemption: what of it the cache has already."""
+        for new in scheduled.scheduled_new_reqs:
+            self.requests[new.req_id].computed = new.num_computed_tokens
+        cached = scheduled.scheduled_cached_reqs
+        for name, computed in zip(cached.req_ids, cached.num_computed_tokens):
+            if name in cached.resumed_req_ids:
+                self.requests[name].computed = computed
+
+    def _expected(self, scheduled: Any) -> tuple[list[str], dict[str, tuple[int, list[int]]]]:
+        """Kinds of the rows; request -> (position of its first row, all its words up to the last row)."""
+        kinds, rows = set(), {}
+        begun = {new.req_id for new in scheduled.scheduled_new_reqs}
+        drafts = scheduled.scheduled_spec_decode_tokens
+        for name, count in scheduled.num_scheduled_tokens.items():
+            one = self.requests[name]
+            words = list(one.known)
+            if spec := len(drafts.get(name, ())):
+                states = self.ranks[0].runner.req_states
+                at = states.req_id_to_index.get(name)
+                known = states.draft_tokens[at, :spec].tolist() if at is not None else [-1] * spec
+                words = words[: one.computed + count - spec] + known
+            words = words[: one.computed + count]
+            rows[name] = (one.computed, words)
+            if spec:
+                kinds.add("verify")
+            elif one.computed + count >= len(one.known) and one.computed >= one.prompt:
+                kinds.add("decode")
+            elif name in begun and one.computed:
+                kinds.add("cached")
+            elif one.computed or one.computed + count < one.prompt:
+                kinds.add("chunk")
+            else:
+                kinds.add("fresh")
+        return sorted(kinds), rows
+
+    def _compared(self, kinds: list[str], rows: dict[str, tuple[int, list[int]]], states: list[Any]) -> Step:
+        outputs = []
+        for rank, state in zip(self.ranks, states):
+            order = list(state.input_batch.req_ids)
+            tokens, positions, labels = [], [], []
+            for name in order:
+                start, words = rows[name]
+                tokens += words[start:]
+                positions += range(start, len(words))
+                labels += [f"{name} at {at}" for at in range(start, len(words))]
+            count = len(tokens)
+            if len(rank.ran) != len(rank.runner.model.layers):
+                raise RuntimeError(f"{len(rank.ran)} layers ran in one step")
+            for one in rank.ran:
+                given = one.tokens[:count].tolist() == tokens and one.positions[:count].tolist() == positions
+                true = torch.cat([self._reference(one.layer, rank.worker, *rows[name]) for name in order])
+                out = one.out[:count].view(true.shape)
+                within = reference.tolerance(out.dtype)
+                if self.mla:  # query and value go through a projection each, whose results are rounded, too
+                    within = type(within)(2 * within.right, 2 * within.wrong)
+                name = one.layer.layer_name + (f" of rank {rank.worker.rank}" if len(self.ranks) > 1 else "")
+                compared = reference.compare(name, out, true, labels, within)
+                outputs.append(compared if given else _strange(compared))
+                if len(one.tokens) > count:
+                    kinds = sorted({*kinds, "padded"})
+        made = [(state.attn_metadata, state.slot_mappings_by_layer) for state in states]
+        return Step(kinds, outputs, reference.digest(made))
+
+    def _reference(self, layer: Any, worker: Worker, start: int, words: list[int]) -> Any:
+        """What a layer returns for the last words of a request, from `start` on."""
+        dtype = self.config.model_config.dtype
+        every = self.contents.inputs(layer, worker, torch.tensor(words), torch.arange(len(words)))
+        q, k, v = (x.to(dtype).double() for x in every)
+        q, where = q[start:], range(start, len(words))
+        if self.mla:
+            up = (k[:, 0] @ layer.kv_b_proj.weight.double().t()).view(len(words), layer.num_heads, -1)
+            rope = v
+            nope, v = up.split([layer.qk_nope_head_dim, layer.v_head_dim], -1)
+            k = torch.cat([nope, rope.expand(-1, layer.num_heads, -1)], -1)
+            return reference.attention(q, k, v, where, scale=q.shape[-1] ** -0.5)
+        if "fp8" in layer.kv_cache_dtype:
+            scales = _SCALES if self.set["scales"] == "checkpoint" else dict.fromkeys(_SCALES, 1.0)
+            k, v = (kernels.quantised(x, scales[name]).double() * scales[name] for x, name in ((k, "k_scale"), (v, "v_scale")))
+            if layer.query_quant is not None:
+                q = kernels.quantised(q, scales["q_scale"]).double() * scales["q_scale"]
+        index = int(layer.layer_name.split(".")[2])
+        sinks = self.contents.sinks(index, worker) if self.set["sinks"] else None
+        return reference.attention(
+            q, k, v, where, scale=layer.head_size**-0.5, window=WINDOWS[self.set["windows"]][index],
+            soft_cap=self.set["soft-cap"], sinks=sinks,
+        )  # fmt: skip
+
+    def _sampled(self, scheduled: Any, result: Any) -> None:
+        """What each request got; its keys are in the cache up to the last word that was accepted."""
+        for name, got in zip(result.req_ids, result.sampled_token_ids):
+            one = self.requests[name]
+            if got:
+                one.known += got
+                one.computed = len(one.known) - 1
+            else:
+                one.computed += scheduled.num_scheduled_tokens[name]
+
+
+def _strange(output: Output) -> Output:
+    """The model was given other words, or other positions, than the requests have."""
+    output.error, output.at = float("inf"), "the model's input"
+    return output
+
+
+@contextmanager
+def _broken(owner: Any, name: str, other: Callable[..., Any]) -> Iterator[None]:
+    """`other(former, *args)` in the place of a function of this harness."""
+    former = getattr(owner, name)
+    with replaced(owner, name, lambda *args, **kwargs: other(former, *args, **kwargs)):
+        yield
+
+
+def _lost_row(former: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    """The last row of a launch is not written."""
+    kept = out[-1].clone() if out is not None else None
+    result = former(*args, out=out, **kwargs)
+    if kept is not None:
+        out[-1] = kept
+    return result
+
+
+def _other_window(former: Any, *args: Any, window: Any = None, **kwargs: Any) -> Any:
+    return former(*args, window=None if window is None else window + 1, **kwargs)
+
+
+def _no_scale(former: Any, x: Any, scale: Any) -> Any:
+    return former(x, torch.ones_like(torch.as_tensor(scale)))
+
+
+def _late_slot(former: Any, key: Any, value: Any, key_cache: Any, value_cache: Any, slots: Any, *more: Any) -> Any:
+    """A token's key and value go to the place of the next one."""
+    return former(key, value, key_cache, value_cache, torch.where(slots >= 0, slots + 1, slots), *more)
+
+
+def _flash(other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
+    flash = "vllm.v1.attention.backends.flash_attn"
+    return lambda: _broken(import_module(flash), "flash_attn_varlen_func", other)
+
+
+MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "window wrong by one": lambda: _broken(reference, "attention", _other_window),
+    "a row is lost": _flash(_lost_row),
+    "a scale is left out": lambda: _broken(kernels, "quantised", _no_scale),
+    "no soft cap": _flash(lambda former, *args, softcap=0.0, **kwargs: former(*args, **kwargs)),
+    "no sinks": _flash(lambda former, *args, s_aux=None, **kwargs: former(*args, **kwargs)),
+    "not causal": _flash(lambda former, *args, causal=False, **kwargs: former(*args, causal=False, **kwargs)),
+    "keys one place on": lambda: _broken(
+        import_module("vllm.v1.attention.backends.flash_attn"), "reshape_and_cache_flash", _late_slot
+    ),
+}
+#: settings in which a mutation can be seen
+SEEN_IN: dict[str, dict[str, Any]] = {
+    "window wrong by one": {"windows": "all"},
+    "a scale is left out": {"kv-cache-dtype": "fp8", "scales": "checkpoint"},
+    "no soft cap": {"soft-cap": 30.0},
+    "no sinks": {"sinks": True},
+}

@@ -1,0 +1,137 @@
+"""What can be drawn for vLLM. Imports no engine."""
+
+from __future__ import annotations
+
+from ..protocol import Settings, Space
+
+#: attention: (query heads, KV heads, head size) of the model
+SHAPES = {"MHA": (2, 2, 16), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
+#: windows of the two layers
+WINDOWS = {"none": (None, None), "all": (24, 24), "alternate": (24, None)}
+WINDOW = 24
+BACKENDS = {
+    "FLASH_ATTN": "flash_attn.FlashAttentionBackend",
+    "FLASHINFER": "flashinfer.FlashInferBackend",
+    "TRITON_ATTN": "triton_attn.TritonAttentionBackend",
+    "FLASHMLA": "mla.flashmla.FlashMLABackend",
+    "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
+}
+_OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
+_INTERPRETED = {"TRITON_ATTN"}
+
+
+def edges(settings: Settings) -> list[int]:
+    found = {1, 2, settings["block-size"], settings["max-num-batched-tokens"], settings["max-model-len"]}
+    if settings["windows"] != "none":
+        found.add(WINDOW)
+    return sorted(found)
+
+
+def impossible(settings: Settings) -> str | None:
+    if settings.get("decode-context-parallel-size") == 2:
+        if settings.get("tensor-parallel-size") == 1:
+            return "refused by every release: ranks of decode context parallelism are ranks of tensor parallelism"
+        if settings.get("attention") in ("MHA", "GQA"):
+            return "refused by every release: ranks of a group share their KV heads"
+        if settings.get("windows", "none") != "none":
+            return "refused by every release: windows are not sharded"
+        if settings.get("dtype") == "bfloat16":
+            return "Triton's interpreter, which combines the ranks, does not compute in bfloat16"
+    both = settings.get("attention"), settings.get("attention-backend")
+    if None not in both and (both[0] == "MLA") != (both[1] in _OF_MLA):
+        return "refused by every release: a backend is for MLA or for the rest"
+    if settings.get("attention") == "MLA" or settings.get("attention-backend") in _OF_MLA:
+        plain = {"windows": "none", "soft-cap": 0.0, "sinks": False}
+        if any(settings.get(name, value) != value for name, value in plain.items()):
+            return "refused by every release: MLA has no windows, soft caps and sinks"
+        if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint":
+            return "the stand-ins write no quantised latents"
+    if tuple(settings.get("capability", ())) == (8, 0):
+        if settings.get("sinks") or settings.get("kv-cache-dtype") == "fp8":
+            return "refused by every release: FlashAttention 2 has no sinks, and a GPU of capability 8.0 no FP8"
+        if settings.get("attention-backend") in _OF_MLA or settings.get("attention") == "MLA":
+            return "refused by every release: FlashMLA, and FlashAttention for MLA, need Hopper"
+    if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
+        return "refused by every release: FlashMLA's pages have 64 tokens"
+    if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", 256) < 256:
+        return "refused by every release: a prompt has to fit into one step"
+    if settings.get("attention-backend") in _INTERPRETED:
+        if settings.get("dtype") == "bfloat16":
+            return "Triton's interpreter does not compute in bfloat16"
+        if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint":
+            return "Triton's interpreter cuts FP8 off where a GPU rounds it"
+    return None
+
+
+SPACE = Space(
+    axes={
+        "attention-backend": tuple(BACKENDS),
+        "attention": tuple(SHAPES),
+        "dtype": ("bfloat16", "float16"),
+        "windows": tuple(WINDOWS),
+        "soft-cap": (0.0, 30.0),
+        "sinks": (False, True),
+        "kv-cache-dtype": ("auto", "fp8"),
+        "scales": ("none", "checkpoint"),
+        "kv-cache-dtype-skip-layers": ((), ("0",), ("sliding_window",)),
+        "block-size": (16, 32, 64),
+        "max-model-len": (256,),
+        "max-num-batched-tokens": (64, 16, 256),
+        "max-num-seqs": (4, 2, 16),
+        "num-gpu-blocks": (64, 24),
+        "enable-prefix-caching": (True, False),
+        "enable-chunked-prefill": (True, False),
+        "speculative-method": ("none", "ngram"),
+        "num-speculative-tokens": (2, 3),
+        "tensor-parallel-size": (1, 2),
+        "decode-context-parallel-size": (1, 2),
+        "cp-kv-cache-interleave-size": (1, 4, 16),
+        "cudagraph-mode": ("NONE", "FULL", "FULL_DECODE_ONLY"),
+        "async-scheduling": (False, True),
+        "capability": ((9, 0), (8, 0)),
+        "layout": ("NHD", "HND"),
+    },
+    edges=edges,
+    limit=lambda settings: settings["max-model-len"],
+    impossible=impossible,
+    interpreted=lambda settings: settings["attention-backend"] in _INTERPRETED or settings["decode-context-parallel-size"] > 1,
+)
+
+_HYBRID = "no model with a recurrent state is in the space"
+_OLD = "the releases that it corrects have the former model runner, which is not in the space"
+#: fix -> the settings that it must be tried in, or why none of the space reaches it
+FIXES: dict[str, Settings | str] = {
+    "vllm.skip-context-zero-fill": _OLD,
+    "vllm.empty-context-chunks": "TRT-LLM's ragged prefill is not in the space",
+    "vllm.lse-log-base": "FlashInfer's and TRT-LLM's prefill of MLA are not in the space",
+    "vllm.quantized-mla-context": "weights that are packed are not in the space",
+    "vllm.mla-context-order": {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64},
+    "vllm.both-empty-merge-cuda": _OLD,
+    "vllm.both-empty-merge-triton": "the merge is that of CUDA here",
+    "vllm.dcp-empty-shard": {"attention": "MLA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2},
+    "vllm.dcp-page-counts": {
+        "attention-backend": "FLASHINFER", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,
+        "dtype": "float16",
+    },
+    "vllm.dcp-decode-lse-base": _OLD,
+    "vllm.padded-v-merge": {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64},
+    "vllm.prefill-context-merge": _OLD,
+    "vllm.kv-scale-float": _OLD,
+    "vllm.flashmla-fp8-graph": _OLD,
+    "vllm.fa3-dcp-graph": _OLD,
+    "vllm.gdn-launch-assert": _OLD,
+    "vllm.gdn-uniform-decode": _HYBRID,
+    "vllm.dcp-spec-graph": {
+        "attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64, "decode-context-parallel-size": 2,
+        "tensor-parallel-size": 2, "speculative-method": "ngram", "cudagraph-mode": "FULL_DECODE_ONLY", "dtype": "float16",
+    },
+    "vllm.fa3-cascade": _OLD,
+    "vllm.dflash-aot-schedule": "no drafter with layers of its own is in the space",
+    "vllm.int8-mla-context": "weights that are packed are not in the space",
+    "vllm.mamba-prefix-cache": _HYBRID,
+    "vllm.accepted-counts-race": _HYBRID,
+    "vllm.mamba-state-column": _HYBRID,
+    "vllm.mamba2-padded-tail": _HYBRID,
+    "vllm.padded-one-token-prompt": _HYBRID,
+    "vllm.dummy-draft-kv": "no drafter with layers of its own is in the space, and no data parallelism",
+}  # fmt: skip

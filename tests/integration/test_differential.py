@@ -1,0 +1,33 @@
+"""A short part of the differential run: a known bug is seen, a correction that does nothing too, a healthy release is right."""
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.differential import judge, run, space
+
+CASES = Path(run.__file__).parent / "cases"
+
+
+@pytest.fixture(scope="module")
+def affected():
+    with run.Sides("vllm", "0.27.1") as sides:
+        yield sides
+
+
+def test_a_known_bug_is_seen_and_its_correction_is_right(affected):
+    case = json.loads((CASES / "vllm-mla-context-order.json").read_text())
+    verdict, _, patched = affected.judge(case)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert patched["corrections"] == {"vllm.mla-context-order": 1}
+    assert affected.judge(case, sabotage="corrections do nothing")[0].kind == judge.MISSED
+
+
+def test_a_few_cases_of_a_healthy_release():
+    with run.Sides("vllm", "0.33.0") as sides:
+        cases = islice(space.cases("vllm", "0.33.0", 1, {"attention-backend": "FLASH_ATTN"}), 5)
+        verdicts = [sides.judge(case)[0] for _, case in cases]
+    assert {verdict.kind for verdict in verdicts} <= {judge.OK, judge.REFUSED}, verdicts
+    assert any(verdict.kind == judge.OK for verdict in verdicts)

@@ -1,0 +1,68 @@
+"""A short part of the differential run over servers of sglang: it sees bugs and every mutation of itself, and no harm."""
+
+from itertools import islice
+
+import pytest
+
+from tests.differential import judge, run, space
+from tests.differential.sglang import server
+from tests.differential.sglang import space as part
+
+RELEASE = "0.5.23"
+
+
+def case(**settings):
+    prompts = (40, 9, 100, 60)
+    requests = [{"prompt": n, "output": 9, "arrives": at, "common": None} for at, n in enumerate(prompts)]
+    requests[3]["common"] = [0, 33]
+    named = {name.replace("_", "-"): value for name, value in settings.items()}
+    return {
+        "engine": "sglang", "release": RELEASE, "settings": part.PLAINEST | named, "requests": requests, "steps": 20, "seed": 1,
+    }  # fmt: skip
+
+
+WINDOWS = case(model="windows", attention_backend="flashinfer")
+
+
+@pytest.fixture(scope="module")
+def sides():
+    with run.Sides("sglang", RELEASE) as both:
+        yield both
+
+
+def test_a_known_bug_is_seen_and_its_correction_is_right(sides):
+    verdict, _, patched = sides.judge(WINDOWS)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert patched["corrections"].keys() == {"sglang.flashinfer-swa-prefill"}
+    assert sides.judge(WINDOWS, sabotage="corrections do nothing")[0].kind == judge.MISSED
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        case(speculative_algorithm="EAGLE"),
+        case(model="windows-sinks", disable_cuda_graph=False, page_size=16),
+        case(attention_backend="flashinfer", disable_overlap_schedule=False),
+        case(model="gqa", attention_backend="torch_native", enable_mixed_chunk=True, chunked_prefill_size=16),
+    ],
+    ids=lambda right: " ".join(map(str, (value for name, value in right["settings"].items() if value != part.PLAINEST[name]))),
+)
+def test_a_healthy_server_is_right_and_not_touched(sides, right):
+    verdict, stock, patched = sides.judge(right)
+    assert verdict.kind == judge.OK, verdict
+    assert len(stock["steps"]) > 8
+    drafts = right["settings"]["speculative-algorithm"] is not None  # then FlashAttention 3's tables are widened
+    assert patched["corrections"].keys() == ({"sglang.fa3-context-wall"} if drafts else set())
+
+
+@pytest.mark.parametrize("mutation", server.MUTATIONS)
+def test_every_mutation_of_the_harness_is_seen(sides, mutation):
+    tried = case(**server.SEEN_IN.get(mutation, {}))
+    assert sides.judge(tried)[0].kind == judge.OK
+    assert sides.judge(tried, mutation=mutation)[0].kind == judge.FIND
+
+
+def test_a_few_drawn_cases(sides):
+    cases = islice(space.cases("sglang", RELEASE, 1, {"attention-backend": "fa3", "disable-cuda-graph": True}), 5)
+    kinds = {sides.judge(one)[0].kind for _, one in cases}
+    assert kinds <= {judge.OK, judge.CORRECTED, judge.REFUSED} and judge.OK in kinds

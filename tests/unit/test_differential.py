@@ -1,0 +1,132 @@
+"""The core of the differential run, without an engine: what answers mean, what is drawn, how a case gets smaller."""
+
+import ast
+import importlib
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnfix.patches.catalogue import FIXES
+from tests.differential import judge, reference, shrink, space
+
+FOLDER = Path(space.__file__).parent
+ENGINES = sorted(path.parent.name for path in FOLDER.glob("*/space.py"))
+
+
+def answer(errors=(0.001,), ended="done", bits="a", corrected_by=None, **more):
+    steps = [
+        {"kinds": ["decode"], "metadata": "m", "outputs": [
+            {"name": "layer", "error": error, "tolerance": (0.01, 0.02), "bits": bits, "at": "row 0"}]}
+        for error in errors
+    ]  # fmt: skip
+    return {"ended": ended, "steps": steps, "corrected_by": corrected_by or {}, **more}
+
+
+RAISED = {"error": {"type": "ValueError", "message": "no", "where": "a.py:f:3"}}
+
+
+@pytest.mark.parametrize(
+    ("stock", "patched", "kind"),
+    [
+        (answer(), answer(), judge.OK),
+        (answer(ended="refused", why="ValueError: x"), answer(ended="refused", why="ValueError: x"), judge.REFUSED),
+        (answer(), answer(ended="refused", why="ValueError: x"), judge.HARM),
+        (answer(), answer([0.5], bits="b", corrected_by={"a.fix": 0}), judge.HARM),
+        (answer(), answer(bits="b"), judge.HARM),
+        (answer(), answer(bits="b", corrected_by={"a.fix": 0}), judge.OK),
+        (answer(), answer([], "raised", **RAISED), judge.HARM),
+        (answer(), answer([], "hung"), judge.HARM),
+        (answer([0.001, 0.5]), answer([0.001, 0.001], corrected_by={"a.fix": 1}), judge.CORRECTED),
+        (answer([0.5]), answer([0.5], corrected_by={"a.fix": 0}), judge.MISSED),
+        (answer([0.5]), answer([0.5]), judge.FIND),
+        (answer([float("nan")]), answer([float("nan")]), judge.FIND),
+        (answer([0.5, 0.001]), answer([0.5, 0.001], corrected_by={"a.fix": 1}), judge.FIND),
+        (answer([0.001, 0.5]), answer([0.5, 0.5], bits="b", corrected_by={"a.fix": 0}), judge.HARM),
+        (answer([], "raised", **RAISED), answer([], "raised", **RAISED), judge.FIND),
+        (answer([], "died"), answer([], "died"), judge.FIND),
+        (answer([], "hung"), answer(), judge.FIND),
+    ],
+)
+def test_what_two_answers_mean(stock, patched, kind):
+    assert judge.judge(stock, patched).kind == kind
+
+
+def test_errors_between_right_and_wrong_are_counted_apart():
+    verdict = judge.judge(answer([0.015]), answer([0.015]))
+    assert verdict.kind == judge.OK and verdict.in_band
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cases_follow_from_the_seed_and_cover_every_pair_soon(engine):
+    drawn = space.space_of(engine)
+    first = [case for _, case in islice(space.cases(engine, "1.0", 7), 150)]
+    again = [case for _, case in islice(space.cases(engine, "1.0", 7), 150)]
+    assert first == again
+    for case in first:
+        assert drawn.impossible(case["settings"]) is None
+        assert case["steps"] >= 8
+        for at, request in enumerate(case["requests"]):
+            assert request["prompt"] >= 1 and request["prompt"] + request["output"] <= drawn.limit(case["settings"])
+            if request["common"]:
+                other, shared = request["common"]
+                assert other < at and shared <= request["prompt"]
+    pairs = set().union(*(space.pairs_of(drawn, case["settings"]) for case in first))
+    # Some values exclude each other only together with a third setting
+    assert len(space.all_pairs(drawn) - pairs) <= 0.05 * len(space.all_pairs(drawn))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_fix_says_where_it_must_be_tried(engine):
+    known = importlib.import_module(f"tests.differential.{engine}.space")
+    assert set(known.FIXES) == {fix.id for fix in FIXES if fix.engine == engine}
+    for settings in known.FIXES.values():
+        if not isinstance(settings, str):
+            assert all(value in known.SPACE.axes[name] for name, value in settings.items())
+            assert known.SPACE.impossible(settings) is None
+
+
+def test_a_case_shrinks_to_what_makes_it_wrong():
+    _, case = next(pair for pair in space.cases("vllm", "1.0", 3) if len(pair[1]["requests"]) > 3)
+    case["requests"][2]["prompt"] = 40
+
+    def wrong(candidate):
+        return any(request["prompt"] >= 40 for request in candidate["requests"]) and candidate["steps"] >= 3
+
+    smallest = shrink.shrink(space._plain(case), wrong)
+    plain = {name: space._plain(values[0]) for name, values in space.space_of("vllm").axes.items()}
+    assert smallest["settings"] == plain and smallest["steps"] == 3
+    assert smallest["requests"] == [{"prompt": 40, "output": 1, "arrives": 0, "common": None}]
+
+
+def _kernel(q, k, v, dtype):
+    return reference.attention(q, k, v, range(len(k) - len(q), len(k)), scale=q.shape[-1] ** -0.5).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [2, 17, 256])
+def test_a_lost_key_is_wrong_and_rounding_is_right(dtype, tokens):
+    draw = torch.Generator().manual_seed(tokens)
+    q, k, v = (torch.randn(tokens, 2, 32, generator=draw).to(dtype) for _ in "qkv")
+    true = reference.attention(q, k, v, range(tokens), scale=32**-0.5)
+    rounded = reference.compare("layer", true.to(dtype), true)
+    assert rounded.error <= rounded.tolerance.right
+    lost = reference.attention(q, k[1:], v[1:], range(-1, tokens - 1), scale=32**-0.5)
+    assert reference.compare("layer", lost.to(dtype), true).error >= rounded.tolerance.wrong
+
+
+def test_a_row_without_keys_and_one_that_is_no_number_are_seen():
+    true = torch.zeros(2, 1, 4)
+    assert reference.compare("layer", true.half(), true).error == 0
+    assert reference.compare("layer", torch.full((2, 1, 4), 1e-3).half(), true).error == float("inf")
+    assert reference.compare("layer", torch.full((2, 1, 4), float("nan")).half(), torch.ones(2, 1, 4)).error == float("inf")
+
+
+def test_objects_of_an_engine_come_out_of_its_constructors():
+    """An object made by hand, or by `__new__`, holds what we believe the engine puts into it."""
+    for path in FOLDER.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not names & {"__new__", "SimpleNamespace", "MagicMock", "Mock"}, path
