@@ -8,16 +8,26 @@ gets, and those pairs count.
 
 Each figure stands beside its aim, and the row says which are above it. That is a figure, no failure: how fast this machine is
 decides, too. What fails is a fix that was disarmed or not asked while it was measured, and memory that stays allocated.
+
+    python -m tests.robustness.cost FIX …     the calls of these fixes alone; their rows are put beside the others
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+from attnfix.compat.fix import Fix
+from attnfix.compat.gate import ledger
+from attnfix.patches.catalogue import BY_ID, FIXES
+from scripts.ledger.ledgers import covering
+from scripts.pages.robustness_table import EVIDENCE
 from tests.robustness import Row, plain_environment
 from tests.robustness.paired import Difference, Run, busy, difference, in_turns, middle, timed
 from tests.support import environments
@@ -28,6 +38,8 @@ START_MS, IMPORT_MS = 1.0, 50.0
 #: What a call that needs no correction may cost: above a bare `wrapt.FunctionWrapper`, in all where every fix looks first
 #: whether it is needed, in all where one acts on every call
 ABOVE_BARE_US, LOOKING_US, ACTING_US = 1.0, 2.0, 3.0
+#: How many processes measure calls, at least and at most
+_PROCESSES = range(3, 9)
 #: How much slower than at its fastest a core may be, and of how many pairs a median is taken
 ABOUT, ENOUGH = 1.15, 6
 RELEASES = [("sglang", "0.5.10.post1"), ("vllm", "0.20.2"), ("sglang", "0.5.23"), ("vllm", "0.33.0")]
@@ -47,12 +59,18 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
             (_imports(places, releases[:1] if quick else releases, 12 if quick else 480, say), IMPORT_MS),
             (_hook(places, releases[:1] if quick else RELEASES, 2 if quick else 8, say), IMPORT_MS),
         ]
-        calls = _calls(places, releases[1:] if quick else releases, range(1, 2) if quick else range(3, 9), say)
+        calls = [_calls(places, releases[1:] if quick else releases, FIXES, range(1, 2) if quick else _PROCESSES, say)]
+        if not quick:
+            here = dict(releases)
+            calls += _calls_elsewhere(places, [fix for fix in FIXES if here[fix.engine] not in _affected(fix)], say)
     for (row, measured), aim in found:
         above = [f"{name or row.what} {cost.median:.1f} ms" for name, cost in measured.items() if cost.median > aim]
         row.figures["aim"] = f"at most +{aim:g} ms"
         row.figures["above it"] = ", ".join(above) or "none"
-    rows = [row for (row, _), _ in found] + [calls]
+    return _with_load([row for (row, _), _ in found] + calls)
+
+
+def _with_load(rows: list[Row]) -> list[Row]:
     for row in rows:
         if row.figures["above it"] != "none" and (others := busy()):
             row.not_run.append(f"on an idle machine: {others}")
@@ -131,10 +149,24 @@ def _compared(what: str, cases: dict[str, tuple[list[Run], list[Run]]]) -> Measu
     return row, costs
 
 
-def _calls(places: Places, releases: list, processes: range, say: Callable[[str], None]) -> Row:
-    """Every fix of the engine on, those that are off by default, too. processes: how many at least and at most."""
-    from attnfix.patches.catalogue import FIXES
+def _affected(fix: Fix) -> set[str]:
+    return {release for release, verdict in ledger.load(fix).releases() if verdict == ledger.AFFECTED}
 
+
+def _calls_elsewhere(places: Places, fixes: Iterable[Fix], say: Callable[[str], None]) -> list[Row]:
+    """The calls of these fixes, in few releases that have the faults of all of them: a row for each release."""
+    codes: Any = [(fix, SimpleNamespace(releases=_affected(fix))) for fix in fixes if _affected(fix)]
+    found = []
+    for (engine, release), needed in covering(codes).items():
+        row = _calls(places, [(engine, release)], needed, _PROCESSES, say)
+        row.what = f"the same in {engine} {release}"
+        found.append(row)
+    return found
+
+
+def _calls(places: Places, releases: list, measured: Iterable[Fix], processes: range, say: Callable[[str], None]) -> Row:
+    """Of the fixes `measured`, with every fix on, those that are off by default, too. processes: how many, at least
+    and at most."""
     row = Row("a call of a wrapped method whose correction is not needed, all fixes of the target on", 0)
     row.not_run.append("on a GPU, where nothing may wait for it: tests/gpu/test_corrections.py does that")
     worst: dict[str, CallCost] = {}
@@ -142,7 +174,7 @@ def _calls(places: Places, releases: list, processes: range, say: Callable[[str]
         say(f"calls in {engine} {release}")
         fixes = [fix for fix in FIXES if fix.engine == engine]
         _, patched = places.pair(engine, release)
-        packages = json.dumps({fix.id: fix.package for fix in fixes})
+        packages = json.dumps({fix.id: fix.package for fix in measured if fix.engine == engine})
         switches = {fix.switch: "1" for fix in fixes}
         calls: list[tuple[dict, ...]] = []  # each call's measurements, one of each process
         for number in range(1, processes[-1] + 1):
@@ -219,3 +251,20 @@ def _one_call(row: Row, worst: dict[str, CallCost], engine: str, processes: tupl
     key = f"{engine} {name}"
     if key not in worst or cost.total.median > worst[key].total.median:
         worst[key] = cost
+
+
+def main(names: list[str]) -> int:
+    """Of some fixes, whose rows replace those of the same name in the evidence."""
+    path, fixes = EVIDENCE / "cost.json", [BY_ID[name] for name in names]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = _with_load(_calls_elsewhere(Places(Path(folder)), fixes, print))
+    wrong = [sentence for row in rows for sentence in row.wrong]
+    print(*wrong, *(f"{row.what}: {row.figures}" for row in rows), sep="\n")
+    data = json.loads(path.read_text())
+    data["rows"] = list({row["what"]: row for row in [*data["rows"], *map(asdict, rows)]}.values())
+    path.write_text(json.dumps(data, indent=1) + "\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,8 @@
 """What a call of each wrapped target costs where nothing has to be corrected: run by `cost` beside a real release.
 
-Every fix of the engine is on. The control of each proof, inputs that the bug does not touch, is run once. Each call of a target
-that nobody corrects is measured where it happens, the batch as it is then: with its arguments the target's own corrections are
-called around a function that returns at once what the engine returned, in turns with that function alone and with a bare
+Every fix of the engine is on. The control of each proof, inputs that the bug does not touch, is run once. Calls of a target
+that nobody corrects are measured where they happen, the batch as it is then: with its arguments the target's own corrections
+are called around a function that returns at once what the engine returned, in turns with that function alone and with a bare
 `wrapt.FunctionWrapper` around it. What a batch is looked at for once, and then remembered, has been seen by then. One JSON line
 for each call goes to standard output.
 """
@@ -15,16 +15,20 @@ import json
 import sys
 import time
 import tracemalloc
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from itertools import count
 from types import FunctionType
 from typing import Any
 
 import wrapt
 
 CALLS, BLOCKS = 500, 12
+#: A control may have hundreds of calls: of each target the first are measured, and then one of so many
+FIRST, ONE_OF = 10, 40
 
 
 def main(engine: str, packages: dict[str, str]) -> None:
@@ -57,17 +61,19 @@ def _of_one_proof(fix: str, proof: Any) -> dict[str, Any]:
 
 
 def _measured_calls(state: Any, run: Any) -> list[dict[str, Any]]:
-    """Each call of a target of one fix during `run`, but those that a correction was needed for."""
+    """Calls of the targets of one fix during `run`, but those that a correction was needed for."""
     from attnfix.compat.arming.wrapper import TargetWrapper, live, swap
 
     measured: list[dict[str, Any]] = []
+    calls: defaultdict[Any, count] = defaultdict(count)
 
     def recording(place: Any, wrapper: Any) -> Any:
         @wraps(wrapper.wrapped)  # a proof may ask for its signature
         def record(instance: Any, *args: Any, **kwargs: Any) -> Any:
             before = _corrections(wrapper)
             result = wrapper.function(instance, *args, **kwargs)
-            if _corrections(wrapper) == before:
+            number = next(calls[place])
+            if _corrections(wrapper) == before and (number < FIRST or number % ONE_OF == 0):
                 with _without_modes():
                     measured.append(_measured(place, wrapper, instance, args, kwargs, result))
             return result

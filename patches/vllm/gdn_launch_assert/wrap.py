@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+_NO_DRAFTS = (-1).to_bytes(4, "little", signed=True)
+
 
 def single_tokens_beside_drafts(
     target: Any, instance: Any, common_attn_metadata: Any, num_accepted_tokens: Any = None,
@@ -16,7 +18,10 @@ def single_tokens_beside_drafts(
     """
     if num_decode_draft_tokens_cpu is None or num_accepted_tokens is None:
         return []
-    drafts, starts = num_decode_draft_tokens_cpu.numpy(), common_attn_metadata.query_start_loc_cpu.numpy()
+    drafts = num_decode_draft_tokens_cpu.numpy()
+    if _NO_DRAFTS not in drafts.tobytes():  # as in most steps; no count of drafts has these bytes
+        return []
+    starts = common_attn_metadata.query_start_loc_cpu.numpy()
     if len(starts) != len(drafts) + 1 or not (drafts > 0).any():
         return []
     found: list[int] = ((starts[1:] - starts[:-1] == 1) & (drafts < 0)).nonzero()[0].tolist()
