@@ -30,7 +30,7 @@ def test_a_report_has_what_a_maintainer_asks_for(report):
     parts = dict(re.findall(r"^## (\w+)[^\n]*\n(.*?)(?=^## |\Z)", text, re.S | re.M))
     assert {"Reproduce", "Cause", "Suggested"} <= parts.keys()
     assert re.search(r"`[\w/]+\.py:\d+", parts["Cause"]), "the cause names no line"
-    assert re.search(r"attnfix prove --engine|python -m scripts|```python", parts["Reproduce"]), "nothing to run"
+    assert re.search(r"attnfix prove --engine|python -m (scripts|tests)|```python", parts["Reproduce"]), "nothing to run"
     assert re.search(r"\d\.\d+\.\d+", text), "no release"
 
 
