@@ -332,7 +332,12 @@ class Server:
                 raise RuntimeError(f"{len(rank.ran)} layers ran in one step")
             for one in rank.ran:
                 given = one.tokens[:count].tolist() == tokens and one.positions[:count].tolist() == positions
-                true = torch.cat([self._reference(one.layer, rank.worker, *rows[name]) for name in order])
+                made = state.attn_metadata[one.layer.layer_name]
+                true, at = [], 0
+                for name in order:
+                    true.append(self._reference(one.layer, rank.worker, _quantises(one.layer, made, at), *rows[name]))
+                    at += len(true[-1])
+                true = torch.cat(true)
                 out = one.out[:count].view(true.shape)
                 within = reference.tolerance(out.dtype)
                 if self.mla:  # query and value go through a projection each, whose results are rounded, too
@@ -345,7 +350,7 @@ class Server:
         made = [(state.attn_metadata, state.slot_mappings_by_layer) for state in states]
         return Step(kinds, outputs, reference.digest(made))
 
-    def _reference(self, layer: Any, worker: Worker, start: int, words: list[int]) -> Any:
+    def _reference(self, layer: Any, worker: Worker, fp8_query: bool, start: int, words: list[int]) -> Any:
         """What a layer returns for the last words of a request, from `start` on."""
         dtype = self.config.model_config.dtype
         every = self.contents.inputs(layer, worker, torch.tensor(words), torch.arange(len(words)))
@@ -360,7 +365,7 @@ class Server:
         if "fp8" in layer.kv_cache_dtype:
             scales = _SCALES if self.set["scales"] == "checkpoint" else dict.fromkeys(_SCALES, 1.0)
             k, v = (kernels.quantised(x, scales[name]).double() * scales[name] for x, name in ((k, "k_scale"), (v, "v_scale")))
-            if layer.query_quant is not None:
+            if fp8_query:
                 q = kernels.quantised(q, scales["q_scale"]).double() * scales["q_scale"]
         index = int(layer.layer_name.split(".")[2])
         sinks = self.contents.sinks(index, worker) if self.set["sinks"] else None
@@ -378,6 +383,12 @@ class Server:
                 one.computed = len(one.known) - 1
             else:
                 one.computed += scheduled.num_scheduled_tokens[name]
+
+
+def _quantises(layer: Any, metadata: Any, row: int) -> bool:
+    """Whether the query of that row of the batch is FP8: the layer makes it so, or FlashInfer's implementation does."""
+    kind = "decode" if row < getattr(metadata, "num_decode_tokens", 0) else "prefill"
+    return layer.query_quant is not None or getattr(metadata, f"q_data_type_{kind}", None) == torch.float8_e4m3fn
 
 
 def _strange(output: Output) -> Output:
