@@ -189,7 +189,8 @@ class Runner:
             if self.is_hybrid_swa:
                 former = (module("mem_cache.swa_memory_pool") or pools).SWAKVPool
                 layers = {"full_attention_layer_ids": [0], "swa_attention_layer_ids": [1], "enable_kvcache_transpose": False}
-                self.token_to_kv_pool = former(**accepted(former, {**common, **heads, **layers, "size_swa": tokens}))
+                handed_on = {**heads, "dtype": self.kv_cache_dtype, "device": self.device}  # 0.5.2 and 0.5.3 do not name them
+                self.token_to_kv_pool = former(**accepted(former, {**common, **layers, "size_swa": tokens}) | handed_on)
         paged = self.page_size > 1
         former = allocators.PagedTokenToKVPoolAllocator if paged else allocators.TokenToKVPoolAllocator
         if self.is_hybrid_swa:

@@ -1,6 +1,6 @@
 """sglang.triton-window-decode, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import OFF, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.signs import CACHED_PREFIX, LONG_PROMPT
 
@@ -67,5 +67,5 @@ FIX = Fix(
         "On one replica, `attnfix probe`, relation `next turn`: stock, answers move once decode has passed the window; with "
         "the fix they stay within rounding, as on other backends."
     ),
-    hits=AllOf(Is("decode backend", "triton"), Is("sliding-window layers", ON)),
+    hits=AllOf(Is("decode backend", "triton"), Is("speculative decoding", OFF), Is("window of the runner", "a token short")),
 )
