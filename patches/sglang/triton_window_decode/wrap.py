@@ -91,6 +91,6 @@ def window_of_decode(backend: Any) -> int:
 
 def count(call: Any, seq_lens: Any, window: int) -> None:
     """Count the requests that got a token: those longer than stock lists; without lengths on the host, the step alone."""
-    longer = None if seq_lens is None else int((seq_lens > window).sum())
+    longer = None if seq_lens is None else int((seq_lens.numpy() > window).sum())
     if longer != 0:
         call.corrected(longer or 0)
