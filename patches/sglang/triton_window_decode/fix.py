@@ -26,7 +26,14 @@ _POOLS = (
     "swa_memory_pool:SWAKVPool.get_value_buffer", "swa_memory_pool:SWAKVPool.translate_loc_from_full_to_swa",
 )  # fmt: skip
 _MODES = "decode_or_idle", "draft_extend", "target_verify"
+#: What frees the KV behind the window in a pool of its own: the token that decode loses is still there
+_FREED = (
+    "managers.schedule_batch:ScheduleBatch.maybe_evict_swa", "managers.schedule_batch:ScheduleBatch._evict_swa",
+    "mem_cache.base_prefix_cache:BasePrefixCache.evict_sliding_windows", "mem_cache.chunk_cache:SWAChunkCache.evict_swa",
+    "mem_cache.common:free_swa_out_of_window_slots",
+)  # fmt: skip
 #: What `__init__` asks
+_ASKED = "decode_num_tokens_per_req", "hybrid_gdn_config", "is_hybrid_gdn", "kimi_linear_config", "linear_attn_model_spec"
 _SURROUNDINGS = (
     *(f"configs.model_config:ModelConfig.get_{name}" for name in ("num_kv_heads", "max_num_attention_heads")),
     *(
@@ -37,16 +44,7 @@ _SURROUNDINGS = (
     "layers.dp_attention:get_attention_tp_size",
     "model_executor.cuda_graph_config:check_cuda_graph_backend",
     "model_executor.cuda_graph_config:cuda_graph_fully_disabled",
-    *(
-        f"model_executor.model_runner:ModelRunner.{name}"
-        for name in (
-            "decode_num_tokens_per_req",
-            "hybrid_gdn_config",
-            "is_hybrid_gdn",
-            "kimi_linear_config",
-            "linear_attn_model_spec",
-        )
-    ),
+    *(f"model_executor.model_runner:ModelRunner.{name}" for name in _ASKED),
     *(f"runtime_context:ParallelContext.attn_{name}" for name in ("dcp_rank", "dcp_size", "tp_size")),
     *(f"runtime_context:get_{name}" for name in ("exec", "parallel", "spec")),
     "runtime_context:_install_derived_widths",
@@ -103,7 +101,7 @@ FIX = Fix(
         *(f"sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.{name}" for name in _TRANSLATOR),
         *(f"sglang.srt.mem_cache.{pool}" for pool in _POOLS),
         *(f"sglang.srt.model_executor.forward_batch_info:ForwardMode.is_{name}" for name in _MODES),
-        *(f"sglang.srt.{name}" for name in _SURROUNDINGS),
+        *(f"sglang.srt.{name}" for name in (*_FREED, *_SURROUNDINGS)),
         "sglang.kernels.ops.attention.decode_attention:_lean_decode_launch_params",
         "sglang.kernels.ops.attention.extend_attention:_get_block_sizes_for_extend_attention",
     ),

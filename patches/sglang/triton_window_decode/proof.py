@@ -19,7 +19,7 @@ from attnfix.patches.proofkit import emulators, proof
 from attnfix.patches.proofkit.excerpt import run_excerpt
 from attnfix.patches.proofkit.gpu_memory import GpuMemory
 from attnfix.patches.proofkit.proof import Observation, combine, cumulative, device, observe, replaced
-from attnfix.patches.proofkit.sglang import absent, construction  # noqa: F401
+from attnfix.patches.proofkit.sglang import absent, construction  # noqa: F401  its stand-ins for imports are wanted here
 from attnfix.patches.proofkit.sglang.engine import accepted, module, on_cpu
 
 _BACKEND = "sglang.srt.layers.attention.triton_backend"
@@ -175,7 +175,7 @@ class Server:
         file, runner = module("model_executor.forward_batch_info"), self.runner
         pools = {"token_to_kv_pool": runner.token_to_kv_pool, "req_to_token_pool": runner.req_to_token_pool}
         batch = file.ForwardBatch(forward_mode=file.ForwardMode[forward_mode], **given, **accepted(file.ForwardBatch, pools))
-        translator = getattr(runner, "kv_index_translator", None)
+        translator: Any = getattr(runner, "kv_index_translator", None)
         if hasattr(translator, "own_plan"):
             batch.kv_loc_plan = translator.own_plan(batch)
         return batch
