@@ -38,6 +38,7 @@ _FOLDERS = (
     "trtllm_mha_kv_scales",
     "xqa_verify_mask",
     "draft_row_spill",
+    "triton_window_decode",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

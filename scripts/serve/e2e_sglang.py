@@ -52,6 +52,14 @@ class Child:
         found = self.engine.generate(input_ids=prompts, sampling_params=params, return_logprob=True, top_logprobs_num=LISTED)
         return {"answers": [_answer(one) for one in found]}
 
+    def steps(self, prompt: list[int], new_tokens: int) -> dict[str, Any]:
+        """One answer, with the log-probabilities of each of its tokens: the first comes of prefill, the others of decode."""
+        found = self.engine.generate(
+            input_ids=prompt, sampling_params=_params(new_tokens), return_logprob=True, top_logprobs_num=LISTED
+        )
+        each = [{str(token): value for value, token, *_ in one} for one in found["meta_info"]["output_top_logprobs"]]
+        return {"tokens": found["output_ids"], "logprobs": each}
+
     def forget(self) -> dict[str, Any]:
         """Empty the prefix cache, once the scheduler is idle."""
         for _ in range(50):
@@ -88,4 +96,4 @@ def _params(new_tokens: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     _child = Child()
-    e2e.serve({name: getattr(_child, name) for name in ("start", "answer", "answers", "forget", "round")})
+    e2e.serve({name: getattr(_child, name) for name in ("start", "answer", "answers", "steps", "forget", "round")})

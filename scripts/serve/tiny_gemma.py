@@ -70,18 +70,21 @@ def make(folder: Path, size: Size = TINY, repeats: bool = True) -> Path:
 
 
 def reference(
-    folder: Path, prompts: list[list[int]], size: Size = TINY, device: str = "cuda", cap: float = SCORES
+    folder: Path, prompts: list[list[int]], size: Size = TINY, device: str = "cuda", cap: float = SCORES, last: int = 1
 ) -> list[Any]:
     """Log-probabilities of the token after each prompt, float64 [VOCABULARY] each, on the host: the checkpoint's weights, and
-    every operation in float64. `cap`: of attention scores; infinity is none."""
+    every operation in float64. `cap`: of attention scores; infinity is none. `last`: with more than one, of the tokens after
+    each of so many last tokens of a prompt, [last, VOCABULARY]."""
     import torch
     from safetensors.torch import load_file
 
     tensors = {name: one.to(device, torch.float64) for name, one in load_file(folder / "model.safetensors").items()}
-    return [torch.log_softmax(_logits(tensors, prompt, size, device, cap), -1).cpu() for prompt in prompts]
+    every = (torch.log_softmax(_logits(tensors, prompt, size, device, cap, last), -1).cpu() for prompt in prompts)
+    return [one if last > 1 else one[0] for one in every]
 
 
-def _logits(tensors: dict[str, Any], prompt: list[int], size: Size, device: str, cap: float) -> Any:
+def _logits(tensors: dict[str, Any], prompt: list[int], size: Size, device: str, cap: float, last: int) -> Any:
+    """[last, VOCABULARY]"""
     import torch
     import torch.nn.functional as F
 
@@ -106,8 +109,8 @@ def _logits(tensors: dict[str, Any], prompt: list[int], size: Size, device: str,
         y = normed(x, f"{layer}.pre_feedforward_layernorm")
         y = F.gelu(part(y, "mlp.gate_proj"), approximate="tanh") * part(y, "mlp.up_proj")
         x = x + normed(part(y, "mlp.down_proj"), f"{layer}.post_feedforward_layernorm")
-    last = normed(x[-1], "model.norm") @ tensors["model.embed_tokens.weight"].t()
-    return LOGITS * torch.tanh(last / LOGITS)
+    logits = normed(x[-last:], "model.norm") @ tensors["model.embed_tokens.weight"].t()
+    return LOGITS * torch.tanh(logits / LOGITS)
 
 
 def _rotated(x: Any, positions: Any) -> Any:

@@ -84,12 +84,13 @@ def server_args(*flags: str, config: dict[str, Any] = LLAMA, blackwell: bool = F
 
 def serve(
     *flags: str, config: dict[str, Any] = LLAMA, requests: int = 8, tokens: int = 1024, draft: bool = True,
-    window: bool = False, blackwell: bool = False,
+    window: bool = False, blackwell: bool = False, device: str = "cpu",
 ) -> Runner:  # fmt: skip
     """The runner of a server launched with `flags`: its target's, or with `draft` that of its draft model.
 
     `requests` rows of the page table and `tokens` slots of the KV pool; with `window` the pool of a model that has layers with
-    a sliding window, too: layer 0 attends to all, layer 1 to the window. Once per process.
+    a sliding window, too: layer 0 attends to all, layer 1 to the window. `device`: where its pools and backends are. Once per
+    process.
     """
     args = server_args(*flags, config=config, blackwell=blackwell)
     publish, context = getattr(module("server_args"), "set_global_server_args_for_scheduler", None), module("runtime_context")
@@ -102,7 +103,7 @@ def serve(
     if hasattr(module("managers.schedule_batch"), "global_server_args_dict"):  # up to 0.5.3
         module("managers.schedule_batch").global_server_args_dict.update(vars(args))
     _groups(args, model_config)
-    return _runner_class()(args, model_config, requests, tokens, draft, window)
+    return _runner_class()(args, model_config, requests, tokens, draft, window, device)
 
 
 def _groups(args: Any, model_config: Any) -> None:
@@ -143,9 +144,11 @@ def _runner_class() -> type:
 class Runner:
     """What attention reads of a `ModelRunner`, which is its other base: its properties and methods are the engine's."""
 
-    def __init__(self, args: Any, model_config: Any, requests: int, tokens: int, draft: bool, window: bool):
+    def __init__(
+        self, args: Any, model_config: Any, requests: int, tokens: int, draft: bool, window: bool, device: str = "cpu"
+    ):
         self.server_args, self.model_config = args, model_config
-        self.device, self.gpu_id, self.tp_rank, self.tp_size = "cpu", 0, 0, 1
+        self.device, self.gpu_id, self.tp_rank, self.tp_size = device, 0, 0, 1
         self.dp_size = self.pp_size = self.attn_cp_size = self.dcp_size = 1
         wrapper = module("distributed.parallel_state_wrapper")
         if wrapper and hasattr(wrapper.ParallelState, "trivial"):  # 0.5.16 and later; before, the runner has none
@@ -175,7 +178,8 @@ class Runner:
         extra = 4 + (self.server_args.speculative_num_draft_tokens or 0)
         plain = {"device": self.device, "enable_memory_saver": False}
         self.req_to_token_pool = pools.ReqToTokenPool(size=requests, max_context_len=config.context_len + extra, **plain)
-        common = {"size": tokens, "page_size": self.page_size, "dtype": self.kv_cache_dtype, "layer_num": 1, **plain}
+        common = {"size": tokens, "page_size": self.page_size, "dtype": self.kv_cache_dtype, **plain}
+        common["layer_num"] = config.num_hidden_layers
         if self.use_mla_backend:
             ranks = {"kv_lora_rank": config.kv_lora_rank, "qk_rope_head_dim": config.qk_rope_head_dim}
             self.token_to_kv_pool = pools.MLATokenToKVPool(**common, **ranks)
@@ -185,7 +189,8 @@ class Runner:
             if self.is_hybrid_swa:
                 former = (module("mem_cache.swa_memory_pool") or pools).SWAKVPool
                 layers = {"full_attention_layer_ids": [0], "swa_attention_layer_ids": [1], "enable_kvcache_transpose": False}
-                self.token_to_kv_pool = former(**accepted(former, {**common, **heads, **layers, "size_swa": tokens}))
+                handed_on = {**heads, "dtype": self.kv_cache_dtype, "device": self.device}  # 0.5.2 and 0.5.3 do not name them
+                self.token_to_kv_pool = former(**accepted(former, {**common, **layers, "size_swa": tokens}) | handed_on)
         paged = self.page_size > 1
         former = allocators.PagedTokenToKVPoolAllocator if paged else allocators.TokenToKVPoolAllocator
         if self.is_hybrid_swa:
@@ -220,6 +225,8 @@ class Runner:
         for place in {sys.modules[one.__module__] for one in former.__mro__ if one.__module__.startswith(_ATTENTION)}:
             for wrapper in _WRAPPERS:
                 vars(place).setdefault(wrapper, FlashInferWrapper)
+        if self.device != "cpu":
+            return former(self, **accepted(former, given))
         with on_cpu(), replaced(torch.cuda, "get_device_capability", lambda *_: (9, 0)):  # the oldest releases ask torch
             return former(self, **accepted(former, given))
 

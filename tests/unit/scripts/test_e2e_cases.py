@@ -11,7 +11,16 @@ import pytest
 
 import scripts.serve.gpu_e2e_sglang as sglang_cases
 import scripts.serve.gpu_e2e_vllm as cases
-from scripts.serve import e2e, e2e_http, plugins, ragged_stand_in, sglang_fp8_prefix, sglang_verify, sglang_windows
+from scripts.serve import (
+    e2e,
+    e2e_http,
+    plugins,
+    ragged_stand_in,
+    sglang_fp8_prefix,
+    sglang_verify,
+    sglang_window_decode,
+    sglang_windows,
+)
 from scripts.serve.gpu_e2e_vllm import BASE, CONTEXTS, DCP, EMPTY, ORDER, PADDED, PAGES, PATCHED, QUANTIZED, STOCK
 
 
@@ -418,6 +427,36 @@ def test_each_check_of_verification_can_fail(side, change, word):
     assert sglang_verify.failures(VERIFIED) == []
     (sentence,) = sglang_verify.failures(VERIFIED | {side: VERIFIED[side] | change})
     assert word in sentence
+
+
+def decoded(error, same=5, **more):
+    each = [{"tokens": 400, "decode": 0.04}, {"tokens": 900, "decode": error}]
+    return {"each": each, "same as stock": [same, 0, 0, 0], **more}
+
+
+_ACTIVE = process(**{sglang_window_decode.FIX: 3})
+DECODED = {
+    STOCK: decoded(0.09),
+    PATCHED: decoded(0.05, processes=_ACTIVE),
+    sglang_window_decode.EAGER: decoded(0.05, processes=_ACTIVE),
+    sglang_window_decode.FA3: decoded(0.045),
+}
+
+
+@pytest.mark.parametrize(
+    "side, change, complaint",
+    [
+        (STOCK, decoded(0.05), "stock: 1.11 times"),
+        (PATCHED, decoded(0.09), "patched: 2.00 times"),
+        (sglang_window_decode.EAGER, decoded(0.09), "patched, no graphs: 2.00 times"),
+        (PATCHED, decoded(0.05, same=3), "2 answers within the window"),
+        (PATCHED, {"processes": process()}, "corrected nothing"),
+    ],
+)
+def test_window_decode_fails_where_it_should(side, change, complaint):
+    assert sglang_window_decode.failures(DECODED) == []
+    (sentence,) = sglang_window_decode.failures(DECODED | {side: DECODED[side] | change})
+    assert complaint in sentence
 
 
 def _windows(cold, cached, same=5, alone=5, corrected=3):
