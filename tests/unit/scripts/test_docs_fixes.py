@@ -43,7 +43,7 @@ def test_every_code_that_was_proven_has_its_figures(fix):
 @pytest.fixture
 def checkout(tmp_path):
     """What generate.py reads and writes, to spoil."""
-    for name in ("docs", "scripts"):
+    for name in ("docs", "scripts", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, tmp_path)
