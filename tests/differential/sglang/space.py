@@ -177,6 +177,7 @@ FIXES: dict[str, Settings | str] = {
     "sglang.mamba-track-boundary": _MAMBA,
     "sglang.eagle-swa-verify": {"attention-backend": "flashinfer", "model": "windows", "speculative-algorithm": "EAGLE"},
     "sglang.flashinfer-soft-cap": {"attention-backend": "flashinfer", "model": "soft-cap"},
+    "sglang.triton-window-decode": {"attention-backend": "triton", "model": "windows"},
     "sglang.fa3-cross-lengths": "no encoder-decoder model is in the space",
     "sglang.trtllm-mla-bf16-scale": _TRTLLM,
     "sglang.trtllm-mha-kv-scales": _TRTLLM,
