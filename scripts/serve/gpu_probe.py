@@ -4,12 +4,14 @@
 
     python -m scripts.serve.gpu_probe --case vllm-order
         vLLM 0.24.0-0.26.0, MLA: vllm.mla-context-order is broken in stock
-    python -m scripts.serve.gpu_probe --case vllm-hybrid
+    python -m scripts.serve.gpu_probe --case vllm-hybrid --seconds 300
         a Qwen3-Next with speculation and cached prefixes, its two fixes on
     python -m scripts.serve.gpu_probe --case sglang-lse
         sglang 0.5.13-0.5.23, MLA on FlashInfer: sglang.lse-log-base
     python -m scripts.serve.gpu_probe --case sglang-windows
         Gemma 2 on FlashInfer: sglang.flashinfer-swa-prefill
+    python -m scripts.serve.gpu_probe --case sglang-window-decode --seconds 300
+        Gemma 2 on Triton: sglang.triton-window-decode
     python -m scripts.serve.gpu_probe --case vllm-healthy
     python -m scripts.serve.gpu_probe --case sglang-healthy
         each of HEALTHY, stock alone: configurations of which no bug is known. Written for vLLM 0.33.0 and sglang 0.5.23
@@ -119,6 +121,10 @@ CASES = {
         "sglang", tiny_deepseek.make, gpu_e2e_sglang.LONG, BROKEN, length=9000, variables=gpu_e2e_sglang.CAPACITY
     ),
     "sglang-windows": Case("sglang", _GEMMA, sglang_windows._SETTINGS | _FLASHINFER, BROKEN),
+    # One next turn in ten moves: too few for a verdict of one run
+    "sglang-window-decode": Case(
+        "sglang", _GEMMA, _SGLANG | _backend("triton"), None, on=("sglang.triton-window-decode",), times=5
+    ),
 }
 #: No bug is known of these: dense, MLA, windows, hybrid, experts, FP8 caches, graphs, speculation, several backends
 HEALTHY = {
@@ -135,9 +141,7 @@ HEALTHY = {
         "max_model_len": 8192, "additional_config": vllm_hybrid._SETTINGS["additional_config"],
     }),
     "sglang-dense": Case("sglang", _GRANITE, _SGLANG | _backend("fa3"), times=5),
-    "sglang-gemma": Case("sglang", _GEMMA, _SGLANG | _backend("triton"), times=5),
-    "sglang-gemma-fa3": Case("sglang", _GEMMA, _SGLANG | _backend("fa3")),
-    "sglang-gemma-eager": Case("sglang", _GEMMA, _SGLANG | _backend("triton") | {"disable_cuda_graph": True}),
+    "sglang-gemma-fa3": Case("sglang", _GEMMA, _SGLANG | _backend("fa3"), times=5),
     "sglang-mla": Case("sglang", tiny_deepseek.make, _SGLANG | _backend("fa3")),
     "sglang-moe": Case("sglang", tiny_moe.make, _SGLANG | _backend("fa3") | {"moe_runner_backend": "triton"}),
     "sglang-fp8": Case("sglang", _GRANITE, _SGLANG | _backend("triton") | {"kv_cache_dtype": "fp8_e4m3"}),
