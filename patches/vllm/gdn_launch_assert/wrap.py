@@ -22,10 +22,10 @@ def single_tokens_beside_drafts(
     if _NO_DRAFTS not in drafts.tobytes():  # as in most steps; no count of drafts has these bytes
         return []
     starts = common_attn_metadata.query_start_loc_cpu.numpy()
-    if len(starts) != len(drafts) + 1 or not (drafts > 0).any():
+    if len(starts) != len(drafts) + 1:
         return []
     found: list[int] = ((starts[1:] - starts[:-1] == 1) & (drafts < 0)).nonzero()[0].tolist()
-    return found
+    return found if found and drafts.max() > 0 else []
 
 
 def build(call: Any, instance: Any, common_attn_metadata: Any, num_accepted_tokens: Any = None) -> Any:
