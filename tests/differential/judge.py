@@ -1,6 +1,7 @@
 """What the answers of both sides mean.
 
-harm       patched is wrong, raises, hangs or dies where stock does not; or it differs though no correction was counted
+harm       patched is wrong, raises, hangs or dies where stock does not; or it differs though no correction was counted; or a
+           fix that is needed does not stand, so that the case says nothing of it
 missed     a correction was counted before the step that is wrong, and it is wrong on both sides
 find       stock is wrong, and no correction was counted up to there: nobody speaks of it
 corrected  stock is wrong, patched is right
@@ -43,6 +44,8 @@ def judge(stock: Answer, patched: Answer) -> Verdict:
     band = any(_in_band(answer) for answer in (stock, patched))
     if stock["ended"] == "refused" and patched["ended"] == "refused":
         return Verdict(REFUSED, stock["why"], stock["why"].split(":")[0])
+    for fix, state in patched.get("missing", {}).items():
+        return Verdict(HARM, f"{fix} is needed and does not stand: {state}", f"{fix} {state}", band)
     ours, theirs = _fault(patched), _fault(stock)
     if ours and (not theirs or ours.step < theirs.step):
         return Verdict(HARM, f"patched only: {ours.what}", ours.sign, band)

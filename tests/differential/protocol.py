@@ -134,6 +134,7 @@ class Answer(TypedDict, total=False):
 
     corrections: fix id -> how many were counted; effective: fixes whose target was called while armed.
     corrected_by: fix id -> the first step (counted from 0; -1 is construction) in which a correction was counted.
+    missing: fix id -> its state, where it is needed and does not stand: such a case says nothing of it.
     """
 
     ended: str
@@ -143,4 +144,5 @@ class Answer(TypedDict, total=False):
     corrections: dict[str, int]
     corrected_by: dict[str, int]
     effective: list[str]
+    missing: dict[str, str]
     seconds: float

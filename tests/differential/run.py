@@ -96,6 +96,7 @@ class Sides:
 
     def judge(self, case: Case, **more: Any) -> tuple[judge.Verdict, Answer, Answer]:
         """more: for the patched side alone, where it begins with `sabotage`; else for both."""
+        case = space.whole(case)
         both = {name: value for name, value in more.items() if name != "sabotage"}
         stock, patched = self.stock.run(case, **both), self.patched.run(case, **more)
         return judge.judge(stock, patched), stock, patched

@@ -150,6 +150,7 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     after = _counted()
     answer["corrections"] = {fix: now[0] - before[fix][0] for fix, now in after.items() if now[0] > before[fix][0]}
     answer["effective"] = sorted(fix for fix, now in after.items() if now[1] > before[fix][1])
+    answer["missing"] = _missing()
     if coverage:
         coverage.stop()
         coverage.save()
@@ -161,6 +162,13 @@ def _counted() -> dict[str, tuple[int, int]]:
     import attnfix
 
     return {row["fix"]: (row["counters"]["corrections"], row["counters"]["calls"]) for row in attnfix.status()}
+
+
+def _missing() -> dict[str, str]:
+    import attnfix
+    from attnfix.compat.status.fix_state import MISSING
+
+    return {row["fix"]: row["state"] for row in attnfix.status() if row["state"] in MISSING}
 
 
 def _note(answer: Answer, before: dict[str, tuple[int, int]], step: int) -> None:

@@ -32,6 +32,12 @@ def tried_in(fix: str) -> Settings:
     return settings
 
 
+def whole(case: Case) -> Case:
+    """With the plainest value of each setting that the space had not yet when the case was kept."""
+    plainest = {name: _plain(values[0]) for name, values in space_of(case["engine"]).axes.items()}
+    return {**case, "settings": plainest | case["settings"]}
+
+
 def version(space: Space) -> str:
     """Of the axes and their values: figures of two versions do not add up."""
     return hashlib.sha256(json.dumps({name: list(values) for name, values in space.axes.items()}).encode()).hexdigest()[:12]

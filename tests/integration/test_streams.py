@@ -123,11 +123,11 @@ def test_who_reads_json_gets_the_error_as_json_too(arguments, code):
     "line, words",
     [
         (LINES["list"], ["sglang.uniform-replay-stride-triton", "vllm.skip-context-zero-fill"]),
-        (LINES["doctor"], ["sglang.uniform-replay-stride-triton", "nothit", "wrongoutput"]),
+        (LINES["doctor"], ["sglang.flashinfer-swa-prefill", "nothit", "wrongoutput"]),
         (LINES["verdict"], ["sglang.uniform-replay-stride-triton", "affected", "notaffected"]),
         (LINES["forecast"], ["sglang.uniform-replay-stride-triton", "fixedupstream", "nolongerneeded"]),
         (LINES["prove"], ["vllm.gdn-uniform-decode", "vllm0.11.1", "notjudged"]),
-        (LINES["status"], ["sglang.uniform-replay-stride-triton", "dormant", "isnotinstalledhere"]),
+        (LINES["status"], ["Noprocesshasleftarecord", "noengineisinstalled", "nothingtodohere"]),
     ],
     ids=lambda value: value[0],
 )

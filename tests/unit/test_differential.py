@@ -47,6 +47,7 @@ RAISED = {"error": {"type": "ValueError", "message": "no", "where": "a.py:f:3"}}
         (answer([], "raised", **RAISED), answer([], "raised", **RAISED), judge.FIND),
         (answer([], "died"), answer([], "died"), judge.FIND),
         (answer([], "hung"), answer(), judge.FIND),
+        (answer(), answer(missing={"a.fix": "conflict"}), judge.HARM),
     ],
 )
 def test_what_two_answers_mean(stock, patched, kind):
