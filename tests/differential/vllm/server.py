@@ -388,7 +388,8 @@ class Server:
 def _quantises(layer: Any, metadata: Any, row: int) -> bool:
     """Whether the query of that row of the batch is FP8: the layer makes it so, or FlashInfer's implementation does."""
     kind = "decode" if row < getattr(metadata, "num_decode_tokens", 0) else "prefill"
-    return layer.query_quant is not None or getattr(metadata, f"q_data_type_{kind}", None) == torch.float8_e4m3fn
+    quantised = getattr(layer, "query_quant", None) is not None  # layers with MLA have none in some releases
+    return quantised or getattr(metadata, f"q_data_type_{kind}", None) == torch.float8_e4m3fn
 
 
 def _strange(output: Output) -> Output:
