@@ -3,8 +3,8 @@
 It imports the engine once, then runs each case in a fork of its own, so that nothing of a case is there for the next, and a
 case that hangs or dies ends nothing else. Nothing here patches: the installed `.pth` does, or with ATTNFIX=0 nobody.
 
-A request is {"case": …, "seconds": limit of time} and may have "mutation": a way to break this harness, "sabotage": a way to
-break the corrections (`_SABOTAGES`), and "coverage": a file that coverage's data is written to.
+A request is {"case": …, "seconds": limit of time} and may have "mutation": a way to break this harness, or "sabotage": a way
+to break the corrections (`_SABOTAGES`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,6 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     torch.manual_seed(case["seed"])
     emulators._noise.manual_seed(case["seed"])
     torch.use_deterministic_algorithms(True, warn_only=True)
-    coverage = _coverage(request.get("coverage"), request.get("sources", []))
     mutation = server.MUTATIONS[request["mutation"]]() if request.get("mutation") else nullcontext()
     before = _counted()
     answer: Answer = {"ended": "done", "steps": [], "corrected_by": {}}
@@ -151,9 +150,6 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     answer["corrections"] = {fix: now[0] - before[fix][0] for fix, now in after.items() if now[0] > before[fix][0]}
     answer["effective"] = sorted(fix for fix, now in after.items() if now[1] > before[fix][1])
     answer["missing"] = _missing()
-    if coverage:
-        coverage.stop()
-        coverage.save()
     return answer
 
 
@@ -185,16 +181,6 @@ def _failure(error: Exception) -> Failure:
         if not any(part in frame.filename for part in _OURS) and f"{os.sep}torch{os.sep}" not in frame.filename:
             where = f"{os.sep.join(frame.filename.rsplit(os.sep, 3)[1:])}:{frame.name}:{frame.lineno}"
     return {"type": type(error).__name__, "message": str(error)[:300], "where": where}
-
-
-def _coverage(file: str | None, sources: list[str]) -> Any:
-    if not file:
-        return None
-    from coverage import Coverage
-
-    measured = Coverage(data_file=file, data_suffix=True, branch=True, include=sources, config_file=False)
-    measured.start()
-    return measured
 
 
 # Ways to break the corrections of every fix: a run that sees none of them proves nothing

@@ -38,7 +38,7 @@ def load() -> None:
 class Server:
     def __init__(self, case: Case):
         warnings.simplefilter("ignore")
-        self.case = case = {**case, "settings": space.PLAINEST | case["settings"]}
+        self.case = case
         settings = case["settings"]
         self.config, self.requests = models.config(settings), case["requests"]
         self.args = launch.server_args(self.config, settings, models.draft(settings))
