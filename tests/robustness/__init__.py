@@ -6,6 +6,7 @@ A part is a module of this folder with `run(quick, say)`; it returns one `Row` f
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -26,6 +27,11 @@ class Row:
 
 #: What a part is called with: `quick`, for CI, and where progress goes
 Run = Callable[[bool, Callable[[str], None]], list[Row]]
+
+
+def draw_seed() -> int:
+    """What a part draws from: ROBUSTNESS_SEED, which repeats a run and which CI sets; another one each time where it is not."""
+    return int(os.environ.get("ROBUSTNESS_SEED") or secrets.randbelow(2**31))
 
 
 def plain_environment() -> dict[str, str]:

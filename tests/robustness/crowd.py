@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -14,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from . import Row, plain_environment
+from . import Row, draw_seed, plain_environment
 from .faults import REAL
 
 HERE = Path(__file__).resolve().parent
@@ -40,7 +38,7 @@ def requests(quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
-    seed = int(os.environ.get("ROBUSTNESS_SEED") or secrets.randbelow(2**31))
+    seed = draw_seed()
     say(f"seed {seed}")
     rows: dict[str, Row] = {}
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch, ThreadPoolExecutor(2) as pool:

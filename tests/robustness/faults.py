@@ -6,8 +6,6 @@ A step is a line of attnfix that can raise, each tried the first two times it ru
 from __future__ import annotations
 
 import json
-import os
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -18,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import Row, plain_environment, surroundings, upgraded
+from . import Row, draw_seed, plain_environment, surroundings, upgraded
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("exception", "MemoryError", "KeyboardInterrupt", "killed")
@@ -68,7 +66,7 @@ def batches(quick: bool) -> Iterator[Batch]:
 
 
 def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
-    seed = int(os.environ.get("ROBUSTNESS_SEED") or secrets.randbelow(2**31))
+    seed = draw_seed()
     say(f"seed {seed}")
     rows: dict[str, Row] = {}
     outcomes: dict[str, Counter] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import secrets
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 
 from attnfix.compat.gate import ledger
 
-from . import Row, called, entered, faulty, proofs, recognised
+from . import Row, called, draw_seed, entered, faulty, proofs, recognised
 from .judged import sources
 from .mutations import Mutations
 
@@ -21,11 +20,13 @@ MUTANTS, OF_HEALTHY = 50, 10
 
 @dataclass
 class Outcome:
-    """`proven`: mutants that are patched, and on which the proof was run: a structural predicate recognises them, or they have
-    become the code of another release. `elsewhere`: mutants that have become the code of a healthy release."""
+    """`proven`: mutants that are patched, and on which the proof was run: they have become the code of another release.
+    `broken`: of those, the ones that the engine cannot be imported with, whatever attnfix does, such as a function that its
+    module lost and others import. `elsewhere`: mutants that have become the code of a healthy release."""
 
     tried: int = 0
     proven: int = 0
+    broken: int = 0
     elsewhere: int = 0
     wrong: list[str] = field(default_factory=list)
     kinds: Counter = field(default_factory=Counter)
@@ -33,6 +34,7 @@ class Outcome:
     def __iadd__(self, other: Outcome) -> Outcome:
         self.tried += other.tried
         self.proven += other.proven
+        self.broken += other.broken
         self.elsewhere += other.elsewhere
         self.wrong += other.wrong
         self.kinds += other.kinds
@@ -40,7 +42,7 @@ class Outcome:
 
 
 def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
-    seed = secrets.randbelow(2**31)
+    seed = draw_seed()
     say(f"mutants: seed {seed}")
     with ProcessPoolExecutor(2) as pool:
         rows = [witnesses(quick, seed, pool, say)]
@@ -68,6 +70,7 @@ def witnesses(quick: bool, seed: int, pool: ProcessPoolExecutor, say: Callable[[
             say(f"witnesses of {done} of {len(wanted)} codes: {total.tried:,} mutants, {len(total.wrong)} wrong")
     figures = {"codes that are patched": str(len(patched)), "codes of healthy releases": str(len(healthy))}
     figures["patched, and proven"] = str(total.proven)
+    figures["of these, engines that cannot be imported"] = str(total.broken)
     figures["code of another healthy release"] = str(total.elsewhere)
     figures |= {kind: f"{count:,}" for kind, count in total.kinds.most_common()}
     return Row("mutants of witnesses: unknown source", total.tried, total.wrong, figures)
@@ -95,7 +98,9 @@ def of_witnesses(code: faulty.Code, wanted: int, seed: int) -> Outcome:
             complaint = f"{found.kind}, {found.reason}"
             if found.affected:
                 outcome.proven += 1
-                complaint = proofs.on(code, {place.module: mutant.source.encode()}, seed).complaint
+                answers = proofs.on(code, {place.module: mutant.source.encode()}, seed)
+                outcome.broken += not answers.came_up
+                complaint = answers.complaint if answers.came_up else None
             elif here.same_as(found.reason.removeprefix("code of "), place.module, mutant.source):
                 outcome.elsewhere += 1
                 complaint = None

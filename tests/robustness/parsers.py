@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import secrets
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from . import Row
+from . import Row, draw_seed
 
 #: target of fuzz_target.py -> what was tried; seconds each
 TARGETS = {
@@ -30,7 +29,7 @@ QUICK_SECONDS = {"ledger_text": 20, "record_file": 20, "switch_values": 5, "laun
 def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
     if importlib.util.find_spec("atheris") is None:
         return [Row(f"fuzzed {what}", 0, not_run=["atheris has no build for this machine"]) for what in TARGETS.values()]
-    seed = secrets.randbelow(2**31)
+    seed = draw_seed()
     with ThreadPoolExecutor(2) as two:
         planted = two.submit(_fuzz, "planted", PLANTED_SECONDS, seed)
         found = list(two.map(partial(_row, quick=quick, seed=seed, say=say), TARGETS))

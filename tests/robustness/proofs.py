@@ -24,8 +24,8 @@ _CHILD = ("-c", f"import runpy; runpy.run_path({_PATH!r}, run_name='__main__')")
 
 @dataclass(frozen=True)
 class Answers:
-    """What the gate said and what both sides answered. `came_up`: whether the engine could be imported, and ran where the bug
-    is not; a mutant may break it for good, on both sides alike."""
+    """What the gate said and what both sides answered. `came_up`: whether the stock engine could be imported, and
+    ran where the bug is not; a mutant may break it for good. Where attnfix alone breaks it, it came up, and that is wrong."""
 
     judged: judge.Verdict
     stock: dict[str, Any]
@@ -34,7 +34,7 @@ class Answers:
     @property
     def came_up(self) -> bool:
         stock, fixed = (side.get("control", {}).get("raised") for side in (self.stock, self.fixed))
-        return "error" not in self.stock and "error" not in self.fixed and (stock is None or stock != fixed)
+        return "error" not in self.stock and (stock is None or stock != fixed)
 
     @property
     def complaint(self) -> str | None:
