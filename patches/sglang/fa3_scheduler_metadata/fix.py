@@ -44,6 +44,8 @@ FIX = Fix(
         f"{_BACKEND}.forward_decode",
         "sglang.srt.layers.attention.unified_mem_hooks:unified_mla_hooks",
         "sglang.srt.utils.common:get_device_capability",
+        "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.from_string",
+        "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.is_dflash",
     ),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.21 is served",

@@ -38,6 +38,7 @@ FIX = Fix(
         f"{_LINEAR}:MambaAttnBackendBase._replay_metadata",
         f"{_LINEAR}:Mamba2AttnBackend.forward",
         "sglang.srt.layers.attention.mamba.mamba2_metadata:Mamba2Metadata.prepare_decode",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
     ),
     examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.17 is served",

@@ -72,6 +72,7 @@ FIX = Fix(
         f"{_MULTI}:MultiModuleMTPSpeculator._prepare_inputs",
         f"{_MULTI}:MultiModuleMTPSpeculator._generate_drafts",
         f"{_GPU}.input_batch:InputBatch.make_dummy",
+        f"{_GPU}.input_batch:InputBuffers.__init__",
         f"{_GPU}.attn_utils:build_slot_mappings_by_layer",
         f"{_GPU}.model_runner:GPUModelRunner._dummy_run",
     ),

@@ -41,6 +41,8 @@ FIX = Fix(
         f"{_GDN}.__init__",
         "vllm.v1.attention.backends.utils:mamba_get_block_table_tensor",
         "vllm.v1.attention.backends.utils:compute_causal_conv1d_metadata",
+        "vllm.v1.attention.backends.utils:split_decodes_and_prefills",
+        "vllm.v1.attention.backends.gdn_attn:GDNAttentionMetadata",
         "vllm.v1.attention.backend:CommonAttentionMetadata",
     ),
     examined=(">=0.10.0",),

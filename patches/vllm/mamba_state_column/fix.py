@@ -46,6 +46,7 @@ FIX = Fix(
         f"{_STATE}.__init__",
         f"{_STATE}.preprocess_state",
         f"{_STATE}._get_mamba_group_info",
+        "vllm.v1.worker.gpu.model_states.default:DefaultModelState.add_request",
         f"{_COPIES}:preprocess_mamba_align_fused_kernel",
         f"{_COPIES}:precopy_mamba_align_fused_kernel",
         f"{_UTILS}:resolve_kv_cache_block_sizes",
