@@ -55,7 +55,9 @@ def _plain(member: tarfile.TarInfo, moment: int) -> tarfile.TarInfo:
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     _compile_kernels()
-    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would pack what a former build left there
+    for pattern in ("lib*", "bdist.*", "temp.*"):  # setuptools would pack what a former build left there; the rest is others'
+        for left in (ROOT / "build").glob(pattern):
+            shutil.rmtree(left, ignore_errors=True)
     return _completed(wheel_directory, build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
 
 
