@@ -30,6 +30,16 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def seen() -> str:
+    """The bugs of fixes that runs came across, and how soon."""
+    lines = ["| fix | release | configurations until stock was seen wrong | seconds, both sides |", "|---|---|---|---|"]
+    for path in sorted(EVIDENCE.glob("*.json")):
+        found = json.loads(path.read_text())
+        for fix, first in found.get("first_by_fix", {}).items():
+            lines.append(f"| {fix} | {found['release']} | {first['configurations']} | {first['seconds']} |")
+    return "\n".join(lines)
+
+
 def axes() -> str:
     """What is drawn."""
     lines = ["| engine | setting | values |", "|---|---|---|"]

@@ -107,6 +107,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "differential": differential_page.table,
     "axes": differential_page.axes,
     "not_reached": differential_page.not_reached,
+    "seen": differential_page.seen,
 }
 WRITTEN: dict[str, Callable[[], str]] = {
     "README.md": lambda: filled((ROOT / "README.md").read_text()),

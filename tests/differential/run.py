@@ -182,13 +182,18 @@ def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]
         if one.verdict in (*judge.FAILING, judge.FIND):
             signs[f"{one.verdict}: {one.sign}"] = signs.get(f"{one.verdict}: {one.sign}", 0) + 1
     corrected: dict[str, int] = {}
-    for one in found:
+    first: dict[str, dict[str, int]] = {}  # where stock was first seen wrong, and the fix corrected it
+    took = 0.0
+    for count, one in enumerate(found, 1):
+        took += sum(one.seconds)
         for fix in one.corrections:
             corrected[fix] = corrected.get(fix, 0) + 1
+            if one.verdict == judge.CORRECTED:
+                first.setdefault(fix, {"configurations": count, "seconds": round(took)})
     kinds = sorted({kind for one in found for kind in one.kinds})
     return {
         "engine": engine, "release": path.stem.partition("-")[2], "space": space.version(drawn), "configurations": len(found),
         "steps": sum(one.steps for one in found), "seeds": sorted({one.seed for one in found}), **counts,
-        "pairs": [len(covered), len(possible)], "kinds": kinds, "corrected_by_fix": corrected, "signs": signs,
-        "seconds": round(sum(sum(one.seconds) for one in found)),
+        "pairs": [len(covered), len(possible)], "kinds": kinds, "corrected_by_fix": corrected, "first_by_fix": first,
+        "signs": signs, "seconds": round(sum(sum(one.seconds) for one in found)),
     }  # fmt: skip

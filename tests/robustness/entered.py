@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from attnfix.compat.fix import CodePath, Fix
 from attnfix.compat.gate import judge, ledger, source_files
 from attnfix.compat.releases import fetch
-from attnfix.patches.catalogue import FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES
 from scripts.ledger import warm
 from scripts.ledger.ledgers import covering
 
-from . import Row, faulty, proofs
+from . import Row, draw_seed, faulty, proofs
 from .callees import Resolver, within
 
 #: Modules whose functions decide no result: they say something
@@ -34,23 +35,23 @@ QUICK = 2
 Missing = dict[tuple[Fix, CodePath], list[str]]
 
 
-def run(quick: bool, seed: int, say: Callable[[str], None]) -> Row:
+def run(quick: bool, seed: int, say: Callable[[str], None], fixes: Sequence[Fix] = FIXES) -> Row:
     """On every code that is patched, and in the sources of all; where it is quick, on a few drawn by `seed`."""
     row = Row("functions of the engine that targets enter in their proofs: witnesses", 0)
     draw, missing = random.Random(seed), Missing()
-    codes = [(fix, code) for fix in FIXES for code in ledger.load(fix).code if code.releases]
+    codes = [(fix, code) for fix in fixes for code in ledger.load(fix).code if code.releases]
     for fix, code in _some(codes, quick, draw):
         read = sources(fix, code.first_release)
         for code_path in passed_on(fix, read):
             _note(row, missing, fix, code_path, read, f"passed on in {code.first_release}")
     patched = [(fix, code) for fix, code in codes if code.verdict == ledger.AFFECTED]
-    edited = [code for fix in FIXES for code in faulty.edited(fix)]
+    edited = [code for fix in fixes for code in faulty.edited(fix)]
     with warm.proofs():
-        for (engine, release), fixes in _some(list(covering(patched).items()), quick, draw):
-            answers = proofs.traced_on(fixes, fetch.fetch(engine, release, progress=False), seed)
-            for fix in fixes:
+        for (engine, release), traced in _some(list(covering(patched).items()), quick, draw):
+            answers = proofs.traced_on(traced, fetch.fetch(engine, release, progress=False), seed)
+            for fix in traced:
                 _note_all(row, missing, fix, answers.get(fix.id, answers), sources(fix, release), release)
-            say(f"{engine} {release}: {len(fixes)} fixes traced")
+            say(f"{engine} {release}: {len(traced)} fixes traced")
         for code in _some(edited, quick, draw):
             _note_all(row, missing, code.fix, proofs.traced(code, seed), sources(code.fix, code.release), str(code))
     row.wrong = [f"{fix.id}: {code_path} is no witness: {', '.join(where)}" for (fix, code_path), where in missing.items()]
@@ -100,3 +101,9 @@ def passed_on(fix: Fix, read: source_files.READ) -> Iterator[CodePath]:
                 passed = CodePath(real.module, f"{real.qualname}.{rest}" if rest else real.qualname)
                 if judge.locate(passed, read):  # a class that is there without this method passes none on
                     yield passed
+
+
+if __name__ == "__main__":
+    found = run(False, draw_seed(), print, [BY_ID[name] for name in sys.argv[1:]])
+    print(f"{found.tried} functions entered, {len(found.wrong)} are no witnesses")
+    sys.exit(1 if found.wrong else 0)

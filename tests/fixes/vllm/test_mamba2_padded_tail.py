@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from enum import Enum, auto
 from types import SimpleNamespace
@@ -18,6 +19,11 @@ from attnfix.patches.vllm.shared.unpadded import orders_by_tokens
 from tests.support import one_call
 
 DRAFTS = 3
+#: Each release that either fix patches
+PADDED = pytest.mark.parametrize(
+    "release",
+    sorted({name for fix in (TAIL, ONE) for name, verdict in ledger.load(fix).releases() if verdict == ledger.AFFECTED}),
+)
 
 
 class Waits(str):
@@ -214,7 +220,7 @@ def test_where_batches_are_ordered_by_tokens_a_prompt_of_one_token_is_left_alone
     assert schedule(instance, ONE, state)[0] == size
 
 
-@pytest.mark.parametrize("release", [name for name, verdict in ledger.load(ONE).releases() if verdict == ledger.AFFECTED])
+@PADDED
 def test_model_runner_v2_of_a_release_orders_by_tokens_alone_in_0_25(release):
     assert orders_by_tokens(str(fetch.fetch("vllm", release) / "vllm")) == release.startswith("0.25.")
 
@@ -223,3 +229,14 @@ def test_longer_prompts_and_models_without_states_are_not_remembered():
     for instance, tokens in ((scheduler(Kind.GDN_ATTN), 2), (scheduler(), 1)):
         add(instance, "a", tokens)
         assert schedule(instance, ONE) == (1 + DRAFTS, DRAFTS, 0)
+
+
+@PADDED
+def test_nothing_but_the_target_reads_the_table_that_is_set_for_a_step(release):
+    """So what else the scheduler calls needs no witness: it runs as it is (tests/robustness/entered.py)."""
+    engine = fetch.fetch("vllm", release) / "vllm" / "v1"
+    named = {path: path.read_text() for path in engine.rglob("*.py") if "dynamic_sd_lookup" in path.read_text()}
+    assert [str(path.relative_to(engine)) for path in named] == ["core/sched/scheduler.py"]
+    functions = [node for node in ast.walk(ast.parse(*named.values())) if isinstance(node, ast.FunctionDef)]
+    reading = {function.name for function in functions if "dynamic_sd_lookup" in ast.unparse(function)}
+    assert reading == {"__init__", "schedule"}
