@@ -3,8 +3,8 @@
     CUDA_VISIBLE_DEVICES= PYTHONPATH=SITE ATTNFIX=0 TRITON_INTERPRET=1 python -m scripts.attempts.vllm_hybrid_v2_older
 
 SITE: a folder with a stock vLLM, 0.17.0-0.28.0. Both bugs need Model Runner V2 (VLLM_USE_V2_MODEL_RUNNER=1). The two proofs
-play their scenario and their control, without what tells them to pass such a release by. One line
-for each: the share that is wrong.
+play their scenario and their control, without what tells them to pass such a release by. One line for each: the
+share that is wrong.
 
 What was seen, in 0.17.1, 0.21.0, 0.24.0, 0.25.1, 0.26.0, 0.27.1 and 0.28.0:
 - dummy drafts overwrite the drafter's keys in all seven: 1.00, and 0.00 in the control. The kernel of slots has no switch there
