@@ -36,8 +36,8 @@ _TITLES = {
 }
 
 
-#: What the cases of scripts/serve/gpu_probe.py and of scripts/serve/served.py begin with
-_PROBE, _SERVED = "probe ", "served "
+#: What the cases of scripts/serve/gpu_probe.py and of scripts/serve/served.py begin with; served_releases shows the latter
+_PROBE, SERVED = "probe ", "served "
 
 
 def table() -> str:
@@ -50,7 +50,8 @@ def table() -> str:
 def _rows() -> Iterator[tuple[str, ...]]:
     for path in sorted(EVIDENCE.glob("e2e-*.json")):
         found = json.loads(path.read_text())
-        for name, case in sorted(found["cases"].items(), key=lambda entry: _place(entry[0])):
+        cases = {name: case for name, case in found["cases"].items() if not name.startswith(SERVED)}
+        for name, case in sorted(cases.items(), key=lambda entry: _place(entry[0])):
             engine = f"[{found['engine']} {found['release']}](evidence/{path.name})"
             kernels = "one emulated, others real" if "emulated" in case else "real"
             failed = "; ".join(case["failures"]) or "none"
@@ -65,8 +66,6 @@ def _rows() -> Iterator[tuple[str, ...]]:
 
 
 def _title(name: str) -> str:
-    if name.startswith(_SERVED):
-        return f"any release: {name.removeprefix(_SERVED)}, prompts cold and with their first half cached"
     return _TITLES.get(name) or f"`attnfix probe` of a server, {name.removeprefix(_PROBE)}"
 
 
@@ -78,10 +77,8 @@ def _gpus(name: str, case: dict[str, Any]) -> str:
 
 
 def _place(name: str) -> tuple[int, str]:
-    """What any release is asked comes last, and the probe before it."""
-    later = (_PROBE, _SERVED)
-    at = next((len(_TITLES) + at for at, begins in enumerate(later) if name.startswith(begins)), None)
-    return (list(_TITLES).index(name) if at is None else at, name)
+    """The probe comes last."""
+    return (len(_TITLES) if name.startswith(_PROBE) else list(_TITLES).index(name), name)
 
 
 def _seen(case: dict[str, Any]) -> tuple[str, str]:
@@ -102,8 +99,6 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
         name, beside = ("Triton", "triton") if "triton" in sides else ("paged-only mode", "stock, paged")
         speed = f", {_times(case['speed']['tokens per second'])} prefill tokens/s" if "speed" in case else ""
         return _distance(sides["stock"]), f"{_distance(sides['patched'])} ({name} {_distance(sides[beside])}){speed}"
-    if "prompts" in case and "cold and cached" in (sides["patched"].get("compared") or {}):
-        return _of_served(sides["stock"]), _of_served(sides["patched"])
     if "hits" in sides["stock"]:
         return tuple(_of_turns(sides[side]) for side in ("stock", "patched"))  # type: ignore[return-value]
     if "equal tokens" in sides["stock"]:
@@ -132,19 +127,6 @@ def _of_probe(side: dict[str, Any] | None) -> str:
     floors = [run["floor"] for run in side["runs"] if "floor" in run]
     told = ", ".join(f"{verdict} {count} of {len(side['runs'])}" for verdict, count in said.items())
     return f"{told} (floor {max(floors):.2g})" if floors else told
-
-
-def _of_served(side: dict[str, Any]) -> str:
-    """How far cached prefixes move an answer; beside stock, how far it is from that, and what stands and corrected."""
-    if "ended" in side:
-        return f"did not start: {side['said'] or side['ended']}".split(". ")[0]
-    compared = side["compared"]
-    told = f"cached moves {compared['cold and cached']['difference']:.2g}"
-    rows = {fix: row for process in side["processes"] for fix, row in process["fixes"].items() if row["state"] != "pending"}
-    if beside := [seen["difference"] for what, seen in compared.items() if what != "cold and cached"]:
-        corrected = sorted(fix for fix, row in rows.items() if row["corrections"])
-        told += f"; {max(beside):.2g} from stock, {len(rows)} fixes stand, corrected: {', '.join(corrected) or 'none'}"
-    return told
 
 
 def _of_turns(side: dict[str, Any]) -> str:

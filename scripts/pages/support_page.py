@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import who_is_hit
+from scripts.pages import served_releases, who_is_hit
 
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
@@ -79,7 +79,7 @@ def _engine(engine: str, published: dict[tuple[str, str], dict], shown: list[dic
         {
             "fix": fix,
             "name": fix.id.partition(".")[2],
-            "evidence": _evidence([cell for cell in shown if cell["fix"] == fix.id and cell["verdict"] == "proven"]),
+            "evidence": _evidence(fix, [cell for cell in shown if cell["fix"] == fix.id and cell["verdict"] == "proven"]),
             **_affected(row := [published.get((fix.id, release), _NOT_RUN) for release in releases], releases),
             "cells": row,
             "families": who_is_hit.families(fix),
@@ -139,9 +139,11 @@ def _tip(fix: Fix, cell: dict[str, Any], figures: str) -> str:
     return "\n".join([*lines, f"code {cell['code']}"])
 
 
-def _evidence(proven: list[dict[str, Any]]) -> str:
+def _evidence(fix: Fix, proven: list[dict[str, Any]]) -> str:
     ran = ", ".join(sorted({cell["evidence"] for cell in proven}))
-    return "; counts ".join(dict.fromkeys([ran, *(cell["measure"] for cell in proven if cell["measure"])])) or "-"
+    told = "; counts ".join(dict.fromkeys([ran, *(cell["measure"] for cell in proven if cell["measure"])])) or "-"
+    served = served_releases.corrected(fix.id)
+    return f"{told}; served {served}" if served else told
 
 
 def number(error: float | None) -> str:

@@ -4,6 +4,7 @@ attnfix merely installed: does it start, is it patched as the ledgers say, and d
 
     python -m scripts.serve.served
     python -m scripts.serve.served --models mla dense
+    python -m scripts.serve.served --models mla --patched-only
 
 mla: a DeepSeek-V2. dense: a Llama; on sglang a Granite. windows: a Gemma 2. hybrid: a Qwen3-Next without drafts.
 
@@ -12,9 +13,9 @@ is processed. No network: models are made here with random weights, prompts are 
 a small share of the GPU's memory. Each model is a case "served …" of OUT/e2e-<gpu>-<engine>-<release>.json. Exits 1 when a
 check fails. A model that stock does not serve, either, is no failure: the case tells why.
 
-Prompts are answered cold and with their first half cached, one at a time: most bugs of the catalogue need more than that, and
-are cases of gpu_e2e_vllm and gpu_e2e_sglang. Where a fix corrected, stock and patched may differ; where none did, they may not
-by more than a server's own rounding.
+Prompts are answered cold, with their first half cached, and all at once: many bugs of the catalogue need more than that, and
+are cases of gpu_e2e_vllm and gpu_e2e_sglang. Neither a cached half nor company may move an answer by more than a server's own
+rounding; patched must hold to that, or be no further than stock. Where no fix corrected, patched answers as stock does.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from scripts.serve.sides import Serving, Side
 LENGTHS, PIECE = (100, 700, 1500, 3000), 2048
 #: Differences of two log-probabilities that rounding makes: a batch of another shape, or experts that are chosen otherwise
 ROUNDING = {"mla": 0.1, "dense": 0.1, "windows": 0.15, "hybrid": 0.5}
+#: What must not move an answer: its prompt's first half in the cache, and other prompts in the same steps
+MOVED = "cached", "together"
 _GEMMA = functools.partial(tiny_gemma.make, repeats=False)
 _GRANITE = functools.partial(tiny_llama.make, granite=True)
 #: {engine: {kind: (what writes the model, its settings)}}
@@ -65,10 +68,12 @@ MODELS: dict[str, dict[str, tuple[Callable[[Path], Path], dict[str, Any]]]] = {
 _WRONG = {"failed", "conflict", "late", "unknown source"}
 
 
-def run(engine: str, kinds: list[str], scratch: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+def run(
+    engine: str, kinds: list[str], scratch: Path, out: Path, patched_only: bool
+) -> tuple[dict[str, Any], list[str], list[str]]:
     """All models at once: what finish() writes, its table, and one sentence for each check that does not hold."""
     with ThreadPoolExecutor(len(kinds)) as pool:
-        models = dict(zip(kinds, pool.map(lambda kind: _one(engine, kind, scratch / kind, out / kind), kinds)))
+        models = dict(zip(kinds, pool.map(lambda kind: _one(engine, kind, scratch / kind, out / kind, patched_only), kinds)))
     machines = [side.pop("machine") for found in models.values() for side in found["sides"].values() if "machine" in side]
     about = machines[0] if machines else e2e.machine(engine)
     lines, wrong = [], []
@@ -78,52 +83,57 @@ def run(engine: str, kinds: list[str], scratch: Path, out: Path) -> tuple[dict[s
     return {"models": models, "machine": about}, lines, wrong
 
 
-def _one(engine: str, kind: str, folder: Path, out: Path) -> dict[str, Any]:
+def _one(engine: str, kind: str, folder: Path, out: Path, patched_only: bool) -> dict[str, Any]:
     make, settings = MODELS[engine][kind]
     model = make(folder)
     if engine == "vllm":
         serve = Serving(e2e_vllm.SCRIPT, model, out, e2e_vllm.SHARED | settings, e2e_vllm.VARIABLES, cache="VLLM_CACHE_ROOT")
     else:
         serve = e2e_sglang.serving(model, out, settings)
-    sides = {STOCK: Side({"ATTNFIX": "0"}, may_fail=True), PATCHED: Side({}, may_fail=True)}
+    sides = {PATCHED: Side({}, may_fail=True)}
+    if not patched_only:
+        sides = {STOCK: Side({"ATTNFIX": "0"}, may_fail=True)} | sides
     found = serve(sides, lambda server: {"answers": _answers(engine, server)})
     both = [side["answers"] for side in found.values() if "answers" in side]
     for side in found.values():
         answers = side.pop("answers", None)
         if answers:
-            side["compared"] = {"cold and cached": e2e.worst([e2e.compare(one["cold"], one["cached"]) for one in answers])}
-    if len(both) == len(sides):
-        for how in ("cold", "cached"):
-            pairs = [e2e.compare(one[how], other[how]) for one, other in zip(*both)]
-            found[PATCHED]["compared"][f"{how}, and stock"] = e2e.worst(pairs)
+            pairs = {how: [e2e.compare(one["cold"], one[how]) for one in answers] for how in MOVED}
+            side["compared"] = {f"cold and {how}": e2e.worst(each) for how, each in pairs.items()}
+    if len(both) == 2:
+        for how in ("cold", *MOVED):
+            beside = [e2e.compare(one[how], other[how]) for one, other in zip(*both)]
+            found[PATCHED]["compared"][f"{how}, and stock"] = e2e.worst(beside)
     return {"settings": settings, "prompts": LENGTHS, "sides": found}
 
 
 def _answers(engine: str, server: Server) -> list[dict[str, Any]]:
-    """Each prompt, cold and with its first half cached."""
-    draw, answers = random.Random(27), []
+    """Each prompt, cold and in each of MOVED."""
+    draw = random.Random(27)
+    prompts = [[draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(count)] for count in LENGTHS]
 
-    def ask(prompt: list[int]) -> dict[str, Any]:
-        asked = {"prompts": [prompt]} if engine == "vllm" else {"prompt": prompt}
-        answer = server.ask("answer", **asked)
-        return answer["answers"][0] if engine == "vllm" else answer
+    def ask(*together: list[int]) -> list[dict[str, Any]]:
+        if engine == "vllm":
+            return server.ask("answer", prompts=list(together), together=len(together) > 1)["answers"]
+        return server.ask("answers", prompts=list(together))["answers"]
 
-    for count in LENGTHS:
-        prompt = [draw.randrange(2, tiny_deepseek.VOCABULARY) for _ in range(count)]
+    answers = []
+    for prompt in prompts:
         server.ask("forget")
-        cold = ask(prompt)
+        cold = ask(prompt)[0]
         server.ask("forget")
-        ask(prompt[: count // 2])
-        answers.append({"cold": cold, "cached": ask(prompt)})
-    return answers
+        ask(prompt[: len(prompt) // 2])
+        answers.append({"cold": cold, "cached": ask(prompt)[0]})
+    server.ask("forget")
+    return [one | {"together": answer} for one, answer in zip(answers, ask(*prompts))]
 
 
 def failures(engine: str, release: str, kind: str, sides: dict[str, Any]) -> list[str]:
-    """One sentence for each check that does not hold. Stock is not checked: it is what it is."""
-    stock, patched = sides[STOCK], sides[PATCHED]
+    """One sentence for each check that does not hold. Stock's answers are not checked: they are what they are."""
+    stock, patched = sides.get(STOCK, {}), sides[PATCHED]
     if "ended" in patched:
         return [] if "ended" in stock else [f"patched did not start: {patched['said'] or patched['ended']}"]
-    wrong = ["stock: attnfix was active"] if stock["processes"] else []
+    wrong = ["stock: attnfix was active"] if stock.get("processes") else []
     rows = [(fix, row) for process in patched["processes"] for fix, row in process["fixes"].items()]
     affected = {fix.id for fix in FIXES if fix.engine == engine and ledger.load(fix).verdict(release) == ledger.AFFECTED}
     needed = {fix.id for fix in FIXES if fix.id in affected and fix.default}
@@ -132,11 +142,20 @@ def failures(engine: str, release: str, kind: str, sides: dict[str, Any]) -> lis
     wrong += [f"{fix} is needed by the ledger, and no process names it" for fix in sorted(needed - told)]
     stands = {fix for fix, row in rows if row["state"] in ("installed", "effective")}
     wrong += [f"{fix} stands, and the ledger does not say affected" for fix in sorted(stands - affected)]
+    for how in MOVED:
+        moved, allowed = _moved(patched, how), max(_moved(stock, how), ROUNDING[kind])
+        if not moved <= allowed:
+            wrong.append(f"patched: {how} moves an answer by {moved:.3g}, which is above {allowed:.3g}")
     if "compared" in stock and not any(row["corrections"] for _, row in rows):
-        seen = max(patched["compared"][f"{how}, and stock"]["difference"] for how in ("cold", "cached"))
+        seen = max(patched["compared"][f"{how}, and stock"]["difference"] for how in ("cold", *MOVED))
         if not seen <= ROUNDING[kind]:
             wrong.append(f"patched answers otherwise than stock, by {seen:.3g}, and nothing was corrected")
     return wrong
+
+
+def _moved(side: dict[str, Any], how: str) -> float:
+    """How far that moves an answer, at most; of a server that did not answer, 0."""
+    return side["compared"][f"cold and {how}"]["difference"] if "compared" in side else 0.0
 
 
 def table(kind: str, sides: dict[str, Any]) -> list[str]:
@@ -158,10 +177,11 @@ def main() -> int:
     case = next(action for action in parser._actions if action.dest == "case")
     case.required, case.default = False, "served"
     parser.add_argument("--models", nargs="+", choices=MODELS[engine], default=list(MODELS[engine]), metavar="KIND")
+    parser.add_argument("--patched-only", action="store_true", help="no stock server")
     options = parser.parse_args()
     e2e.require_attnfix()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
-        result, lines, wrong = run(engine, options.models, Path(scratch), options.out.resolve())
+        result, lines, wrong = run(engine, options.models, Path(scratch), options.out.resolve(), options.patched_only)
     return e2e.finish(options, result.pop("machine"), result, lines, wrong)
 
 

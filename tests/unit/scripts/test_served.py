@@ -8,7 +8,7 @@ import pytest
 
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import served_table
+from scripts.pages import served_releases, served_table
 from scripts.serve import served
 from scripts.serve.e2e import PATCHED, STOCK
 
@@ -30,10 +30,11 @@ def row(state: str, corrections: int = 0) -> dict:
 @pytest.fixture
 def sides():
     fixes = {fix: row("pending") for fix in NEEDED} | {NEEDED[0]: row("installed")}
-    compared = {"cold and cached": seen(0.02), "cold, and stock": seen(0.0), "cached, and stock": seen(0.01)}
+    moved = {"cold and cached": seen(0.02), "cold and together": seen(0.03)}
+    beside = {f"{how}, and stock": seen(0.01) for how in ("cold", "cached", "together")}
     return {
-        STOCK: {"processes": [], "compared": {"cold and cached": seen(0.02)}},
-        PATCHED: {"processes": [{"process": 1, "alive": True, "fixes": fixes}], "compared": compared},
+        STOCK: {"processes": [], "compared": dict(moved)},
+        PATCHED: {"processes": [{"process": 1, "alive": True, "fixes": fixes}], "compared": moved | beside},
     }
 
 
@@ -65,6 +66,9 @@ def test_each_check_fails_by_itself(sides):
         f"{NEEDED[1]} is needed by the ledger, and no process names it": lambda at: fixes_of(at).pop(NEEDED[1]),
         f"{LEFT_ALONE} stands": lambda at: fixes_of(at).update({LEFT_ALONE: row("installed")}),
         "otherwise than stock, by 0.2": lambda at: at[PATCHED]["compared"].update({"cold, and stock": seen(0.2)}),
+        "cached moves an answer by 0.3, which is above 0.1": lambda at: at[PATCHED]["compared"].update(
+            {"cold and cached": seen(0.3)}
+        ),
         "stock: attnfix was active": lambda at: at[STOCK].update(processes=at[PATCHED]["processes"]),
     }
     for sentence, change in changes.items():
@@ -80,18 +84,30 @@ def test_where_a_fix_corrected_stock_may_differ(sides):
     assert told(sides) == []
 
 
-def test_the_page_says_what_stands_and_what_corrected(sides):
+def test_patched_may_move_an_answer_as_far_as_stock_does(sides):
+    for side in sides.values():
+        side["compared"]["cold and together"] = seen(0.3)
+    assert told(sides) == []
+    del sides[STOCK]
+    (sentence,) = told(sides)
+    assert sentence == "patched: together moves an answer by 0.3, which is above 0.1"
+
+
+def test_a_row_of_the_page(sides, monkeypatch):
     fixes_of(sides)[NEEDED[0]] = row("effective", corrections=3)
-    stock, patched = served_table._seen({"prompts": [100], "sides": sides})
-    assert stock == "cached moves 0.02"
-    assert patched == f"cached moves 0.02; 0.01 from stock, 1 fixes stand, corrected: {NEEDED[0]}"
-    assert served_table._title("served mla") == "any release: mla, prompts cold and with their first half cached"
-    assert served_table._place("order") < served_table._place("probe x") < served_table._place("served mla")
-
-
-@pytest.mark.parametrize("engine", served.MODELS)
-def test_every_model_can_be_written(engine, tmp_path):
-    pytest.importorskip("torch")
-    assert set(served.MODELS[engine]) == set(served.ROUNDING)
-    make, _ = served.MODELS[engine]["dense"]
-    assert (make(tmp_path) / "config.json").is_file()
+    ends = {STOCK: ended("ValueError: no such model: x"), PATCHED: ended("ValueError: no such model: x")}
+    cases = {
+        "served mla": {"sides": sides, "failures": ["mla: why"]},
+        "served dense": {"sides": {PATCHED: sides[PATCHED]}, "failures": []},
+        "served hybrid": {"sides": ends, "failures": []},
+        "order": {"emulated": "a kernel", "sides": {PATCHED: {"processes": [{"fixes": {NEEDED[1]: row("effective", 1)}}]}}},
+    }
+    run = {"engine": "vllm", "release": RELEASE, "gpu": "NVIDIA H200", "file": "f.json", "cases": cases}
+    monkeypatch.setattr(served_releases, "_runs", lambda: [run])
+    assert served_releases.table().splitlines()[2] == (
+        f"| [vllm {RELEASE}](evidence/f.json) | H200 | 0.03 → 0.03 | 0.03 | not asked | not served: ValueError | 1 "
+        f"| `{NEEDED[0].partition('.')[2]}` | mla: why |"
+    )
+    assert served_releases.corrected(NEEDED[0]) == f"{RELEASE} (H200)"
+    assert served_releases.corrected(NEEDED[1]) == ""  # a kernel was emulated
+    assert served_table._place("order") < served_table._place("probe x")
