@@ -13,6 +13,7 @@ _TITLES = {
     "order": "`vllm.mla-context-order`: a long prompt beside a fresh one, against alone",
     "empty": "`vllm.empty-context-chunks`, `vllm.lse-log-base`: seven contexts in one step, against another backend",
     "dcp": "`vllm.dcp-empty-shard`: short prompts where two ranks share the KV, against two that share heads alone",
+    "dcp-graphs": "the same, decoded in CUDA graphs",
     "dcp-pages": "`vllm.dcp-page-counts`, `vllm.lse-log-base`: a Llama through FlashInfer where two ranks share the KV",
     "padded": "`vllm.padded-v-merge`: seven contexts in one step through FlashAttention 2, against 3",
     "dcp-spec": "`vllm.dcp-spec-graph`: two ranks that share the KV, n-gram speculation and CUDA graphs, against two without",

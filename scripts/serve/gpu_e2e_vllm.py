@@ -10,6 +10,8 @@
         vllm.padded-v-merge: the same requests with FlashAttention 2, against 3
     python -m scripts.serve.gpu_e2e_vllm --case dcp
         vllm.dcp-empty-shard: short prompts on two GPUs that share their KV
+    python -m scripts.serve.gpu_e2e_vllm --case dcp-graphs
+        the same, decoded in CUDA graphs
     python -m scripts.serve.gpu_e2e_vllm --case dcp-pages
         vllm.dcp-page-counts, vllm.lse-log-base: a Llama on such GPUs, FlashInfer
     python -m scripts.serve.gpu_e2e_vllm --case dcp-spec
@@ -27,10 +29,10 @@
     python -m scripts.serve.gpu_e2e_vllm --case no-harm
         200 requests where no fix is needed: same tokens, same speed
 
-Needs one GPU of the Hopper generation (`dcp`, `dcp-pages`, `dcp-spec`: two, or one as scripts/serve/one_gpu.py says), vLLM
-0.20.0-0.26.0 (`order`: 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`: up to 0.24.0; `dcp-pages`: with FlashInfer;
-`dcp-spec`, `prefix-cache…`, `uniform-decode`: up to 0.33.0) and attnfix, both installed or on PYTHONPATH, attnfix so that its
-.pth file is processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a
+Needs one GPU of the Hopper generation (`dcp…`: two, or one as scripts/serve/one_gpu.py says), vLLM 0.20.0-0.26.0 (`order`:
+0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`, `dcp-graphs`: up to 0.24.0; `dcp-pages`: with FlashInfer; `dcp-spec`,
+`prefix-cache…`, `uniform-decode`: up to 0.33.0) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is
+processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a
 case, `no-harm` eight for each model. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers
 lie beside it. Exits 1 when a check fails.
 
@@ -43,6 +45,7 @@ import random
 import re
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -285,9 +288,16 @@ def two_ranks_failures(found: dict[str, Any], red: set[tuple[str, str]]) -> list
     return wrong
 
 
-def dcp(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+#: Graphs of decodes, without Inductor
+GRAPHS = {
+    "enforce_eager": False,
+    "compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [1, 2, 4, 8, 16]},
+}  # fmt: skip
+
+
+def dcp(serve: Serving, graphs: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[str], list[str]]:
     """Prefill is as ever, so it is the second new token that is compared."""
-    backend = {"attention_config": {"backend": "TRITON_MLA"}, "block_size": SHARE}
+    backend = {"attention_config": {"backend": "TRITON_MLA"}, "block_size": SHARE} | (graphs or {})
     result = on_two_ranks(serve, {STOCK: OFF, PATCHED: {}}, backend, {"cp_kv_cache_interleave_size": SHARE}, SHORT, at=1)
     return result, table(result["sides"]), dcp_failures(result["sides"])
 
@@ -413,7 +423,19 @@ _HYBRID = {
 
 
 def main() -> int:
-    cases = "order", "empty", "padded", "dcp", "dcp-pages", "dcp-spec", "quantized", *_HYBRID, "metrics", "no-harm"
+    cases = (
+        "order",
+        "empty",
+        "padded",
+        "dcp",
+        "dcp-graphs",
+        "dcp-pages",
+        "dcp-spec",
+        "quantized",
+        *_HYBRID,
+        "metrics",
+        "no-harm",
+    )
     options = e2e_no_harm.with_options(e2e.parser(__doc__, cases)).parse_args()
     e2e.require_attnfix()
     out = options.out.resolve()
@@ -434,8 +456,8 @@ def main() -> int:
             else:
                 tiny_deepseek.make(model, quantize=options.case == "quantized")
             case = {
-                "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-pages": dcp_pages, "dcp-spec": dcp_spec,
-                "quantized": quantized,
+                "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-graphs": partial(dcp, graphs=GRAPHS),
+                "dcp-pages": dcp_pages, "dcp-spec": dcp_spec, "quantized": quantized,
             }[options.case]  # fmt: skip
             result, lines, wrong = case(e2e_vllm.serving(model, out, options.one_by_one))
             about = e2e.machine_of(result["sides"])

@@ -6,7 +6,8 @@ attnfix merely installed: does it start, is it patched as the ledgers say, and d
     python -m scripts.serve.served --models mla dense
     python -m scripts.serve.served --models mla --patched-only
 
-mla: a DeepSeek-V2. dense: a Llama; on sglang a Granite. windows: a Gemma 2. hybrid: a Qwen3-Next without drafts.
+mla: a DeepSeek-V2. dense: a Llama; on sglang a Granite. windows: a Gemma 2. hybrid: a Qwen3-Next, on sglang a NemotronH, without
+drafts.
 
 Needs one GPU of the Hopper generation, vLLM or sglang, and attnfix, installed or on PYTHONPATH, attnfix so that its .pth file
 is processed. No network: models are made here with random weights, prompts are token ids. All servers start at once, each with
@@ -32,7 +33,7 @@ from typing import Any
 
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
-from scripts.serve import e2e, e2e_sglang, e2e_vllm, tiny_deepseek, tiny_gemma, tiny_llama, tiny_qwen
+from scripts.serve import e2e, e2e_sglang, e2e_vllm, tiny_deepseek, tiny_gemma, tiny_llama, tiny_nemotron, tiny_qwen
 from scripts.serve.e2e import PATCHED, STOCK, Server
 from scripts.serve.sides import Serving, Side
 
@@ -51,6 +52,10 @@ _SGLANG = e2e_sglang.SHARED | {
     "cuda_graph_max_bs": 4, "max_running_requests": 8,
 }  # fmt: skip
 _TRITON = {"attention_backend": "triton"}
+#: States are kept at the least distance, and there are enough of them for all that is asked
+_STATES = {
+    "max_mamba_cache_size": 200, "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": tiny_nemotron.CHUNK,
+}  # fmt: skip
 MODELS: dict[str, dict[str, tuple[Callable[[Path], Path], dict[str, Any]]]] = {
     "vllm": {
         "mla": (tiny_deepseek.make, _VLLM),
@@ -62,7 +67,7 @@ MODELS: dict[str, dict[str, tuple[Callable[[Path], Path], dict[str, Any]]]] = {
         "mla": (tiny_deepseek.make, _SGLANG),
         "dense": (_GRANITE, _SGLANG),
         "windows": (_GEMMA, _SGLANG | _TRITON),
-        "hybrid": (tiny_qwen.make, _SGLANG | _TRITON | {"max_mamba_cache_size": 64}),
+        "hybrid": (tiny_nemotron.make, _SGLANG | _TRITON | _STATES),
     },
 }
 _WRONG = {"failed", "conflict", "late", "unknown source"}
