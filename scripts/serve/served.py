@@ -6,8 +6,8 @@ attnfix merely installed: does it start, is it patched as the ledgers say, and d
     python -m scripts.serve.served --models mla dense
     python -m scripts.serve.served --models mla --patched-only
 
-mla: a DeepSeek-V2. dense: a Llama; on sglang a Granite. windows: a Gemma 2. hybrid: a Qwen3-Next, on sglang a NemotronH, without
-drafts.
+mla: a DeepSeek-V2. dense: a Llama; on sglang a Granite. windows: a Gemma 2. hybrid: a Qwen3-Next, on sglang a NemotronH,
+without drafts.
 
 Needs one GPU of the Hopper generation, vLLM or sglang, and attnfix, installed or on PYTHONPATH, attnfix so that its .pth file
 is processed. No network: models are made here with random weights, prompts are token ids. All servers start at once, each with
