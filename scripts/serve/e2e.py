@@ -356,7 +356,8 @@ def finish(options: Any, about: dict[str, Any], result: dict[str, Any], lines: l
     result: what goes into the file; where it has "models", each of them as a case of its own."""
     command = f"python -m scripts.serve.{Path(sys.argv[0]).stem} --case {options.case}"
     command += f" --rounds {options.rounds}" if options.case == "no-harm" else ""
-    command += f" --minutes {options.minutes:g}" if math.isfinite(options.minutes) else ""
+    minutes = getattr(options, "minutes", math.inf)
+    command += f" --minutes {minutes:g}" if math.isfinite(minutes) else ""
     seconds = round(elapsed())
     shared = {"command": command, "date": time.strftime("%Y-%m-%d"), "seconds": seconds, **result}
     models = shared.pop("models", {})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
+import json
 
 import pytest
 
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
 from scripts.pages import served_releases, served_table
-from scripts.serve import served
+from scripts.serve import e2e, served
 from scripts.serve.e2e import PATCHED, STOCK
 
 RELEASE = "0.25.1"
@@ -34,7 +36,7 @@ def sides():
     beside = {f"{how}, and stock": seen(0.01) for how in ("cold", "cached", "together")}
     return {
         STOCK: {"processes": [], "compared": dict(moved)},
-        PATCHED: {"processes": [{"process": 1, "alive": True, "fixes": fixes}], "compared": moved | beside},
+        PATCHED: {"processes": [{"process": 1, "alive": True, "others": {}, "fixes": fixes}], "compared": moved | beside},
     }
 
 
@@ -63,7 +65,7 @@ def test_a_model_that_stock_does_not_serve_is_no_failure(sides):
 def test_each_check_fails_by_itself(sides):
     changes = {
         "is failed: why": lambda at: fixes_of(at).update({NEEDED[1]: row("failed")}),
-        f"{NEEDED[1]} is needed by the ledger, and no process names it": lambda at: fixes_of(at).pop(NEEDED[1]),
+        f"needed by the ledger are {NEEDED[1]}; no process names them": lambda at: fixes_of(at).pop(NEEDED[1]),
         f"{LEFT_ALONE} stands": lambda at: fixes_of(at).update({LEFT_ALONE: row("installed")}),
         "otherwise than stock, by 0.2": lambda at: at[PATCHED]["compared"].update({"cold, and stock": seen(0.2)}),
         "cached moves an answer by 0.3, which is above 0.1": lambda at: at[PATCHED]["compared"].update(
@@ -76,6 +78,22 @@ def test_each_check_fails_by_itself(sides):
         change(changed)
         (wrong,) = told(changed)
         assert sentence in wrong
+
+
+def test_a_fix_may_sleep_whose_module_no_process_imports(sides):
+    del fixes_of(sides)[NEEDED[1]]
+    sides[PATCHED]["processes"][0]["others"] = {"dormant": 1}
+    assert told(sides) == []
+
+
+def test_what_is_written_of_a_run_names_its_command(sides, tmp_path, monkeypatch):
+    monkeypatch.setattr(e2e.sys, "argv", ["served.py"])
+    options = argparse.Namespace(case="served", out=tmp_path)
+    about = {"engine": "vllm", "release": RELEASE, "gpu": "NVIDIA H200", "torch": "2.11.0"}
+    assert e2e.finish(options, about, {"models": {"mla": {"sides": sides}}}, [], ["mla: why"]) == 1
+    (written,) = tmp_path.glob("*.json")
+    case = json.loads(written.read_text())["cases"]["served mla"]
+    assert (case["command"], case["failures"]) == ("python -m scripts.serve.served --case served --models mla", ["mla: why"])
 
 
 def test_where_a_fix_corrected_stock_may_differ(sides):
