@@ -5,6 +5,7 @@
     python -m tests.differential --engine vllm==0.33.0 --minutes 10 --seed 7
     python -m tests.differential --replay CASE.json               one case: what each step gave, stock and patched
     python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small
+    python -m tests.differential --record FILE --engine vllm==0.33.0   launches of the stand-ins, for tests.differential.stand_ins
     python -m tests.differential --evidence                       what the files add up to, into docs/evidence/differential
 
 Exits 1 where anything was harm or missed.
@@ -25,12 +26,14 @@ from rich.table import Table
 
 from attnfix.cli.releases import parse
 
-from . import judge, run, shrink, space
+from . import judge, record, run, shrink, space
+from .launches import Kept
 from .protocol import Answer, Case
 
 EVIDENCE = run.ROOT / "docs" / "evidence" / "differential"
 NEWEST = ("vllm==0.33.0", "sglang==0.5.23")
 _ENDLESS = 1 << 30
+_OF_A_KIND = 3  # launches that are recorded
 
 
 def main() -> int:
@@ -42,10 +45,12 @@ def main() -> int:
         return _shrink(options.shrink, options, console)
     if options.evidence:
         return _evidence(console)
-    failed, summaries = False, []
     axes = {name: json.loads(value) for name, _, value in (word.partition("=") for word in options.set)}
     if options.fix:
         axes |= space.tried_in(options.fix)
+    if options.record:
+        return _record(options, axes, console)
+    failed, summaries = False, []
     more = {name: value for name in ("mutation", "sabotage") if (value := getattr(options, name))}
     for name in options.engine or NEWEST:
         engine, release = map(str, parse(name))
@@ -129,6 +134,19 @@ def _shrink(where: str, options: Any, console: Console) -> int:
     return 0
 
 
+def _record(options: Any, axes: dict[str, Any], console: Console) -> int:
+    engine, release = map(str, parse((options.engine or NEWEST)[0]))
+    until = time.monotonic() + 60 * (options.minutes or 2)
+
+    def say(cases: int, kept: Kept) -> None:
+        console.print(f"{cases} cases, {len(kept.by_key)} kinds of launches, {len(kept.launches())} kept")
+
+    kept = record.record(engine, release, options.record, seed=options.seed, until=until, most=_OF_A_KIND, say=say, axes=axes)
+    for why, count in sorted(kept.skipped.items()):
+        console.print(f"not kept: {why} ({count})", markup=False)
+    return 0
+
+
 def _evidence(console: Console) -> int:
     EVIDENCE.mkdir(parents=True, exist_ok=True)
     summaries = [run.summary(path) for path in sorted(run.BUILD.glob("*.jsonl"))]
@@ -155,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--replay", type=Path, metavar="FILE")
     made.add_argument("--shrink", metavar="FILE:INDEX")
     made.add_argument("--evidence", action="store_true")
+    made.add_argument("--record", type=Path, metavar="FILE", help="of one release, for two minutes if nothing else is said")
     return made
 
 

@@ -4,7 +4,7 @@ It imports the engine once, then runs each case in a fork of its own, so that no
 case that hangs or dies ends nothing else. Nothing here patches: the installed `.pth` does, or with ATTNFIX=0 nobody.
 
 A request is {"case": …, "seconds": limit of time} and may have "mutation": a way to break this harness, or "sabotage": a way
-to break the corrections (`_SABOTAGES`).
+to break the corrections (`_SABOTAGES`), or "record": how many launches of stand-ins to keep of each kind (`recorder`).
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     emulators._noise.manual_seed(case["seed"])
     torch.use_deterministic_algorithms(True, warn_only=True)
     mutation = server.MUTATIONS[request["mutation"]]() if request.get("mutation") else nullcontext()
+    recorder = _recorder(case["engine"], request["record"]) if request.get("record") else None
     before = _counted()
     answer: Answer = {"ended": "done", "steps": [], "corrected_by": {}}
     with mutation:
@@ -150,7 +151,15 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     answer["corrections"] = {fix: now[0] - before[fix][0] for fix, now in after.items() if now[0] > before[fix][0]}
     answer["effective"] = sorted(fix for fix, now in after.items() if now[1] > before[fix][1])
     answer["missing"] = _missing()
+    if recorder:
+        answer |= {"launches": recorder.kept.launches(), "skipped": recorder.kept.skipped}  # type: ignore[typeddict-unknown-key]
     return answer
+
+
+def _recorder(engine: str, most: int) -> Any:
+    from .recorder import Recorder
+
+    return Recorder(importlib.import_module(f"tests.differential.{engine}.entry_points").ENTRY_POINTS, most)
 
 
 def _counted() -> dict[str, tuple[int, int]]:

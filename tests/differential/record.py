@@ -1,0 +1,46 @@
+"""`--record`: launches of the stand-ins in drawn cases, bounded for each kind, into a file that a GPU can replay."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import run, space
+from .launches import Kept, Launch
+
+
+def record(engine: str, release: str, file: Path, *, seed: int, until: float, most: int, say: Callable[[int, Kept], None],
+           axes: dict[str, Any] | None = None) -> Kept:  # fmt: skip
+    """Stock alone, until that time of `time.monotonic`. The file is whole after every case: lines of JSON, the first of which
+    says of what they are."""
+    kept = Kept(most)
+    side = run.Side(engine, release, stock=True)
+    try:
+        for index, case in space.cases(engine, release, seed, axes):
+            if time.monotonic() > until:
+                break
+            answer: Any = side.run(space.whole(case), record=most)
+            for launch in answer.get("launches", ()):
+                kept.offer(launch)
+            for why, count in answer.get("skipped", {}).items():
+                kept.skipped[why] = kept.skipped.get(why, 0) + count
+            write(file, {"engine": engine, "release": release, "seed": seed, "cases": index + 1}, kept)
+            say(index + 1, kept)
+    finally:
+        side.close()
+    return kept
+
+
+def write(file: Path, about: dict[str, Any], kept: Kept) -> None:
+    launches = sorted(kept.launches(), key=lambda launch: (launch["entry"], json.dumps(launch)))
+    whole = file.with_name(file.name + ".part")
+    whole.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in ({"about": about}, *launches)))
+    whole.replace(file)
+
+
+def read(file: Path) -> tuple[dict[str, Any], list[Launch]]:
+    about, *launches = map(json.loads, file.read_text().splitlines())
+    return about["about"], launches
