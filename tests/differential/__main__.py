@@ -5,7 +5,7 @@
     python -m tests.differential --engine vllm==0.33.0 --minutes 10 --seed 7
     python -m tests.differential --replay CASE.json               one case: what each step gave, stock and patched
     python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small
-    python -m tests.differential --record FILE --engine vllm==0.33.0   launches of the stand-ins, for tests.differential.stand_ins
+    python -m tests.differential --record FILE --engine vllm==0.33.0   launches of the stand-ins, for a GPU (stand_ins)
     python -m tests.differential --evidence                       what the files add up to, into docs/evidence/differential
 
 Exits 1 where anything was harm or missed.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -50,7 +51,7 @@ def main() -> int:
         axes |= space.tried_in(options.fix)
     if options.record:
         return _record(options, axes, console)
-    failed, summaries = False, []
+    failed, stopped, summaries = False, False, []
     more = {name: value for name in ("mutation", "sabotage") if (value := getattr(options, name))}
     for name in options.engine or NEWEST:
         engine, release = map(str, parse(name))
@@ -66,13 +67,19 @@ def main() -> int:
                 if one.verdict in (*judge.FAILING, judge.FIND):
                     progress.console.print(f"{one.verdict} at {one.index}: {one.why}", markup=False)
 
-            run.run(
-                engine, release, seed=options.seed, most=options.configurations or _ENDLESS, say=say, axes=axes,
-                until=time.monotonic() + 60 * options.minutes if options.minutes else float("inf"),
-                all_fixes=options.all_fixes, off=options.off, path=options.out, **more,
-            )  # fmt: skip
+            try:
+                run.run(
+                    engine, release, seed=options.seed, most=options.configurations or _ENDLESS, say=say, axes=axes,
+                    until=time.monotonic() + 60 * options.minutes if options.minutes else float("inf"), jobs=options.jobs,
+                    all_fixes=options.all_fixes, off=options.off, path=options.out, branches=options.branches, **more,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                stopped = True
         summaries.append(run.summary(options.out or run.file_of(engine, release)))
         failed |= any(summaries[-1][kind] for kind in judge.FAILING)
+        if stopped:
+            console.print("stopped; the same command goes on from here")
+            break
     if options.json:
         print(json.dumps(summaries, indent=1))
     else:
@@ -137,11 +144,14 @@ def _shrink(where: str, options: Any, console: Console) -> int:
 def _record(options: Any, axes: dict[str, Any], console: Console) -> int:
     engine, release = map(str, parse((options.engine or NEWEST)[0]))
     until = time.monotonic() + 60 * (options.minutes or 2)
+    most = options.configurations or _ENDLESS
 
     def say(cases: int, kept: Kept) -> None:
         console.print(f"{cases} cases, {len(kept.by_key)} kinds of launches, {len(kept.launches())} kept")
 
-    kept = record.record(engine, release, options.record, seed=options.seed, until=until, most=_OF_A_KIND, say=say, axes=axes)
+    kept = record.record(
+        engine, release, options.record, seed=options.seed, cases=most, until=until, most=_OF_A_KIND, say=say, axes=axes
+    )
     for why, count in sorted(kept.skipped.items()):
         console.print(f"not kept: {why} ({count})", markup=False)
     return 0
@@ -163,6 +173,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--configurations", type=int, help="of each release and seed, those of earlier runs among them")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--set", action="append", default=[], metavar="AXIS=JSON", help="a setting that is the same in all")
+    jobs = max(1, (os.cpu_count() or 1) // 2)
+    made.add_argument("--jobs", type=int, default=jobs, help="cases at a time, of two processes each")
+    made.add_argument("--branches", action="store_true", help="measure which branches cases enter, too; slower")
     made.add_argument("--fix", help="only settings that this fix must be tried in")
     made.add_argument("--all-fixes", action="store_true", help="those, too, that are off by default")
     made.add_argument("--off", action="append", default=[], metavar="FIX", help="a fix that is switched off")

@@ -12,22 +12,27 @@ from . import run, space
 from .launches import Kept, Launch
 
 
-def record(engine: str, release: str, file: Path, *, seed: int, until: float, most: int, say: Callable[[int, Kept], None],
-           axes: dict[str, Any] | None = None) -> Kept:  # fmt: skip
-    """Stock alone, until that time of `time.monotonic`. The file is whole after every case: lines of JSON, the first of which
-    says of what they are."""
+def record(
+    engine: str, release: str, file: Path, *, seed: int, cases: int, until: float, most: int, say: Callable[[int, Kept], None],
+    axes: dict[str, Any] | None = None,
+) -> Kept:  # fmt: skip
+    """Stock alone, so many cases or until that time of `time.monotonic`; at most `most` launches of a kind.
+
+    The file is whole after every case: lines of JSON, the first of which says of what they are.
+    """
     kept = Kept(most)
     side = run.Side(engine, release, stock=True)
     try:
         for index, case in space.cases(engine, release, seed, axes):
-            if time.monotonic() > until:
+            if index >= cases or time.monotonic() > until:
                 break
             answer: Any = side.run(space.whole(case), record=most)
             for launch in answer.get("launches", ()):
                 kept.offer(launch)
             for why, count in answer.get("skipped", {}).items():
                 kept.skipped[why] = kept.skipped.get(why, 0) + count
-            write(file, {"engine": engine, "release": release, "seed": seed, "cases": index + 1}, kept)
+            about = {"engine": engine, "release": release, "entry_points": f"tests.differential.{engine}.entry_points"}
+            write(file, {**about, "seed": seed, "cases": index + 1}, kept)
             say(index + 1, kept)
     finally:
         side.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .launches import EntryPoint, Kept, Launch, Unrecordable, encode
+from .launches import EntryPoint, Kept, Unrecordable, encode
 
 
 def found(where: str) -> Any:
@@ -134,5 +134,6 @@ def _rebind(former: Any, other: Any, named: str) -> None:
     for owner in owners:
         if getattr(owner, "__name__", "").startswith("tests."):
             continue
-        for name in [name for name, value in list(getattr(owner, "__dict__", {}).items()) if value is former and name.endswith(named)]:
+        held = getattr(owner, "__dict__", {})
+        for name in [name for name, value in list(held.items()) if value is former and name.endswith(named)]:
             setattr(owner, name, other)

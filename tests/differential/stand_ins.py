@@ -5,10 +5,10 @@
     python -m tests.differential.stand_ins FILE --entry NAME     this one alone, several times
     python -m tests.differential.stand_ins FILE --check          here, each stand-in in the place of its kernel: does it replay?
 
-FILE comes from `python -m tests.differential --record FILE`. Needs torch, the engine and what attnfix imports (packaging, wrapt,
-rich); no network. Each entry point has processes of its own: a launch that ends its process, or hangs, ends nothing else, and the
-next one goes on behind it. `--seconds` for each entry point and `--minutes` for all bound the time; the file of evidence is whole
-after each entry point. Exits 1 where a kernel and its stand-in differ, or the kernel refuses what the stand-in takes.
+FILE comes from `python -m tests.differential --record FILE`. Needs torch and the engine, no network. Each entry point has
+processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it. `--seconds`
+for each entry point and `--minutes` for all bound the time; the file of evidence is whole after each entry point. Exits 1 where a
+kernel and its stand-in differ, or the kernel refuses what the stand-in takes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ EVIDENCE = ROOT / "docs" / "evidence" / "differential" / "stand-ins"
 OUTCOMES = ("agrees", "differs", "refused", "both refuse", "undefined", "died", "hung", "absent", "not run")
 #: Outcomes that count as a difference
 FAILING = ("differs", "refused", "died", "hung")
-_LAUNCH_S = 200  # FlashInfer compiles its kernels at the first launch of each kind
 _AT_ONCE = 4
+_START_S = 150  # until a worker has imported torch and the engine
 
 
 def main() -> int:
@@ -44,7 +44,8 @@ def main() -> int:
     if options.worker:
         from . import stand_ins_worker
 
-        stand_ins_worker.main(options.file, options.worker, [int(one) for one in options.launches.split(",")], options.check)
+        numbers = [int(one) for one in options.launches.split(",")]
+        stand_ins_worker.main(options.file, options.worker, numbers, options.device, options.check)
         return 0
     began = time.monotonic()
     about, launches = read(options.file)
@@ -102,7 +103,7 @@ def _worker(
     """(None, why): it ended by itself; ("died" or "hung", why): in the first launch of `left` that has no outcome; ("", …): the
     GPU's context was lost behind a launch that has one."""
     words = [sys.executable, "-m", "tests.differential.stand_ins", str(options.file.resolve()), "--worker", name]
-    words += ["--launches", ",".join(map(str, left)), *(["--check"] if options.check else [])]
+    words += ["--launches", ",".join(map(str, left)), "--device", options.device, *(["--check"] if options.check else [])]
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
     process = subprocess.Popen(
         words, env={**os.environ, "PYTHONPATH": path, "ATTNFIX": "0"}, cwd=ROOT, text=True, bufsize=1,
@@ -127,7 +128,7 @@ def _worker(
     begun = False
     try:
         while True:
-            patience = min(_LAUNCH_S, until - time.monotonic())
+            patience = min(options.launch_seconds if begun else _START_S, until - time.monotonic())
             try:
                 line = lines.get(timeout=max(patience, 0.1))
             except queue.Empty:
@@ -184,9 +185,8 @@ def _write(out: Path, evidence: dict[str, Any], check: bool) -> None:
     part.replace(out)
 
 
-def entry_points(engine: str) -> dict[str, Any]:
-    every = importlib.import_module(f"tests.differential.{engine}.entry_points").ENTRY_POINTS
-    return {entry.name: entry for entry in every}
+def entry_points(about: dict[str, Any]) -> dict[str, Any]:
+    return {entry.name: entry for entry in importlib.import_module(about["entry_points"]).ENTRY_POINTS}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -194,9 +194,11 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("file", type=Path)
     made.add_argument("--entry", action="append", metavar="NAME")
     made.add_argument("--seconds", type=float, default=420, help="for each entry point")
+    made.add_argument("--launch-seconds", type=float, default=200, help="for each launch: FlashInfer compiles")
     made.add_argument("--minutes", type=float, default=9, help="for all")
     made.add_argument("--out", type=Path, help="instead of docs/evidence/differential/stand-ins/ENGINE-RELEASE.json")
     made.add_argument("--check", action="store_true", help="no GPU: the stand-ins against themselves")
+    made.add_argument("--device", default="cuda", help="where the kernels are")
     made.add_argument("--worker", help=argparse.SUPPRESS)
     made.add_argument("--launches", help=argparse.SUPPRESS)
     return made

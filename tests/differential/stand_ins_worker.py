@@ -1,7 +1,7 @@
-"""One entry point's launches, in a process of its own: the stand-in on the CPU, the kernel on the GPU, and what is between them.
+"""One entry point's launches, in a process of its own: the stand-in on the CPU, the kernel on the GPU, what is between them.
 
-A stand-in runs twice over memory that holds other things before: where both results are the same to the bit, they are defined.
-Elsewhere nothing is compared, except in what an entry point `keeps`: what the stand-in left alone there, the kernel has to, too.
+A stand-in runs twice over memory that held other things before: where both results are the same to the bit, they are defined.
+Elsewhere nothing is compared but what an entry point `keeps`: what the stand-in left alone there, the kernel has to, too.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Worst(NamedTuple):
     where: str
 
 
-def main(file: Path, name: str, numbers: list[int], check: bool) -> None:
+def main(file: Path, name: str, numbers: list[int], device: str, check: bool) -> None:
     about, launches = read(file)
-    entries = entry_points(about["engine"])
+    entries = entry_points(about)
     entry = entries[name]
-    say(machine={"host": "none: stand-ins against themselves"} if check else _machine(about["engine"]))
+    say(machine={} if check or device == "cpu" else _machine(about["engine"]))
     try:
         for module in () if check else entry.load:
             importlib.import_module(module)
@@ -53,7 +53,7 @@ def main(file: Path, name: str, numbers: list[int], check: bool) -> None:
         return
     for number in numbers:
         say(begun=number)
-        result = one(entries, entry, launches[number], number, real, "cpu" if check else "cuda")
+        result = one(entries, entry, launches[number], number, real, "cpu" if check else device)
         say(launch=number, **result)
         if result.get("lost"):
             return
@@ -64,35 +64,34 @@ def say(**what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
-def one(entries: dict[str, EntryPoint], entry: EntryPoint, launch: Launch, number: int, real: Any, device: str) -> dict[str, Any]:
-    """real: the kernel; None for the stand-in itself."""
-    stand_in = found(entry.stand_in)
+def one(
+    entries: dict[str, EntryPoint], entry: EntryPoint, launch: Launch, number: int, real: Any, device: str
+) -> dict[str, Any]:
+    """What comes out of a launch. real: the kernel; None for the stand-in itself."""
     refused = None
     try:
-        expected = [_result(entries, entry, launch, number, stand_in, "cpu", before) for before in (1, 2)]
+        expected = [_result(entries, entry, launch, number, None, "cpu", before) for before in (1, 2)]
     except Exception as error:
         refused = _said(error)
     try:
-        got = _result(entries, entry, launch, number, real or stand_in, device, 1)
+        got = _result(entries, entry, launch, number, real, device, 1)
     except Exception as error:
         if device == "cuda" and _lost():
             return {"outcome": "died", "why": _said(error), "lost": True}
         if isinstance(error, (ImportError, AttributeError)) and ("_C" in str(error) or isinstance(error, ImportError)):
             return {"outcome": "absent", "why": _said(error)}
         return {"outcome": "both refuse" if refused else "refused", "why": _said(error)}
-    if refused:
+    if refused:  # by the stand-in
         return {"outcome": "differs", "why": f"the stand-in alone refuses: {refused}"}
     return _compared(entry, launch, *expected, got, number)
 
 
-def _result(entries: dict[str, EntryPoint], entry: EntryPoint, launch: Launch, number: int, kernel: Any, device: str,
+def _result(entries: dict[str, EntryPoint], entry: EntryPoint, launch: Launch, number: int, real: Any, device: str,
             before: int) -> Result:  # fmt: skip
-    """before: which of two fillings the memory has that nobody wrote yet."""
-    real = device != "cpu" or kernel is not found(entry.stand_in)
-    call = launch["call"]
+    """real: the kernel, or None for the stand-in. before: which of two fillings memory has that nobody wrote yet."""
+    call, kernel = launch["call"], real or found(entry.stand_in)
     if launch["new"]:
-        given = lambda one, host=False: _arguments(one, device, number, host)  # noqa: E731
-        args, kwargs = given(launch["new"])
+        args, kwargs = _arguments(launch["new"], device, number)
         owner = kernel(*args, **kwargs)
         for plan in launch["plan"]:
             args, kwargs = _plan_arguments(entry, plan, device, number)
@@ -105,7 +104,7 @@ def _result(entries: dict[str, EntryPoint], entry: EntryPoint, launch: Launch, n
     args, kwargs = _arguments(call, device, number)
     for name in entry.made:
         if (maker := call["kwargs"].get(name)) is not None:
-            kwargs[name] = _made(entries[maker["made"]], maker, device, number, real)
+            kwargs[name] = _made(entries[maker["made"]], maker, device, number, real is not None)
     named = _named(found(entry.stand_in), call, args, kwargs)
     written = {name: named[name] for name in entry.writes if isinstance(named.get(name), torch.Tensor)}
     for at, (name, tensor) in enumerate(written.items()):

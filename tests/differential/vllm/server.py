@@ -27,7 +27,7 @@ from .. import reference
 from ..protocol import Case, Output, Step, refusing
 from . import flashinfer, gpu, kernels, model, ranks
 from .ranks import Ranks
-from .space import BACKENDS, SHAPES, WINDOW, WINDOWS
+from .space import BACKENDS, WINDOW, WINDOWS, shape
 
 _MEMORY = 1 << 30
 _IMPORTED_ON = (9, 0)
@@ -40,6 +40,7 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 def load() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
+    os.environ.setdefault("VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", str(16 << 20))  # no stand-in uses it, and it gets poisoned
     platform = type(import_module("vllm.platforms").current_platform)
     for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
         if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
@@ -140,7 +141,7 @@ class Server:
     def _worker(self, rank: int) -> Worker:
         given = self.set
         config: Any = import_module("vllm.config")
-        heads, kv_heads, size = SHAPES[given["attention"]]
+        heads, kv_heads, size = shape(given)
         text: dict[str, Any] = {**_SHAPE, **_TOKENS, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
         if self.mla:
             text = {**MLA, **text}

@@ -6,6 +6,8 @@ from ..protocol import Settings, Space
 
 #: attention: (query heads, KV heads, head size) of the model
 SHAPES = {"MHA": (2, 2, 16), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
+#: FlashInfer's kernels are for heads of this size and more: vLLM refuses smaller ones on a GPU, and so does `plan`
+_FLASHINFER_HEAD = 64
 #: windows of the two layers
 WINDOWS = {"none": (None, None), "all": (24, 24), "alternate": (24, None)}
 WINDOW = 24
@@ -18,6 +20,12 @@ BACKENDS = {
 }
 _OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
+
+
+def shape(settings: Settings) -> tuple[int, int, int]:
+    """SHAPES with these settings."""
+    heads, kv_heads, size = SHAPES[settings["attention"]]
+    return heads, kv_heads, max(size, _FLASHINFER_HEAD) if settings["attention-backend"] == "FLASHINFER" else size
 
 
 def edges(settings: Settings) -> list[int]:
