@@ -4,7 +4,7 @@
     python -m tests.differential                                  the newest release of each engine, until it is stopped
     python -m tests.differential --engine vllm==0.33.0 --minutes 10 --seed 7
     python -m tests.differential --replay CASE.json               one case: what each step gave, stock and patched
-    python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small
+    python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small: a file
     python -m tests.differential --record FILE --engine vllm==0.33.0   launches of the stand-ins, for a GPU (stand_ins)
     python -m tests.differential --evidence                       what the files add up to, into docs/evidence/differential
 
@@ -126,18 +126,30 @@ def _print(answer: Answer, console: Console) -> None:
 
 def _shrink(where: str, options: Any, console: Console) -> int:
     path, _, index = where.rpartition(":")
-    old = next(one for one in run.records(Path(path)) if one.index == int(index) and one.case)
+    old = next(one for one in run.records(Path(path)) if one.index == int(index) and one.seed == options.seed and one.case)
     case = old.case
     assert case
+    file = options.out or run.BUILD / "shrunk" / f"{case['engine']}-{case['release']}-{options.seed}-{index}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
     with run.Sides(case["engine"], case["release"], options.all_fixes, options.off) as sides:
+        began = time.monotonic()
 
         def still(candidate: Case) -> bool:
             verdict, *_ = sides.judge(candidate)
-            console.print(f"{verdict.kind}: {len(candidate['requests'])} requests, {candidate['steps']} steps")
             return (verdict.kind, verdict.sign) == (old.verdict, old.sign)
 
-        smallest = shrink.shrink(case, still)
-    print(json.dumps(smallest, indent=1))
+        def say(smaller: Case) -> None:
+            file.write_text(json.dumps(smaller, indent=1) + "\n")
+            console.print(f"{time.monotonic() - began:.0f} s: {len(smaller['requests'])} requests, {smaller['steps']} steps")
+
+        if not still(space.whole(case)):
+            console.print("the case does not go wrong in that way any more")
+            return 1
+        say(space.whole(case))
+        budget = {"seconds": 60 * (options.minutes or 10), "evaluations": options.configurations or 400}
+        shrinking = shrink.Shrinking(space.whole(case), still, say=say, **budget)
+        shrinking.run()
+    console.print(f"{shrinking.evaluations} evaluations: {file}", markup=False)
     return 0
 
 

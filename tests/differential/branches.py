@@ -1,8 +1,8 @@
 """`--branches`: which branches of the engine's backends and builders, and of the corrections, a run entered.
 
-Coverage.py measures inside each fork of the patched side, where only these files are traced; the arcs come back with the answer,
-and add up in a file beside the results. Counted are the functions of classes of which a case entered any, functions of modules
-that a case entered, and the corrections of fixes that stood: what an engine has for other GPUs is no part of the figures.
+Coverage.py measures inside each fork of the patched side, where only these files are traced; the arcs come back with the
+answer, and add up in a file beside the results. Counted are the functions of classes of which a case entered any, functions of
+modules that a case entered, and the corrections of fixes that stood: what an engine has for other GPUs is no part of it.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Total:
         whole.replace(self.file)
 
     def summary(self, engine: str, site: str | Path) -> dict[str, Any]:
-        """"cases", and "files": file -> {"branches", "entered", "of": {class or function: [entered, branches]},
-        "never": functions that no case entered}."""
+        """How many cases, and of each file: branches, how many of them were entered; the same of its classes and functions; the
+        functions that no case entered."""
         import coverage
 
         found: dict[str, Any] = {}

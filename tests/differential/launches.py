@@ -1,8 +1,8 @@
 """Launches of kernels as JSON: what an entry point was given, without the numbers that mean nothing.
 
-Integers (lengths, pages, slots) and short float tensors (scales, sinks, LSEs) are kept as they are. Of queries, keys, values and
-caches shape, strides, alignment and dtype are kept, and a replay draws their elements anew: in the recording run they were drawn,
-too. So a file has no tensors, needs no pickle, and a launch takes a few KB.
+Integers (lengths, pages, slots) and short float tensors (scales, sinks, LSEs) are kept as they are. Of queries, keys, values
+and caches shape, strides, alignment and dtype are kept, and a replay draws their elements anew: in the recording run they were
+drawn, too. So a file has no tensors, needs no pickle, and a launch takes a few KB.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class EntryPoint:
     stand_in, real: "module:name"; `real` on a machine with a GPU. bound: what the engine has bound, where it is not `stand_in`
     itself. named: only names of this end are meant. load: modules to import before.
     writes: names of arguments that it writes; keeps: those of them in which nothing else may change.
-    plans, runs: names of methods, where it is a class; a function with `plans` plans for such an object. device: names of a plan's
-    tensors that lie on the GPU, None for all. made: argument -> the entry point whose result it is.
+    plans, runs: names of methods, where it is a class; a function with `plans` plans for such an object.
+    device: names of a plan's tensors that lie on the GPU, None for all.
+    made: argument -> the entry point whose result it is.
     like: whether results are compared; without, only their shapes are, and whether the launch is refused.
     """
 

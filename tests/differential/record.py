@@ -18,9 +18,16 @@ def record(
 ) -> Kept:  # fmt: skip
     """Stock alone, so many cases or until that time of `time.monotonic`; at most `most` launches of a kind.
 
-    The file is whole after every case: lines of JSON, the first of which says of what they are.
+    The file is whole after every case: lines of JSON, the first of which says of what they are. One that is there gets more.
     """
     kept = Kept(most)
+    about = {"engine": engine, "release": release, "entry_points": f"tests.differential.{engine}.entry_points", "cases": 0}
+    if file.exists():
+        about, former = read(file)
+        if (about["engine"], about["release"]) != (engine, release):
+            raise ValueError(f"{file} is of {about['engine']} {about['release']}")
+        for launch in former:
+            kept.offer(launch)
     side = run.Side(engine, release, stock=True)
     try:
         for index, case in space.cases(engine, release, seed, axes):
@@ -31,8 +38,8 @@ def record(
                 kept.offer(launch)
             for why, count in answer.get("skipped", {}).items():
                 kept.skipped[why] = kept.skipped.get(why, 0) + count
-            about = {"engine": engine, "release": release, "entry_points": f"tests.differential.{engine}.entry_points"}
-            write(file, {**about, "seed": seed, "cases": index + 1}, kept)
+            about["cases"] += 1
+            write(file, about, kept)
             say(index + 1, kept)
     finally:
         side.close()

@@ -6,9 +6,9 @@
     python -m tests.differential.stand_ins FILE --check          here, each stand-in in the place of its kernel: does it replay?
 
 FILE comes from `python -m tests.differential --record FILE`. Needs torch and the engine, no network. Each entry point has
-processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it. `--seconds`
-for each entry point and `--minutes` for all bound the time; the file of evidence is whole after each entry point. Exits 1 where a
-kernel and its stand-in differ, or the kernel refuses what the stand-in takes.
+processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it.
+`--seconds` for each entry point and `--minutes` for all bound the time; the file of evidence is whole after each entry point.
+Exits 1 where a kernel and its stand-in differ, or the kernel refuses what the stand-in takes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,6 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 def load() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
-    os.environ.setdefault("VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE", str(16 << 20))  # no stand-in uses it, and it gets poisoned
     platform = type(import_module("vllm.platforms").current_platform)
     for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
         if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
