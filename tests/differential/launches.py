@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -183,3 +184,16 @@ class Kept:
 
     def launches(self) -> list[Launch]:
         return [launch for same in self.by_key.values() for launch in same.values()]
+
+
+def write(file: Path, about: dict[str, Any], kept: Kept) -> None:
+    """Lines of JSON, the first of which says of what they are; whole at any time."""
+    launches = sorted(kept.launches(), key=lambda launch: (launch["entry"], json.dumps(launch)))
+    part = file.with_name(file.name + ".part")
+    part.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in ({"about": about}, *launches)))
+    part.replace(file)
+
+
+def read(file: Path) -> tuple[dict[str, Any], list[Launch]]:
+    about, *launches = map(json.loads, file.read_text().splitlines())
+    return about["about"], launches

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from . import run, space
-from .launches import Kept, Launch
+from .launches import Kept, read, write
 
 
 def record(
@@ -44,15 +43,3 @@ def record(
     finally:
         side.close()
     return kept
-
-
-def write(file: Path, about: dict[str, Any], kept: Kept) -> None:
-    launches = sorted(kept.launches(), key=lambda launch: (launch["entry"], json.dumps(launch)))
-    whole = file.with_name(file.name + ".part")
-    whole.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in ({"about": about}, *launches)))
-    whole.replace(file)
-
-
-def read(file: Path) -> tuple[dict[str, Any], list[Launch]]:
-    about, *launches = map(json.loads, file.read_text().splitlines())
-    return about["about"], launches

@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .record import read
+from .launches import read
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIDENCE = ROOT / "docs" / "evidence" / "differential" / "stand-ins"
@@ -137,9 +137,11 @@ def _worker(
                 threads[1].join(5)
                 why = "".join(errors)[-600:].strip()
                 return ("died", why) if begun else (None, why or "the worker ended")
-            if not line.startswith("{"):
+            try:
+                said = json.loads(line)
+                assert isinstance(said, dict)
+            except (ValueError, AssertionError):
                 continue  # what the engine prints
-            said = json.loads(line)
             if "machine" in said:
                 machine |= said["machine"]
             elif "begun" in said:

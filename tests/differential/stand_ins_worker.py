@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import reference
-from .launches import EntryPoint, Launch, decode
-from .record import read
+from .launches import EntryPoint, Launch, decode, read
 from .recorder import found
 from .stand_ins import entry_points
 
