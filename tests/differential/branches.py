@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import json
+import math
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +60,7 @@ class Total:
     """What runs of a release entered so far; `add` and `save` it."""
 
     def __init__(self, file: Path):
-        self.file, self.cases = file, 0
+        self.file, self.cases, self._saved = file, 0, -math.inf
         self._arcs: dict[str, set[tuple[int, int]]] = {}
         self._armed: set[str] = set()
         if file.exists():
@@ -72,7 +74,11 @@ class Total:
         for name, found in arcs.items():
             self._arcs.setdefault(name, set()).update((int(a), int(b)) for a, b in found)
 
-    def save(self) -> None:
+    def save(self, seconds: float = 0.0) -> None:
+        """Unless it was done within so many seconds."""
+        if time.monotonic() - self._saved < seconds:
+            return
+        self._saved = time.monotonic()
         whole = self.file.with_name(self.file.name + ".part")
         arcs = {name: sorted(found) for name, found in sorted(self._arcs.items())}
         whole.write_text(json.dumps({"cases": self.cases, "armed": sorted(self._armed), "arcs": arcs}))

@@ -37,7 +37,7 @@ _CHEAPER = {
     "SGLANG_FLASHINFER_WORKSPACE_SIZE": str(16 << 20),
 }  # fmt: skip
 _PATCHED = ("sabotage", "branches")
-_SAVE_EVERY = 20  # cases, of what is measured
+_SAVE_EVERY_S = 20  # what is measured: a run that is killed loses so much of it
 
 
 class Side:
@@ -242,8 +242,7 @@ def run(
             verdict, stock, patched = future.result()
             if entered and "arcs" in patched:
                 entered.add(patched["arcs"], patched["armed"])
-                if len(made) % _SAVE_EVERY == 0:
-                    entered.save()
+                entered.save(_SAVE_EVERY_S)
             made.append(record(index, seed, case, verdict, stock, patched))
             file.write(json.dumps(asdict(made[-1])).encode() + b"\n")
             file.flush()

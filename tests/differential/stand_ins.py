@@ -7,8 +7,8 @@
 
 FILE comes from `python -m tests.differential --record FILE`. Needs torch and the engine, no network. Each entry point has
 processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it.
-`--seconds` for each entry point and `--minutes` for all bound the time; the file of evidence is whole after each entry point.
-Exits 1 where a kernel and its stand-in differ, or the kernel refuses what the stand-in takes.
+`--seconds` for each entry point and `--minutes` for all bound the time. The file of evidence is whole after each entry point,
+and keeps what it has of others. Exits 1 where a kernel and its stand-in differ, or the kernel refuses what the stand-in takes.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def main() -> int:
     asked = {name: numbers for name, numbers in by_entry.items() if name in (options.entry or by_entry)}
     out = options.out or EVIDENCE / f"{about['engine']}-{about['release']}.json"
     evidence: dict[str, Any] = {"about": about, "machine": {}, "entry_points": {}}
+    if out.exists() and (former := json.loads(out.read_text()))["about"] == about:
+        evidence = former  # of the same launches: what is asked for now takes the place of what was there
     lock = threading.Lock()
     until = began + 60 * options.minutes
 
@@ -69,7 +71,7 @@ def main() -> int:
 
     with ThreadPoolExecutor(1 if options.check else _AT_ONCE) as pool:
         list(pool.map(one, sorted(asked, key=lambda name: "Wrapper" not in name)))  # what compiles begins first
-    found = evidence["entry_points"].values()
+    found = [evidence["entry_points"][name] for name in asked]
     for problem in [problem for entry in found for problem in entry["problems"]][:40]:
         print(f"{problem['outcome']}: {problem['entry']} {problem['launch']}: {problem['why']}")
     return 1 if any(entry[outcome] for entry in found for outcome in FAILING) else 0

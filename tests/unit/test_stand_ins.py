@@ -60,6 +60,8 @@ def evidence(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["stand_ins", *words])
         assert stand_ins.main() == 1
+        patch.setattr("sys.argv", ["stand_ins", *words, "--entry", "doubled"])
+        assert stand_ins.main() == 0  # what it finds now; the file keeps the others
     return json.loads((folder / "out.json").read_text())["entry_points"]
 
 
