@@ -1,8 +1,8 @@
 """Triton's interpreter, made faster without another result. Each fork would pay again for what it keeps in a process.
 
 - It rewrites the source of a kernel at its first launch. What a fork has rewritten, its parent rewrites for the forks to come.
-- At every launch and every call of a device function it looks through all of `triton.language` for what to replace: the names
-  are the same each time.
+- At every launch it looks through all of `triton.language` for what to replace, though the names are the same each time; and
+  again at every call of a device function, though the launch has replaced it all.
 - It computes each sum and product of integers once more, in 64 bits, to assert that none overflows: a check that a kernel which
   is compiled for a server does not have.
 """
@@ -28,6 +28,7 @@ def speed_up() -> None:
         object.__setattr__(interpreter.interpreter_builder.options, "sanitize_overflow", False)
     with suppress(AttributeError):
         _look_once(interpreter)
+        _replace_once(interpreter)
 
 
 def _look_once(interpreter: Any) -> None:
@@ -46,6 +47,31 @@ def _look_once(interpreter: Any) -> None:
     for package in (core, core.core, core.tensor, core.math, core.core.tensor_descriptor_base):
         names(package)  # now, while nothing is replaced
     interpreter._patch_builtin = patch_builtin
+
+
+def _replace_once(interpreter: Any) -> None:
+    former, core = interpreter._patch_lang, interpreter.tl
+    replaced: list[frozenset[int]] = []  # by the launch that is under way, and by no device function
+
+    @cache
+    def seen(function: Any) -> frozenset[int]:
+        return frozenset(id(value) for value in function.__globals__.values() if value is core or value is core.core)
+
+    def patch_lang(function: Any) -> Any:
+        if replaced:
+            return interpreter._LangPatchScope() if seen(function) <= replaced[-1] else former(function)
+        scope = former(function)
+        restore = scope.restore
+        replaced.append(seen(function))
+
+        def over() -> None:
+            replaced.clear()
+            restore()
+
+        scope.restore = over
+        return scope
+
+    interpreter._patch_lang = patch_lang
 
 
 def rewritten() -> set[Kernel]:
