@@ -47,9 +47,10 @@ class Recorder:
                     state["plan"] = [*state.get("plan", [])[:1], call]
                 return self._quiet(kernel, args, kwargs)
             call = self._call("", args, kwargs, names)
+            if call:  # before it is launched: a refusal is a result, too
+                self.kept.offer({"entry": entry.name, "new": None, "plan": None, "call": call})
             result = self._quiet(kernel, args, kwargs)
             if call:
-                self.kept.offer({"entry": entry.name, "new": None, "plan": None, "call": call})
                 self._remember(entry, call, result)
             return result
 

@@ -59,6 +59,9 @@ def impossible(settings: Settings) -> str | None:
             return "refused by every release: FlashAttention 2 has no sinks, and a GPU of capability 8.0 no FP8"
         if settings.get("attention-backend") in _OF_MLA or settings.get("attention") == "MLA":
             return "refused by every release: FlashMLA, and FlashAttention for MLA, need Hopper"
+    quantised = settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint"
+    if quantised and settings.get("attention-backend") == "FLASH_ATTN" and settings.get("dtype") == "float16":
+        return "FlashAttention 3 writes bfloat16 for FP8 inputs: a float16 model ends with the kernel's error while it starts"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
         return "refused by every release: FlashMLA's pages have 64 tokens"
     if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", 256) < 256:
