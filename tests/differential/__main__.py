@@ -84,6 +84,9 @@ def main() -> int:
         print(json.dumps(summaries, indent=1))
     else:
         console.print(_table(summaries))
+        for one in summaries:
+            if "branches" in one:
+                console.print(_branches(one))
     return 1 if failed else 0
 
 
@@ -95,6 +98,16 @@ def _table(summaries: list[dict[str, Any]]) -> Table:
     for one in summaries:
         shown = {**one, "release": f"{one['engine']} {one['release']}", "pairs": "{} of {}".format(*one["pairs"])}
         table.add_row(*(str(shown[column]) for column in columns))
+    return table
+
+
+def _branches(one: dict[str, Any]) -> Table:
+    found = one["branches"]
+    table = Table(title=f"{one['engine']} {one['release']}: branches that {found['cases']} cases entered")
+    for column in ("file", "entered", "branches", "functions never entered"):
+        table.add_column(column, justify="left" if column in ("file", "functions never entered") else "right")
+    for name, counts in found["files"].items():
+        table.add_row(name, str(counts["entered"]), str(counts["branches"]), "\n".join(counts["never"]))
     return table
 
 

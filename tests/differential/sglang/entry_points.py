@@ -23,7 +23,7 @@ ENTRY_POINTS = (
         "merge_state_v2", "tests.differential.sglang.kernels:merge_state_v2", "sgl_kernel:merge_state_v2",
         "sglang.srt.layers.attention.flashattention_backend:merge_state_v2", writes=("v_merged", "s_merged"),
     ),
-    EntryPoint("merge_state", _WRAPPERS + "merge_state", "flashinfer.cascade:merge_state", _BACKEND + "merge_state"),
+    EntryPoint("merge_state", _WRAPPERS + "merge_state", "flashinfer.cascade:merge_state", _BACKEND + "_safe_merge_state"),
     _wrapper("BatchPrefillWithRaggedKVCacheWrapper", _WRAPPERS + "RaggedPrefill"),
     _wrapper("BatchPrefillWithPagedKVCacheWrapper", _WRAPPERS + "PagedPrefill"),
     _wrapper("BatchDecodeWithPagedKVCacheWrapper", "tests.differential.sglang.kernels:PagedDecode"),
