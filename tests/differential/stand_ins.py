@@ -102,8 +102,8 @@ def _entry(options: Any, name: str, numbers: list[int], until: float) -> tuple[d
 def _worker(
     options: Any, name: str, left: list[int], until: float, outcomes: dict[int, dict[str, Any]], machine: dict[str, Any]
 ) -> tuple[str | None, str]:
-    """(None, why): it ended by itself; ("died" or "hung", why): in the first launch of `left` that has no outcome; ("", …): the
-    GPU's context was lost behind a launch that has one."""
+    """(None, why): it ended by itself; ("died", "hung" or "not run", why): in the first launch of `left` that has no outcome;
+    ("", …): the GPU's context was lost behind a launch that has one."""
     words = [sys.executable, "-m", "tests.differential.stand_ins", str(options.file.resolve()), "--worker", name]
     words += ["--launches", ",".join(map(str, left)), "--device", options.device, *(["--check"] if options.check else [])]
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
@@ -134,6 +134,8 @@ def _worker(
             try:
                 line = lines.get(timeout=max(patience, 0.1))
             except queue.Empty:
+                if time.monotonic() >= until:
+                    return "not run", "the time is up"
                 return "hung", f"no end within {round(patience)} s"
             if line is None:
                 threads[1].join(5)
@@ -197,8 +199,8 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("file", type=Path)
     made.add_argument("--entry", action="append", metavar="NAME")
-    made.add_argument("--seconds", type=float, default=420, help="for each entry point")
-    made.add_argument("--launch-seconds", type=float, default=200, help="for each launch: FlashInfer compiles")
+    made.add_argument("--seconds", type=float, default=500, help="for each entry point")
+    made.add_argument("--launch-seconds", type=float, default=300, help="for each launch: FlashInfer compiles")
     made.add_argument("--minutes", type=float, default=9, help="for all")
     made.add_argument("--out", type=Path, help="instead of docs/evidence/differential/stand-ins/ENGINE-RELEASE.json")
     made.add_argument("--check", action="store_true", help="no GPU: the stand-ins against themselves")
