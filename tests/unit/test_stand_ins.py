@@ -76,3 +76,22 @@ def test_what_a_replay_says_of_both_launches_of_a_kernel(evidence, name, outcome
 
 def test_the_worst_difference_is_told(evidence):
     assert evidence["wrong"]["worst"] == pytest.approx(0.1, rel=0.1) and evidence["doubled"]["worst"] == 0
+
+
+def test_vllms_stand_ins_refuse_keys_of_another_dtype_than_their_kernels_take():
+    from tests.differential.vllm import flashinfer, kernels
+
+    q, k = torch.zeros(3, 2, 64, dtype=kernels.FP8), torch.zeros(3, 2, 64, dtype=torch.bfloat16)
+    lengths = torch.tensor([0, 3], dtype=torch.int32)
+    flash = {"cu_seqlens_q": lengths, "max_seqlen_q": 3, "cu_seqlens_k": lengths, "max_seqlen_k": 3, "softmax_scale": 1.0}
+    with pytest.raises(RuntimeError):
+        kernels.flash_attn_varlen_func(q=q, k=k, v=k, fa_version=3, **flash)
+    with pytest.raises(RuntimeError):
+        kernels.flash_attn_varlen_func(q=q, k=q, v=q, out=torch.zeros(3, 2, 64, dtype=torch.half), fa_version=3, **flash)
+    assert kernels.flash_attn_varlen_func(q=q, k=q, v=q, out=k.clone(), fa_version=3, **flash).dtype == torch.bfloat16
+    ragged = flashinfer.Ragged()
+    ragged.plan(lengths, lengths, 2, 2, 64, causal=True, sm_scale=1.0, q_data_type=kernels.FP8)
+    with pytest.raises(ValueError):
+        ragged.run(q, k, k)
+    ragged.plan(lengths, lengths, 2, 2, 64, causal=True, sm_scale=1.0, q_data_type=torch.bfloat16)
+    assert ragged.run(k, k, k).shape == k.shape
