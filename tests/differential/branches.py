@@ -96,7 +96,8 @@ class Total:
             measured.get_data().add_arcs({str(path): arcs})
             if arcs or self._corrects(path):
                 stats, lines = measured.branch_stats(str(path)), {abs(line) for arc in arcs for line in arc}
-                if (one := _of_a_file(path, stats, lines, self._corrects(path)))["of"]:
+                one = _of_a_file(path, stats, lines, self._corrects(path))
+                if one["branches"] or one["never"]:
                     found[name] = one
         return {"cases": self.cases, "files": found}
 
