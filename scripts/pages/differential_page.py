@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "docs/evidence/differential"
+_NEVER = 6  # functions that a cell names
 _PARTS = Path(__file__).resolve().parents[2] / "tests/differential"
 
 
@@ -37,6 +38,50 @@ def seen() -> str:
         found = json.loads(path.read_text())
         for fix, first in found.get("first_by_fix", {}).items():
             lines.append(f"| {fix} | {found['release']} | {first['configurations']} | {first['seconds']} |")
+    return "\n".join(lines)
+
+
+def stand_ins() -> str:
+    """Each entry point whose launches were recorded, and what its real kernel made of them."""
+    columns = ("release", "entry point", "launches", "agree", "differ", "refused by the kernel", "not run", "worst, of", "GPU")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for path in sorted((_PARTS / "recorded").glob("*.jsonl")):
+        counts: dict[str, int] = {}
+        about, *launches = map(json.loads, path.read_text().splitlines())
+        for launch in launches:
+            counts[launch["entry"]] = counts.get(launch["entry"], 0) + 1
+        evidence = EVIDENCE / "stand-ins" / f"{path.stem}.json"
+        found = json.loads(evidence.read_text()) if evidence.exists() else {"entry_points": {}, "machine": {}}
+        for name, count in counts.items():
+            cells = [f"{about['about']['engine']} {about['about']['release']}", f"`{name}`"]
+            one = found["entry_points"].get(name)
+            told = _replayed(one, found["machine"].get("gpu", "")) if one else ["not run yet", *[""] * 5]
+            cells += [str(count), *told]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _replayed(one: dict[str, Any], gpu: str) -> list[str]:
+    worst = "" if one["worst"] is None else f"{one['worst']:.2g}, {one['of']:.2g}"
+    wrong = one["differs"] + one["died"] + one["hung"]
+    counts = (one["agrees"] + one["both refuse"], wrong, one["refused"], one["absent"] + one["not run"])
+    return [*map(str, counts), worst, gpu]
+
+
+def branches() -> str:
+    """Of each release whose branches were measured: files, and how many of their branches cases entered."""
+    lines = ["| release | cases | file | branches | entered | functions never entered |", "|---|---|---|---|---|---|"]
+    for path in sorted(EVIDENCE.glob("*.json")):
+        found = json.loads(path.read_text())
+        for name, one in found.get("branches", {}).get("files", {}).items():
+            never = ", ".join(f"`{function}`" for function in one["never"][:_NEVER])
+            if len(one["never"]) > _NEVER:
+                never += f" and {len(one['never']) - _NEVER} more"
+            cells = (
+                f"{found['engine']} {found['release']}", found["branches"]["cases"], f"`{name}`", one["branches"],
+                one["entered"], never,
+            )  # fmt: skip
+            lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 

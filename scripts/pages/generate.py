@@ -110,6 +110,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "axes": differential_page.axes,
     "not_reached": differential_page.not_reached,
     "seen": differential_page.seen,
+    "stand_ins": differential_page.stand_ins,
+    "branches": differential_page.branches,
 }
 WRITTEN: dict[str, Callable[[], str]] = {
     "README.md": lambda: filled((ROOT / "README.md").read_text()),

@@ -7,6 +7,10 @@
     run        draws cases, has both sides run them, appends what came out to a file
     judge      what the answers of both sides mean
     shrink     a case made as small as it can be
+    branches   which branches of the engine and of the corrections a run entered
+    launches, recorder, record      launches of stand-ins, recorded
+    stand_ins, stand_ins_worker     the same on a GPU, beside the real kernels
+    interpreter     Triton's, made faster
     vllm, sglang   the engines' parts
 
 Words: a *setting* is one flag of the engine with its value. A *case* is the settings and the requests of one server, with the

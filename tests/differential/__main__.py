@@ -4,7 +4,8 @@
     python -m tests.differential                                  the newest release of each engine, until it is stopped
     python -m tests.differential --engine vllm==0.33.0 --minutes 10 --seed 7
     python -m tests.differential --replay CASE.json               one case: what each step gave, stock and patched
-    python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small
+    python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small: a file
+    python -m tests.differential --record FILE --engine vllm==0.33.0   launches of the stand-ins, for a GPU (stand_ins)
     python -m tests.differential --evidence                       what the files add up to, into docs/evidence/differential
 
 Exits 1 where anything was harm or missed.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -25,12 +27,14 @@ from rich.table import Table
 
 from attnfix.cli.releases import parse
 
-from . import judge, run, shrink, space
+from . import judge, record, run, shrink, space
+from .launches import Kept
 from .protocol import Answer, Case
 
 EVIDENCE = run.ROOT / "docs" / "evidence" / "differential"
 NEWEST = ("vllm==0.33.0", "sglang==0.5.23")
 _ENDLESS = 1 << 30
+_OF_A_KIND = 3  # launches that are recorded
 
 
 def main() -> int:
@@ -42,10 +46,12 @@ def main() -> int:
         return _shrink(options.shrink, options, console)
     if options.evidence:
         return _evidence(console)
-    failed, summaries = False, []
     axes = {name: json.loads(value) for name, _, value in (word.partition("=") for word in options.set)}
     if options.fix:
         axes |= space.tried_in(options.fix)
+    if options.record:
+        return _record(options, axes, console)
+    failed, stopped, summaries = False, False, []
     more = {name: value for name in ("mutation", "sabotage") if (value := getattr(options, name))}
     for name in options.engine or NEWEST:
         engine, release = map(str, parse(name))
@@ -61,17 +67,26 @@ def main() -> int:
                 if one.verdict in (*judge.FAILING, judge.FIND):
                     progress.console.print(f"{one.verdict} at {one.index}: {one.why}", markup=False)
 
-            run.run(
-                engine, release, seed=options.seed, most=options.configurations or _ENDLESS, say=say, axes=axes,
-                until=time.monotonic() + 60 * options.minutes if options.minutes else float("inf"),
-                all_fixes=options.all_fixes, off=options.off, path=options.out, **more,
-            )  # fmt: skip
+            try:
+                run.run(
+                    engine, release, seed=options.seed, most=options.configurations or _ENDLESS, say=say, axes=axes,
+                    until=time.monotonic() + 60 * options.minutes if options.minutes else float("inf"), jobs=options.jobs,
+                    all_fixes=options.all_fixes, off=options.off, path=options.out, branches=options.branches, **more,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                stopped = True
         summaries.append(run.summary(options.out or run.file_of(engine, release)))
         failed |= any(summaries[-1][kind] for kind in judge.FAILING)
+        if stopped:
+            console.print("stopped; the same command goes on from here")
+            break
     if options.json:
         print(json.dumps(summaries, indent=1))
     else:
         console.print(_table(summaries))
+        for one in summaries:
+            if "branches" in one:
+                console.print(_branches(one))
     return 1 if failed else 0
 
 
@@ -83,6 +98,16 @@ def _table(summaries: list[dict[str, Any]]) -> Table:
     for one in summaries:
         shown = {**one, "release": f"{one['engine']} {one['release']}", "pairs": "{} of {}".format(*one["pairs"])}
         table.add_row(*(str(shown[column]) for column in columns))
+    return table
+
+
+def _branches(one: dict[str, Any]) -> Table:
+    found = one["branches"]
+    table = Table(title=f"{one['engine']} {one['release']}: branches that {found['cases']} cases entered")
+    for column in ("file", "entered", "branches", "functions never entered"):
+        table.add_column(column, justify="left" if column in ("file", "functions never entered") else "right")
+    for name, counts in found["files"].items():
+        table.add_row(name, str(counts["entered"]), str(counts["branches"]), "\n".join(counts["never"]))
     return table
 
 
@@ -114,18 +139,46 @@ def _print(answer: Answer, console: Console) -> None:
 
 def _shrink(where: str, options: Any, console: Console) -> int:
     path, _, index = where.rpartition(":")
-    old = next(one for one in run.records(Path(path)) if one.index == int(index) and one.case)
+    old = next(one for one in run.records(Path(path)) if one.index == int(index) and one.seed == options.seed and one.case)
     case = old.case
     assert case
+    file = options.out or run.BUILD / "shrunk" / f"{case['engine']}-{case['release']}-{options.seed}-{index}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
     with run.Sides(case["engine"], case["release"], options.all_fixes, options.off) as sides:
+        began = time.monotonic()
 
         def still(candidate: Case) -> bool:
             verdict, *_ = sides.judge(candidate)
-            console.print(f"{verdict.kind}: {len(candidate['requests'])} requests, {candidate['steps']} steps")
             return (verdict.kind, verdict.sign) == (old.verdict, old.sign)
 
-        smallest = shrink.shrink(case, still)
-    print(json.dumps(smallest, indent=1))
+        def say(smaller: Case) -> None:
+            file.write_text(json.dumps(smaller, indent=1) + "\n")
+            console.print(f"{time.monotonic() - began:.0f} s: {len(smaller['requests'])} requests, {smaller['steps']} steps")
+
+        if not still(space.whole(case)):
+            console.print("the case does not go wrong in that way any more")
+            return 1
+        say(space.whole(case))
+        budget = {"seconds": 60 * (options.minutes or 10), "evaluations": options.configurations or 400}
+        shrinking = shrink.Shrinking(space.whole(case), still, say=say, **budget)
+        shrinking.run()
+    console.print(f"{shrinking.evaluations} evaluations: {file}", markup=False)
+    return 0
+
+
+def _record(options: Any, axes: dict[str, Any], console: Console) -> int:
+    engine, release = map(str, parse((options.engine or NEWEST)[0]))
+    until = time.monotonic() + 60 * (options.minutes or 2)
+    most = options.configurations or _ENDLESS
+
+    def say(cases: int, kept: Kept) -> None:
+        console.print(f"{cases} cases, {len(kept.by_key)} kinds of launches, {len(kept.launches())} kept")
+
+    kept = record.record(
+        engine, release, options.record, seed=options.seed, cases=most, until=until, most=_OF_A_KIND, say=say, axes=axes
+    )
+    for why, count in sorted(kept.skipped.items()):
+        console.print(f"not kept: {why} ({count})", markup=False)
     return 0
 
 
@@ -145,6 +198,9 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--configurations", type=int, help="of each release and seed, those of earlier runs among them")
     made.add_argument("--seed", type=int, default=1)
     made.add_argument("--set", action="append", default=[], metavar="AXIS=JSON", help="a setting that is the same in all")
+    jobs = max(1, (os.cpu_count() or 1) // 2)
+    made.add_argument("--jobs", type=int, default=jobs, help="cases at a time, of two processes each")
+    made.add_argument("--branches", action="store_true", help="measure which branches cases enter, too; slower")
     made.add_argument("--fix", help="only settings that this fix must be tried in")
     made.add_argument("--all-fixes", action="store_true", help="those, too, that are off by default")
     made.add_argument("--off", action="append", default=[], metavar="FIX", help="a fix that is switched off")
@@ -155,6 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--replay", type=Path, metavar="FILE")
     made.add_argument("--shrink", metavar="FILE:INDEX")
     made.add_argument("--evidence", action="store_true")
+    made.add_argument("--record", type=Path, metavar="FILE", help="of one release, for two minutes if nothing else is said")
     return made
 
 

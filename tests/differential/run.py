@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import select
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove.runner import CPU
 
+from . import branches as measured
 from . import judge, space
 from .protocol import Answer, Case
 
@@ -26,20 +30,29 @@ BUILD = ROOT / "build" / "differential"
 #: A case that computes for longer hangs. One takes 1 s emulated, and up to 20 s interpreted
 SECONDS = 120.0
 _START_S = 600
+#: Without another result, cheaper. Compiled for a CPU, a layer's own operators say nothing of a GPU's, and take seconds; no
+#: stand-in uses FlashInfer's workspaces of 400 MB, which torch would fill with NaN
+_CHEAPER = {
+    "TORCHDYNAMO_DISABLE": "1", "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": str(16 << 20),
+    "SGLANG_FLASHINFER_WORKSPACE_SIZE": str(16 << 20),
+}  # fmt: skip
+_PATCHED = ("sabotage", "branches")
+_SAVE_EVERY_S = 20  # what is measured: a run that is killed loses so much of it
 
 
 class Side:
-    """A process that has imported the engine."""
+    """A process that has imported the engine. It is started anew where it ends, as when the machine runs out of memory."""
 
     def __init__(self, engine: str, release: str, *, stock: bool, all_fixes: bool = False, off: Sequence[str] = ()):
         self._scratch = tempfile.TemporaryDirectory(prefix="attnfix-differential-")
-        site = fetch.fetch(engine, release, progress=False)
+        self.site = fetch.fetch(engine, release, progress=False)
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")} | CPU
         for name in ("SGLANG_PLUGINS", "VLLM_PLUGINS"):
             environment.pop(name, None)
         environment |= {
-            "PYTHONPATH": os.pathsep.join((str(site), str(ROOT))), "ATTNFIX_RUN_DIR": self._scratch.name,
-            "VLLM_LOGGING_LEVEL": "ERROR", "PYTHONHASHSEED": "0",
+            "PYTHONPATH": os.pathsep.join((str(self.site), str(ROOT))), "ATTNFIX_RUN_DIR": self._scratch.name,
+            "VLLM_LOGGING_LEVEL": "ERROR", "PYTHONHASHSEED": "0", "TMPDIR": self._scratch.name,
+            **_CHEAPER,
         }  # fmt: skip
         if stock:
             environment["ATTNFIX"] = "0"
@@ -47,33 +60,63 @@ class Side:
             environment |= {fix.switch: "1" for fix in FIXES if all_fixes and not fix.default}
             environment |= {BY_ID[fix].switch: "0" for fix in off}
         self._log = Path(self._scratch.name) / "stderr"
+        self._command = [sys.executable, "-m", "tests.differential.side", engine, str(self.site)]
+        self._environment = environment
+        self._start()
+
+    def _start(self) -> None:
+        # A session of its own: Ctrl-C is for the run, which ends its sides
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.differential.side", engine, str(site)], env=environment, cwd=self._scratch.name,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log.open("w"), text=True, bufsize=1,
+            self._command, env=self._environment, cwd=self._scratch.name, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self._log.open("w"), text=True, bufsize=1, start_new_session=True,
         )  # fmt: skip
         self._read(_START_S)
 
-    def run(self, case: Case, seconds: float = SECONDS, **more: Any) -> Answer:
+    def ask(self, case: Case, seconds: float = SECONDS, **more: Any) -> None:
+        """Both sides of a case may be asked before either is heard."""
+        self._patience = 10 * seconds + _START_S
         assert self._process.stdin
-        self._process.stdin.write(json.dumps({"case": case, "seconds": seconds, **more}) + "\n")
-        self._process.stdin.flush()
-        answer: Answer = self._read(10 * seconds + _START_S)
+        with suppress(BrokenPipeError):  # `answer` says it
+            self._process.stdin.write(json.dumps({"case": case, "seconds": seconds, **more}) + "\n")
+            self._process.stdin.flush()
+
+    def answer(self) -> Answer:
+        """To what was asked last. A side that ended, or says nothing, is a result."""
+        began = time.monotonic()
+        try:
+            answer: Answer = self._read(self._patience)
+        except _Silent:
+            ended = "died" if self._process.poll() is not None else "hung"
+            self._end()
+            self._start()
+            return {"ended": ended, "steps": [], "seconds": round(time.monotonic() - began, 3)}
         return answer
+
+    def run(self, case: Case, seconds: float = SECONDS, **more: Any) -> Answer:
+        self.ask(case, seconds, **more)
+        return self.answer()
 
     def _read(self, seconds: float) -> Any:
         assert self._process.stdout
         if select.select([self._process.stdout], [], [], seconds)[0] and (line := self._process.stdout.readline()):
             return json.loads(line)
-        raise RuntimeError(f"the side says nothing:\n{self.said()}")
+        raise _Silent(f"the side says nothing:\n{self.said()}")
 
     def said(self) -> str:
         """The end of what it wrote to standard error."""
         return self._log.read_text(errors="replace")[-8000:]
 
-    def close(self) -> None:
+    def _end(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def close(self) -> None:
+        self._end()
         self._scratch.cleanup()
+
+
+class _Silent(RuntimeError):
+    """A side ended, or took longer than any case may."""
 
 
 @dataclass
@@ -95,10 +138,11 @@ class Sides:
             side.close()
 
     def judge(self, case: Case, **more: Any) -> tuple[judge.Verdict, Answer, Answer]:
-        """more: for the patched side alone, where it begins with `sabotage`; else for both."""
+        """more: of a request to a side; `_PATCHED` of it for the patched side alone."""
         case = space.whole(case)
-        both = {name: value for name, value in more.items() if name != "sabotage"}
-        stock, patched = self.stock.run(case, **both), self.patched.run(case, **more)
+        self.stock.ask(case, **{name: value for name, value in more.items() if name not in _PATCHED})
+        self.patched.ask(case, **more)
+        stock, patched = self.stock.answer(), self.patched.answer()
         return judge.judge(stock, patched), stock, patched
 
 
@@ -137,35 +181,87 @@ def file_of(engine: str, release: str) -> Path:
 
 
 def records(path: Path) -> Iterator[Record]:
-    """Those of this version of the space."""
+    """Those of this version of the space. A line that a run could not end, because it was killed, is left out."""
     if not path.exists():
         return
     engine = path.name.partition("-")[0]
     now = space.version(space.space_of(engine))
-    for line in path.read_text().splitlines():
-        if line.endswith("}") and (found := json.loads(line))["space"] == now:
-            yield Record(**found)
+    with path.open(errors="replace") as lines:
+        for line in lines:
+            try:
+                found = json.loads(line)
+                if found["space"] == now:
+                    yield Record(**found)
+            except (ValueError, KeyError, TypeError):
+                continue
+
+
+def _appending(path: Path) -> Any:
+    """The file, for a new line: what a killed run left of its last one is a line of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("ab+")
+    if file.tell():
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+    return file
 
 
 def run(
     engine: str, release: str, *, seed: int, most: int, until: float, say: Callable[[Record], None], all_fixes: bool = False,
-    off: Sequence[str] = (), axes: dict[str, Any] | None = None, path: Path | None = None, **more: Any,
+    off: Sequence[str] = (), axes: dict[str, Any] | None = None, path: Path | None = None, jobs: int = 1,
+    branches: bool = False, **more: Any,
 ) -> list[Record]:  # fmt: skip
-    """Run until there are `most` cases of this seed, or until that time of `time.monotonic`. Returns those that ran now."""
+    """Run until there are `most` cases of this seed, or until that time of `time.monotonic`. Returns those that ran now.
+
+    jobs: how many cases run at a time, each on both sides at once. branches: measure them, too (`branches`).
+    """
     path = path or file_of(engine, release)
-    path.parent.mkdir(parents=True, exist_ok=True)
     done = {old.index for old in records(path) if old.seed == seed}
     made: list[Record] = []
-    with Sides(engine, release, all_fixes, off) as sides, path.open("a") as file:
-        for index, case in space.cases(engine, release, seed, axes):
-            if index >= most or time.monotonic() > until:
-                break
-            if index in done:
-                continue
-            verdict, stock, patched = sides.judge(case, **more)
+    entered = measured.Total(measured.file_of(path)) if branches else None
+    if entered:
+        more = {**more, "branches": True}
+    with ExitStack() as stack:
+        free: queue.SimpleQueue[Sides] = queue.SimpleQueue()
+        for _ in range(jobs):
+            free.put(stack.enter_context(Sides(engine, release, all_fixes, off)))
+        file = stack.enter_context(_appending(path))
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        if entered:
+            stack.callback(entered.save)
+
+        def judged(case: Case) -> Any:
+            sides = free.get()
+            try:
+                return sides.judge(case, **more)
+            finally:
+                free.put(sides)
+
+        def take(future: Any, index: int, case: Case) -> None:
+            verdict, stock, patched = future.result()
+            if entered and "arcs" in patched:
+                entered.add(patched["arcs"], patched["armed"])
+                entered.save(_SAVE_EVERY_S)
             made.append(record(index, seed, case, verdict, stock, patched))
-            print(json.dumps(asdict(made[-1])), file=file, flush=True)
+            file.write(json.dumps(asdict(made[-1])).encode() + b"\n")
+            file.flush()
             say(made[-1])
+
+        running: dict[Any, tuple[int, Case]] = {}
+        try:
+            for index, case in space.cases(engine, release, seed, axes):
+                if index >= most or time.monotonic() > until:
+                    break
+                if index in done:
+                    continue
+                running[pool.submit(judged, case)] = (index, case)
+                if len(running) == jobs:
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        take(future, *running.pop(future))
+        finally:  # who stops the run waits for the cases that have begun
+            for future in list(running):
+                take(future, *running.pop(future))
     return made
 
 
@@ -195,5 +291,12 @@ def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]
         "engine": engine, "release": path.stem.partition("-")[2], "space": space.version(drawn), "configurations": len(found),
         "steps": sum(one.steps for one in found), "seeds": sorted({one.seed for one in found}), **counts,
         "pairs": [len(covered), len(possible)], "kinds": kinds, "corrected_by_fix": corrected, "first_by_fix": first,
-        "signs": signs, "seconds": round(sum(sum(one.seconds) for one in found)),
+        "signs": signs, "seconds": round(sum(sum(one.seconds) for one in found)), **_branches(path, engine),
     }  # fmt: skip
+
+
+def _branches(path: Path, engine: str) -> dict[str, Any]:
+    if not (file := measured.file_of(path)).exists():
+        return {}
+    site = fetch.fetch(engine, path.stem.partition("-")[2], progress=False)
+    return {"branches": measured.Total(file).summary(engine, site)}

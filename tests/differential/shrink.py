@@ -1,61 +1,150 @@
-"""Makes a case as small as it can be while the same goes wrong: fewer requests and steps, shorter ones, plainer settings."""
+"""Makes a case as small as it can be while the same goes wrong: fewer requests and steps, shorter ones, plainer settings.
+
+An evaluation takes seconds, so their number counts. Everything that can be made plainer is made so at once; where that goes too
+far, by halves (as delta debugging does), so that a setting which matters costs a logarithm of evaluations, and all that do not
+matter cost one. Numbers are bisected. Why not by hypothesis: docs/decisions/0032-cases-are-shrunk-by-halves.md.
+"""
 
 from __future__ import annotations
 
 import copy
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from . import space
 from .protocol import Case
 
-
-def shrink(case: Case, still: Callable[[Case], bool], seconds: float = 600) -> Case:
-    """`still`: whether a case goes wrong in the same way."""
-    until, smaller = time.monotonic() + seconds, True
-    while smaller:
-        smaller = False
-        for candidate in _smaller(case):
-            if time.monotonic() > until:
-                return case
-            if still(candidate):
-                case, smaller = candidate, True
-                break
-    return case
+#: A way to make a case smaller: what it is, and where. ("drop", request), ("plain", axis), (part, request): part of a request
+Way = tuple[str, Any]
 
 
-def _smaller(case: Case) -> Iterator[Case]:
-    """The largest steps first."""
-    for at in range(len(case["requests"])):
-        if len(case["requests"]) > 1:
-            yield _without(case, at)
-    for steps in sorted({case["steps"] // 2, case["steps"] - 1}):
-        if steps >= 1:
-            yield {**case, "steps": steps}
-    axes = space.space_of(case["engine"]).axes
-    for name, values in axes.items():
-        if space._plain(case["settings"][name]) != space._plain(values[0]):
-            yield {**case, "settings": {**case["settings"], name: space._plain(values[0])}}
-    for at, request in enumerate(case["requests"]):
-        changes: list[dict[str, object]] = [{"common": None}] if request["common"] else []
-        changes += [{"arrives": 0}] if request["arrives"] else []
-        for part in ("output", "prompt"):
-            value = request[part]  # type: ignore[literal-required]
-            changes += [{part: less} for less in sorted({1, value // 2, value - 1}) if 1 <= less < value]
-        for change in changes:
-            other = copy.deepcopy(case)
-            other["requests"][at].update(change)  # type: ignore[typeddict-item]
-            yield other
+class _Spent(Exception):
+    """The budget is."""
 
 
-def _without(case: Case, at: int) -> Case:
-    """Without one request; who began as that one did begins as nobody."""
+class Shrinking:
+    """still: whether a case goes wrong in the same way. say: gets every smaller case as soon as it is known to."""
+
+    def __init__(
+        self, case: Case, still: Callable[[Case], bool], *, seconds: float = 600, evaluations: int = 400,
+        say: Callable[[Case], None] = lambda case: None,
+    ):  # fmt: skip
+        self.best, self.evaluations = space._plain(case), 0
+        self._still, self._say, self._most, self._until = still, say, evaluations, time.monotonic() + seconds
+        self._space = space.space_of(case["engine"])
+        self._known: dict[str, bool] = {}
+
+    def run(self) -> Case:
+        """The smallest case that was found within the budget."""
+        try:
+            before = None
+            while before != self.best:
+                before = self.best
+                self._bisect("steps", None)  # first: with fewer steps every evaluation takes less time
+                self._halve(self._ways())
+                for at in range(len(self.best["requests"])):
+                    for part in ("prompt", "output"):
+                        self._bisect(part, at)
+        except _Spent:
+            pass
+        return self.best
+
+    def _take(self, candidate: Case) -> bool:
+        """Whether it goes wrong, too; then it is the best."""
+        key = json.dumps(candidate, sort_keys=True)
+        if key not in self._known:
+            if self._space.impossible(candidate["settings"]):
+                return False
+            if self.evaluations >= self._most or time.monotonic() > self._until:
+                raise _Spent
+            self.evaluations += 1
+            self._known[key] = self._still(candidate)
+        if self._known[key] and candidate != self.best:
+            self.best = candidate
+            self._say(candidate)
+        return self._known[key]
+
+    # many at once
+
+    def _ways(self) -> list[Way]:
+        """Those that would change something. Requests are the last to go: they are named by their places."""
+        ways: list[Way] = [
+            ("plain", name)
+            for name, values in self._space.axes.items()
+            if space._plain(self.best["settings"][name]) != space._plain(values[0])
+        ]
+        for at, request in enumerate(self.best["requests"]):
+            plainest = {"common": None, "arrives": 0, "output": 1}
+            ways += [(part, at) for part, value in plainest.items() if request[part] != value]  # type: ignore[literal-required]
+        return ways + [("drop", at) for at in range(len(self.best["requests"]))]
+
+    def _halve(self, ways: Sequence[Way]) -> None:
+        base, done = self.best, []  # type: ignore[var-annotated]
+
+        def go(some: Sequence[Way]) -> None:
+            if self._take(self._smaller(base, [*done, *some])):
+                done.extend(some)
+            elif len(some) > 1:
+                middle = len(some) // 2
+                go(some[:middle])
+                go(some[middle:])
+
+        if ways:
+            go(ways)
+
+    def _smaller(self, case: Case, ways: Sequence[Way]) -> Case:
+        case = copy.deepcopy(case)
+        dropped = {at for what, at in ways if what == "drop"}
+        if len(dropped) == len(case["requests"]):
+            dropped.discard(len(case["requests"]) - 1)  # one stays
+        for what, at in ways:
+            if what == "plain":
+                case["settings"][at] = space._plain(self._space.axes[at][0])
+            elif what != "drop":
+                case["requests"][at][what] = {"common": None, "arrives": 0, "output": 1}[what]  # type: ignore[literal-required]
+        return without(case, dropped)
+
+    # one number
+
+    def _bisect(self, part: str, at: int | None) -> None:
+        """The smallest value, if every larger one up to what it is now goes wrong; else a smaller one."""
+
+        def set_to(value: int) -> Case:
+            case = copy.deepcopy(self.best)
+            holder: Any = case if at is None else case["requests"][at]
+            holder[part] = value
+            for request in case["requests"]:  # nobody begins as more than there is
+                if request["common"]:
+                    least = min(request["common"][1], request["prompt"], case["requests"][request["common"][0]]["prompt"])
+                    request["common"] = [request["common"][0], least]
+            return case
+
+        high: int = self.best[part] if at is None else self.best["requests"][at][part]  # type: ignore[literal-required]
+        if high > 1 and self._take(set_to(1)):
+            return
+        low = 1  # which does not go wrong
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._take(set_to(middle)):
+                high = middle
+            else:
+                low = middle
+
+
+def without(case: Case, dropped: set[int]) -> Case:
+    """Without these requests; who began as one of them did begins as nobody."""
+    place = {at: new for new, at in enumerate(at for at in range(len(case["requests"])) if at not in dropped)}
     requests = []
-    for number, request in enumerate(case["requests"]):
-        if number == at:
-            continue
-        common = request["common"]
-        if common:
-            common = None if common[0] == at else [common[0] - (common[0] > at), common[1]]
-        requests.append({**request, "common": common})
+    for at, request in enumerate(case["requests"]):
+        if at not in dropped:
+            common = request["common"]
+            if common:
+                common = [place[common[0]], common[1]] if common[0] in place else None
+            requests.append({**request, "common": common})
     return {**case, "requests": requests}  # type: ignore[typeddict-item]
+
+
+def shrink(case: Case, still: Callable[[Case], bool], **budget: Any) -> Case:
+    return Shrinking(case, still, **budget).run()

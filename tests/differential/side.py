@@ -3,12 +3,14 @@
 It imports the engine once, then runs each case in a fork of its own, so that nothing of a case is there for the next, and a
 case that hangs or dies ends nothing else. Nothing here patches: the installed `.pth` does, or with ATTNFIX=0 nobody.
 
-A request is {"case": …, "seconds": limit of time} and may have "mutation": a way to break this harness, or "sabotage": a way
-to break the corrections (`_SABOTAGES`).
+A request is {"case": …, "seconds": limit of time} and may have "mutation": a way to break this harness, "sabotage": a way to
+break the corrections (`_SABOTAGES`), "record": how many launches of stand-ins to keep of each kind (`recorder`), or "branches":
+whether to measure which are entered (`branches`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import json
@@ -17,6 +19,7 @@ import resource
 import select
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -25,6 +28,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from . import interpreter
 from .protocol import Answer, Failure, Refused
 
 _MEMORY = 16 << 30
@@ -35,6 +39,7 @@ _OURS = (f"{os.sep}tests{os.sep}differential{os.sep}", f"{os.sep}proofkit{os.sep
 def main(engine: str, site: str) -> None:
     from attnfix.prove import side, stubs
 
+    _die_with_parent()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the engine prints is no answer
     stubs.install(engine)
@@ -44,20 +49,26 @@ def main(engine: str, site: str) -> None:
     package = sys.modules[engine]
     if site and not str(package.__path__[0]).startswith(site):
         raise ImportError(f"{engine} was imported from {package.__path__[0]}, not from {site}")
-    warm = False
+    interpreter.speed_up()
+    warm, known = False, set()
     print(json.dumps({"ready": True}), file=answers)
     for line in sys.stdin:
         request = json.loads(line)
         if not warm:  # what a first case imports late, every fork would import again
-            for name in _in_a_fork(partial(_imported_by, server, request), 600)[1] or ():
+            plain = {name: value for name, value in request.items() if name in ("case", "seconds")}
+            for name in _in_a_fork(partial(_imported_by, server, plain), 600)[1] or ():
                 _tried_import(name)
             stubs.freeze()
             gc.collect()
             gc.freeze()
             warm = True
         began = time.monotonic()
-        ended, answer = _in_a_fork(partial(_run, server, request), request["seconds"])
+        with tempfile.TemporaryDirectory(prefix="case-") as folder:  # models, sockets
+            ended, answer = _in_a_fork(partial(_run_in, folder, server, request), request["seconds"])
         answer = answer or {"ended": ended, "steps": []}
+        new = {tuple(one) for one in answer.pop("rewritten", ())} - known
+        interpreter.rewrite(new)
+        known |= new
         print(json.dumps({**answer, "seconds": round(time.monotonic() - began, 3)}), file=answers)
 
 
@@ -82,6 +93,7 @@ def _in_a_fork(work: Callable[[], Any], seconds: float) -> tuple[str, Any]:
     reading, writing = os.pipe()
     if not (pid := os.fork()):
         try:
+            _die_with_parent()
             os.close(reading)
             said = json.dumps(work())
             with os.fdopen(writing, "w") as pipe:
@@ -108,6 +120,19 @@ def _in_a_fork(work: Callable[[], Any], seconds: float) -> tuple[str, Any]:
     return ("done", json.loads(said)) if said and ended == "died" else (ended, None)
 
 
+def _die_with_parent() -> None:
+    """Whoever is killed leaves nothing behind that computes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _run_in(folder: str, server: Any, request: dict[str, Any]) -> Answer:
+    tempfile.tempdir = os.environ["TMPDIR"] = folder
+    before = interpreter.rewritten()
+    answer: Any = _run(server, request)
+    return answer | {"rewritten": sorted(interpreter.rewritten() - before)}  # type: ignore[no-any-return]
+
+
 def _run(server: Any, request: dict[str, Any]) -> Answer:
     """In the fork."""
     import torch
@@ -127,9 +152,11 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     emulators._noise.manual_seed(case["seed"])
     torch.use_deterministic_algorithms(True, warn_only=True)
     mutation = server.MUTATIONS[request["mutation"]]() if request.get("mutation") else nullcontext()
+    recorder = _recorder(case["engine"], request["record"]) if request.get("record") else None
+    measured = _measured(case["engine"]) if request.get("branches") else nullcontext()
     before = _counted()
     answer: Answer = {"ended": "done", "steps": [], "corrected_by": {}}
-    with mutation:
+    with mutation, measured:
         try:
             running = server.Server(case)
             _note(answer, before, -1)
@@ -150,7 +177,30 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     answer["corrections"] = {fix: now[0] - before[fix][0] for fix, now in after.items() if now[0] > before[fix][0]}
     answer["effective"] = sorted(fix for fix, now in after.items() if now[1] > before[fix][1])
     answer["missing"] = _missing()
+    if recorder:
+        answer |= {"launches": recorder.kept.launches(), "skipped": recorder.kept.skipped}  # type: ignore[typeddict-unknown-key]
+    if request.get("branches"):
+        answer |= {"arcs": measured.arcs, "armed": _standing()}  # type: ignore[typeddict-unknown-key]
     return answer
+
+
+def _measured(engine: str) -> Any:
+    from .branches import Measured
+
+    return Measured(engine, os.path.dirname(sys.modules[engine].__path__[0]))
+
+
+def _standing() -> list[str]:
+    import attnfix
+    from attnfix.compat.status.fix_state import EFFECTIVE, INSTALLED
+
+    return [row["fix"] for row in attnfix.status() if row["state"] in (EFFECTIVE, INSTALLED)]
+
+
+def _recorder(engine: str, most: int) -> Any:
+    from .recorder import Recorder
+
+    return Recorder(importlib.import_module(f"tests.differential.{engine}.entry_points").ENTRY_POINTS, most)
 
 
 def _counted() -> dict[str, tuple[int, int]]:

@@ -131,3 +131,9 @@ def test_objects_of_an_engine_come_out_of_its_constructors():
         names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         assert not names & {"__new__", "SimpleNamespace", "MagicMock", "Mock"}, path
+
+
+def test_settings_that_are_fixed_may_all_run_in_the_interpreter():
+    fixed = {"attention-backend": "TRITON_ATTN", "dtype": "float16"}
+    for _, case in islice(space.cases("vllm", "1.0", 7, fixed), 6):
+        assert space.space_of("vllm").interpreted(case["settings"])

@@ -28,6 +28,16 @@ class _Wrapper:
         self._causal, self._sm_scale, self._window_left = causal, sm_scale, window_left
         self._logits_soft_cap = logits_soft_cap or 0.0
 
+    def _planned(self, q_data_type: Any = None, kv_data_type: Any = None, **more: Any) -> None:
+        """Dtypes of the plan; keys have that of queries where it names none."""
+        self._dtypes = q_data_type, kv_data_type or q_data_type
+
+    def _checked(self, q: Any, keys: Any) -> None:
+        """A run's dtypes are those of its plan."""
+        for name, x, planned in zip("qk", (q, keys), self._dtypes):
+            if isinstance(planned, torch.dtype) and x.dtype != planned:
+                raise ValueError(f"The dtype of {name} {x.dtype} does not match {planned}, specified in plan function.")
+
     def _rows(self, q: Any, k: Any, v: Any, scale: float, v_scale: float, sinks: Any = None) -> tuple[Any, Any]:
         """Of one request, whose rows are its last."""
         first = len(k) - len(q) if self._causal or self._window_left >= 0 else 0
@@ -63,6 +73,7 @@ class PagedPrefill(_Wrapper):
         window_left: int = -1, logits_soft_cap: Any = None, **more: Any,
     ) -> None:  # fmt: skip
         self._keep(causal, sm_scale, window_left, logits_soft_cap)
+        self._planned(**more)
         self._qo, self._kv, self._indices = qo_indptr.tolist(), paged_kv_indptr.tolist(), paged_kv_indices
         self._lens = _lengths(self._kv, paged_kv_last_page_len.tolist(), page_size)
 
@@ -76,6 +87,7 @@ class PagedPrefill(_Wrapper):
     def _run(self, q: Any, kv_cache: Any, scale: float, v_scale: float, out: Any, return_lse: bool, sinks: Any) -> Any:
         if len(q) != self._qo[-1]:
             raise ValueError("q.shape[0] does not match qo_indptr[-1]")
+        self._checked(q, kv_cache[0])
         outs, lses = [], []
         for b, tokens in enumerate(self._lens):
             k, v = self._pages(kv_cache, self._indices[self._kv[b] : self._kv[b + 1]], tokens)
@@ -100,9 +112,11 @@ class Ragged(_Wrapper):
         logits_soft_cap: Any = None, **more: Any,
     ) -> None:  # fmt: skip
         self._keep(causal, sm_scale, window_left, logits_soft_cap)
+        self._planned(**more)
         self._qo, self._kv = qo_indptr.tolist(), kv_indptr.tolist()
 
     def run(self, q: Any, k: Any, v: Any, *, out: Any = None, return_lse: bool = False, **more: Any) -> Any:
+        self._checked(q, k)
         outs, lses = [], []
         for b in range(len(self._qo) - 1):
             keys = slice(self._kv[b], self._kv[b + 1])
@@ -140,12 +154,13 @@ class PagedDecode(_Wrapper):
             self._indices = indices
         fast_decode_plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size,
                          sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
-                         q_len_per_req=q_len_per_req)  # fmt: skip
+                         q_len_per_req=q_len_per_req, **more)  # fmt: skip
 
     def run(
         self, q: Any, kv_cache: Any, *, q_scale: Any = None, k_scale: Any = None, v_scale: Any = None, out: Any = None,
         lse: Any = None, return_lse: bool = False, sinks: Any = None, **more: Any,
     ) -> Any:  # fmt: skip
+        self._checked(q, kv_cache[0])
         at, last = self._indptr.tolist(), self._last.tolist()
         if len(q) != (len(at) - 1) * self._each:
             raise ValueError("the batch of the query is not that of the plan")
@@ -169,6 +184,7 @@ def fast_decode_plan(
 ) -> None:  # fmt: skip
     """It copies lengths, and no page numbers."""
     wrapper._keep(True, sm_scale, window_left, logits_soft_cap)
+    wrapper._planned(**more)
     wrapper._page, wrapper._each = page_size, q_len_per_req
     if wrapper.is_cuda_graph_enabled:
         wrapper._indptr.copy_(indptr)

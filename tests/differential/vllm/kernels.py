@@ -76,11 +76,12 @@ def flash_attn_varlen_func(
 ) -> Any:  # fmt: skip
     """q: [tokens, heads, d]; k, v: [keys, KV heads, d], or with `block_table` [pages, page size, KV heads, d]. Descales are
     [requests, KV heads]. LSE [heads, tokens]. Rows past the last request, and of a request beyond `max_seqlen_q`, are not
-    written; of a request without keys: 0 and -inf (FlashAttention 2: +inf)."""
+    written; of a request without keys: 0 and -inf (FlashAttention 2: +inf). FP8 inputs give bfloat16 alone."""
     if alibi_slopes is not None or mask_mod is not None or isinstance(causal, torch.Tensor):
         raise NotImplementedError("this stand-in has no ALiBi, no mask function and no causality of single requests")
     if launch.get("cp_world_size", 1) != 1:
         raise NotImplementedError("this stand-in has no context parallelism of its own")
+    _dtypes(q, k, v, out)
     if q_v is not None:  # a latent is key and value at once
         q, k = torch.cat([q, q_v], -1), torch.cat([k, v], -1)
     window = tuple(window_size) if window_size is not None else (-1, -1)
@@ -116,6 +117,14 @@ def flash_attn_varlen_func(
         result[rows] = (part * (math.nan if spoiled else 1.0)).to(result.dtype)
         lse[rows] = sums.float().masked_fill(sums == -math.inf, math.inf if fa_version == 2 else -math.inf)
     return (result, lse.t().contiguous()) if return_softmax_lse else result
+
+
+def _dtypes(q: Any, k: Any, v: Any, out: Any) -> None:
+    """What the launchers of FlashAttention 2 and 3 refuse."""
+    if k.dtype != q.dtype or v.dtype != q.dtype:
+        raise RuntimeError("query and key must have the same dtype")
+    if out is not None and out.dtype != (torch.bfloat16 if q.dtype == FP8 else q.dtype):
+        raise RuntimeError("output must have the same dtype as inputs; for FP8 input, output must have dtype BF16")
 
 
 def reshape_and_cache_flash(key: Any, value: Any, key_cache: Any, value_cache: Any, slots: Any, dtype: str, k_scale: Any,

@@ -27,7 +27,7 @@ from .. import reference
 from ..protocol import Case, Output, Step, refusing
 from . import flashinfer, gpu, kernels, model, ranks
 from .ranks import Ranks
-from .space import BACKENDS, SHAPES, WINDOW, WINDOWS
+from .space import BACKENDS, WINDOW, WINDOWS, shape
 
 _MEMORY = 1 << 30
 _IMPORTED_ON = (9, 0)
@@ -140,7 +140,7 @@ class Server:
     def _worker(self, rank: int) -> Worker:
         given = self.set
         config: Any = import_module("vllm.config")
-        heads, kv_heads, size = SHAPES[given["attention"]]
+        heads, kv_heads, size = shape(given)
         text: dict[str, Any] = {**_SHAPE, **_TOKENS, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
         if self.mla:
             text = {**MLA, **text}

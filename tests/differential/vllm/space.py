@@ -6,6 +6,8 @@ from ..protocol import Settings, Space
 
 #: attention: (query heads, KV heads, head size) of the model
 SHAPES = {"MHA": (2, 2, 16), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
+#: FlashInfer's kernels are for heads of this size and more: vLLM refuses smaller ones on a GPU, and so does `plan`
+_FLASHINFER_HEAD = 64
 #: windows of the two layers
 WINDOWS = {"none": (None, None), "all": (24, 24), "alternate": (24, None)}
 WINDOW = 24
@@ -18,6 +20,12 @@ BACKENDS = {
 }
 _OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
+
+
+def shape(settings: Settings) -> tuple[int, int, int]:
+    """SHAPES with these settings."""
+    heads, kv_heads, size = SHAPES[settings["attention"]]
+    return heads, kv_heads, max(size, _FLASHINFER_HEAD) if settings["attention-backend"] == "FLASHINFER" else size
 
 
 def edges(settings: Settings) -> list[int]:
@@ -51,6 +59,9 @@ def impossible(settings: Settings) -> str | None:
             return "refused by every release: FlashAttention 2 has no sinks, and a GPU of capability 8.0 no FP8"
         if settings.get("attention-backend") in _OF_MLA or settings.get("attention") == "MLA":
             return "refused by every release: FlashMLA, and FlashAttention for MLA, need Hopper"
+    quantised = settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint"
+    if quantised and settings.get("attention-backend") == "FLASH_ATTN" and settings.get("dtype") == "float16":
+        return "FlashAttention 3 writes bfloat16 for FP8 inputs: a float16 model ends with the kernel's error while it starts"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
         return "refused by every release: FlashMLA's pages have 64 tokens"
     if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", 256) < 256:
