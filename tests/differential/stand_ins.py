@@ -8,7 +8,8 @@
 FILE comes from `python -m tests.differential --record FILE`. Needs torch and the engine, no network. Each entry point has
 processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it.
 `--seconds` for each entry point and `--minutes` for all bound the time. The file of evidence is whole after each entry point,
-and keeps what it has of others. Exits 1 where a kernel and its stand-in differ, or the kernel refuses what the stand-in takes.
+and keeps what it has of others. Exits 1 where a kernel and its stand-in differ, where the kernel refuses what the stand-in
+takes, or where nothing was compared.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ def main() -> int:
     found = [evidence["entry_points"][name] for name in asked]
     for problem in [problem for entry in found for problem in entry["problems"]][:40]:
         print(f"{problem['outcome']}: {problem['entry']} {problem['launch']}: {problem['why']}")
+    if not any(entry["agrees"] for entry in found):
+        print("nothing was compared")
+        return 1
     return 1 if any(entry[outcome] for entry in found for outcome in FAILING) else 0
 
 
