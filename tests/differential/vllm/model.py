@@ -1,4 +1,4 @@
-"""A model that is nothing but attention layers, for the engine's own loader.
+"""A model that is nothing but layers with a cache, for the engine's own loader.
 
 Query, key and value of a token follow from the token and its position, so that what a layer should return is known without
 the model. The next token does, too: a wrong output of a layer changes no step that follows.
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+
+from . import recurrent
 
 VOCABULARY = 128
 _ROWS, _PERIOD = 1021, 5
@@ -73,9 +75,9 @@ class Ran(NamedTuple):
     out: Any
 
 
-def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool) -> type:
+def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool, states: int = 0) -> type:
     """The class of the model. here(): the rank that asks: its `worker`, and `ran`, what its layers returned. windows: one for
-    each layer, None for none."""
+    each layer of attention, None for none. states: how many layers with a recurrent state come behind them."""
 
     class Model(torch.nn.Module):
         supports_pp = False
@@ -96,6 +98,7 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
                 if sinks:
                     more["sinks"] = contents.sinks(index, worker)
                 layers.append(worker.layer(index, **more))
+            layers += [recurrent.layer(len(windows) + at, worker) for at in range(states)]
             self.layers = torch.nn.ModuleList(layers)
 
         def embed_input_ids(self, input_ids: Any, *args: Any) -> Any:
@@ -105,6 +108,10 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
 
         def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None, inputs_embeds: Any = None) -> Any:
             for layer in self.layers:
+                if recurrent.is_recurrent(layer):
+                    rows = recurrent.inputs(layer, here().worker, contents, input_ids, positions).to(self.dtype)
+                    here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), recurrent.run(layer, rows)))
+                    continue
                 rows = [x.to(self.dtype) for x in contents.inputs(layer, here().worker, input_ids, positions)]
                 if self.mla:
                     q, latent, rope = rows
@@ -127,6 +134,9 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
         def load_weights(self, weights: Any) -> set[str]:
             return set()
 
+    if states:
+        for name, trait in recurrent.traits().items():
+            setattr(Model, name, trait)
     return Model
 
 
@@ -145,6 +155,8 @@ def register_loader() -> None:
             draw = torch.Generator().manual_seed(self.load_config.model_loader_extra_config["seed"])
             for name, parameter in model.named_parameters():
                 load, kind = getattr(parameter, "weight_loader", default_weight_loader), name.rpartition(".")[2]
+                if recurrent.load(name, parameter, model, draw):
+                    continue
                 if name.endswith("kv_b_proj.weight"):  # [columns, rank], of all ranks
                     columns, rank = parameter.shape
                     columns *= model.layers[0].kv_b_proj.tp_size

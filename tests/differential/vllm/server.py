@@ -25,7 +25,7 @@ from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Step, refusing
-from . import flashinfer, gpu, kernels, model, ranks
+from . import flashinfer, gpu, kernels, mamba2, model, ranks, recurrent
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, shape
 
@@ -34,6 +34,7 @@ _IMPORTED_ON = (9, 0)
 _BYTES = (torch.uint8, torch.int8, torch.float8_e4m3fn)
 #: As llm-compressor writes it
 _SCHEME = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True, "dynamic": False}
+_OF_LLAMA = ("architectures", "model_type")
 _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 
 
@@ -45,7 +46,9 @@ def load() -> None:
         if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
             setattr(platform, name, answer)
     proof_kernels.stand_in()
+    mamba2.stand_in()
     import_module("vllm.v1.worker.gpu.model_runner")
+    import_module(f"vllm.model_executor.models.{recurrent.MODULE}")
     for path in BACKENDS.values():
         import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
     proof_kernels.stand_in()  # again: what was imported since asks for kernels, too
@@ -99,7 +102,7 @@ class _Rank:
 
     def _poison(self) -> None:
         """The cache holds what its last owner left: large numbers, no NaN."""
-        for cache in self.runner.kv_caches:
+        for cache in _tensors(self.runner.kv_caches):
             if cache.dtype in _BYTES:
                 cache.view(torch.uint8).copy_(torch.randint(0x50, 0x60, cache.shape, dtype=torch.uint8))
             else:
@@ -146,7 +149,9 @@ class Server:
             text = {**MLA, **text}
         else:
             text |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": size}
-        text |= {"num_hidden_layers": 2, "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"]}
+        if states := recurrent.LAYERS[given["recurrent"]]:
+            text = recurrent.config(states, **{name: text[name] for name in text if name not in _OF_LLAMA})
+        text |= {"num_hidden_layers": 2 + states, "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"]}
         whole = {}
         if given["windows"] == "all":  # the whole model's: its config says it, and the engine hands it to the cache's
             text["sliding_window"] = whole["sliding_window"] = WINDOW
@@ -190,7 +195,8 @@ class Server:
         registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
         windows = (None, None) if self.set["windows"] == "all" else WINDOWS[self.set["windows"]]
         here = lambda: self.ranks[self.group.rank_in_group]  # noqa: E731
-        own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"])
+        states = recurrent.LAYERS[self.set["recurrent"]]
+        own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"], states)
         registry.register_model(self._architecture, own)
 
     def _construct(self) -> None:
@@ -332,7 +338,7 @@ class Server:
                 raise RuntimeError(f"{len(rank.ran)} layers ran in one step")
             for one in rank.ran:
                 given = one.tokens[:count].tolist() == tokens and one.positions[:count].tolist() == positions
-                made = state.attn_metadata[one.layer.layer_name]
+                made = state.attn_metadata[recurrent.name_of(one.layer)]
                 true, at = [], 0
                 for name in order:
                     true.append(self._reference(one.layer, rank.worker, _quantises(one.layer, made, at), *rows[name]))
@@ -342,7 +348,7 @@ class Server:
                 within = reference.tolerance(out.dtype)
                 if self.mla:  # query and value go through a projection each, whose results are rounded, too
                     within = type(within)(2 * within.right, 2 * within.wrong)
-                name = one.layer.layer_name + (f" of rank {rank.worker.rank}" if len(self.ranks) > 1 else "")
+                name = recurrent.name_of(one.layer) + (f" of rank {rank.worker.rank}" if len(self.ranks) > 1 else "")
                 compared = reference.compare(name, out, true, labels, within)
                 outputs.append(compared if given else _strange(compared))
                 if len(one.tokens) > count:
@@ -352,6 +358,8 @@ class Server:
 
     def _reference(self, layer: Any, worker: Worker, fp8_query: bool, start: int, words: list[int]) -> Any:
         """What a layer returns for the last words of a request, from `start` on."""
+        if recurrent.is_recurrent(layer):
+            return recurrent.reference(layer, worker, self.contents, start, words)
         dtype = self.config.model_config.dtype
         every = self.contents.inputs(layer, worker, torch.tensor(words), torch.arange(len(words)))
         q, k, v = (x.to(dtype).double() for x in every)
@@ -383,6 +391,12 @@ class Server:
                 one.computed = len(one.known) - 1
             else:
                 one.computed += scheduled.num_scheduled_tokens[name]
+
+
+def _tensors(caches: Any) -> Iterator[Any]:
+    """Those of each layer: a recurrent one has several."""
+    for cache in caches:
+        yield from (cache,) if isinstance(cache, torch.Tensor) else _tensors(cache)
 
 
 def _quantises(layer: Any, metadata: Any, row: int) -> bool:

@@ -62,6 +62,8 @@ def impossible(settings: Settings) -> str | None:
     quantised = settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint"
     if quantised and settings.get("attention-backend") == "FLASH_ATTN" and settings.get("dtype") == "float16":
         return "FlashAttention 3 writes bfloat16 for FP8 inputs: a float16 model ends with the kernel's error while it starts"
+    if settings.get("recurrent", "none") != "none" and (settings.get("attention") == "MLA" or both[1] in _OF_MLA):
+        return "no model with Mamba2 has MLA"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
         return "refused by every release: FlashMLA's pages have 64 tokens"
     if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", 256) < 256:
@@ -101,6 +103,7 @@ SPACE = Space(
         "async-scheduling": (False, True),
         "capability": ((9, 0), (8, 0)),
         "layout": ("NHD", "HND"),
+        "recurrent": ("none", "mamba2"),
     },
     edges=edges,
     limit=lambda settings: settings["max-model-len"],
