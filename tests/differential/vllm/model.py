@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..protocol import Output
 from . import recurrent
 
 VOCABULARY = 128
@@ -25,6 +26,7 @@ class Contents:
         self.seed = seed
         self._draw = torch.Generator().manual_seed(seed)
         self._tables: dict[Any, Any] = {}
+        self.kv_heads: dict[str, int] = {}  # of layers that have others than the model
         self._pattern = random.Random(seed).sample(range(3, VOCABULARY), _PERIOD)
 
     def word(self, position: int, salt: int = 0) -> int:
@@ -55,6 +57,7 @@ class Contents:
             q = rows("q", heads, layer.qk_nope_head_dim + rope)
             return [q[:, mine], rows("latent", 1, layer.kv_lora_rank), rows("rope", 1, rope)]
         kv_heads, size, own = text.num_key_value_heads, layer.head_size, layer.num_kv_heads
+        kv_heads = self.kv_heads.get(layer.layer_name, kv_heads)
         first = rank * kv_heads // ranks  # several ranks share a head where there are fewer of them
         q, k, v = rows("q", heads, size), rows("k", kv_heads, size), rows("v", kv_heads, size)
         return [q[:, mine], k[:, first : first + own], v[:, first : first + own]]
@@ -101,6 +104,8 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
             layers += [recurrent.layer(len(windows) + at, worker) for at in range(states)]
             self.layers = torch.nn.ModuleList(layers)
 
+        model = property(lambda self: self)  # a drafter looks there for the target's embedding
+
         def embed_input_ids(self, input_ids: Any, *args: Any) -> Any:
             return torch.zeros(len(input_ids), self.width, dtype=self.dtype)
 
@@ -112,24 +117,12 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
                     rows = recurrent.inputs(layer, here().worker, contents, input_ids, positions).to(self.dtype)
                     here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), recurrent.run(layer, rows)))
                     continue
-                rows = [x.to(self.dtype) for x in contents.inputs(layer, here().worker, input_ids, positions)]
-                if self.mla:
-                    q, latent, rope = rows
-                    out = layer(q, latent.flatten(1), rope, output_shape=(len(q), layer.num_heads * layer.v_head_dim))
-                else:
-                    out = layer(*(x.flatten(1) for x in rows))
+                out = attend(layer, contents, here().worker, input_ids, positions, self.dtype)
                 here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
-            hidden = torch.zeros(len(input_ids), self.width, dtype=self.dtype)
-            for column, what in enumerate((input_ids, positions % 128, positions // 128)):  # exact in bfloat16
-                hidden[:, column] = what.to(self.dtype)
-            return hidden
+            return encoded(input_ids, positions, self.width, self.dtype)
 
         def compute_logits(self, hidden_states: Any, *args: Any) -> Any:
-            logits = torch.zeros(len(hidden_states), VOCABULARY)
-            for row, (token, low, high) in enumerate(hidden_states[:, :3].int().tolist()):
-                if 0 <= token < VOCABULARY:
-                    logits[row, contents.next(token, high * 128 + low)] = 9.0
-            return logits
+            return logits(hidden_states, contents.next)
 
         def load_weights(self, weights: Any) -> set[str]:
             return set()
@@ -138,6 +131,38 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
         for name, trait in recurrent.traits().items():
             setattr(Model, name, trait)
     return Model
+
+
+def attend(layer: Any, contents: Contents, worker: Any, tokens: Any, positions: Any, dtype: Any) -> Any:
+    """What a layer of attention makes of these tokens."""
+    rows = [x.to(dtype) for x in contents.inputs(layer, worker, tokens, positions)]
+    if worker.config.model_config.use_mla:
+        q, latent, rope = rows
+        return layer(q, latent.flatten(1), rope, output_shape=(len(q), layer.num_heads * layer.v_head_dim))
+    return layer(*(x.flatten(1) for x in rows))
+
+
+def encoded(tokens: Any, positions: Any, width: int, dtype: Any) -> Any:
+    """[tokens, width]: hidden states that say which token was read where."""
+    hidden = torch.zeros(len(tokens), width, dtype=dtype)
+    for column, what in enumerate((tokens, positions % 128, positions // 128)):  # exact in bfloat16
+        hidden[:, column] = what.to(dtype)
+    return hidden
+
+
+def logits(hidden: Any, follows: Callable[[int, int], int]) -> Any:
+    """Of what follows each token at its position."""
+    made = torch.zeros(len(hidden), VOCABULARY)
+    for row, (token, low, high) in enumerate(hidden[:, :3].int().tolist()):
+        if 0 <= token < VOCABULARY:
+            made[row, follows(token, high * 128 + low)] = 9.0
+    return made
+
+
+def strange(output: Output) -> Output:
+    """The model was given other words, or other positions, than the requests have."""
+    output.error, output.at = float("inf"), "the model's input"
+    return output
 
 
 def register_loader() -> None:

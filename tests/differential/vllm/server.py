@@ -11,6 +11,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -25,7 +26,7 @@ from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Step, refusing
-from . import flashinfer, gpu, kernels, mamba2, model, ranks, recurrent
+from . import drafter, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, shape
 
@@ -68,11 +69,13 @@ class _Request:
 
 
 class _Rank:
-    """A worker: its config, its model runner. ran: what its layers returned since the server last looked."""
+    """A worker: its config, its model runner. ran, drafted: what its layers, and its drafter's, returned since the server last
+    looked."""
 
     def __init__(self, worker: Worker):
         self.worker, self.config = worker, worker.config
         self.ran: list[model.Ran] = []
+        self.drafted: list[drafter.Drafted] = []
         worker.__enter__()
 
     def load(self) -> None:
@@ -98,7 +101,11 @@ class _Rank:
         if self.config.compilation_config.cudagraph_mode and self.runner.needs_cudagraph_capture():
             self.runner.capture_model()
             self._poison()
+        self._forget()
+
+    def _forget(self) -> None:
         self.ran.clear()
+        self.drafted.clear()
 
     def _poison(self) -> None:
         """The cache holds what its last owner left: large numbers, no NaN."""
@@ -110,7 +117,7 @@ class _Rank:
 
     def run(self, scheduled: Any) -> tuple[Any, Any]:
         """(what the engine core gets, the state between the model and the sampler)."""
-        self.ran.clear()
+        self._forget()
         result = self.runner.execute_model(scheduled)
         state = self.runner.execute_model_state
         if result is None:
@@ -124,7 +131,7 @@ class Server:
         self.contents, self.mla = model.Contents(case["seed"]), self.set["attention"] == "MLA"
         self.requests: dict[str, _Request] = {}
         self.waiting = sorted(range(len(case["requests"])), key=lambda at: case["requests"][at]["arrives"])
-        self.steps = 0
+        self.steps, self.draft_layer = 0, -1
         self._prompts = self._all_prompts()
         if tuple(self.set["capability"]) != _IMPORTED_ON:  # what the module says at its import, there
             flash: Any = import_module("vllm.v1.attention.backends.flash_attn")
@@ -163,12 +170,14 @@ class Server:
             }  # fmt: skip
             extra["scales"] = _SCALES
         drafts = {}
-        if given["speculative-method"] != "none":
+        self._architecture = text["architectures"][0]
+        if given["speculative-method"] in drafter.OWN:
+            drafts["speculative"] = drafter.speculation(given, self._architecture, (heads, kv_heads, size), given["dtype"])
+        elif given["speculative-method"] != "none":
             drafts["speculative"] = {
                 "method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"],
                 "prompt_lookup_min": 2, "prompt_lookup_max": 3,
             }  # fmt: skip
-        self._architecture = text["architectures"][0]
         made = Worker(
             text, backend=BACKENDS[given["attention-backend"]], dtype=given["dtype"], page_size=given["block-size"], rank=rank,
             tp=given["tensor-parallel-size"], dcp=given["decode-context-parallel-size"],
@@ -198,6 +207,20 @@ class Server:
         states = recurrent.LAYERS[self.set["recurrent"]]
         own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"], states)
         registry.register_model(self._architecture, own)
+        if (method := self.set["speculative-method"]) in drafter.OWN:
+            _, kv_heads, _ = SHAPES[self.set["attention"]]
+            index, more = len(windows) + states, {}
+            if method == "mtp":
+                more["quant_config"] = self.ranks[0].config.quant_config
+            else:
+                kv_heads *= self.set["draft-kv-heads"]
+                self.contents.kv_heads[f"model.layers.{index}.self_attn.attn"] = kv_heads
+                more["num_kv_heads"] = max(1, kv_heads // self.group.world_size)
+            if self.set["draft-window"]:
+                more["per_layer_sliding_window"] = WINDOW
+            head = drafter.make(self.contents, here, index, **more)
+            registry.register_model(drafter.architecture(method, self._architecture), head)
+            self.draft_layer = index
 
     def _construct(self) -> None:
         """What the engine core makes of what the workers' layers keep."""
@@ -255,6 +278,8 @@ class Server:
         result, state = ran[0]
         step = self._compared(kinds, rows, [state for _, state in ran]) if state is not None else Step(["idle"])
         self._sampled(scheduled, result)
+        if state is not None and any(rank.drafted for rank in self.ranks):
+            step.outputs += self._drafted(scheduled, result, rows, [state for _, state in ran])
         self.group.on_first(lambda: self._taken(scheduled, result))
         return step
 
@@ -350,7 +375,7 @@ class Server:
                     within = type(within)(2 * within.right, 2 * within.wrong)
                 name = recurrent.name_of(one.layer) + (f" of rank {rank.worker.rank}" if len(self.ranks) > 1 else "")
                 compared = reference.compare(name, out, true, labels, within)
-                outputs.append(compared if given else _strange(compared))
+                outputs.append(compared if given else model.strange(compared))
                 if len(one.tokens) > count:
                     kinds = sorted({*kinds, "padded"})
         made = [(state.attn_metadata, state.slot_mappings_by_layer) for state in states]
@@ -370,17 +395,40 @@ class Server:
             nope, v = up.split([layer.qk_nope_head_dim, layer.v_head_dim], -1)
             k = torch.cat([nope, rope.expand(-1, layer.num_heads, -1)], -1)
             return reference.attention(q, k, v, where, scale=q.shape[-1] ** -0.5)
+        index = int(layer.layer_name.split(".")[2])
+        drafts = index == self.draft_layer
         if "fp8" in layer.kv_cache_dtype:
-            scales = _SCALES if self.set["scales"] == "checkpoint" else dict.fromkeys(_SCALES, 1.0)
+            scaled = self.set["scales"] == "checkpoint" and not (drafts and self.set["speculative-method"] == "eagle")
+            scales = _SCALES if scaled else dict.fromkeys(_SCALES, 1.0)
             k, v = (kernels.quantised(x, scales[name]).double() * scales[name] for x, name in ((k, "k_scale"), (v, "v_scale")))
             if fp8_query:
                 q = kernels.quantised(q, scales["q_scale"]).double() * scales["q_scale"]
-        index = int(layer.layer_name.split(".")[2])
+        scale = layer.head_size**-0.5
+        if drafts:
+            window = WINDOW if self.set["draft-window"] or self.set["windows"] == "all" else None
+            return reference.attention(q, k, v, where, scale=scale, window=window)
         sinks = self.contents.sinks(index, worker) if self.set["sinks"] else None
         return reference.attention(
-            q, k, v, where, scale=layer.head_size**-0.5, window=WINDOWS[self.set["windows"]][index],
-            soft_cap=self.set["soft-cap"], sinks=sinks,
+            q, k, v, where, scale=scale, window=WINDOWS[self.set["windows"]][index], soft_cap=self.set["soft-cap"], sinks=sinks,
         )  # fmt: skip
+
+    def _drafted(self, scheduled: Any, result: Any, rows: dict[str, tuple[int, list[int]]], states: list[Any]) -> list[Output]:
+        """What the drafter's layer returned behind this step: of each row that stands, and of each draft."""
+        got, drafts, told = dict(zip(result.req_ids, result.sampled_token_ids)), scheduled.scheduled_spec_decode_tokens, {}
+        for name, (start, words) in rows.items():
+            rejected = len(drafts.get(name, ())) + 1 - len(got[name]) if got[name] else 0
+            count = len(words) - start
+            told[name] = drafter.Rows(start, words[: len(words) - rejected], self.requests[name].known, count, bool(got[name]))
+        outputs = []
+        for rank, state in zip(self.ranks, states):
+            true = partial(self._reference_of_draft, rank, state)
+            order, limit = list(state.input_batch.req_ids), self.set["max-model-len"]
+            outputs += drafter.compare(rank.drafted, order, told, self.contents, limit, true)
+        return outputs
+
+    def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, start: int, words: list[int]) -> Any:
+        made = state.attn_metadata[layer.layer_name]
+        return self._reference(layer, rank.worker, _quantises(layer, made, 0), start, words)
 
     def _sampled(self, scheduled: Any, result: Any) -> None:
         """What each request got; its keys are in the cache up to the last word that was accepted."""
@@ -404,12 +452,6 @@ def _quantises(layer: Any, metadata: Any, row: int) -> bool:
     kind = "decode" if row < getattr(metadata, "num_decode_tokens", 0) else "prefill"
     quantised = getattr(layer, "query_quant", None) is not None  # layers with MLA have none in some releases
     return quantised or getattr(metadata, f"q_data_type_{kind}", None) == torch.float8_e4m3fn
-
-
-def _strange(output: Output) -> Output:
-    """The model was given other words, or other positions, than the requests have."""
-    output.error, output.at = float("inf"), "the model's input"
-    return output
 
 
 @contextmanager

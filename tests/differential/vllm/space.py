@@ -64,6 +64,16 @@ def impossible(settings: Settings) -> str | None:
         return "FlashAttention 3 writes bfloat16 for FP8 inputs: a float16 model ends with the kernel's error while it starts"
     if settings.get("recurrent", "none") != "none" and (settings.get("attention") == "MLA" or both[1] in _OF_MLA):
         return "no model with Mamba2 has MLA"
+    method = settings.get("speculative-method")
+    plain = settings.get("draft-window") is not True and settings.get("draft-kv-heads", 1) == 1
+    if method in ("none", "ngram") and not plain:
+        return "there is no drafter that has a layer"
+    if method == "mtp" and (settings.get("draft-kv-heads", 1) != 1 or settings.get("draft-window")):
+        return "a head of the model has its layers' shape"
+    if method == "mtp" and settings.get("attention", "MLA") != "MLA" and settings.get("recurrent", "mamba2") == "none":
+        return "no model of this kind has a head for MTP"
+    if method == "eagle" and settings.get("attention") == "MLA":
+        return "EAGLE's drafter has no MLA here"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
         return "refused by every release: FlashMLA's pages have 64 tokens"
     if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", 256) < 256:
@@ -94,8 +104,8 @@ SPACE = Space(
         "num-gpu-blocks": (64, 24),
         "enable-prefix-caching": (True, False),
         "enable-chunked-prefill": (True, False),
-        "speculative-method": ("none", "ngram"),
-        "num-speculative-tokens": (2, 3),
+        "speculative-method": ("none", "ngram", "eagle", "mtp"),
+        "num-speculative-tokens": (2, 3, 1),
         "tensor-parallel-size": (1, 2),
         "decode-context-parallel-size": (1, 2),
         "cp-kv-cache-interleave-size": (1, 4, 16),
@@ -104,6 +114,8 @@ SPACE = Space(
         "capability": ((9, 0), (8, 0)),
         "layout": ("NHD", "HND"),
         "recurrent": ("none", "mamba2"),
+        "draft-window": (False, True),
+        "draft-kv-heads": (1, 2),
     },
     edges=edges,
     limit=lambda settings: settings["max-model-len"],

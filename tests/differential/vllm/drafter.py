@@ -1,0 +1,145 @@
+"""Drafters with a layer of attention of their own: EAGLE and MTP, by the engine's speculator, and what the layer should return.
+
+A drafter reads at the place of each token the one that follows, and what the target has made of the token; its first call is as
+long as the target's, the later ones have one row of each request. Its draft follows from the token that it reads, so which
+drafts are right is known: about two of three, drawn by the case's seed.
+"""
+
+from __future__ import annotations
+
+import random
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import torch
+
+from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, _without_weights, folder_of
+
+from .. import reference
+from ..protocol import Output
+from . import model
+
+#: Methods whose drafter has a layer
+OWN = ("eagle", "mtp")
+_EAGLE = "EagleLlamaForCausalLM"
+#: architecture of a model -> that of its own head
+_HEADS = {"DeepseekV3ForCausalLM": "DeepSeekMTPModel", "NemotronHForCausalLM": "NemotronHMTPModel"}
+_RIGHT = 0.65
+
+
+class Drafted(NamedTuple):
+    """What one call of the drafter was given, and what its layer returned."""
+
+    layer: Any
+    tokens: Any
+    positions: Any
+    hidden: Any
+    out: Any
+
+
+def architecture(method: str, target: str) -> str:
+    return _EAGLE if method == "eagle" else _HEADS[target]
+
+
+def speculation(given: dict[str, Any], target: str, heads: tuple[int, int, int], dtype: str) -> dict[str, Any]:
+    """What the engine's config of speculation is made of; the architecture is known to the registry then."""
+    said = {"method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"]}
+    if said["method"] == "eagle":
+        text = {
+            **_SHAPE, **_TOKENS, "architectures": [_EAGLE], "model_type": "llama", "num_attention_heads": heads[0],
+            "num_key_value_heads": heads[1] * given["draft-kv-heads"], "head_dim": heads[2], "num_hidden_layers": 1,
+            "vocab_size": model.VOCABULARY, "torch_dtype": dtype,
+        }  # fmt: skip
+        return {**said, "model": folder_of(text)}
+    registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
+    registry.register_model(_HEADS[target], _without_weights())
+    return said
+
+
+def draft(contents: Any, token: int, position: int) -> int:
+    """What the drafter says behind `token` at `position`."""
+    right = int(contents.next(token, position))
+    drawn = random.Random(f"{contents.seed} draft {token} {position}")
+    return right if drawn.random() < _RIGHT else (right + 1) % model.VOCABULARY
+
+
+def make(contents: Any, here: Any, index: int, **more: Any) -> type:
+    """The class of the drafter, whose layer is `index` of the model; `more` goes to the layer."""
+
+    class Drafter(torch.nn.Module):
+        supports_pp = False
+
+        def __init__(self, *, vllm_config: Any, prefix: str = ""):
+            super().__init__()
+            worker = here().worker
+            self.dtype, self.width = worker.config.model_config.dtype, worker.config.model_config.get_hidden_size()
+            self.layers = torch.nn.ModuleList([worker.layer(index, **more)])
+
+        model = property(lambda self: self)
+
+        embed_input_ids = get_input_embeddings = lambda self, input_ids, *args: torch.zeros(
+            len(input_ids), self.width, dtype=self.dtype
+        )
+
+        def forward(self, input_ids: Any, positions: Any, hidden_states: Any, inputs_embeds: Any = None, **more: Any) -> Any:
+            (layer,) = self.layers
+            out = model.attend(layer, contents, here().worker, input_ids, positions, self.dtype)
+            here().drafted.append(Drafted(layer, input_ids.clone(), positions.clone(), hidden_states.clone(), out))
+            hidden = model.encoded(input_ids, positions + 1, self.width, self.dtype)
+            return hidden, hidden
+
+        def compute_logits(self, hidden_states: Any, *args: Any, **more: Any) -> Any:
+            return model.logits(hidden_states, lambda token, at: draft(contents, token, at))
+
+        def load_weights(self, weights: Any) -> set[str]:
+            return set()
+
+    return Drafter
+
+
+class Rows(NamedTuple):
+    """Of a request in a step: position of its first row, the target's words up to the last row that stands, and all its words
+    behind the step. got: whether it has got a token."""
+
+    start: int
+    words: list[int]
+    known: list[int]
+    count: int
+    got: bool
+
+
+def compare(calls: list[Drafted], order: list[str], rows: dict[str, Rows], contents: Any, limit: int, true: Any) -> list[Output]:
+    """Every call of a step. order: requests as the batch has them. limit: of the context, behind which the engine lets the
+    drafter's positions stand. true(layer, start, words): what the layer returns for the words from `start` on."""
+    outputs = []
+    for number, call in enumerate(calls):
+        at, places, texts, hidden, labels = 0, [], [], [], []
+        for row, name in enumerate(order):
+            one = rows[name]
+            read = one.known[1 : len(one.words) + 1]  # at each place the token that follows
+            last = len(one.words) - 1
+            if number == 0:
+                places += range(at, at + last + 1 - one.start)
+                hidden += [(one.words[p], p) for p in range(one.start, last + 1)]
+                texts.append((one.start, read))
+                at += one.count
+            elif one.got and last + number < limit:
+                for step in range(number):
+                    read.append(draft(contents, read[-1], last + 1 + step))
+                places.append(row)
+                hidden.append((read[-2], last + number))
+                texts.append((last + number, read))
+            else:
+                continue
+            labels += [f"draft {number} of {name} at {p}" for p in range(texts[-1][0], len(read))]
+        if not places:
+            continue
+        wanted = [(p, words[p]) for start, words in texts for p in range(start, len(words))]
+        given = list(zip(call.positions[places].tolist(), call.tokens[places].tolist())) == wanted
+        seen = model.encoded(*torch.tensor(hidden).t(), call.hidden.shape[1], call.hidden.dtype)
+        given &= torch.equal(call.hidden[places], seen)
+        expected = torch.cat([true(call.layer, start, words) for start, words in texts])
+        out = call.out[places].view(expected.shape)
+        compared = reference.compare(call.layer.layer_name, out, expected, labels)
+        outputs.append(compared if given else model.strange(compared))
+    return outputs
