@@ -108,7 +108,9 @@ class Rows(NamedTuple):
     got: bool
 
 
-def compare(calls: list[Drafted], order: list[str], rows: dict[str, Rows], contents: Any, limit: int, true: Any) -> list[Output]:
+def compare(
+    calls: list[Drafted], order: list[str], rows: dict[str, Rows], contents: Any, limit: int, true: Any, within: Any
+) -> list[Output]:
     """Every call of a step. order: requests as the batch has them. limit: of the context, behind which the engine lets the
     drafter's positions stand. true(layer, start, words): what the layer returns for the words from `start` on."""
     outputs = []
@@ -140,6 +142,6 @@ def compare(calls: list[Drafted], order: list[str], rows: dict[str, Rows], conte
         given &= torch.equal(call.hidden[places], seen)
         expected = torch.cat([true(call.layer, start, words) for start, words in texts])
         out = call.out[places].view(expected.shape)
-        compared = reference.compare(call.layer.layer_name, out, expected, labels)
+        compared = reference.compare(call.layer.layer_name, out, expected, labels, within)
         outputs.append(compared if given else model.strange(compared))
     return outputs

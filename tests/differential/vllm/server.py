@@ -25,7 +25,7 @@ from attnfix.patches.proofkit.vllm.construction import Worker
 from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
-from ..protocol import Case, Output, Step, refusing
+from ..protocol import Case, Output, Step, Tolerance, refusing
 from . import drafter, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, shape
@@ -370,9 +370,7 @@ class Server:
                     at += len(true[-1])
                 true = torch.cat(true)
                 out = one.out[:count].view(true.shape)
-                within = reference.tolerance(out.dtype)
-                if self.mla:  # query and value go through a projection each, whose results are rounded, too
-                    within = type(within)(2 * within.right, 2 * within.wrong)
+                within = self._within()
                 name = recurrent.name_of(one.layer) + (f" of rank {rank.worker.rank}" if len(self.ranks) > 1 else "")
                 compared = reference.compare(name, out, true, labels, within)
                 outputs.append(compared if given else model.strange(compared))
@@ -412,6 +410,11 @@ class Server:
             q, k, v, where, scale=scale, window=WINDOWS[self.set["windows"]][index], soft_cap=self.set["soft-cap"], sinks=sinks,
         )  # fmt: skip
 
+    def _within(self) -> Any:
+        right, wrong = reference.tolerance(self.config.model_config.dtype)
+        more = 2 if self.mla else 1  # query and value go through a projection each, whose results are rounded, too
+        return Tolerance(more * right, more * wrong)
+
     def _drafted(self, scheduled: Any, result: Any, rows: dict[str, tuple[int, list[int]]], states: list[Any]) -> list[Output]:
         """What the drafter's layer returned behind this step: of each row that stands, and of each draft."""
         got, drafts, told = dict(zip(result.req_ids, result.sampled_token_ids)), scheduled.scheduled_spec_decode_tokens, {}
@@ -423,7 +426,7 @@ class Server:
         for rank, state in zip(self.ranks, states):
             true = partial(self._reference_of_draft, rank, state)
             order, limit = list(state.input_batch.req_ids), self.set["max-model-len"]
-            outputs += drafter.compare(rank.drafted, order, told, self.contents, limit, true)
+            outputs += drafter.compare(rank.drafted, order, told, self.contents, limit, true, self._within())
         return outputs
 
     def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, start: int, words: list[int]) -> Any:
