@@ -98,7 +98,8 @@ class _Rank:
             self.runner._init_kv_zero_meta()
 
     def capture(self) -> None:
-        if self.config.compilation_config.cudagraph_mode and self.runner.needs_cudagraph_capture():
+        needed = getattr(self.runner, "needs_cudagraph_capture", lambda: True)  # up to 0.29.0 the runner looks by itself
+        if self.config.compilation_config.cudagraph_mode and needed():
             self.runner.capture_model()
             self._poison()
         self._forget()
@@ -114,6 +115,14 @@ class _Rank:
                 cache.view(torch.uint8).copy_(torch.randint(0x50, 0x60, cache.shape, dtype=torch.uint8))
             else:
                 cache.uniform_(40, 50)
+
+    def idle(self) -> None:
+        """The dummy batch that a rank of data parallelism runs where the others have requests and it has none."""
+        cls: Any = import_module("vllm.v1.worker.gpu_worker").Worker
+        worker = cls(self.config, local_rank=0, rank=self.worker.rank, distributed_init_method="")
+        worker.model_runner = self.runner
+        worker.execute_dummy_batch()
+        self._forget()
 
     def run(self, scheduled: Any) -> tuple[Any, Any]:
         """(what the engine core gets, the state between the model and the sampler)."""
@@ -281,6 +290,8 @@ class Server:
         if state is not None and any(rank.drafted for rank in self.ranks):
             step.outputs += self._drafted(scheduled, result, rows, [state for _, state in ran])
         self.group.on_first(lambda: self._taken(scheduled, result))
+        if self.set["dummy-batches"] and not scheduled.total_num_scheduled_tokens:
+            self.group.on_all(lambda rank: self.ranks[rank].idle())
         return step
 
     def _scheduled(self) -> Any:
