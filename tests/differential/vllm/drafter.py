@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from attnfix.patches.proofkit.vllm.construction import _attention
 from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, _without_weights, folder_of
 
 from .. import reference
@@ -45,15 +46,32 @@ def speculation(given: dict[str, Any], target: str, heads: tuple[int, int, int],
     """What the engine's config of speculation is made of; the architecture is known to the registry then."""
     said = {"method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"]}
     if said["method"] == "eagle":
+        count, kv_count, size = shape(given, heads)
         text = {
-            **_SHAPE, **_TOKENS, "architectures": [_EAGLE], "model_type": "llama", "num_attention_heads": heads[0],
-            "num_key_value_heads": heads[1] * given["draft-kv-heads"], "head_dim": heads[2], "num_hidden_layers": 1,
+            **_SHAPE, **_TOKENS, "architectures": [_EAGLE], "model_type": "llama", "num_attention_heads": count,
+            "num_key_value_heads": kv_count, "head_dim": size, "num_hidden_layers": 1,
             "vocab_size": model.VOCABULARY, "torch_dtype": dtype,
         }  # fmt: skip
         return {**said, "model": folder_of(text)}
     registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
     registry.register_model(_HEADS[target], _without_weights())
     return said
+
+
+def shape(given: dict[str, Any], target: tuple[int, int, int]) -> tuple[int, int, int]:
+    """(query heads, KV heads, head size) of EAGLE's layer."""
+    return target[0] * given["draft-heads"], target[1] * given["draft-heads"], target[2]
+
+
+def layer(worker: Any, index: int, contents: Any, shape: tuple[int, int, int], window: int | None) -> Any:
+    """EAGLE's layer, by the engine's constructor: layer `index` of the model."""
+    (heads, kv_heads, size), ranks, name = shape, worker.sizes["tp"], f"model.layers.{index}.self_attn.attn"
+    contents.heads[name] = heads, kv_heads
+    more = {"per_layer_sliding_window": window} if window is not None else {}
+    return worker._in_dtype(
+        _attention("Attention"), heads // ranks, size, size**-0.5, num_kv_heads=max(1, kv_heads // ranks), prefix=name,
+        cache_config=worker.config.cache_config, **more,
+    )  # fmt: skip
 
 
 def draft(contents: Any, token: int, position: int) -> int:
@@ -63,8 +81,8 @@ def draft(contents: Any, token: int, position: int) -> int:
     return right if drawn.random() < _RIGHT else (right + 1) % model.VOCABULARY
 
 
-def make(contents: Any, here: Any, index: int, **more: Any) -> type:
-    """The class of the drafter, whose layer is `index` of the model; `more` goes to the layer."""
+def make(contents: Any, here: Any, layer: Any) -> type:
+    """The class of the drafter. layer(worker): makes its layer."""
 
     class Drafter(torch.nn.Module):
         supports_pp = False
@@ -73,7 +91,7 @@ def make(contents: Any, here: Any, index: int, **more: Any) -> type:
             super().__init__()
             worker = here().worker
             self.dtype, self.width = worker.config.model_config.dtype, worker.config.model_config.get_hidden_size()
-            self.layers = torch.nn.ModuleList([worker.layer(index, **more)])
+            self.layers = torch.nn.ModuleList([layer(worker)])
 
         model = property(lambda self: self)
 

@@ -26,7 +26,7 @@ class Contents:
         self.seed = seed
         self._draw = torch.Generator().manual_seed(seed)
         self._tables: dict[Any, Any] = {}
-        self.kv_heads: dict[str, int] = {}  # of layers that have others than the model
+        self.heads: dict[str, tuple[int, int]] = {}  # for queries and keys, of layers that have others than the model
         self._pattern = random.Random(seed).sample(range(3, VOCABULARY), _PERIOD)
 
     def word(self, position: int, salt: int = 0) -> int:
@@ -49,15 +49,14 @@ class Contents:
     def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any) -> list[Any]:
         """This rank's query, key and value of these tokens; with MLA query, latent, and what of the key has the position."""
         text, rank, ranks = worker.config.model_config.hf_text_config, worker.rank, worker.sizes["tp"]
-        heads = text.num_attention_heads
+        heads, kv_heads = self.heads.get(layer.layer_name, (text.num_attention_heads, text.num_key_value_heads))
         mine = slice(rank * layer.num_heads, (rank + 1) * layer.num_heads)
         rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape)  # noqa: E731
         if worker.config.model_config.use_mla:
             rope = layer.qk_rope_head_dim
             q = rows("q", heads, layer.qk_nope_head_dim + rope)
             return [q[:, mine], rows("latent", 1, layer.kv_lora_rank), rows("rope", 1, rope)]
-        kv_heads, size, own = text.num_key_value_heads, layer.head_size, layer.num_kv_heads
-        kv_heads = self.kv_heads.get(layer.layer_name, kv_heads)
+        size, own = layer.head_size, layer.num_kv_heads
         first = rank * kv_heads // ranks  # several ranks share a head where there are fewer of them
         q, k, v = rows("q", heads, size), rows("k", kv_heads, size), rows("v", kv_heads, size)
         return [q[:, mine], k[:, first : first + own], v[:, first : first + own]]

@@ -217,17 +217,12 @@ class Server:
         own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"], states)
         registry.register_model(self._architecture, own)
         if (method := self.set["speculative-method"]) in drafter.OWN:
-            _, kv_heads, _ = SHAPES[self.set["attention"]]
-            index, more = len(windows) + states, {}
-            if method == "mtp":
-                more["quant_config"] = self.ranks[0].config.quant_config
+            index = len(windows) + states
+            if method == "eagle":
+                shape, window = drafter.shape(self.set, SHAPES[self.set["attention"]]), WINDOW * self.set["draft-window"] or None
+                head = drafter.make(self.contents, here, lambda worker: drafter.layer(worker, index, self.contents, shape, window))
             else:
-                kv_heads *= self.set["draft-kv-heads"]
-                self.contents.kv_heads[f"model.layers.{index}.self_attn.attn"] = kv_heads
-                more["num_kv_heads"] = max(1, kv_heads // self.group.world_size)
-            if self.set["draft-window"]:
-                more["per_layer_sliding_window"] = WINDOW
-            head = drafter.make(self.contents, here, index, **more)
+                head = drafter.make(self.contents, here, lambda worker: worker.layer(index, quant_config=worker.config.quant_config))
             registry.register_model(drafter.architecture(method, self._architecture), head)
             self.draft_layer = index
 

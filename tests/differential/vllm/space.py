@@ -68,10 +68,10 @@ def impossible(settings: Settings) -> str | None:
         if settings.get("enable-chunked-prefill") is False:
             return "refused by every release: a prefix of a recurrent state is computed in chunks"
     method = settings.get("speculative-method")
-    plain = settings.get("draft-window") is not True and settings.get("draft-kv-heads", 1) == 1
+    plain = settings.get("draft-window") is not True and settings.get("draft-heads", 1) == 1
     if method in ("none", "ngram") and not plain:
         return "there is no drafter that has a layer"
-    if method == "mtp" and (settings.get("draft-kv-heads", 1) != 1 or settings.get("draft-window")):
+    if method == "mtp" and (settings.get("draft-heads", 1) != 1 or settings.get("draft-window")):
         return "a head of the model has its layers' shape"
     if method == "mtp" and settings.get("attention", "MLA") != "MLA" and settings.get("recurrent", "mamba2") == "none":
         return "no model of this kind has a head for MTP"
@@ -118,7 +118,7 @@ SPACE = Space(
         "layout": ("NHD", "HND"),
         "recurrent": ("none", "mamba2"),
         "draft-window": (False, True),
-        "draft-kv-heads": (1, 2),
+        "draft-heads": (1, 2),
         "dummy-batches": (False, True),
     },
     edges=edges,
