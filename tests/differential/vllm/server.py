@@ -88,10 +88,12 @@ class _Rank:
         if hasattr(type(platform), "update_block_size_for_backend"):
             platform.update_block_size_for_backend(self.config)
 
-    def begin(self, kv_cache_config: Any, block_size: int) -> None:
-        """With the cache that the engine core has planned."""
+    def begin(self, kv_cache_config: Any) -> None:
+        """With the cache that the engine core has planned, as the worker takes it over."""
         self.config.cache_config.num_gpu_blocks = kv_cache_config.num_blocks
-        self.config.cache_config.block_size = block_size
+        for name in ("hash_block_size", "cache_hit_alignment_tokens"):
+            if hasattr(kv_cache_config, name):
+                setattr(self.config.cache_config, name, getattr(kv_cache_config, name))
         self.runner.initialize_kv_cache(kv_cache_config)
         self._poison()
         if getattr(kv_cache_config, "needs_kv_cache_zeroing", False):  # as the worker asks
@@ -239,14 +241,24 @@ class Server:
             return configs, utils.generate_scheduler_kv_cache_config(configs)
 
         configs, scheduled = self.group.on_first(planned)
-        block_size = min(group.kv_cache_spec.block_size for group in scheduled.kv_cache_groups)
-        self.group.on_all(lambda rank: self.ranks[rank].begin(configs[rank], block_size))
-        self.group.on_first(lambda: self._schedule(scheduled))
+        if len(self.ranks) > 1:  # workers are processes of their own, which do not see what the engine core makes of its config
+            self.config = copy.copy(self.config)
+            self.config.cache_config = copy.copy(self.config.cache_config)
+        cache = self.config.cache_config
+        cache.num_gpu_blocks = scheduled.num_blocks
+        cache.block_size = min(group.kv_cache_spec.block_size for group in scheduled.kv_cache_groups)
+        self.config.validate_block_size()
+        sizes = utils.resolve_kv_cache_block_sizes(scheduled, self.config)
+        if hasattr(utils, "resolve_cache_hit_alignment_tokens"):  # from 0.32.0
+            aligned = utils.resolve_cache_hit_alignment_tokens(scheduled, self.config, *sizes)
+            for each in (*configs, scheduled):
+                each.hash_block_size, each.cache_hit_alignment_tokens = sizes[1], aligned
+        self.group.on_all(lambda rank: self.ranks[rank].begin(configs[rank]))
+        self.group.on_first(lambda: self._schedule(scheduled, *sizes))
 
-    def _schedule(self, kv_cache_config: Any) -> None:
+    def _schedule(self, kv_cache_config: Any, block_size: int, hash_block_size: int) -> None:
         utils: Any = import_module("vllm.v1.core.kv_cache_utils")
         config = self.config
-        block_size, hash_block_size = utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
         hash_of: Any = import_module("vllm.utils.hashing").get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
         utils.init_none_hash(hash_of)
         self.hasher = utils.get_request_block_hasher(hash_block_size, hash_of)

@@ -127,7 +127,7 @@ SPACE = Space(
     interpreted=lambda settings: settings["attention-backend"] in _INTERPRETED or settings["decode-context-parallel-size"] > 1,
 )
 
-_HYBRID = "no model with a recurrent state is in the space"
+_ONLY_OLD = "the former model runner alone has it, and that is not in the space"
 _OLD = "the releases that it corrects have the former model runner, which is not in the space"
 #: fix -> the settings that it must be tried in, or why none of the space reaches it
 FIXES: dict[str, Settings | str] = {
@@ -150,18 +150,24 @@ FIXES: dict[str, Settings | str] = {
     "vllm.flashmla-fp8-graph": _OLD,
     "vllm.fa3-dcp-graph": _OLD,
     "vllm.gdn-launch-assert": _OLD,
-    "vllm.gdn-uniform-decode": _HYBRID,
+    "vllm.gdn-uniform-decode": "no model with Gated DeltaNet is in the space",
     "vllm.dcp-spec-graph": {
         "attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64, "decode-context-parallel-size": 2,
-        "tensor-parallel-size": 2, "speculative-method": "ngram", "cudagraph-mode": "FULL_DECODE_ONLY", "dtype": "float16",
+        "tensor-parallel-size": 2, "speculative-method": "mtp", "cudagraph-mode": "FULL_DECODE_ONLY", "dtype": "float16",
     },
     "vllm.fa3-cascade": _OLD,
-    "vllm.dflash-aot-schedule": "no drafter with layers of its own is in the space",
+    "vllm.dflash-aot-schedule": "DFlash, which drafts all tokens at once, is not in the space",
     "vllm.int8-mla-context": "weights that are packed are not in the space",
-    "vllm.mamba-prefix-cache": _HYBRID,
-    "vllm.accepted-counts-race": _HYBRID,
-    "vllm.mamba-state-column": _HYBRID,
-    "vllm.mamba2-padded-tail": _HYBRID,
-    "vllm.padded-one-token-prompt": _HYBRID,
-    "vllm.dummy-draft-kv": "no drafter with layers of its own is in the space, and no data parallelism",
+    "vllm.mamba-prefix-cache": _OLD,
+    "vllm.accepted-counts-race": _ONLY_OLD,
+    "vllm.mamba-state-column": {
+        "recurrent": "mamba2", "attention-backend": "FLASHINFER", "attention": "MHA", "kv-cache-dtype": "fp8",
+        "windows": "alternate", "enable-prefix-caching": True, "capability": (9, 0),
+    },
+    "vllm.mamba2-padded-tail": {"recurrent": "mamba2", "speculative-method": "eagle", "enable-prefix-caching": True},
+    "vllm.padded-one-token-prompt": {"recurrent": "mamba2", "speculative-method": "eagle"},
+    "vllm.dummy-draft-kv": {
+        "speculative-method": "eagle", "dummy-batches": True, "enable-prefix-caching": True, "max-num-seqs": 2,
+        "num-speculative-tokens": 3,
+    },
 }  # fmt: skip
