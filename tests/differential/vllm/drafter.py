@@ -19,6 +19,7 @@ from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, _without_weigh
 from .. import reference
 from ..protocol import Output
 from . import model
+from .space import SHAPES, WINDOW
 
 #: Methods whose drafter has a layer
 OWN = ("eagle", "mtp")
@@ -38,19 +39,16 @@ class Drafted(NamedTuple):
     out: Any
 
 
-def architecture(method: str, target: str) -> str:
-    return _EAGLE if method == "eagle" else _HEADS[target]
-
-
-def speculation(given: dict[str, Any], target: str, heads: tuple[int, int, int], dtype: str) -> dict[str, Any]:
-    """What the engine's config of speculation is made of; the architecture is known to the registry then."""
+def speculation(given: dict[str, Any], target: str) -> dict[str, Any]:
+    """What the engine's config of speculation is made of; the registry knows the drafter's architecture then. target: that of
+    the model."""
     said = {"method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"]}
     if said["method"] == "eagle":
-        count, kv_count, size = shape(given, heads)
+        count, kv_count, size = _shape(given)
         text = {
             **_SHAPE, **_TOKENS, "architectures": [_EAGLE], "model_type": "llama", "num_attention_heads": count,
             "num_key_value_heads": kv_count, "head_dim": size, "num_hidden_layers": 1,
-            "vocab_size": model.VOCABULARY, "torch_dtype": dtype,
+            "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"],
         }  # fmt: skip
         return {**said, "model": folder_of(text)}
     registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
@@ -58,20 +56,30 @@ def speculation(given: dict[str, Any], target: str, heads: tuple[int, int, int],
     return said
 
 
-def shape(given: dict[str, Any], target: tuple[int, int, int]) -> tuple[int, int, int]:
+def _shape(given: dict[str, Any]) -> tuple[int, int, int]:
     """(query heads, KV heads, head size) of EAGLE's layer."""
-    return target[0] * given["draft-heads"], target[1] * given["draft-heads"], target[2]
+    heads, kv_heads, size = SHAPES[given["attention"]]
+    return heads * given["draft-heads"], kv_heads * given["draft-heads"], size
 
 
-def layer(worker: Any, index: int, contents: Any, shape: tuple[int, int, int], window: int | None) -> Any:
-    """EAGLE's layer, by the engine's constructor: layer `index` of the model."""
-    (heads, kv_heads, size), ranks, name = shape, worker.sizes["tp"], f"model.layers.{index}.self_attn.attn"
-    contents.heads[name] = heads, kv_heads
-    more = {"per_layer_sliding_window": window} if window is not None else {}
-    return worker._in_dtype(
-        _attention("Attention"), heads // ranks, size, size**-0.5, num_kv_heads=max(1, kv_heads // ranks), prefix=name,
-        cache_config=worker.config.cache_config, **more,
-    )  # fmt: skip
+def register(given: dict[str, Any], target: str, index: int, contents: Any, here: Any) -> None:
+    """The drafter's class, whose layer is `index` of the model, for the engine's registry."""
+
+    def layer(worker: Any) -> Any:
+        """By the engine's constructor."""
+        if given["speculative-method"] == "mtp":
+            return worker.layer(index, quant_config=worker.config.quant_config)
+        (heads, kv_heads, size), ranks, name = _shape(given), worker.sizes["tp"], f"model.layers.{index}.self_attn.attn"
+        contents.heads[name] = heads, kv_heads
+        more = {"per_layer_sliding_window": WINDOW} if given["draft-window"] else {}
+        return worker._in_dtype(
+            _attention("Attention"), heads // ranks, size, size**-0.5, num_kv_heads=max(1, kv_heads // ranks), prefix=name,
+            cache_config=worker.config.cache_config, **more,
+        )  # fmt: skip
+
+    registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
+    architecture = _EAGLE if given["speculative-method"] == "eagle" else _HEADS[target]
+    registry.register_model(architecture, make(contents, here, layer))
 
 
 def draft(contents: Any, token: int, position: int) -> int:

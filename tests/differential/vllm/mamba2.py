@@ -10,6 +10,7 @@ Source: `_causal_conv1d_fwd_kernel`, `_causal_conv1d_update_kernel`, `_state_pas
 
 from __future__ import annotations
 
+import itertools
 from importlib import import_module
 from typing import Any
 
@@ -104,39 +105,44 @@ def selective_state_update(
     into = state_batch_indices if dst_state_batch_indices is None else dst_state_batch_indices
     read, written = (each.view(len(each), -1) for each in (state_batch_indices, into))
     starts = cu_seqlens.tolist() if cu_seqlens is not None else list(range(len(x) + 1))
-    for sequence in range(len(starts) - 1):
-        tokens = range(starts[sequence], starts[sequence + 1])
-        if not tokens:
+    decays, added = _steps(x, dt[..., 0], A[:, 0, 0], B, dt_bias[:, 0], dt_softplus)
+    for sequence, (begin, end) in enumerate(itertools.pairwise(starts)):
+        if begin == end:
             continue
         first = max(int(num_accepted_tokens[sequence]) - 1, 0) if num_accepted_tokens is not None else 0
         block = int(read[sequence, first])
-        held = torch.zeros(state.shape[1:], dtype=torch.float64)
-        if block != null_block_id:
-            held = state[block].double()
-        for at, token in enumerate(tokens):
-            step = (dt[token, :, 0], A[:, 0, 0], B[token], dt_bias[:, 0], dt_softplus)
-            held = _advanced(held, x[token], *step)
-            out[token] = _seen(held, x[token], C[token], D).to(out.dtype)
-            if num_accepted_tokens is not None and block != null_block_id:
-                target = int(written[sequence, at])
-                if target != null_block_id:
-                    state[target] = held.to(state.dtype)
-        if num_accepted_tokens is None and block != null_block_id:
-            state[int(written[sequence, 0])] = held.to(state.dtype)
+        held = state[block].double() if block != null_block_id else torch.zeros(state.shape[1:], dtype=torch.float64)
+        after = _run(held, decays[begin:end], added[begin:end])
+        out[begin:end] = _seen(after, x[begin:end], C[begin:end], D).to(out.dtype)
+        if block == null_block_id:
+            continue
+        if num_accepted_tokens is None:
+            state[int(written[sequence, 0])] = after[-1].to(state.dtype)
+            continue
+        for at, held in enumerate(after):
+            if (target := int(written[sequence, at])) != null_block_id:
+                state[target] = held.to(state.dtype)
 
 
-def _advanced(held: Any, x: Any, dt: Any, A: Any, B: Any, dt_bias: Any, softplus: bool) -> Any:
-    """The state of each head, [heads, d, n], behind one more token."""
+def _steps(x: Any, dt: Any, A: Any, B: Any, dt_bias: Any, softplus: bool) -> tuple[Any, Any]:
+    """Of each token how a state decays, [tokens, heads], and what is added to it, [tokens, heads, d, n]."""
     step = dt.double() if dt_bias is None else dt.double() + dt_bias.double()
     step = torch.nn.functional.softplus(step) if softplus else step
-    B = B.double().repeat_interleave(len(x) // len(B), 0)
-    decay = (step * A.double()).exp()
-    return held * decay[:, None, None] + (step[:, None] * x.double())[:, :, None] * B[:, None]
+    B = B.double().repeat_interleave(x.shape[1] // B.shape[1], 1)
+    return (step * A.double()).exp(), (step[..., None] * x.double())[..., None] * B[:, :, None]
 
 
-def _seen(held: Any, x: Any, C: Any, D: Any) -> Any:
-    out = (held * C.double().repeat_interleave(len(x) // len(C), 0)[:, None]).sum(-1)
-    return out if D is None else out + D.double().view(len(x), -1) * x.double()
+def _run(held: Any, decays: Any, added: Any) -> Any:
+    """The state behind each of the tokens, [tokens, heads, d, n]."""
+    after = torch.empty_like(added)
+    for at in range(len(added)):
+        held = after[at] = held * decays[at][:, None, None] + added[at]
+    return after
+
+
+def _seen(after: Any, x: Any, C: Any, D: Any) -> Any:
+    out = (after * C.double().repeat_interleave(x.shape[1] // C.shape[1], 1)[:, :, None]).sum(-1)
+    return out if D is None else out + D.double().view(x.shape[1], -1) * x.double()
 
 
 def mamba_chunk_scan_combined_varlen(
@@ -157,18 +163,17 @@ def mamba_chunk_scan_combined_varlen(
     states = torch.empty(shape, dtype=state_dtype or C.dtype)
     nothing = torch.zeros(shape[1:], dtype=torch.float64)
 
-    def ran(chunk: int, held: Any, into: Any = None) -> Any:
-        for token in range(bounds[chunk], min(bounds[chunk + 1], bounds[chunk] + chunk_size)):
-            held = _advanced(held, x[token], dt[token], A, B[token], dt_bias, dt_softplus)
-            if into is not None:
-                into[token] = _seen(held, x[token], C[token], D).to(into.dtype)
-        return held
+    steps = _steps(x, dt, A, B, dt_bias, dt_softplus)
+
+    def ran(chunk: int, held: Any) -> tuple[slice, Any]:
+        tokens = slice(bounds[chunk], min(bounds[chunk + 1], bounds[chunk] + chunk_size))
+        return tokens, _run(held, *(each[tokens] for each in steps))
 
     begin, finals = 0, []
     for sequence, last in enumerate(lasts):
         held = nothing if initial_states is None else initial_states[sequence].double()
         for chunk in range(begin, last + 1):
-            held = ran(chunk, held)
+            held = ran(chunk, held)[1][-1]
             states[chunk] = held.to(states.dtype)
         finals.append(held)
         begin = last + 1
@@ -177,7 +182,8 @@ def mamba_chunk_scan_combined_varlen(
             held = states[chunk - 1].double()
         else:
             held = nothing if initial_states is None else initial_states[sequence].double()
-        ran(chunk, held, out)
+        tokens, after = ran(chunk, held)
+        out[tokens] = _seen(after, x[tokens], C[tokens], D).to(out.dtype)
     if return_intermediate_states:
         return states
     if final_states_out is None:

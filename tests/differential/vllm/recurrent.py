@@ -19,15 +19,14 @@ from . import mamba2
 #: Values of the axis "recurrent"; layers of a model, beside two of attention
 LAYERS = {"none": 0, "mamba2": 2}
 ARCHITECTURE, MODULE = "NemotronHForCausalLM", "nemotron_h"
-_MIXER = "vllm.model_executor.layers.mamba.mamba_mixer2"
+MIXER = "vllm.model_executor.layers.mamba.mamba_mixer2"
 #: How far a head looks back: a state decays to exp(-softplus(dt) * that) with each token
 _DECAYS = (0.03, 0.1, 0.4, 1.2)
 
 
 def config(layers: int, **text: Any) -> dict[str, Any]:
     """`config.json` of a model with two layers of attention and so many of Mamba2, and what else it says."""
-    own = {name: value for name, value in NEMOTRON_H.items() if name not in ("mtp_hybrid_override_pattern",)}
-    return {**own, **text, "hybrid_override_pattern": "**" + layers * "M", "num_hidden_layers": 2 + layers}
+    return {**NEMOTRON_H, **text, "hybrid_override_pattern": "**" + layers * "M", "num_hidden_layers": 2 + layers}
 
 
 def traits() -> dict[str, Any]:
@@ -41,10 +40,11 @@ def traits() -> dict[str, Any]:
 
 def layer(index: int, worker: Any) -> Any:
     """Layer `index` of the model, by the engine's constructor."""
-    text, cls = worker.config.model_config.hf_text_config, import_module(_MIXER).MambaMixer2
+    text, cls = worker.config.model_config.hf_text_config, import_module(MIXER).MambaMixer2
     return worker._in_dtype(
         cls, hidden_size=text.hidden_size, ssm_state_size=text.ssm_state_size, conv_kernel_size=text.conv_kernel,
-        intermediate_size=text.mamba_num_heads * text.mamba_head_dim, use_conv_bias=True, use_bias=False, n_groups=text.n_groups,
+        intermediate_size=text.mamba_num_heads * text.mamba_head_dim, use_conv_bias=True, use_bias=False,
+        n_groups=text.n_groups,
         num_heads=text.mamba_num_heads, head_dim=text.mamba_head_dim, activation="silu",
         model_config=worker.config.model_config, cache_config=worker.config.cache_config,
         prefix=f"model.layers.{index}.mixer",

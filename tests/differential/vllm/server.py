@@ -183,7 +183,7 @@ class Server:
         drafts = {}
         self._architecture = text["architectures"][0]
         if given["speculative-method"] in drafter.OWN:
-            drafts["speculative"] = drafter.speculation(given, self._architecture, (heads, kv_heads, size), given["dtype"])
+            drafts["speculative"] = drafter.speculation(given, self._architecture)
         elif given["speculative-method"] != "none":
             drafts["speculative"] = {
                 "method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"],
@@ -218,15 +218,9 @@ class Server:
         states = recurrent.LAYERS[self.set["recurrent"]]
         own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"], states)
         registry.register_model(self._architecture, own)
-        if (method := self.set["speculative-method"]) in drafter.OWN:
-            index = len(windows) + states
-            if method == "eagle":
-                shape, window = drafter.shape(self.set, SHAPES[self.set["attention"]]), WINDOW * self.set["draft-window"] or None
-                head = drafter.make(self.contents, here, lambda worker: drafter.layer(worker, index, self.contents, shape, window))
-            else:
-                head = drafter.make(self.contents, here, lambda worker: worker.layer(index, quant_config=worker.config.quant_config))
-            registry.register_model(drafter.architecture(method, self._architecture), head)
-            self.draft_layer = index
+        if self.set["speculative-method"] in drafter.OWN:
+            self.draft_layer = len(windows) + states
+            drafter.register(self.set, self._architecture, self.draft_layer, self.contents, here)
 
     def _construct(self) -> None:
         """What the engine core makes of what the workers' layers keep."""
@@ -510,6 +504,31 @@ def _flash(other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any
     return lambda: _broken(import_module(flash), "flash_attn_varlen_func", other)
 
 
+def _mixer(name: str, other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
+    return lambda: _broken(import_module(recurrent.MIXER), name, other)
+
+
+def _no_states(former: Any, *args: Any, initial_states: Any = None, **kwargs: Any) -> Any:
+    """A chunk begins with no state."""
+    return former(*args, initial_states=None, **kwargs)
+
+
+def _late_state(former: Any, state: Any, *args: Any, dst_state_batch_indices: Any, **kwargs: Any) -> Any:
+    """A state goes to the block behind its own."""
+    return former(state, *args, dst_state_batch_indices=(dst_state_batch_indices + 1) % len(state), **kwargs)
+
+
+def _first_accepted(former: Any, *args: Any, num_accepted_tokens: Any = None, **kwargs: Any) -> Any:
+    """A verification goes on from the state behind the first token, whatever was accepted."""
+    one = None if num_accepted_tokens is None else torch.ones_like(num_accepted_tokens)
+    return former(*args, num_accepted_tokens=one, **kwargs)
+
+
+def _own_words(former: Any, calls: Any, order: Any, rows: Any, *more: Any) -> Any:
+    """A drafter is thought to read a token at its own place."""
+    return former(calls, order, {name: one._replace(known=[0, *one.known]) for name, one in rows.items()}, *more)
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "window wrong by one": lambda: _broken(reference, "attention", _other_window),
     "a row is lost": _flash(_lost_row),
@@ -520,11 +539,26 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "keys one place on": lambda: _broken(
         import_module("vllm.v1.attention.backends.flash_attn"), "reshape_and_cache_flash", _late_slot
     ),
+    "no initial states": _mixer("mamba_chunk_scan_combined_varlen", _no_states),
+    "no window before a chunk": _mixer(
+        "causal_conv1d_fn",
+        lambda former, *args, has_initial_state, **kwargs: former(
+            *args, has_initial_state=torch.zeros_like(has_initial_state), **kwargs
+        ),
+    ),
+    "states one block on": _mixer("selective_state_update", _late_state),
+    "accepted drafts are not counted": _mixer("selective_state_update", _first_accepted),
+    "a drafter reads its own words": lambda: _broken(drafter, "compare", _own_words),
 }
 #: settings in which a mutation can be seen
 SEEN_IN: dict[str, dict[str, Any]] = {
     "window wrong by one": {"windows": "all"},
     "a scale is left out": {"kv-cache-dtype": "fp8", "scales": "checkpoint"},
+    "no initial states": {"recurrent": "mamba2"},
+    "no window before a chunk": {"recurrent": "mamba2"},
+    "states one block on": {"recurrent": "mamba2"},
+    "accepted drafts are not counted": {"recurrent": "mamba2", "speculative-method": "eagle"},
+    "a drafter reads its own words": {"speculative-method": "eagle"},
     "no soft cap": {"soft-cap": 30.0},
     "no sinks": {"sinks": True},
 }

@@ -64,9 +64,9 @@ def impossible(settings: Settings) -> str | None:
         return "FlashAttention 3 writes bfloat16 for FP8 inputs: a float16 model ends with the kernel's error while it starts"
     if settings.get("recurrent", "none") != "none" and (settings.get("attention") == "MLA" or both[1] in _OF_MLA):
         return "no model with Mamba2 has MLA"
-    if settings.get("recurrent", "none") != "none" and settings.get("enable-prefix-caching") is True:
-        if settings.get("enable-chunked-prefill") is False:
-            return "refused by every release: a prefix of a recurrent state is computed in chunks"
+    chunked = settings.get("enable-prefix-caching"), settings.get("enable-chunked-prefill")
+    if settings.get("recurrent", "none") != "none" and chunked == (True, False):
+        return "refused by every release: a prefix of a recurrent state is computed in chunks"
     method = settings.get("speculative-method")
     plain = settings.get("draft-window") is not True and settings.get("draft-heads", 1) == 1
     if method in ("none", "ngram") and not plain:
