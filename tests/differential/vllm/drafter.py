@@ -138,10 +138,11 @@ def compare(
     calls: list[Drafted], order: list[str], rows: dict[str, Rows], contents: Any, limit: int, true: Any, within: Any
 ) -> list[Output]:
     """Every call of a step. order: requests as the batch has them. limit: of the context, behind which the engine lets the
-    drafter's positions stand. true(layer, start, words): what the layer returns for the words from `start` on."""
+    drafter's positions stand. true(layer, row, start, words): what the layer returns for the words from `start` on, of a request
+    that begins at that row of the target's batch; -1 of a batch of the drafter's own."""
     outputs = []
     for number, call in enumerate(calls):
-        at, places, texts, hidden, labels = 0, [], [], [], []
+        at, places, texts, hidden, labels, begins = 0, [], [], [], [], []
         for row, name in enumerate(order):
             one = rows[name]
             read = one.known[1 : len(one.words) + 1]  # at each place the token that follows
@@ -150,6 +151,7 @@ def compare(
                 places += range(at, at + last + 1 - one.start)
                 hidden += [(one.words[p], p) for p in range(one.start, last + 1)]
                 texts.append((one.start, read))
+                begins.append(at)
                 at += one.count
             elif one.got and last + number < limit:
                 for step in range(number):
@@ -157,6 +159,7 @@ def compare(
                 places.append(row)
                 hidden.append((read[-2], last + number))
                 texts.append((last + number, read))
+                begins.append(-1)
             else:
                 continue
             labels += [f"draft {number} of {name} at {p}" for p in range(texts[-1][0], len(read))]
@@ -166,7 +169,7 @@ def compare(
         given = list(zip(call.positions[places].tolist(), call.tokens[places].tolist())) == wanted
         seen = model.encoded(*torch.tensor(hidden).t(), call.hidden.shape[1], call.hidden.dtype)
         given &= torch.equal(call.hidden[places], seen)
-        expected = torch.cat([true(call.layer, start, words) for start, words in texts])
+        expected = torch.cat([true(call.layer, begin, *text) for begin, text in zip(begins, texts)])
         out = call.out[places].view(expected.shape)
         compared = reference.compare(call.layer.layer_name, out, expected, labels, within)
         outputs.append(compared if given else model.strange(compared))

@@ -441,9 +441,9 @@ class Server:
             outputs += drafter.compare(rank.drafted, order, told, self.contents, limit, true, self._within())
         return outputs
 
-    def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, start: int, words: list[int]) -> Any:
+    def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, row: int, start: int, words: list[int]) -> Any:
         made = state.attn_metadata[layer.layer_name]
-        return self._reference(layer, rank.worker, _quantises(layer, made, 0), start, words)
+        return self._reference(layer, rank.worker, _quantises(layer, made, row), start, words)
 
     def _sampled(self, scheduled: Any, result: Any) -> None:
         """What each request got; its keys are in the cache up to the last word that was accepted."""
