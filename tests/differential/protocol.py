@@ -15,6 +15,7 @@ An engine's part is a package `tests.differential.<engine>` with two modules:
         def step(self) -> Step | None: ...      # one step of the engine; None where nothing is left to do
     MUTATIONS: dict[str, Callable[[], AbstractContextManager]]  # ways to break this harness, each of which must be seen
     SEEN_IN: dict[str, Settings]        # of a mutation, where it is not seen with any settings
+    FAULTS: dict[str, Callable[[], None]]   # a fault that a correction of an earlier version had, put back for this process
 
 Nothing in a part knows which side it is on.
 """

@@ -4,8 +4,8 @@ It imports the engine once, then runs each case in a fork of its own, so that no
 case that hangs or dies ends nothing else. Nothing here patches: the installed `.pth` does, or with ATTNFIX=0 nobody.
 
 A request is {"case": …, "seconds": limit of time} and may have "mutation": a way to break this harness, "sabotage": a way to
-break the corrections (`_SABOTAGES`), "record": how many launches of stand-ins to keep of each kind (`recorder`), or "branches":
-whether to measure which are entered (`branches`).
+break the corrections (`_SABOTAGES`, or a fault that a correction once had: `FAULTS` of the engine's server), "record": how many
+launches of stand-ins to keep of each kind (`recorder`), or "branches": whether to measure which are entered (`branches`).
 """
 
 from __future__ import annotations
@@ -140,8 +140,10 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     from attnfix.patches.proofkit import emulators
 
     case = request["case"]
-    if sabotage := request.get("sabotage"):
+    if (sabotage := request.get("sabotage")) in _SABOTAGES:
         _sabotage(_SABOTAGES[sabotage])
+    elif sabotage:
+        server.FAULTS[sabotage]()
     # The engine collects garbage at every turn, over all that the parent has imported
     gc.disable()
     for name in ("collect", "freeze", "unfreeze"):

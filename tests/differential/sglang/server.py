@@ -171,3 +171,4 @@ SEEN_IN: dict[str, dict[str, Any]] = {
     "the soft cap is left out": {"model": "soft-cap"},
     "sinks are left out": {"model": "windows-sinks"},
 }
+FAULTS: dict[str, Callable[[], None]] = {}

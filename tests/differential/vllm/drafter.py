@@ -138,8 +138,8 @@ def compare(
     calls: list[Drafted], order: list[str], rows: dict[str, Rows], contents: Any, limit: int, true: Any, within: Any
 ) -> list[Output]:
     """Every call of a step. order: requests as the batch has them. limit: of the context, behind which the engine lets the
-    drafter's positions stand. true(layer, row, start, words): what the layer returns for the words from `start` on, of a request
-    that begins at that row of the target's batch; -1 of a batch of the drafter's own."""
+    drafter's positions stand. true(layer, row, start, words): what the layer returns for the words from `start` on, of a
+    request that begins at that row of the target's batch; -1 of a batch of the drafter's own."""
     outputs = []
     for number, call in enumerate(calls):
         at, places, texts, hidden, labels, begins = 0, [], [], [], [], []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from inspect import signature
@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit.proof import replaced
 from attnfix.patches.proofkit.vllm import dcp_ranks
 from attnfix.patches.proofkit.vllm import kernels as proof_kernels
 from attnfix.patches.proofkit.vllm.construction import Worker
@@ -26,7 +25,7 @@ from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Step, Tolerance, refusing
-from . import drafter, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent
+from . import broken, drafter, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, shape
 
@@ -469,14 +468,6 @@ def _quantises(layer: Any, metadata: Any, row: int) -> bool:
     return quantised or getattr(metadata, f"q_data_type_{kind}", None) == torch.float8_e4m3fn
 
 
-@contextmanager
-def _broken(owner: Any, name: str, other: Callable[..., Any]) -> Iterator[None]:
-    """`other(former, *args)` in the place of a function of this harness."""
-    former = getattr(owner, name)
-    with replaced(owner, name, lambda *args, **kwargs: other(former, *args, **kwargs)):
-        yield
-
-
 def _lost_row(former: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
     """The last row of a launch is not written."""
     kept = out[-1].clone() if out is not None else None
@@ -501,64 +492,27 @@ def _late_slot(former: Any, key: Any, value: Any, key_cache: Any, value_cache: A
 
 def _flash(other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
     flash = "vllm.v1.attention.backends.flash_attn"
-    return lambda: _broken(import_module(flash), "flash_attn_varlen_func", other)
-
-
-def _mixer(name: str, other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
-    return lambda: _broken(import_module(recurrent.MIXER), name, other)
-
-
-def _no_states(former: Any, *args: Any, initial_states: Any = None, **kwargs: Any) -> Any:
-    """A chunk begins with no state."""
-    return former(*args, initial_states=None, **kwargs)
-
-
-def _late_state(former: Any, state: Any, *args: Any, dst_state_batch_indices: Any, **kwargs: Any) -> Any:
-    """A state goes to the block behind its own."""
-    return former(state, *args, dst_state_batch_indices=(dst_state_batch_indices + 1) % len(state), **kwargs)
-
-
-def _first_accepted(former: Any, *args: Any, num_accepted_tokens: Any = None, **kwargs: Any) -> Any:
-    """A verification goes on from the state behind the first token, whatever was accepted."""
-    one = None if num_accepted_tokens is None else torch.ones_like(num_accepted_tokens)
-    return former(*args, num_accepted_tokens=one, **kwargs)
-
-
-def _own_words(former: Any, calls: Any, order: Any, rows: Any, *more: Any) -> Any:
-    """A drafter is thought to read a token at its own place."""
-    return former(calls, order, {name: one._replace(known=[0, *one.known]) for name, one in rows.items()}, *more)
+    return lambda: broken.broken(import_module(flash), "flash_attn_varlen_func", other)
 
 
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "window wrong by one": lambda: _broken(reference, "attention", _other_window),
+    **broken.MUTATIONS,
+    "window wrong by one": lambda: broken.broken(reference, "attention", _other_window),
     "a row is lost": _flash(_lost_row),
-    "a scale is left out": lambda: _broken(kernels, "quantised", _no_scale),
+    "a scale is left out": lambda: broken.broken(kernels, "quantised", _no_scale),
     "no soft cap": _flash(lambda former, *args, softcap=0.0, **kwargs: former(*args, **kwargs)),
     "no sinks": _flash(lambda former, *args, s_aux=None, **kwargs: former(*args, **kwargs)),
     "not causal": _flash(lambda former, *args, causal=False, **kwargs: former(*args, causal=False, **kwargs)),
-    "keys one place on": lambda: _broken(
+    "keys one place on": lambda: broken.broken(
         import_module("vllm.v1.attention.backends.flash_attn"), "reshape_and_cache_flash", _late_slot
     ),
-    "no initial states": _mixer("mamba_chunk_scan_combined_varlen", _no_states),
-    "no window before a chunk": _mixer(
-        "causal_conv1d_fn",
-        lambda former, *args, has_initial_state, **kwargs: former(
-            *args, has_initial_state=torch.zeros_like(has_initial_state), **kwargs
-        ),
-    ),
-    "states one block on": _mixer("selective_state_update", _late_state),
-    "accepted drafts are not counted": _mixer("selective_state_update", _first_accepted),
-    "a drafter reads its own words": lambda: _broken(drafter, "compare", _own_words),
 }
 #: settings in which a mutation can be seen
 SEEN_IN: dict[str, dict[str, Any]] = {
+    **broken.SEEN_IN,
     "window wrong by one": {"windows": "all"},
     "a scale is left out": {"kv-cache-dtype": "fp8", "scales": "checkpoint"},
-    "no initial states": {"recurrent": "mamba2"},
-    "no window before a chunk": {"recurrent": "mamba2"},
-    "states one block on": {"recurrent": "mamba2"},
-    "accepted drafts are not counted": {"recurrent": "mamba2", "speculative-method": "eagle"},
-    "a drafter reads its own words": {"speculative-method": "eagle"},
     "no soft cap": {"soft-cap": 30.0},
     "no sinks": {"sinks": True},
 }
+FAULTS = broken.FAULTS
