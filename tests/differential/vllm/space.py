@@ -43,6 +43,8 @@ def impossible(settings: Settings) -> str | None:
             return "refused by every release: ranks of a group share their KV heads"
         if settings.get("windows", "none") != "none":
             return "refused by every release: windows are not sharded"
+        if settings.get("draft-heads") == 2:
+            return "ranks of a group share their KV heads, and nobody checks a drafter's"
         if settings.get("dtype") == "bfloat16":
             return "Triton's interpreter, which combines the ranks, does not compute in bfloat16"
     both = settings.get("attention"), settings.get("attention-backend")
@@ -75,6 +77,8 @@ def impossible(settings: Settings) -> str | None:
         return "a head of the model has its layers' shape"
     if method == "mtp" and settings.get("attention", "MLA") != "MLA" and settings.get("recurrent", "mamba2") == "none":
         return "no model of this kind has a head for MTP"
+    if method == "eagle" and settings.get("attention-backend") == "FLASHINFER" and settings.get("soft-cap"):
+        return "FlashInfer's layers share a soft cap: with a drafter that has none, the engine ends at the first batch"
     if method == "eagle" and settings.get("attention") == "MLA":
         return "EAGLE's drafter has no MLA here"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
