@@ -82,7 +82,9 @@ def _settings(space: Space, draw: random.Random, missing: set[Pair], slow: bool,
     found: list[Settings] = []
     slower: list[Settings] = []  # what is fixed may leave no others
     wanted = draw.choice(sorted(missing)) if missing else ()
-    for attempt in range(400):
+    for attempt in range(8000):
+        if found and attempt >= 400:
+            break
         settings = {name: draw.choice(values) for name, values in space.axes.items()} | fixed
         if wanted and attempt < 200:
             settings |= {name: space.axes[name][index] for name, index in wanted if name not in fixed}
