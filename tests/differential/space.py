@@ -62,10 +62,9 @@ def cases(engine: str, release: str, seed: int, axes: dict[str, Any] | None = No
     if axes:
         missing = {pair for pair in missing if all(axes.get(name, v := space.axes[name][at]) == v for name, at in pair)}
     tried: dict[Pair, int] = {}
-    only_slow = bool(axes) and space.interpreted({name: values[0] for name, values in space.axes.items()} | (axes or {}))
     while True:
         draw = random.Random(f"{seed} {index}")
-        slow = index % _INTERPRETED == _INTERPRETED - 1 or only_slow
+        slow = index % _INTERPRETED == _INTERPRETED - 1
         settings = _settings(space, draw, missing, slow, axes or {})
         for pair in pairs_of(space, settings) & missing:
             missing.discard(pair)
@@ -83,7 +82,7 @@ def _settings(space: Space, draw: random.Random, missing: set[Pair], slow: bool,
     slower: list[Settings] = []  # what is fixed may leave no others
     wanted = draw.choice(sorted(missing)) if missing else ()
     for attempt in range(8000):
-        if found and attempt >= 400:
+        if (found or slower) and attempt >= 400:
             break
         settings = {name: draw.choice(values) for name, values in space.axes.items()} | fixed
         if wanted and attempt < 200:
