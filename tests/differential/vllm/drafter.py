@@ -146,6 +146,7 @@ def compare(
         for row, name in enumerate(order):
             one = rows[name]
             read = one.known[1 : len(one.words) + 1]  # at each place the token that follows
+            read += [-1] * (len(one.words) - len(read))  # which the engine did not sample: no input is right there
             last = len(one.words) - 1
             if number == 0:
                 places += range(at, at + last + 1 - one.start)

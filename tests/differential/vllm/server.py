@@ -370,10 +370,12 @@ class Server:
                 positions += range(start, len(words))
                 labels += [f"{name} at {at}" for at in range(start, len(words))]
             count = len(tokens)
+            kept = [row for row, word in enumerate(tokens) if word >= 0]  # nobody reads what follows of a placeholder
+            fed = [(tokens[row], positions[row]) for row in kept]
             if len(rank.ran) != len(rank.runner.model.layers):
                 raise RuntimeError(f"{len(rank.ran)} layers ran in one step")
             for one in rank.ran:
-                given = one.tokens[:count].tolist() == tokens and one.positions[:count].tolist() == positions
+                given = list(zip(one.tokens[kept].tolist(), one.positions[kept].tolist())) == fed
                 made = state.attn_metadata[recurrent.name_of(one.layer)]
                 true, at = [], 0
                 for name in order:
@@ -383,7 +385,7 @@ class Server:
                 out = one.out[:count].view(true.shape)
                 within = self._within()
                 name = recurrent.name_of(one.layer) + (f" of rank {rank.worker.rank}" if len(self.ranks) > 1 else "")
-                compared = reference.compare(name, out, true, labels, within)
+                compared = reference.compare(name, out[kept], true[kept], [labels[row] for row in kept], within)
                 outputs.append(compared if given else model.strange(compared))
                 if len(one.tokens) > count:
                     kinds = sorted({*kinds, "padded"})
