@@ -439,7 +439,10 @@ class Server:
         for rank, state in zip(self.ranks, states):
             true = partial(self._reference_of_draft, rank, state)
             order, limit = list(state.input_batch.req_ids), self.set["max-model-len"]
-            outputs += drafter.compare(rank.drafted, order, told, self.contents, limit, true, self._within())
+            made = drafter.compare(rank.drafted, order, told, self.contents, limit, true, self._within())
+            for output in made:
+                output.name += f" of rank {rank.worker.rank}" if len(self.ranks) > 1 else ""
+            outputs += made
         return outputs
 
     def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, row: int, start: int, words: list[int]) -> Any:
