@@ -30,7 +30,7 @@ class OnCpu(TorchFunctionMode):
     """Make tensors on the CPU where the engine's code says "cuda", and pin none."""
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-        if function in (torch.Tensor.cuda, torch.Tensor.pin_memory, torch.Tensor.record_stream):
+        if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
         kwargs = {name: _here(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
         return function(*map(_here, args), **kwargs)
@@ -194,6 +194,7 @@ def install() -> None:
     }  # fmt: skip
     for name, value in same.items():
         setattr(cuda, name, value)
+    torch.Tensor.record_stream = _nothing  # torch looks at the type of the stream before any mode is asked
     torch.compile = lambda function=None, **_: function or (lambda decorated: decorated)
     torch.get_device_module = lambda *_: cuda
     interpreter.GridExecutor.__call__ = launched(interpreter.GridExecutor.__call__)

@@ -91,10 +91,21 @@ def _buffers(pool: Any) -> list[Any]:
 
 
 def _trees() -> None:
-    """Speculative trees are built and verified by the engine's own Triton kernels, in the place of the same ones compiled."""
-    homes = [module("speculative.eagle_utils")]
-    with suppress(ModuleNotFoundError):
-        homes.append(importlib.import_module("sglang.kernels.ops.speculative.spec_tree"))
-    for home in homes:
+    """Speculative trees are built and verified by the engine's own Triton kernels, in the place of the same ones compiled.
+
+    Where a draft's keys go is looked up by a Triton kernel, too, and on CUDA alone: elsewhere the engine looks up nothing.
+    """
+    for home in _imported("sglang.kernels.ops.speculative.cache_locs", "sglang.srt.speculative.triton_ops.cache_locs"):
+        home._is_cuda = True
+    for home in _imported("sglang.srt.speculative.eagle_utils", "sglang.kernels.ops.speculative.spec_tree"):
         if hasattr(home, "sgl_build_tree_kernel_triton") and hasattr(home, "_is_xpu"):
             home._is_xpu = True  # what these kernels are for, there
+
+
+def _imported(*names: str) -> list[Any]:
+    """Those of these modules that the release has."""
+    found = []
+    for name in names:
+        with suppress(ModuleNotFoundError):
+            found.append(importlib.import_module(name))
+    return found
