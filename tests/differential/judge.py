@@ -41,7 +41,7 @@ class Fault(NamedTuple):
 
 
 def judge(stock: Answer, patched: Answer) -> Verdict:
-    band = any(_in_band(answer) for answer in (stock, patched))
+    band = any(_in_band(answer) for answer in (stock, patched) if not _fault(answer))
     if stock["ended"] == "refused" and patched["ended"] == "refused":
         return Verdict(REFUSED, stock["why"], stock["why"].split(":")[0])
     for fix, state in patched.get("missing", {}).items():
@@ -98,6 +98,7 @@ def _difference(stock: Answer, patched: Answer) -> str | None:
 
 
 def _in_band(answer: Answer) -> bool:
+    """Of a side that is right. One that is wrong is so in many rows, in some of them by little: that leaves nothing open."""
     outs = [out for step in answer["steps"] for out in step["outputs"]]
     return any(out["tolerance"][0] < out["error"] < out["tolerance"][1] for out in outs)
 

@@ -79,7 +79,7 @@ class Refused(Exception):
 
 
 @contextmanager
-def refusing(*more: type[Exception]) -> Iterator[None]:
+def refusing(*more: type[BaseException]) -> Iterator[None]:
     """What the engine raises in here is its refusal, of the common kinds or `more`.
 
     It stands around the engine's checks of a config, and around the constructors that refuse what their kernels cannot do;

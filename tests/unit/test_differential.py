@@ -117,6 +117,53 @@ def test_a_lost_key_is_wrong_and_rounding_is_right(dtype, tokens):
     assert reference.compare("layer", lost.to(dtype), true).error >= rounded.tolerance.wrong
 
 
+@pytest.mark.parametrize("tokens", [2, 17, 256])
+def test_weights_rounded_to_fp8_are_right_and_a_scale_left_out_is_wrong(tokens):
+    draw, narrow, at = torch.Generator().manual_seed(tokens), torch.float8_e4m3fn, [tokens - 1]
+    k, v = (torch.randn(tokens, 2, 32, generator=draw).to(narrow).to(torch.bfloat16) for _ in "kv")
+    q = torch.randn(1, 2, 32, generator=draw).to(narrow).to(torch.bfloat16)
+    true = reference.attention(q, k, v, at, scale=32**-0.5)
+    beside = reference.of_narrow_weights(q, k, v, at, scale=32**-0.5, narrow=narrow, cached=tokens)
+
+    def kernel(scale, keys=slice(None)):
+        scores = torch.einsum("qhd,khd->qhk", q.double(), k[keys].double()) * scale
+        weights = (scores - scores.amax(-1, keepdim=True)).exp().float().to(narrow).double()
+        out = torch.einsum("qhk,khd->qhd", weights, v[keys].double()) / weights.sum(-1, keepdim=True)
+        return reference.compare("layer", out.to(torch.bfloat16), true, beside=beside)
+
+    rounded, scaled = kernel(32**-0.5), kernel(2 * 32**-0.5)
+    assert rounded.error <= rounded.tolerance.right
+    assert scaled.error >= scaled.tolerance.wrong
+    fresh = reference.of_narrow_weights(q, k, v, at, scale=32**-0.5, narrow=narrow, cached=0)
+    assert not fresh.any()
+
+
+def test_bfloat16_and_fp8_are_rounded_in_the_interpreter(monkeypatch):
+    from triton import language as tl
+    from triton.runtime import interpreter
+
+    from tests.differential import rounding
+
+    for home, name in ((interpreter, "_convert_float"), (interpreter.ReduceOps, "apply")):
+        monkeypatch.setattr(home, name, getattr(home, name))
+    for name in ("binary_op", "unary_op", "create_dot"):
+        monkeypatch.setattr(interpreter.InterpreterBuilder, name, getattr(interpreter.InterpreterBuilder, name))
+    rounding.install()
+    given = torch.tensor([0.49, 1.96, -0.031, 0.0, 500.0, 2.0**-10 * 1.01])
+    for target, dtype in ((tl.float8e4nv, torch.float8_e4m3fn), (tl.bfloat16, torch.bfloat16)):
+        bits = interpreter._convert_float(given.numpy(), tl.float32, target, None)
+        wanted = given.clamp(-448, 448) if dtype.itemsize == 1 else given
+        assert torch.equal(torch.from_numpy(bits).view(dtype).float(), wanted.to(dtype).float())
+    one, other = (torch.randn(4, 4, dtype=torch.bfloat16) for _ in "ab")
+    handles = [interpreter.TensorHandle(x.view(torch.uint16).numpy(), tl.bfloat16) for x in (one, other)]
+    builder = interpreter.interpreter_builder
+    product = builder.binary_op(*handles, lambda a, b: a * b).data
+    assert torch.equal(torch.from_numpy(product).view(torch.bfloat16), one * other)
+    zero = interpreter.TensorHandle(torch.zeros(4, 4).numpy(), tl.float32)
+    dot = builder.create_dot(*handles, zero, None, 0).data
+    assert torch.allclose(torch.from_numpy(dot), one.float() @ other.float())
+
+
 def test_a_row_without_keys_and_one_that_is_no_number_are_seen():
     true = torch.zeros(2, 1, 4)
     assert reference.compare("layer", true.half(), true).error == 0

@@ -21,6 +21,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .. import rounding
+
 _CAPABILITY = (9, 0)
 _MEMORY = 64 << 30
 _capturing: list[Graph] = []
@@ -197,6 +199,7 @@ def install() -> None:
     torch.Tensor.record_stream = _nothing  # torch looks at the type of the stream before any mode is asked
     torch.compile = lambda function=None, **_: function or (lambda decorated: decorated)
     torch.get_device_module = lambda *_: cuda
+    rounding.install()
     interpreter.GridExecutor.__call__ = launched(interpreter.GridExecutor.__call__)
     groups = torch.distributed
     for name in ("init_process_group", "new_group"):

@@ -28,6 +28,7 @@ GEMMA3 = {
     "num_key_value_heads": 1, "sliding_window": WINDOW, "query_pre_attn_scalar": 16, "attention_bias": False,
     "hidden_activation": "gelu_pytorch_tanh", "layer_types": ["sliding_attention", "full_attention"],
     "attn_logit_softcapping": None, "final_logit_softcapping": None,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},  # as the larger ones have it: 0.5.13 asks for its factor
 }  # fmt: skip
 GPT_OSS = {
     **LLAMA, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "num_hidden_layers": 2,

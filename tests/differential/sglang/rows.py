@@ -216,18 +216,21 @@ class Rows:
             return
         attention = models.attention(models.LLAMA if drafts else self.config, layer.layer_id)
         (heads, _), (_, dim) = self._shape(layer, "q"), self._shape(layer, "v")
-        rows, true, labels = out.reshape(-1, heads, dim), [], []
+        rows, true, beside, labels = out.reshape(-1, heads, dim), [], [], []
+        mode = "extend" if self._extends and not drafts else "decode" if batch.forward_mode.is_decode() and not drafts else ""
         for span in spans:
             q, k, v = (self._drawn(what, layer, drafts, span.request) for what in "qkv")
-            true.append(reference.attention(
-                q[span.begin : span.end], k[: span.end], v[: span.end], range(span.begin, span.end), scale=attention.scale,
-                window=attention.window, soft_cap=attention.soft_cap,
-                    sinks=sinks if attention.sinks else None,
-            ))  # fmt: skip
+            given = q[span.begin : span.end], k[: span.end], v[: span.end], range(span.begin, span.end)
+            what = {"scale": attention.scale, "window": attention.window, "soft_cap": attention.soft_cap}
+            true.append(reference.attention(*given, **what, sinks=sinks if attention.sinks else None))
+            if space.rounds_weights(self.settings, mode):
+                cached = span.end if batch.forward_mode.is_decode() else span.begin
+                about = {"narrow": space.narrow(self.settings), "cached": cached}
+                beside.append(reference.of_narrow_weights(*given, **what, **about))
             labels += [f"request {span.request}, token {at}" for at in range(span.begin, span.end)]
-        found = torch.cat([rows[span.rows] for span in spans])
-        within, name = space.tolerance(self.settings, found.dtype), f"{'draft ' * drafts}layer {layer.layer_id}"
-        self.outputs.append(reference.compare(name, found, torch.cat(true), labels, within))
+        found, name = torch.cat([rows[span.rows] for span in spans]), f"{'draft ' * drafts}layer {layer.layer_id}"
+        off = torch.cat(beside) if beside else 0.0
+        self.outputs.append(reference.compare(name, found, torch.cat(true), labels, beside=off))
 
     def _sure(self, layer: Any, batch: Any, out: Any) -> None:
         """The model's logits become those of the text's next tokens; a drafter's, at times, those of others."""

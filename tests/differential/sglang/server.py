@@ -8,6 +8,7 @@ the text, so that the real sampler draws it.
 from __future__ import annotations
 
 import importlib
+import inspect
 import threading
 import warnings
 from array import array
@@ -118,9 +119,9 @@ class Server:
         wanted.normalize(None)
         kind = messages.TokenizedGenerateReqInput
         tokens = self.texts.tokens[number][: self.requests[number]["prompt"]]
-        newest = hasattr(kind, "__struct_fields__")
+        packed = "array" in str(inspect.signature(kind).parameters["input_ids"].annotation)  # 0.5.13 and later
         return kind(**accepted(kind, {
-            "rid": str(number), "input_text": None, "input_ids": array("q", tokens) if newest else tokens,
+            "rid": str(number), "input_text": None, "input_ids": array("q", tokens) if packed else tokens,
             "input_embeds": None, "mm_inputs": None, "token_type_ids": None, "sampling_params": wanted,
             "return_logprob": False, "logprob_start_len": -1, "top_logprobs_num": 0, "token_ids_logprob": None,
             "stream": False,

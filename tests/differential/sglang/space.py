@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..protocol import Settings, Space, Tolerance
+from ..protocol import Settings, Space
 from . import models
 
 AXES: dict[str, tuple[Any, ...]] = {
@@ -78,19 +78,17 @@ def narrow(settings: Settings) -> Any:
     return {"fp8_e5m2": torch.float8_e5m2, "fp8_e4m3": torch.float8_e4m3fn}.get(settings.get("kv-cache-dtype", "auto"))
 
 
-def tolerance(settings: Settings, dtype: Any) -> Tolerance | None:
-    """Of results in this dtype, where it is not that of `reference.tolerance`.
+def rounds_weights(settings: Settings, mode: str) -> bool:
+    """Whether a kernel in this mode ("extend", "decode", or another one) rounds weights to the dtype of the cache.
 
-    Triton's kernel for new tokens behind a cached FP8 prefix rounds the weights to FP8 before it uses them. Queries, keys and
-    values are drawn so that FP8 holds them: so the rule of `reference` holds with the unit roundoff of FP8. Most weights of a
-    long prefix are subnormal there, and lose more than that: a row of 100 keys is off by 0.2 at most.
+    Triton's do, for keys that they read from the cache. FlashAttention's do so on a GPU; what stands in its place does not.
     """
-    import torch
-
-    if "triton" in backends(settings) and (narrow_dtype := narrow(settings)):
-        u8 = torch.finfo(narrow_dtype).eps / 2
-        return Tolerance(4 * u8, 8 * u8)
-    return None
+    given = {settings.get("attention-backend")}
+    if mode == "extend":
+        given = {settings.get("prefill-attention-backend")} - {None} or given
+    elif mode != "decode":  # a verification's is chosen by another flag, and a drafter's by a third
+        given = backends(settings)
+    return "triton" in given and narrow(settings) is not None
 
 
 def _edges(settings: Settings) -> list[int]:
@@ -127,8 +125,6 @@ def _impossible(settings: Settings) -> str | None:
         return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
     if "fa3" in used and settings.get("kv-cache-dtype") == "fp8_e4m3" and dtype == "float16":
         return "FlashAttention 3 returns bfloat16 for an FP8 cache, which a float16 model's next layer does not take"
-    if "triton" in used and dtype == "bfloat16":
-        return "Triton's interpreter multiplies the bits of bfloat16 matrices as if they were integers"
     if model == "soft-cap" and speculates(settings):
         return "the class of Gemma 2 has no `get_embed_and_head`, which a drafter asks for"
     if model not in (None, "windows-sinks") and settings.get("enable-unified-memory"):
