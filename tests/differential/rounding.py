@@ -2,8 +2,8 @@
 
 The interpreter keeps both as the integers of their bits. A conversion to them cuts off where a GPU rounds to the nearest (and
 one that rounds up loses its carry in every second binade: 0.49 becomes 0.25 in FP8), a product of bfloat16 matrices multiplies
-those integers, and so do operators of single elements. Here torch converts, and what is not converted is computed in float32
-and rounded, as the instructions of a GPU do.
+those integers, and so do operators of single elements; and what a comparison says is made an integer where it is spread over a
+block. Here torch converts, and what is not converted is computed in float32 and rounded, as the instructions of a GPU do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import triton.language as tl
+from triton.language.extra import cuda
 from triton.runtime import interpreter
 
 _TORCH = {
@@ -32,6 +33,8 @@ def install() -> None:
     builder.unary_op = _in_float32(builder.unary_op)
     builder.create_dot = _dot(builder.create_dot)
     interpreter.ReduceOps.apply = _reduced(interpreter.ReduceOps.apply)
+    for name in ("gdc_wait", "gdc_launch_dependents"):  # which is about when kernels begin, and no result
+        setattr(cuda, name, lambda **_: None)
 
 
 def _rounded(cut: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,10 +60,10 @@ def _in_float32(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def operate(self: Any, one: Any, *more: Any) -> Any:
         *others, operator = more
-        if one.dtype.scalar != tl.bfloat16:
-            return real(self, one, *more)
         result = real(self, _wide(self, one), *(_wide(self, other) for other in others), operator)
-        return result if result.data.dtype == np.bool_ else self.cast_impl(result, tl.bfloat16)
+        if result.data.dtype == np.bool_:  # the interpreter calls it by the type of what was compared
+            return interpreter.TensorHandle(result.data, tl.int1)
+        return self.cast_impl(result, tl.bfloat16) if one.dtype.scalar == tl.bfloat16 else result
 
     return operate
 

@@ -12,7 +12,7 @@ from attnfix.patches.proofkit import emulators
 from attnfix.patches.proofkit.emulators import flashinfer
 from attnfix.patches.proofkit.sglang.engine import module
 
-from . import device, flash_attention
+from . import device, flash_attention, mla_kernels
 
 _ATTENTION = "layers.attention."
 
@@ -21,6 +21,7 @@ def install() -> None:
     """Put the stand-ins in place: once, before any server is constructed."""
     _flash_attention()
     _flashinfer()
+    mla_kernels.install()
     _trees()
 
 

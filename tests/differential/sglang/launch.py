@@ -44,7 +44,8 @@ def on_hopper() -> None:
     module("layers.attention.attention_registry")
     platforms = module("platforms.interface")
     if hasattr(platforms, "PlatformCapabilities"):
-        platforms.SRTPlatform.capabilities = platforms.PlatformCapabilities(graph_capture=True)
+        kind = platforms.PlatformCapabilities
+        platforms.SRTPlatform.capabilities = kind(**accepted(kind, {"graph_capture": True, "supports_triton": True}))
     for name, home in list(sys.modules.items()):
         # Not where fixes look at the function, and stand back from another
         if name.startswith("sglang.") and not name.startswith(_LOOKED_AT) and "get_device_capability" in vars(home):

@@ -36,6 +36,14 @@ GPT_OSS = {
     "num_local_experts": 2, "num_experts_per_tok": 1, "attention_bias": True, "swiglu_limit": 7.0,
     "rope_scaling": None, "tie_word_embeddings": False,
 }  # fmt: skip
+DEEPSEEK = {
+    **LLAMA, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_attention_heads": 4,
+    "num_key_value_heads": 4, "q_lora_rank": None, "kv_lora_rank": 256, "qk_nope_head_dim": 32, "qk_rope_head_dim": 32,
+    "v_head_dim": 32, "first_k_dense_replace": 1, "moe_layer_freq": 1, "rope_scaling": None, "n_routed_experts": 2,
+    "num_experts_per_tok": 1, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 64,
+    "num_nextn_predict_layers": 1, "attention_bias": False, "tie_word_embeddings": False,
+}  # fmt: skip
+DEEPSEEK.pop("head_dim")
 
 #: name -> config. The name is an axis's value: it says what is special about the model's attention
 MODELS: dict[str, dict[str, Any]] = {
@@ -44,6 +52,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "windows": GEMMA3,
     "soft-cap": {**GEMMA2, "sliding_window": CONTEXT, "attn_logit_softcapping": 3.0},
     "windows-sinks": GPT_OSS,
+    "mla": DEEPSEEK,
 }
 
 
@@ -61,12 +70,19 @@ class Attention:
 
 
 def attention(config: dict[str, Any], layer_id: int) -> Attention:
+    if is_latent(config):
+        return Attention((config["qk_nope_head_dim"] + config["qk_rope_head_dim"]) ** -0.5)
     if config["model_type"] == "gemma2":
         window = config["sliding_window"] if layer_id % 2 == 0 else None
         return Attention(config["query_pre_attn_scalar"] ** -0.5, window, config["attn_logit_softcapping"])
     slides = config.get("layer_types", ["full_attention"] * 2)[layer_id] == "sliding_attention"
     scale = config.get("query_pre_attn_scalar", config["head_dim"]) ** -0.5
     return Attention(scale, config["sliding_window"] if slides else None, sinks=config["model_type"] == "gpt_oss")
+
+
+def is_latent(config: dict[str, Any]) -> bool:
+    """Whether the model's attention is on latents."""
+    return "kv_lora_rank" in config
 
 
 def config(settings: Settings) -> dict[str, Any]:
@@ -77,4 +93,6 @@ def draft(settings: Settings) -> dict[str, Any] | None:
     """The drafter's config, where the server has one."""
     if settings.get("speculative-algorithm") is None:
         return None
+    if is_latent(own := config(settings)):
+        return own  # the engine takes the layer behind the model's last one
     return {**LLAMA, "architectures": ["LlamaForCausalLMEagle"], "tie_word_embeddings": False, "torch_dtype": settings["dtype"]}

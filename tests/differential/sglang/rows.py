@@ -15,7 +15,7 @@ from attnfix.patches.proofkit.sglang.engine import module
 
 from .. import reference
 from ..protocol import Output, Settings, Tolerance
-from . import device, models, space
+from . import device, mla, models, space
 from .texts import Texts
 
 _EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
@@ -94,7 +94,9 @@ class Rows:
 
     def watch(self, owner: Any, name: str, part: Any) -> None:
         """A model is given a part."""
-        if isinstance(part, self.attention):
+        if mla.is_latent(owner):
+            self._watch_latent(owner, name, part)
+        elif isinstance(part, self.attention):
             part.register_forward_pre_hook(self._handed, with_kwargs=True)
             part.register_forward_hook(self._returned, with_kwargs=True)
         elif type(part).__name__ == "LogitsProcessor":
@@ -107,13 +109,34 @@ class Rows:
         with device.unrecorded():
             given = tuple(one.clone(memory_format=torch.contiguous_format) for one in args[:3])
         batch = self._batch(args, kwargs)
-        device.act(lambda: self._fill(layer, batch, given))
+        device.act(lambda: self._fill(layer, batch, dict(zip("qkv", given))))
         return (*given, *args[3:]), kwargs
 
     def _returned(self, layer: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
         """Behind an attention layer."""
         batch, sinks = self._batch(args, kwargs), kwargs.get("sinks")
         device.act(lambda: self._compare(layer, batch, out, sinks))
+
+    def _watch_latent(self, owner: Any, name: str, part: Any) -> None:
+        """A layer with latent attention is given a part: what projections and the latent's norm return becomes drawn."""
+        mla.settle(owner, part)
+        what = {"q_proj": "q", "kv_a_proj_with_mqa": "k", "kv_a_layernorm": "k"}.get(name)
+        if what:
+            part.register_forward_hook(lambda part, args, out: self._projected(owner, what, out))
+        elif name == "o_proj":
+            owner.register_forward_pre_hook(self._entered, with_kwargs=True)
+            part.register_forward_pre_hook(lambda part, args: self._left(owner, args[0]))
+
+    def _entered(self, layer: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        self._latent = kwargs["forward_batch"] if "forward_batch" in kwargs else args[2]
+
+    def _projected(self, layer: Any, what: str, out: Any) -> None:
+        batch, rows = self._latent, out[0] if isinstance(out, tuple) else out
+        device.act(lambda: self._fill(layer, batch, {what: rows}))
+
+    def _left(self, layer: Any, out: Any) -> None:
+        batch = self._latent
+        device.act(lambda: self._compare(layer, batch, out, None))
 
     @staticmethod
     def _batch(args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -137,19 +160,20 @@ class Rows:
             ]
         return self._extends
 
-    def _fill(self, layer: Any, batch: Any, given: tuple) -> None:
+    def _fill(self, layer: Any, batch: Any, given: dict[str, Any]) -> None:
         drafts = id(layer) not in self.target
         spans = self._spans(drafts, batch.forward_mode)
         if not spans:
             return
-        if layer.layer_id == 0:
+        if layer.layer_id == 0 and "q" in given:
             self._read_drafts(drafts, batch, spans)
             self._laid_out(drafts, batch, spans)
-        for what, rows in zip("qkv", given):
-            heads, dim = self._shape(layer, what)
+        for what, rows in given.items():
+            heads, _ = self._shape(layer, what)
+            rows = rows.view(len(rows), heads, -1)  # of a latent, at times without what is behind it
             for span in spans:
                 drawn = self._drawn(what, layer, drafts, span.request)
-                rows.view(-1, heads, dim)[span.rows] = drawn[span.begin : span.end]
+                rows[span.rows] = drawn[span.begin : span.end, :, : rows.shape[-1]]
         kind = "draft" if drafts else "verify" if batch.forward_mode.is_target_verify() else None
         padded = (
             "padded"
@@ -202,6 +226,8 @@ class Rows:
 
     @staticmethod
     def _shape(layer: Any, what: str) -> tuple[int, int]:
+        if mla.is_latent(layer):
+            return mla.shape(layer, what)
         return {
             "q": (layer.tp_q_head_num, layer.qk_head_dim), "k": (layer.tp_k_head_num, layer.qk_head_dim),
             "v": (layer.tp_v_head_num, layer.v_head_dim),
@@ -214,12 +240,14 @@ class Rows:
         spans = self._spans(drafts, batch.forward_mode)
         if not spans:
             return
-        attention = models.attention(models.LLAMA if drafts else self.config, layer.layer_id)
+        latent = mla.is_latent(layer)
+        attention = models.attention(models.LLAMA if drafts and not latent else self.config, layer.layer_id)
         (heads, _), (_, dim) = self._shape(layer, "q"), self._shape(layer, "v")
         rows, true, beside, labels = out.reshape(-1, heads, dim), [], [], []
         mode = "extend" if self._extends and not drafts else "decode" if batch.forward_mode.is_decode() and not drafts else ""
         for span in spans:
-            q, k, v = (self._drawn(what, layer, drafts, span.request) for what in "qkv")
+            q, k = (self._drawn(what, layer, drafts, span.request) for what in "qk")
+            k, v = mla.of_each_head(layer, k) if latent else (k, self._drawn("v", layer, drafts, span.request))
             given = q[span.begin : span.end], k[: span.end], v[: span.end], range(span.begin, span.end)
             what = {"scale": attention.scale, "window": attention.window, "soft_cap": attention.soft_cap}
             true.append(reference.attention(*given, **what, sinks=sinks if attention.sinks else None))

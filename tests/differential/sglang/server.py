@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import threading
 import warnings
 from array import array
@@ -22,7 +23,7 @@ from attnfix.patches.proofkit.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step
-from . import device, kernels, launch, models, space
+from . import device, kernels, launch, mla, models, space
 from .rows import Rows
 from .texts import Texts
 
@@ -33,6 +34,7 @@ def load() -> None:
     device.install()
     importlib.import_module("sglang.srt.managers.scheduler")
     kernels.install()
+    mla.install()
     launch.on_hopper()
 
 
@@ -41,6 +43,7 @@ class Server:
         warnings.simplefilter("ignore")
         self.case = case
         settings = case["settings"]
+        os.environ.update(space.environment(settings))
         self.config, self.requests = models.config(settings), case["requests"]
         self.args = launch.server_args(self.config, settings, models.draft(settings))
         self.texts = Texts(case, self.config["vocab_size"], space.narrow(settings))
@@ -150,10 +153,10 @@ def _row_kept_back() -> AbstractContextManager[Any]:
     """The last token of what a batch computes is not handed to attention."""
     real = Rows._fill
 
-    def fill(self: Rows, layer: Any, batch: Any, given: tuple) -> None:
-        lost = [rows[-1].clone() for rows in given]
+    def fill(self: Rows, layer: Any, batch: Any, given: dict[str, Any]) -> None:
+        lost = [rows[-1].clone() for rows in given.values()]
         real(self, layer, batch, given)
-        for rows, row in zip(given, lost):
+        for rows, row in zip(given.values(), lost):
             rows[-1] = row
 
     return replaced(Rows, "_fill", fill)

@@ -10,7 +10,7 @@ from . import models
 
 AXES: dict[str, tuple[Any, ...]] = {
     "model": tuple(models.MODELS),
-    "attention-backend": ("fa3", "flashinfer", "triton", "torch_native"),
+    "attention-backend": ("fa3", "flashinfer", "triton", "torch_native", "trtllm_mla", "flashmla"),
     "dtype": ("float16", "bfloat16"),
     "page-size": (1, 4, 16),
     "chunked-prefill-size": (64, 16, -1),
@@ -33,6 +33,10 @@ AXES: dict[str, tuple[Any, ...]] = {
     "prefill-attention-backend": (None, "fa3", "flashinfer", "triton"),
     "enable-unified-memory": (False, True),
     "swa-full-tokens-ratio": (0.8, 0.3),
+    "disable-chunked-prefix-cache": (False, True),
+    "flashinfer-mla-disable-ragged": (False, True),
+    "SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD": (8192, 0),
+    "SGLANG_MAX_KV_CHUNK_CAPACITY": (131072, 32),
 }
 #: graphs of decode steps alone, for up to four requests; the flags' names depend on the release
 _FIXED = {
@@ -46,7 +50,7 @@ _OURS = ("model", "scales")
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
     """The launch command's flags; `known` says whether the release has one of that name."""
-    given = {name: value for name, value in settings.items() if name not in _OURS}
+    given = {name: value for name, value in settings.items() if name not in _OURS and not name.isupper()}
     if speculates(settings):
         given["speculative-num-draft-tokens"] = drafted(settings)
     else:
@@ -59,6 +63,11 @@ def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
         if value is not False and value is not None:
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return words
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Variables of the engine's that are set."""
+    return {name: str(value) for name, value in settings.items() if name.isupper() and value != AXES[name][0]}
 
 
 def speculates(settings: Settings) -> bool:
@@ -105,6 +114,26 @@ def backends(settings: Settings) -> set[str]:
     return given - {None}
 
 
+#: settings that say something to models with latent attention alone
+_OF_LATENTS = ("disable-chunked-prefix-cache", "flashinfer-mla-disable-ragged", *filter(str.isupper, AXES))
+_LATENT_BACKENDS = {"trtllm_mla", "flashmla"}
+
+
+def _impossible_on_latents(settings: Settings, used: set[str]) -> str | None:
+    if settings.get("model") not in (None, "mla"):
+        if used & _LATENT_BACKENDS:
+            return "backends for latent attention alone"
+        if any(settings.get(name, AXES[name][0]) != AXES[name][0] for name in _OF_LATENTS):
+            return "settings that say something to latent attention alone"
+    if settings.get("model") == "mla" and "torch_native" in used:
+        return "torch_native is given other shapes by latent attention than it takes"
+    if used & _LATENT_BACKENDS and settings.get("kv-cache-dtype") == "fp8_e4m3":
+        return "kernels that rotate and quantise, which TRT-LLM's and FlashMLA's backends call for FP8, are not stood in for"
+    if used & _LATENT_BACKENDS and settings.get("dtype") == "float16":
+        return "stand-ins for TRT-LLM's and FlashMLA's kernels return bfloat16"
+    return None
+
+
 def _impossible(settings: Settings) -> str | None:
     model, used, dtype = settings.get("model"), backends(settings), settings.get("dtype")
     if settings.get("scales") == "checkpoint" and (
@@ -117,6 +146,8 @@ def _impossible(settings: Settings) -> str | None:
         return (
             "torch_native writes and reads a cache without its scales: wrong where another backend has the prefill; written up"
         )
+    if reason := _impossible_on_latents(settings, used):
+        return reason
     if "torch_native" in used and speculates(settings):
         return "the engine refuses a drafter on torch_native"
     if "flashinfer" in used and model == "windows-sinks":
