@@ -186,8 +186,8 @@ def install() -> None:
         "Stream": Stream, "ExternalStream": Stream, "Event": Event, "CUDAGraph": Graph, "graph": _captured,
         "stream": lambda *_, **__: nullcontext(), "StreamContext": lambda *_, **__: nullcontext(),
         "device": lambda *_, **__: nullcontext(), "current_stream": lambda *_: _STREAM, "default_stream": lambda *_: _STREAM,
-        "set_stream": _nothing, "set_device": _nothing, "synchronize": _nothing, "empty_cache": _nothing,
-        "reset_peak_memory_stats": _nothing, "current_device": lambda: 0, "device_count": lambda: 1,
+        "set_stream": _nothing(), "set_device": _nothing(), "synchronize": _nothing(), "empty_cache": _nothing(),
+        "reset_peak_memory_stats": _nothing(), "current_device": lambda: 0, "device_count": lambda: 1,
         "mem_get_info": lambda *_: (_MEMORY, _MEMORY), "memory_allocated": lambda *_: 0, "memory_reserved": lambda *_: 0,
         "get_device_name": lambda *_: properties.name, "get_device_capability": lambda *_: _CAPABILITY,
         "get_device_properties": lambda *_: properties, "graph_pool_handle": lambda: (0, 0),
@@ -196,7 +196,7 @@ def install() -> None:
     }  # fmt: skip
     for name, value in same.items():
         setattr(cuda, name, value)
-    torch.Tensor.record_stream = _nothing  # torch looks at the type of the stream before any mode is asked
+    torch.Tensor.record_stream = _nothing()  # torch looks at the type of the stream before any mode is asked
     torch.compile = lambda function=None, **_: function or (lambda decorated: decorated)
     torch.get_device_module = lambda *_: cuda
     rounding.install()
@@ -236,8 +236,9 @@ class _Zeros(dict[str, int]):
         return 0
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    pass
+def _nothing() -> Callable[..., None]:
+    """A function that does nothing: torch's compiler wants one of its own for each name."""
+    return lambda *_, **__: None
 
 
 _STREAM = Stream()

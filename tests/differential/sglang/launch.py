@@ -28,6 +28,8 @@ from . import device, space
 
 _LOOKED_AT = ("sglang.srt.utils", "sglang.srt.layers.attention.flashattention_backend")
 
+_BLACKWELL = {"is_blackwell", "is_blackwell_supported"}
+
 
 def ease() -> None:
     """Before the engine's models are imported: names that they import where they see no GPU, and that nothing here calls."""
@@ -50,6 +52,14 @@ def on_hopper() -> None:
         # Not where fixes look at the function, and stand back from another
         if name.startswith("sglang.") and not name.startswith(_LOOKED_AT) and "get_device_capability" in vars(home):
             vars(home)["get_device_capability"] = torch.cuda.get_device_capability
+
+
+def on_blackwell() -> None:
+    """Let the engine's checks of its flags see a Blackwell: what TRT-LLM's backends are for. Other kernels stay Hopper's."""
+    for name, home in list(sys.modules.items()):
+        if name.startswith("sglang."):
+            for asked in vars(home).keys() & _BLACKWELL:
+                vars(home)[asked] = lambda: True
 
 
 def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[str, Any] | None = None) -> Any:

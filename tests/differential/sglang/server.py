@@ -44,6 +44,8 @@ class Server:
         self.case = case
         settings = case["settings"]
         os.environ.update(space.environment(settings))
+        if "trtllm_mla" in space.backends(settings):
+            launch.on_blackwell()
         self.config, self.requests = models.config(settings), case["requests"]
         self.args = launch.server_args(self.config, settings, models.draft(settings))
         self.texts = Texts(case, self.config["vocab_size"], space.narrow(settings))
