@@ -41,6 +41,7 @@ DEEPSEEK = {
     "num_key_value_heads": 4, "q_lora_rank": None, "kv_lora_rank": 256, "qk_nope_head_dim": 32, "qk_rope_head_dim": 32,
     "v_head_dim": 32, "first_k_dense_replace": 1, "moe_layer_freq": 1, "rope_scaling": None, "n_routed_experts": 2,
     "num_experts_per_tok": 1, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 64,
+    "topk_method": "greedy", "scoring_func": "softmax", "norm_topk_prob": False, "routed_scaling_factor": 1.0,
     "num_nextn_predict_layers": 1, "attention_bias": False, "tie_word_embeddings": False,
 }  # fmt: skip
 DEEPSEEK.pop("head_dim")
