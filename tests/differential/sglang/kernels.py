@@ -12,7 +12,7 @@ from attnfix.patches.proofkit import emulators
 from attnfix.patches.proofkit.emulators import flashinfer
 from attnfix.patches.proofkit.sglang.engine import module
 
-from . import device, flash_attention, mla_kernels
+from . import device, flash_attention, mla_kernels, trees
 
 _ATTENTION = "layers.attention."
 
@@ -101,6 +101,11 @@ def _trees() -> None:
     for home in _imported("sglang.srt.speculative.eagle_utils", "sglang.kernels.ops.speculative.spec_tree"):
         if hasattr(home, "sgl_build_tree_kernel_triton") and hasattr(home, "_is_xpu"):
             home._is_xpu = True  # what these kernels are for, there
+        elif "_is_xpu" not in vars(home):
+            import sgl_kernel
+
+            home._is_cuda, home.sgl_build_tree_kernel_efficient = True, device.launched(trees.build_tree_kernel_efficient)
+            sgl_kernel.verify_tree_greedy = device.launched(trees.verify_tree_greedy)
 
 
 def _imported(*names: str) -> list[Any]:
