@@ -39,7 +39,10 @@ def _flash_attention() -> None:
         for home in (name, f"{name}_fa3"):
             if hasattr(backend, home):
                 setattr(backend, home, made[name])
-    backend.merge_state_v2 = device.launched(merge_state_v2)
+    backend.merge_state_v2 = merge = device.launched(merge_state_v2)
+    forward = "models.deepseek_common.attention_forward_methods.forward_mha"
+    for home in _imported("sglang.srt.models.deepseek_v2", f"sglang.srt.{forward}"):
+        vars(home).setdefault("merge_state_v2", merge)  # up to 0.5.19 the chunks of a prefix are merged there
 
 
 def merge_state_v2(v_a: Any, s_a: Any, v_b: Any, s_b: Any, v_merged: Any = None, s_merged: Any = None) -> tuple[Any, Any]:
