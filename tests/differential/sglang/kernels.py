@@ -12,7 +12,7 @@ from attnfix.patches.proofkit import emulators
 from attnfix.patches.proofkit.emulators import flashinfer
 from attnfix.patches.proofkit.sglang.engine import module
 
-from . import device, flash_attention, mla_kernels, trees
+from . import device, flash_attention, mla_kernels, trees, trtllm
 
 _ATTENTION = "layers.attention."
 
@@ -22,6 +22,7 @@ def install() -> None:
     _flash_attention()
     _flashinfer()
     mla_kernels.install()
+    trtllm.install()
     _trees()
 
 

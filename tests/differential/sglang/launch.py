@@ -17,10 +17,11 @@ import sys
 import tempfile
 import types
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from attnfix.patches.proofkit.proof import replaced
 from attnfix.patches.proofkit.sglang.engine import accepted, module
 
 from ..protocol import Settings, refusing
@@ -29,6 +30,7 @@ from . import device, space
 _LOOKED_AT = ("sglang.srt.utils", "sglang.srt.layers.attention.flashattention_backend")
 
 _BLACKWELL = {"is_blackwell", "is_blackwell_supported"}
+_checks_see_blackwell = False
 
 
 def ease() -> None:
@@ -56,10 +58,23 @@ def on_hopper() -> None:
 
 def on_blackwell() -> None:
     """Let the engine's checks of its flags see a Blackwell: what TRT-LLM's backends are for. Other kernels stay Hopper's."""
+    global _checks_see_blackwell
+    _checks_see_blackwell = True
     for name, home in list(sys.modules.items()):
         if name.startswith("sglang."):
             for asked in vars(home).keys() & _BLACKWELL:
                 vars(home)[asked] = lambda: True
+
+
+@contextmanager
+def _checking() -> Iterator[None]:
+    """What the engine raises in here is its refusal of flags, or of one that the release does not have."""
+    with ExitStack() as stack:
+        stack.enter_context(refusing(SystemExit))
+        for home in (module("utils.common"), module("server_args")) if _checks_see_blackwell else ():
+            if hasattr(home, "is_sm100_supported"):
+                stack.enter_context(replaced(home, "is_sm100_supported", lambda: True))
+        yield
 
 
 def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[str, Any] | None = None) -> Any:
@@ -73,7 +88,7 @@ def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[st
     given += ["--load-format", "auto" if scaled else "dummy"]
     if draft is not None:
         given += ["--speculative-draft-model-path", _model(draft)]
-    with refusing(SystemExit):  # of a flag that the release does not have
+    with _checking():
         return home.prepare_server_args(given)
 
 
@@ -134,7 +149,7 @@ def surroundings(args: Any) -> Iterator[None]:
     """A process of the server with these arguments."""
     context = module("runtime_context")
     with device.OnCpu():
-        with refusing():
+        with _checking():
             if hasattr(context, "SpawnRanks"):  # 0.5.21 and later
                 context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
             elif context and hasattr(context, "publish"):

@@ -1,8 +1,8 @@
-"""Stand-ins for the kernels of latent attention: FlashInfer's, TRT-LLM's and FlashMLA's, at the names that backends call.
+"""Stand-ins for the kernels of latent attention, FlashInfer's and FlashMLA's, at the names that backends call.
 
 FlashInfer's paged kernel reads the lengths of the last plan, and the slots that lie in the wrapper's buffer at the call.
 Source: `plan` and `run` in `mla.py`, `MLAPlan` in `scheduler.cuh` of FlashInfer 0.6.12 and 0.7.2.
-Those of TRT-LLM and of FlashMLA are `emulators`'.
+FlashMLA's are `emulators`'.
 """
 
 from __future__ import annotations
@@ -89,34 +89,7 @@ def install() -> None:
     PagedLatent.run = device.launched(PagedLatent.run)
     home.BatchMLAPagedAttentionWrapper = PagedLatent
     home.BatchPrefillWithRaggedKVCacheWrapper = flashinfer.RaggedPrefill
-    _trtllm()
     _flashmla()
-
-
-def _trtllm() -> None:
-    home = module(_ATTENTION + "trtllm_mla_backend")
-    library = types.ModuleType("flashinfer")
-    for name, of in {
-        "prefill": {"trtllm_ragged_attention_deepseek": device.launched(emulators.TrtllmRaggedAttention(lse_base=2.0))},
-        "decode": {"trtllm_batch_decode_with_kv_cache_mla": device.launched(_decode)},
-        "utils": {"get_device_sm_count": lambda *_: 132, "get_trtllm_gen_multi_ctas_kv_counter_bytes": lambda *_, **__: 1024},
-    }.items():
-        part = types.ModuleType(f"flashinfer.{name}")
-        vars(part).update(of)
-        setattr(library, name, part)
-    home.flashinfer = library
-    for name, stand_in in {
-        "fixup_zero_kv_rows": device.launched(emulators.fixup_zero_kv_rows), "_jit_fixup_module": lambda *_: None,
-        "can_use_set_mla_kv_concat_q": lambda *_: False, "can_use_set_mla_kv_concat_q_fp8": lambda *_: False,
-    }.items():  # fmt: skip
-        if hasattr(home, name):
-            setattr(home, name, stand_in)
-
-
-def _decode(*, return_lse: bool = False, **launch: Any) -> Any:
-    if return_lse:
-        raise NotImplementedError("the LSE")
-    return emulators.trtllm_batch_decode_with_kv_cache_mla(**launch)
 
 
 def _flashmla() -> None:
@@ -126,7 +99,13 @@ def _flashmla() -> None:
     _compiled("flash_mla.flash_mla_interface", "FlashMLASchedMeta")
     home = module(_ATTENTION + "flashmla_backend")
     home.get_mla_metadata = flashmla.schedule
-    home.flash_mla_with_kvcache = device.launched(flashmla.flash_mla_with_kvcache)
+    home.flash_mla_with_kvcache = device.launched(_flash_mla_with_kvcache)
+
+
+def _flash_mla_with_kvcache(*, block_table: Any, **launch: Any) -> Any:
+    """Which reads a table by its row's stride, however many columns it is said to have: a graph says those of capture."""
+    rows, stride = block_table.shape[0], block_table.stride(0)
+    return flashmla.flash_mla_with_kvcache(block_table=block_table.as_strided((rows, stride), (stride, 1)), **launch)
 
 
 def _compiled(name: str, *names: str) -> None:

@@ -44,7 +44,7 @@ class Server:
         self.case = case
         settings = case["settings"]
         os.environ.update(space.environment(settings))
-        if "trtllm_mla" in space.backends(settings):
+        if space.backends(settings) & {"trtllm_mla", "trtllm_mha"}:
             launch.on_blackwell()
         self.config, self.requests = models.config(settings), case["requests"]
         self.args = launch.server_args(self.config, settings, models.draft(settings))

@@ -10,7 +10,7 @@ from . import models
 
 AXES: dict[str, tuple[Any, ...]] = {
     "model": tuple(models.MODELS),
-    "attention-backend": ("fa3", "flashinfer", "triton", "torch_native", "trtllm_mla", "flashmla"),
+    "attention-backend": ("fa3", "flashinfer", "triton", "torch_native", "trtllm_mla", "flashmla", "trtllm_mha"),
     "dtype": ("float16", "bfloat16"),
     "page-size": (1, 4, 16),
     "chunked-prefill-size": (64, 16, -1),
@@ -125,8 +125,8 @@ def _impossible_on_latents(settings: Settings, used: set[str]) -> str | None:
             return "backends for latent attention alone"
         if any(settings.get(name, AXES[name][0]) != AXES[name][0] for name in _OF_LATENTS):
             return "settings that say something to latent attention alone"
-    if settings.get("model") == "mla" and "torch_native" in used:
-        return "torch_native is given other shapes by latent attention than it takes"
+    if settings.get("model") == "mla" and used & {"torch_native", "trtllm_mha"}:
+        return "torch_native is given other shapes by latent attention than it takes, and trtllm_mha is for heads of their own"
     if used & _LATENT_BACKENDS and settings.get("kv-cache-dtype") == "fp8_e4m3":
         return "kernels that rotate and quantise, which TRT-LLM's and FlashMLA's backends call for FP8, are not stood in for"
     if used & _LATENT_BACKENDS and settings.get("dtype") == "float16":
@@ -156,6 +156,8 @@ def _impossible(settings: Settings) -> str | None:
         return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
     if "fa3" in used and settings.get("kv-cache-dtype") == "fp8_e4m3" and dtype == "float16":
         return "FlashAttention 3 returns bfloat16 for an FP8 cache, which a float16 model's next layer does not take"
+    if "trtllm_mha" in used and model == "soft-cap":
+        return "TRT-LLM's kernels have no soft cap; the engine's documentation says so, and it refuses none"
     if model == "soft-cap" and speculates(settings):
         return "the class of Gemma 2 has no `get_embed_and_head`, which a drafter asks for"
     if model not in (None, "windows-sinks") and settings.get("enable-unified-memory"):

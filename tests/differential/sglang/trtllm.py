@@ -1,0 +1,95 @@
+"""Stand-ins for TRT-LLM's kernels, as FlashInfer has them: of latent attention, and of heads of their own on pages.
+
+Those on pages are Blackwell's, which know windows and sinks; on Hopper and consumer GPUs FlashInfer has XQA in their place,
+which is not here. Source: `decode.py` and `prefill.py` of FlashInfer 0.6.12: caches lie as [pages, KV heads, page size, d], a
+window is how many keys to the left a row sees, rows of no request are undefined.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from attnfix.patches.proofkit import emulators
+from attnfix.patches.proofkit.sglang.engine import module
+
+from . import device, flash_attention
+
+_ATTENTION = "layers.attention."
+
+
+def install() -> None:
+    library = types.ModuleType("flashinfer")
+    for name, of in {
+        "prefill": {
+            "trtllm_ragged_attention_deepseek": emulators.TrtllmRaggedAttention(lse_base=2.0),
+            "trtllm_batch_context_with_kv_cache": _context,
+        },
+        "decode": {"trtllm_batch_decode_with_kv_cache_mla": _latent, "trtllm_batch_decode_with_kv_cache": _decode},
+    }.items():
+        part = types.ModuleType(f"flashinfer.{name}")
+        vars(part).update({kernel: device.launched(stand_in) for kernel, stand_in in of.items()})
+        setattr(library, name, part)
+    library.utils = types.ModuleType("flashinfer.utils")
+    library.utils.get_device_sm_count = lambda *_: 132
+    library.utils.get_trtllm_gen_multi_ctas_kv_counter_bytes = lambda *_, **__: 1024
+    for backend in ("trtllm_mla_backend", "trtllm_mha_backend"):
+        home = module(_ATTENTION + backend)
+        home.flashinfer = library
+        for name, stand_in in {
+            "fixup_zero_kv_rows": device.launched(emulators.fixup_zero_kv_rows), "_jit_fixup_module": lambda *_: None,
+            "can_use_set_mla_kv_concat_q": lambda *_: False, "can_use_set_mla_kv_concat_q_fp8": lambda *_: False,
+        }.items():  # fmt: skip
+            if hasattr(home, name):
+                setattr(home, name, stand_in)
+
+
+def _latent(*, return_lse: bool = False, **launch: Any) -> Any:
+    if return_lse:
+        raise NotImplementedError("the LSE")
+    return emulators.trtllm_batch_decode_with_kv_cache_mla(**launch)
+
+
+def _decode(
+    *, query: Any, kv_cache: Any, block_tables: Any, seq_lens: Any, bmm1_scale: Any, bmm2_scale: Any, window_left: Any,
+    sinks: Any = None, q_len_per_req: int | None = 1, mask: Any = None, out: Any = None, out_dtype: Any = None,
+    kv_cache_sf: Any = None, **launch: Any,
+) -> Any:  # fmt: skip
+    """query: [requests * q_len_per_req, heads, d], the last tokens of each request's."""
+    if mask is not None or kv_cache_sf is not None or q_len_per_req is None or launch.get("cum_seq_lens_q") is not None:
+        raise NotImplementedError("a mask, FP4, or rows of different numbers")
+    begins = [q_len_per_req * b for b in range(len(query) // q_len_per_req + 1)]
+    scales = bmm1_scale, bmm2_scale
+    return _paged(query, kv_cache, block_tables, seq_lens, begins, scales, window_left, sinks, True, out, out_dtype)
+
+
+def _context(
+    *, query: Any, kv_cache: Any, block_tables: Any, seq_lens: Any, bmm1_scale: Any, bmm2_scale: Any, window_left: Any,
+    cum_seq_lens_q: Any, sinks: Any = None, causal: bool = True, out: Any = None, out_dtype: Any = None,
+    kv_cache_sf: Any = None, **launch: Any,
+) -> Any:  # fmt: skip
+    """query: [rows, heads, d], of each request by `cum_seq_lens_q`."""
+    if kv_cache_sf is not None:
+        raise NotImplementedError("FP4")
+    begins, scales = cum_seq_lens_q.tolist(), (bmm1_scale, bmm2_scale)
+    return _paged(query, kv_cache, block_tables, seq_lens, begins, scales, window_left, sinks, causal, out, out_dtype)
+
+
+def _paged(
+    query: Any, kv_cache: Any, tables: Any, seq_lens: Any, begins: list[int], scales: tuple[Any, Any], window_left: Any,
+    sinks: Any, causal: bool, out: Any, out_dtype: Any,
+) -> Any:  # fmt: skip
+    lengths, page = seq_lens.tolist(), kv_cache[0].shape[2]
+    if len(begins) - 1 > min(len(lengths), len(tables)):
+        raise IndexError("illegal memory access: more requests than lengths or pages")
+
+    def keys(b: int) -> tuple[Any, Any]:
+        pages = tables[b, : -(-lengths[b] // page)].long()
+        return tuple(cache[pages].transpose(1, 2).flatten(0, 1)[: lengths[b]] for cache in kv_cache)  # type: ignore[return-value]
+
+    result = flash_attention._attend(
+        query.double(), keys, begins, None, (), float(scales[0]), causal, (-1 if window_left is None else window_left, -1), 0.0,
+        sinks, None, False, query.shape,
+    )  # fmt: skip
+    result = (result * float(scales[1])).to((out_dtype or query.dtype) if out is None else out.dtype)
+    return result if out is None else out.copy_(result)
