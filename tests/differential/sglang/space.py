@@ -174,28 +174,29 @@ SPACE = Space(
 )
 PLAINEST = {axis: values[0] for axis, values in AXES.items()}
 
-_MLA = "no model with MLA is in the space"
+_V1 = "the releases that it corrects lay drafts out in another way, which the harness does not read"
 _MAMBA = "no model with recurrent layers is in the space"
 _TREES = "a drafter's trees are not in the space: topk is 1"
-_TRTLLM = "TRT-LLM's backends are not in the space"
+_XQA = "the stand-in for TRT-LLM's kernels on pages is that of Blackwell's, not XQA"
+_CHUNKS = {"model": "mla", "SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD": 0, "SGLANG_MAX_KV_CHUNK_CAPACITY": 32}
 _GRAPH_OF_DRAFTS = {"attention-backend": "triton", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False}
 
 #: Fix -> settings that it must be tried in, or why the space does not reach it
 FIXES: dict[str, Settings | str] = {
-    "sglang.zero-kv-rows": _MLA,
-    "sglang.lse-log-base": _MLA,
-    "sglang.stale-prefill-fallback": _MLA,
-    "sglang.uniform-replay-stride-mla": _MLA,
+    "sglang.zero-kv-rows": {"attention-backend": "trtllm_mla", "dtype": "bfloat16", **_CHUNKS},
+    "sglang.lse-log-base": {"attention-backend": "flashinfer", **_CHUNKS},
+    "sglang.stale-prefill-fallback": _V1,
+    "sglang.uniform-replay-stride-mla": _V1,
     "sglang.uniform-replay-stride-triton": _GRAPH_OF_DRAFTS,
     "sglang.triton-draft-double-count": _GRAPH_OF_DRAFTS,
-    "sglang.mha-draft-extend-routing": _TRTLLM,
+    "sglang.mha-draft-extend-routing": "no published release needs it",
     "sglang.skip-seq-lens-sync": "it is about time, and changes no result",
     "sglang.draft-kv-indices": _TREES,
     "sglang.draft-kv-wall": {"speculative-algorithm": "EAGLE", "disable-cuda-graph": False, "attention-backend": "triton"},
     "sglang.triton-swa-deterministic": "deterministic inference replaces operators of CUDA alone, and is not in the space",
     "sglang.fa3-swa-topk": _TREES,
     "sglang.encoder-decode-lengths": "no encoder-decoder model is in the space",
-    "sglang.hybrid-chunk-metadata": _MLA,
+    "sglang.hybrid-chunk-metadata": {"prefill-attention-backend": "flashinfer", "attention-backend": "fa3", **_CHUNKS},
     "sglang.fa3-scheduler-metadata": "more than one rank is not in the space",
     "sglang.fa3-context-wall": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
     "sglang.flashinfer-fp8-prefix": {"attention-backend": "flashinfer", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
@@ -208,8 +209,8 @@ FIXES: dict[str, Settings | str] = {
     "sglang.flashinfer-soft-cap": {"attention-backend": "flashinfer", "model": "soft-cap"},
     "sglang.triton-window-decode": {"attention-backend": "triton", "model": "windows"},
     "sglang.fa3-cross-lengths": "no encoder-decoder model is in the space",
-    "sglang.trtllm-mla-bf16-scale": _TRTLLM,
-    "sglang.trtllm-mha-kv-scales": _TRTLLM,
-    "sglang.xqa-verify-mask": _TRTLLM,
+    "sglang.trtllm-mla-bf16-scale": "checkpoints with scales are made for Llama alone",
+    "sglang.trtllm-mha-kv-scales": {"attention-backend": "trtllm_mha", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
+    "sglang.xqa-verify-mask": _XQA,
     "sglang.draft-row-spill": {"speculative-algorithm": "EAGLE", "page-size": 16},
 }  # fmt: skip

@@ -7,7 +7,9 @@ window is how many keys to the left a row sees, rows of no request are undefined
 
 from __future__ import annotations
 
+import importlib
 import types
+from contextlib import suppress
 from typing import Any
 
 from attnfix.patches.proofkit import emulators
@@ -42,6 +44,22 @@ def install() -> None:
         }.items():  # fmt: skip
             if hasattr(home, name):
                 setattr(home, name, stand_in)
+    with suppress(ModuleNotFoundError):
+        fused = importlib.import_module("sglang.kernels.ops.kvcache.fused_fp8_qkv_kv_cache")
+        fused.fused_fp8_qkv_kv_cache = device.launched(_quantise_and_store)
+
+
+def _quantise_and_store(
+    q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, cache_loc: Any, k_scale: Any = None, v_scale: Any = None
+) -> Any:  # fmt: skip
+    """Keys and values, [rows, heads * d], divided by their scales go to the slots of the caches; returns the query in FP8."""
+    import torch
+
+    for rows, cache, scale in ((k, k_cache, k_scale), (v, v_cache, v_scale)):
+        rows = rows.reshape(len(rows), -1).float() / (1.0 if scale is None else scale.float())
+        bits = rows.to(torch.float8_e4m3fn).view(torch.uint8)
+        cache.view(torch.uint8).view(-1, bits.shape[1])[cache_loc.long()] = bits
+    return None if q is None else q.reshape(len(q), -1).to(torch.float8_e4m3fn)
 
 
 def _latent(*, return_lse: bool = False, **launch: Any) -> Any:
