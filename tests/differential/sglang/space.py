@@ -33,10 +33,15 @@ AXES: dict[str, tuple[Any, ...]] = {
     "prefill-attention-backend": (None, "fa3", "flashinfer", "triton"),
     "enable-unified-memory": (False, True),
     "swa-full-tokens-ratio": (0.8, 0.3),
-    "disable-chunked-prefix-cache": (False, True),
-    "flashinfer-mla-disable-ragged": (False, True),
-    "SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD": (8192, 0),
-    "SGLANG_MAX_KV_CHUNK_CAPACITY": (131072, 32),
+    "latent-prefix": ("default", "chunks", "one-shot", "no-chunks", "no-ragged"),
+}
+#: "latent-prefix" -> the flags and variables of it: how a cached prefix of latents is attended to
+_PREFIX: dict[str, dict[str, Any]] = {
+    "default": {},
+    "chunks": {"SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD": 0, "SGLANG_MAX_KV_CHUNK_CAPACITY": 32},
+    "one-shot": {"SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD": 0},
+    "no-chunks": {"disable-chunked-prefix-cache": True},
+    "no-ragged": {"flashinfer-mla-disable-ragged": True},
 }
 #: graphs of decode steps alone, for up to four requests; the flags' names depend on the release
 _FIXED = {
@@ -45,12 +50,13 @@ _FIXED = {
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
-_OURS = ("model", "scales")
+_OURS = ("model", "scales", "latent-prefix")
 
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
     """The launch command's flags; `known` says whether the release has one of that name."""
-    given = {name: value for name, value in settings.items() if name not in _OURS and not name.isupper()}
+    given = {name: value for name, value in settings.items() if name not in _OURS}
+    given |= {name: value for name, value in _PREFIX[settings["latent-prefix"]].items() if not name.isupper()}
     if speculates(settings):
         given["speculative-num-draft-tokens"] = drafted(settings)
     else:
@@ -67,7 +73,7 @@ def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
 
 def environment(settings: Settings) -> dict[str, str]:
     """Variables of the engine's that are set."""
-    return {name: str(value) for name, value in settings.items() if name.isupper() and value != AXES[name][0]}
+    return {name: str(value) for name, value in _PREFIX[settings["latent-prefix"]].items() if name.isupper()}
 
 
 def speculates(settings: Settings) -> bool:
@@ -114,8 +120,6 @@ def backends(settings: Settings) -> set[str]:
     return given - {None}
 
 
-#: settings that say something to models with latent attention alone
-_OF_LATENTS = ("disable-chunked-prefix-cache", "flashinfer-mla-disable-ragged", *filter(str.isupper, AXES))
 _LATENT_BACKENDS = {"trtllm_mla", "flashmla"}
 
 
@@ -123,8 +127,8 @@ def _impossible_on_latents(settings: Settings, used: set[str]) -> str | None:
     if settings.get("model") not in (None, "mla"):
         if used & _LATENT_BACKENDS:
             return "backends for latent attention alone"
-        if any(settings.get(name, AXES[name][0]) != AXES[name][0] for name in _OF_LATENTS):
-            return "settings that say something to latent attention alone"
+        if settings.get("latent-prefix", "default") != "default":
+            return "flags that say something to latent attention alone"
     if settings.get("model") == "mla" and used & {"torch_native", "trtllm_mha"}:
         return "torch_native is given other shapes by latent attention than it takes, and trtllm_mha is for heads of their own"
     if used & _LATENT_BACKENDS and settings.get("kv-cache-dtype") == "fp8_e4m3":
@@ -178,7 +182,7 @@ _V1 = "the releases that it corrects lay drafts out in another way, which the ha
 _MAMBA = "no model with recurrent layers is in the space"
 _TREES = "a drafter's trees are not in the space: topk is 1"
 _XQA = "the stand-in for TRT-LLM's kernels on pages is that of Blackwell's, not XQA"
-_CHUNKS = {"model": "mla", "SGLANG_CHUNKED_PREFIX_CACHE_THRESHOLD": 0, "SGLANG_MAX_KV_CHUNK_CAPACITY": 32}
+_CHUNKS = {"model": "mla", "latent-prefix": "chunks"}
 _GRAPH_OF_DRAFTS = {"attention-backend": "triton", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False}
 
 #: Fix -> settings that it must be tried in, or why the space does not reach it
