@@ -43,10 +43,10 @@ _PREFIX: dict[str, dict[str, Any]] = {
     "no-chunks": {"disable-chunked-prefix-cache": True},
     "no-ragged": {"flashinfer-mla-disable-ragged": True},
 }
-#: graphs of decode steps alone, for up to four requests; the flags' names depend on the release
+#: graphs of decode steps alone, for up to four requests, and no kernel to be tuned; the flags' names depend on the release
 _FIXED = {
     ("cuda-graph-max-bs-decode", "cuda-graph-max-bs"): 4, ("cuda-graph-backend-prefill",): "disabled",
-    ("disable-piecewise-cuda-graph",): True,
+    ("disable-piecewise-cuda-graph",): True, ("disable-flashinfer-autotune",): True,
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
@@ -131,6 +131,12 @@ def _impossible_on_latents(settings: Settings, used: set[str]) -> str | None:
             return "flags that say something to latent attention alone"
     if settings.get("model") == "mla" and used & {"torch_native", "trtllm_mha"}:
         return "torch_native is given other shapes by latent attention than it takes, and trtllm_mha is for heads of their own"
+    if settings.get("model") == "mla" and speculates(settings):
+        own, drafter = settings.get("attention-backend"), settings.get("speculative-draft-attention-backend")
+        if own and drafter not in (None, own):
+            return "the model calls its drafter's backend in the way of the target's: it raises where the two differ in that"
+        if own == "flashinfer":
+            return "drafts on FlashInfer's latent attention miss their newest keys, in all releases; written up"
     if used & _LATENT_BACKENDS and settings.get("kv-cache-dtype") == "fp8_e4m3":
         return "kernels that rotate and quantise, which TRT-LLM's and FlashMLA's backends call for FP8, are not stood in for"
     if used & _LATENT_BACKENDS and settings.get("dtype") == "float16":
