@@ -184,3 +184,41 @@ def test_settings_that_are_fixed_may_all_run_in_the_interpreter():
     fixed = {"attention-backend": "TRITON_ATTN", "dtype": "float16"}
     for _, case in islice(space.cases("vllm", "1.0", 7, fixed), 6):
         assert space.space_of("vllm").interpreted(case["settings"])
+
+
+def test_a_tree_of_drafts_is_laid_out_and_followed():
+    """Two branches at each of two steps: 0 and 1 hang on the root, 2 and 3 on 0, 4 and 5 on 1; four of them are taken."""
+    from tests.differential.sglang import trees
+
+    taken, hangs, length, drafted = torch.tensor([[0, 1, 2, 5]]), torch.tensor([[-1, 0, 1]]), 3, 5
+    mask = torch.ones(drafted * (length + drafted), dtype=torch.bool)
+    positions = torch.zeros(drafted, dtype=torch.long)
+    index, child, sibling = torch.full((3, 1, drafted), -1)
+    trees.build_tree_kernel_efficient(
+        hangs, taken, torch.tensor([length]), mask, positions, index, child, sibling, 2, 3, drafted, 0
+    )
+    assert positions.tolist() == [3, 4, 4, 5, 5]
+    rows = mask.view(drafted, -1)
+    assert rows[:, :length].all()
+    seen = [row.nonzero().flatten().tolist() for row in rows[:, length:]]
+    assert seen == [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4]]
+    assert child.tolist() == [[1, 3, 4, -1, -1]] and sibling.tolist() == [[-1, 2, -1, -1, -1]]
+    predicts, accepted, count = torch.full((drafted,), -1), torch.full((1, 3), -1), torch.zeros(1, dtype=torch.long)
+    candidates, said = torch.tensor([[7, 8, 9, 10, 11]]), torch.tensor([[9, 0, 11, 0, 12]])
+    trees.verify_tree_greedy(predicts, accepted, count, candidates, index, child, sibling, said)
+    assert accepted.tolist() == [[0, 2, 4]] and count.tolist() == [2]
+    assert [int(predicts[row]) for row in (0, 2, 4)] == [9, 11, 12]
+
+
+def test_a_chain_of_drafts_is_laid_out_as_the_proofs_have_it():
+    from attnfix.patches.proofkit import emulators
+    from tests.differential.sglang import trees
+
+    laid_out = []
+    for build in (trees.build_tree_kernel_efficient, emulators.build_tree_kernel_efficient):
+        mask, positions = torch.ones(4 * (5 + 4) + 4 * (2 + 4), dtype=torch.bool), torch.zeros(8, dtype=torch.long)
+        links = torch.full((3, 2, 4), -1)
+        chain = torch.tensor([[0, 1, 2]] * 2), torch.tensor([[-1, 0, 1]] * 2)
+        build(chain[1], chain[0], torch.tensor([5, 2]), mask, positions, *links, 1, 3, 4, 0)
+        laid_out.append((mask.tolist(), positions.tolist(), links.tolist()))
+    assert laid_out[0] == laid_out[1]
