@@ -4,7 +4,9 @@
     launch     a server's scheduler by its own constructor, on a machine without a GPU
     models     config.json of the models
     texts      tokens of requests, and the queries, keys and values that attention is handed for them
-    kernels    stand-ins for GPU kernels, at their entry points
+    mla        latent attention: what is drawn, and where
+    kernels    stand-ins for GPU kernels, at their entry points; flash_attention, mla_kernels, trtllm and trees have them
+    rows       what each layer was handed, and what it returned
     server     steps of the engine's own event loop, and attention of each against float64
 
 Real: `ServerArgs` from flags, `Scheduler` with its event loop, radix cache, allocators, policies and invariant checks,

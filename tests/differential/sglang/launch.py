@@ -30,7 +30,7 @@ from . import device, space
 _LOOKED_AT = ("sglang.srt.utils", "sglang.srt.layers.attention.flashattention_backend")
 
 _BLACKWELL = {"is_blackwell", "is_blackwell_supported"}
-_checks_see_blackwell = False
+_checks_see_sm100 = False
 
 
 def ease() -> None:
@@ -56,10 +56,10 @@ def on_hopper() -> None:
             vars(home)["get_device_capability"] = torch.cuda.get_device_capability
 
 
-def on_blackwell() -> None:
+def on_blackwell(used: set[str]) -> None:
     """Let the engine's checks of its flags see a Blackwell: what TRT-LLM's backends are for. Other kernels stay Hopper's."""
-    global _checks_see_blackwell
-    _checks_see_blackwell = True
+    global _checks_see_sm100
+    _checks_see_sm100 = "trtllm_mha" in used  # else the engine takes other kernels for experts, too
     for name, home in list(sys.modules.items()):
         if name.startswith("sglang."):
             for asked in vars(home).keys() & _BLACKWELL:
@@ -71,7 +71,7 @@ def _checking() -> Iterator[None]:
     """What the engine raises in here is its refusal of flags, or of one that the release does not have."""
     with ExitStack() as stack:
         stack.enter_context(refusing(SystemExit))
-        for home in (module("utils.common"), module("server_args")) if _checks_see_blackwell else ():
+        for home in (module("utils.common"), module("server_args")) if _checks_see_sm100 else ():
             if hasattr(home, "is_sm100_supported"):
                 stack.enter_context(replaced(home, "is_sm100_supported", lambda: True))
         yield

@@ -44,8 +44,8 @@ class Server:
         self.case = case
         settings = case["settings"]
         os.environ.update(space.environment(settings))
-        if space.backends(settings) & {"trtllm_mla", "trtllm_mha"}:
-            launch.on_blackwell()
+        if (used := space.backends(settings)) & {"trtllm_mla", "trtllm_mha"}:
+            launch.on_blackwell(used)
         self.config, self.requests = models.config(settings), case["requests"]
         self.args = launch.server_args(self.config, settings, models.draft(settings))
         self.texts = Texts(case, self.config["vocab_size"], space.narrow(settings))

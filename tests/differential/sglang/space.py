@@ -134,9 +134,9 @@ def _impossible_on_latents(settings: Settings, used: set[str]) -> str | None:
     if settings.get("model") == "mla" and speculates(settings):
         own, drafter = settings.get("attention-backend"), settings.get("speculative-draft-attention-backend")
         if own and drafter not in (None, own):
-            return "the model calls its drafter's backend in the way of the target's: it raises where the two differ in that"
-        if own == "flashinfer":
-            return "drafts on FlashInfer's latent attention miss their newest keys, in all releases; written up"
+            return "up to 0.5.16 the model calls its drafter's backend in the way of the target's, and raises"
+        if own in ("flashinfer", *_LATENT_BACKENDS):
+            return "drafts on latents miss their newest keys with FlashInfer, FlashMLA and TRT-LLM; written up"
     if used & _LATENT_BACKENDS and settings.get("kv-cache-dtype") == "fp8_e4m3":
         return "kernels that rotate and quantise, which TRT-LLM's and FlashMLA's backends call for FP8, are not stood in for"
     if used & _LATENT_BACKENDS and settings.get("dtype") == "float16":
