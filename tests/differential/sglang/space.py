@@ -166,6 +166,8 @@ def _impossible(settings: Settings) -> str | None:
         return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
     if "fa3" in used and settings.get("kv-cache-dtype") == "fp8_e4m3" and dtype == "float16":
         return "FlashAttention 3 returns bfloat16 for an FP8 cache, which a float16 model's next layer does not take"
+    if "trtllm_mha" in used and speculates(settings):
+        return "near the limit of the context, drafts on trtllm_mha write and read past the rows of its page table; written up"
     if "trtllm_mha" in used and model == "soft-cap":
         return "TRT-LLM's kernels have no soft cap; the engine's documentation says so, and it refuses none"
     if model == "soft-cap" and speculates(settings):
@@ -193,7 +195,7 @@ _GRAPH_OF_DRAFTS = {"attention-backend": "triton", "speculative-algorithm": "EAG
 
 #: Fix -> settings that it must be tried in, or why the space does not reach it
 FIXES: dict[str, Settings | str] = {
-    "sglang.zero-kv-rows": {"attention-backend": "trtllm_mla", "dtype": "bfloat16", **_CHUNKS},
+    "sglang.zero-kv-rows": {"attention-backend": "trtllm_mla", "prefill-attention-backend": None, "dtype": "bfloat16", **_CHUNKS},
     "sglang.lse-log-base": {"attention-backend": "flashinfer", **_CHUNKS},
     "sglang.stale-prefill-fallback": _V1,
     "sglang.uniform-replay-stride-mla": _V1,

@@ -101,8 +101,13 @@ def _paged(
     if len(begins) - 1 > min(len(lengths), len(tables)):
         raise IndexError("illegal memory access: more requests than lengths or pages")
 
-    def keys(b: int) -> tuple[Any, Any]:
-        pages = tables[b, : -(-lengths[b] // page)].long()
+    memory = flash_attention._memory(tables)
+
+    def keys(b: int) -> tuple[Any, Any]:  # by the row's stride: nobody asks whether a length fits into it
+        first = tables.storage_offset() + b * tables.stride(0)
+        pages = memory[first : first + -(-lengths[b] // page)].long()
+        if len(pages) * page < lengths[b]:
+            raise IndexError("illegal memory access: the table of pages ends before the request does")
         return tuple(cache[pages].transpose(1, 2).flatten(0, 1)[: lengths[b]] for cache in kv_cache)  # type: ignore[return-value]
 
     result = flash_attention._attend(
