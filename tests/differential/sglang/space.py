@@ -195,7 +195,9 @@ _GRAPH_OF_DRAFTS = {"attention-backend": "triton", "speculative-algorithm": "EAG
 
 #: Fix -> settings that it must be tried in, or why the space does not reach it
 FIXES: dict[str, Settings | str] = {
-    "sglang.zero-kv-rows": {"attention-backend": "trtllm_mla", "prefill-attention-backend": None, "dtype": "bfloat16", **_CHUNKS},
+    "sglang.zero-kv-rows": {
+        "attention-backend": "trtllm_mla", "prefill-attention-backend": None, "dtype": "bfloat16", **_CHUNKS,
+    },
     "sglang.lse-log-base": {"attention-backend": "flashinfer", **_CHUNKS},
     "sglang.stale-prefill-fallback": _V1,
     "sglang.uniform-replay-stride-mla": _V1,
