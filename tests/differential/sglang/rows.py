@@ -169,8 +169,9 @@ class Rows:
             self._read_drafts(drafts, batch, spans)
             self._laid_out(drafts, batch, spans)
         for what, rows in given.items():
-            heads, _ = self._shape(layer, what)
-            rows = rows.view(len(rows), heads, -1)  # of a latent, at times without what is behind it
+            heads, dim = self._shape(layer, what)
+            # Of a latent, at times without what is behind it; other models may have a dimension before the rows
+            rows = rows.view(len(rows), heads, -1) if mla.is_latent(layer) else rows.view(-1, heads, dim)
             for span in spans:
                 drawn = self._drawn(what, layer, drafts, span.request)
                 rows[span.rows] = drawn[span.begin : span.end, :, : rows.shape[-1]]
