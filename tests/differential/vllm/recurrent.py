@@ -24,9 +24,11 @@ MIXER = "vllm.model_executor.layers.mamba.mamba_mixer2"
 _DECAYS = (0.03, 0.1, 0.4, 1.2)
 
 
-def config(layers: int, **text: Any) -> dict[str, Any]:
-    """`config.json` of a model with two layers of attention and so many of Mamba2, and what else it says."""
-    return {**NEMOTRON_H, **text, "hybrid_override_pattern": "**" + layers * "M", "num_hidden_layers": 2 + layers}
+def config(layers: int, wider: int, **text: Any) -> dict[str, Any]:
+    """`config.json` of a model with two layers of attention and so many of Mamba2, and what else it says. wider: how many times
+    a state is as wide as NEMOTRON_H's, so that it stays larger than a block of keys."""
+    states = {"ssm_state_size": wider * NEMOTRON_H["ssm_state_size"]}
+    return {**NEMOTRON_H, **states, **text, "hybrid_override_pattern": "**" + layers * "M", "num_hidden_layers": 2 + layers}
 
 
 def traits() -> dict[str, Any]:

@@ -27,7 +27,7 @@ from .. import reference
 from ..protocol import Case, Output, Step, Tolerance, refusing
 from . import broken, drafter, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent
 from .ranks import Ranks
-from .space import BACKENDS, WINDOW, WINDOWS, shape
+from .space import BACKENDS, SHAPES, WINDOW, WINDOWS, shape
 
 _MEMORY = 1 << 30
 _IMPORTED_ON = (9, 0)
@@ -167,7 +167,8 @@ class Server:
         else:
             text |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": size}
         if states := recurrent.LAYERS[given["recurrent"]]:
-            text = recurrent.config(states, **{name: text[name] for name in text if name not in _OF_LLAMA})
+            wider = size // SHAPES[given["attention"]][2]
+            text = recurrent.config(states, wider, **{name: text[name] for name in text if name not in _OF_LLAMA})
         text |= {"num_hidden_layers": 2 + states, "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"]}
         whole = {}
         if given["windows"] == "all":  # the whole model's: its config says it, and the engine hands it to the cache's
