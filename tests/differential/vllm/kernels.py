@@ -24,6 +24,8 @@ _ASK_FOR_CUDA = (
     "vllm.v1.attention.ops.merge_attn_states",
     "vllm.attention.ops.merge_attn_states",
     "vllm.v1.attention.backends.mla.prefill.flash_attn",
+    "vllm.model_executor.layers.attention.mla_attention",
+    "vllm.v1.attention.backends.mla.common",
 )
 FP8 = torch.float8_e4m3fn
 
@@ -206,7 +208,8 @@ def stand_in() -> None:
                 setattr(module, name, kernel)
     ops: Any = torch.ops
     ops._C_cache_ops = _Ops(reshape_and_cache_flash=reshape_and_cache_flash, concat_and_cache_mla=concat_and_cache_mla)
-    ops._C = _Ops(static_scaled_fp8_quant=static_scaled_fp8_quant, merge_attn_states=emulators.MergeAttnStates())
+    ops._C = _Ops(static_scaled_fp8_quant=static_scaled_fp8_quant, merge_attn_states=emulators.MergeAttnStates(),
+                  weak_ref_tensor=lambda tensor: tensor)  # fmt: skip
     for module in filter(None, map(found, _ASK_FOR_CUDA)):
         module.current_platform = _Cuda(module.current_platform)
 

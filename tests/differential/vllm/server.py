@@ -25,7 +25,7 @@ from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Step, refusing
-from . import flashinfer, gpu, kernels, model, ranks
+from . import flashinfer, gpu, kernels, model, ranks, runner_v1
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, shape
 
@@ -39,13 +39,13 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 
 def load() -> None:
     torch.set_num_threads(1)
-    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
     platform = type(import_module("vllm.platforms").current_platform)
     for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
         if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
             setattr(platform, name, answer)
     proof_kernels.stand_in()
-    import_module("vllm.v1.worker.gpu.model_runner")
+    proof_kernels.found("vllm.v1.worker.gpu.model_runner")
+    runner_v1.load()
     for path in BACKENDS.values():
         import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
     proof_kernels.stand_in()  # again: what was imported since asks for kernels, too
@@ -67,17 +67,20 @@ class _Request:
 class _Rank:
     """A worker: its config, its model runner. ran: what its layers returned since the server last looked."""
 
-    def __init__(self, worker: Worker):
-        self.worker, self.config = worker, worker.config
+    def __init__(self, worker: Worker, former: bool):
+        self.worker, self.config, self.former = worker, worker.config, former
         self.ran: list[model.Ran] = []
         worker.__enter__()
 
     def load(self) -> None:
-        runner: Any = import_module("vllm.v1.worker.gpu.model_runner")
         platform: Any = import_module("vllm.platforms").current_platform
         if workspace := proof_kernels.found("vllm.v1.worker.workspace"):
             workspace.init_workspace_manager(torch.device("cpu"))
-        self.runner = runner.GPUModelRunner(self.config, torch.device("cpu"))
+        if self.former:
+            self.runner = runner_v1.make(self.config)
+        else:
+            runner: Any = import_module("vllm.v1.worker.gpu.model_runner")
+            self.runner = runner.GPUModelRunner(self.config, torch.device("cpu"))
         self.runner.load_model()
         if hasattr(type(platform), "update_block_size_for_backend"):
             platform.update_block_size_for_backend(self.config)
@@ -92,7 +95,7 @@ class _Rank:
             self.runner._init_kv_zero_meta()
 
     def capture(self) -> None:
-        if self.config.compilation_config.cudagraph_mode and self.runner.needs_cudagraph_capture():
+        if self.config.compilation_config.cudagraph_mode and (self.former or self.runner.needs_cudagraph_capture()):
             self.runner.capture_model()
             self._poison()
         self.ran.clear()
@@ -105,13 +108,26 @@ class _Rank:
             else:
                 cache.uniform_(40, 50)
 
-    def run(self, scheduled: Any) -> tuple[Any, Any]:
+    def drafts(self, scheduled: Any, name: str) -> list[int]:
+        """The drafts that a request's rows of this step hold."""
+        if self.former:
+            return runner_v1.drafts(self.runner, scheduled, name)
+        states, count = self.runner.req_states, len(scheduled.scheduled_spec_decode_tokens[name])
+        at = states.req_id_to_index.get(name)
+        drafts: list[int] = states.draft_tokens[at, :count].tolist() if at is not None else [-1] * count
+        return drafts
+
+    def run(self, scheduled: Any) -> tuple[Any, runner_v1.State | None]:
         """(what the engine core gets, the state between the model and the sampler)."""
         self.ran.clear()
+        if self.former:
+            return runner_v1.run(self.runner, scheduled)
         result = self.runner.execute_model(scheduled)
         state = self.runner.execute_model_state
         if result is None:
             result = self.runner.sample_tokens(None)
+        if state is not None:
+            state = runner_v1.State(list(state.input_batch.req_ids), state.attn_metadata, state.slot_mappings_by_layer)
         return (result.get_output() if hasattr(result, "get_output") else result), state
 
 
@@ -126,10 +142,12 @@ class Server:
         if tuple(self.set["capability"]) != _IMPORTED_ON:  # what the module says at its import, there
             flash: Any = import_module("vllm.v1.attention.backends.flash_attn")
             flash.FlashAttentionMetadataBuilder._cudagraph_support = flash.AttentionCGSupport.UNIFORM_BATCH
+        self.former = runner_v1.serves(case["release"], self.set)
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0" if self.former else "1"
         self.group = Ranks(self.set["tensor-parallel-size"])
         self.ranks: list[_Rank] = []
         with refusing():
-            self.group.on_all(lambda rank: self.ranks.append(_Rank(self._worker(rank))))
+            self.group.on_all(lambda rank: self.ranks.append(_Rank(self._worker(rank), self.former)))
             self._register()
             self.group.on_all(lambda rank: self.ranks[rank].load())
             self._construct()
@@ -299,10 +317,7 @@ class Server:
             one = self.requests[name]
             words = list(one.known)
             if spec := len(drafts.get(name, ())):
-                states = self.ranks[0].runner.req_states
-                at = states.req_id_to_index.get(name)
-                known = states.draft_tokens[at, :spec].tolist() if at is not None else [-1] * spec
-                words = words[: one.computed + count - spec] + known
+                words = words[: one.computed + count - spec] + self.ranks[0].drafts(scheduled, name)
             words = words[: one.computed + count]
             rows[name] = (one.computed, words)
             if spec:
@@ -320,7 +335,7 @@ class Server:
     def _compared(self, kinds: list[str], rows: dict[str, tuple[int, list[int]]], states: list[Any]) -> Step:
         outputs = []
         for rank, state in zip(self.ranks, states):
-            order = list(state.input_batch.req_ids)
+            order = state.order
             tokens, positions, labels = [], [], []
             for name in order:
                 start, words = rows[name]
@@ -332,7 +347,7 @@ class Server:
                 raise RuntimeError(f"{len(rank.ran)} layers ran in one step")
             for one in rank.ran:
                 given = one.tokens[:count].tolist() == tokens and one.positions[:count].tolist() == positions
-                made = state.attn_metadata[one.layer.layer_name]
+                made = state.metadata[one.layer.layer_name]
                 true, at = [], 0
                 for name in order:
                     true.append(self._reference(one.layer, rank.worker, _quantises(one.layer, made, at), *rows[name]))
@@ -347,7 +362,7 @@ class Server:
                 outputs.append(compared if given else _strange(compared))
                 if len(one.tokens) > count:
                     kinds = sorted({*kinds, "padded"})
-        made = [(state.attn_metadata, state.slot_mappings_by_layer) for state in states]
+        made = [(state.metadata, state.slots) for state in states]
         return Step(kinds, outputs, reference.digest(made))
 
     def _reference(self, layer: Any, worker: Worker, fp8_query: bool, start: int, words: list[int]) -> Any:

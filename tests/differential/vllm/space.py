@@ -101,6 +101,7 @@ SPACE = Space(
         "async-scheduling": (False, True),
         "capability": ((9, 0), (8, 0)),
         "layout": ("NHD", "HND"),
+        "former-model-runner": (False, True),
     },
     edges=edges,
     limit=lambda settings: settings["max-model-len"],
