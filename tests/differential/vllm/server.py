@@ -31,6 +31,11 @@ from .space import BACKENDS, WINDOW, WINDOWS, shape
 
 _MEMORY = 1 << 30
 _IMPORTED_ON = (9, 0)
+#: What every case would import anew: the engine and Triton import it when they first need it
+_LATE = (
+    "vllm.v1.core.sched.async_scheduler", "vllm.v1.executor.multiproc_executor", "vllm.v1.structured_output",
+    "triton.experimental.gluon",
+)  # fmt: skip
 _BYTES = (torch.uint8, torch.int8, torch.float8_e4m3fn)
 #: As llm-compressor writes it
 _SCHEME = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True, "dynamic": False}
@@ -39,6 +44,7 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 
 def load() -> None:
     torch.set_num_threads(1)
+    os.environ["TORCH_COMPILE_DISABLE"] = "1"  # small functions that the engine compiles run as they are written: 6 s less a case
     platform = type(import_module("vllm.platforms").current_platform)
     for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
         if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
@@ -48,6 +54,9 @@ def load() -> None:
     runner_v1.load()
     for path in BACKENDS.values():
         import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
+    for name in _LATE:
+        proof_kernels.found(name)
+    import_module("vllm.model_executor.layers.quantization").get_quantization_config("compressed-tensors")
     proof_kernels.stand_in()  # again: what was imported since asks for kernels, too
     dcp_ranks.prepare(import_module("vllm.v1.attention.backends.flash_attn"))
     gpu.stand_in()
