@@ -25,7 +25,7 @@ from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Step, refusing
-from . import flashinfer, gpu, kernels, model, ranks, runner_v1
+from . import engine_core, flashinfer, gpu, kernels, model, ranks, runner_v1
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, shape
 
@@ -156,13 +156,21 @@ class Server:
         self.group = Ranks(self.set["tensor-parallel-size"])
         self.ranks: list[_Rank] = []
         with refusing():
-            self.group.on_all(lambda rank: self.ranks.append(_Rank(self._worker(rank), self.former)))
+            self.group.on_all(lambda rank: self.ranks.append(_Rank(self._known(rank), self.former)))
             self._register()
             self.group.on_all(lambda rank: self.ranks[rank].load())
             self._construct()
         self.group.on_all(lambda rank: self.ranks[rank].capture())
 
     # construction
+
+    def _known(self, rank: int) -> Worker:
+        try:
+            return self._worker(rank)
+        except TypeError as error:
+            if str(error).startswith("this release"):  # has no such setting
+                raise NotImplementedError(error) from error
+            raise
 
     def _worker(self, rank: int) -> Worker:
         given = self.set
@@ -222,34 +230,12 @@ class Server:
 
     def _construct(self) -> None:
         """What the engine core makes of what the workers' layers keep."""
-        utils: Any = import_module("vllm.v1.core.kv_cache_utils")
-        planning: Any = proof_kernels.found("vllm.v1.core.kv_cache_planning") or utils
         self.config = self.ranks[0].config
         specs = self.group.on_all(lambda rank: self.ranks[rank].runner.get_kv_cache_spec())
-
-        def planned() -> tuple[Any, Any]:
-            groups = [planning.get_global_kv_cache_groups(self.config, specs)] if planning is not utils else []
-            configs = planning.get_kv_cache_configs(self.config, specs, [_MEMORY] * len(specs), *groups)
-            return configs, utils.generate_scheduler_kv_cache_config(configs)
-
-        configs, scheduled = self.group.on_first(planned)
+        configs, scheduled = self.group.on_first(lambda: engine_core.kv_cache_configs(self.config, specs, _MEMORY))
         block_size = min(group.kv_cache_spec.block_size for group in scheduled.kv_cache_groups)
         self.group.on_all(lambda rank: self.ranks[rank].begin(configs[rank], block_size))
-        self.group.on_first(lambda: self._schedule(scheduled))
-
-    def _schedule(self, kv_cache_config: Any) -> None:
-        utils: Any = import_module("vllm.v1.core.kv_cache_utils")
-        config = self.config
-        block_size, hash_block_size = utils.resolve_kv_cache_block_sizes(kv_cache_config, config)
-        hash_of: Any = import_module("vllm.utils.hashing").get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
-        utils.init_none_hash(hash_of)
-        self.hasher = utils.get_request_block_hasher(hash_block_size, hash_of)
-        structured: Any = import_module("vllm.v1.structured_output").StructuredOutputManager
-        cls = config.scheduler_config.get_scheduler_cls()
-        given = dict(vllm_config=config, kv_cache_config=kv_cache_config, structured_output_manager=structured(config),
-                     block_size=block_size, hash_block_size=hash_block_size)  # fmt: skip
-        base: Any = import_module("vllm.v1.core.sched.scheduler").Scheduler
-        self.scheduler = cls(**{name: given[name] for name in signature(base.__init__).parameters if name in given})
+        self.scheduler, self.hasher = self.group.on_first(lambda: engine_core.scheduler(self.config, scheduled))
 
     def _all_prompts(self) -> list[list[int]]:
         made: list[list[int]] = []
@@ -289,7 +275,8 @@ class Server:
         self.scheduler.update_from_output(scheduled, result)
         if self.config.speculative_config is None or self.config.scheduler_config.async_scheduling:
             return
-        drafts = self.ranks[0].runner.take_draft_token_ids()
+        take = getattr(self.ranks[0].runner, "take_draft_token_ids", None)  # up to 0.10.1 they are in the result
+        drafts = take() if take else None
         if drafts is not None:
             self.scheduler.update_draft_token_ids(drafts)
 
