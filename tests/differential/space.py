@@ -103,7 +103,8 @@ def _case(engine: str, release: str, space: Space, settings: Settings, draw: ran
     limit = space.limit(settings)
     lengths = sorted({near for edge in space.edges(settings) for near in (edge - 1, edge, edge + 1) if 1 <= near < limit})
     requests: list[Request] = []
-    for number in range(draw.randint(1, 6)):
+    crowd = space.crowd(settings)
+    for number in range(draw.randint(8, 10) if crowd else draw.randint(1, 6)):
         prompt = draw.choice(lengths) if draw.random() < 0.7 else draw.randint(1, limit - 1)
         output = min(draw.choice((1, 2, 3, 5, 8, 13)), limit - prompt)
         if draw.random() < 0.15:  # up to the limit of the context
@@ -113,6 +114,9 @@ def _case(engine: str, release: str, space: Space, settings: Settings, draw: ran
             other = draw.randrange(number)
             most = min(prompt, requests[other]["prompt"])
             common = [other, min(most, draw.choice([*lengths, most, most]))]
+        if crowd:
+            prompt = max(prompt, crowd)
+            output, common = min(output, limit - prompt), [0, crowd] if number else None
         requests.append({"prompt": prompt, "output": output, "arrives": draw.choice((0, 0, 0, 1, 2, 4, 7)), "common": common})
     return {
         "engine": engine, "release": release, "settings": settings, "requests": requests, "steps": draw.choice((8, 12, 16, 20)),

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnfix.patches.proofkit.vllm import kernels
 from attnfix.patches.proofkit.vllm.kernels import found
 
 _RUNNER = "vllm.v1.worker.gpu_model_runner"

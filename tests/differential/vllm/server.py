@@ -44,7 +44,7 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 
 def load() -> None:
     torch.set_num_threads(1)
-    os.environ["TORCH_COMPILE_DISABLE"] = "1"  # small functions that the engine compiles run as they are written: 6 s less a case
+    os.environ["TORCH_COMPILE_DISABLE"] = "1"  # small functions run as they are written: 6 s less a case
     platform = type(import_module("vllm.platforms").current_platform)
     for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
         if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
@@ -58,7 +58,8 @@ def load() -> None:
         proof_kernels.found(name)
     import_module("vllm.model_executor.layers.quantization").get_quantization_config("compressed-tensors")
     proof_kernels.stand_in()  # again: what was imported since asks for kernels, too
-    dcp_ranks.prepare(import_module("vllm.v1.attention.backends.flash_attn"))
+    if hasattr(flash := import_module("vllm.v1.attention.backends.flash_attn"), "cp_lse_ag_out_rs"):  # from 0.11.1
+        dcp_ranks.prepare(flash)
     gpu.stand_in()
     kernels.stand_in()
     flashinfer.stand_in()
@@ -207,6 +208,7 @@ class Server:
             context=given["max-model-len"], kv_cache_dtype=given["kv-cache-dtype"], layout=given["layout"],
             skip_layers=given["kv-cache-dtype-skip-layers"], graphs=given["cudagraph-mode"],
             capability=tuple(given["capability"]),
+            model_config={"disable_cascade_attn": given["disable-cascade-attn"]},
             cache={
                 "num_gpu_blocks_override": given["num-gpu-blocks"],
                 "enable_prefix_caching": given["enable-prefix-caching"], **whole,
