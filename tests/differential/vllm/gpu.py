@@ -98,8 +98,9 @@ def stand_in() -> None:
     platform = type(import_module("vllm.platforms").current_platform)
     platform.get_current_memory_usage = classmethod(lambda cls, device=None: 0.0)
     platform.get_global_graph_pool = platform.graph_pool_handle = lambda self: (0, 0)
-    utils: Any = import_module("vllm.utils.torch_utils")
-    kernels._everywhere(utils.get_accelerator_view_from_cpu_tensor, lambda tensor: tensor)
+    utils: Any = kernels.found("vllm.utils.torch_utils") or import_module("vllm.utils")
+    if hasattr(utils, "get_accelerator_view_from_cpu_tensor"):
+        kernels._everywhere(utils.get_accelerator_view_from_cpu_tensor, lambda tensor: tensor)
     if hasattr(utils, "current_stream"):
         kernels._everywhere(utils.current_stream, Stream)
     _any_mask()

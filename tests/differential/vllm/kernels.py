@@ -17,7 +17,7 @@ import torch
 
 from attnfix.patches.proofkit import emulators
 from attnfix.patches.proofkit.emulators import flashmla, stale
-from attnfix.patches.proofkit.emulators.flash_attention import _size as metadata_size
+from attnfix.patches.proofkit.emulators.flash_attention import _size
 from attnfix.patches.proofkit.vllm.kernels import found
 
 _ASK_FOR_CUDA = (
@@ -51,6 +51,12 @@ def attend(q: Any, k: Any, v: Any, at: int, scale: float, causal: bool, window: 
         lse = torch.logaddexp(lse, sinks.double()[None])
     weights = (scores - lse[..., None]).exp().nan_to_num(0.0)
     return torch.einsum("qhk,khd->qhd", weights, v), lse
+
+
+def metadata_size(requests: int, max_seqlen_k: int, num_splits: int) -> int:
+    if hasattr(import_module("vllm.v1.attention.backends.flash_attn"), "round_up"):  # from 0.17
+        return _size(requests, max_seqlen_k, num_splits)  # type: ignore[no-any-return]
+    return 1 + requests
 
 
 def get_scheduler_metadata(

@@ -302,8 +302,12 @@ class Server:
         for new in scheduled.scheduled_new_reqs:
             self.requests[new.req_id].computed = new.num_computed_tokens
         cached = scheduled.scheduled_cached_reqs
+        if hasattr(cached, "resumed_req_ids"):
+            resumed = cached.resumed_req_ids
+        else:  # up to 0.11.0
+            resumed = {name for name, back in zip(cached.req_ids, cached.resumed_from_preemption) if back}
         for name, computed in zip(cached.req_ids, cached.num_computed_tokens):
-            if name in cached.resumed_req_ids:
+            if name in resumed:
                 self.requests[name].computed = computed
 
     def _expected(self, scheduled: Any) -> tuple[list[str], dict[str, tuple[int, list[int]]]]:
