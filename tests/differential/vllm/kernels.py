@@ -10,7 +10,9 @@ Source: `mha_fwd`, `mha_fwd_get_scheduler_metadata` of vLLM's fork of FlashAtten
 from __future__ import annotations
 
 import math
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -89,7 +91,8 @@ def flash_attn_varlen_func(
         raise NotImplementedError("this stand-in has no ALiBi, no mask function and no causality of single requests")
     if launch.get("cp_world_size", 1) != 1:
         raise NotImplementedError("this stand-in has no context parallelism of its own")
-    _dtypes(q, k, v, out)
+    if not launch.get("mixed"):
+        _dtypes(q, k, v, out)
     if q_v is not None:  # a latent is key and value at once
         q, k = torch.cat([q, q_v], -1), torch.cat([k, v], -1)
     window = tuple(window_size) if window_size is not None else (-1, -1)
@@ -133,6 +136,13 @@ def _dtypes(q: Any, k: Any, v: Any, out: Any) -> None:
         raise RuntimeError("query and key must have the same dtype")
     if out is not None and out.dtype != (torch.bfloat16 if q.dtype == FP8 else q.dtype):
         raise RuntimeError("output must have the same dtype as inputs; for FP8 input, output must have dtype BF16")
+
+
+def unified_attention(*, sinks: Any = None, output_scale: Any = None, **launch: Any) -> None:
+    """AITER's, of ROCm: what FlashAttention's does with a cache."""
+    if output_scale is not None:
+        raise NotImplementedError("this stand-in quantises no output")
+    flash_attn_varlen_func(s_aux=sinks, mixed=True, **launch)
 
 
 def reshape_and_cache_flash(key: Any, value: Any, key_cache: Any, value_cache: Any, slots: Any, dtype: str, k_scale: Any,
@@ -216,6 +226,9 @@ def stand_in() -> None:
     ops._C_cache_ops = _Ops(reshape_and_cache_flash=reshape_and_cache_flash, concat_and_cache_mla=concat_and_cache_mla)
     ops._C = _Ops(static_scaled_fp8_quant=static_scaled_fp8_quant, merge_attn_states=emulators.MergeAttnStates(),
                   weak_ref_tensor=lambda tensor: tensor)  # fmt: skip
+    for name in ("aiter", "aiter.ops", "aiter.ops.triton", "aiter.ops.triton.unified_attention"):
+        sys.modules.setdefault(name, ModuleType(name))
+    sys.modules["aiter.ops.triton.unified_attention"].unified_attention = unified_attention  # type: ignore[attr-defined]
     for module in filter(None, map(found, _ASK_FOR_CUDA)):
         module.current_platform = _Cuda(module.current_platform)
 
@@ -239,7 +252,5 @@ class _Ops:
 
 
 def _modules() -> list[Any]:
-    import sys
-
     import_module("vllm.v1.attention.backends.flash_attn")
     return [module for name, module in list(sys.modules.items()) if name.startswith("vllm.") and module is not None]

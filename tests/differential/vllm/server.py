@@ -24,7 +24,7 @@ from attnfix.patches.proofkit.vllm.construction import Worker
 from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
-from ..protocol import Case, Output, Step, refusing
+from ..protocol import Case, Output, Refused, Step, refusing
 from . import engine_core, flashinfer, gpu, kernels, model, ranks, runner_v1
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, shape
@@ -53,7 +53,7 @@ def load() -> None:
     proof_kernels.found("vllm.v1.worker.gpu.model_runner")
     runner_v1.load()
     for path in BACKENDS.values():
-        import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
+        _backend(path)
     for name in _LATE:
         proof_kernels.found(name)
     import_module("vllm.model_executor.layers.quantization").get_quantization_config("compressed-tensors")
@@ -65,6 +65,14 @@ def load() -> None:
     flashinfer.stand_in()
     ranks.stand_in()
     model.register_loader()
+
+
+def _backend(path: str) -> Any:
+    """Its module. From 0.32 on, one of ROCm asks for a GPU of AMD's while it is imported."""
+    try:
+        return proof_kernels.found(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
+    except (AssertionError, RuntimeError):
+        return None
 
 
 class _Request:
@@ -156,6 +164,8 @@ class Server:
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0" if self.former else "1"
         self.group = Ranks(self.set["tensor-parallel-size"])
         self.ranks: list[_Rank] = []
+        if _backend(BACKENDS[self.set["attention-backend"]]) is None:
+            raise Refused("this release has no such backend, or none that this machine can import")
         with refusing():
             self.group.on_all(lambda rank: self.ranks.append(_Rank(self._known(rank), self.former)))
             self._register()

@@ -17,6 +17,7 @@ BACKENDS = {
     "TRITON_ATTN": "triton_attn.TritonAttentionBackend",
     "FLASHMLA": "mla.flashmla.FlashMLABackend",
     "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
+    "ROCM_AITER_UNIFIED_ATTN": "rocm_aiter_unified_attn.RocmAiterUnifiedAttentionBackend",
 }
 _OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
