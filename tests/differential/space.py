@@ -81,7 +81,9 @@ def _settings(space: Space, draw: random.Random, missing: set[Pair], slow: bool,
     found: list[Settings] = []
     slower: list[Settings] = []  # what is fixed may leave no others
     wanted = draw.choice(sorted(missing)) if missing else ()
-    for attempt in range(400):
+    for attempt in range(40_000):
+        if attempt >= 400 and (found or slower):
+            break
         settings = {name: draw.choice(values) for name, values in space.axes.items()} | fixed
         if wanted and attempt < 200:
             settings |= {name: space.axes[name][index] for name, index in wanted if name not in fixed}
@@ -114,10 +116,11 @@ def _case(engine: str, release: str, space: Space, settings: Settings, draw: ran
             other = draw.randrange(number)
             most = min(prompt, requests[other]["prompt"])
             common = [other, min(most, draw.choice([*lengths, most, most]))]
-        if crowd:
-            prompt = max(prompt, crowd)
-            output, common = min(output, limit - prompt), [0, crowd] if number else None
-        requests.append({"prompt": prompt, "output": output, "arrives": draw.choice((0, 0, 0, 1, 2, 4, 7)), "common": common})
+        arrives = draw.choice((0, 0, 0, 1, 2, 4, 7))
+        if crowd:  # all at once, behind the first, whose beginning is cached by then
+            prompt, output = crowd + draw.randint(1, 16), draw.choice((8, 13))
+            arrives, common = (6, [0, crowd]) if number else (0, None)
+        requests.append({"prompt": prompt, "output": output, "arrives": arrives, "common": common})
     return {
         "engine": engine, "release": release, "settings": settings, "requests": requests, "steps": draw.choice((8, 12, 16, 20)),
         "seed": draw.randrange(1 << 30),

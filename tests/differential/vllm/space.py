@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..protocol import Settings, Space
 
 #: attention: (query heads, KV heads, head size) of the model
-SHAPES = {"MHA": (2, 2, 16), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
+SHAPES = {"MHA": (2, 2, 64), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
 #: FlashInfer's kernels are for heads of this size and more: vLLM refuses smaller ones on a GPU, and so does `plan`
 _FLASHINFER_HEAD = 64
 #: windows of the two layers
