@@ -455,6 +455,14 @@ def _late_slot(former: Any, key: Any, value: Any, key_cache: Any, value_cache: A
     return former(key, value, key_cache, value_cache, torch.where(slots >= 0, slots + 1, slots), *more)
 
 
+def _other_page(former: Any, *args: Any, k: Any, block_table: Any = None, **kwargs: Any) -> Any:
+    """The first page of each request is another one."""
+    if block_table is not None:
+        block_table = block_table.clone()
+        block_table[:, 0] = (block_table[:, 0] + 1) % len(k)
+    return former(*args, k=k, block_table=block_table, **kwargs)
+
+
 def _flash(other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
     flash = "vllm.v1.attention.backends.flash_attn"
     return lambda: _broken(import_module(flash), "flash_attn_varlen_func", other)
@@ -467,6 +475,10 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "no soft cap": _flash(lambda former, *args, softcap=0.0, **kwargs: former(*args, **kwargs)),
     "no sinks": _flash(lambda former, *args, s_aux=None, **kwargs: former(*args, **kwargs)),
     "not causal": _flash(lambda former, *args, causal=False, **kwargs: former(*args, causal=False, **kwargs)),
+    "the mask is shifted": lambda: _broken(
+        kernels, "attend", lambda former, q, k, v, at, *more: former(q, k, v, at + 1, *more)
+    ),
+    "another page": _flash(_other_page),
     "keys one place on": lambda: _broken(
         import_module("vllm.v1.attention.backends.flash_attn"), "reshape_and_cache_flash", _late_slot
     ),
@@ -475,6 +487,6 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 SEEN_IN: dict[str, dict[str, Any]] = {
     "window wrong by one": {"windows": "all"},
     "a scale is left out": {"kv-cache-dtype": "fp8", "scales": "checkpoint"},
-    "no soft cap": {"soft-cap": 30.0},
+    "no soft cap": {"soft-cap": 3.0},
     "no sinks": {"sinks": True},
 }

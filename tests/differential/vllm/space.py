@@ -97,7 +97,7 @@ SPACE = Space(
         "attention": tuple(SHAPES),
         "dtype": ("bfloat16", "float16"),
         "windows": tuple(WINDOWS),
-        "soft-cap": (0.0, 30.0),
+        "soft-cap": (0.0, 3.0),
         "sinks": (False, True),
         "kv-cache-dtype": ("auto", "fp8"),
         "scales": ("none", "checkpoint"),
