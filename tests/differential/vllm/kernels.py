@@ -139,7 +139,10 @@ def _dtypes(q: Any, k: Any, v: Any, out: Any) -> None:
 
 
 def unified_attention(*, sinks: Any = None, output_scale: Any = None, **launch: Any) -> None:
-    """AITER's, of ROCm: what FlashAttention's does with a cache."""
+    """AITER's, of ROCm, as vLLM 0.15-0.19 call it: what FlashAttention's does with a cache. Beside a query of FP8 it does not
+    scale keys and values: its caller does."""
+    if launch["q"].dtype == FP8:
+        launch |= {"k_descale": None, "v_descale": None}
     if output_scale is not None:
         raise NotImplementedError("this stand-in quantises no output")
     flash_attn_varlen_func(s_aux=sinks, mixed=True, **launch)
