@@ -36,6 +36,22 @@ def test_a_few_cases_of_a_healthy_release():
     assert any(verdict.kind == judge.OK for verdict in verdicts)
 
 
+def test_a_known_bug_is_seen_on_the_former_model_runner():
+    plainest = {name: values[0] for name, values in space.space_of("vllm").axes.items()}
+    settings = plainest | {
+        "attention-backend": "FLASHINFER",
+        "attention": "MQA",
+        "kv-cache-dtype": "fp8",
+        "scales": "checkpoint",
+    }
+    requests = [{"prompt": 70, "output": 3, "arrives": 0, "common": None}]
+    case = {"engine": "vllm", "release": "0.19.1", "settings": settings, "requests": requests, "steps": 8, "seed": 5}
+    with run.Sides("vllm", "0.19.1") as sides:
+        verdict, _, patched = sides.judge(case)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert patched["corrections"] == {"vllm.kv-scale-float": 2}
+
+
 @pytest.fixture(scope="module", params=sorted(NEWEST))
 def stock(request):
     side = run.Side(request.param, NEWEST[request.param], stock=True)
