@@ -82,6 +82,8 @@ def impossible(settings: Settings) -> str | None:
 def known(settings: Settings) -> str | None:
     if settings["decode-context-parallel-size"] == 2 and settings["sinks"]:
         return "sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)"
+    if settings["attention-backend"] == "FLASHINFER" and settings["kv-cache-dtype-skip-layers"]:
+        return "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
     return None
 
 
