@@ -3,7 +3,8 @@
 harm       patched is wrong, raises, hangs or dies where stock does not; or it differs though no correction was counted; or a
            fix that is needed does not stand, so that the case says nothing of it
 missed     a correction was counted before the step that is wrong, and it is wrong on both sides
-find       stock is wrong, and no correction was counted up to there: nobody speaks of it
+find       stock is wrong, and no correction was counted up to there: nobody speaks of it; or both are wrong alike, in
+           settings with a bug that was reported and that no fix corrects
 corrected  stock is wrong, patched is right
 refused    the engine refuses the settings on both sides
 ok         both are right
@@ -40,7 +41,8 @@ class Fault(NamedTuple):
     sign: str
 
 
-def judge(stock: Answer, patched: Answer) -> Verdict:
+def judge(stock: Answer, patched: Answer, known: str | None = None) -> Verdict:
+    """known: the bug of these settings that no fix corrects."""
     band = any(_in_band(answer) for answer in (stock, patched) if not _fault(answer))
     if stock["ended"] == "refused" and patched["ended"] == "refused":
         return Verdict(REFUSED, stock["why"], stock["why"].split(":")[0])
@@ -58,6 +60,8 @@ def judge(stock: Answer, patched: Answer) -> Verdict:
     if not ours:
         return Verdict(CORRECTED, f"stock: {theirs.what}", theirs.sign, band)
     corrected = [fix for fix, step in patched.get("corrected_by", {}).items() if step <= ours.step]
+    if corrected and known and ours == theirs:
+        return Verdict(FIND, f"{known}: {theirs.what}", theirs.sign, band)
     if corrected:
         return Verdict(MISSED, f"{', '.join(corrected)} corrected, and yet: {ours.what}", ours.sign, band)
     return Verdict(FIND, theirs.what, theirs.sign, band)

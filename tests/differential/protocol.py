@@ -64,6 +64,9 @@ class Space:
     edges: of the settings, the lengths at which something changes: the page, the window, the chunk, the limit of the context.
     impossible: why these settings cannot be constructed here, or None. Such a case is not drawn; the reasons are listed in the
     docs. It is asked with some axes only, too, where pairs are counted.
+    known: the bug of these settings, on some releases, that was reported to upstream and that no fix corrects, or None. A fix
+    for something else may count corrections there, and is not to blame.
+    crowd: with how many tokens all of eight or more requests begin alike, or None: some code is for that alone.
     interpreted: whether a kernel runs in Triton's interpreter with these settings: such cases are slow, and drawn less often.
     """
 
@@ -72,6 +75,8 @@ class Space:
     limit: Callable[[Settings], int]
     impossible: Callable[[Settings], str | None] = lambda settings: None
     interpreted: Callable[[Settings], bool] = lambda settings: False
+    known: Callable[[Settings], str | None] = lambda settings: None
+    crowd: Callable[[Settings], int | None] = lambda settings: None
 
 
 class Refused(Exception):

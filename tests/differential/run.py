@@ -143,7 +143,8 @@ class Sides:
         self.stock.ask(case, **{name: value for name, value in more.items() if name not in _PATCHED})
         self.patched.ask(case, **more)
         stock, patched = self.stock.answer(), self.patched.answer()
-        return judge.judge(stock, patched), stock, patched
+        known = space.space_of(self.engine).known(case["settings"])
+        return judge.judge(stock, patched, known), stock, patched
 
 
 @dataclass

@@ -81,8 +81,8 @@ def _settings(space: Space, draw: random.Random, missing: set[Pair], slow: bool,
     found: list[Settings] = []
     slower: list[Settings] = []  # what is fixed may leave no others
     wanted = draw.choice(sorted(missing)) if missing else ()
-    for attempt in range(8000):
-        if (found or slower) and attempt >= 400:
+    for attempt in range(40_000):
+        if attempt >= 400 and (found or slower):
             break
         settings = {name: draw.choice(values) for name, values in space.axes.items()} | fixed
         if wanted and attempt < 200:
@@ -105,7 +105,8 @@ def _case(engine: str, release: str, space: Space, settings: Settings, draw: ran
     limit = space.limit(settings)
     lengths = sorted({near for edge in space.edges(settings) for near in (edge - 1, edge, edge + 1) if 1 <= near < limit})
     requests: list[Request] = []
-    for number in range(draw.randint(1, 6)):
+    crowd = space.crowd(settings)
+    for number in range(draw.randint(8, 10) if crowd else draw.randint(1, 6)):
         prompt = draw.choice(lengths) if draw.random() < 0.7 else draw.randint(1, limit - 1)
         output = min(draw.choice((1, 2, 3, 5, 8, 13)), limit - prompt)
         if draw.random() < 0.15:  # up to the limit of the context
@@ -115,7 +116,11 @@ def _case(engine: str, release: str, space: Space, settings: Settings, draw: ran
             other = draw.randrange(number)
             most = min(prompt, requests[other]["prompt"])
             common = [other, min(most, draw.choice([*lengths, most, most]))]
-        requests.append({"prompt": prompt, "output": output, "arrives": draw.choice((0, 0, 0, 1, 2, 4, 7)), "common": common})
+        arrives = draw.choice((0, 0, 0, 1, 2, 4, 7))
+        if crowd:  # all at once, behind the first, whose beginning is cached by then
+            prompt, output = crowd + draw.randint(1, 16), draw.choice((8, 13))
+            arrives, common = (6, [0, crowd]) if number else (0, None)
+        requests.append({"prompt": prompt, "output": output, "arrives": arrives, "common": common})
     return {
         "engine": engine, "release": release, "settings": settings, "requests": requests, "steps": draw.choice((8, 12, 16, 20)),
         "seed": draw.randrange(1 << 30),

@@ -1,6 +1,7 @@
 """A short part of the differential run: a known bug is seen, a correction that does nothing too, a healthy release is right."""
 
 import json
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.differential import judge, run, space
 
+NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
 CASES = Path(run.__file__).parent / "cases"
 
 
@@ -32,3 +34,43 @@ def test_a_few_cases_of_a_healthy_release():
         verdicts = [sides.judge(case)[0] for _, case in cases]
     assert {verdict.kind for verdict in verdicts} <= {judge.OK, judge.REFUSED}, verdicts
     assert any(verdict.kind == judge.OK for verdict in verdicts)
+
+
+def test_a_known_bug_is_seen_on_the_former_model_runner():
+    plainest = {name: values[0] for name, values in space.space_of("vllm").axes.items()}
+    settings = plainest | {
+        "attention-backend": "FLASHINFER",
+        "attention": "MQA",
+        "kv-cache-dtype": "fp8",
+        "scales": "checkpoint",
+    }
+    requests = [{"prompt": 70, "output": 3, "arrives": 0, "common": None}]
+    case = {"engine": "vllm", "release": "0.19.1", "settings": settings, "requests": requests, "steps": 8, "seed": 5}
+    with run.Sides("vllm", "0.19.1") as sides:
+        verdict, _, patched = sides.judge(case)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert patched["corrections"] == {"vllm.kv-scale-float": 2}
+
+
+@pytest.fixture(scope="module", params=sorted(NEWEST))
+def stock(request):
+    side = run.Side(request.param, NEWEST[request.param], stock=True)
+    yield request.param, side
+    side.close()
+
+
+def test_every_way_to_break_the_harness_is_seen(stock):
+    engine, side = stock
+    server = import_module(f"tests.differential.{engine}.server")
+    plainest = {name: values[0] for name, values in space.space_of(engine).axes.items()}
+    requests = [
+        {"prompt": 70, "output": 3, "arrives": 0, "common": None},
+        {"prompt": 33, "output": 3, "arrives": 1, "common": None},
+    ]
+    seen = {}
+    for mutation in server.MUTATIONS:
+        settings = plainest | server.SEEN_IN.get(mutation, {})
+        case = {"engine": engine, "release": NEWEST[engine], "settings": settings, "requests": requests, "steps": 8, "seed": 5}
+        whole, broken = side.run(case), side.run(case, mutation=mutation)
+        seen[mutation] = judge.judge(whole, whole).kind, judge.judge(broken, broken).sign.partition(" in ")[0]
+    assert seen == dict.fromkeys(server.MUTATIONS, (judge.OK, "wrong output"))

@@ -63,7 +63,7 @@ class Worker:
     tokens in a row that lie on one rank. page_size: tokens of a block. kv_cache_dtype, skip_layers: as on the command line.
     layout: of the cache, NHD or HND. graphs: a name of CUDAGraphMode. capability: what the platform says of its GPU, None for
     no answer. dcp_group: stands for the other ranks. max_tokens: of a step; context: of a request, as many unless it is given.
-    `more` goes to the parts of the config by name: model={…}, cache={…}, parallel, scheduler, compilation, attention,
+    `more` goes to the parts of the config by name: model_config={…}, cache={…}, parallel, scheduler, compilation, attention,
     speculative, vllm; a field that a release does not have raises TypeError there.
     """
 
@@ -276,7 +276,7 @@ def _config(
             skip_tokenizer_init=True,
             dtype=dtype,
             max_model_len=context,
-            **more.get("model", {}),
+            **more.get("model_config", {}),
         ),
         "cache_config": _made(config.CacheConfig, more.get("cache", {}), gpu_memory_utilization=0.9, swap_space=0, **cache),
         "parallel_config": _made(

@@ -23,7 +23,7 @@ from attnfix.patches.proofkit.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step
-from . import device, kernels, launch, mla, models, space
+from . import device, flash_attention, kernels, launch, mla, models, space
 from .rows import Rows
 from .texts import Texts
 
@@ -164,12 +164,32 @@ def _row_kept_back() -> AbstractContextManager[Any]:
     return replaced(Rows, "_fill", fill)
 
 
+def _mask_shifted() -> AbstractContextManager[Any]:
+    """A row sees the key behind its own."""
+    real = flash_attention._attend
+
+    def attend(
+        q: Any, keys: Any, begins: Any, most: Any, descales: Any, scale: Any, causal: bool, window: Any, *more: Any
+    ) -> Any:
+        return real(q, keys, begins, most, descales, scale, False, (window[0], 1) if causal else window, *more)
+
+    return replaced(flash_attention, "_attend", attend)
+
+
+def _another_page() -> AbstractContextManager[Any]:
+    """Each page is the one behind it."""
+    real = flash_attention._memory
+    return replaced(flash_attention, "_memory", lambda pages: real(pages) + 1)
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "window wrong by one": _otherwise(lambda one: {"window": one.window and one.window + 1}),
     "the scale is left out": _otherwise(lambda one: {"scale": 1.0}),
     "the soft cap is left out": _otherwise(lambda one: {"soft_cap": 0.0}),
     "sinks are left out": _otherwise(lambda one: {"sinks": False}),
     "a row is lost": _row_kept_back,
+    "the mask is shifted": _mask_shifted,
+    "another page": _another_page,
 }
 #: Mutation -> settings that it must be seen in
 SEEN_IN: dict[str, dict[str, Any]] = {

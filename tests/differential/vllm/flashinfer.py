@@ -126,6 +126,12 @@ class Ragged(_Wrapper):
         return self._given(out, outs, lses, q, return_lse)
 
 
+class _Module:
+    """Of compiled kernels: how it plans is not looked at."""
+
+    def plan(self, *args: Any) -> None: ...
+
+
 class PagedDecode(_Wrapper):
     """`BatchDecodeWithPagedKVCacheWrapper`."""
 
@@ -139,12 +145,21 @@ class PagedDecode(_Wrapper):
         self._indptr, self._indices, self._last = (
             paged_kv_indptr_buffer, paged_kv_indices_buffer, paged_kv_last_page_len_buffer,
         )  # fmt: skip
+        # Up to 0.16 vLLM has a fast plan of its own, which reaches into the wrapper
+        self._paged_kv_indptr_buf, self._paged_kv_indices_buf = self._indptr, self._indices
+        self._paged_kv_last_page_len_buf = self._last
+        self._fixed_batch_size = len(self._last) if use_cuda_graph else 0
+        self._cached_module, self._backend = _Module(), "fa2"
+        self._float_workspace_buffer = self._int_workspace_buffer = self._pin_memory_int_workspace_buffer = None
 
     def plan(
         self, indptr: Any, indices: Any, last_page_len: Any, num_qo_heads: int, num_kv_heads: int, head_dim: int,
-        page_size: int, *, sm_scale: Any = None, window_left: int = -1, logits_soft_cap: Any = None, q_len_per_req: int = 1,
-        **more: Any,
+        page_size: int, *options: Any, sm_scale: Any = None, window_left: int = -1, logits_soft_cap: Any = None,
+        q_len_per_req: int = 1, **more: Any,
     ) -> None:  # fmt: skip
+        if options:  # up to 0.16 by position: of positions, window, soft cap, dtypes, scale
+            window_left, logits_soft_cap = options[1:3]
+            sm_scale = next(option for option in options[3:] if isinstance(option, float))
         if self.is_cuda_graph_enabled:
             if len(indices) > len(self._indices):
                 raise ValueError("The size of indices should be less than or equal to the allocated buffer")
@@ -207,6 +222,7 @@ def stand_in() -> None:
         "BatchDecodeWithPagedKVCacheWrapper": PagedDecode,
         "fast_decode_plan": fast_decode_plan,
         "get_seq_lens": _get_seq_lens,
+        "_get_range_buf": lambda size, device: torch.arange(size, dtype=torch.int32),
         "pin_host_range_buf": lambda *args: None,
     }.items():
         if hasattr(backend, name):

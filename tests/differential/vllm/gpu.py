@@ -57,11 +57,29 @@ class CUDAGraph:
 
 @contextmanager
 def _graph(graph: CUDAGraph, *pool: Any, **more: Any) -> Any:
-    """Capture: what the engine's capture loop calls in this block is its local `forward_fn`, which a replay calls again."""
-    forward = sys._getframe(2).f_locals["forward_fn"]
-    mode: Any = import_module("vllm.config.compilation").CUDAGraphMode.NONE
-    graph.launches = lambda: forward(mode)  # type: ignore[attr-defined]
+    """Capture: what the engine calls in this block, a replay calls again. In Model Runner V2 it is the local `forward_fn`, in
+    `CUDAGraphWrapper` the model with the arguments that it was called with."""
+    caller = sys._getframe(2)
+    if forward := caller.f_locals.get("forward_fn"):
+        mode: Any = import_module("vllm.config.compilation").CUDAGraphMode.NONE
+        graph.launches = lambda: forward(mode)  # type: ignore[attr-defined]
+        yield
+        return
+    local = {name: caller.f_locals[name] for name in ("self", "args", "kwargs")}
     yield
+    graph.launches = _again(**local, output=caller.f_locals["output"])  # type: ignore[attr-defined]
+
+
+def _again(self: Any, args: Any, kwargs: Any, output: Any) -> Any:
+    """What a wrapped model launched, once more: with the forward context of capture, into the memory of its result."""
+    contexts: Any = import_module("vllm.forward_context")
+    captured = contexts.get_forward_context()
+
+    def launches() -> None:
+        with contexts.override_forward_context(captured):
+            output.copy_(self.runnable(*args, **kwargs))
+
+    return launches
 
 
 def stand_in() -> None:
@@ -75,11 +93,14 @@ def stand_in() -> None:
     torch_.cuda.set_stream = lambda stream: None
     for name, answer in {"synchronize": None, "empty_cache": None, "get_memory_info": (1 << 30, 1 << 31)}.items():
         setattr(torch_.accelerator, name, lambda *args, answer=answer: answer)
+    for name, answer in {"synchronize": None, "empty_cache": None, "mem_get_info": (1 << 30, 1 << 31)}.items():
+        setattr(torch_.cuda, name, lambda *args, answer=answer: answer)
     platform = type(import_module("vllm.platforms").current_platform)
     platform.get_current_memory_usage = classmethod(lambda cls, device=None: 0.0)
     platform.get_global_graph_pool = platform.graph_pool_handle = lambda self: (0, 0)
-    utils: Any = import_module("vllm.utils.torch_utils")
-    kernels._everywhere(utils.get_accelerator_view_from_cpu_tensor, lambda tensor: tensor)
+    utils: Any = kernels.found("vllm.utils.torch_utils") or import_module("vllm.utils")
+    if hasattr(utils, "get_accelerator_view_from_cpu_tensor"):
+        kernels._everywhere(utils.get_accelerator_view_from_cpu_tensor, lambda tensor: tensor)
     if hasattr(utils, "current_stream"):
         kernels._everywhere(utils.current_stream, Stream)
     _any_mask()

@@ -10,20 +10,24 @@ Source: `mha_fwd`, `mha_fwd_get_scheduler_metadata` of vLLM's fork of FlashAtten
 from __future__ import annotations
 
 import math
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from attnfix.patches.proofkit import emulators
 from attnfix.patches.proofkit.emulators import flashmla, stale
-from attnfix.patches.proofkit.emulators.flash_attention import _size as metadata_size
+from attnfix.patches.proofkit.emulators.flash_attention import _size
 from attnfix.patches.proofkit.vllm.kernels import found
 
 _ASK_FOR_CUDA = (
     "vllm.v1.attention.ops.merge_attn_states",
     "vllm.attention.ops.merge_attn_states",
     "vllm.v1.attention.backends.mla.prefill.flash_attn",
+    "vllm.model_executor.layers.attention.mla_attention",
+    "vllm.v1.attention.backends.mla.common",
 )
 _TILE = 64  # keys; kernels have this many or more
 FP8 = torch.float8_e4m3fn
@@ -50,6 +54,12 @@ def attend(q: Any, k: Any, v: Any, at: int, scale: float, causal: bool, window: 
         lse = torch.logaddexp(lse, sinks.double()[None])
     weights = (scores - lse[..., None]).exp().nan_to_num(0.0)
     return torch.einsum("qhk,khd->qhd", weights, v), lse
+
+
+def metadata_size(requests: int, max_seqlen_k: int, num_splits: int) -> int:
+    if hasattr(import_module("vllm.v1.attention.backends.flash_attn"), "round_up"):  # from 0.17
+        return _size(requests, max_seqlen_k, num_splits)  # type: ignore[no-any-return]
+    return 1 + requests
 
 
 def get_scheduler_metadata(
@@ -82,7 +92,8 @@ def flash_attn_varlen_func(
         raise NotImplementedError("this stand-in has no ALiBi, no mask function and no causality of single requests")
     if launch.get("cp_world_size", 1) != 1:
         raise NotImplementedError("this stand-in has no context parallelism of its own")
-    _dtypes(q, k, v, out)
+    if not launch.get("mixed"):
+        _dtypes(q, k, v, out)
     if q_v is not None:  # a latent is key and value at once
         q, k = torch.cat([q, q_v], -1), torch.cat([k, v], -1)
     window = tuple(window_size) if window_size is not None else (-1, -1)
@@ -134,6 +145,16 @@ def _unread(first: int, window: Any) -> int:
     """Keys that no row reads, of a request whose first row is at position `first`: those of whole tiles before the window. A
     key within a tile is read, though its weight is 0: what is no number there makes the row none."""
     return max(first - window[0], 0) // _TILE * _TILE if window[0] >= 0 else 0
+
+
+def unified_attention(*, sinks: Any = None, output_scale: Any = None, **launch: Any) -> None:
+    """AITER's, of ROCm, as vLLM 0.15-0.19 call it: what FlashAttention's does with a cache. Beside a query of FP8 it does not
+    scale keys and values: its caller does."""
+    if launch["q"].dtype == FP8:
+        launch |= {"k_descale": None, "v_descale": None}
+    if output_scale is not None:
+        raise NotImplementedError("this stand-in quantises no output")
+    flash_attn_varlen_func(s_aux=sinks, mixed=True, **launch)
 
 
 def reshape_and_cache_flash(key: Any, value: Any, key_cache: Any, value_cache: Any, slots: Any, dtype: str, k_scale: Any,
@@ -215,7 +236,11 @@ def stand_in() -> None:
                 setattr(module, name, kernel)
     ops: Any = torch.ops
     ops._C_cache_ops = _Ops(reshape_and_cache_flash=reshape_and_cache_flash, concat_and_cache_mla=concat_and_cache_mla)
-    ops._C = _Ops(static_scaled_fp8_quant=static_scaled_fp8_quant, merge_attn_states=emulators.MergeAttnStates())
+    ops._C = _Ops(static_scaled_fp8_quant=static_scaled_fp8_quant, merge_attn_states=emulators.MergeAttnStates(),
+                  weak_ref_tensor=lambda tensor: tensor)  # fmt: skip
+    for name in ("aiter", "aiter.ops", "aiter.ops.triton", "aiter.ops.triton.unified_attention"):
+        sys.modules.setdefault(name, ModuleType(name))
+    sys.modules["aiter.ops.triton.unified_attention"].unified_attention = unified_attention  # type: ignore[attr-defined]
     for module in filter(None, map(found, _ASK_FOR_CUDA)):
         module.current_platform = _Cuda(module.current_platform)
 
@@ -239,7 +264,5 @@ class _Ops:
 
 
 def _modules() -> list[Any]:
-    import sys
-
     import_module("vllm.v1.attention.backends.flash_attn")
     return [module for name, module in list(sys.modules.items()) if name.startswith("vllm.") and module is not None]

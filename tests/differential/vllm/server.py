@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from inspect import signature
 from typing import Any
 
@@ -24,13 +26,19 @@ from attnfix.patches.proofkit.vllm.construction import Worker
 from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
-from ..protocol import Case, Output, Step, Tolerance, refusing
-from . import broken, drafter, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent
+from ..protocol import Case, Output, Refused, Step, Tolerance, refusing
+from . import broken, drafter, engine_core, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent, runner_v1
 from .ranks import Ranks
-from .space import BACKENDS, SHAPES, WINDOW, WINDOWS, shape
+from .space import BACKENDS, WINDOW, WINDOWS, shape
 
 _MEMORY = 1 << 30
+_NARROWEST = 16  # the head for which a state of NEMOTRON_H is larger than a block of keys
 _IMPORTED_ON = (9, 0)
+#: What every case would import anew: the engine and Triton import it when they first need it
+_LATE = (
+    "vllm.v1.core.sched.async_scheduler", "vllm.v1.executor.multiproc_executor", "vllm.v1.structured_output",
+    "triton.experimental.gluon",
+)  # fmt: skip
 _BYTES = (torch.uint8, torch.int8, torch.float8_e4m3fn)
 #: As llm-compressor writes it
 _SCHEME = {"type": "float", "num_bits": 8, "strategy": "tensor", "symmetric": True, "dynamic": False}
@@ -40,24 +48,37 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 
 def load() -> None:
     torch.set_num_threads(1)
-    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "1")
+    os.environ["TORCH_COMPILE_DISABLE"] = "1"  # small functions run as they are written: 6 s less a case
     platform = type(import_module("vllm.platforms").current_platform)
     for name, answer in proof_kernels.gpu_answers(_IMPORTED_ON).items():  # some backends ask while they are imported
         if name != "is_pin_memory_available":  # there is: it is mapped into the GPU
             setattr(platform, name, answer)
     proof_kernels.stand_in()
-    mamba2.stand_in()
-    import_module("vllm.v1.worker.gpu.model_runner")
-    import_module(f"vllm.model_executor.models.{recurrent.MODULE}")
+    if find_spec("vllm.v1.worker.gpu"):  # Model Runner V2, which has recurrent layers here
+        mamba2.stand_in()
+        import_module("vllm.v1.worker.gpu.model_runner")
+        import_module(f"vllm.model_executor.models.{recurrent.MODULE}")
+    runner_v1.load()
     for path in BACKENDS.values():
-        import_module(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
+        _backend(path)
+    for name in _LATE:
+        proof_kernels.found(name)
+    import_module("vllm.model_executor.layers.quantization").get_quantization_config("compressed-tensors")
     proof_kernels.stand_in()  # again: what was imported since asks for kernels, too
-    dcp_ranks.prepare(import_module("vllm.v1.attention.backends.flash_attn"))
+    if hasattr(flash := import_module("vllm.v1.attention.backends.flash_attn"), "cp_lse_ag_out_rs"):  # from 0.11.1
+        dcp_ranks.prepare(flash)
     gpu.stand_in()
     kernels.stand_in()
     flashinfer.stand_in()
     ranks.stand_in()
     model.register_loader()
+
+
+def _backend(path: str) -> Any:
+    """Its module, or None. From 0.20 on, vLLM calls AITER in another way, which the stand-in does not know."""
+    if "rocm" in path and tuple(map(int, version("vllm").split(".")[:2])) > (0, 19):
+        return None
+    return proof_kernels.found(f"vllm.v1.attention.backends.{path.rpartition('.')[0]}")
 
 
 class _Request:
@@ -71,18 +92,21 @@ class _Rank:
     """A worker: its config, its model runner. ran, drafted: what its layers, and its drafter's, returned since the server last
     looked."""
 
-    def __init__(self, worker: Worker):
-        self.worker, self.config = worker, worker.config
+    def __init__(self, worker: Worker, former: bool):
+        self.worker, self.config, self.former = worker, worker.config, former
         self.ran: list[model.Ran] = []
         self.drafted: list[drafter.Drafted] = []
         worker.__enter__()
 
     def load(self) -> None:
-        runner: Any = import_module("vllm.v1.worker.gpu.model_runner")
         platform: Any = import_module("vllm.platforms").current_platform
         if workspace := proof_kernels.found("vllm.v1.worker.workspace"):
             workspace.init_workspace_manager(torch.device("cpu"))
-        self.runner = runner.GPUModelRunner(self.config, torch.device("cpu"))
+        if self.former:
+            self.runner = runner_v1.make(self.config)
+        else:
+            runner: Any = import_module("vllm.v1.worker.gpu.model_runner")
+            self.runner = runner.GPUModelRunner(self.config, torch.device("cpu"))
         self.runner.load_model()
         if hasattr(type(platform), "update_block_size_for_backend"):
             platform.update_block_size_for_backend(self.config)
@@ -125,13 +149,26 @@ class _Rank:
         worker.execute_dummy_batch()
         self._forget()
 
-    def run(self, scheduled: Any) -> tuple[Any, Any]:
+    def drafts(self, scheduled: Any, name: str) -> list[int]:
+        """The drafts that a request's rows of this step hold."""
+        if self.former:
+            return runner_v1.drafts(self.runner, scheduled, name)
+        states, count = self.runner.req_states, len(scheduled.scheduled_spec_decode_tokens[name])
+        at = states.req_id_to_index.get(name)
+        drafts: list[int] = states.draft_tokens[at, :count].tolist() if at is not None else [-1] * count
+        return drafts
+
+    def run(self, scheduled: Any) -> tuple[Any, runner_v1.State | None]:
         """(what the engine core gets, the state between the model and the sampler)."""
         self._forget()
+        if self.former:
+            return runner_v1.run(self.runner, scheduled)
         result = self.runner.execute_model(scheduled)
         state = self.runner.execute_model_state
         if result is None:
             result = self.runner.sample_tokens(None)
+        if state is not None:
+            state = runner_v1.State(list(state.input_batch.req_ids), state.attn_metadata, state.slot_mappings_by_layer)
         return (result.get_output() if hasattr(result, "get_output") else result), state
 
 
@@ -146,16 +183,31 @@ class Server:
         if tuple(self.set["capability"]) != _IMPORTED_ON:  # what the module says at its import, there
             flash: Any = import_module("vllm.v1.attention.backends.flash_attn")
             flash.FlashAttentionMetadataBuilder._cudagraph_support = flash.AttentionCGSupport.UNIFORM_BATCH
+        self.former = runner_v1.serves(case["release"], self.set)
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0" if self.former else "1"
         self.group = Ranks(self.set["tensor-parallel-size"])
         self.ranks: list[_Rank] = []
+        if _backend(BACKENDS[self.set["attention-backend"]]) is None:
+            raise Refused("this release has no such backend, or this harness no stand-in for its kernel")
+        own = self.set["recurrent"] != "none" or self.set["speculative-method"] in drafter.OWN or self.set["dummy-batches"]
+        if self.former and own:
+            raise Refused("recurrent states, drafters with layers and dummy batches are not built on the former model runner")
         with refusing():
-            self.group.on_all(lambda rank: self.ranks.append(_Rank(self._worker(rank))))
+            self.group.on_all(lambda rank: self.ranks.append(_Rank(self._known(rank), self.former)))
             self._register()
             self.group.on_all(lambda rank: self.ranks[rank].load())
             self._construct()
         self.group.on_all(lambda rank: self.ranks[rank].capture())
 
     # construction
+
+    def _known(self, rank: int) -> Worker:
+        try:
+            return self._worker(rank)
+        except TypeError as error:
+            if str(error).startswith("this release"):  # has no such setting
+                raise NotImplementedError(error) from error
+            raise
 
     def _worker(self, rank: int) -> Worker:
         given = self.set
@@ -167,7 +219,7 @@ class Server:
         else:
             text |= {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "head_dim": size}
         if states := recurrent.LAYERS[given["recurrent"]]:
-            wider = size // SHAPES[given["attention"]][2]
+            wider = size // _NARROWEST
             text = recurrent.config(states, wider, **{name: text[name] for name in text if name not in _OF_LLAMA})
         text |= {"num_hidden_layers": 2 + states, "vocab_size": model.VOCABULARY, "torch_dtype": given["dtype"]}
         whole = {}
@@ -197,6 +249,7 @@ class Server:
             context=given["max-model-len"], kv_cache_dtype=given["kv-cache-dtype"], layout=given["layout"],
             skip_layers=given["kv-cache-dtype-skip-layers"], graphs=given["cudagraph-mode"],
             capability=tuple(given["capability"]),
+            model_config={"disable_cascade_attn": given["disable-cascade-attn"]},
             cache={
                 "num_gpu_blocks_override": given["num-gpu-blocks"],
                 "enable_prefix_caching": given["enable-prefix-caching"], **whole,
@@ -224,44 +277,21 @@ class Server:
 
     def _construct(self) -> None:
         """What the engine core makes of what the workers' layers keep."""
-        utils: Any = import_module("vllm.v1.core.kv_cache_utils")
-        planning: Any = proof_kernels.found("vllm.v1.core.kv_cache_planning") or utils
         self.config = self.ranks[0].config
         specs = self.group.on_all(lambda rank: self.ranks[rank].runner.get_kv_cache_spec())
-
-        def planned() -> tuple[Any, Any]:
-            groups = [planning.get_global_kv_cache_groups(self.config, specs)] if planning is not utils else []
-            configs = planning.get_kv_cache_configs(self.config, specs, [_MEMORY] * len(specs), *groups)
-            return configs, utils.generate_scheduler_kv_cache_config(configs)
-
-        configs, scheduled = self.group.on_first(planned)
+        configs, scheduled = self.group.on_first(lambda: engine_core.kv_cache_configs(self.config, specs, _MEMORY))
         if len(self.ranks) > 1:  # workers are processes of their own, which do not see what the engine core makes of its config
             self.config = copy.copy(self.config)
             self.config.cache_config = copy.copy(self.config.cache_config)
         cache = self.config.cache_config
         cache.num_gpu_blocks = scheduled.num_blocks
         cache.block_size = min(group.kv_cache_spec.block_size for group in scheduled.kv_cache_groups)
-        self.config.validate_block_size()
-        sizes = utils.resolve_kv_cache_block_sizes(scheduled, self.config)
-        if hasattr(utils, "resolve_cache_hit_alignment_tokens"):  # from 0.32.0
-            aligned = utils.resolve_cache_hit_alignment_tokens(scheduled, self.config, *sizes)
-            for each in (*configs, scheduled):
-                each.hash_block_size, each.cache_hit_alignment_tokens = sizes[1], aligned
+        if hasattr(self.config, "validate_block_size"):
+            self.config.validate_block_size()
+        sizes = engine_core.block_sizes(self.config, scheduled)
+        engine_core.align(self.config, (*configs, scheduled), *sizes)
         self.group.on_all(lambda rank: self.ranks[rank].begin(configs[rank]))
-        self.group.on_first(lambda: self._schedule(scheduled, *sizes))
-
-    def _schedule(self, kv_cache_config: Any, block_size: int, hash_block_size: int) -> None:
-        utils: Any = import_module("vllm.v1.core.kv_cache_utils")
-        config = self.config
-        hash_of: Any = import_module("vllm.utils.hashing").get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
-        utils.init_none_hash(hash_of)
-        self.hasher = utils.get_request_block_hasher(hash_block_size, hash_of)
-        structured: Any = import_module("vllm.v1.structured_output").StructuredOutputManager
-        cls = config.scheduler_config.get_scheduler_cls()
-        given = dict(vllm_config=config, kv_cache_config=kv_cache_config, structured_output_manager=structured(config),
-                     block_size=block_size, hash_block_size=hash_block_size)  # fmt: skip
-        base: Any = import_module("vllm.v1.core.sched.scheduler").Scheduler
-        self.scheduler = cls(**{name: given[name] for name in signature(base.__init__).parameters if name in given})
+        self.scheduler, self.hasher = self.group.on_first(lambda: engine_core.scheduler(self.config, scheduled, *sizes))
 
     def _all_prompts(self) -> list[list[int]]:
         made: list[list[int]] = []
@@ -305,7 +335,8 @@ class Server:
         self.scheduler.update_from_output(scheduled, result)
         if self.config.speculative_config is None or self.config.scheduler_config.async_scheduling:
             return
-        drafts = self.ranks[0].runner.take_draft_token_ids()
+        take = getattr(self.ranks[0].runner, "take_draft_token_ids", None)  # up to 0.10.1 they are in the result
+        drafts = take() if take else None
         if drafts is not None:
             self.scheduler.update_draft_token_ids(drafts)
 
@@ -329,8 +360,12 @@ class Server:
         for new in scheduled.scheduled_new_reqs:
             self.requests[new.req_id].computed = new.num_computed_tokens
         cached = scheduled.scheduled_cached_reqs
+        if hasattr(cached, "resumed_req_ids"):
+            resumed = cached.resumed_req_ids
+        else:  # up to 0.11.0
+            resumed = {name for name, back in zip(cached.req_ids, cached.resumed_from_preemption) if back}
         for name, computed in zip(cached.req_ids, cached.num_computed_tokens):
-            if name in cached.resumed_req_ids:
+            if name in resumed:
                 self.requests[name].computed = computed
 
     def _expected(self, scheduled: Any) -> tuple[list[str], dict[str, tuple[int, list[int]]]]:
@@ -342,10 +377,7 @@ class Server:
             one = self.requests[name]
             words = list(one.known)
             if spec := len(drafts.get(name, ())):
-                states = self.ranks[0].runner.req_states
-                at = states.req_id_to_index.get(name)
-                known = states.draft_tokens[at, :spec].tolist() if at is not None else [-1] * spec
-                words = words[: one.computed + count - spec] + known
+                words = words[: one.computed + count - spec] + self.ranks[0].drafts(scheduled, name)
             words = words[: one.computed + count]
             rows[name] = (one.computed, words)
             if spec:
@@ -363,7 +395,7 @@ class Server:
     def _compared(self, kinds: list[str], rows: dict[str, tuple[int, list[int]]], states: list[Any]) -> Step:
         outputs = []
         for rank, state in zip(self.ranks, states):
-            order = list(state.input_batch.req_ids)
+            order = state.order
             tokens, positions, labels = [], [], []
             for name in order:
                 start, words = rows[name]
@@ -377,7 +409,7 @@ class Server:
                 raise RuntimeError(f"{len(rank.ran)} layers ran in one step")
             for one in rank.ran:
                 given = list(zip(one.tokens[kept].tolist(), one.positions[kept].tolist())) == fed
-                made = state.attn_metadata[recurrent.name_of(one.layer)]
+                made = state.metadata[recurrent.name_of(one.layer)]
                 true, at = [], 0
                 for name in order:
                     true.append(self._reference(one.layer, rank.worker, _quantises(one.layer, made, at), *rows[name]))
@@ -390,7 +422,7 @@ class Server:
                 outputs.append(compared if given else model.strange(compared))
                 if len(one.tokens) > count:
                     kinds = sorted({*kinds, "padded"})
-        made = [(state.attn_metadata, state.slot_mappings_by_layer) for state in states]
+        made = [(state.metadata, state.slots) for state in states]
         return Step(kinds, outputs, reference.digest(made))
 
     def _reference(self, layer: Any, worker: Worker, fp8_query: bool, start: int, words: list[int]) -> Any:
@@ -439,7 +471,7 @@ class Server:
         outputs = []
         for rank, state in zip(self.ranks, states):
             true = partial(self._reference_of_draft, rank, state)
-            order, limit = list(state.input_batch.req_ids), self.set["max-model-len"]
+            order, limit = state.order, self.set["max-model-len"]
             made = drafter.compare(rank.drafted, order, told, self.contents, limit, true, self._within())
             for output in made:
                 output.name += f" of rank {rank.worker.rank}" if len(self.ranks) > 1 else ""
@@ -447,7 +479,7 @@ class Server:
         return outputs
 
     def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, row: int, start: int, words: list[int]) -> Any:
-        made = state.attn_metadata[layer.layer_name]
+        made = state.metadata[layer.layer_name]
         return self._reference(layer, rank.worker, _quantises(layer, made, row), start, words)
 
     def _sampled(self, scheduled: Any, result: Any) -> None:
@@ -496,6 +528,14 @@ def _late_slot(former: Any, key: Any, value: Any, key_cache: Any, value_cache: A
     return former(key, value, key_cache, value_cache, torch.where(slots >= 0, slots + 1, slots), *more)
 
 
+def _other_page(former: Any, *args: Any, k: Any, block_table: Any = None, **kwargs: Any) -> Any:
+    """The first page of each request is another one."""
+    if block_table is not None:
+        block_table = block_table.clone()
+        block_table[:, 0] = (block_table[:, 0] + 1) % len(k)
+    return former(*args, k=k, block_table=block_table, **kwargs)
+
+
 def _flash(other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
     flash = "vllm.v1.attention.backends.flash_attn"
     return lambda: broken.broken(import_module(flash), "flash_attn_varlen_func", other)
@@ -509,6 +549,10 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "no soft cap": _flash(lambda former, *args, softcap=0.0, **kwargs: former(*args, **kwargs)),
     "no sinks": _flash(lambda former, *args, s_aux=None, **kwargs: former(*args, **kwargs)),
     "not causal": _flash(lambda former, *args, causal=False, **kwargs: former(*args, causal=False, **kwargs)),
+    "the mask is shifted": lambda: broken.broken(
+        kernels, "attend", lambda former, q, k, v, at, *more: former(q, k, v, at + 1, *more)
+    ),
+    "another page": _flash(_other_page),
     "keys one place on": lambda: broken.broken(
         import_module("vllm.v1.attention.backends.flash_attn"), "reshape_and_cache_flash", _late_slot
     ),
@@ -518,7 +562,7 @@ SEEN_IN: dict[str, dict[str, Any]] = {
     **broken.SEEN_IN,
     "window wrong by one": {"windows": "all"},
     "a scale is left out": {"kv-cache-dtype": "fp8", "scales": "checkpoint"},
-    "no soft cap": {"soft-cap": 30.0},
+    "no soft cap": {"soft-cap": 3.0},
     "no sinks": {"sinks": True},
 }
 FAULTS = broken.FAULTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..protocol import Settings, Space
 
 #: attention: (query heads, KV heads, head size) of the model
-SHAPES = {"MHA": (2, 2, 16), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
+SHAPES = {"MHA": (2, 2, 64), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
 #: FlashInfer's kernels are for heads of this size and more: vLLM refuses smaller ones on a GPU, and so does `plan`
 _FLASHINFER_HEAD = 64
 #: windows of the two layers
@@ -17,6 +17,7 @@ BACKENDS = {
     "TRITON_ATTN": "triton_attn.TritonAttentionBackend",
     "FLASHMLA": "mla.flashmla.FlashMLABackend",
     "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
+    "ROCM_AITER_UNIFIED_ATTN": "rocm_aiter_unified_attn.RocmAiterUnifiedAttentionBackend",
 }
 _OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
@@ -83,8 +84,12 @@ def impossible(settings: Settings) -> str | None:
         return "EAGLE's drafter has no MLA here"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
         return "refused by every release: FlashMLA's pages have 64 tokens"
-    if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", 256) < 256:
+    limit = settings.get("max-model-len", 256)
+    if settings.get("enable-chunked-prefill") is False and settings.get("max-num-batched-tokens", limit) < limit:
         return "refused by every release: a prompt has to fit into one step"
+    slow = settings.get("attention-backend") in _INTERPRETED or settings.get("decode-context-parallel-size") == 2
+    if limit == 512 and slow:
+        return "Triton's interpreter takes minutes for it"
     if settings.get("attention-backend") in _INTERPRETED:
         if settings.get("dtype") == "bfloat16":
             return "Triton's interpreter does not compute in bfloat16"
@@ -93,20 +98,34 @@ def impossible(settings: Settings) -> str | None:
     return None
 
 
+def known(settings: Settings) -> str | None:
+    if settings["decode-context-parallel-size"] == 2 and settings["sinks"]:
+        return "sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)"
+    if settings["attention-backend"] == "FLASHINFER" and settings["kv-cache-dtype-skip-layers"]:
+        return "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
+    return None
+
+
+def crowd(settings: Settings) -> int | None:
+    """Cascade attention is for eight requests or more, with a prefix of 256 tokens or more, in whole blocks."""
+    several = settings["max-num-seqs"] == 16 and settings["max-model-len"] == 512
+    return 272 if several and not settings["disable-cascade-attn"] else None
+
+
 SPACE = Space(
     axes={
         "attention-backend": tuple(BACKENDS),
         "attention": tuple(SHAPES),
         "dtype": ("bfloat16", "float16"),
         "windows": tuple(WINDOWS),
-        "soft-cap": (0.0, 30.0),
+        "soft-cap": (0.0, 3.0),
         "sinks": (False, True),
         "kv-cache-dtype": ("auto", "fp8"),
         "scales": ("none", "checkpoint"),
         "kv-cache-dtype-skip-layers": ((), ("0",), ("sliding_window",)),
         "block-size": (16, 32, 64),
-        "max-model-len": (256,),
-        "max-num-batched-tokens": (64, 16, 256),
+        "max-model-len": (256, 512),
+        "max-num-batched-tokens": (64, 16, 256, 512),
         "max-num-seqs": (4, 2, 16),
         "num-gpu-blocks": (64, 24),
         "enable-prefix-caching": (True, False),
@@ -124,45 +143,58 @@ SPACE = Space(
         "draft-window": (False, True),
         "draft-heads": (1, 2),
         "dummy-batches": (False, True),
+        "former-model-runner": (False, True),
+        "disable-cascade-attn": (True, False),
     },
     edges=edges,
     limit=lambda settings: settings["max-model-len"],
     impossible=impossible,
+    known=known,
+    crowd=crowd,
     interpreted=lambda settings: settings["attention-backend"] in _INTERPRETED or settings["decode-context-parallel-size"] > 1,
 )
 
-_ONLY_OLD = "the former model runner alone has it, and that is not in the space"
-_OLD = "the releases that it corrects have the former model runner, which is not in the space"
+_ONLY_OLD = "the former model runner alone has it, and no model with a recurrent state is built on that"
+_TIME = "it is about time, and changes no result"
 #: fix -> the settings that it must be tried in, or why none of the space reaches it
 FIXES: dict[str, Settings | str] = {
-    "vllm.skip-context-zero-fill": _OLD,
+    "vllm.skip-context-zero-fill": _TIME,
     "vllm.empty-context-chunks": "TRT-LLM's ragged prefill is not in the space",
     "vllm.lse-log-base": "FlashInfer's and TRT-LLM's prefill of MLA are not in the space",
     "vllm.quantized-mla-context": "weights that are packed are not in the space",
     "vllm.mla-context-order": {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64},
-    "vllm.both-empty-merge-cuda": _OLD,
+    "vllm.both-empty-merge-cuda": {"attention": "MLA", "attention-backend": "FLASH_ATTN_MLA"},
     "vllm.both-empty-merge-triton": "the merge is that of CUDA here",
     "vllm.dcp-empty-shard": {"attention": "MLA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2},
     "vllm.dcp-page-counts": {
         "attention-backend": "FLASHINFER", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,
         "dtype": "float16",
     },
-    "vllm.dcp-decode-lse-base": _OLD,
+    "vllm.dcp-decode-lse-base": {
+        "attention-backend": "FLASHINFER", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,
+        "dtype": "float16",
+    },
     "vllm.padded-v-merge": {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64},
-    "vllm.prefill-context-merge": _OLD,
-    "vllm.kv-scale-float": _OLD,
-    "vllm.flashmla-fp8-graph": _OLD,
-    "vllm.fa3-dcp-graph": _OLD,
-    "vllm.gdn-launch-assert": _OLD,
+    "vllm.prefill-context-merge": _TIME,
+    "vllm.kv-scale-float": {"attention-backend": "FLASHINFER", "kv-cache-dtype": "fp8", "scales": "checkpoint"},
+    "vllm.flashmla-fp8-graph": "the stand-ins write no quantised latents",
+    "vllm.fa3-dcp-graph": {
+        "attention-backend": "FLASH_ATTN", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,
+        "dtype": "float16", "cudagraph-mode": "FULL_DECODE_ONLY",
+    },
+    "vllm.gdn-launch-assert": "no model with Gated DeltaNet is in the space",
     "vllm.gdn-uniform-decode": "no model with Gated DeltaNet is in the space",
     "vllm.dcp-spec-graph": {
         "attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64, "decode-context-parallel-size": 2,
         "tensor-parallel-size": 2, "speculative-method": "mtp", "cudagraph-mode": "FULL_DECODE_ONLY", "dtype": "float16",
     },
-    "vllm.fa3-cascade": _OLD,
+    "vllm.fa3-cascade": {
+        "attention-backend": "FLASH_ATTN", "sinks": True, "windows": "none", "disable-cascade-attn": False,
+        "max-model-len": 512, "max-num-seqs": 16,
+    },
     "vllm.dflash-aot-schedule": "DFlash, which drafts all tokens at once, is not in the space",
     "vllm.int8-mla-context": "weights that are packed are not in the space",
-    "vllm.mamba-prefix-cache": _OLD,
+    "vllm.mamba-prefix-cache": _ONLY_OLD,
     "vllm.accepted-counts-race": _ONLY_OLD,
     "vllm.mamba-state-column": {
         "recurrent": "mamba2", "attention-backend": "FLASHINFER", "attention": "MHA", "kv-cache-dtype": "fp8",
