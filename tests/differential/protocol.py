@@ -64,6 +64,7 @@ class Space:
     edges: of the settings, the lengths at which something changes: the page, the window, the chunk, the limit of the context.
     impossible: why these settings cannot be constructed here, or None. Such a case is not drawn; the reasons are listed in the
     docs. It is asked with some axes only, too, where pairs are counted.
+    of_release: settings that are the same in all cases of a release.
     known: the bug of these settings, on some releases, that was reported to upstream and that no fix corrects, or None. A fix
     for something else may count corrections there, and is not to blame.
     crowd: with how many tokens all of eight or more requests begin alike, or None: some code is for that alone.
@@ -75,6 +76,7 @@ class Space:
     limit: Callable[[Settings], int]
     impossible: Callable[[Settings], str | None] = lambda settings: None
     interpreted: Callable[[Settings], bool] = lambda settings: False
+    of_release: Callable[[str], Settings] = lambda release: {}
     known: Callable[[Settings], str | None] = lambda settings: None
     crowd: Callable[[Settings], int | None] = lambda settings: None
 

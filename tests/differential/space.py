@@ -48,24 +48,27 @@ def pairs_of(space: Space, settings: Settings) -> set[Pair]:
     return set(combinations(at, 2))
 
 
-def all_pairs(space: Space) -> set[Pair]:
-    """Those that are possible."""
+def all_pairs(space: Space, release: str) -> set[Pair]:
+    """Those that are possible in a release."""
+    same = space.of_release(release)
     every = [[(name, index) for index in range(len(values))] for name, values in space.axes.items()]
     pairs = {pair for one, other in combinations(every, 2) for pair in ((a, b) for a in one for b in other)}
-    return {pair for pair in pairs if not space.impossible(_values(space, pair))}
+    found = ((pair, _values(space, pair)) for pair in pairs)
+    return {pair for pair, values in found if same | values == values | same and not space.impossible(same | values)}
 
 
 def cases(engine: str, release: str, seed: int, axes: dict[str, Any] | None = None) -> Iterator[tuple[int, Case]]:
     """Without end. Which case comes at which index follows from the seed alone. axes: settings that are the same in all."""
     space, index = space_of(engine), 0
-    missing = all_pairs(space)
+    axes = space.of_release(release) | (axes or {})
+    missing = all_pairs(space, release)
     if axes:
         missing = {pair for pair in missing if all(axes.get(name, v := space.axes[name][at]) == v for name, at in pair)}
     tried: dict[Pair, int] = {}
     while True:
         draw = random.Random(f"{seed} {index}")
         slow = index % _INTERPRETED == _INTERPRETED - 1
-        settings = _settings(space, draw, missing, slow, axes or {})
+        settings = _settings(space, draw, missing, slow, axes)
         for pair in pairs_of(space, settings) & missing:
             missing.discard(pair)
         for pair in [pair for pair in missing if tried.get(pair, 0) > 40]:

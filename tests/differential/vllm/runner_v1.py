@@ -16,8 +16,9 @@ import torch
 
 from attnfix.patches.proofkit.vllm.kernels import found
 
+from .space import of_release
+
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
-_V2_FROM = (0, 25)  # the first release in which some models run on Model Runner V2 by default, and this harness runs it
 
 
 class State(NamedTuple):
@@ -29,7 +30,7 @@ class State(NamedTuple):
 
 
 def serves(release: str, settings: dict[str, Any]) -> bool:
-    return settings["former-model-runner"] or tuple(map(int, release.split(".")[:2])) < _V2_FROM
+    return (settings | of_release(release))["former-model-runner"]
 
 
 def load() -> None:

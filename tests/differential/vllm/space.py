@@ -19,6 +19,7 @@ BACKENDS = {
     "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
     "ROCM_AITER_UNIFIED_ATTN": "rocm_aiter_unified_attn.RocmAiterUnifiedAttentionBackend",
 }
+V2_FROM = 0, 25  # the first release in which some models run on Model Runner V2 by default, and this harness runs it
 _OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
 
@@ -36,7 +37,18 @@ def edges(settings: Settings) -> list[int]:
     return sorted(found)
 
 
+def of_release(release: str) -> Settings:
+    """Which of the model runners serves there: up to 0.24 the former one alone, from 0.29.0 it is asked for no more."""
+    number = tuple(map(int, release.split(".")[:2]))
+    if number < V2_FROM:
+        return {"former-model-runner": True}
+    return {"former-model-runner": False} if number >= (0, 29) else {}
+
+
 def impossible(settings: Settings) -> str | None:
+    own = settings.get("recurrent", "none") != "none" or settings.get("speculative-method") in ("eagle", "mtp")
+    if settings.get("former-model-runner") and (own or settings.get("dummy-batches")):
+        return "recurrent states, drafters with layers and dummy batches are not built on the former model runner"
     if settings.get("decode-context-parallel-size") == 2:
         if settings.get("tensor-parallel-size") == 1:
             return "refused by every release: ranks of decode context parallelism are ranks of tensor parallelism"
@@ -148,6 +160,7 @@ SPACE = Space(
     },
     edges=edges,
     limit=lambda settings: settings["max-model-len"],
+    of_release=of_release,
     impossible=impossible,
     known=known,
     crowd=crowd,
