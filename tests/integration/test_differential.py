@@ -45,7 +45,7 @@ def test_a_known_bug_is_seen_on_the_former_model_runner():
         "scales": "checkpoint",
     }
     requests = [{"prompt": 70, "output": 3, "arrives": 0, "common": None}]
-    case = {"engine": "vllm", "release": "0.19.1", "settings": settings, "requests": requests, "steps": 8, "seed": 5}
+    case = {"engine": "vllm", "release": "0.19.1", "settings": settings, "requests": requests, "steps": 10, "seed": 5}
     with run.Sides("vllm", "0.19.1") as sides:
         verdict, _, patched = sides.judge(case)
     assert verdict.kind == judge.CORRECTED, verdict
@@ -64,13 +64,13 @@ def test_every_way_to_break_the_harness_is_seen(stock):
     server = import_module(f"tests.differential.{engine}.server")
     plainest = {name: values[0] for name, values in space.space_of(engine).axes.items()}
     requests = [
-        {"prompt": 70, "output": 3, "arrives": 0, "common": None},
+        {"prompt": 70, "output": 9, "arrives": 0, "common": None},
         {"prompt": 33, "output": 3, "arrives": 1, "common": None},
     ]
     seen = {}
     for mutation in server.MUTATIONS:
         settings = plainest | server.SEEN_IN.get(mutation, {})
-        case = {"engine": engine, "release": NEWEST[engine], "settings": settings, "requests": requests, "steps": 8, "seed": 5}
+        case = {"engine": engine, "release": NEWEST[engine], "settings": settings, "requests": requests, "steps": 10, "seed": 5}
         whole, broken = side.run(case), side.run(case, mutation=mutation)
         seen[mutation] = judge.judge(whole, whole).kind, judge.judge(broken, broken).sign.partition(" in ")[0]
     assert seen == dict.fromkeys(server.MUTATIONS, (judge.OK, "wrong output"))
