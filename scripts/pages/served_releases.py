@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from attnfix.cli.listing import span
 from scripts.pages.served_table import EVIDENCE, SERVED
+from scripts.serve.e2e import short_gpu
 
 KINDS = ("mla", "dense", "windows", "hybrid")
 #: States of a fix that is at work
@@ -29,9 +30,9 @@ def table() -> str:
 
 def corrected(fix: str) -> str:
     """Where a served engine's own kernels ran behind a correction of this fix: releases and GPUs. Empty: nowhere."""
-    seen = [run for run in _runs() if fix in _corrections(run)]
+    seen = [run for run, fixes in zip(_runs(), _corrections()) if fix in fixes]
     releases = sorted({run["release"] for run in seen}, key=Version)
-    return f"{span(releases)} ({', '.join(sorted({_gpu(run) for run in seen}))})" if seen else ""
+    return f"{span(releases)} ({', '.join(sorted({short_gpu(run['gpu']) for run in seen}))})" if seen else ""
 
 
 @cache
@@ -39,15 +40,11 @@ def _runs() -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) | {"file": path.name} for path in sorted(EVIDENCE.glob("e2e-*.json"))]
 
 
-def _gpu(run: dict[str, Any]) -> str:
-    short = re.search(r"\b[A-Z]+\d+\w*", run["gpu"])
-    return short.group() if short else run["gpu"]
-
-
-def _corrections(run: dict[str, Any]) -> set[str]:
-    """Fixes that corrected in some process of some case in which every kernel was real."""
-    real = [case for case in run["cases"].values() if "emulated" not in case]
-    return {fix for case in real for fix, row in _fixes(case) if row.get("corrections")}
+@cache
+def _corrections() -> list[set[str]]:
+    """Of each run, the fixes that corrected in some process of some case in which every kernel was real."""
+    real = [[case for case in run["cases"].values() if "emulated" not in case] for run in _runs()]
+    return [{fix for case in cases for fix, row in _fixes(case) if row.get("corrections")} for cases in real]
 
 
 def _fixes(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -71,7 +68,7 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
     failed = [sentence for case in cases.values() for sentence in case["failures"]]
     return (
         f"[{run['engine']} {run['release']}](evidence/{run['file']})",
-        _gpu(run),
+        short_gpu(run["gpu"]),
         *(_moved(cases.get(kind)) for kind in KINDS),
         str(len(stands)),
         ", ".join(dict.fromkeys(fired)) or "-",

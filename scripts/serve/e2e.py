@@ -311,12 +311,16 @@ def gpus() -> int:
     return len(listed.splitlines())
 
 
+def short_gpu(name: str) -> str:
+    """H200, of "NVIDIA H200"; of a name without such a word, the name as a file's may be."""
+    short = re.search(r"\b[A-Z]+\d+\w*", name)
+    return short.group() if short else re.sub(r"\W+", "-", name)
+
+
 def write(folder: Path, about: dict[str, Any], case: str, result: dict[str, Any]) -> Path:
     """Put a case into `folder`/e2e-<gpu>-<engine>-<release>.json, beside the cases that are there. Numbers that JSON has no
     word for become null."""
-    short = re.search(r"\b[A-Z]+\d+\w*", about["gpu"])
-    gpu = short.group() if short else re.sub(r"\W+", "-", about["gpu"])
-    path = folder / f"e2e-{gpu.lower()}-{about['engine']}-{about['release']}.json"
+    path = folder / f"e2e-{short_gpu(about['gpu']).lower()}-{about['engine']}-{about['release']}.json"
     folder.mkdir(parents=True, exist_ok=True)
     former = json.loads(path.read_text()) if path.exists() else {}
     whole = {**about, "cases": former.get("cases", {}) | {case: {**result, "machine": about}}}

@@ -63,7 +63,7 @@ from scripts.serve import (
     vllm_hybrid,
 )
 from scripts.serve.e2e import PATCHED, STOCK, Server
-from scripts.serve.e2e_vllm import OFF, SHARED, V1_RUNNER, VARIABLES, activity_failures, table
+from scripts.serve.e2e_vllm import GRAPHS, OFF, SHARED, V1_RUNNER, VARIABLES, activity_failures, table
 from scripts.serve.sides import Serving, Side
 
 ORDER, EMPTY, BASE, QUANTIZED, PADDED, DCP, PAGES = (
@@ -288,16 +288,11 @@ def two_ranks_failures(found: dict[str, Any], red: set[tuple[str, str]]) -> list
     return wrong
 
 
-#: Graphs of decodes, without Inductor
-GRAPHS = {
-    "enforce_eager": False,
-    "compilation_config": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [1, 2, 4, 8, 16]},
-}  # fmt: skip
-
-
-def dcp(serve: Serving, graphs: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[str], list[str]]:
+def dcp(serve: Serving, graphs: bool = False) -> tuple[dict[str, Any], list[str], list[str]]:
     """Prefill is as ever, so it is the second new token that is compared."""
-    backend = {"attention_config": {"backend": "TRITON_MLA"}, "block_size": SHARE} | (graphs or {})
+    backend: dict[str, Any] = {"attention_config": {"backend": "TRITON_MLA"}, "block_size": SHARE}
+    if graphs:  # which TWO_RANKS goes without
+        backend |= {"enforce_eager": False, "compilation_config": GRAPHS}
     result = on_two_ranks(serve, {STOCK: OFF, PATCHED: {}}, backend, {"cp_kv_cache_interleave_size": SHARE}, SHORT, at=1)
     return result, table(result["sides"]), dcp_failures(result["sides"])
 
@@ -423,19 +418,8 @@ _HYBRID = {
 
 
 def main() -> int:
-    cases = (
-        "order",
-        "empty",
-        "padded",
-        "dcp",
-        "dcp-graphs",
-        "dcp-pages",
-        "dcp-spec",
-        "quantized",
-        *_HYBRID,
-        "metrics",
-        "no-harm",
-    )
+    two_ranks = "dcp", "dcp-graphs", "dcp-pages", "dcp-spec"
+    cases = "order", "empty", "padded", *two_ranks, "quantized", *_HYBRID, "metrics", "no-harm"
     options = e2e_no_harm.with_options(e2e.parser(__doc__, cases)).parse_args()
     e2e.require_attnfix()
     out = options.out.resolve()
@@ -456,7 +440,7 @@ def main() -> int:
             else:
                 tiny_deepseek.make(model, quantize=options.case == "quantized")
             case = {
-                "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-graphs": partial(dcp, graphs=GRAPHS),
+                "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-graphs": partial(dcp, graphs=True),
                 "dcp-pages": dcp_pages, "dcp-spec": dcp_spec, "quantized": quantized,
             }[options.case]  # fmt: skip
             result, lines, wrong = case(e2e_vllm.serving(model, out, options.one_by_one))

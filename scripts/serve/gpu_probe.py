@@ -90,8 +90,6 @@ class Case:
 
 _VLLM = e2e_vllm.SHARED | {"max_model_len": 16384, "max_num_batched_tokens": 2048}
 _EAGER = _VLLM | {"enforce_eager": True, "enable_prompt_tokens_details": True}
-#: Graphs of decodes without Inductor: a start takes half the time
-_GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [1, 2, 4, 8, 16]}
 _NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 #: Small, so that several servers share a GPU; graphs for decodes are on by default
 _SGLANG = e2e_sglang.SHARED | {
@@ -133,7 +131,7 @@ HEALTHY = {
     "vllm-windows": Case("vllm", _GEMMA, _EAGER),
     "vllm-moe": Case("vllm", tiny_moe.make, _EAGER),
     "vllm-fp8": Case("vllm", tiny_llama.make_calibrated, _EAGER | {"kv_cache_dtype": "fp8"}),
-    "vllm-graphs": Case("vllm", tiny_llama.make, _VLLM | {"compilation_config": _GRAPHS}),
+    "vllm-graphs": Case("vllm", tiny_llama.make, _VLLM | {"compilation_config": e2e_vllm.GRAPHS}),
     "vllm-ngram": Case("vllm", tiny_llama.make, _EAGER | {"speculative_config": _NGRAM}),
     "vllm-triton": Case("vllm", tiny_llama.make, _EAGER | _backend("TRITON_ATTN")),
     "vllm-mla-fp8": Case("vllm", tiny_deepseek.make, _EAGER | {"kv_cache_dtype": "fp8"}),

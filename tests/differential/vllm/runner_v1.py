@@ -30,7 +30,8 @@ class State(NamedTuple):
 
 
 def serves(release: str, settings: dict[str, Any]) -> bool:
-    return (settings | of_release(release))["former-model-runner"]
+    """Where it is asked for, and in releases that have no other."""
+    return bool(settings["former-model-runner"] or of_release(release).get("former-model-runner"))
 
 
 def load() -> None:

@@ -29,7 +29,7 @@ from .. import reference
 from ..protocol import Case, Output, Refused, Step, Tolerance, refusing
 from . import broken, drafter, engine_core, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent, runner_v1
 from .ranks import Ranks
-from .space import BACKENDS, WINDOW, WINDOWS, shape
+from .space import BACKENDS, WINDOW, WINDOWS, not_built, shape
 
 _MEMORY = 1 << 30
 _NARROWEST = 16  # the head for which a state of NEMOTRON_H is larger than a block of keys
@@ -189,9 +189,8 @@ class Server:
         self.ranks: list[_Rank] = []
         if _backend(BACKENDS[self.set["attention-backend"]]) is None:
             raise Refused("this release has no such backend, or this harness no stand-in for its kernel")
-        own = self.set["recurrent"] != "none" or self.set["speculative-method"] in drafter.OWN or self.set["dummy-batches"]
-        if self.former and own:
-            raise Refused("recurrent states, drafters with layers and dummy batches are not built on the former model runner")
+        if self.former and (why := not_built(self.set)):
+            raise Refused(why)
         with refusing():
             self.group.on_all(lambda rank: self.ranks.append(_Rank(self._known(rank), self.former)))
             self._register()

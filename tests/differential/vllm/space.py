@@ -45,10 +45,17 @@ def of_release(release: str) -> Settings:
     return {"former-model-runner": False} if number >= (0, 29) else {}
 
 
-def impossible(settings: Settings) -> str | None:
+def not_built(settings: Settings) -> str | None:
+    """What of these settings this harness has on Model Runner V2 alone."""
     own = settings.get("recurrent", "none") != "none" or settings.get("speculative-method") in ("eagle", "mtp")
-    if settings.get("former-model-runner") and (own or settings.get("dummy-batches")):
+    if own or settings.get("dummy-batches"):
         return "recurrent states, drafters with layers and dummy batches are not built on the former model runner"
+    return None
+
+
+def impossible(settings: Settings) -> str | None:
+    if settings.get("former-model-runner") and (why := not_built(settings)):
+        return why
     if settings.get("decode-context-parallel-size") == 2:
         if settings.get("tensor-parallel-size") == 1:
             return "refused by every release: ranks of decode context parallelism are ranks of tensor parallelism"

@@ -111,7 +111,7 @@ def test_patched_may_move_an_answer_as_far_as_stock_does(sides):
     assert sentence == "patched: together moves an answer by 0.3, which is above 0.1"
 
 
-def test_a_row_of_the_page(sides, monkeypatch):
+def test_a_row_of_the_page(sides, monkeypatch, request):
     fixes_of(sides)[NEEDED[0]] = row("effective", corrections=3)
     ends = {STOCK: ended("ValueError: no such model: x"), PATCHED: ended("ValueError: no such model: x")}
     cases = {
@@ -122,6 +122,8 @@ def test_a_row_of_the_page(sides, monkeypatch):
     }
     run = {"engine": "vllm", "release": RELEASE, "gpu": "NVIDIA H200", "file": "f.json", "cases": cases}
     monkeypatch.setattr(served_releases, "_runs", lambda: [run])
+    served_releases._corrections.cache_clear()
+    request.addfinalizer(served_releases._corrections.cache_clear)
     assert served_releases.table().splitlines()[2] == (
         f"| [vllm {RELEASE}](evidence/f.json) | H200 | 0.03 → 0.03 | 0.03 | not asked | not served: ValueError | 1 "
         f"| `{NEEDED[0].partition('.')[2]}` | mla: why |"
