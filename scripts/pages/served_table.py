@@ -39,8 +39,9 @@ _TITLES = {
 }
 
 
-#: What the cases of scripts/serve/gpu_probe.py and of scripts/serve/served.py begin with; served_releases shows the latter
-_PROBE, SERVED = "probe ", "served "
+#: What cases of scripts/serve/gpu_probe.py, served.py and e2e_firing.py begin with. served_releases and firing_table show the
+#: latter two
+_PROBE, SERVED, FIRING = "probe ", "served ", "firing "
 
 
 def table() -> str:
@@ -53,7 +54,7 @@ def table() -> str:
 def _rows() -> Iterator[tuple[str, ...]]:
     for path in sorted(EVIDENCE.glob("e2e-*.json")):
         found = json.loads(path.read_text())
-        cases = {name: case for name, case in found["cases"].items() if not name.startswith(SERVED)}
+        cases = {name: case for name, case in found["cases"].items() if not name.startswith((SERVED, FIRING))}
         for name, case in sorted(cases.items(), key=lambda entry: _place(entry[0])):
             engine = f"[{found['engine']} {found['release']}](evidence/{path.name})"
             kernels = "one emulated, others real" if "emulated" in case else "real"

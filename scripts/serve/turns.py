@@ -32,15 +32,17 @@ LOWEST = 0.98
 OFF = {"ATTNFIX": "0"}
 THREADS = {"OMP_NUM_THREADS": "1"}  # torch's on the CPU, which would wait for each other on the few cores
 CORES = slice(2, 10, 2)  # which of the allowed CPU cores the servers share: neighbours may be one physical core
+_TICK_S = 0.01
 LIFE_S = 1800  # of a server, with the wait for another script's
 Key = tuple[str, str]  # of a server: its pair and side
+Waves = Sequence[Sequence[Key]]
 KEYS: tuple[Key, ...] = (("a", STOCK), ("a", PATCHED), ("b", STOCK), ("b", PATCHED))
 #: Which servers start together. All at once is the shortest
-AT_ONCE = (KEYS,)
+AT_ONCE: Waves = (KEYS,)
 #: Where kernels are tuned by trying: one tunes, the others start on what it has found
-ONE_FIRST = (KEYS[:1], KEYS[1:])
+ONE_FIRST: Waves = (KEYS[:1], KEYS[1:])
 #: Where graphs are compiled: either side starts once on what the other has compiled
-COMPILED = ((KEYS[0], KEYS[3]), (KEYS[1], KEYS[2]))
+COMPILED: Waves = ((KEYS[0], KEYS[3]), (KEYS[1], KEYS[2]))
 #: (number of a round, number of a part) -> what a server's action `round` gets, and "computed", the tokens of prompts that are
 #: not in the cache, where those count as work. Round -1 is the first, which is not timed
 Traffic = Callable[[int, int], dict[str, Any]]
@@ -59,7 +61,7 @@ class Plan:
     variables: dict[str, str] = field(default_factory=dict)
     patched: dict[str, str] = field(default_factory=dict)
     repeats: bool = True
-    waves: Sequence[Sequence[Key]] = AT_ONCE
+    waves: Waves = AT_ONCE
     cache: str | None = None
     loaded: str | None = None
 
@@ -203,7 +205,7 @@ def _rounds(servers: dict[Key, Server], traffic: Traffic, length: Length, repeat
         if at and e2e.elapsed() + taken > length.seconds:
             break
         for figures in cpu.values():  # of whole rounds: it is counted in ticks too long for a part
-            figures.append(0.0)
+            figures.append(_TICK_S)
         requests = 0
         for part in range(length.parts):
             sent = traffic(at, part)
