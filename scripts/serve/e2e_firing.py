@@ -23,6 +23,7 @@ patched / stock, must begin above 0.98, that of the time to the first token end 
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import sys
 import tempfile
@@ -85,7 +86,7 @@ def run(rows: Sequence[Row], length: Length, scratch: Path, out: Path) -> tuple[
 def each_round(seen: dict[str, Any], fix: str) -> dict[str, list[int]]:
     """{patched server: how often the fix corrected in each round}."""
     so_far = {name: [one.get(fix, 0) for one in told] for name, told in seen["corrections"].items()}
-    return {name: [after - before for before, after in zip(told, told[1:])] for name, told in so_far.items()}
+    return {name: [after - before for before, after in itertools.pairwise(told)] for name, told in so_far.items()}
 
 
 def invalidated(seen: dict[str, Any], row: Row) -> list[str]:
