@@ -80,16 +80,16 @@ class Running:
     gpus: Sequence[int]
 
 
-def room(job: Job, running: Sequence[Running], gpus: int, each: int, servers: int) -> list[int] | None:
+def room(job: Job, running: Sequence[Running], gpus: Sequence[int], each: int, servers: int) -> list[int] | None:
     """The GPUs that have room for this job, the emptiest ones; None: there is none. An empty GPU takes any job."""
-    used = [sum(one.job.servers(each) for one in running if gpu in one.gpus) for gpu in range(gpus)]
-    emptiest = sorted(range(gpus), key=used.__getitem__)[: job.gpus]
+    used = {gpu: sum(one.job.servers(each) for one in running if gpu in one.gpus) for gpu in gpus}
+    emptiest = sorted(gpus, key=used.__getitem__)[: job.gpus]
     fits = all(not used[gpu] or used[gpu] + job.servers(each) <= servers for gpu in emptiest)
     return emptiest if fits and len(emptiest) == job.gpus else None
 
 
 def next_job(
-    waiting: Sequence[Job], running: Sequence[Running], gpus: int, each: int, servers: int
+    waiting: Sequence[Job], running: Sequence[Running], gpus: Sequence[int], each: int, servers: int
 ) -> tuple[Job, list[int]] | None:
     """The first whose folders are all there and which there is room for, of the engine that runs, if any does; and its GPUs."""
     engine = running[0].job.engine if running else None
@@ -101,7 +101,7 @@ def next_job(
     return None
 
 
-def run(lines: Iterator[str], gpus: int, options: argparse.Namespace) -> list[str]:
+def run(lines: Iterator[str], options: argparse.Namespace) -> list[str]:
     """Runs all; what failed."""
     coming: SimpleQueue[str | None] = SimpleQueue()
     threading.Thread(target=lambda: [coming.put(line) for line in [*lines, None]], daemon=True).start()
@@ -122,7 +122,7 @@ def run(lines: Iterator[str], gpus: int, options: argparse.Namespace) -> list[st
             _gather(one.job, options.out)
             e2e.say(f"{one.job.name}: {'done' if not one.process.returncode else f'exit {one.process.returncode}'}")
             failed += [one.job.name] if one.process.returncode else []
-        found = next_job(waiting, running, gpus, options.each, options.servers)
+        found = next_job(waiting, running, options.gpus, options.each, options.servers)
         if found and time.monotonic() - began > _APART_S:
             job, on = found
             waiting.remove(job)
@@ -156,9 +156,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("e2e-out"), help="folder of the evidence files")
     parser.add_argument("--each", type=int, default=8, help="servers that a job starts on a GPU")
     parser.add_argument("--servers", type=int, default=12, help="that fit on a GPU: one takes up to 6.5 GB")
+    parser.add_argument("--gpus", type=int, nargs="+", help="numbers of the GPUs that jobs may take, all if nothing is said")
     options = parser.parse_args()
+    options.gpus = options.gpus or list(range(max(1, e2e.gpus())))
     e2e.require_attnfix()
-    failed = run(iter(sys.stdin.readline, ""), max(1, e2e.gpus()), options)
+    failed = run(iter(sys.stdin.readline, ""), options)
     print("\n".join(failed) or "all jobs ended well")
     return 1 if failed else 0
 

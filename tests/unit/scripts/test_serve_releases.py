@@ -50,27 +50,28 @@ def test_what_stands_before_the_folders_is_its_environment():
 def test_the_emptiest_gpus_take_a_job_while_they_have_room():
     job, both = Job.of("/c"), Job.of("GPUS=2 SERVERS=4 /d")
     two = [running("/a", 0), running("/b", 1)]
-    assert releases.room(job, [], 2, 8, 12) == [0]
-    assert releases.room(job, two[:1], 2, 8, 12) == [1]
-    assert releases.room(job, two, 2, 8, 12) is None
-    assert releases.room(job, two, 2, 6, 12) == [0]
-    assert releases.room(job, [], 1, 20, 12) == [0]  # a GPU with nothing on it takes any
-    assert releases.room(both, two, 2, 8, 12) == [0, 1]
-    assert releases.room(both, two, 2, 9, 12) is None
-    assert releases.room(both, [], 1, 8, 12) is None  # there is but one
-    assert releases.room(job, [Running(both, None, (0, 1))], 2, 9, 12) is None
+    assert releases.room(job, [], (0, 1), 8, 12) == [0]
+    assert releases.room(job, two[:1], (0, 1), 8, 12) == [1]
+    assert releases.room(job, two, (0, 1), 8, 12) is None
+    assert releases.room(job, two, (0, 1), 6, 12) == [0]
+    assert releases.room(job, [], (0,), 20, 12) == [0]  # a GPU with nothing on it takes any
+    assert releases.room(both, two, (0, 1), 8, 12) == [0, 1]
+    assert releases.room(both, two, (0, 1), 9, 12) is None
+    assert releases.room(both, [], (0,), 8, 12) is None  # there is but one
+    assert releases.room(job, [], (1,), 8, 12) == [1]  # the others are somebody else's
+    assert releases.room(job, [Running(both, None, (0, 1))], (0, 1), 9, 12) is None
 
 
 def test_engines_do_not_mix_and_a_folder_is_waited_for(engines):
     waiting = [Job.of(f"{engines}/{name}") for name in ("vllm-9.0", "sglang-3.0", "vllm-2.0")]
-    assert releases.next_job(waiting, [], 1, 8, 16) == (waiting[1], [0])
-    assert releases.next_job(waiting, [running(f"{engines}/vllm-1.0")], 1, 8, 16) == (waiting[2], [0])
-    assert releases.next_job(waiting[:1], [], 1, 8, 16) is None
+    assert releases.next_job(waiting, [], (0,), 8, 16) == (waiting[1], [0])
+    assert releases.next_job(waiting, [running(f"{engines}/vllm-1.0")], (0,), 8, 16) == (waiting[2], [0])
+    assert releases.next_job(waiting[:1], [], (0,), 8, 16) is None
 
 
 def test_a_smaller_job_goes_before_one_that_finds_no_room(engines):
     waiting = [Job.of(f"{engines}/vllm-1.0"), Job.of(f"SERVERS=2 {engines}/vllm-2.0")]
-    assert releases.next_job(waiting, [running(f"{engines}/vllm-1.0")], 1, 8, 12) == (waiting[1], [0])
+    assert releases.next_job(waiting, [running(f"{engines}/vllm-1.0")], (0,), 8, 12) == (waiting[1], [0])
 
 
 def test_all_run_and_their_evidence_comes_together(engines, tmp_path, monkeypatch, capsys):
