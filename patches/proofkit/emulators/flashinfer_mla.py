@@ -14,13 +14,14 @@ from attnfix.patches.proofkit.emulators import attention
 
 
 class _Planner:
-    """What a wrapper has of its compiled module once it was planned."""
+    """What a wrapper has of its compiled module once it was planned; of FlashInfer up to 0.2 operators of torch."""
 
     def __init__(self, wrapper):
-        self._wrapper = wrapper
+        def plan(float_, int_, pinned, rows, pages, lengths, *shape):
+            wrapper.rows, wrapper.pages, wrapper.lengths = rows.tolist(), pages.tolist(), lengths.tolist()
 
-    def plan(self, float_, int_, pinned, rows, pages, lengths, *shape):
-        self._wrapper.rows, self._wrapper.pages, self._wrapper.lengths = rows.tolist(), pages.tolist(), lengths.tolist()
+        self.plan = plan
+        plan.default = plan
 
 
 class PagedLatent:

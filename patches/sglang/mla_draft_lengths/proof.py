@@ -230,7 +230,7 @@ class Proof(proof.Proof):
     def prepare(self) -> None:
         import torch
 
-        torch.cuda.get_device_properties = lambda *_: SimpleNamespace(multi_processor_count=132)
+        torch.cuda.get_device_properties = lambda *_: SimpleNamespace(multi_processor_count=132, major=9, minor=0)
         flashinfer, mla, trtllm = (self.engine[name] for name in _KINDS)
         flashinfer.BatchMLAPagedAttentionWrapper = PagedLatent
         flashinfer.BatchPrefillWithRaggedKVCacheWrapper = lambda *_, **__: None
