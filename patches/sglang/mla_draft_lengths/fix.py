@@ -14,6 +14,21 @@ _FLASHINFER, _FLASHMLA, _TRT = (
     f"{_TRTLLM}:TRTLLMMLABackend",
 )
 _STEPS = f"{_LISTS}:FlashInferMLAMultiStepDraftBackend"
+_INDICES = (
+    f"{_ATTENTION}.utils",
+    f"{_ATTENTION}.triton_ops.kv_indices",
+    "sglang.kernels.ops.kvcache.kv_indices",
+    "sglang.kernels.ops.attention.kv_indices",
+)
+_KERNELS = ("create_flashmla_kv_indices_triton", "create_flashinfer_kv_indices_triton", "get_num_kv_index_blocks_flashmla")
+_DRAFTED = (
+    "sglang.srt.speculative.eagle_utils",
+    "sglang.srt.speculative.spec_utils",
+    "sglang.srt.speculative.triton_ops.cache_locs",
+    "sglang.kernels.ops.speculative.cache_locs",
+)
+_MODES = ("decode", "decode_or_idle", "extend", "target_verify", "draft_extend", "draft_extend_v2")
+_READS = ("pack_read_stream", "read_source", "index_table_for_batch", "build_index_table", "reads_are_translated")
 
 
 def _plans(backend: str) -> tuple[Target, ...]:
@@ -66,7 +81,41 @@ FIX = Fix(
         ),
     ),
     independent=True,  # a server loads the backend that it drafts on, and a release has one way to plan graphs
-    witnesses=(),
+    # What is planned of a step, and with which lists and tables; what a plan is, and what its kernel is told
+    witnesses=(
+        f"{_STEPS}.init_forward_metadata",
+        f"{_STEPS}.common_template",
+        f"{_STEPS}.init_forward_metadata_out_graph",
+        f"{_STEPS}.init_forward_metadata_capture_cuda_graph",
+        f"{_STEPS}.init_forward_metadata_replay_cuda_graph",
+        f"{_PAGES}:FlashMLAMultiStepDraftBackend",
+        f"{_TRTLLM}:TRTLLMMLAMultiStepDraftBackend",
+        *(f"{backend}.__init__" for backend in (_FLASHINFER, _FLASHMLA, _TRT)),
+        *(f"{backend}.init_cuda_graph_state" for backend in (_FLASHINFER, _FLASHMLA, _TRT)),
+        f"{_FLASHINFER}._apply_cuda_graph_metadata",
+        f"{_FLASHMLA}._apply_decode_target_verify_metadata",
+        f"{_TRT}._init_cuda_graph_metadata",
+        f"{_TRT}._apply_cuda_graph_metadata",
+        f"{_LISTS}:FlashInferMLAIndicesUpdaterDecode",
+        f"{_LISTS}:DecodeMetadata",
+        f"{_LISTS}:fast_mla_decode_plan",
+        f"{_FLASHINFER}.forward_decode",
+        f"{_PAGES}:FlashMLADecodeMetadata",
+        f"{_FLASHMLA}._eager_block_kv_indices",
+        f"{_TRTLLM}:TRTLLMMLADecodeMetadata",
+        f"{_TRT}._calc_padded_blocks",
+        f"{_TRT}._create_block_kv_indices",
+        f"{_TRT}._run_decode_kernel",
+        *(f"{module}:{name}" for module in _INDICES for name in _KERNELS),
+        *(f"{module}:generate_draft_decode_kv_indices" for module in _DRAFTED),
+        *(f"sglang.srt.model_executor.forward_batch_info:ForwardMode.is_{mode}" for mode in _MODES),
+        "sglang.srt.model_executor.forward_batch_info:build_inner_fb_view",
+        *(f"sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.{name}" for name in _READS),
+        "sglang.srt.mem_cache.layout.paged_view:paged_row_view",
+        "sglang.srt.mem_cache.layout.paged_view:paged_view",
+        "sglang.srt.layers.dcp.comm:dcp_enabled",
+        "sglang.srt.environ:EnvField",
+    ),
     examined=(">=0.5.1",),
     remove_when="a release of sglang is served whose draft steps count their drafts: attnfix then sees it and does nothing",
     cost=(

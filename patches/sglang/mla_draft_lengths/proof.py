@@ -269,15 +269,16 @@ class Proof(proof.Proof):
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
-        def counts(change: Callable[[Any, Any], Any]) -> Any:
-            return replaced(wrap, "counted", change)
+        def counts(change: Callable[[int], int]) -> Any:
+            return replaced(wrap, "Drafts", lambda tokens, limit: real(change(tokens), limit))
 
-        real = wrap.counted
+        real = wrap.Drafts
         return {
-            "the correction does nothing": counts(lambda lens, drafts: lens),
-            "a draft does not see itself": counts(lambda lens, drafts: real(lens, drafts._replace(tokens=drafts.tokens - 1))),
-            "a draft sees what comes next": counts(lambda lens, drafts: real(lens, drafts._replace(tokens=drafts.tokens + 1))),
-            "one request is missed": counts(_but_the_first),
+            "the correction does nothing": counts(lambda tokens: 0),
+            "a draft does not see itself": counts(lambda tokens: tokens - 1),
+            "a draft sees what comes next": counts(lambda tokens: tokens + 1),
+            "one request is missed": replaced(wrap, "counted", _but_the_first),
+            "kernels are told the engine's lengths": replaced(wrap, "mark", lambda *_: None),
         }
 
 
