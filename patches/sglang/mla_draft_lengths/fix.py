@@ -123,8 +123,8 @@ FIX = Fix(
         "up to 0.5.16, as many in the graph for each layer of the drafter."
     ),
     expect=(
-        "On one replica with --speculative-num-steps above 2, compare the accept length that the engine logs (`accept len`): it "
-        "rises, to what fa3 or triton has. The text keeps its distribution: every token is verified."
+        "On one replica with --speculative-num-steps above 1, compare the accept length that the engine logs (`accept len`): "
+        "it rises, to what fa3 or triton has. The text keeps its distribution: every token is verified."
     ),
     harm=SLOWER,
     hits=AllOf(

@@ -1,8 +1,8 @@
 """Proof of sglang.mla-draft-lengths: attention of each draft step, without CUDA graphs and in one, on three backends.
 
 Real: construction of the multi-step backends and of those of their steps, the draft's lists of slots and the tables of pages
-(Triton, interpreted), plans, capture and replay, forward. Emulated: FlashInfer's, FlashMLA's and TRT-LLM's kernels, which attend
-to as many keys as they are told, and the graph, which repeats what ran while it was captured.
+(Triton, interpreted), plans, capture and replay, forward. Emulated: FlashInfer's, FlashMLA's and TRT-LLM's kernels, which
+attend to as many keys as they are told, and the graph, which repeats what ran while it was captured.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def init_lists(call: Any, instance: Any) -> Any:
 
 
 def init_tables(call: Any, instance: Any) -> Any:
-    """`FlashMLAMultiStepDraftBackend(…)`, `TRTLLMMLAMultiStepDraftBackend(…)`."""
+    """`FlashMLAMultiStepDraftBackend(…)`, `TRTLLMMLAMultiStepDraftBackend(…)`; their heirs make steps of their own."""
     result = call()
     if holds_all_keys(call.target.function):
         for tokens, step in enumerate(instance.attn_backends, 1):
@@ -52,7 +52,7 @@ def holds_all_keys(function: Callable[..., Any]) -> bool:
 
 
 def drafts(target: Any, instance: Any, forward_batch: Any = None, forward_mode: Any = None) -> Drafts | None:
-    """What a draft step attends to beside the cache; nothing where the backend is the target's, or the batch has no requests."""
+    """What a draft step attends to beside the cache; nothing on the target's own backend, or for a batch without requests."""
     found = vars(instance).get(_DRAFTS)
     if found is None:
         return None
@@ -90,10 +90,8 @@ def planned_drafts(target: Any, instance: Any, forward_batch: Any) -> Drafts | N
 def forward_decode(call: Any, instance: Any, forward_batch: Any) -> Any:
     """With the step's own plan: on the batch lies that of the last step that was planned."""
     own = planned(instance)
-    if getattr(own, "seq_lens_k", None) is None:  # else the kernel gets the plan's lengths
-        batch = counting(forward_batch, call.found)
-    else:
-        batch = copy.copy(forward_batch)
+    told = getattr(own, "seq_lens_k", None) is not None  # the kernel gets the plan's lengths
+    batch = copy.copy(forward_batch) if told else counting(forward_batch, call.found)
     setattr(batch, _LEFT, own)
     return call(forward_batch=batch)
 

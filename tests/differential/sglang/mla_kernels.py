@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any
 
 from attnfix.patches.proofkit.emulators import flashinfer, flashmla
 from attnfix.patches.proofkit.emulators.flashinfer_mla import PagedLatent
