@@ -29,8 +29,10 @@ def init_lists(call: Any, instance: Any) -> Any:
     result = call()
     if holds_all_keys(call.target.function):
         for tokens, step in enumerate(instance.attn_backends, 1):
-            if getattr(step.indices_updater_decode, "page_size", 1) == 1:  # the oldest releases plan in pages, and list tokens
-                setattr(step, _DRAFTS, Drafts(tokens, None))
+            # 0.5.1 and 0.5.1.post1 plan in pages, of which a draft's lists know nothing, and have a buffer for their own lists
+            limit = step.max_context_len if hasattr(step, "kv_indices") else None
+            if getattr(step.indices_updater_decode, "page_size", 1) == 1:
+                setattr(step, _DRAFTS, Drafts(tokens, limit))
     return result
 
 
