@@ -136,9 +136,11 @@ def test_a_plan_without_drafts_is_read_as_it_is():
 
 
 class Steps:
-    def __init__(self, dcp=False, page_size=1):
+    def __init__(self, page_size=1, **fields):
         updater = SimpleNamespace(page_size=page_size)
-        self.attn_backends = [SimpleNamespace(indices_updater_decode=updater, max_context_len=LIMIT) for _ in range(3)]
+        self.attn_backends = [
+            SimpleNamespace(indices_updater_decode=updater, max_context_len=LIMIT, **fields) for _ in range(3)
+        ]
 
 
 def made(**given):
@@ -153,6 +155,10 @@ def test_every_step_knows_its_number():
 
 def test_pages_of_several_tokens_are_left_alone_where_lists_hold_tokens():
     assert made(page_size=64) == [None] * 3
+
+
+def test_lists_that_have_a_buffer_end_at_the_context_length():
+    assert made(kv_indices=None) == [(1, LIMIT), (2, LIMIT), (3, LIMIT)]
 
 
 @pytest.mark.parametrize("name, asked", [
