@@ -1,6 +1,6 @@
 """sglang.mla-draft-lengths, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
 from attnfix.compat.signs import SPECULATION
 
@@ -131,6 +131,9 @@ FIX = Fix(
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
         Above("speculative steps", 1),
         Is("attention", "MLA"),
-        Is("draft decode backend", "flashinfer", "flashmla", "trtllm_mla"),
+        AnyOf(  # flashinfer drafts with any attention, each in its own class
+            Is("draft decode backend", "flashmla", "trtllm_mla"),
+            AllOf(Is("draft decode backend", "flashinfer"), Is("latent attention of the drafter", ON)),
+        ),
     ),
 )
