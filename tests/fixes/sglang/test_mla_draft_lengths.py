@@ -13,13 +13,18 @@ made = proof.Proof()
 made.prepare()
 """
 #: Errors of each row, of each step; requests are a short one between two next to the context length
-WALL = CODE + """
+WALL = (
+    CODE
+    + """
 lens = [proof._CONTEXT - 1, 9, proof._CONTEXT - 3]
 servers = [proof.Server(made.engine, home, 5) for home in proof._KINDS]
 answer([[[one.error for one in server.draft(lens, graph)] for graph in (False, True)] for server in servers])
 """
+)
 #: What a step's backend is planned with where the batch is idle, before and after a draft
-IDLE = CODE + """
+IDLE = (
+    CODE
+    + """
 import torch
 from attnfix.patches.proofkit.sglang.engine import on_cpu
 lens = []
@@ -38,6 +43,7 @@ for home in proof._KINDS:
     lens.append(float((out.view(2, proof.HEADS, proof.LORA) - key).abs().max()))
 answer(lens)
 """
+)
 ON = {"ATTNFIX_SGLANG_MLA_DRAFT_LENGTHS": "1"}
 RELEASES = ["0.5.9", "0.5.13.post1", "0.5.23"]
 STEPS, ROWS = 3, 3
