@@ -11,6 +11,7 @@ MODULES = frozenset(
         "sglang.srt.layers.attention.flashattention_backend",
         "sglang.srt.layers.attention.flashinfer_backend",
         "sglang.srt.layers.attention.flashinfer_mla_backend",
+        "sglang.srt.layers.attention.flashmla_backend",
         "sglang.srt.layers.attention.hybrid_attn_backend",
         "sglang.srt.layers.attention.hybrid_linear_attn_backend",
         "sglang.srt.layers.attention.mamba.ops.ssd_combined",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Compiled or optional packages that some release imports at module level and a CPU machine may lack.
 OPTIONAL = {
-    "sglang": ("sgl_kernel", "torchvision", "xgrammar", "gguf", "tvm_ffi"),
+    "sglang": ("sgl_kernel", "flash_mla", "torchvision", "xgrammar", "gguf", "tvm_ffi"),
     "vllm": (
         "flashinfer", "torchvision", "cbor2", "gguf", "uvloop", "cpuinfo", "openai_harmony", "cachetools", "cloudpickle",
         "prometheus_client", "xgrammar", "llguidance", "blake3", "setproctitle", "numba", "mistral_common", "diskcache",

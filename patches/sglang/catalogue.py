@@ -39,6 +39,7 @@ _FOLDERS = (
     "xqa_verify_mask",
     "draft_row_spill",
     "triton_window_decode",
+    "mla_draft_lengths",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -92,6 +92,13 @@ def flash_mla_with_kvcache(
     return out, lse
 
 
+def by_stride(*, block_table, **launch):
+    """The kernel, which reads a table by its row's stride, however many columns it is said to have: a graph says those of
+    capture."""
+    rows, stride = block_table.shape[0], block_table.stride(0)
+    return flash_mla_with_kvcache(block_table=block_table.as_strided((rows, stride), (stride, 1)), **launch)
+
+
 def _keys(k_cache, pages, start, stop):
     position = torch.arange(start, max(start, stop))
     return k_cache[pages[position // BLOCK].long(), position % BLOCK, 0].double()

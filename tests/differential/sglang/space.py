@@ -135,8 +135,6 @@ def _impossible_on_latents(settings: Settings, used: set[str]) -> str | None:
         own, drafter = settings.get("attention-backend"), settings.get("speculative-draft-attention-backend")
         if own and drafter not in (None, own):
             return "up to 0.5.16 the model calls its drafter's backend in the way of the target's, and raises"
-        if own in ("flashinfer", *_LATENT_BACKENDS):
-            return "drafts on latents miss their newest keys with FlashInfer, FlashMLA and TRT-LLM; written up"
     if used & _LATENT_BACKENDS and settings.get("kv-cache-dtype") == "fp8_e4m3":
         return "kernels that rotate and quantise, which TRT-LLM's and FlashMLA's backends call for FP8, are not stood in for"
     if used & _LATENT_BACKENDS and settings.get("dtype") == "float16":
@@ -227,4 +225,5 @@ FIXES: dict[str, Settings | str] = {
     "sglang.trtllm-mha-kv-scales": {"attention-backend": "trtllm_mha", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
     "sglang.xqa-verify-mask": _XQA,
     "sglang.draft-row-spill": {"speculative-algorithm": "EAGLE", "page-size": 16},
+    "sglang.mla-draft-lengths": {"model": "mla", "speculative-algorithm": "EAGLE", "speculative-num-steps": 3},
 }  # fmt: skip
