@@ -39,7 +39,8 @@ def here(found: dict[str, Any]) -> Iterator[Text]:
     if not found["engines"]:
         yield Text(f"no engine is installed in this Python: neither {' nor '.join(ENGINES)}")
     else:
-        told = (f"{row['engine']} {row['release'] or '(no version)'}: {_verdicts(found, row['engine'])}" for row in found["engines"])
+        names = ((row["engine"], row["release"] or "(no version)") for row in found["engines"])
+        told = (f"{engine} {release}: {_verdicts(found, engine)}" for engine, release in names)
         yield Text("; ".join(told))
     if found["engines"] or found["processes"]:
         yield _processes(found)

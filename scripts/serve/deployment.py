@@ -4,8 +4,8 @@
     python -m scripts.serve.deployment vllm==0.25.1 vllm.mla-context-order --ranks 2
 
 The release is fetched by name, not installed. Each rank runs the scenario of the fix's proof: the engine's own code, with
-stand-ins for its GPU kernels. Prints `ready` when all have, and serves no model; ends with its standard input, or at Ctrl-C. With
-`--page`, the server has the metrics page that the engine itself makes, and its address stands behind `ready`.
+stand-ins for its GPU kernels. Prints `ready` when all have, and serves no model; ends with its standard input, or at Ctrl-C.
+With `--page`, the server has the metrics page that the engine itself makes, and its address stands behind `ready`.
 """
 
 from __future__ import annotations

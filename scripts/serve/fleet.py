@@ -4,9 +4,9 @@
     make fleet
     python -m scripts.serve.fleet --keep     until Ctrl-C, to ask more of them
 
-Each replica is scripts/serve/deployment.py: real code of the engine with stand-ins for GPU kernels, and the metrics page that the
-engine itself makes. The first has attnfix, in the second one fix is switched off, in the third all of it. Fails where `attnfix status`
-does not end with 3: the third replica is without.
+Each replica is scripts/serve/deployment.py: real code of the engine with stand-ins for GPU kernels, and the metrics page that
+the engine itself makes. The first has attnfix, in the second one fix is switched off, in the third all of it. Fails where
+`attnfix status` does not end with 3: the third replica is without.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ def replica(variables: dict[str, str], folder: Path) -> Iterator[subprocess.Pope
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
     surroundings = {**CPU, "ATTNFIX_RUN_DIR": str(folder / "run")}
     command = [sys.executable, "-m", "scripts.serve.deployment", f"{ENGINE}=={RELEASE}", FIX, "--ranks", "1", "--page"]
-    with (folder / "log").open("w") as log, subprocess.Popen(
-        command, env={**clean, **surroundings, **variables}, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-        text=True,
-    ) as process:  # fmt: skip
+    around = {**clean, **surroundings, **variables}
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            command, env=around, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
         try:
             yield process
         finally:

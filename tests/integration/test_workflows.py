@@ -93,7 +93,8 @@ def checkout(tmp_path):
     commands = {
         ".venv/bin/python": f'PYTHONPATH={path.parent} exec {sys.executable} "$@"\n',
         ".venv/bin/attnfix": 'echo "proven: $*"\n',
-        ".venv/bin/gh": f'[ $2 = edit ] || mkdir {tmp_path}/made || exit 1\necho "$*" >> {tmp_path}/asked\ncp change.md {tmp_path}\n',
+        ".venv/bin/gh": f"[ $2 = edit ] || mkdir {tmp_path}/made || exit 1\n"
+        f'echo "$*" >> {tmp_path}/asked\ncp change.md {tmp_path}\n',
     }
     for name, text in commands.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
