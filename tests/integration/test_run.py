@@ -17,6 +17,7 @@ import pytest
 
 from attnfix.bootstrap.path_entry import attnfix_path_entry
 from tests.support import environments
+from tests.support.interpreters import PRESENT
 from tests.support.required import lacking
 
 ENGINE, RELEASE = "sglang", "0.5.10.post1"
@@ -140,6 +141,30 @@ def test_other_layouts_of_images(volume, script, tmp_path, layout):
         assert not Path(image.python).is_symlink()
     state, hooks, ours, _ = answer(image.run(str(volume / "attnfix"), "run", "--", image.python, script, "spawn"))
     assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(volume)
+
+
+def uv(*words: str) -> None:
+    subprocess.run([str(Path(sys.executable).with_name("uv")), *words], check=True, capture_output=True)
+
+
+def test_an_environment_that_uv_has_made(wheel, script, tmp_path):
+    """It has no pip: `uv pip install` puts the `.pth` where this Python reads it, and nothing else is needed."""
+    uv("venv", "--python", sys.executable, str(tmp_path / "image"))
+    image = environments.Environment(tmp_path / "image", ENGINE)
+    (image.site / "below.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    environments.add_engine(image, ENGINE, RELEASE)
+    uv("pip", "install", "--python", image.python, str(wheel))
+    state, hooks, ours, _ = answer(image.run(script, "spawn"))
+    assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(image.site)
+
+
+@pytest.mark.parametrize("version", PRESENT)
+def test_a_folder_that_uv_has_filled_for_any_python(image, wheel, script, tmp_path, version):
+    """One folder for all images: wrapt's compiled part is for one Python, and others run without it."""
+    uv("pip", "install", "--python", PRESENT[version], "--target", str(tmp_path / "volume"), str(wheel))
+    command = (str(tmp_path / "volume" / "attnfix"), "run", "--", image.python, script, "spawn")
+    state, hooks, ours, _ = answer(image.run(*command))
+    assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(tmp_path / "volume")
 
 
 def test_a_python_without_site_is_told_that_attnfix_is_not_active(image, volume):
