@@ -12,7 +12,7 @@ from packaging.version import Version
 from attnfix.cli.listing import describe, span
 from attnfix.compat.fix import Attribute, Fix
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import served_releases, support_page
+from scripts.pages import firing_table, served_releases, support_page
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "docs/fixes"
@@ -63,6 +63,7 @@ def page(fix: Fix) -> str:
             for edit, group in _grouped(edited, "edit").items()
         ],
         served=served_releases.corrected(fix.id),
+        firing=firing_table.of(fix.id),
         healthy=len(cells) - len(edited) - len(published),
     )
 

@@ -25,6 +25,7 @@ from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
 from scripts.pages import (
     differential_page,
+    firing_table,
     fix_pages,
     kernels_page,
     robustness_table,
@@ -102,6 +103,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "goals": kernels_page.goals,
     "served": served_table.table,
     "served_releases": served_releases.table,
+    "firing": firing_table.table,
     "robustness": robustness_table.table,
     "differential": differential_page.table,
     "axes": differential_page.axes,

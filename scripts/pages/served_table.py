@@ -31,14 +31,17 @@ _TITLES = {
     "verify": "`sglang.eagle-swa-verify`: n-gram speculation behind prompts longer than the window, against the Triton backend",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
     "no-harm mla-large": "no harm, DeepSeek-V2 of 2.6 billion weights: 200 requests where no fix has anything to do",
-    "no-harm dense-large": "no harm, Llama of 2.4 billion weights: 200 requests, no fix is called",
+    "no-harm dense-large": "no harm, Llama or Granite of 2.4 billion weights: the same requests",
+    "no-harm hybrid-large": "no harm, Qwen3-Next or, on sglang, NemotronH of about 2 billion weights: the same requests",
     "no-harm mla": "no harm, DeepSeek-V2 of 4 layers, where the CPU takes the time: the same requests",
     "no-harm dense": "no harm, Llama of 4 layers: the same requests",
+    "no-harm hybrid": "no harm, Qwen3-Next or NemotronH of 8 layers: the same requests",
 }
 
 
-#: What the cases of scripts/serve/gpu_probe.py and of scripts/serve/served.py begin with; served_releases shows the latter
-_PROBE, SERVED = "probe ", "served "
+#: What cases of scripts/serve/gpu_probe.py, served.py and e2e_firing.py begin with. served_releases and firing_table show the
+#: latter two
+_PROBE, SERVED, FIRING = "probe ", "served ", "firing "
 
 
 def table() -> str:
@@ -51,7 +54,7 @@ def table() -> str:
 def _rows() -> Iterator[tuple[str, ...]]:
     for path in sorted(EVIDENCE.glob("e2e-*.json")):
         found = json.loads(path.read_text())
-        cases = {name: case for name, case in found["cases"].items() if not name.startswith(SERVED)}
+        cases = {name: case for name, case in found["cases"].items() if not name.startswith((SERVED, FIRING))}
         for name, case in sorted(cases.items(), key=lambda entry: _place(entry[0])):
             engine = f"[{found['engine']} {found['release']}](evidence/{path.name})"
             kernels = "one emulated, others real" if "emulated" in case else "real"
@@ -83,6 +86,8 @@ def _place(name: str) -> tuple[int, str]:
 
 
 def _seen(case: dict[str, Any]) -> tuple[str, str]:
+    if "invalid" in case:  # what makes it so is among the checks that failed
+        return "-", "no comparison"
     if "ratio" in case:
         speed, cpu = case["ratio"]["tokens_per_s"], case["ratio"]["cpu_s"]
         others = {name.split()[1] for name, rounds in case["rounds_with_other_tokens"].items() if rounds}

@@ -29,12 +29,12 @@ PLAIN = "no drafts"
 _NAMES = PLAIN, STOCK, PATCHED
 _ON = {BY_ID[FIX].switch: "1"}
 _RED_ZONES = str(Path(__file__).resolve().parent / "red_zones")
-_SETTINGS: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "attention_backend": "fa3", "sampling_backend": "pytorch", "grammar_backend": "none", "disable_piecewise_cuda_graph": True,
     "mem_fraction_static": 0.3, "max_total_tokens": 16384, "context_length": CONTEXT, "cuda_graph_max_bs": 1,
     "max_running_requests": 1, "dtype": "float16",
 }  # fmt: skip
-_SPECULATIVE = {
+SPECULATIVE = {
     "speculative_algorithm": "STANDALONE", "speculative_num_steps": DRAFTS - 1, "speculative_eagle_topk": 1,
     "speculative_num_draft_tokens": DRAFTS,
 }  # fmt: skip
@@ -57,7 +57,7 @@ def run(folder: Path, out: Path) -> Case:
     prompts = [[draw.randrange(2, tiny_llama.VOCABULARY) for _ in range(n)] for n in (*AWAY, *NEAR)]
     with ThreadPoolExecutor(len(_NAMES)) as pool:  # all sides at once
         found = dict(zip(_NAMES, pool.map(lambda name: _serve(name, model, out, prompts), _NAMES)))
-    return {"settings": _SETTINGS | _SPECULATIVE, "sides": found}, table(found), failures(found)
+    return {"settings": SETTINGS | SPECULATIVE, "sides": found}, table(found), failures(found)
 
 
 def _variables(side: str) -> dict[str, str]:
@@ -86,10 +86,10 @@ def _serve(side: str, model: Path, out: Path, prompts: list[list[int]]) -> dict[
     """{"tokens": answers up to the first that did not come, "ended": why it did not, …}"""
     paths = [_RED_ZONES, *filter(None, [os.environ.get("PYTHONPATH")])]
     variables = _variables(side) | {"PYTHONPATH": os.pathsep.join(paths)}
-    drafts = {} if side == PLAIN else _SPECULATIVE | {"speculative_draft_model_path": str(model)}
+    drafts = {} if side == PLAIN else SPECULATIVE | {"speculative_draft_model_path": str(model)}
     with Server(e2e_sglang.SCRIPT, f"wall-{side}".replace(" ", "-"), out / "logs", variables, SERVER_S) as server:
         found: dict[str, Any] = {"environment": _variables(side), "tokens": [], "ended": None, "processes": []}
-        started = server.ask("start", may_fail=side != PLAIN, model=str(model), **_SETTINGS, **drafts)
+        started = server.ask("start", may_fail=side != PLAIN, model=str(model), **SETTINGS, **drafts)
         if "error" in started:
             return found | {"ended": f"start: {started['error']}", "said": _said(server)}
         found["machine"] = started["machine"]

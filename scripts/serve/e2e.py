@@ -357,11 +357,9 @@ def require_attnfix() -> None:
 def finish(options: Any, about: dict[str, Any], result: dict[str, Any], lines: list[str], wrong: list[str]) -> int:
     """Print a case's table and what does not hold, write the evidence; the script's exit status.
 
-    result: what goes into the file; where it has "models", each of them as a case of its own."""
+    result: what goes into the file; where it has "models", each of them as a case of its own. Its "command" says how to repeat
+    it, where that is not by --case."""
     command = f"python -m scripts.serve.{Path(sys.argv[0]).stem} --case {options.case}"
-    command += f" --rounds {options.rounds}" if options.case == "no-harm" else ""
-    minutes = getattr(options, "minutes", math.inf)
-    command += f" --minutes {minutes:g}" if math.isfinite(minutes) else ""
     seconds = round(elapsed())
     shared = {"command": command, "date": time.strftime("%Y-%m-%d"), "seconds": seconds, **result}
     models = shared.pop("models", {})

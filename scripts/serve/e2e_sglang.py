@@ -68,14 +68,21 @@ class Child:
             time.sleep(0.1)
         raise RuntimeError("the prefix cache cannot be emptied")
 
-    def round(self, before: list, prompts: list, singles: list, new_tokens: int) -> dict[str, Any]:
-        """One round of no-harm: prefixes into the cache, all prompts together, then single ones for the first-token latency.
+    def round(
+        self, before: list, prompts: list, singles: list, new_tokens: int | list[int], keep: bool = False
+    ) -> dict[str, Any]:
+        """One part of a round of scripts.serve.turns: prefixes into the cache, which is emptied first unless it is to `keep`
+        what it has, all prompts together, then single ones for the latency of a first token. A single one may be several
+        prompts that share their steps: then it is the last one's first token.
 
         Token ids go to the scheduler as one message: it has all of them before its next step."""
-        self.forget()
-        self.engine.generate(input_ids=before, sampling_params=_params(1))
+        if not keep:
+            self.forget()
+        if before:
+            self.engine.generate(input_ids=before, sampling_params=_params(1))
+        params = [_params(one) for one in new_tokens] if isinstance(new_tokens, list) else _params(new_tokens)
         began = time.perf_counter()
-        found = self.engine.generate(input_ids=prompts, sampling_params=_params(new_tokens))
+        found = self.engine.generate(input_ids=prompts, sampling_params=params)
         seconds, first = time.perf_counter() - began, []
         for prompt in singles:
             began = time.perf_counter()

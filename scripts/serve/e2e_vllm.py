@@ -58,13 +58,23 @@ class Child:
             time.sleep(0.1)
         raise RuntimeError("the prefix cache cannot be reset")
 
-    def round(self, before: list, prompts: list, singles: list, new_tokens: int) -> dict[str, Any]:
-        """One round of no-harm: prefixes into the cache, all prompts together, then single ones for the first-token latency."""
-        self.forget()
-        self._held(before, self._params(1))  # what a step consists of shows in the last bits of what is cached
-        outputs, seconds = self._held(prompts, self._params(new_tokens))
+    def round(
+        self, before: list, prompts: list, singles: list, new_tokens: int | list[int], keep: bool = False
+    ) -> dict[str, Any]:
+        """One part of a round of scripts.serve.turns: prefixes into the cache, which is emptied first unless it is to `keep`
+        what it has, all prompts together, then single ones for the latency of a first token. A single one may be several
+        prompts that share their steps: then it is the last one's first token."""
+        if not keep:
+            self.forget()
+        if before:
+            self._held(before, self._params(1))  # what a step consists of shows in the last bits of what is cached
+        params = [self._params(one) for one in new_tokens] if isinstance(new_tokens, list) else self._params(new_tokens)
+        outputs, seconds = self._held(prompts, params)
         first = []
         for prompt in singles:
+            if isinstance(prompt[0], list):
+                first.append(self._held(prompt, self._params(1))[1])
+                continue
             began = time.perf_counter()
             self.llm.generate(_ids([prompt]), self._params(1), use_tqdm=False)
             first.append(time.perf_counter() - began)

@@ -22,15 +22,12 @@
         the same, FlashAttention 3 alone over the backend's page tables
     python -m scripts.serve.gpu_e2e_sglang --case metrics
         the engine's HTTP server: attnfix on its metrics page and in attnfix status
-    python -m scripts.serve.gpu_e2e_sglang --case no-harm
-        200 requests where no fix is needed: same tokens, same speed
 
 Needs one GPU of the Hopper generation, sglang 0.5.12-0.5.13.post1 (`windows`, `context-wall`, `window-decode`: and 0.5.23;
 `verify`: 0.5.23; `mamba2`: 0.5.13-0.5.17), nvcc and ninja for FlashInfer, and attnfix, installed or on PYTHONPATH, attnfix so
-that its .pth file is processed. No network: models are made here with random weights, prompts are token ids. Two minutes a case
-(`no-harm`: eight for each of its models, `--models mla-large dense-large`), and three more for the first on a machine, when
-FlashInfer compiles its kernels. Each case merges its figures into OUT/e2e-<gpu>-sglang-<release>.json; logs of the servers lie
-beside it. Exits 1 when a check fails.
+that its .pth file is processed. No network: models are made here with random weights, prompts are token ids. Two minutes a
+case, and three more for the first on a machine, when FlashInfer compiles its kernels. Each case merges its figures into
+OUT/e2e-<gpu>-sglang-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 The log-probabilities of the next token must not depend on where the prefix came from. By default one-shot attention covers
 batches up to 128k tokens; SGLANG_MAX_KV_CHUNK_CAPACITY brings the path that merges chunks within reach of a small run, as
@@ -49,7 +46,6 @@ from scripts.serve import (
     context_wall,
     e2e,
     e2e_http,
-    e2e_no_harm,
     e2e_sglang,
     sglang_fp8_prefix,
     sglang_mamba2,
@@ -170,39 +166,21 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
     return e2e_http.metrics(launch, model, out, CAPACITY, FIX, "/generate", bodies)
 
 
-def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    settings = e2e_sglang.SHARED | {
-        "cuda_graph_max_bs": 64,
-        "max_running_requests": 64,
-        "chunked_prefill_size": 2048,
-        "sleep_on_idle": True,
-        "mem_fraction_static": 0.9,  # eight servers share the GPU; max_total_tokens says what each of them takes
-    }
-    plan = e2e_no_harm.Plan(
-        script=e2e_sglang.SCRIPT, settings=settings, variables=e2e_no_harm.THREADS, cache=None, loaded=None,
-        at_work={"mla": {FIX: "installed"}, "dense": {}}, together=True,
-    )  # fmt: skip
-    return e2e_no_harm.run(plan, models, length, out)
-
-
 #: Cases that make their models themselves, in the folder that they are given
 _OWN_MODELS = {
     "windows": sglang_windows.run, "fp8-prefix": sglang_fp8_prefix.run, "mamba2": sglang_mamba2.run,
     "verify": sglang_verify.run, "window-decode": sglang_window_decode.run,
 }  # fmt: skip
-CASES = ("lse", "hybrid", *_OWN_MODELS, "context-wall", "context-wall-kernel", "metrics", "no-harm")
+CASES = ("lse", "hybrid", *_OWN_MODELS, "context-wall", "context-wall-kernel", "metrics")
 
 
 def main() -> int:
-    options = e2e_no_harm.with_options(e2e.parser(__doc__, CASES)).parse_args()
+    options = e2e.parser(__doc__, CASES).parse_args()
     e2e.require_attnfix()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
-        if options.case == "no-harm":
-            result, lines, wrong = no_harm(*e2e_no_harm.asked(options, model), out)
-            about = result.pop("machine")
-        elif options.case == "metrics":
+        if options.case == "metrics":
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)
             about = e2e.machine("sglang")
         elif options.case in _OWN_MODELS:

@@ -26,15 +26,13 @@
         vllm.gdn-uniform-decode: prompts as short as a verification
     python -m scripts.serve.gpu_e2e_vllm --case metrics
         the engine's HTTP server: attnfix on its metrics page and in attnfix status
-    python -m scripts.serve.gpu_e2e_vllm --case no-harm
-        200 requests where no fix is needed: same tokens, same speed
 
 Needs one GPU of the Hopper generation (`dcp…`: two, or one as scripts/serve/one_gpu.py says), vLLM 0.20.0-0.26.0 (`order`:
 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`, `dcp-graphs`: up to 0.24.0; `dcp-pages`: with FlashInfer; `dcp-spec`,
 `prefix-cache…`, `uniform-decode`: up to 0.33.0) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is
 processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a
-case, `no-harm` eight for each model. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers
-lie beside it. Exits 1 when a check fails.
+case. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a
+check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/serve/ragged_stand_in.py.
 """
@@ -53,7 +51,6 @@ from attnfix.patches.catalogue import BY_ID
 from scripts.serve import (
     e2e,
     e2e_http,
-    e2e_no_harm,
     e2e_vllm,
     one_gpu,
     plugins,
@@ -400,16 +397,6 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
     return e2e_http.metrics(launch, model, out, VARIABLES, ORDER, "/v1/completions", bodies)
 
 
-def no_harm(models: dict[str, Path], length: e2e_no_harm.Length, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
-    settings = SHARED | {"max_model_len": 16384, "max_num_batched_tokens": STEP, "max_num_seqs": 64}
-    plan = e2e_no_harm.Plan(
-        script=e2e_vllm.SCRIPT, settings=settings, variables=VARIABLES | V1_RUNNER | e2e_no_harm.THREADS,
-        cache="VLLM_CACHE_ROOT", loaded="Directly load", together=True,
-        at_work={"mla": {ORDER: "effective", QUANTIZED: "effective"}, "dense": {}},
-    )  # fmt: skip
-    return e2e_no_harm.run(plan, models, length, out)
-
-
 #: Cases of hybrid models
 _HYBRID = {
     "prefix-cache": vllm_hybrid.prefix_cache, "prefix-cache-mamba2": vllm_hybrid.mamba2_prefix_cache,
@@ -419,16 +406,13 @@ _HYBRID = {
 
 def main() -> int:
     two_ranks = "dcp", "dcp-graphs", "dcp-pages", "dcp-spec"
-    cases = "order", "empty", "padded", *two_ranks, "quantized", *_HYBRID, "metrics", "no-harm"
-    options = e2e_no_harm.with_options(e2e.parser(__doc__, cases)).parse_args()
+    cases = "order", "empty", "padded", *two_ranks, "quantized", *_HYBRID, "metrics"
+    options = e2e.parser(__doc__, cases).parse_args()
     e2e.require_attnfix()
     out = options.out.resolve()
     with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
         model = Path(scratch, "model")
-        if options.case == "no-harm":
-            result, lines, wrong = no_harm(*e2e_no_harm.asked(options, model), out)
-            about = result.pop("machine")
-        elif options.case == "metrics":
+        if options.case == "metrics":
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)
             about = e2e.machine("vllm")
         elif options.case in _HYBRID:

@@ -110,7 +110,7 @@ CASES = {
     "vllm-hybrid": Case(
         "vllm",
         tiny_qwen.make,
-        _VLLM | vllm_hybrid._SETTINGS | {"enable_prompt_tokens_details": True},
+        _VLLM | vllm_hybrid.SETTINGS | {"enable_prompt_tokens_details": True},
         None,
         None,
         on=vllm_hybrid.CACHE,
@@ -118,7 +118,7 @@ CASES = {
     "sglang-lse": Case(
         "sglang", tiny_deepseek.make, gpu_e2e_sglang.LONG, BROKEN, length=9000, variables=gpu_e2e_sglang.CAPACITY
     ),
-    "sglang-windows": Case("sglang", _GEMMA, sglang_windows._SETTINGS | _FLASHINFER, BROKEN),
+    "sglang-windows": Case("sglang", _GEMMA, sglang_windows.SETTINGS | _FLASHINFER, BROKEN),
     # One next turn in ten moves: too few for a verdict of one run
     "sglang-window-decode": Case(
         "sglang", _GEMMA, _SGLANG | _backend("triton"), None, on=("sglang.triton-window-decode",), times=5
@@ -136,7 +136,7 @@ HEALTHY = {
     "vllm-triton": Case("vllm", tiny_llama.make, _EAGER | _backend("TRITON_ATTN")),
     "vllm-mla-fp8": Case("vllm", tiny_deepseek.make, _EAGER | {"kv_cache_dtype": "fp8"}),
     "vllm-recurrent": Case("vllm", tiny_qwen.make, _EAGER | {
-        "max_model_len": 8192, "additional_config": vllm_hybrid._SETTINGS["additional_config"],
+        "max_model_len": 8192, "additional_config": vllm_hybrid.SETTINGS["additional_config"],
     }),
     "sglang-dense": Case("sglang", _GRANITE, _SGLANG | _backend("fa3"), times=5),
     "sglang-gemma-fa3": Case("sglang", _GEMMA, _SGLANG | _backend("fa3"), times=5),

@@ -31,9 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from attnfix.compat.gate import ledger
-from attnfix.patches.catalogue import FIXES
-from scripts.serve import e2e, e2e_sglang, e2e_vllm, tiny_deepseek, tiny_gemma, tiny_llama, tiny_nemotron, tiny_qwen
+from scripts.serve import armed, e2e, e2e_sglang, e2e_vllm, tiny_deepseek, tiny_gemma, tiny_llama, tiny_nemotron, tiny_qwen
 from scripts.serve.e2e import PATCHED, STOCK, Server
 from scripts.serve.sides import Serving, Side
 
@@ -70,9 +68,6 @@ MODELS: dict[str, dict[str, tuple[Callable[[Path], Path], dict[str, Any]]]] = {
         "hybrid": (tiny_nemotron.make, _SGLANG | _TRITON | _STATES),
     },
 }
-#: Of a fix whose module this model's server does not import
-_DORMANT = "dormant"
-_WRONG = {"failed", "conflict", "late", "unknown source"}
 
 
 def run(
@@ -141,21 +136,13 @@ def failures(engine: str, release: str, kind: str, sides: dict[str, Any]) -> lis
     if "ended" in patched:
         return [] if "ended" in stock else [f"patched did not start: {patched['said'] or patched['ended']}"]
     wrong = ["stock: attnfix was active"] if stock.get("processes") else []
-    rows = [(fix, row) for process in patched["processes"] for fix, row in process["fixes"].items()]
-    affected = {fix.id for fix in FIXES if fix.engine == engine and ledger.load(fix).verdict(release) == ledger.AFFECTED}
-    needed = {fix.id for fix in FIXES if fix.id in affected and fix.default}
-    wrong += [f"{fix} is {row['state']}: {row['reason']}" for fix, row in rows if row["state"] in _WRONG]
-    unnamed = sorted(needed - {fix for fix, _ in rows})
-    dormant = max((process["others"].get(_DORMANT, 0) for process in patched["processes"]), default=0)
-    if len(unnamed) > dormant:
-        wrong.append(f"needed by the ledger are {', '.join(unnamed)}; no process names them, and {dormant} fixes are dormant")
-    stands = {fix for fix, row in rows if row["state"] in ("installed", "effective")}
-    wrong += [f"{fix} stands, and the ledger does not say affected" for fix in sorted(stands - affected)]
+    wrong += armed.failures(engine, release, patched["processes"])
     for how in MOVED:
         moved, allowed = _moved(patched, how), max(_moved(stock, how), ROUNDING[kind])
         if not moved <= allowed:
             wrong.append(f"patched: {how} moves an answer by {moved:.3g}, which is above {allowed:.3g}")
-    if "compared" in stock and not any(row["corrections"] for _, row in rows):
+    corrected = any(row["corrections"] for process in patched["processes"] for row in process["fixes"].values())
+    if "compared" in stock and not corrected:
         seen = max(patched["compared"][f"{how}, and stock"]["difference"] for how in ("cold", *MOVED))
         if not seen <= ROUNDING[kind]:
             wrong.append(f"patched answers otherwise than stock, by {seen:.3g}, and nothing was corrected")

@@ -19,13 +19,13 @@ LENGTHS, SEEDS = (200, 1000, 4000), 5
 #: How much further from the answers of a 16-bit cache than paged-only mode's, which reads more of the prompt in FP8
 FURTHER = 1.2
 RED = 5
-_SETTINGS = e2e_sglang.SHARED | {"context_length": 8192, "mem_fraction_static": 0.9, "max_total_tokens": 65536}
-_FP8 = {"kv_cache_dtype": "fp8_e4m3"}
+SETTINGS = e2e_sglang.SHARED | {"context_length": 8192, "mem_fraction_static": 0.9, "max_total_tokens": 65536}
+FP8 = {"kv_cache_dtype": "fp8_e4m3"}
 PAGED, EXACT = "stock, paged", "16-bit cache"
 _SIDES = {
-    STOCK: Side({"ATTNFIX": "0"}, _FP8),
-    PAGED: Side({"ATTNFIX": "0", "SGLANG_FLASHINFER_USE_PAGED": "1"}, _FP8),
-    PATCHED: Side({}, _FP8),
+    STOCK: Side({"ATTNFIX": "0"}, FP8),
+    PAGED: Side({"ATTNFIX": "0", "SGLANG_FLASHINFER_USE_PAGED": "1"}, FP8),
+    PATCHED: Side({}, FP8),
     EXACT: Side({"ATTNFIX": "0"}, {"kv_cache_dtype": "bf16"}),
 }
 
@@ -34,7 +34,7 @@ def run(folder: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     """All sides at once."""
     model, draw = tiny_llama.make_calibrated(folder), random.Random(25)
     prompts = [[draw.randrange(2, tiny_llama.VOCABULARY) for _ in range(n)] for n in LENGTHS for _ in range(SEEDS)]
-    found = e2e_sglang.serving(model, out, _SETTINGS)(_SIDES, cold_and_cached(prompts))
+    found = e2e_sglang.serving(model, out, SETTINGS)(_SIDES, cold_and_cached(prompts))
     answers = {name: side.pop("answers") for name, side in found.items()}
     exact = [answer["cold"]["logprobs"] for answer in answers[EXACT]]
     for name, side in found.items():
@@ -44,7 +44,7 @@ def run(folder: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
             for prompt, answer, right in zip(prompts, answers[name], exact)
         ]
         side["same as stock"] = sum(e2e.same_bits(answers[name], answers[STOCK]))
-    return {"settings": _SETTINGS, "scales": tiny_llama.SCALES, "sides": found}, _table(found), failures(found)
+    return {"settings": SETTINGS, "scales": tiny_llama.SCALES, "sides": found}, _table(found), failures(found)
 
 
 def failures(found: dict[str, Any]) -> list[str]:

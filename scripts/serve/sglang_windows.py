@@ -23,7 +23,7 @@ BATCH, LONG_PROMPT, ROUNDS = 8, 4096, 12
 #: How much further from float64 than Triton's answers FlashInfer's may be: over all prompts, and one of them
 FURTHER, FURTHEST = 1.5, 2.0
 SLOWER = 0.98
-_SETTINGS = {
+SETTINGS = {
     **e2e_sglang.SHARED, "context_length": 8192, "mem_fraction_static": 0.9, "max_total_tokens": 65536, "cuda_graph_max_bs": 4,
 }  # fmt: skip
 
@@ -49,7 +49,7 @@ def run(folder: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     small, medium = tiny_gemma.make(folder / "small"), tiny_gemma.make(folder / "medium", tiny_gemma.MEDIUM)
     draw = random.Random(23)
     prompts = [[draw.randrange(2, tiny_gemma.VOCABULARY) for _ in range(n)] for n in LENGTHS for _ in range(SEEDS)]
-    serve = e2e_sglang.serving(small, out, _SETTINGS | {"chunked_prefill_size": PIECE})
+    serve = e2e_sglang.serving(small, out, SETTINGS | {"chunked_prefill_size": PIECE})
     found = serve(_SIDES, cold_and_cached(prompts))
     answers = {name: side.pop("answers") for name, side in found.items()}
     exact = tiny_gemma.reference(small, prompts)
@@ -62,7 +62,7 @@ def run(folder: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str]]:
         side["same as stock"] = _same(answers[name], answers[STOCK], prompts)
         side["same as with the soft cap alone"] = _same(answers[name], answers[CAP_ALONE], prompts)
     speed = _speeds(medium, out)
-    result = {"settings": _SETTINGS, "window": tiny_gemma.WINDOW, "chunked prefill": PIECE, "sides": found, "speed": speed}
+    result = {"settings": SETTINGS, "window": tiny_gemma.WINDOW, "chunked prefill": PIECE, "sides": found, "speed": speed}
     return result, _table(found, speed), failures(found, speed)
 
 
@@ -80,7 +80,7 @@ def _same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], prompts: lis
 def _speeds(model: Path, out: Path) -> dict[str, Any]:
     """Prefill of BATCH prompts behind nothing, in one step and in pieces, patched over stock."""
     draw, seconds = random.Random(24), {STOCK: [], PATCHED: []}
-    settings = _SETTINGS | _FLASHINFER | {"chunked_prefill_size": 16384, "max_prefill_tokens": 16384}
+    settings = SETTINGS | _FLASHINFER | {"chunked_prefill_size": 16384, "max_prefill_tokens": 16384}
     logs = out / "logs"
     servers = {name: Server(e2e_sglang.SCRIPT, f"speed-{name}", logs, _SIDES[name].environment) for name in seconds}
     try:

@@ -67,13 +67,13 @@ def make(folder: Path, size: Size = TINY, kv_heads: int = KV_HEADS, granite: boo
 SCALES = {"k": 0.011, "v": 0.012}
 
 
-def make_calibrated(folder: Path) -> Path:
+def make_calibrated(folder: Path, size: Size = TINY) -> Path:
     """The same with scales of an FP8 KV cache; its projections are not quantised. Returns `folder`."""
     import torch
 
-    names = [f"model.layers.{at}.self_attn.{part}_proj.{part}_scale" for at in range(TINY.layers) for part in SCALES]
-    tensors = weights()
+    names = [f"model.layers.{at}.self_attn.{part}_proj.{part}_scale" for at in range(size.layers) for part in SCALES]
+    tensors = weights(size)
     left = [name.removesuffix(".weight") for name in tensors if "_proj" in name]
     quantization = {"quant_method": "fp8", "activation_scheme": "dynamic", "ignored_layers": left, "kv_cache_scheme": "static"}
     scales = {name: torch.tensor(SCALES[name.rpartition(".")[2][0]]) for name in names}
-    return tiny_deepseek.save(folder, config() | {"quantization_config": quantization}, tensors | scales)
+    return tiny_deepseek.save(folder, config(size) | {"quantization_config": quantization}, tensors | scales)

@@ -23,7 +23,7 @@ UNIFORM = "vllm.gdn-uniform-decode"
 CACHE = "vllm.mamba-prefix-cache", UNIFORM
 DRAFTS = 3
 BUDGET = 1024  # tokens of a step
-_SETTINGS: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "max_model_len": 8192, "max_num_batched_tokens": BUDGET,
     "speculative_config": {"method": "mtp", "num_speculative_tokens": DRAFTS},
     "additional_config": {"gdn_prefill_backend": "triton"},  # what Hopper has by default is compiled by FlashInfer
@@ -56,7 +56,7 @@ def mamba2_prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Ca
 
 
 def _cached_turns(model: Path, out: Path, one_by_one: bool, talk: Talk, more: dict[str, Any]) -> Case:
-    settings = _SETTINGS | {"enforce_eager": True} | more  # a state is stored alike with graphs
+    settings = SETTINGS | {"enforce_eager": True} | more  # a state is stored alike with graphs
     sides = {STOCK: Side(OFF, settings), PATCHED: Side(_on(*CACHE), settings)}
     found = e2e_vllm.serving(model, out, one_by_one)(sides, lambda server: _conversations(server, talk))
     result = {"settings": e2e_vllm.SHARED | settings, "talk": asdict(talk), "sides": found}
@@ -71,7 +71,7 @@ def _conversations(server: Server, talk: Talk) -> dict[str, Any]:
 def uniform_decode(folder: Path, out: Path, one_by_one: bool = False) -> Case:
     # Graphs of decodes without Inductor: the fault is in what a replay reads, and a start takes half the time
     graphs = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [SHORT * n for n in (1, 2, 4, 8)]}
-    settings = _SETTINGS | {"enable_prefix_caching": False, "compilation_config": graphs}
+    settings = SETTINGS | {"enable_prefix_caching": False, "compilation_config": graphs}
     sides = {
         EAGER: Side(OFF | V1_RUNNER, settings | {"enforce_eager": True, "compilation_config": None}),
         STOCK: Side(OFF | V1_RUNNER, settings),

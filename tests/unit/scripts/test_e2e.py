@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.serve import e2e, e2e_no_harm, tiny_deepseek, tiny_llama
-from scripts.serve.e2e_no_harm import Length
+from scripts.serve import e2e, tiny_deepseek, tiny_llama
 from scripts.serve.sides import Serving, Side
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -219,95 +218,3 @@ def test_the_llama_is_a_granite_of_the_same_answers(monkeypatch):
         model.load_state_dict(weights)
         answers.append(model(torch.tensor([[5, 6, 7, 8]])).logits)
     torch.testing.assert_close(*answers)
-
-
-FAKE = f"""
-import os, pathlib, random, sys, time
-sys.path.append({str(ROOT)!r})
-from scripts.serve import e2e
-
-def start(model, **settings):
-    cache = pathlib.Path(os.environ["FAKE_CACHE"], "graphs", "of-this-model")
-    print("found the graphs" if cache.exists() else "compiled")
-    cache.mkdir(parents=True, exist_ok=True)
-    return {{"seconds": 1.0, "machine": {{"gpu": "none"}}}}
-
-def round(before, prompts, singles, new_tokens):
-    odd = os.environ.get("FAKE_ODD") and "ATTNFIX" not in os.environ
-    own = os.environ.get("FAKE_PAIRS") and os.environ["FAKE_CACHE"].endswith("-b")  # as of graphs compiled otherwise
-    tokens = [[sum(prompt) % 97 + bool(odd) + bool(own)] * 2 for prompt in prompts]
-    return {{"seconds": random.uniform(0.999, 1.001), "first": [0.01] * 3, "tokens": tokens}}
-
-e2e.serve({{"start": start, "round": round}})
-"""
-
-
-def test_no_harm_on_four_servers(tmp_path, monkeypatch):
-    (tmp_path / "fake.py").write_text(FAKE)
-    plan = e2e_no_harm.Plan(
-        script=(str(tmp_path / "fake.py"),), settings={}, variables={}, cache="FAKE_CACHE", loaded="found the graphs",
-        at_work={"m": {}}, together=True,
-    )  # fmt: skip
-    result, lines, wrong = e2e_no_harm.run(plan, {"m": tmp_path}, Length(2), tmp_path / "out")
-    assert wrong == [] and result["machine"] == {"gpu": "none"} and any("ratio 1.0" in line for line in lines)
-    seen = result["models"]["m"]
-    assert seen["ratio"]["tokens_per_s"]["pairs"] == 2 * 2 * e2e_no_harm.PARTS and seen["requests"] == 200
-    assert {up["place"] for up in seen["started"].values()} == {1, 2} and seen["requests_the_pairs_answer_otherwise"] == 0
-    monkeypatch.setenv("FAKE_PAIRS", "1")
-    result, _, wrong = e2e_no_harm.run(plan, {"m": tmp_path}, Length(1), tmp_path / "out")
-    assert wrong == [] and result["models"]["m"]["requests_the_pairs_answer_otherwise"] == 200
-    monkeypatch.setenv("FAKE_ODD", "1")
-    wrong = e2e_no_harm.run(plan, {"m": tmp_path}, Length(2), tmp_path / "out")[2]
-    assert len(wrong) == 1 and "not the tokens of the pair's first round" in wrong[0]
-    seen = e2e_no_harm.run(plan, {"m": tmp_path}, Length(5, minutes=0), tmp_path / "out")[0]["models"]["m"]
-    assert seen["rounds"] == 1 and {len(figures) for figures in seen["each_round"]["cpu_s"].values()} == {1}
-
-
-def test_no_harm_serves_what_it_is_asked_for(tmp_path, monkeypatch):
-    options = e2e_no_harm.with_options(e2e.parser(None, ["no-harm"]))
-    assert options.parse_args(["--case", "no-harm"]).models == ["mla-large", "dense-large"]
-    monkeypatch.setitem(e2e_no_harm.MAKERS, "dense", lambda folder: folder)
-    chosen = options.parse_args(["--case", "no-harm", "--models", "dense", "--rounds", "3", "--minutes", "5"])
-    assert e2e_no_harm.asked(chosen, tmp_path) == ({"dense": tmp_path / "dense"}, Length(3, 5.0))
-
-
-def test_turns_are_fair():
-    turns = e2e_no_harm.turns(8)
-    assert all(len(set(order)) == 4 for order in turns)
-    places = {key: sorted(order.index(key) for order in turns) for key in turns[0]}
-    assert all(place == [0, 0, 1, 1, 2, 2, 3, 3] for place in places.values())
-
-
-FIRST, SECOND = ({"place": 1, "loaded": False, "new_graphs": ["g"]}, {"place": 2, "loaded": True, "new_graphs": ["h"]})
-GRAPHS = {"a stock": FIRST, "a patched": SECOND, "b patched": FIRST, "b stock": SECOND}
-GOOD = {
-    "rounds_with_other_tokens": {"a patched": 0}, "ratio": {"tokens_per_s": {"low": 0.99}},
-    "started": GRAPHS,
-    "processes": {"a stock": [], "a patched": [{"fixes": {"x": {"state": "effective", "calls": 3, "corrections": 0}}}]},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "change, at_work, word",
-    [
-        ({}, {"x": "effective"}, None),
-        ({}, {"x": "installed"}, None),
-        ({"rounds_with_other_tokens": {"a patched": 1}}, {"x": "effective"}, "not the tokens"),
-        ({"ratio": {"tokens_per_s": {"low": 0.979}}}, {"x": "effective"}, "begins at 0.979"),
-        ({"ratio": {"tokens_per_s": {"low": math.nan}}}, {"x": "effective"}, "begins at nan"),
-        ({"started": {"a stock": SECOND | {"loaded": False}}}, {"x": "effective"}, "did not start on"),
-        ({"started": GRAPHS | {"b patched": FIRST | {"new_graphs": ["i"]}}}, {"x": "effective"}, "in place 1"),
-        ({"started": GRAPHS | {"b stock": SECOND | {"new_graphs": []}}}, {"x": "effective"}, "in place 2"),
-        ({"started": {"a stock": FIRST | {"new_graphs": []}}}, {"x": "effective"}, "compiled nothing"),
-        ({"processes": {"a stock": [{"fixes": {}}]}}, {}, "was active"),
-        ({"processes": {"a patched": []}}, {"x": "effective"}, "not there"),
-        ({"processes": {"a patched": [{"fixes": {"x": {"state": "installed", "calls": 0, "corrections": 0}}}]}},
-         {"x": "effective"}, "expected effective"),
-        ({"processes": {"a patched": [{"fixes": {"x": {"state": "effective", "calls": 1, "corrections": 1}}}]}},
-         {"x": "effective"}, "was corrected"),
-        ({}, {}, "none of theirs"),
-    ],
-)  # fmt: skip
-def test_each_check_of_no_harm_can_fail(change, at_work, word):
-    wrong = e2e_no_harm.failures(GOOD | change, at_work)
-    assert [word in sentence for sentence in wrong] == ([True] if word else [])
