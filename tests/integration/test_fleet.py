@@ -126,7 +126,7 @@ def test_addresses_come_from_words_and_files(tmp_path, capsys):
     assert fleet.addresses([str(listed), "10.0.0.1:30000"]) == [
         "http://replica-0:8000/metrics", "https://replica-1/metrics/", "http://10.0.0.1:30000/metrics",
     ]  # fmt: skip
-    for word in ("file:///etc/passwd", "ftp://x/metrics", "http://", "a b", "x:port"):
+    for word in ("file:///etc/passwd", "ftp://x/metrics", "http://", "a b", "x:port", "no-such-file.txt"):
         assert cli.main(["status", "--metrics", word]) == 2
         assert "neither a file nor the address" in capsys.readouterr().err
     listed.write_text("# nobody yet\n")
