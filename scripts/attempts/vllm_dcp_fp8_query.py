@@ -4,9 +4,9 @@
     python -m scripts.attempts.vllm_dcp_fp8_query FLASHINFER
 
 Needs two GPUs of the Hopper generation and vLLM, no network: the model is made here with random weights. A Llama with one KV
-head on two ranks answers a prompt of 300 tokens, each time in a process of its own: with one rank for each head's keys, and
-with both sharing them; with a cache of the model's dtype, and with one of FP8. Prints what each of the four came to: its first
-token, or the last exception. The first three are controls.
+head on two ranks answers a prompt of 300 tokens, in four processes at once: with the keys on each rank, and with both sharing
+them; with a cache of the model's dtype, and with one of FP8. Prints what each of the four came to: its tokens, or the first
+exception. The first three are controls.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from scripts.serve import e2e_vllm, tiny_llama
@@ -49,11 +50,16 @@ def main(backend: str) -> None:
     variables = os.environ | e2e_vllm.VARIABLES | {"ATTNFIX": "0"}
     with tempfile.TemporaryDirectory() as scratch:
         model = tiny_llama.make(Path(scratch) / "model", kv_heads=1)
-        for ranks, cache in _CASES:
+
+        def one(case: tuple[int, str]) -> str:
+            ranks, cache = case
             words = [sys.executable, "-m", "scripts.attempts.vllm_dcp_fp8_query", backend, str(model), str(ranks), cache]
             ended = subprocess.run(words, env=variables, text=True, capture_output=True, timeout=300)
-            said = (ended.stdout + ended.stderr).splitlines()
-            print(f"{backend}, context parallel size {ranks}, cache {cache}: {outcome(said)}", flush=True)
+            said = outcome((ended.stdout + ended.stderr).splitlines())
+            return f"{backend}, context parallel size {ranks}, cache {cache}: {said}"
+
+        with ThreadPoolExecutor(len(_CASES)) as pool:
+            print(*pool.map(one, _CASES), sep="\n")
 
 
 if __name__ == "__main__":
