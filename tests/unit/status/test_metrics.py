@@ -67,6 +67,7 @@ def test_the_names_and_labels_are_those_that_are_promised():
 
 
 def test_the_page_says_which_ranks_are_missing_on_it():
+    written((5, 2, 30))
     (told,) = [line for line in page(metrics._Collector()) if line.startswith("# HELP attnfix_processes ")]
     assert told.endswith("ranks on other nodes are missing here.")
 
