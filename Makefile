@@ -1,4 +1,5 @@
 # make demo   set everything up and prove the fixes on two real releases
+# make fleet  start three stand-in replicas and show their table
 # make test   set everything up and run all tests, proofs where verdicts change, and quick robustness tests
 # make update judge the engine releases that the ledgers do not know yet
 # make robustness try attnfix under wrong sources, faults, load and foreign patchers, and write the table of docs/safety.md
@@ -10,11 +11,14 @@ PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint ledger update matrix robustness differential site clean
+.PHONY: demo fleet test lint ledger update matrix robustness differential site clean
 
 demo: $(VENV)/.ready
 	@echo "fetching sglang 0.5.9 and vLLM 0.25.1 and proving every fix on them, stock and fixed: 19 minutes of CPU time"
 	@$(BIN)/attnfix prove --engine sglang==0.5.9 --engine vllm==0.25.1
+
+fleet: $(VENV)/.ready
+	@$(BIN)/python -m scripts.serve.fleet
 
 test: $(VENV)/.ready lint
 	$(BIN)/python -m scripts.run_tests

@@ -40,7 +40,8 @@ _ORDER = (HIT, POSSIBLE, NOT_HIT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", nargs="?", metavar="MODEL_CONFIG", help="config.json or its folder; default: the launch's")
+    model = "config.json, its folder, or the hub's name of a model that was fetched to this machine; default: the launch's"
+    parser.add_argument("model", nargs="?", metavar="MODEL_CONFIG", help=model)
     engine = parser.add_argument("--engine", metavar="ENGINE==RELEASE", help="default: the engine that is installed here")
     gpu = parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
     completion.offer(engine, releases.every)
@@ -124,14 +125,32 @@ def _version(name: str | None) -> Version | None:
 
 
 def _config(named: str | None, launch: Launch | None) -> Any:
-    """The model's config.json: the one named, else that of the launch's model if it is a folder here."""
-    path = Path(named) if named else Path(launch.model) if launch and launch.model else None
-    if path is None or (not named and not os.path.isfile(path / "config.json")):  # `is_file` raises for a name that is too long
+    """The model's config.json: the one named, else that of the launch's model, if it is here."""
+    model = named or (launch.model if launch else None)
+    if not model:
+        return None
+    path = Path(model)
+    if not os.path.exists(path):  # `Path.exists` raises for a name that is too long
+        path = _fetched(model) or path
+    elif not named:
+        path /= "config.json"
+    if not named and not os.path.isfile(path):
         return None
     try:
         return read_config(path)
     except (OSError, ValueError) as error:
         raise CliError(f"{path} cannot be read as a model's config.json: {error}", 2) from error
+
+
+def _fetched(model: str) -> Path | None:
+    """config.json of a model that was fetched from the Hugging Face hub before, by its name there. Fetches nothing."""
+    try:
+        from huggingface_hub import try_to_load_from_cache  # engines have it
+
+        found = try_to_load_from_cache(model, "config.json")
+    except (ImportError, ValueError):  # not installed; no name of a model
+        return None
+    return Path(found) if isinstance(found, str) else None
 
 
 def gpu_named(name: str | None) -> gpus.Gpu | None:

@@ -56,13 +56,14 @@ def _named(word: str) -> Iterator[str]:
 
 
 def _address(text: str) -> str:
-    """`host:8000` is the page there."""
+    """`host:8000` is the page there. A word without port and scheme is rather a file that is not there."""
     whole = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(whole)
         sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
     except ValueError:
         sound = False
+    sound = sound and ("://" in text or parts.port)
     if not sound or re.search(r"\s", whole):
         raise CliError(f"{text!r} is neither a file nor the address of a metrics page, as in http://replica:8000/metrics", 2)
     return whole if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}/metrics"

@@ -25,7 +25,7 @@ def view(found: dict[str, Any], width: int) -> Group:
     names = _names(replicas)
     parts: list[RenderableType] = [
         table(
-            f"{len(replicas)} replicas, by their metrics pages",
+            f"{len(replicas)} {'replicas, by their metrics pages' if replicas[1:] else 'replica, by its metrics page'}",
             ("replica", "verdict", "engine", "attnfix", "processes", "fixset", "corrections"),
             [_row(name, replica) for name, replica in zip(names, replicas)],
         )

@@ -1,4 +1,4 @@
-"""`attnfix` without arguments: what it finds on this machine, and what to do next, in a few lines."""
+"""`attnfix` without arguments: what it finds on this machine, and what to do next, in six lines."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ def here(found: dict[str, Any]) -> Iterator[Text]:
     yield Text.assemble(f"attnfix {found['attnfix']}: ", word, f" in {found['python']}", _because(found))
     if not found["engines"]:
         yield Text(f"no engine is installed in this Python: neither {' nor '.join(ENGINES)}")
-    for engine in found["engines"]:
-        yield Text(f"{engine['engine']} {engine['release'] or '(no version)'}: {_verdicts(found, engine['engine'])}")
+    else:
+        names = ((row["engine"], row["release"] or "(no version)") for row in found["engines"])
+        told = (f"{engine} {release}: {_verdicts(found, engine)}" for engine, release in names)
+        yield Text("; ".join(told))
     if found["engines"] or found["processes"]:
         yield _processes(found)
 
@@ -72,7 +74,7 @@ def _processes(found: dict[str, Any]) -> Text:
 
 
 def next_steps(found: dict[str, Any]) -> list[Step]:
-    """What to type next, one to three commands."""
+    """What to type next, one or two commands."""
     engines = [engine["engine"] for engine in found["engines"]]
     running = any(process["alive"] for process in found["processes"])
     if not engines:
@@ -96,6 +98,5 @@ def next_steps(found: dict[str, Any]) -> list[Step]:
         ]
     return [
         (f"attnfix doctor MODEL_FOLDER -- {_SERVE[engines[0]]}", "which of these bugs the deployment would hit"),
-        (_SERVE[engines[0]], "start the server as always"),
-        ("attnfix status", "what attnfix did in it"),
+        (_SERVE[engines[0]], "start it as always; `attnfix status` says what attnfix did in it"),
     ]

@@ -126,7 +126,8 @@ def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
     info = InfoMetricFamily("attnfix_fix", "State of each fix in the processes of this server.", labels=_LABELS)
     for state in sorted(states):
         info.add_metric(state, {"attnfix": own_version() or ""})
-    gauge = GaugeMetricFamily("attnfix_processes", "Processes of this server in which attnfix is active.", labels=_PROCESS)
+    told = "Processes of this server on this node in which attnfix is active; its ranks on other nodes are missing here."
+    gauge = GaugeMetricFamily("attnfix_processes", told, labels=_PROCESS)
     for process_labels, number in sorted(running.items()):
         if number:
             gauge.add_metric(process_labels, number)

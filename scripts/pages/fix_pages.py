@@ -16,6 +16,7 @@ from scripts.pages import firing_table, served_releases, support_page
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "docs/fixes"
+NAMES = {"sglang": "sglang", "vllm": "vLLM"}
 
 
 def pages() -> dict[str, Callable[[], str]]:
@@ -44,6 +45,8 @@ def page(fix: Fix) -> str:
         "fix.md",
         fix=fix,
         row=row,
+        engine=NAMES[fix.engine],
+        serve=f"{fix.engine} serve",
         span=span,
         links=links,
         folder=f"../../patches/{fix.package.replace('.', '/')}",

@@ -13,6 +13,7 @@ import argparse
 import re
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -37,18 +38,14 @@ from scripts.pages import (
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def fixes_table() -> str:
+def signs_table() -> str:
+    """What an operator sees, and how many fixes of each engine are for it."""
     rows = []
-    for fix in FIXES:
-        row = describe(fix)
-        releases = f"{fix.engine} {span(row['affected'])}"
-        rows.append((f"[{fix.id}](docs/fixes/{fix.id}.md)", in_short(fix.symptom), releases, in_short(fix.hardware)))
-    return _table(("fix", "symptom", "affected releases", "hardware"), rows)
-
-
-def in_short(text: str) -> str:
-    """The first sentence, without what stands in parentheses."""
-    return re.sub(r" \([^()]*\)", "", text).partition(". ")[0].removesuffix(".")
+    for sign, fixes in symptoms_page.signs():
+        found = Counter(fix.engine for fix, _ in fixes)
+        link = f"[{sign}](docs/symptoms.md#{symptoms_page.anchor(sign)})"
+        rows.append((link, *(str(found[engine] or "-") for engine in ENGINES)))
+    return _table(("what you see", *(f"fixes of {engine}" for engine in ENGINES)), rows)
 
 
 def changelog_fixes() -> str:
@@ -96,7 +93,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "fixes": fixes_table,
+    "signs": signs_table,
     "changelog_fixes": changelog_fixes,
     "general_switches": general_switches,
     "fix_switches": fix_switches,

@@ -12,7 +12,12 @@ from scripts.pages import support_page
 
 
 def page() -> str:
-    return support_page.rendered("symptoms.md", signs=[(sign, _with(sign)) for sign in SIGNS], anchor=anchor)
+    return support_page.rendered("symptoms.md", signs=signs(), anchor=anchor)
+
+
+def signs() -> list[tuple[str, list[tuple[Fix, str]]]]:
+    """Each sign with its fixes, and the releases that have the bug."""
+    return [(sign, _with(sign)) for sign in SIGNS]
 
 
 def _with(sign: str) -> list[tuple[Fix, str]]:

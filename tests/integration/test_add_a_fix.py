@@ -55,7 +55,7 @@ def test_the_page_can_be_typed(checkout):
 
     typed(checkout, "python -m scripts.pages.generate")
     assert "vllm 0.25.1; fixed in 0.26.0" in (checkout / "docs" / "fixes" / "vllm.my-fix.md").read_text()
-    assert "[vllm.my-fix](docs/fixes/vllm.my-fix.md)" in (checkout / "README.md").read_text()
+    assert "[my-fix](fixes/vllm.my-fix.md)" in (checkout / "docs" / "symptoms.md").read_text()
 
 
 def files() -> list[tuple[str, str]]:

@@ -74,3 +74,19 @@ def test_every_way_to_break_the_harness_is_seen(stock):
         whole, broken = side.run(case), side.run(case, mutation=mutation)
         seen[mutation] = judge.judge(whole, whole).kind, judge.judge(broken, broken).sign.partition(" in ")[0]
     assert seen == dict.fromkeys(server.MUTATIONS, (judge.OK, "wrong output"))
+
+
+REPORTS = "\n".join(path.read_text() for path in (Path(__file__).parents[2] / "docs" / "upstream").glob("*.md"))
+#: What the reports to upstream say can be repeated, by engine
+REPORTED = {
+    engine: sorted(path for path in CASES.glob(f"{engine}-*.json") if path.name in REPORTS) for engine in sorted(NEWEST)
+}
+
+
+@pytest.mark.parametrize("engine", REPORTED)
+def test_what_reports_say_can_be_repeated(engine):
+    """The case of each report to upstream goes wrong on the newest release, stock; a fix of it puts it right."""
+    assert REPORTED[engine]
+    with run.Sides(engine, NEWEST[engine]) as sides:
+        kinds = {path.stem: sides.judge(json.loads(path.read_text()))[0].kind for path in REPORTED[engine]}
+    assert {name: kind for name, kind in kinds.items() if kind not in (judge.FIND, judge.CORRECTED)} == {}

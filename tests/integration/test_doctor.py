@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -77,6 +78,21 @@ def test_the_model_of_the_launch_is_read_where_it_lies_here(model):
     _, _, data = doctor("--engine", "sglang==0.5.9", "--gpu", "b200", launch=SERVE.replace("r1", str(model)))
     assert data["architecture"] == "DeepseekV3ForCausalLM"
     assert doctor("--engine", "sglang==0.5.9", "--gpu", "b200", launch=SERVE)[2]["architecture"] is None
+
+
+def test_a_model_that_was_fetched_from_the_hub_is_read_by_its_name(model, tmp_path):
+    """In the hub's cache as `hf download` lays it out; nothing is fetched."""
+    kept = tmp_path / "hub" / "models--deepseek-ai--DeepSeek-R1"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs" / "main").write_text("0123abc")
+    (kept / "snapshots").mkdir()
+    shutil.copytree(model, kept / "snapshots" / "0123abc")
+    asked = "--engine", "sglang==0.5.9", "--gpu", "b200"
+    where = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    hub = "deepseek-ai/DeepSeek-R1"
+    assert doctor(hub, *asked, **where)[2]["architecture"] == "DeepseekV3ForCausalLM"
+    assert doctor(*asked, launch=f"sglang serve --model-path {hub}", **where)[2]["architecture"] == "DeepseekV3ForCausalLM"
+    assert doctor(*asked, launch="sglang serve --model-path deepseek-ai/other", **where)[2]["architecture"] is None
 
 
 @pytest.mark.parametrize(

