@@ -65,8 +65,8 @@ class Space:
     impossible: why these settings cannot be constructed here, or None. Such a case is not drawn; the reasons are listed in the
     docs. It is asked with some axes only, too, where pairs are counted.
     of_release: settings that are the same in all cases of a release.
-    refused: why a release refuses these settings by itself, or None: nothing is drawn that ends before its first step. What some
-    release may serve has no place in `impossible`, and what this one may serve none here.
+    refused: why a release refuses these settings by itself, or None: nothing is drawn that ends before its first step. What
+    some release may serve has no place in `impossible`, and what this one may serve none here.
     known: the bug of these settings, on some releases, that was reported to upstream and that no fix corrects, or None. A fix
     for something else may count corrections there, and is not to blame.
     crowd: with how many tokens all of eight or more requests begin alike, or None: some code is for that alone.

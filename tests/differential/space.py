@@ -112,8 +112,8 @@ def _settings(
 
 def _possible(space: Space, release: str, draw: random.Random, given: Settings) -> Settings | None:
     """Axis by axis in any order, each of the values that the others leave it: if all were drawn at once and thrown away where
-    they are impossible, there would be hardly any with much that goes with little, such as latent attention or ranks. None where
-    no value is left."""
+    they are impossible, there would be hardly any with much that goes with little, such as latent attention or ranks. None
+    where no value is left."""
     settings = dict(given)
     names = [name for name in space.axes if name not in given]
     draw.shuffle(names)

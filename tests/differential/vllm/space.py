@@ -137,7 +137,9 @@ def impossible(settings: Settings) -> str | None:
     if method == "mtp" and settings.get("attention", "MLA") != "MLA" and settings.get("recurrent", "mamba2") == "none":
         return "no model of this kind has a head for MTP"
     if settings.get("attention-backend") == "FLASHINFER" and settings.get("soft-cap") and _in_one_group(settings):
-        return "FlashInfer's layers of one builder share a soft cap: with a drafter that has none, the engine ends at the first batch"
+        return (
+            "FlashInfer's layers of one builder share a soft cap: with a drafter that has none, the first batch ends the engine"
+        )
     if method == "eagle" and settings.get("attention") == "MLA":
         return "EAGLE's drafter has no MLA here"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
@@ -159,7 +161,8 @@ def impossible(settings: Settings) -> str | None:
 def known(settings: Settings) -> str | None:
     if settings["decode-context-parallel-size"] == 2 and settings["sinks"]:
         return "sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)"
-    if settings["attention-backend"] == "FLASHINFER" and settings["kv-cache-dtype-skip-layers"]:
+    quantised = settings["kv-cache-dtype"] == "fp8" or settings["scales"] == "checkpoint"
+    if settings["attention-backend"] == "FLASHINFER" and settings["kv-cache-dtype-skip-layers"] and quantised:
         return "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
     return None
 
