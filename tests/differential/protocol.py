@@ -60,11 +60,13 @@ class Space:
     """What can be drawn for an engine.
 
     axes: values of each setting; the first one is the plainest, where a shrunk case goes back to. Those of different axes are
-    drawn freely, whatever the engine says to it: what it refuses is counted as refused.
+    drawn freely but for what follows; what the engine refuses even so is counted as refused.
     edges: of the settings, the lengths at which something changes: the page, the window, the chunk, the limit of the context.
     impossible: why these settings cannot be constructed here, or None. Such a case is not drawn; the reasons are listed in the
     docs. It is asked with some axes only, too, where pairs are counted.
     of_release: settings that are the same in all cases of a release.
+    refused: why a release refuses these settings by itself, or None: nothing is drawn that ends before its first step. What
+    some release may serve has no place in `impossible`, and what this one may serve none here.
     known: the bug of these settings, on some releases, that was reported to upstream and that no fix corrects, or None. A fix
     for something else may count corrections there, and is not to blame.
     crowd: with how many tokens all of eight or more requests begin alike, or None: some code is for that alone.
@@ -77,6 +79,7 @@ class Space:
     impossible: Callable[[Settings], str | None] = lambda settings: None
     interpreted: Callable[[Settings], bool] = lambda settings: False
     of_release: Callable[[str], Settings] = lambda release: {}
+    refused: Callable[[str, Settings], str | None] = lambda release, settings: None
     known: Callable[[Settings], str | None] = lambda settings: None
     crowd: Callable[[Settings], int | None] = lambda settings: None
 

@@ -55,7 +55,7 @@ class Shrinking:
         """Whether it goes wrong, too; then it is the best."""
         key = json.dumps(candidate, sort_keys=True)
         if key not in self._known:
-            if self._space.impossible(candidate["settings"]):
+            if space.why_not(self._space, candidate["release"], candidate["settings"]):
                 return False
             if self.evaluations >= self._most or time.monotonic() > self._until:
                 raise _Spent

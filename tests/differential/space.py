@@ -43,6 +43,11 @@ def version(space: Space) -> str:
     return hashlib.sha256(json.dumps({name: list(values) for name, values in space.axes.items()}).encode()).hexdigest()[:12]
 
 
+def why_not(space: Space, release: str, settings: Settings) -> str | None:
+    """Why such a case is not drawn for a release, or None."""
+    return space.impossible(settings) or space.refused(release, settings)
+
+
 def pairs_of(space: Space, settings: Settings) -> set[Pair]:
     at = [(name, _index(values, settings[name])) for name, values in space.axes.items()]
     return set(combinations(at, 2))
@@ -54,7 +59,7 @@ def all_pairs(space: Space, release: str) -> set[Pair]:
     every = [[(name, index) for index in range(len(values))] for name, values in space.axes.items()]
     pairs = {pair for one, other in combinations(every, 2) for pair in ((a, b) for a in one for b in other)}
     found = ((pair, _values(space, pair)) for pair in pairs)
-    return {pair for pair, values in found if same | values == values | same and not space.impossible(same | values)}
+    return {pair for pair, values in found if same | values == values | same and not why_not(space, release, same | values)}
 
 
 def cases(engine: str, release: str, seed: int, axes: dict[str, Any] | None = None) -> Iterator[tuple[int, Case]]:
@@ -68,7 +73,7 @@ def cases(engine: str, release: str, seed: int, axes: dict[str, Any] | None = No
     while True:
         draw = random.Random(f"{seed} {index}")
         slow = index % _INTERPRETED == _INTERPRETED - 1
-        settings = _settings(space, draw, missing, slow, axes)
+        settings = _settings(space, release, draw, missing, slow, axes)
         for pair in pairs_of(space, settings) & missing:
             missing.discard(pair)
         for pair in [pair for pair in missing if tried.get(pair, 0) > 40]:
@@ -80,17 +85,18 @@ def cases(engine: str, release: str, seed: int, axes: dict[str, Any] | None = No
         index += 1
 
 
-def _settings(space: Space, draw: random.Random, missing: set[Pair], slow: bool, fixed: dict[str, Any]) -> Settings:
+def _settings(
+    space: Space, release: str, draw: random.Random, missing: set[Pair], slow: bool, fixed: dict[str, Any]
+) -> Settings:
     found: list[Settings] = []
     slower: list[Settings] = []  # what is fixed may leave no others
     wanted = draw.choice(sorted(missing)) if missing else ()
-    for attempt in range(40_000):
-        if attempt >= 400 and (found or slower):
+    first = {name: space.axes[name][index] for name, index in wanted if name not in fixed}
+    for attempt in range(4_000):
+        if attempt >= 60 and (found or slower):
             break
-        settings = {name: draw.choice(values) for name, values in space.axes.items()} | fixed
-        if wanted and attempt < 200:
-            settings |= {name: space.axes[name][index] for name, index in wanted if name not in fixed}
-        if space.impossible(settings):
+        settings = _possible(space, release, draw, fixed | first if attempt < 30 else fixed)
+        if settings is None:
             continue
         if space.interpreted(settings) and not slow:
             slower.append(settings)
@@ -102,6 +108,22 @@ def _settings(space: Space, draw: random.Random, missing: set[Pair], slow: bool,
     if not found:
         raise ValueError("no possible settings were drawn")
     return max(found, key=lambda settings: len(pairs_of(space, settings) & missing)) if missing else found[0]
+
+
+def _possible(space: Space, release: str, draw: random.Random, given: Settings) -> Settings | None:
+    """Axis by axis in any order, each of the values that the others leave it: if all were drawn at once and thrown away where
+    they are impossible, there would be hardly any with much that goes with little, such as latent attention or ranks. None
+    where no value is left."""
+    settings = dict(given)
+    names = [name for name in space.axes if name not in given]
+    draw.shuffle(names)
+    for name in names:
+        values = draw.sample(space.axes[name], len(space.axes[name]))
+        left = (value for value in values if not why_not(space, release, {**settings, name: value}))
+        if (value := next(left, None)) is None and None not in values:
+            return None
+        settings[name] = value
+    return None if why_not(space, release, settings) else {name: settings[name] for name in (*space.axes, *given)}
 
 
 def _case(engine: str, release: str, space: Space, settings: Settings, draw: random.Random) -> Case:

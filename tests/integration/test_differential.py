@@ -59,6 +59,88 @@ def stock(request):
     side.close()
 
 
+RANKS = {"tensor-parallel-size": 2, "decode-context-parallel-size": 2, "dtype": "float16"}
+OWN_CAP = {"attention-backend": "FLASHINFER", "soft-cap": 3.0, "speculative-method": "eagle"}
+MTP = {"speculative-method": "mtp", "recurrent": "mamba2"}
+CHECKPOINT = {"kv-cache-dtype": "fp8", "scales": "checkpoint"}
+OLD_GPU = {"capability": (8, 0)}
+
+
+@pytest.fixture(scope="module")
+def vllm():
+    side = run.Side("vllm", NEWEST["vllm"], stock=True)
+    yield side
+    side.close()
+
+
+def answered(side, **settings):
+    """How a case with these settings ends, as the space names the engine's."""
+    plainest = {name: values[0] for name, values in space.space_of("vllm").axes.items()} | settings
+    requests = [{"prompt": 40, "output": 2, "arrives": 0, "common": None}]
+    case = {"engine": "vllm", "release": NEWEST["vllm"], "settings": plainest, "requests": requests, "steps": 2, "seed": 5}
+    answer = side.run(case)
+    why = space.why_not(space.space_of("vllm"), NEWEST["vllm"], plainest)
+    return why is not None, answer["ended"], len(answer["steps"])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attention-backend": "FLASHINFER", "sinks": True},
+        {**OLD_GPU, "attention-backend": "FLASH_ATTN", "scales": "checkpoint"},
+        {**OLD_GPU, "attention-backend": "FLASH_ATTN", "sinks": True},
+        {**RANKS, "attention": "MQA", "attention-backend": "TRITON_ATTN"},
+        {**RANKS, "attention": "MQA", "speculative-method": "eagle", "draft-window": True},
+        {**RANKS, "attention": "MQA", "speculative-method": "ngram", "cp-kv-cache-interleave-size": 4},
+        {
+            **RANKS, "attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64, "speculative-method": "mtp",
+            "cp-kv-cache-interleave-size": 16,
+        },
+        {"attention-backend": "ROCM_AITER_UNIFIED_ATTN"},
+    ],
+)  # fmt: skip
+def test_what_is_not_drawn_is_what_the_engine_refuses(vllm, settings):
+    assert answered(vllm, **settings) == (True, "refused", 0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        OWN_CAP,
+        {**OWN_CAP, "windows": "all", **CHECKPOINT, "kv-cache-dtype-skip-layers": ("sliding_window",)},
+        {**OWN_CAP, "recurrent": "mamba2"},
+        {**OWN_CAP, **MTP},
+        {**OWN_CAP, **MTP, "windows": "all"},
+    ],
+)
+def test_a_soft_cap_of_its_own_ends_flashinfer_at_the_first_batch(vllm, settings):
+    assert answered(vllm, **settings) == (True, "raised", 0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {**OWN_CAP, "attention": "GQA"},
+        {**OWN_CAP, "draft-heads": 2},
+        {**OWN_CAP, "draft-window": True},
+        {**OWN_CAP, "windows": "alternate"},
+        {**OWN_CAP, **MTP, "windows": "alternate"},
+        {**OWN_CAP, **MTP, **CHECKPOINT, "kv-cache-dtype-skip-layers": ("0",)},
+        {**OLD_GPU, "attention-backend": "FLASHINFER", "kv-cache-dtype": "fp8"},
+        {**OLD_GPU, "attention-backend": "TRITON_ATTN", "dtype": "float16", "sinks": True},
+        {
+            **OLD_GPU, "attention-backend": "FLASH_ATTN", "windows": "all", "kv-cache-dtype": "fp8",
+            "kv-cache-dtype-skip-layers": ("sliding_window",),
+        },
+        {**RANKS, "attention": "MQA", "speculative-method": "ngram"},
+        {"max-model-len": 512, "num-gpu-blocks": 24},  # a pool that is too small for one request grows
+        {"max-model-len": 512, "num-gpu-blocks": 24, "windows": "alternate", "recurrent": "mamba2"},
+    ],
+)  # fmt: skip
+def test_what_the_engine_serves_is_drawn(vllm, settings):
+    assert answered(vllm, **settings) == (False, "done", 2)
+
+
 def test_every_way_to_break_the_harness_is_seen(stock):
     engine, side = stock
     server = import_module(f"tests.differential.{engine}.server")

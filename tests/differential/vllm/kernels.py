@@ -78,6 +78,19 @@ def _geometry(causal: Any, window: Any) -> int:
     return 1 + 4 * (left + 1) + 2 * (right == 0) + (left < 0 and right < 0)
 
 
+def _dealt(q: Any, k: Any, v: Any, total: int, ranks: int, rank: int, scale: float, softcap: float, sinks: Any) -> Any:
+    """Token t lies on rank t % ranks: key j of this one is token j * ranks + rank of `total`. The queries are the last ones."""
+    parts = []
+    for at in range(len(q)):
+        visible = max(0, (total - len(q) + at - rank) // ranks + 1)
+        parts.append(attend(q[at : at + 1], k[:visible], v[:visible], visible - 1, scale, False, (-1, -1), softcap, sinks))
+    return (
+        (torch.cat([part for part, _ in parts]), torch.cat([sums for _, sums in parts]))
+        if parts
+        else (q[..., : v.shape[-1]], q[..., 0])
+    )
+
+
 def flash_attn_varlen_func(
     *, q: Any, k: Any, v: Any, cu_seqlens_q: Any, max_seqlen_q: int, max_seqlen_k: int, softmax_scale: float,
     causal: Any = False, cu_seqlens_k: Any = None, seqused_k: Any = None, block_table: Any = None, window_size: Any = None,
@@ -90,8 +103,9 @@ def flash_attn_varlen_func(
     written; of a request without keys: 0 and -inf (FlashAttention 2: +inf). FP8 inputs give bfloat16 alone."""
     if alibi_slopes is not None or mask_mod is not None or isinstance(causal, torch.Tensor):
         raise NotImplementedError("this stand-in has no ALiBi, no mask function and no causality of single requests")
-    if launch.get("cp_world_size", 1) != 1:
-        raise NotImplementedError("this stand-in has no context parallelism of its own")
+    ranks, rank, total = launch.get("cp_world_size", 1), launch.get("cp_rank", 0), launch.get("cp_tot_seqused_k")
+    if ranks > 1 and (total is None or window_size is not None):
+        raise NotImplementedError("this stand-in deals keys to ranks where it is told how many there are, and no window")
     if not launch.get("mixed"):
         _dtypes(q, k, v, out)
     if q_v is not None:  # a latent is key and value at once
@@ -127,7 +141,10 @@ def flash_attn_varlen_func(
             group = q.shape[1] // k.shape[-2]
             one_q = one_q * q_descale[b].double().repeat_interleave(group)[None, :, None]
         first = len(one_k) - (starts[b + 1] - starts[b])
-        part, sums = attend(one_q, *scaled, first, softmax_scale, bool(causal), window, softcap, s_aux)
+        if ranks > 1:
+            part, sums = _dealt(one_q, *scaled, int(total[b]), ranks, rank, softmax_scale, softcap, s_aux)
+        else:
+            part, sums = attend(one_q, *scaled, first, softmax_scale, bool(causal), window, softcap, s_aux)
         result[rows] = (part * (math.nan if spoiled else 1.0)).to(result.dtype)
         lse[rows] = sums.float().masked_fill(sums == -math.inf, math.inf if fa_version == 2 else -math.inf)
     return (result, lse.t().contiguous()) if return_softmax_lse else result

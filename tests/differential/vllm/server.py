@@ -32,6 +32,7 @@ from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, not_built, shape
 
 _MEMORY = 1 << 30
+_MORE_BLOCKS, _MOST_BLOCKS = 8, 160
 _NARROWEST = 16  # the head for which a state of NEMOTRON_H is larger than a block of keys
 _IMPORTED_ON = (9, 0)
 #: What every case would import anew: the engine and Triton import it when they first need it
@@ -278,7 +279,7 @@ class Server:
         """What the engine core makes of what the workers' layers keep."""
         self.config = self.ranks[0].config
         specs = self.group.on_all(lambda rank: self.ranks[rank].runner.get_kv_cache_spec())
-        configs, scheduled = self.group.on_first(lambda: engine_core.kv_cache_configs(self.config, specs, _MEMORY))
+        configs, scheduled = self.group.on_first(lambda: self._planned(specs))
         if len(self.ranks) > 1:  # workers are processes of their own, which do not see what the engine core makes of its config
             self.config = copy.copy(self.config)
             self.config.cache_config = copy.copy(self.config.cache_config)
@@ -291,6 +292,18 @@ class Server:
         engine_core.align(self.config, (*configs, scheduled), *sizes)
         self.group.on_all(lambda rank: self.ranks[rank].begin(configs[rank]))
         self.scheduler, self.hasher = self.group.on_first(lambda: engine_core.scheduler(self.config, scheduled, *sizes))
+
+    def _planned(self, specs: list[dict[str, Any]]) -> tuple[list[Any], Any]:
+        """The plan of the cache. How many blocks one request takes follows from the groups that the engine makes of the layers:
+        where the pool is smaller, which the engine refuses, it grows until it is not, so that it is as tight as can be."""
+        cache = self.config.cache_config
+        while True:
+            try:
+                return engine_core.kv_cache_configs(self.config, specs, _MEMORY)
+            except ValueError:
+                if cache.num_gpu_blocks_override >= _MOST_BLOCKS:
+                    raise
+                cache.num_gpu_blocks_override += _MORE_BLOCKS
 
     def _all_prompts(self) -> list[list[int]]:
         made: list[list[int]] = []

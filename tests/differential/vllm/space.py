@@ -53,6 +53,39 @@ def not_built(settings: Settings) -> str | None:
     return None
 
 
+def _quantised(settings: Settings) -> str:
+    """Which layers have an FP8 cache: "none" was asked to, "some" have, or "skipped", where all were left unquantised. A
+    checkpoint's scales make it FP8, too."""
+    if settings.get("kv-cache-dtype") != "fp8" and settings.get("scales") != "checkpoint":
+        return "none"
+    # what is not said may be either: "some" refuses, so it has to be certain
+    skipped = "sliding_window" in settings.get("kv-cache-dtype-skip-layers", ("sliding_window",))
+    return "skipped" if skipped and settings.get("windows", "all") == "all" else "some"
+
+
+def _in_one_group(settings: Settings) -> bool:
+    """Whether a drafter's layer is for certain in one group with a layer of the model, so that one builder serves both: they
+    keep the same, and no kind of layers of the model has one layer only, which would make every group one layer."""
+    said = settings.get("windows"), settings.get("kv-cache-dtype-skip-layers")
+    method = settings.get("speculative-method")
+    if method not in ("eagle", "mtp") or said[0] not in ("none", "all") or said[1] is None:
+        return False
+    if "0" in said[1] and (settings.get("kv-cache-dtype") != "auto" or settings.get("scales") != "none"):
+        return False
+    if method == "mtp":
+        return True
+    # EAGLE's head is not made as wide as FlashInfer's
+    wide = SHAPES.get(settings.get("attention", ""), (0, 0, 0))[2] >= _FLASHINFER_HEAD
+    window = said[0] == "all" or settings.get("draft-window") is False
+    return wide and window and settings.get("draft-heads") == 1
+
+
+def refused(release: str, settings: Settings) -> str | None:
+    if settings.get("attention-backend") == "ROCM_AITER_UNIFIED_ATTN" and tuple(map(int, release.split(".")[:2])) > (0, 19):
+        return "from 0.20 on, vLLM calls AITER in a way that the stand-in does not know"
+    return None
+
+
 def impossible(settings: Settings) -> str | None:
     if settings.get("former-model-runner") and (why := not_built(settings)):
         return why
@@ -61,8 +94,12 @@ def impossible(settings: Settings) -> str | None:
             return "refused by every release: ranks of decode context parallelism are ranks of tensor parallelism"
         if settings.get("attention") in ("MHA", "GQA"):
             return "refused by every release: ranks of a group share their KV heads"
-        if settings.get("windows", "none") != "none":
+        if settings.get("windows", "none") != "none" or settings.get("draft-window"):
             return "refused by every release: windows are not sharded"
+        if settings.get("attention-backend") in ("TRITON_ATTN", "ROCM_AITER_UNIFIED_ATTN"):
+            return "refused by every release: these backends return no LSEs to combine the ranks by"
+        if settings.get("cp-kv-cache-interleave-size", 1) > 1 and settings.get("speculative-method", "none") != "none":
+            return "refused by every release: drafts beside tokens that are not dealt to the ranks one by one"
         if settings.get("draft-heads") == 2:
             return "ranks of a group share their KV heads, and nobody checks a drafter's"
         if settings.get("dtype") == "bfloat16":
@@ -76,12 +113,14 @@ def impossible(settings: Settings) -> str | None:
             return "refused by every release: MLA has no windows, soft caps and sinks"
         if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint":
             return "the stand-ins write no quantised latents"
+    if settings.get("attention-backend") == "FLASHINFER" and settings.get("sinks"):
+        return "FlashInfer has sinks with TRT-LLM's kernels alone, which are not in the space: refused by every release"
     if tuple(settings.get("capability", ())) == (8, 0):
-        if settings.get("sinks") or settings.get("kv-cache-dtype") == "fp8":
-            return "refused by every release: FlashAttention 2 has no sinks, and a GPU of capability 8.0 no FP8"
+        if settings.get("attention-backend") == "FLASH_ATTN" and (settings.get("sinks") or _quantised(settings) == "some"):
+            return "refused by every release: FlashAttention 2 has no sinks and no FP8"
         if settings.get("attention-backend") in _OF_MLA or settings.get("attention") == "MLA":
             return "refused by every release: FlashMLA, and FlashAttention for MLA, need Hopper"
-    quantised = settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint"
+    quantised = _quantised(settings) != "none"
     if quantised and settings.get("attention-backend") == "FLASH_ATTN" and settings.get("dtype") == "float16":
         return "FlashAttention 3 writes bfloat16 for FP8 inputs: a float16 model ends with the kernel's error while it starts"
     if settings.get("recurrent", "none") != "none" and (settings.get("attention") == "MLA" or both[1] in _OF_MLA):
@@ -97,8 +136,10 @@ def impossible(settings: Settings) -> str | None:
         return "a head of the model has its layers' shape"
     if method == "mtp" and settings.get("attention", "MLA") != "MLA" and settings.get("recurrent", "mamba2") == "none":
         return "no model of this kind has a head for MTP"
-    if method == "eagle" and settings.get("attention-backend") == "FLASHINFER" and settings.get("soft-cap"):
-        return "FlashInfer's layers share a soft cap: with a drafter that has none, the engine ends at the first batch"
+    if settings.get("attention-backend") == "FLASHINFER" and settings.get("soft-cap") and _in_one_group(settings):
+        return (
+            "FlashInfer's layers of one builder share a soft cap: with a drafter that has none, the first batch ends the engine"
+        )
     if method == "eagle" and settings.get("attention") == "MLA":
         return "EAGLE's drafter has no MLA here"
     if settings.get("attention-backend") == "FLASHMLA" and settings.get("block-size", 64) != 64:
@@ -120,7 +161,8 @@ def impossible(settings: Settings) -> str | None:
 def known(settings: Settings) -> str | None:
     if settings["decode-context-parallel-size"] == 2 and settings["sinks"]:
         return "sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)"
-    if settings["attention-backend"] == "FLASHINFER" and settings["kv-cache-dtype-skip-layers"]:
+    quantised = settings["kv-cache-dtype"] == "fp8" or settings["scales"] == "checkpoint"
+    if settings["attention-backend"] == "FLASHINFER" and settings["kv-cache-dtype-skip-layers"] and quantised:
         return "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
     return None
 
@@ -168,6 +210,7 @@ SPACE = Space(
     edges=edges,
     limit=lambda settings: settings["max-model-len"],
     of_release=of_release,
+    refused=refused,
     impossible=impossible,
     known=known,
     crowd=crowd,
