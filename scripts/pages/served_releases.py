@@ -65,14 +65,16 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
     rows = [pair for case in cases.values() for pair in _fixes(case)]
     stands = {fix for fix, row in rows if row["state"] in _STANDS}
     fired = sorted(f"`{fix.partition('.')[2]}`" for fix, row in rows if row["corrections"])
-    failed = [sentence for case in cases.values() for sentence in case["failures"]]
+    failed: dict[str, list[str]] = {}  # what several models fail alike stands once
+    for kind, sentence in (one.split(": ", 1) for case in cases.values() for one in case["failures"]):
+        failed.setdefault(sentence, []).append(kind)
     return (
         f"[{run['engine']} {run['release']}](evidence/{run['file']})",
         short_gpu(run["gpu"]),
         *(_moved(cases.get(kind)) for kind in KINDS),
         str(len(stands)),
         ", ".join(dict.fromkeys(fired)) or "-",
-        "; ".join(failed) or "none",
+        "; ".join(f"{', '.join(kinds)}: {sentence}" for sentence, kinds in failed.items()) or "none",
     )
 
 
@@ -84,7 +86,7 @@ def _moved(case: dict[str, Any] | None) -> str:
     told = [_of(sides[name]) for name in ("stock", "patched") if name in sides]
     if set(told) == {"ended"}:
         said = sides["patched"]["said"] or sides["patched"]["ended"]
-        return f"not served: {re.split(r'[.:] ', said)[0]}"
+        return f"not served: {re.split(r'[.:] ', said.removeprefix('start: '))[0]}"
     return " → ".join(told)
 
 

@@ -12,7 +12,8 @@ without drafts.
 Needs one GPU of the Hopper generation, vLLM or sglang, and attnfix, installed or on PYTHONPATH, attnfix so that its .pth file
 is processed. No network: models are made here with random weights, prompts are token ids. All servers start at once, each with
 a small share of the GPU's memory. Each model is a case "served …" of OUT/e2e-<gpu>-<engine>-<release>.json. Exits 1 when a
-check fails. A model that stock does not serve, either, is no failure: the case tells why.
+check fails, or where nothing is served. A model among others that stock does not serve, either, is no failure: the case tells
+why.
 
 Prompts are answered cold, with their first half cached, and all at once: many bugs of the catalogue need more than that, and
 are cases of gpu_e2e_vllm and gpu_e2e_sglang. Neither a cached half nor company may move an answer by more than a server's own
@@ -82,6 +83,9 @@ def run(
     for kind, found in models.items():
         lines += table(kind, found["sides"])
         wrong += [f"{kind}: {sentence}" for sentence in failures(engine, about["release"], kind, found["sides"])]
+    every = [side for found in models.values() for side in found["sides"].values()]
+    if not wrong and all("ended" in side for side in every):
+        wrong.append(f"no model was served: {every[0]['said'] or every[0]['ended']}")
     return {"models": models, "machine": about}, lines, wrong
 
 
@@ -134,7 +138,10 @@ def failures(engine: str, release: str, kind: str, sides: dict[str, Any]) -> lis
     """One sentence for each check that does not hold. Stock's answers are not checked: they are what they are."""
     stock, patched = sides.get(STOCK, {}), sides[PATCHED]
     if "ended" in patched:
-        return [] if "ended" in stock else [f"patched did not start: {patched['said'] or patched['ended']}"]
+        why = patched["said"] or patched["ended"]
+        if STOCK not in sides:
+            return [f"did not start, and stock was not tried: {why}"]
+        return [] if "ended" in stock else [f"patched did not start: {why}"]
     wrong = ["stock: attnfix was active"] if stock.get("processes") else []
     wrong += armed.failures(engine, release, patched["processes"])
     for how in MOVED:

@@ -110,9 +110,8 @@ def _worker(
     ("", …): the GPU's context was lost behind a launch that has one."""
     words = [sys.executable, "-m", "tests.differential.stand_ins", str(options.file.resolve()), "--worker", name]
     words += ["--launches", ",".join(map(str, left)), "--device", options.device, *(["--check"] if options.check else [])]
-    path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
-    process = subprocess.Popen(
-        words, env={**os.environ, "PYTHONPATH": path, "ATTNFIX": "0"}, cwd=ROOT, text=True, bufsize=1,
+    process = subprocess.Popen(  # attnfix is the one that is installed: a path with ROOT on it would put its source before it
+        words, env={**os.environ, "ATTNFIX": "0"}, cwd=ROOT, text=True, bufsize=1,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()

@@ -60,6 +60,17 @@ def test_a_model_that_stock_does_not_serve_is_no_failure(sides):
     assert told({STOCK: ended("no such model"), PATCHED: ended("no such model")}) == []
     (sentence,) = told({**sides, PATCHED: ended("ValueError: x")})
     assert sentence == "patched did not start: ValueError: x"
+    (sentence,) = told({PATCHED: ended("ValueError: x")})
+    assert sentence == "did not start, and stock was not tried: ValueError: x"
+
+
+@pytest.mark.parametrize("served_beside, wrong", [(False, ["no model was served: no such module"]), (True, [])])
+def test_a_run_in_which_nothing_is_served_fails(sides, served_beside, wrong, monkeypatch, tmp_path):
+    neither = {STOCK: ended("no such module"), PATCHED: ended("no such module")}
+    found = {"mla": neither, "dense": sides if served_beside else neither}
+    monkeypatch.setattr(served, "_one", lambda engine, kind, *rest: {"sides": copy.deepcopy(found[kind])})
+    monkeypatch.setattr(e2e, "machine", lambda engine: {"release": RELEASE})
+    assert served.run("vllm", ["mla", "dense"], tmp_path, tmp_path, False)[2] == wrong
 
 
 def test_each_check_fails_by_itself(sides):
