@@ -38,11 +38,14 @@ def answer(model: str, backend: str, ranks: int, cache: str) -> None:
 
 
 def outcome(lines: list[str]) -> str:
-    """The answer, or the first exception that a worker's log names."""
+    """The answer, or the first exception in what is logged. A warning may name one, too, that ended nothing."""
     for line in lines:
         if line.startswith("answered"):
             return line
-    raised = [found.group(0) for line in lines if (found := re.search(r"\b(RuntimeError|ValueError|AssertionError)\b.*", line))]
+    logged = [line for line in lines if " WARNING " not in line]
+    raised = [
+        found.group(0) for line in logged if (found := re.search(r"\b(RuntimeError|ValueError|AssertionError)\b.*", line))
+    ]
     return f"raised {raised[0]}" if raised else "ended without a word: " + " | ".join(lines[-3:])
 
 

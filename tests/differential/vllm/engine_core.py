@@ -64,5 +64,7 @@ def scheduler(config: Any, kv_cache_config: Any, block_size: int, hash_block_siz
         homes = found("vllm.utils.hashing") or import_module("vllm.utils")
         hash_of = homes.get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
         utils.init_none_hash(hash_of)
-        hasher = utils.get_request_block_hasher(hash_block_size, hash_of)
+        # A draft's key depends on the next token, too: where no block is dropped for that, its hash says the token
+        ahead = [config.num_hash_lookahead_tokens] if hasattr(config, "num_hash_lookahead_tokens") else []
+        hasher = utils.get_request_block_hasher(hash_block_size, hash_of, *ahead)
     return cls(**{name: given[name] for name in parameters if name in given}), hasher

@@ -78,17 +78,17 @@ def _geometry(causal: Any, window: Any) -> int:
     return 1 + 4 * (left + 1) + 2 * (right == 0) + (left < 0 and right < 0)
 
 
-def _dealt(q: Any, k: Any, v: Any, total: int, ranks: int, rank: int, scale: float, softcap: float, sinks: Any) -> Any:
-    """Token t lies on rank t % ranks: key j of this one is token j * ranks + rank of `total`. The queries are the last ones."""
+def _dealt(
+    q: Any, k: Any, v: Any, total: int | None, ranks: int, rank: int, scale: float, softcap: float, sinks: Any
+) -> tuple[Any, Any]:
+    """Token t lies on rank t % ranks: key j of this one is token j * ranks + rank of `total`, whose last are the queries. None:
+    the queries see all."""
     parts = []
     for at in range(len(q)):
-        visible = max(0, (total - len(q) + at - rank) // ranks + 1)
-        parts.append(attend(q[at : at + 1], k[:visible], v[:visible], visible - 1, scale, False, (-1, -1), softcap, sinks))
-    return (
-        (torch.cat([part for part, _ in parts]), torch.cat([sums for _, sums in parts]))
-        if parts
-        else (q[..., : v.shape[-1]], q[..., 0])
-    )
+        seen = len(k) if total is None else max(0, (total - len(q) + at - rank) // ranks + 1)
+        parts.append(attend(q[at : at + 1], k[:seen], v[:seen], seen - 1, scale, False, (-1, -1), softcap, sinks))
+    outs, sums = zip(*parts) if parts else ((q[..., : v.shape[-1]],), (q[..., 0],))
+    return torch.cat(outs), torch.cat(sums)
 
 
 def flash_attn_varlen_func(
@@ -142,7 +142,8 @@ def flash_attn_varlen_func(
             one_q = one_q * q_descale[b].double().repeat_interleave(group)[None, :, None]
         first = len(one_k) - (starts[b + 1] - starts[b])
         if ranks > 1:
-            part, sums = _dealt(one_q, *scaled, int(total[b]), ranks, rank, softmax_scale, softcap, s_aux)
+            last = int(total[b]) if max_seqlen_q > 1 else None  # one query a request: the launcher drops the causal mask
+            part, sums = _dealt(one_q, *scaled, last, ranks, rank, softmax_scale, softcap, s_aux)
         else:
             part, sums = attend(one_q, *scaled, first, softmax_scale, bool(causal), window, softcap, s_aux)
         result[rows] = (part * (math.nan if spoiled else 1.0)).to(result.dtype)
