@@ -6,6 +6,7 @@
     python -m tests.differential --replay CASE.json               one case: what each step gave, stock and patched
     python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small: a file
     python -m tests.differential --record FILE --engine vllm==0.33.0   launches of the stand-ins, for a GPU (stand_ins)
+    python -m tests.differential --recall FIX --engine vllm==0.29.0 --minutes 10   how soon its bug is seen, into recall.json
     python -m tests.differential --evidence                       what the files add up to, into docs/evidence/differential
 
 Exits 1 where anything was harm or missed.
@@ -27,7 +28,7 @@ from rich.table import Table
 
 from attnfix.cli.releases import parse
 
-from . import judge, record, run, shrink, space
+from . import judge, recall, record, run, shrink, space
 from .launches import Kept
 from .protocol import Answer, Case
 
@@ -51,6 +52,8 @@ def main() -> int:
         axes |= space.tried_in(options.fix)
     if options.record:
         return _record(options, axes, console)
+    if options.recall:
+        return _recall(options, axes, console)
     failed, stopped, summaries = False, False, []
     more = {name: value for name in ("mutation", "sabotage") if (value := getattr(options, name))}
     for name in options.engine or NEWEST:
@@ -166,6 +169,27 @@ def _shrink(where: str, options: Any, console: Console) -> int:
     return 0
 
 
+def _recall(options: Any, axes: dict[str, Any], console: Console) -> int:
+    """One run, of which each fix that is asked for gets an entry, and a fault that was put back one of its own."""
+    engine, release = map(str, parse((options.engine or NEWEST)[0]))
+    fault = options.sabotage
+    folder = run.BUILD / "recall" / f"{options.seed}-{fault or 'fixes'}-{options.fix or 'drawn'}".replace(" ", "-")
+    path = folder / f"{engine}-{release}.jsonl"
+    more = {"sabotage": fault} if fault else {}
+    run.run(
+        engine, release, seed=options.seed, most=options.configurations or _ENDLESS, say=lambda one: console.print(one.verdict),
+        until=time.monotonic() + 60 * (options.minutes or 10), axes=axes, jobs=options.jobs, all_fixes=True, path=path, **more,
+    )  # fmt: skip
+    every = [one for one in run.records(path) if one.seed == options.seed]
+    how = "settings of the fix" if options.fix else f"set: {' '.join(options.set)}" if options.set else "drawn"
+    for name in options.recall:
+        found = recall.entry(release, options.seed, how, every, None if fault else name)
+        group = (recall.FAULTS, fault.removeprefix("0.1.0: ")) if fault else (engine, name)
+        recall.add(EVIDENCE / "recall.json", *group, found)
+        console.print(f"{group[1]}: {found}", markup=False)
+    return 0
+
+
 def _record(options: Any, axes: dict[str, Any], console: Console) -> int:
     engine, release = map(str, parse((options.engine or NEWEST)[0]))
     until = time.monotonic() + 60 * (options.minutes or 2)
@@ -211,6 +235,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--replay", type=Path, metavar="FILE")
     made.add_argument("--shrink", metavar="FILE:INDEX")
     made.add_argument("--evidence", action="store_true")
+    made.add_argument("--recall", action="append", metavar="FIX", help="in one release, ten minutes if nothing else is said")
     made.add_argument("--record", type=Path, metavar="FILE", help="of one release, for two minutes if nothing else is said")
     return made
 

@@ -15,6 +15,7 @@ correction was counted before; which fixes were effective is in the record of a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .protocol import Answer
@@ -36,13 +37,16 @@ class Verdict(NamedTuple):
 
 
 class Fault(NamedTuple):
+    """wrong: the name of a layer, or an error's type and message."""
+
     step: int
     what: str
     sign: str
+    wrong: str
 
 
-def judge(stock: Answer, patched: Answer, known: str | None = None) -> Verdict:
-    """known: the bug of these settings that no fix corrects."""
+def judge(stock: Answer, patched: Answer, known: Callable[[str], str | None] = lambda wrong: None) -> Verdict:
+    """known(what is first wrong): the bug of these settings that no fix corrects (`protocol.Space`)."""
     band = any(_in_band(answer) for answer in (stock, patched) if not _fault(answer))
     if stock["ended"] == "refused" and patched["ended"] == "refused":
         return Verdict(REFUSED, stock["why"], stock["why"].split(":")[0])
@@ -60,11 +64,17 @@ def judge(stock: Answer, patched: Answer, known: str | None = None) -> Verdict:
     if not ours:
         return Verdict(CORRECTED, f"stock: {theirs.what}", theirs.sign, band)
     corrected = [fix for fix, step in patched.get("corrected_by", {}).items() if step <= ours.step]
-    if corrected and known and ours == theirs:
-        return Verdict(FIND, f"{known}: {theirs.what}", theirs.sign, band)
+    if corrected and _alike(ours, theirs, patched) and (reported := known(ours.wrong)):
+        return Verdict(FIND, f"{reported}: {theirs.what}", theirs.sign, band)
     if corrected:
         return Verdict(MISSED, f"{', '.join(corrected)} corrected, and yet: {ours.what}", ours.sign, band)
     return Verdict(FIND, theirs.what, theirs.sign, band)
+
+
+def _alike(ours: Fault, theirs: Fault, patched: Answer) -> bool:
+    """To the digits of an error. What was raised, wherever it was: a correction may stand between engine and kernel."""
+    ended = ours.step == len(patched["steps"])
+    return ours == theirs or (ended and (ours.step, ours.wrong) == (theirs.step, theirs.wrong))
 
 
 def _fault(answer: Answer) -> Fault | None:
@@ -73,14 +83,15 @@ def _fault(answer: Answer) -> Fault | None:
         for out in step["outputs"]:
             if not out["error"] < out["tolerance"][1]:
                 return Fault(number, f"step {number} ({', '.join(step['kinds'])}), {out['name']}: error {out['error']:.3g} at "
-                             f"{out['at']}", f"wrong output in {'+'.join(step['kinds'])}")  # fmt: skip
+                             f"{out['at']}", f"wrong output in {'+'.join(step['kinds'])}", out["name"])  # fmt: skip
     ended = answer["ended"]
     if ended == "raised":
         error = answer["error"]
         return Fault(len(answer["steps"]), f"{error['type']} in {error['where']}: {error['message']}",
-                     f"{error['type']} in {error['where'].rpartition(':')[0]}")  # fmt: skip
+                     f"{error['type']} in {error['where'].rpartition(':')[0]}",
+                     f"{error['type']}: {error['message']}")  # fmt: skip
     if ended != "done":
-        return Fault(len(answer["steps"]), ended if ended != "refused" else f"refused: {answer['why']}", ended)
+        return Fault(len(answer["steps"]), ended if ended != "refused" else f"refused: {answer['why']}", ended, ended)
     return None
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ class Sides:
         self.stock.ask(case, **{name: value for name, value in more.items() if name not in _PATCHED})
         self.patched.ask(case, **more)
         stock, patched = self.stock.answer(), self.patched.answer()
-        known = space.space_of(self.engine).known(case["settings"])
+        known = partial(space.space_of(self.engine).known, case["settings"])
         return judge.judge(stock, patched, known), stock, patched
 
 

@@ -55,6 +55,56 @@ def test_what_two_answers_mean(stock, patched, kind):
     assert judge.judge(stock, patched).kind == kind
 
 
+def test_a_known_bug_of_another_part_is_no_failure_of_a_fix():
+    def known(wrong):
+        return "reported" if wrong in ("layer", "ValueError: no") else None
+
+    corrected = {"corrected_by": {"a.fix": 0}}
+    assert judge.judge(answer([0.5]), answer([0.5], **corrected), known).kind == judge.FIND
+    assert judge.judge(answer([0.5]), answer([0.4], bits="b", **corrected), known).kind == judge.MISSED
+    assert judge.judge(answer([0.5]), answer([0.5], **corrected), lambda wrong: None).kind == judge.MISSED
+    elsewhere = {"error": {**RAISED["error"], "where": "wrap.py:f:9"}, **corrected}
+    assert judge.judge(answer([], "raised", **RAISED), answer([], "raised", **elsewhere), known).kind == judge.FIND
+    other = {"error": {**RAISED["error"], "message": "other"}}
+    assert judge.judge(answer([], "raised", **other), answer([], "raised", **other, **corrected), known).kind == judge.MISSED
+
+
+SKIPPED = {"attention-backend": "FLASHINFER", "scales": "checkpoint", "kv-cache-dtype-skip-layers": ("0",)}
+SINKS = {"decode-context-parallel-size": 2, "sinks": True}
+OTHER_DTYPE = "ValueError: The dtype of k torch.float16 does not match torch.float8_e4m3fn, specified in plan function."
+WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong", "report"),
+    [
+        (SKIPPED, "model.layers.0.self_attn.attn of rank 1", "skipped-layer"),
+        (SKIPPED, "model.layers.1.self_attn.attn", None),
+        (SKIPPED, "model.layers.2.mixer", None),
+        (SKIPPED | {"scales": "none", "kv-cache-dtype": "fp8"}, "model.layers.0.self_attn.attn", None),
+        (SKIPPED | {"attention-backend": "FLASH_ATTN"}, "model.layers.0.self_attn.attn", None),
+        (SKIPPED | WINDOWS, "model.layers.0.self_attn.attn", None),
+        (SKIPPED | WINDOWS | {"windows": "alternate"}, "model.layers.0.self_attn.attn", "skipped-layer"),
+        (SKIPPED | {"scales": "none", "kv-cache-dtype": "fp8"}, OTHER_DTYPE, "skipped-layer"),
+        (SKIPPED, "IndexError: out of bounds", None),
+        (SINKS, "model.layers.1.self_attn.attn of rank 0", "dcp-sinks"),
+        (SINKS, "model.layers.2.self_attn.attn of rank 0", None),
+        (SINKS | {"decode-context-parallel-size": 1}, "model.layers.1.self_attn.attn", None),
+        (SINKS | {"attention-backend": "TRITON_ATTN"}, "model.layers.1.self_attn.attn of rank 0", None),
+        (SINKS, "ValueError: no", None),
+        ({"decode-context-parallel-size": 2, "kv-cache-dtype": "fp8"}, OTHER_DTYPE, "dcp-fp8-query"),
+        ({"decode-context-parallel-size": 2}, OTHER_DTYPE, None),
+        ({"kv-cache-dtype": "fp8"}, OTHER_DTYPE, None),
+        ({"decode-context-parallel-size": 2, "kv-cache-dtype": "fp8"}, "model.layers.0.self_attn.attn of rank 0", None),
+    ],
+)
+def test_what_is_known_of_vllm_is_what_its_reports_say(settings, wrong, report):
+    drawn = space.space_of("vllm")
+    plainest = {name: values[0] for name, values in drawn.axes.items()}
+    found = drawn.known(plainest | settings, wrong)
+    assert (found and found.partition("docs/upstream/vllm-")[2]) in (report, f"flashinfer-{report}.md)", f"{report}.md)")
+
+
 def test_errors_between_right_and_wrong_are_counted_apart():
     verdict = judge.judge(answer([0.015]), answer([0.015]))
     assert verdict.kind == judge.OK and verdict.in_band

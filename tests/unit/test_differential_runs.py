@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from tests.differential import branches, run, shrink, space
+from tests.differential import branches, recall, run, shrink, space
 
 
 def answered(steps=2):
@@ -148,6 +148,37 @@ def test_the_branches_of_a_class_that_was_entered_are_counted(tmp_path, monkeypa
     again = branches.Total(tmp_path / "vllm-1.0.branches.json")
     again.add(entered(False), [])
     assert again.summary("vllm", tmp_path)["files"][name]["entered"] == 2
+
+
+def recorded(index, verdict, **corrections):
+    return run.Record(index, 7, "", verdict, "", "", False, {}, 3, [], corrections, [], [1.0, 2.0])
+
+
+def test_how_soon_a_bug_was_seen_is_counted_and_written_once_for_a_run(tmp_path):
+    every = [
+        recorded(2, "corrected", fix=1, other=1),
+        recorded(0, "refused"),
+        recorded(1, "ok", fix=2),
+        recorded(3, "missed", fix=1),
+    ]
+    found = recall.entry("1.0", 7, "drawn", every, "fix")
+    assert (found["configurations"], found["refused"], found["seconds"], found["seen"]) == (3, 1, 9, True)
+    unseen = recall.entry("1.0", 7, "drawn", every[1:], "fix")
+    assert (unseen["configurations"], unseen["seen"], unseen["corrected something in"]) == (3, False, 2)
+    fault = recall.entry("1.0", 7, "drawn", every, None)
+    assert (fault["configurations"], fault["seen"]) == (4, True)
+
+    file = tmp_path / "recall.json"
+    file.write_text(json.dumps({"about": "", "vllm": {"fix": [{"release": "1.0", "how": "a case", "seen": True}]}}))
+    for one in (unseen, found, {**found, "release": "2.0"}):
+        recall.add(file, "vllm", "fix", one)
+    whole = json.loads(file.read_text())
+    assert whole["about"] == recall.ABOUT
+    assert [(one["release"], one["how"], one["seen"]) for one in whole["vllm"]["fix"]] == [
+        ("1.0", "a case", True),
+        ("1.0", "drawn", True),
+        ("2.0", "drawn", True),
+    ]
 
 
 def test_shrinking_keeps_within_its_budget_and_says_what_it_has():

@@ -75,6 +75,7 @@ class PagedPrefill(_Wrapper):
         self._keep(causal, sm_scale, window_left, logits_soft_cap)
         self._planned(**more)
         self._qo, self._kv, self._indices = qo_indptr.tolist(), paged_kv_indptr.tolist(), paged_kv_indices
+        self._paged_kv_indices_buf = paged_kv_indices  # what a correction looks at
         self._lens = _lengths(self._kv, paged_kv_last_page_len.tolist(), page_size)
 
     def run(

@@ -424,7 +424,7 @@ class Server:
                 made = state.metadata[recurrent.name_of(one.layer)]
                 true, at = [], 0
                 for name in order:
-                    true.append(self._reference(one.layer, rank.worker, _quantises(one.layer, made, at), *rows[name]))
+                    true.append(self._reference(one.layer, rank.worker, made, at, *rows[name]))
                     at += len(true[-1])
                 true = torch.cat(true)
                 out = one.out[:count].view(true.shape)
@@ -437,8 +437,9 @@ class Server:
         made = [(state.metadata, state.slots) for state in states]
         return Step(kinds, outputs, reference.digest(made))
 
-    def _reference(self, layer: Any, worker: Worker, fp8_query: bool, start: int, words: list[int]) -> Any:
-        """What a layer returns for the last words of a request, from `start` on."""
+    def _reference(self, layer: Any, worker: Worker, made: Any, row: int, start: int, words: list[int]) -> Any:
+        """What a layer returns for the last words of a request, from `start` on. made: its metadata of the step. row: of the
+        batch, that the request begins at."""
         if recurrent.is_recurrent(layer):
             return recurrent.reference(layer, worker, self.contents, start, words)
         dtype = self.config.model_config.dtype
@@ -456,8 +457,14 @@ class Server:
         if "fp8" in layer.kv_cache_dtype:
             scaled = self.set["scales"] == "checkpoint" and not (drafts and self.set["speculative-method"] == "eagle")
             scales = _SCALES if scaled else dict.fromkeys(_SCALES, 1.0)
-            k, v = (kernels.quantised(x, scales[name]).double() * scales[name] for x, name in ((k, "k_scale"), (v, "v_scale")))
-            if fp8_query:
+            # under context parallelism the keys of new tokens are read apart from the cache, but by FlashInfer's decodes
+            ranks = self.set["decode-context-parallel-size"]
+            cached = start if ranks > 1 and not _decodes(made, row) else len(words)
+            k, v = (
+                torch.cat([kernels.quantised(x[:cached], scales[name]).double() * scales[name], x[cached:]])
+                for x, name in ((k, "k_scale"), (v, "v_scale"))
+            )
+            if _quantises(layer, made, row):
                 q = kernels.quantised(q, scales["q_scale"]).double() * scales["q_scale"]
         scale = layer.head_size**-0.5
         if drafts:
@@ -492,7 +499,7 @@ class Server:
 
     def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, row: int, start: int, words: list[int]) -> Any:
         made = state.metadata[layer.layer_name]
-        return self._reference(layer, rank.worker, _quantises(layer, made, row), start, words)
+        return self._reference(layer, rank.worker, made, row, start, words)
 
     def _sampled(self, scheduled: Any, result: Any) -> None:
         """What each request got; its keys are in the cache up to the last word that was accepted."""
@@ -511,9 +518,13 @@ def _tensors(caches: Any) -> Iterator[Any]:
         yield from (cache,) if isinstance(cache, torch.Tensor) else _tensors(cache)
 
 
+def _decodes(metadata: Any, row: int) -> bool:
+    return row < int(getattr(metadata, "num_decode_tokens", 0))
+
+
 def _quantises(layer: Any, metadata: Any, row: int) -> bool:
     """Whether the query of that row of the batch is FP8: the layer makes it so, or FlashInfer's implementation does."""
-    kind = "decode" if row < getattr(metadata, "num_decode_tokens", 0) else "prefill"
+    kind = "decode" if _decodes(metadata, row) else "prefill"
     quantised = getattr(layer, "query_quant", None) is not None  # layers with MLA have none in some releases
     return quantised or getattr(metadata, f"q_data_type_{kind}", None) == torch.float8_e4m3fn
 

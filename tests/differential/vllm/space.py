@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..protocol import Settings, Space
 
 #: attention: (query heads, KV heads, head size) of the model
@@ -81,8 +83,17 @@ def _in_one_group(settings: Settings) -> bool:
 
 
 def refused(release: str, settings: Settings) -> str | None:
-    if settings.get("attention-backend") == "ROCM_AITER_UNIFIED_ATTN" and tuple(map(int, release.split(".")[:2])) > (0, 19):
+    number, backend = tuple(map(int, release.split(".")[:2])), settings.get("attention-backend")
+    if backend == "ROCM_AITER_UNIFIED_ATTN" and number > (0, 19):
         return "from 0.20 on, vLLM calls AITER in a way that the stand-in does not know"
+    if settings.get("speculative-method") == "ngram":
+        if settings.get("async-scheduling") and (0, 12) <= number <= (0, 32):
+            return "n-gram drafts and asynchronous scheduling, from 0.11.1 to 0.32"
+        if settings.get("former-model-runner") is False and number <= (0, 29):
+            return "n-gram drafts on Model Runner V2, up to 0.29"
+    windows = settings.get("windows", "none") != "none" or settings.get("draft-window")
+    if backend == "FLASHINFER" and windows and (0, 25) <= number <= (0, 29) and tuple(settings.get("capability", ())) == (9, 0):
+        return "windows with FlashInfer on Hopper, from 0.25 to 0.29"
     return None
 
 
@@ -158,13 +169,27 @@ def impossible(settings: Settings) -> str | None:
     return None
 
 
-def known(settings: Settings) -> str | None:
-    if settings["decode-context-parallel-size"] == 2 and settings["sinks"]:
+def known(settings: Settings, wrong: str) -> str | None:
+    layer = re.match(r"model\.layers\.([01])\.self_attn\.", wrong)  # of the model: a drafter has no sinks, and no layer skipped
+    ranks, backend = settings["decode-context-parallel-size"] == 2, settings["attention-backend"]
+    other_dtype = _quantised(settings) != "none" and "dtype" in wrong and re.match("(Value|Runtime)Error: ", wrong)
+    if ranks and settings["sinks"] and backend == "FLASH_ATTN" and layer:
         return "sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)"
-    quantised = settings["kv-cache-dtype"] == "fp8" or settings["scales"] == "checkpoint"
-    if settings["attention-backend"] == "FLASHINFER" and settings["kv-cache-dtype-skip-layers"] and quantised:
+    if ranks and backend in ("FLASH_ATTN", "FLASHINFER") and other_dtype:
+        return "an FP8 cache under decode context parallelism (docs/upstream/vllm-dcp-fp8-query.md)"
+    if layer:
+        skipped = settings["scales"] == "checkpoint" and _skipped(settings, int(layer[1]))
+    else:
+        skipped = other_dtype and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
+    if backend == "FLASHINFER" and skipped:
         return "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
     return None
+
+
+def _skipped(settings: Settings, layer: int) -> bool:
+    """Whether a layer of the model keeps its dtype in an FP8 cache."""
+    said = settings["kv-cache-dtype-skip-layers"]
+    return str(layer) in said or ("sliding_window" in said and WINDOWS[settings["windows"]][layer] is not None)
 
 
 def crowd(settings: Settings) -> int | None:
@@ -223,7 +248,10 @@ _TIME = "it is about time, and changes no result"
 FIXES: dict[str, Settings | str] = {
     "vllm.skip-context-zero-fill": _TIME,
     "vllm.empty-context-chunks": "TRT-LLM's ragged prefill is not in the space",
-    "vllm.lse-log-base": "FlashInfer's and TRT-LLM's prefill of MLA are not in the space",
+    "vllm.lse-log-base": {
+        "attention-backend": "FLASHINFER", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,
+        "dtype": "float16",
+    },
     "vllm.quantized-mla-context": "weights that are packed are not in the space",
     "vllm.mla-context-order": {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64},
     "vllm.both-empty-merge-cuda": {"attention": "MLA", "attention-backend": "FLASH_ATTN_MLA"},
