@@ -7,6 +7,7 @@ Source: `plan` and `run` in `mla.py`, `MLAPlan` in `scheduler.cuh` of FlashInfer
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -14,20 +15,33 @@ from attnfix.patches.proofkit.emulators import attention
 
 
 class _Planner:
-    """What a wrapper has of its compiled module once it was planned; of FlashInfer up to 0.2 operators of torch."""
+    """What a wrapper has of its compiled module once it was planned."""
 
-    def __init__(self, wrapper):
-        def plan(float_, int_, pinned, rows, pages, lengths, *shape):
-            wrapper.rows, wrapper.pages, wrapper.lengths = rows.tolist(), pages.tolist(), lengths.tolist()
+    def __init__(self, wrapper: PagedLatent):
+        self.plan = _Plan(wrapper)
 
-        self.plan = plan
-        plan.default = plan
+
+class _Plan:
+    """Of FlashInfer up to 0.2 an operator of torch, which is called as `plan.default`."""
+
+    def __init__(self, wrapper: PagedLatent):
+        self._wrapper = wrapper
+        self.default = self
+
+    def __call__(
+        self, float_: Any, int_: Any, pinned: Any, rows: torch.Tensor, pages: torch.Tensor, lengths: torch.Tensor, *shape: Any
+    ) -> None:  # fmt: skip
+        planned = self._wrapper
+        planned.rows, planned.pages, planned.lengths = rows.tolist(), pages.tolist(), lengths.tolist()
 
 
 class PagedLatent:
     """`BatchMLAPagedAttentionWrapper`, whose pages hold one token."""
 
     _float_workspace_buffer = _int_workspace_buffer = _pin_memory_int_workspace_buffer = None
+    rows: list[int]
+    pages: list[int]
+    lengths: list[int]
 
     def __init__(
         self, *args, use_cuda_graph=False, qo_indptr=None, kv_indptr=None, kv_indices=None, kv_len_arr=None, **kwargs

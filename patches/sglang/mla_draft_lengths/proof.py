@@ -230,7 +230,8 @@ class Proof(proof.Proof):
     def prepare(self) -> None:
         import torch
 
-        torch.cuda.get_device_properties = lambda *_: SimpleNamespace(multi_processor_count=132, major=9, minor=0)
+        hopper: Any = SimpleNamespace(multi_processor_count=132, major=9, minor=0)
+        torch.cuda.get_device_properties = lambda *_: hopper
         flashinfer, mla, trtllm = (self.engine[name] for name in _KINDS)
         flashinfer.BatchMLAPagedAttentionWrapper = PagedLatent
         flashinfer.BatchPrefillWithRaggedKVCacheWrapper = lambda *_, **__: None
