@@ -23,8 +23,8 @@ FAULTS = "faults of 0.1.0"
 def entry(
     release: str, seed: int, how: str, every: Sequence[Record], fix: str, whole: Callable[[Case], str] | None = None
 ) -> dict[str, Any]:
-    """fix: whose bug is looked for. whole(case): where a fault of its correction was put back, the verdict without the fault: it
-    is seen in a case that fails with it alone."""
+    """fix: whose bug is looked for. whole(case): where a fault of its correction was put back, the verdict without the fault,
+    which is seen in a case that fails with it alone."""
     every = sorted(every, key=lambda one: one.index)
     seen = next((count for count, one in enumerate(every, 1) if _seen(one, fix, whole)), None)
     taken = every[:seen]
