@@ -19,6 +19,7 @@ import json
 import os
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -182,11 +183,16 @@ def _recall(options: Any, axes: dict[str, Any], console: Console) -> int:
     )  # fmt: skip
     every = [one for one in run.records(path) if one.seed == options.seed]
     how = "settings of the fix" if options.fix else f"set: {' '.join(options.set)}" if options.set else "drawn"
-    for name in options.recall:
-        found = recall.entry(release, options.seed, how, every, None if fault else name)
-        group = (recall.FAULTS, fault.removeprefix("0.1.0: ")) if fault else (engine, name)
-        recall.add(EVIDENCE / "recall.json", *group, found)
-        console.print(f"{group[1]}: {found}", markup=False)
+    with ExitStack() as stack:
+        whole = None
+        if fault:
+            sides = stack.enter_context(run.Sides(engine, release, all_fixes=True))
+            whole = lambda case: sides.judge(case)[0].kind  # noqa: E731
+        for name in options.recall:
+            found = recall.entry(release, options.seed, how, every, name, whole)
+            group = (recall.FAULTS, fault.removeprefix("0.1.0: ")) if fault else (engine, name)
+            recall.add(EVIDENCE / "recall.json", *group, found)
+            console.print(f"{group[1]}: {found}", markup=False)
     return 0
 
 

@@ -67,9 +67,9 @@ class Space:
     of_release: settings that are the same in all cases of a release.
     refused: why a release refuses these settings by itself, or None: nothing is drawn that ends before its first step. What
     some release may serve has no place in `impossible`, and what this one may serve none here.
-    known: of settings and of what is first wrong, on some releases, the bug that was reported to upstream and that no fix
-    corrects, or None. A fix for something else may count corrections there, and is not to blame. What is wrong: the name of a
-    layer, or an error's type and message.
+    known: of a release, settings and what is first wrong, the bug that was reported to upstream, or that a later release mends,
+    and that no fix corrects, or None. A fix for something else may count corrections there, and is not to blame. What is wrong:
+    the name of a layer, or an error's type and message.
     crowd: with how many tokens all of eight or more requests begin alike, or None: some code is for that alone.
     interpreted: whether a kernel runs in Triton's interpreter with these settings: such cases are slow, and drawn less often.
     """
@@ -81,7 +81,7 @@ class Space:
     interpreted: Callable[[Settings], bool] = lambda settings: False
     of_release: Callable[[str], Settings] = lambda release: {}
     refused: Callable[[str, Settings], str | None] = lambda release, settings: None
-    known: Callable[[Settings, str], str | None] = lambda settings, wrong: None
+    known: Callable[[str, Settings, str], str | None] = lambda release, settings, wrong: None
     crowd: Callable[[Settings], int | None] = lambda settings: None
 
 

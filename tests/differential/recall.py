@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import judge
+from .protocol import Case
 from .run import Record
 
 ABOUT = (
@@ -19,24 +20,27 @@ ABOUT = (
 FAULTS = "faults of 0.1.0"
 
 
-def entry(release: str, seed: int, how: str, every: Sequence[Record], fix: str | None) -> dict[str, Any]:
-    """fix: whose bug is looked for, or None: a fault of its correction was put back, which shows as a failure."""
+def entry(
+    release: str, seed: int, how: str, every: Sequence[Record], fix: str, whole: Callable[[Case], str] | None = None
+) -> dict[str, Any]:
+    """fix: whose bug is looked for. whole(case): where a fault of its correction was put back, the verdict without the fault,
+    which is seen in a case that fails with it alone."""
     every = sorted(every, key=lambda one: one.index)
-    seen = next((count for count, one in enumerate(every, 1) if _seen(one, fix)), None)
+    seen = next((count for count, one in enumerate(every, 1) if _seen(one, fix, whole)), None)
     taken = every[:seen]
     found = {
         "release": release, "how": how, "seed": seed, "configurations": len(taken),
         "refused": sum(one.verdict == judge.REFUSED for one in taken),
         "seconds": round(sum(sum(one.seconds) for one in taken)), "seen": seen is not None,
     }  # fmt: skip
-    if fix and not seen:
+    if not whole and not seen:
         found["corrected something in"] = sum(fix in one.corrections for one in every)
     return found
 
 
-def _seen(one: Record, fix: str | None) -> bool:
-    if fix is None:
-        return one.verdict in judge.FAILING
+def _seen(one: Record, fix: str, whole: Callable[[Case], str] | None) -> bool:
+    if whole:
+        return one.verdict in judge.FAILING and one.case is not None and whole(one.case) not in judge.FAILING
     return one.verdict == judge.CORRECTED and fix in one.corrections
 
 

@@ -144,7 +144,7 @@ class Sides:
         self.stock.ask(case, **{name: value for name, value in more.items() if name not in _PATCHED})
         self.patched.ask(case, **more)
         stock, patched = self.stock.answer(), self.patched.answer()
-        known = partial(space.space_of(self.engine).known, case["settings"])
+        known = partial(space.space_of(self.engine).known, self.release, case["settings"])
         return judge.judge(stock, patched, known), stock, patched
 
 

@@ -101,8 +101,24 @@ WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
 def test_what_is_known_of_vllm_is_what_its_reports_say(settings, wrong, report):
     drawn = space.space_of("vllm")
     plainest = {name: values[0] for name, values in drawn.axes.items()}
-    found = drawn.known(plainest | settings, wrong)
+    found = drawn.known("0.33.0", plainest | settings, wrong)
     assert (found and found.partition("docs/upstream/vllm-")[2]) in (report, f"flashinfer-{report}.md)", f"{report}.md)")
+
+
+@pytest.mark.parametrize(
+    ("release", "settings", "there"),
+    [
+        ("0.29.0", {}, True),
+        ("0.31.0", {}, False),
+        ("0.24.0", {"former-model-runner": True}, False),
+        ("0.29.0", {"cudagraph-mode": "FULL_DECODE_ONLY"}, False),
+        ("0.29.0", {"attention-backend": "TRITON_ATTN"}, False),
+    ],
+)
+def test_a_graph_of_a_mixed_batch_is_known_to_be_wrong_up_to_the_release_that_mends_it(release, settings, there):
+    drawn = space.space_of("vllm")
+    plainest = {name: values[0] for name, values in drawn.axes.items()} | {"cudagraph-mode": "FULL"}
+    assert (drawn.known(release, plainest | settings, "model.layers.0.self_attn.attn") is not None) == there
 
 
 def test_errors_between_right_and_wrong_are_counted_apart():

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -165,8 +166,10 @@ def test_how_soon_a_bug_was_seen_is_counted_and_written_once_for_a_run(tmp_path)
     assert (found["configurations"], found["refused"], found["seconds"], found["seen"]) == (3, 1, 9, True)
     unseen = recall.entry("1.0", 7, "drawn", every[1:], "fix")
     assert (unseen["configurations"], unseen["seen"], unseen["corrected something in"]) == (3, False, 2)
-    fault = recall.entry("1.0", 7, "drawn", every, None)
-    assert (fault["configurations"], fault["seen"]) == (4, True)
+    failing = replace(every[3], case={"steps": 3})
+    for without, seen in (("corrected", True), ("missed", False)):
+        fault = recall.entry("1.0", 7, "drawn", [*every[:3], failing], "fix", lambda case, kind=without: kind)
+        assert (fault["configurations"], fault["seen"]) == (4, seen)
 
     file = tmp_path / "recall.json"
     file.write_text(json.dumps({"about": "", "vllm": {"fix": [{"release": "1.0", "how": "a case", "seen": True}]}}))

@@ -41,7 +41,7 @@ def edges(settings: Settings) -> list[int]:
 
 def of_release(release: str) -> Settings:
     """Which of the model runners serves there: up to 0.24 the former one alone, from 0.29.0 it is asked for no more."""
-    number = tuple(map(int, release.split(".")[:2]))
+    number = _number(release)
     if number < V2_FROM:
         return {"former-model-runner": True}
     return {"former-model-runner": False} if number >= (0, 29) else {}
@@ -83,7 +83,7 @@ def _in_one_group(settings: Settings) -> bool:
 
 
 def refused(release: str, settings: Settings) -> str | None:
-    number, backend = tuple(map(int, release.split(".")[:2])), settings.get("attention-backend")
+    number, backend = _number(release), settings.get("attention-backend")
     if backend == "ROCM_AITER_UNIFIED_ATTN" and number > (0, 19):
         return "from 0.20 on, vLLM calls AITER in a way that the stand-in does not know"
     if settings.get("speculative-method") == "ngram":
@@ -169,7 +169,7 @@ def impossible(settings: Settings) -> str | None:
     return None
 
 
-def known(settings: Settings, wrong: str) -> str | None:
+def known(release: str, settings: Settings, wrong: str) -> str | None:
     layer = re.match(r"model\.layers\.([01])\.self_attn\.", wrong)  # of the model: a drafter has no sinks, and no layer skipped
     ranks, backend = settings["decode-context-parallel-size"] == 2, settings["attention-backend"]
     other_dtype = _quantised(settings) != "none" and "dtype" in wrong and re.match("(Value|Runtime)Error: ", wrong)
@@ -183,7 +183,16 @@ def known(settings: Settings, wrong: str) -> str | None:
         skipped = other_dtype and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
     if backend == "FLASHINFER" and skipped:
         return "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
+    mixed = (
+        settings["cudagraph-mode"] == "FULL" and not settings["former-model-runner"] and V2_FROM <= _number(release) < (0, 31)
+    )
+    if mixed and backend == "FLASH_ATTN" and wrong.startswith("model.layers."):
+        return "graphs of mixed batches, captured for queries as short as a dummy batch has them (mended in 0.31.0)"
     return None
+
+
+def _number(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")[:2]))
 
 
 def _skipped(settings: Settings, layer: int) -> bool:
