@@ -5,13 +5,12 @@ From the cases "firing …" of docs/evidence/e2e-*.json, which scripts/serve/e2e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from packaging.version import Version
 
-from scripts.pages.served_table import EVIDENCE, FIRING
+from scripts.pages.served_table import EVIDENCE, FIRING, runs
 from scripts.serve.e2e import short_gpu
 from scripts.serve.e2e_firing import each_round
 
@@ -22,16 +21,8 @@ def table() -> str:
     if not found:
         return "No row was measured yet."
     header = (
-        "fix",
-        "engine",
-        "GPU",
-        "requests",
-        "stock, tokens/s",
-        "patched",
-        "first token",
-        "corrections",
-        "checks that failed",
-    )
+        "fix", "engine", "GPU", "requests", "stock, tokens/s", "patched", "first token", "corrections", "checks that failed",
+    )  # fmt: skip
     rows = [header, ("---",) * len(header), *map(_row, found)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -48,9 +39,8 @@ def of(fix: str) -> list[str]:
 
 
 def _cases() -> Iterator[dict[str, Any]]:
-    for path in sorted(EVIDENCE.glob("e2e-*.json")):
-        found = json.loads(path.read_text())
-        about = {name: found[name] for name in ("engine", "release", "gpu")} | {"file": path.name}
+    for found in runs(EVIDENCE):
+        about = {name: found[name] for name in ("engine", "release", "gpu", "file")}
         yield from (case | about for name, case in found["cases"].items() if name.startswith(FIRING))
 
 

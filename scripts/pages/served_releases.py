@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 from packaging.version import Version
 
 from attnfix.cli.listing import span
-from scripts.pages.served_table import EVIDENCE, SERVED
+from scripts.pages.served_table import EVIDENCE, SERVED, runs
 from scripts.serve.e2e import short_gpu
 
 KINDS = ("mla", "dense", "windows", "hybrid")
@@ -35,9 +34,8 @@ def corrected(fix: str) -> str:
     return f"{span(releases)} ({', '.join(sorted({short_gpu(run['gpu']) for run in seen}))})" if seen else ""
 
 
-@cache
 def _runs() -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) | {"file": path.name} for path in sorted(EVIDENCE.glob("e2e-*.json"))]
+    return runs(EVIDENCE)
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,21 @@ def table() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+def runs(folder: Path) -> list[dict[str, Any]]:
+    """What each e2e-*.json there holds, and its name as "file". Not to be changed: each page of a fix asks again."""
+    return [_read(path, path.stat().st_mtime_ns) for path in sorted(folder.glob("e2e-*.json"))]
+
+
+@cache
+def _read(path: Path, modified: int) -> dict[str, Any]:
+    return json.loads(path.read_text()) | {"file": path.name}
+
+
 def _rows() -> Iterator[tuple[str, ...]]:
-    for path in sorted(EVIDENCE.glob("e2e-*.json")):
-        found = json.loads(path.read_text())
+    for found in runs(EVIDENCE):
         cases = {name: case for name, case in found["cases"].items() if not name.startswith((SERVED, FIRING))}
         for name, case in sorted(cases.items(), key=lambda entry: _place(entry[0])):
-            engine = f"[{found['engine']} {found['release']}](evidence/{path.name})"
+            engine = f"[{found['engine']} {found['release']}](evidence/{found['file']})"
             kernels = "one emulated, others real" if "emulated" in case else "real"
             failed = "; ".join(case["failures"]) or "none"
             yield (
