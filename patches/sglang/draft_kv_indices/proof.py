@@ -18,6 +18,7 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.gpu_memory import GpuMemory
 from attnfix.patches.proofkit.proof import Observation, device, observe, replaced
+from attnfix.patches.proofkit.sglang.speculation import draft_input
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 _SPEC = ("sglang.srt.speculative.eagle_utils", "sglang.srt.speculative.spec_utils")
@@ -125,8 +126,8 @@ class Steps:
             seq_lens_cpu=seq_lens.clone().cpu(), seq_lens_sum=sum(lens) or size,
             req_pool_indices=tensor([*range(1, len(lens) + 1)] + [0] * padding),
             positions=tensor(lens + [0] * padding, torch.int64).repeat_interleave(self.topk),
-            spec_info=_draft_input(self.modules), req_to_token_pool=SimpleNamespace(req_to_token=self.req_to_token),
-            out_cache_loc=None, kv_loc_plan=None,
+            spec_info=draft_input(self.modules.get(_SPEC[0])),
+            req_to_token_pool=SimpleNamespace(req_to_token=self.req_to_token), out_cache_loc=None, kv_loc_plan=None,
         )  # fmt: skip
 
     def shared(self) -> dict[str, Any]:
@@ -182,22 +183,6 @@ def _updater(module: Any, kv_indptr: Any, shared: dict[str, Any]) -> Any:
         kv_indptr=[kv_indptr], update=updater.update_single_wrapper,
     )  # fmt: skip
     return updater
-
-
-def _draft_input(modules: dict[str, Any]) -> Any:
-    """The engine's draft input, of which this path reads only that it is one."""
-    former = getattr(modules.get(_SPEC[0]), "EagleDraftInput", object)  # of which 0.5.1 and 0.5.2 want an instance
-
-    class Draft(former):  # type: ignore[misc, valid-type]
-        ragged_verify_layout = None
-
-        def __init__(self) -> None:
-            pass
-
-        def is_draft_input(self) -> bool:
-            return True
-
-    return Draft()
 
 
 class Proof(proof.Proof):

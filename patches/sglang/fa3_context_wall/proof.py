@@ -17,6 +17,7 @@ from attnfix.patches.proofkit.gpu_memory import GpuMemory
 from attnfix.patches.proofkit.proof import Observation, combine, device, observe, replaced
 from attnfix.patches.proofkit.sglang import flash_attention, window_pool
 from attnfix.patches.proofkit.sglang.flash_attention import BACKEND, CONFIG, Options
+from attnfix.patches.proofkit.sglang.speculation import draft_input
 from attnfix.patches.proofkit.sglang.window_pool import DIM, FULL, HEADS, TRANSLATOR
 
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
@@ -134,9 +135,10 @@ class _Server:
 
         seq_lens = torch.tensor(lens, device=device())
         slots = torch.cat([row[n : n + tokens] for row, n in zip(self.req_to_token, lens)]).long()
+        drafts = draft_input(self.modules.get(_SPEC), draft_token_num=tokens, num_tokens_per_req=tokens)
         batch = object.__new__(self.modules[_BATCH].ForwardBatch)
         batch.__dict__.update(
-            forward_mode=mode, batch_size=_ROOM, spec_info=_drafts(self.modules, tokens) if spec else None, encoder_lens=None,
+            forward_mode=mode, batch_size=_ROOM, spec_info=drafts if spec else None, encoder_lens=None,
             seq_lens=seq_lens, seq_lens_cpu=seq_lens.cpu(), seq_lens_sum=sum(lens), out_cache_loc=slots, out_tokens=tokens,
             req_pool_indices=torch.arange(_ROOM, device=device()), token_to_kv_pool=self.kv, kv_loc_plan=None,
             req_to_token_pool=SimpleNamespace(req_to_token=self.req_to_token), attn_cp_metadata=None, input_ids=None,
@@ -151,22 +153,6 @@ def _lens(server: _Server, most: int = _LONGEST) -> list[int]:
     import torch
 
     return [most, int(torch.randint(2, most, (), generator=server.draw)), most]
-
-
-def _drafts(modules: dict[str, Any], tokens: int) -> Any:
-    """What speculative decoding hands to attention, of which this path reads the number of tokens."""
-    former = getattr(modules.get(_SPEC), "EagleDraftInput", object)  # of which 0.5.1 and 0.5.2 want an instance
-
-    class Drafts(former):  # type: ignore[misc, valid-type]
-        draft_token_num, num_tokens_per_req, ragged_verify_layout = tokens, tokens, None
-
-        def __init__(self) -> None:
-            pass
-
-        def is_draft_input(self) -> bool:
-            return True
-
-    return Drafts()
 
 
 def _lay_out(backend: Any, batch: Any, capture: bool) -> None:

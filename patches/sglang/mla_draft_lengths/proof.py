@@ -19,6 +19,7 @@ from attnfix.patches.proofkit.emulators.flashinfer_mla import PagedLatent
 from attnfix.patches.proofkit.proof import Observation, observe, replaced
 from attnfix.patches.proofkit.sglang.engine import accepted, on_cpu
 from attnfix.patches.proofkit.sglang.flash_attention import Options
+from attnfix.patches.proofkit.sglang.speculation import draft_input
 
 _ATTENTION = "sglang.srt.layers.attention"
 _FLASHINFER, _FLASHMLA, _TRTLLM = (f"{_ATTENTION}.{name}_backend" for name in ("flashinfer_mla", "flashmla", "trtllm_mla"))
@@ -145,7 +146,7 @@ class Server:
         batch = object.__new__(self.modules[_BATCH].ForwardBatch)
         vars(batch).update(
             forward_mode=self.modules[_BATCH].ForwardMode.DECODE, batch_size=size, encoder_lens=None, input_ids=None,
-            spec_info=_drafts(self.modules) if drafts else None, out_cache_loc=None, kv_loc_plan=None,
+            spec_info=draft_input(self.modules.get(_SPEC)) if drafts else None, out_cache_loc=None, kv_loc_plan=None,
             seq_lens=torch.ones(size, dtype=torch.int64), seq_lens_cpu=torch.ones(size, dtype=torch.int64), seq_lens_sum=size,
             req_pool_indices=torch.zeros(size, dtype=torch.int64), positions=torch.ones(size, dtype=torch.int64),
             token_to_kv_pool=self.pool, req_to_token_pool=SimpleNamespace(req_to_token=self.req_to_token),
@@ -190,22 +191,6 @@ class _Asked(dict):
 
     def __missing__(self, name: str) -> Any:
         return getattr(self.args, name)
-
-
-def _drafts(modules: dict[str, Any]) -> Any:
-    """The engine's draft input, of which this path reads only that it is one."""
-    former = getattr(modules.get(_SPEC), "EagleDraftInput", object)  # of which 0.5.1 and 0.5.2 want an instance
-
-    class Draft(former):  # type: ignore[misc, valid-type]
-        ragged_verify_layout = None
-
-        def __init__(self) -> None:
-            pass
-
-        def is_draft_input(self) -> bool:
-            return True
-
-    return Draft()
 
 
 def _lay_out(backend: Any, batch: Any, capture: bool) -> None:
