@@ -106,6 +106,27 @@ def test_what_is_known_of_vllm_is_what_its_reports_say(settings, wrong, report):
 
 
 @pytest.mark.parametrize(
+    ("settings", "wrong", "report"),
+    [
+        ({"model": "windows-sinks"}, "layer 1", "fa3-tree-sinks"),
+        ({"model": "windows-sinks"}, "draft layer 0", None),
+        ({"model": "windows-sinks", "speculative-eagle-topk": 1}, "layer 1", None),
+        ({"model": "mla", "page-size": 16}, "IndexError: index 33 is out of bounds", "fa3-mla-tree-pages"),
+        ({"model": "mla"}, "layer 0", None),
+        ({"model": "windows", "attention-backend": "triton"}, "layer 0", "triton-tree-window"),
+        ({"model": "windows", "prefill-attention-backend": "triton"}, "layer 0", "triton-tree-window"),
+        ({"model": "mha", "attention-backend": "triton"}, "layer 0", None),
+    ],
+)
+def test_what_is_known_of_trees_is_what_the_reports_of_sglang_say(settings, wrong, report):
+    drawn = space.space_of("sglang")
+    plainest = {name: values[0] for name, values in drawn.axes.items()}
+    trees = plainest | {"speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2} | settings
+    found = drawn.known("0.5.23", trees, wrong)
+    assert (found and found.partition("docs/upstream/sglang-")[2]) == (report and f"{report}.md)")
+
+
+@pytest.mark.parametrize(
     ("release", "settings", "there"),
     [
         ("0.29.0", {}, True),

@@ -156,21 +156,26 @@ def _impossible_with_trees(settings: Settings, used: set[str]) -> str | None:
         return "the engine refuses trees in unified memory"
     if model in ("windows", "windows-sinks") and "fa3" in used and page > 1:
         return "the engine refuses trees on fa3 with windows and pages of several tokens"
-    return _known("", settings, "")
+    return _wrong_with_trees(settings)
 
 
-def _known(release: str, settings: Settings, wrong: str) -> str | None:
-    """Of trees: written up, and drawn no more."""
+def _wrong_with_trees(settings: Settings) -> str | None:
+    """What is written up, and drawn no more."""
     if not settings.get("speculative-algorithm", "EAGLE") or (settings.get("speculative-eagle-topk") or 1) == 1:
         return None
     model, page = settings.get("model"), settings.get("page-size", 1)
-    if model == "mla" and "fa3" in backends(settings) and page > 1:
-        return "fa3 takes slots for pages where it verifies trees of latent attention; written up"
+    if model == "mla" and "fa3" in verifiers(settings) and page > 1:
+        return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
     if model == "windows-sinks" and "fa3" in verifiers(settings):
-        return "fa3 counts sinks twice where it verifies trees; written up"
+        return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
     if model in ("windows", "windows-sinks") and "triton" in verifiers(settings):
-        return "Triton counts rows of a tree, and not positions, where a window begins; written up"
+        return "Triton begins windows too late where it verifies trees (docs/upstream/sglang-triton-tree-window.md)"
     return None
+
+
+def _known(release: str, settings: Settings, wrong: str) -> str | None:
+    """Verifications, and no drafts."""
+    return None if wrong.startswith("draft") else _wrong_with_trees(settings)
 
 
 def verifiers(settings: Settings) -> set[str]:
@@ -181,8 +186,8 @@ def verifiers(settings: Settings) -> set[str]:
 
 
 def _limit(settings: Settings) -> int:
-    """Near the limit of the context, lists of slots of Triton's drafter go past their buffer; with trees that ends the process,
-    and is written up."""
+    """Near the limit of the context, lists of slots of Triton's drafter go past their buffer; with trees that ends the process
+    (docs/upstream/sglang-draft-kv-wall-twins.md)."""
     drafter = settings["speculative-draft-attention-backend"] or settings["attention-backend"]
     return models.CONTEXT - (8 if branches(settings) > 1 and drafter == "triton" else 0)
 
