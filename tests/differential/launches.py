@@ -144,7 +144,7 @@ def _drawn(value: Any, seed: int) -> Any:
 
 def key(launch: Launch) -> str:
     """What makes two launches alike: dtypes, ranks, flags and signs of numbers; no sizes, but for pages and queries of one
-    token."""
+    token; whether LSEs are infinite, for what merges them treats a side that is empty in another way."""
     return json.dumps([launch["entry"], [_flags(call) for call in calls(launch)]])
 
 
@@ -157,7 +157,10 @@ def calls(launch: Launch) -> Iterator[dict[str, Any]]:
 def _flags(value: Any) -> Any:
     if isinstance(value, dict) and "tensor" in value:
         one = len(value["shape"]) == 4 and value["shape"][1] == 1
-        return [value["tensor"], len(value["shape"]), _packed(value), 0 in value["shape"], *([one] if one else [])]
+        flags = [value["tensor"], len(value["shape"]), _packed(value), 0 in value["shape"], *([one] if one else [])]
+        floats = value["values"] if value["tensor"] == "float32" and isinstance(value.get("values"), list) else ()
+        infinite = {isinstance(number, dict) for number in floats}
+        return [*flags, *(sorted(infinite) if True in infinite else [])]
     if isinstance(value, dict):
         return {name: _flags(one) for name, one in value.items() if not name.startswith("_")}
     if isinstance(value, list):

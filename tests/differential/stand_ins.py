@@ -8,7 +8,7 @@
 FILE comes from `python -m tests.differential --record FILE`. Needs torch and the engine, no network. Each entry point has
 processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it. What
 compiles, FlashInfer's wrappers, has a process for each kernel, beside those of what compiles nothing: neither waits for the
-other. `--seconds` for each process's launches and `--minutes` for all bound the time. The file of evidence is whole at any
+other. What has the fewest launches comes first: it takes seconds, and nothing of it is left when the time is up. `--seconds` for each process's launches and `--minutes` for all bound the time. The file of evidence is whole at any
 time: a run that is killed leaves what was done, and what the file has of other entry points stays. Exits 1 where a kernel and
 its stand-in differ, where the kernel refuses what the stand-in takes, or where nothing was compared.
 """
@@ -39,7 +39,7 @@ OUTCOMES = ("agrees", "differs", "refused", "both refuse", "undefined", "died", 
 #: Outcomes that count as a difference
 FAILING = ("differs", "refused", "died", "hung")
 _AT_ONCE = 3
-_COMPILING = 4  # a compiler takes several cores, and most of the time
+_COMPILING = 4  # they share the cores that are left beside `_AT_ONCE`; a compiler takes most of the time
 _START_S = 150  # until a worker has imported torch and the engine
 
 
@@ -115,15 +115,16 @@ class _Written:
 
 
 def _parts(asked: dict[str, list[int]], launches: list[dict[str, Any]]) -> list[tuple[str, list[int]]]:
-    """What has processes of its own: an entry point, or the launches of one that take the same kernel where kernels are
-    compiled. Entry points take turns, so that none waits for all of another's kernels; richest kernels first."""
+    """What has processes of its own: an entry point, those with the fewest launches first, or the launches of one that take the
+    same kernel where kernels are compiled. Entry points take turns, so that none waits for all of another's kernels; richest
+    kernels first."""
     groups: dict[str, dict[str, list[int]]] = {}
     for name, numbers in asked.items():
         for number in numbers:
             groups.setdefault(name, {}).setdefault(_kernel(launches[number]), []).append(number)
     turns = [(turn, name, part) for name, of in groups.items()
              for turn, part in enumerate(sorted(of.values(), key=len, reverse=True))]  # fmt: skip
-    return [(name, part) for _, name, part in sorted(turns)]
+    return [(name, part) for turn, name, part in sorted(turns, key=lambda one: (one[0], len(asked[one[1]]), one[1]))]
 
 
 def _kernel(launch: dict[str, Any]) -> str:
@@ -171,8 +172,10 @@ def _worker(
     ("", …): the GPU's context was lost behind a launch that has one."""
     words = [sys.executable, "-m", "tests.differential.stand_ins", str(options.file.resolve()), "--worker", name]
     words += ["--launches", ",".join(map(str, left)), "--device", options.device, *(["--check"] if options.check else [])]
+    # Seven processes with a thread for each core, and compilers with as many jobs, are several hundred at once
+    cores = {"OMP_NUM_THREADS": "1", "MAX_JOBS": str(max(1, ((os.cpu_count() or 1) - _AT_ONCE) // _COMPILING))}
     process = subprocess.Popen(  # attnfix is the one that is installed: a path with ROOT on it would put its source before it
-        words, env={**os.environ, "ATTNFIX": "0"}, cwd=ROOT, text=True, bufsize=1,
+        words, env={**os.environ, **cores, "ATTNFIX": "0"}, cwd=ROOT, text=True, bufsize=1,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()

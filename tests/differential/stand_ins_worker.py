@@ -37,6 +37,7 @@ class Worst(NamedTuple):
 
 
 def main(file: Path, name: str, numbers: list[int], device: str, check: bool) -> None:
+    torch.set_num_threads(1)  # the stand-ins of several processes share the cores with compilers
     about, launches = read(file)
     entries = entry_points(about)
     entry = entries[name]

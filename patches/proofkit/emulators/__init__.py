@@ -303,10 +303,12 @@ def _planned(q, k, v, q_at, kv_at, scale, causal, lse_base, out, return_lse):
 
 
 def merge_state_v2(v_a, s_a, v_b, s_b, v_merged, s_merged):
-    """sgl_kernel's `merge_state_v2`: out [tokens, heads, d], natural LSE [tokens, heads]; +inf counts as -inf."""
+    """sgl_kernel's `merge_state_v2`: out [tokens, heads, d], natural LSE [tokens, heads]; +inf counts as -inf. A row that is
+    empty on both sides is NaN: the kernel divides by the sum of its weights, and knows no such row."""
     out, lse = _merge(v_a, s_a, v_b, s_b)
-    v_merged.copy_(out)
-    s_merged.copy_(lse)
+    empty = s_a.isinf() & s_b.isinf()
+    v_merged.copy_(out.masked_fill(empty[..., None], math.nan))
+    s_merged.copy_(lse.masked_fill(empty, math.nan))
     return v_merged, s_merged
 
 

@@ -40,7 +40,9 @@ ENTRY_POINTS = (
     _op("cp_gather_cache", "dst", stand_in="gather_cache", named="cp_gather_cache"),
     _compiled("merge_attn_states", "tests.differential.vllm.entry_points:merge_attn_states", "output", "output_lse"),
     _compiled("static_scaled_fp8_quant", _OURS + "static_scaled_fp8_quant", "out"),
-    EntryPoint("get_mla_metadata", _OURS + "get_mla_metadata", _MLA + "get_mla_metadata", load=_LOAD, like=False),
+    EntryPoint(  # from 0.17 on it returns no tensor, but an object that the launch itself fills
+        "get_mla_metadata", _OURS + "get_mla_metadata", _MLA + "get_mla_metadata", load=_LOAD, like=False, alone=False
+    ),
     EntryPoint(
         "flash_mla_with_kvcache", _OURS + "flash_mla_with_kvcache", _MLA + "flash_mla_with_kvcache", load=_LOAD,
         made={"tile_scheduler_metadata": "get_mla_metadata"},

@@ -57,7 +57,10 @@ def attend(q: Any, k: Any, v: Any, at: int, scale: float, causal: bool, window: 
 
 
 def metadata_size(requests: int, max_seqlen_k: int, num_splits: int) -> int:
-    if hasattr(import_module("vllm.v1.attention.backends.flash_attn"), "round_up"):  # from 0.17
+    """Rounded up from 0.17 on. The backend is there wherever `stand_in` was called. A replay has it not, and must not import it:
+    that takes all that the engine's models import, which a stand-in does not need and a machine may lack."""
+    backend = sys.modules.get("vllm.v1.attention.backends.flash_attn")
+    if backend is None or hasattr(backend, "round_up"):
         return _size(requests, max_seqlen_k, num_splits)  # type: ignore[no-any-return]
     return 1 + requests
 
@@ -107,7 +110,7 @@ def flash_attn_varlen_func(
     if ranks > 1 and (total is None or window_size is not None):
         raise NotImplementedError("this stand-in deals keys to ranks where it is told how many there are, and no window")
     if not launch.get("mixed"):
-        _dtypes(q, k, v, out)
+        _dtypes(q, k, v, out, s_aux)
     if q_v is not None:  # a latent is key and value at once
         q, k = torch.cat([q, q_v], -1), torch.cat([k, v], -1)
     window = tuple(window_size) if window_size is not None else (-1, -1)
@@ -151,12 +154,14 @@ def flash_attn_varlen_func(
     return (result, lse.t().contiguous()) if return_softmax_lse else result
 
 
-def _dtypes(q: Any, k: Any, v: Any, out: Any) -> None:
+def _dtypes(q: Any, k: Any, v: Any, out: Any, sinks: Any) -> None:
     """What the launchers of FlashAttention 2 and 3 refuse."""
     if k.dtype != q.dtype or v.dtype != q.dtype:
         raise RuntimeError("query and key must have the same dtype")
     if out is not None and out.dtype != (torch.bfloat16 if q.dtype == FP8 else q.dtype):
         raise RuntimeError("output must have the same dtype as inputs; for FP8 input, output must have dtype BF16")
+    if sinks is not None and sinks.dtype != torch.bfloat16:
+        raise RuntimeError("We only support bf16 dtype for S aux.")
 
 
 def _unread(first: int, window: Any) -> int:

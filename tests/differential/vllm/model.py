@@ -22,8 +22,9 @@ _ROWS, _PERIOD = 1021, 5
 class Contents:
     """What a case's seed decides: the words of prompts and answers, and the rows of queries, keys and values."""
 
-    def __init__(self, seed: int):
-        self.seed = seed
+    def __init__(self, seed: int, sinks: Any = None):
+        """sinks: their dtype; None for that of the model."""
+        self.seed, self._sinks = seed, sinks
         self._draw = torch.Generator().manual_seed(seed)
         self._tables: dict[Any, Any] = {}
         self.heads: dict[str, tuple[int, int]] = {}  # for queries and keys, of layers that have others than the model
@@ -65,7 +66,7 @@ class Contents:
         """A score of each head of this rank."""
         at = torch.tensor([layer])
         every = self.rows(f"{layer}", "sinks", at, at, worker.config.model_config.hf_text_config.num_attention_heads, 1)
-        return every.view(-1).chunk(worker.sizes["tp"])[worker.rank]
+        return every.view(-1).to(self._sinks or every.dtype).chunk(worker.sizes["tp"])[worker.rank]
 
 
 class Ran(NamedTuple):

@@ -176,7 +176,8 @@ class _Rank:
 class Server:
     def __init__(self, case: Case):
         self.case, self.set = case, case["settings"]
-        self.contents, self.mla = model.Contents(case["seed"]), self.set["attention"] == "MLA"
+        sinks = torch.bfloat16 if self.set["attention-backend"] == "FLASH_ATTN" else None  # its kernel takes no others
+        self.contents, self.mla = model.Contents(case["seed"], sinks), self.set["attention"] == "MLA"
         self.requests: dict[str, _Request] = {}
         self.waiting = sorted(range(len(case["requests"])), key=lambda at: case["requests"][at]["arrives"])
         self.steps, self.draft_layer = 0, -1
