@@ -27,6 +27,7 @@ _TITLES = {
     "windows": "`sglang.flashinfer-swa-prefill`, `sglang.flashinfer-soft-cap`: a Gemma 2 with a window, against float64",
     "fp8-prefix": "`sglang.flashinfer-fp8-prefix`: a calibrated FP8 KV cache, half of the prompt cached",
     "context-wall": "`sglang.fa3-context-wall`: requests with drafts up to the context length",
+    "draft-lengths": "`sglang.mla-draft-lengths`: a DeepSeek-V2 that drafts for itself, accepted tokens of a step",
     "context-wall-kernel": "`sglang.fa3-context-wall`: FlashAttention 3 alone over the backend's page tables",
     "mamba2": "the `sglang.mamba…` fixes: conversations of a NemotronH, earlier turns cached",
     "verify": "`sglang.eagle-swa-verify`: n-gram speculation behind prompts longer than the window, against the Triton backend",
@@ -109,6 +110,8 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
     sides = case["sides"]
     if "runs" in sides.get("stock", ()):
         return tuple(_of_probe(sides.get(side)) for side in ("stock", "patched"))  # type: ignore[return-value]
+    if "drafts" in case:
+        return tuple(_of_drafts(case, side) for side in ("stock", "patched"))  # type: ignore[return-value]
     if "stock, slots" in sides:  # the kernel alone
         return tuple(_of_kernel(sides, side) for side in ("stock", "patched"))  # type: ignore[return-value]
     if "same as stock" in sides["stock"]:
@@ -125,6 +128,18 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
 def _distance(side: dict[str, Any]) -> str:
     """Root mean square of a log-probability's difference from what is right, of the prompt that came out furthest from it."""
     return f"{max(one[how] for one in side['each'] for how in ('cold', 'cached')):.2g}"
+
+
+def _of_drafts(case: dict[str, Any], side: str) -> str:
+    """Accepted tokens of a step behind short prompts, on each backend, and on the one that has not the bug."""
+    told = []
+    for name, one in case["sides"].items():
+        if name.startswith(f"{side}, "):
+            each = one.get("accepted", {}).get("short")
+            said = f"{sum(each) / len(each):.2f}" if each else f"not served: {one['said'] or one['ended']}"
+            told.append(f"{name.partition(', ')[2]} {said}")
+    right = case["sides"]["fa3"]["accepted"]["short"]
+    return f"{'; '.join(told)} of {case['drafts']} (fa3 {sum(right) / len(right):.2f})"
 
 
 def _of_kernel(sides: dict[str, Any], side: str) -> str:
