@@ -27,9 +27,11 @@ _TITLES = {
     "windows": "`sglang.flashinfer-swa-prefill`, `sglang.flashinfer-soft-cap`: a Gemma 2 with a window, against float64",
     "fp8-prefix": "`sglang.flashinfer-fp8-prefix`: a calibrated FP8 KV cache, half of the prompt cached",
     "context-wall": "`sglang.fa3-context-wall`: requests with drafts up to the context length",
+    "draft-lengths": "`sglang.mla-draft-lengths`: a DeepSeek-V2 that drafts for itself, accepted tokens of a step",
     "context-wall-kernel": "`sglang.fa3-context-wall`: FlashAttention 3 alone over the backend's page tables",
     "mamba2": "the `sglang.mamba…` fixes: conversations of a NemotronH, earlier turns cached",
     "verify": "`sglang.eagle-swa-verify`: n-gram speculation behind prompts longer than the window, against the Triton backend",
+    "window-decode": "`sglang.triton-window-decode`: the tokens that a Gemma 2 generates beyond its window, against float64",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
     "no-harm mla-large": "no harm, DeepSeek-V2 of 2.6 billion weights: 200 requests where no fix has anything to do",
     "no-harm dense-large": "no harm, Llama or Granite of 2.4 billion weights: the same requests",
@@ -109,8 +111,12 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
     sides = case["sides"]
     if "runs" in sides.get("stock", ()):
         return tuple(_of_probe(sides.get(side)) for side in ("stock", "patched"))  # type: ignore[return-value]
+    if "drafts" in case:
+        return tuple(_of_drafts(case, side) for side in ("stock", "patched"))  # type: ignore[return-value]
     if "stock, slots" in sides:  # the kernel alone
         return tuple(_of_kernel(sides, side) for side in ("stock", "patched"))  # type: ignore[return-value]
+    if any("decode" in one for one in sides["stock"].get("each", ())):
+        return _of_decode(sides["stock"]), f"{_of_decode(sides['patched'])} (fa3 {_of_decode(sides['fa3'])})"
     if "same as stock" in sides["stock"]:
         name, beside = ("Triton", "triton") if "triton" in sides else ("paged-only mode", "stock, paged")
         speed = f", {_times(case['speed']['tokens per second'])} prefill tokens/s" if "speed" in case else ""
@@ -125,6 +131,23 @@ def _seen(case: dict[str, Any]) -> tuple[str, str]:
 def _distance(side: dict[str, Any]) -> str:
     """Root mean square of a log-probability's difference from what is right, of the prompt that came out furthest from it."""
     return f"{max(one[how] for one in side['each'] for how in ('cold', 'cached')):.2g}"
+
+
+def _of_drafts(case: dict[str, Any], side: str) -> str:
+    """Accepted tokens of a step behind short prompts, on each backend, and on the one that has not the bug."""
+    told = []
+    for name, one in case["sides"].items():
+        if name.startswith(f"{side}, "):
+            each = one.get("accepted", {}).get("short")
+            said = f"{sum(each) / len(each):.2f}" if each else f"not served: {one['said'] or one['ended']}"
+            told.append(f"{name.partition(', ')[2]} {said}")
+    right = case["sides"]["fa3"]["accepted"]["short"]
+    return f"{'; '.join(told)} of {case['drafts']} (fa3 {sum(right) / len(right):.2f})"
+
+
+def _of_decode(side: dict[str, Any]) -> str:
+    """The same of the steps of an answer, of the one that came out furthest."""
+    return f"{max(one['decode'] for one in side['each']):.2g}"
 
 
 def _of_kernel(sides: dict[str, Any], side: str) -> str:

@@ -40,6 +40,7 @@ class EntryPoint:
     device: names of a plan's tensors that lie on the GPU, None for all.
     made: argument -> the entry point whose result it is.
     like: whether results are compared; without, only their shapes are, and whether the launch is refused.
+    alone: whether launches are kept for themselves; without, only as makers of what others are given.
     """
 
     name: str
@@ -55,6 +56,7 @@ class EntryPoint:
     device: tuple[str, ...] | None = None
     made: dict[str, str] = field(default_factory=dict)
     like: bool = True
+    alone: bool = True
 
 
 def encode(value: Any) -> Any:
@@ -114,9 +116,11 @@ def _packed(value: Any) -> bool:
 
 
 def _placed(value: Any, device: Any, seed: int, host: bool) -> Any:
-    """With its strides and its place in a line of 16 bytes: kernels ask for both."""
+    """With its strides and its place in a line of 16 bytes: kernels ask for both. Its last row is whole: some read a table by
+    the stride of its rows."""
     dtype, shape, stride, shift = (value[name] for name in ("tensor", "shape", "stride", "shift"))
     extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride)) if 0 not in shape else 0
+    extent = max(extent, shape[0] * stride[0]) if extent and shape else extent
     memory = torch.zeros(shift + max(extent, 1), dtype=getattr(torch, dtype), device="cpu" if host else device)
     placed = memory[shift:].as_strided(shape, stride, shift)
     # What several elements share is written once
@@ -139,7 +143,8 @@ def _drawn(value: Any, seed: int) -> Any:
 
 
 def key(launch: Launch) -> str:
-    """What makes two launches alike: dtypes, ranks, flags and signs of numbers; no sizes."""
+    """What makes two launches alike: dtypes, ranks, flags and signs of numbers; no sizes, but for pages and queries of one
+    token."""
     return json.dumps([launch["entry"], [_flags(call) for call in calls(launch)]])
 
 
@@ -151,7 +156,8 @@ def calls(launch: Launch) -> Iterator[dict[str, Any]]:
 
 def _flags(value: Any) -> Any:
     if isinstance(value, dict) and "tensor" in value:
-        return [value["tensor"], len(value["shape"]), _packed(value), 0 in value["shape"]]
+        one = len(value["shape"]) == 4 and value["shape"][1] == 1
+        return [value["tensor"], len(value["shape"]), _packed(value), 0 in value["shape"], *([one] if one else [])]
     if isinstance(value, dict):
         return {name: _flags(one) for name, one in value.items() if not name.startswith("_")}
     if isinstance(value, list):

@@ -47,7 +47,7 @@ class Recorder:
                     state["plan"] = [*state.get("plan", [])[:1], call]
                 return self._quiet(kernel, args, kwargs)
             call = self._call("", args, kwargs, names)
-            if call:  # before it is launched: a refusal is a result, too
+            if call and entry.alone:  # before it is launched: a refusal is a result, too
                 self.kept.offer({"entry": entry.name, "new": None, "plan": None, "call": call})
             result = self._quiet(kernel, args, kwargs)
             if call:
@@ -87,7 +87,10 @@ class Recorder:
 
     def _call(self, of: str, args: Any, kwargs: Any, made: Sequence[str]) -> Any:
         try:
-            makers = {name: self._maker(kwargs[name]) for name in made if kwargs.get(name) is not None}
+            makers: dict[str, Any] = {}
+            for at, name in enumerate(made):
+                if kwargs.get(name) is not None:
+                    makers[name] = self._maker(kwargs[name], at, makers)
             more = {name: makers[name] if name in makers else _encoded(value) for name, value in kwargs.items()}
             return {"of": of, "args": [_encoded(value) for value in args], "kwargs": more}
         except Unrecordable as why:
@@ -108,18 +111,31 @@ class Recorder:
         if entry.like:
             return
         call = {"made": entry.name, "at": None, "call": call}
-        if isinstance(result, torch.Tensor):
+        mark = _mark(result[0] if isinstance(result, tuple) else result)
+        if mark is not None:
             self._serials.append(call)
-            result[1] = len(self._serials)  # it survives a copy into a buffer of a graph
+            mark.fill_(len(self._serials))  # it survives a copy into a buffer of a graph
         for at, one in enumerate(result if isinstance(result, tuple) else ()):
             self._made[id(one)] = (one, {**call, "at": at})
 
-    def _maker(self, value: Any) -> Any:
+    def _maker(self, value: Any, at: int, makers: dict[str, Any]) -> Any:
+        """makers: of the arguments before this one; a copy of the second part of a schedule is known by the first."""
         if id(value) in self._made:
             return self._made[id(value)][1]
-        if isinstance(value, torch.Tensor) and value.dtype == torch.int32 and 1 <= int(value[1]) <= len(self._serials):
-            return self._serials[int(value[1]) - 1]
+        if made := next((one for one in makers.values() if one["at"] is not None), None):
+            return {**made, "at": at}
+        mark = _mark(value)
+        if mark is not None and 1 <= int(mark) <= len(self._serials):
+            made = self._serials[int(mark) - 1]
+            return made if value.dim() == 1 else {**made, "at": at}
         raise Unrecordable("an argument that another launch should have made")
+
+
+def _mark(schedule: Any) -> Any:
+    """A number of a schedule that no stand-in reads."""
+    if not isinstance(schedule, torch.Tensor) or schedule.dtype != torch.int32:
+        return None
+    return schedule[0, -1] if schedule.dim() == 2 else schedule[1]
 
 
 def _encoded(value: Any) -> Any:

@@ -6,10 +6,11 @@
     python -m tests.differential.stand_ins FILE --check          here, each stand-in in the place of its kernel: does it replay?
 
 FILE comes from `python -m tests.differential --record FILE`. Needs torch and the engine, no network. Each entry point has
-processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it.
-`--seconds` for each entry point and `--minutes` for all bound the time. The file of evidence is whole after each entry point,
-and keeps what it has of others. Exits 1 where a kernel and its stand-in differ, where the kernel refuses what the stand-in
-takes, or where nothing was compared.
+processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it. What
+compiles, FlashInfer's wrappers, has a process for each kernel, beside those of what compiles nothing: neither waits for the
+other. `--seconds` for each process's launches and `--minutes` for all bound the time. The file of evidence is whole at any
+time: a run that is killed leaves what was done, and what the file has of other entry points stays. Exits 1 where a kernel and
+its stand-in differ, where the kernel refuses what the stand-in takes, or where nothing was compared.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,7 +38,8 @@ EVIDENCE = ROOT / "docs" / "evidence" / "differential" / "stand-ins"
 OUTCOMES = ("agrees", "differs", "refused", "both refuse", "undefined", "died", "hung", "absent", "not run")
 #: Outcomes that count as a difference
 FAILING = ("differs", "refused", "died", "hung")
-_AT_ONCE = 4
+_AT_ONCE = 3
+_COMPILING = 4  # a compiler takes several cores, and most of the time
 _START_S = 150  # until a worker has imported torch and the engine
 
 
@@ -58,20 +61,20 @@ def main() -> int:
     evidence: dict[str, Any] = {"about": about, "machine": {}, "entry_points": {}}
     if out.exists() and (former := json.loads(out.read_text()))["about"] == about:
         evidence = former  # of the same launches: what is asked for now takes the place of what was there
-    lock = threading.Lock()
+    written = _Written(out, evidence, launches, asked, options.check)
     until = began + 60 * options.minutes
 
-    def one(name: str) -> None:
-        outcomes, machine = _entry(options, name, asked[name], min(time.monotonic() + options.seconds, until))
-        with lock:
-            evidence["entry_points"][name] = _counted(outcomes, launches)
-            evidence["machine"] |= machine
-            evidence["seconds"] = round(time.monotonic() - began)
-            _write(out, evidence, options.check)
-            print(line(name, evidence["entry_points"][name]), flush=True)
+    def one(part: tuple[str, list[int]]) -> None:
+        name, numbers = part
+        until_then = min(time.monotonic() + options.seconds, until)
+        outcomes, machine = _entry(options, name, numbers, until_then, lambda now: written.note(name, now))
+        written.end(name, outcomes, machine)
 
-    with ThreadPoolExecutor(1 if options.check else _AT_ONCE) as pool:
-        list(pool.map(one, sorted(asked, key=lambda name: "Wrapper" not in name)))  # what compiles begins first
+    parts = _parts(asked, launches)
+    both = [[part for part in parts if bool(launches[part[1][0]]["new"]) == compiles] for compiles in (True, False)]
+    pools = [ThreadPoolExecutor(1 if options.check else count) for count in (_COMPILING, _AT_ONCE)]
+    for running in [pool.map(one, mine) for pool, mine in zip(pools, both)]:
+        list(running)
     found = [evidence["entry_points"][name] for name in asked]
     for problem in [problem for entry in found for problem in entry["problems"]][:40]:
         print(f"{problem['outcome']}: {problem['entry']} {problem['launch']}: {problem['why']}")
@@ -81,8 +84,65 @@ def main() -> int:
     return 1 if any(entry[outcome] for entry in found for outcome in FAILING) else 0
 
 
-def _entry(options: Any, name: str, numbers: list[int], until: float) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
-    """What came out of each launch, by its number in the file; and what the worker says of the machine."""
+class _Written:
+    """The file of evidence, whole after every launch."""
+
+    def __init__(self, out: Path, evidence: dict[str, Any], launches: list[dict[str, Any]], asked: dict[str, list[int]],
+                 check: bool):  # fmt: skip
+        self._out, self._evidence, self._launches, self._check = out, evidence, launches, check
+        self._asked, self._began, self._lock = asked, time.monotonic(), threading.Lock()
+        self._outcomes: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in asked}
+        self._ended: dict[str, int] = dict.fromkeys(asked, 0)
+
+    def note(self, name: str, outcomes: dict[int, dict[str, Any]]) -> None:
+        """So far."""
+        with self._lock:
+            mine = self._outcomes[name]
+            mine |= outcomes
+            none = {"outcome": "not run", "why": "the run was ended"}
+            self._evidence["entry_points"][name] = _counted(
+                {number: mine.get(number, none) for number in self._asked[name]}, self._launches
+            )
+            self._evidence["seconds"] = round(time.monotonic() - self._began)
+            _write(self._out, self._evidence, self._check)
+
+    def end(self, name: str, outcomes: dict[int, dict[str, Any]], machine: dict[str, Any]) -> None:
+        with self._lock:
+            self._evidence["machine"] |= machine
+        self.note(name, outcomes)
+        if len(self._outcomes[name]) == len(self._asked[name]):
+            print(line(name, self._evidence["entry_points"][name]), flush=True)
+
+
+def _parts(asked: dict[str, list[int]], launches: list[dict[str, Any]]) -> list[tuple[str, list[int]]]:
+    """What has processes of its own: an entry point, or the launches of one that take the same kernel where kernels are
+    compiled. Entry points take turns, so that none waits for all of another's kernels; richest kernels first."""
+    groups: dict[str, dict[str, list[int]]] = {}
+    for name, numbers in asked.items():
+        for number in numbers:
+            groups.setdefault(name, {}).setdefault(_kernel(launches[number]), []).append(number)
+    turns = [(turn, name, part) for name, of in groups.items()
+             for turn, part in enumerate(sorted(of.values(), key=len, reverse=True))]  # fmt: skip
+    return [(name, part) for _, name, part in sorted(turns)]
+
+
+def _kernel(launch: dict[str, Any]) -> str:
+    """Which of the kernels that FlashInfer compiles: dtypes, widths, whether there are a window, a soft cap and a mask."""
+    if not launch["new"]:
+        return ""
+    given = [*launch["call"]["args"], *launch["call"]["kwargs"].values()]
+    given += [part for one in given if isinstance(one, dict) for part in one.get("tuple", ())]
+    widths = [(one["tensor"], one["shape"][-1:]) for one in given if isinstance(one, dict) and "tensor" in one]
+    planned = {name: value for plan in launch["plan"] for name, value in plan["kwargs"].items()}
+    window, cap = planned.get("window_left"), planned.get("logits_soft_cap") or 0
+    return json.dumps([widths, window is not None and window >= 0, cap > 0, planned.get("custom_mask") is not None])
+
+
+def _entry(
+    options: Any, name: str, numbers: list[int], until: float, note: Callable[[dict[int, dict[str, Any]]], None]
+) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
+    """What came out of each launch, by its number in the file; and what the worker says of the machine. note: of what came
+    out so far."""
     outcomes: dict[int, dict[str, Any]] = {}
     machine: dict[str, Any] = {}
     left = list(numbers)
@@ -90,7 +150,7 @@ def _entry(options: Any, name: str, numbers: list[int], until: float) -> tuple[d
         if time.monotonic() > until:
             outcomes |= {number: {"outcome": "not run", "why": "the time is up"} for number in left}
             break
-        how, said = _worker(options, name, left, until, outcomes, machine)
+        how, said = _worker(options, name, left, until, outcomes, machine, note)
         left = [number for number in left if number not in outcomes]
         if how is None:
             if left:  # it ended before it began with any of them
@@ -104,8 +164,9 @@ def _entry(options: Any, name: str, numbers: list[int], until: float) -> tuple[d
 
 
 def _worker(
-    options: Any, name: str, left: list[int], until: float, outcomes: dict[int, dict[str, Any]], machine: dict[str, Any]
-) -> tuple[str | None, str]:
+    options: Any, name: str, left: list[int], until: float, outcomes: dict[int, dict[str, Any]], machine: dict[str, Any],
+    note: Callable[[dict[int, dict[str, Any]]], None],
+) -> tuple[str | None, str]:  # fmt: skip
     """(None, why): it ended by itself; ("died", "hung" or "not run", why): in the first launch of `left` that has no outcome;
     ("", …): the GPU's context was lost behind a launch that has one."""
     words = [sys.executable, "-m", "tests.differential.stand_ins", str(options.file.resolve()), "--worker", name]
@@ -133,6 +194,8 @@ def _worker(
     begun = False
     try:
         while True:
+            if time.monotonic() >= until:
+                return "not run", "the time is up"
             patience = min(options.launch_seconds if begun else _START_S, until - time.monotonic())
             try:
                 line = lines.get(timeout=max(patience, 0.1))
@@ -156,6 +219,7 @@ def _worker(
             elif "outcome" in said:
                 outcomes[said["launch"]], begun = said, False
                 print(f"{name} {said['launch']}: {said['outcome']} {said.get('why', '')}"[:200], flush=True)
+                note(outcomes)
                 if said.get("lost"):
                     return "", ""
             elif "end" in said:
@@ -202,7 +266,7 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("file", type=Path)
     made.add_argument("--entry", action="append", metavar="NAME")
-    made.add_argument("--seconds", type=float, default=500, help="for each entry point")
+    made.add_argument("--seconds", type=float, default=500, help="for each process's launches")
     made.add_argument("--launch-seconds", type=float, default=300, help="for each launch: FlashInfer compiles")
     made.add_argument("--minutes", type=float, default=9, help="for all")
     made.add_argument("--out", type=Path, help="instead of docs/evidence/differential/stand-ins/ENGINE-RELEASE.json")

@@ -1,12 +1,14 @@
 """Recorded launches: what a file keeps of them, and that a replay sees a kernel that differs, refuses, dies or hangs."""
 
 import json
+import time
 
 import pytest
 import torch
 
 from tests.differential import stand_ins
-from tests.differential.launches import Kept, decode, encode, key
+from tests.differential.launches import EntryPoint, Kept, decode, encode, key
+from tests.differential.recorder import Recorder
 
 
 def call(*args, **kwargs):
@@ -76,6 +78,63 @@ def test_what_a_replay_says_of_both_launches_of_a_kernel(evidence, name, outcome
 
 def test_the_worst_difference_is_told(evidence):
     assert evidence["wrong"]["worst"] == pytest.approx(0.1, rel=0.1) and evidence["doubled"]["worst"] == 0
+
+
+def test_what_is_not_run_when_the_time_is_up_is_told(tmp_path):
+    about = {"engine": "none", "release": "1", "entry_points": "tests.support.kernels_that_fail"}
+    x = torch.zeros(5, 3, 64, dtype=torch.bfloat16)
+    lines = [{"about": about}, *({"entry": "hangs", "new": None, "plan": None, "call": call(x, out=x)} for _ in range(2))]
+    (tmp_path / "launches.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    words = [str(tmp_path / "launches.jsonl"), "--device", "cpu", "--minutes", "0.1", "--out", str(tmp_path / "out.json")]
+    began = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["stand_ins", *words])
+        assert stand_ins.main() == 1
+    assert time.monotonic() - began < 30
+    assert json.loads((tmp_path / "out.json").read_text())["entry_points"]["hangs"]["not run"] == 2
+
+
+def test_each_kernel_that_is_compiled_has_a_process_and_entry_points_take_turns():
+    def launch(dtype, **planned):
+        return {"new": call(), "plan": [call(**planned)], "call": call(torch.zeros(3, 2, 64, dtype=dtype))}
+
+    half, bf16 = torch.float16, torch.bfloat16
+    launches = [
+        launch(half),
+        launch(bf16),
+        launch(bf16),
+        launch(bf16, window_left=7),
+        launch(bf16, window_left=-1),
+        launch(half),
+    ]
+    parts = stand_ins._parts({"one": [0, 1, 2, 3, 4], "other": [5]}, launches)
+    assert parts == [("one", [1, 2, 4]), ("other", [5]), ("one", [0]), ("one", [3])]
+
+
+def test_a_schedule_is_made_anew_by_the_call_that_made_it_also_where_it_was_copied():
+    recorder = Recorder((), 3)
+    made = {"tiles": "schedule", "splits": "schedule"}
+    schedule = recorder._wrapped(
+        EntryPoint("schedule", "", "", like=False, alone=False),
+        lambda lengths: (torch.zeros(2, 8, dtype=torch.int32), torch.zeros(len(lengths) + 1, dtype=torch.int32)),
+    )
+    kernel = recorder._wrapped(EntryPoint("kernel", "", "", made=made), lambda **given: None)
+    schedule(torch.tensor([1]))
+    tiles, splits = schedule(torch.tensor([5, 9]))
+    kernel(tiles=tiles, splits=splits, causal=True)
+    kernel(tiles=tiles.clone(), splits=splits.clone(), causal=False)
+    launches = recorder.kept.launches()
+    assert len(launches) == 2
+    for one in launches:
+        given = one["call"]["kwargs"]
+        assert [given[name]["at"] for name in made] == [0, 1]
+        assert all(given[name]["call"]["args"][0]["values"] == [5, 9] for name in made)
+
+
+def test_what_lies_behind_the_columns_of_a_table_is_there_for_who_reads_by_its_stride():
+    table = torch.arange(15, dtype=torch.int32).view(3, 5)[:, :4]
+    back = decode(json.loads(json.dumps(encode(table))), "cpu", 1)
+    assert torch.equal(back, table) and back.as_strided((3, 5), (5, 1)).shape == (3, 5)
 
 
 def test_vllms_stand_ins_refuse_keys_of_another_dtype_than_their_kernels_take():

@@ -8,6 +8,9 @@ _FLASH = "tests.differential.sglang.flash_attention:"
 _BOUND = "sgl_kernel.flash_attn:"
 _WRAPPERS = "attnfix.patches.proofkit.emulators.flashinfer:"
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend:"
+_FLASHMLA = "attnfix.patches.proofkit.emulators.flashmla:"
+_FLASHMLA_BOUND = "sglang.srt.layers.attention.flashmla_backend:"
+_FLASHMLA_REAL = "sglang.kernels.ops.attention.flash_mla_interface:"
 
 
 def _wrapper(name: str, stand_in: str) -> EntryPoint:
@@ -16,8 +19,27 @@ def _wrapper(name: str, stand_in: str) -> EntryPoint:
 
 ENTRY_POINTS = (
     *(
-        EntryPoint(name, _FLASH + name, f"sglang.kernels.ops.attention.flash_attention:{name}", _BOUND + name)
-        for name in ("flash_attn_with_kvcache", "flash_attn_varlen_func")
+        EntryPoint(name, _FLASH + name, f"sglang.kernels.ops.attention.flash_attention:{name}", _BOUND + name, made=made)
+        for name, made in {
+            "flash_attn_with_kvcache": {"scheduler_metadata": "get_scheduler_metadata"}, "flash_attn_varlen_func": {},
+        }.items()
+    ),
+    EntryPoint(
+        "get_scheduler_metadata", _FLASH + "get_scheduler_metadata", _BOUND + "get_scheduler_metadata",
+        _BOUND + "get_scheduler_metadata", like=False, alone=False,
+    ),
+    EntryPoint(
+        "get_mla_metadata", _FLASHMLA + "schedule", _FLASHMLA_REAL + "get_mla_metadata", _FLASHMLA_BOUND + "get_mla_metadata",
+        like=False, alone=False,
+    ),
+    EntryPoint(
+        "flash_mla_with_kvcache", _FLASHMLA + "by_stride", _FLASHMLA_REAL + "flash_mla_with_kvcache",
+        _FLASHMLA_BOUND + "flash_mla_with_kvcache",
+        made={"tile_scheduler_metadata": "get_mla_metadata", "num_splits": "get_mla_metadata"},
+    ),
+    EntryPoint(
+        "BatchMLAPagedAttentionWrapper", "attnfix.patches.proofkit.emulators.flashinfer_mla:PagedLatent",
+        "flashinfer:BatchMLAPagedAttentionWrapper", writes=("out",), plans=("plan",), runs=("run",),
     ),
     EntryPoint(
         "merge_state_v2", "tests.differential.sglang.kernels:merge_state_v2", "sgl_kernel:merge_state_v2",
