@@ -115,8 +115,8 @@ VARIANTS = [
     Variant("st256-2perlane", 4),
 ]
 
-# The present kernel on other grids: blocks per multiprocessor, bytes of a unit.
-PRESENT = [(6, UNIT), (8, 16 << 10), (1000, UNIT)]
+# The present kernel on other grids: blocks per multiprocessor, bytes of a unit and what it may shrink to.
+PRESENT = [(1, 16 << 10, 0), (1, 64 << 10, 0), (1, UNIT, 8 << 10), (2, 16 << 10, 0), (2, UNIT, 0)]
 
 
 # ---- build
@@ -172,8 +172,12 @@ def build_all(work: Path, peers: Path | None, csrc: Path, arch: str, workers: in
 # ---- launch
 
 
-def packed(i: Any, unit: int, unused: int, lens: Any = None, cumulative: bool = False) -> tuple[Any, int]:
-    """FixupParams of an input, and how many packs there are; `unit` and `unused` as given."""
+def log2_packs(size: int) -> int:
+    return (size // 16).bit_length() - 1
+
+
+def packed(i: Any, unit: int, least: int, lens: Any = None, cumulative: bool = False) -> tuple[Any, int]:
+    """FixupParams of an input, and how many packs there are; the last two fields as given."""
     from attnfix.kernels.parameters import FixupParams, fast_div, in_packs, words
 
     lens = i.batch.kv_lens if lens is None else lens
@@ -191,7 +195,7 @@ def packed(i: Any, unit: int, unused: int, lens: Any = None, cumulative: bool = 
         fast_div(row_packs),
         fast_div(head_packs),
         unit,
-        unused,
+        least,
     )
     return params, tokens * row_packs
 
@@ -206,27 +210,26 @@ class Kernel:
 
     def run(self, v: Variant, i: Any, lens: Any = None, cumulative: bool = False) -> int:
         least = v.least or v.unit
-        unit = (v.unit // 16).bit_length() - 1 | (least // 16).bit_length() - 1 << 8
-        params, packs = packed(i, unit, 0, lens, cumulative)
+        params, packs = packed(i, log2_packs(v.unit) | log2_packs(least) << 8, 0, lens, cumulative)
         side_by_side = v.per_sm * self.sms or self.resident
         grid = min(-(-packs * 16 // least), side_by_side * (1 if v.per_sm else v.waves))
-        params.unused = min(grid, side_by_side) if v.turns else 0
+        params.least_unit = min(grid, side_by_side) if v.turns else 0  # `unused` there
         code = self.library.fixup_launch(ctypes.addressof(params), grid, self.stream())
         if code:
             raise RuntimeError(f"CUDA error {code}")
         return grid
 
 
-def present(blocks: int, unit: int) -> Callable[[Any], None]:
-    """The present kernel, on another grid."""
+def present(blocks: int, unit: int, least: int = 0, on: Any = None) -> Callable[[Any], None]:
+    """The present kernel for rows without gaps on another grid, or another build of it that is loaded as `on`."""
     from attnfix.kernels import driver
 
     def run(i: Any) -> None:
-        on = driver.device(i.out.device.index)
-        params, packs = packed(i, unit // 16, 0)
-        grid = min(on.sm_count * blocks, -(-packs * 16 // unit))
+        device = on or driver.device(i.out.device.index)
+        params, packs = packed(i, log2_packs(unit), log2_packs(least or unit))
+        grid = min(device.sm_count * blocks, -(-packs * 16 // (least or unit)))
         pointers = i.out.data_ptr(), i.lse.data_ptr(), i.batch.kv_lens.data_ptr(), i.batch.cum_seq_lens.data_ptr()
-        driver.Launch(on, "fixup_zero_kv_rows_packs", grid, 256, params, 4)(pointers)
+        driver.Launch(device, "fixup_zero_kv_rows_dense", grid, 128, params, 4)(pointers)
 
     return run
 
@@ -441,8 +444,8 @@ def run(work: Path, variants: list[Variant], failed: dict[str, str], args: argpa
     candidates: dict[str, Callable[[Any], object]] = {"present": bench.ours_fixup}
     if PEER not in failed:
         candidates[PEER] = peer(work / "peer.so")
-    for blocks, unit in PRESENT:
-        candidates[f"present {blocks}/sm {unit >> 10}K"] = present(blocks, unit)
+    for blocks, unit, least in PRESENT:
+        candidates[f"present {blocks}/sm {f'{least >> 10}-' if least else ''}{unit >> 10}K"] = present(blocks, unit, least)
     for v in variants:
         candidates[v.name] = lambda i, v=v: kernels[v.build].run(v, i)
     report: dict = {**bench.machine(), "failed": failed, "resident": {n: k.resident for n, k in kernels.items()}, "works": {}}
