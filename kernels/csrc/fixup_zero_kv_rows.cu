@@ -3,7 +3,8 @@
 // Every warp finds the empty requests itself (the host must not know them: that would be a sync), 128 at a time, in
 // registers. Their rows, put one after another, are cut into units, which the blocks take in turns. So rows of other
 // requests cost nothing, and one long request is spread over the grid like any other rows. From sm_90 on the zeros of dense
-// rows are bulk stores of a zeroed tile: few threads keep much under way. Figures: docs/kernels.md.
+// rows are bulk stores of a zeroed tile: few threads keep much under way, and a block per multiprocessor will do. The host
+// goes by what the code was compiled for. Figures: docs/kernels.md.
 #include "common.cuh"
 
 #if __CUDA_ARCH__ >= 900
