@@ -41,6 +41,7 @@ def test_a_known_bug_is_seen_and_its_correction_is_right(sides):
     "right",
     [
         case(speculative_algorithm="EAGLE"),
+        case(speculative_algorithm="EAGLE", speculative_eagle_topk=2, page_size=4),
         case(model="windows-sinks", disable_cuda_graph=False, page_size=16),
         case(attention_backend="flashinfer", disable_overlap_schedule=False),
         case(model="gqa", attention_backend="torch_native", enable_mixed_chunk=True, chunked_prefill_size=16),

@@ -106,6 +106,27 @@ def test_what_is_known_of_vllm_is_what_its_reports_say(settings, wrong, report):
 
 
 @pytest.mark.parametrize(
+    ("settings", "wrong", "report"),
+    [
+        ({"model": "windows-sinks"}, "layer 1", "fa3-tree-sinks"),
+        ({"model": "windows-sinks"}, "draft layer 0", None),
+        ({"model": "windows-sinks", "speculative-eagle-topk": 1}, "layer 1", None),
+        ({"model": "mla", "page-size": 16}, "IndexError: index 33 is out of bounds", "fa3-mla-tree-pages"),
+        ({"model": "mla"}, "layer 0", None),
+        ({"model": "windows", "attention-backend": "triton"}, "layer 0", "triton-tree-window"),
+        ({"model": "windows", "prefill-attention-backend": "triton"}, "layer 0", "triton-tree-window"),
+        ({"model": "mha", "attention-backend": "triton"}, "layer 0", None),
+    ],
+)
+def test_what_is_known_of_trees_is_what_the_reports_of_sglang_say(settings, wrong, report):
+    drawn = space.space_of("sglang")
+    plainest = {name: values[0] for name, values in drawn.axes.items()}
+    trees = plainest | {"speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2} | settings
+    found = drawn.known("0.5.23", trees, wrong)
+    assert (found and found.partition("docs/upstream/sglang-")[2]) == (report and f"{report}.md)")
+
+
+@pytest.mark.parametrize(
     ("release", "settings", "there"),
     [
         ("0.29.0", {}, True),
@@ -275,6 +296,25 @@ def test_a_tree_of_drafts_is_laid_out_and_followed():
     trees.verify_tree_greedy(predicts, accepted, count, candidates, index, child, sibling, said)
     assert accepted.tolist() == [[0, 2, 4]] and count.tolist() == [2]
     assert [int(predicts[row]) for row in (0, 2, 4)] == [9, 11, 12]
+
+
+def test_what_hangs_on_what_is_read_from_the_links_of_a_tree():
+    from tests.differential.sglang import rows
+
+    found = rows.tree([1, 3, 4, -1, -1], [-1, 2, -1, -1, -1], [7, 8, 9, 10, 11])
+    assert found.depths == [0, 1, 1, 2, 2]
+    assert [row.nonzero().flatten().tolist() for row in found.above] == [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4]]
+
+
+def test_branches_of_a_tree_propose_other_tokens():
+    from tests.differential.sglang.texts import Texts
+
+    request = {"prompt": 9, "output": 8, "arrives": 0, "common": None}
+    texts = Texts({"seed": 5, "requests": [request]}, 512)
+    first = [texts.candidates(0, at, {}) for at in range(9, 17)]
+    right = [said.index(texts.tokens[0][at]) for at, said in enumerate(first, 9) if texts.tokens[0][at] in said]
+    assert set(right) == {0, 1} and all(len(set(said)) == 2 for said in first)
+    assert texts.candidates(0, 12, {11: 500}) != texts.candidates(0, 12, {11: 501})
 
 
 def test_a_chain_of_drafts_is_laid_out_as_the_proofs_have_it():

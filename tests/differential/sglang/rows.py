@@ -22,17 +22,44 @@ _EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
 
 
 class Span(NamedTuple):
-    """Tokens begin … end of a request, the batch's one at `place`, which it computes in its rows from `row` on."""
+    """Tokens begin … end of a request, the batch's one at `place`, which it computes in its rows from `row` on.
+
+    branch: of a drafter's tree. Rows of a tree that is verified are not tokens in a line: `Tree` says what they are.
+    """
 
     place: int
     row: int
     request: int
     begin: int
     end: int
+    branch: int = 0
 
     @property
     def rows(self) -> slice:
         return slice(self.row, self.row + self.end - self.begin)
+
+
+class Tree(NamedTuple):
+    """What a verification looks at, of one request. depths: of each row, 0 is the last token that is accepted already.
+    above: [rows, rows], True where a row's way to the root has the other one, or is it. tokens: of each row."""
+
+    depths: list[int]
+    above: Any
+    tokens: list[int]
+
+
+def tree(next_token: list[int], next_sibling: list[int], tokens: list[int]) -> Tree:
+    """From the links of the engine's own: a row's first child, and the next child of the same row; -1 for none."""
+    import torch
+
+    above, depths = torch.eye(len(tokens), dtype=torch.bool), [0] + [-1] * (len(tokens) - 1)
+    for row in range(len(tokens)):  # a parent comes before its children
+        child = next_token[row]
+        while child != -1:
+            above[child] |= above[row]
+            depths[child] = depths[row] + 1
+            child = next_sibling[child]
+    return Tree(depths, above, tokens)
 
 
 class Rows:
@@ -48,8 +75,11 @@ class Rows:
         self._extends: list[Span] = []
         self._decodes: list[tuple[int, int]] = []  # (place, request) of those that decode
         self._done: dict[int, int] = {}  # request -> tokens whose keys are in the cache
-        #: (whether of the drafter, request) -> position -> token, where a draft is not what the text says
-        self._wrong: dict[tuple[bool, int], dict[int, int]] = {}
+        #: (whether of the drafter, request, branch) -> position -> token, where a draft is not what the text says
+        self._wrong: dict[tuple[bool, int, int], dict[int, int]] = {}
+        self._branches = space.branches(settings)
+        self._links: tuple[list[list[int]], list[list[int]]] | None = None  # of each request: children, siblings
+        self._trees: dict[int, Tree] = {}  # request -> what is verified
         self._accepted: dict[int, int] = {}  # request -> tokens that its last verification leaves in the cache
         self._steps = 0  # of the drafter, in this step of the server
 
@@ -57,7 +87,7 @@ class Rows:
         """A batch is about to run."""
         self._done |= {number: self._done[number] + more for number, more in self._accepted.items()}
         self._extends, self._decodes, self.outputs, self._accepted = [], [], [], {}
-        self._wrong, self._steps, kinds = {}, 0, set()
+        self._wrong, self._trees, self._steps, kinds = {}, {}, 0, set()
         numbers = [int(request.rid) for request in batch.reqs]
         taken = [self._taken(number, request) for number, request in zip(numbers, batch.reqs)]
         if batch.forward_mode.is_extend():
@@ -76,6 +106,13 @@ class Rows:
         else:
             kinds.add("idle")
         self.kinds = sorted(kinds)
+
+    def verifies(self, about: Any) -> None:
+        """The engine is about to verify trees; about: what it made of the drafts."""
+        if self._branches > 1:
+            names = ("retrieve_next_token", "retrieve_next_sibling"), ("retrive_next_token", "retrive_next_sibling")
+            children, siblings = next(pair for pair in names if hasattr(about, pair[0]))
+            self._links = getattr(about, children).tolist(), getattr(about, siblings).tolist()
 
     def _taken(self, number: int, request: Any) -> bool:
         """Whether the server took the request: of one that is too long it computes a token of its own, and says so."""
@@ -147,8 +184,12 @@ class Rows:
         if mode.is_decode() and not drafts:
             return [Span(place, place, number, at := self._done[number], at + 1) for place, number in self._decodes]
         if mode.is_decode():
-            step = self._steps
-            return [Span(place, place, number, at := self._done[number] + step, at + 1) for place, number in self._decodes]
+            step, wide = self._steps, self._branches
+            return [
+                Span(place, place * wide + branch, number, at := self._done[number] + step, at + 1, branch)
+                for place, number in self._decodes
+                for branch in range(wide)
+            ]
         if mode.is_target_verify():
             width = space.drafted(self.settings)
             return [Span(place, place * width, number, at := self._done[number], at + width) for place, number in self._decodes]
@@ -173,8 +214,8 @@ class Rows:
             # Of a latent, at times without what is behind it; other models may have a dimension before the rows
             rows = rows.view(len(rows), heads, -1) if mla.is_latent(layer) else rows.view(-1, heads, dim)
             for span in spans:
-                drawn = self._drawn(what, layer, drafts, span.request)
-                rows[span.rows] = drawn[span.begin : span.end, :, : rows.shape[-1]]
+                drawn = self._of_span(what, layer, drafts, span, batch)
+                rows[span.rows] = drawn[..., : rows.shape[-1]]
         kind = "draft" if drafts else "verify" if batch.forward_mode.is_target_verify() else None
         padded = (
             "padded"
@@ -190,21 +231,41 @@ class Rows:
             tokens = batch.input_ids.tolist()
         elif drafts:
             self._wrong.clear()
+        if tokens and self._is_tree(drafts, batch):
+            self._read_trees(tokens, spans)
+            return
         for span in spans if tokens else ():
-            wrong = self._wrong.setdefault((drafts, span.request), {})
+            wrong = self._wrong.setdefault((drafts, span.request, span.branch), {})
             for row, at in zip(range(span.row, span.rows.stop), range(span.begin, span.end)):
                 if wrong or tokens[row] != self.texts.tokens[span.request][at + drafts]:
                     wrong[at] = tokens[row]
             if not drafts:
                 self._accepted[span.request] = max(min(wrong, default=span.end) - span.begin, 1)
 
+    def _is_tree(self, drafts: bool, batch: Any) -> bool:
+        return self._branches > 1 and not drafts and batch.forward_mode.is_target_verify()
+
+    def _read_trees(self, tokens: list[int], spans: list[Span]) -> None:
+        """What hangs on what in the trees that are verified, and how far down the target will follow them."""
+        assert self._links
+        for span in spans:
+            said, text = tokens[span.rows], self.texts.tokens[span.request]
+            self._trees[span.request] = found = tree(*(link[span.place] for link in self._links), said)
+            right = [said[row] == text[span.begin + depth] for row, depth in enumerate(found.depths)]
+            whole = [depth for row, depth in enumerate(found.depths) if all(right[at] for at in found.above[row].nonzero())]
+            self._accepted[span.request] = 1 + max(whole, default=0)
+
     def _laid_out(self, drafts: bool, batch: Any, spans: list[Span]) -> None:
         """Whether the engine gave each row its token and its position."""
         name = "draft " * drafts
         tokens, positions = [], []
-        for _, _, number, begin, end in spans:
-            wrong = self._wrong.get((drafts, number), {})
+        for _, _, number, begin, end, branch in spans:
+            wrong = self._wrong.get((drafts, number, branch), {})
             text = self.texts.tokens[number]
+            if self._is_tree(drafts, batch):
+                tokens += [text[begin], *self._trees[number].tokens[1:]]
+                positions += [begin + depth for depth in self._trees[number].depths]
+                continue
             tokens += [
                 text[at + drafts] if at not in wrong or (at == begin and not drafts) else wrong[at] for at in range(begin, end)
             ]
@@ -216,10 +277,45 @@ class Rows:
             error = math.inf if bad is not None or len(found) != len(wanted) else 0.0
             self.outputs.append(Output(name + what, error, reference.digest(found), _EXACT, f"row {bad}"))
 
-    def _drawn(self, what: str, layer: Any, drafts: bool, number: int) -> Any:
+    def _of_span(self, what: str, layer: Any, drafts: bool, span: Span, batch: Any) -> Any:
+        """The rows that it computes."""
+        if not self._is_tree(drafts, batch):
+            return self._drawn(what, layer, drafts, span.request, span.branch)[span.begin : span.end]
+        import torch
+
+        drawn, found, rows = self._drawn(what, layer, drafts, span.request), self._trees[span.request], []
+        for token, depth in zip(found.tokens, found.depths):
+            at = span.begin + depth
+            if token == self.texts.tokens[span.request][at]:
+                rows.append(drawn[at])
+            else:
+                rows.append(self.texts.of_a_draft(what, layer.layer_id, span.request, at, token, drawn[0]))
+        return torch.stack(rows)
+
+    def _given(self, layer: Any, drafts: bool, span: Span, batch: Any, window: int | None) -> tuple[Any, Any, Any, Any]:
+        """What the reference is given: keys, values, positions of the rows, and which keys each row of a tree sees."""
+        import torch
+
+        number, latent, found = span.request, mla.is_latent(layer), self._trees.get(span.request)
+        keys = {what: self._drawn(what, layer, drafts, number, span.branch)[: span.end] for what in "kv"[: 2 - latent]}
+        seen = None
+        if self._is_tree(drafts, batch) and found:
+            keys = {
+                what: torch.cat([rows[: span.begin], self._of_span(what, layer, drafts, span, batch)])
+                for what, rows in keys.items()
+            }
+            seen = torch.cat([torch.ones(len(found.depths), span.begin, dtype=torch.bool), found.above], 1)
+            if window is not None:
+                depths = torch.tensor(found.depths)
+                at = torch.cat([torch.arange(span.begin), span.begin + depths])
+                seen = seen & (at > (span.begin + depths)[:, None] - window)
+        k, v = mla.of_each_head(layer, keys["k"]) if latent else (keys["k"], keys["v"])
+        return k, v, range(span.begin, span.end), seen
+
+    def _drawn(self, what: str, layer: Any, drafts: bool, number: int, branch: int = 0) -> Any:
         """The request's rows, those of wrong drafts among them."""
         rows = self.texts.rows(what, layer.layer_id, number, *self._shape(layer, what), self.dtype, drafts)
-        if wrong := self._wrong.get((drafts, number)):
+        if wrong := self._wrong.get((drafts, number, branch)):
             rows = rows.clone()
             for at, token in wrong.items():
                 rows[at] = self.texts.of_a_draft(what, layer.layer_id, number, at, token, rows[0])
@@ -247,10 +343,11 @@ class Rows:
         rows, true, beside, labels = out.reshape(-1, heads, dim), [], [], []
         mode = "extend" if self._extends and not drafts else "decode" if batch.forward_mode.is_decode() and not drafts else ""
         for span in spans:
-            q, k = (self._drawn(what, layer, drafts, span.request) for what in "qk")
-            k, v = mla.of_each_head(layer, k) if latent else (k, self._drawn("v", layer, drafts, span.request))
-            given = q[span.begin : span.end], k[: span.end], v[: span.end], range(span.begin, span.end)
+            k, v, positions, seen = self._given(layer, drafts, span, batch, attention.window)
+            given = self._of_span("q", layer, drafts, span, batch), k, v, positions
             what = {"scale": attention.scale, "window": attention.window, "soft_cap": attention.soft_cap}
+            if seen is not None:
+                what |= {"window": None, "causal": False, "mask": seen}
             true.append(reference.attention(*given, **what, sinks=sinks if attention.sinks else None))
             if space.rounds_weights(self.settings, mode):
                 cached = span.end if batch.forward_mode.is_decode() else span.begin
@@ -269,8 +366,15 @@ class Rows:
         each_row = len(logits) > 1 and (mode.is_target_verify() or (drafts and not self._extends and not mode.is_decode()))
         for span in spans:
             text, positions = self.texts.tokens[span.request], range(span.begin, span.end)
-            rows = range(span.row, span.rows.stop) if each_row else [span.place]
+            rows = range(span.row, span.rows.stop) if each_row else [span.row if drafts and mode.is_decode() else span.place]
+            if self._is_tree(drafts, batch):
+                positions = [span.begin + depth for depth in self._trees[span.request].depths]
             for row, at in zip(rows, positions if each_row else positions[-1:]):
-                logits[row, self.texts.proposed(span.request, at + 2) if drafts else text[at + 1]] = 1
+                if drafts and self._branches > 1:
+                    wrong = self._wrong.get((drafts, span.request, span.branch), {})
+                    first, second = self.texts.candidates(span.request, at + 2, wrong)
+                    logits[row, first], logits[row, second] = 8, 7
+                else:
+                    logits[row, self.texts.proposed(span.request, at + 2) if drafts else text[at + 1]] = 1
         if drafts and mode.is_decode():
             self._steps += 1

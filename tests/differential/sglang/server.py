@@ -23,7 +23,7 @@ from attnfix.patches.proofkit.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step
-from . import device, flash_attention, kernels, launch, mla, models, space
+from . import device, flash_attention, kernels, launch, mla, models, rows, space
 from .rows import Rows
 from .texts import Texts
 
@@ -110,6 +110,14 @@ class Server:
             return result
 
         scheduler.run_batch = run_batch
+        if hasattr(worker := getattr(scheduler, "draft_worker", None), "verify"):
+            verify = worker.verify
+
+            def verified(batch: Any, *args: Any, **kwargs: Any) -> Any:
+                self.rows.verifies(args[0] if args and hasattr(args[0], "draft_token") else batch.spec_info)
+                return verify(batch, *args, **kwargs)
+
+            worker.verify = verified
 
     def _arriving(self, *_: Any, **__: Any) -> list[Any]:
         """What the loop asks for at the begin of each turn: the last one is over."""
@@ -158,8 +166,8 @@ def _row_kept_back() -> AbstractContextManager[Any]:
     def fill(self: Rows, layer: Any, batch: Any, given: dict[str, Any]) -> None:
         lost = [rows[-1].clone() for rows in given.values()]
         real(self, layer, batch, given)
-        for rows, row in zip(given.values(), lost):
-            rows[-1] = row
+        for handed, row in zip(given.values(), lost):
+            handed[-1] = row
 
     return replaced(Rows, "_fill", fill)
 
@@ -182,6 +190,19 @@ def _another_page() -> AbstractContextManager[Any]:
     return replaced(flash_attention, "_memory", lambda pages: real(pages) + 1)
 
 
+def _branches_seen() -> AbstractContextManager[Any]:
+    """A row of a tree sees all rows before it, those of other branches among them."""
+    import torch
+
+    real = rows.tree
+
+    def tree(*links: Any) -> Any:
+        found = real(*links)
+        return found._replace(above=torch.ones_like(found.above).tril())
+
+    return replaced(rows, "tree", tree)
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "window wrong by one": _otherwise(lambda one: {"window": one.window and one.window + 1}),
     "the scale is left out": _otherwise(lambda one: {"scale": 1.0}),
@@ -190,11 +211,17 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a row is lost": _row_kept_back,
     "the mask is shifted": _mask_shifted,
     "another page": _another_page,
+    "branches see each other": _branches_seen,
 }
 #: Mutation -> settings that it must be seen in
 SEEN_IN: dict[str, dict[str, Any]] = {
     "window wrong by one": {"model": "windows"},
     "the soft cap is left out": {"model": "soft-cap"},
     "sinks are left out": {"model": "windows-sinks"},
+    "branches see each other": {
+        "attention-backend": "triton",
+        "speculative-algorithm": "EAGLE",
+        "speculative-eagle-topk": 2,
+    },
 }
 FAULTS: dict[str, Callable[[], None]] = {}

@@ -27,7 +27,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "triton-attention-num-kv-splits": (8, 1),
     "speculative-algorithm": (None, "EAGLE"),
     "speculative-num-steps": (3, 1),
-    "speculative-eagle-topk": (1,),
+    "speculative-eagle-topk": (1, 2),
     "speculative-attention-mode": ("prefill", "decode"),
     "speculative-draft-attention-backend": (None, "fa3", "flashinfer", "triton"),
     "prefill-attention-backend": (None, "fa3", "flashinfer", "triton"),
@@ -82,8 +82,12 @@ def speculates(settings: Settings) -> bool:
 
 def drafted(settings: Settings) -> int:
     """How many tokens a verification looks at."""
-    steps, topk = settings["speculative-num-steps"], settings["speculative-eagle-topk"]
-    return steps + 1 if topk == 1 else 2 * topk
+    return settings["speculative-num-steps"] * branches(settings) + 1
+
+
+def branches(settings: Settings) -> int:
+    """How many rows a drafter's step has for a request: with more than one, drafts are trees."""
+    return settings["speculative-eagle-topk"] if speculates(settings) else 1
 
 
 def narrow(settings: Settings) -> Any:
@@ -142,6 +146,52 @@ def _impossible_on_latents(settings: Settings, used: set[str]) -> str | None:
     return None
 
 
+def _impossible_with_trees(settings: Settings, used: set[str]) -> str | None:
+    model, page = settings.get("model"), settings.get("page-size", 1)
+    if not settings.get("speculative-algorithm", "EAGLE"):
+        return "trees are a drafter's"
+    if used & {"flashmla", "trtllm_mla", "trtllm_mha"} or (model == "mla" and "flashinfer" in used):
+        return "the engine refuses trees on these backends"
+    if settings.get("enable-unified-memory"):
+        return "the engine refuses trees in unified memory"
+    if model in ("windows", "windows-sinks") and "fa3" in used and page > 1:
+        return "the engine refuses trees on fa3 with windows and pages of several tokens"
+    return _wrong_with_trees(settings)
+
+
+def _wrong_with_trees(settings: Settings) -> str | None:
+    """What is written up, and drawn no more."""
+    if not settings.get("speculative-algorithm", "EAGLE") or (settings.get("speculative-eagle-topk") or 1) == 1:
+        return None
+    model, page = settings.get("model"), settings.get("page-size", 1)
+    if model == "mla" and "fa3" in verifiers(settings) and page > 1:
+        return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
+    if model == "windows-sinks" and "fa3" in verifiers(settings):
+        return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
+    if model in ("windows", "windows-sinks") and "triton" in verifiers(settings):
+        return "Triton begins windows too late where it verifies trees (docs/upstream/sglang-triton-tree-window.md)"
+    return None
+
+
+def _known(release: str, settings: Settings, wrong: str) -> str | None:
+    """Verifications, and no drafts."""
+    return None if wrong.startswith("draft") else _wrong_with_trees(settings)
+
+
+def verifiers(settings: Settings) -> set[str]:
+    """Backends that may verify drafts."""
+    own, prefill = settings.get("attention-backend"), settings.get("prefill-attention-backend")
+    mode = settings.get("speculative-attention-mode")
+    return {*([own] if mode != "prefill" else []), *([prefill or own] if mode != "decode" else [])} - {None}
+
+
+def _limit(settings: Settings) -> int:
+    """Near the limit of the context, lists of slots of Triton's drafter go past their buffer; with trees that ends the process
+    (docs/upstream/sglang-draft-kv-wall-twins.md)."""
+    drafter = settings["speculative-draft-attention-backend"] or settings["attention-backend"]
+    return models.CONTEXT - (8 if branches(settings) > 1 and drafter == "triton" else 0)
+
+
 def _impossible(settings: Settings) -> str | None:
     model, used, dtype = settings.get("model"), backends(settings), settings.get("dtype")
     if settings.get("scales") == "checkpoint" and (
@@ -164,6 +214,8 @@ def _impossible(settings: Settings) -> str | None:
         return "the engine's documentation says that torch_native has no windows, and it has no soft cap; it refuses neither"
     if "fa3" in used and settings.get("kv-cache-dtype") == "fp8_e4m3" and dtype == "float16":
         return "FlashAttention 3 returns bfloat16 for an FP8 cache, which a float16 model's next layer does not take"
+    if (settings.get("speculative-eagle-topk") or 1) > 1 and (reason := _impossible_with_trees(settings, used)):
+        return reason
     if "trtllm_mha" in used and speculates(settings):
         return "near the limit of the context, drafts on trtllm_mha write and read past the rows of its page table; written up"
     if "trtllm_mha" in used and model == "soft-cap":
@@ -178,15 +230,15 @@ def _impossible(settings: Settings) -> str | None:
 SPACE = Space(
     axes=AXES,
     edges=_edges,
-    limit=lambda settings: models.CONTEXT,
+    limit=_limit,
     impossible=_impossible,
+    known=_known,
     interpreted=lambda settings: "triton" in backends(settings),
 )
 PLAINEST = {axis: values[0] for axis, values in AXES.items()}
 
 _V1 = "the releases that it corrects lay drafts out in another way, which the harness does not read"
 _MAMBA = "no model with recurrent layers is in the space"
-_TREES = "a drafter's trees are not in the space: topk is 1"
 _XQA = "the stand-in for TRT-LLM's kernels on pages is that of Blackwell's, not XQA"
 _CHUNKS = {"model": "mla", "latent-prefix": "chunks"}
 _GRAPH_OF_DRAFTS = {"attention-backend": "triton", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False}
@@ -203,10 +255,10 @@ FIXES: dict[str, Settings | str] = {
     "sglang.triton-draft-double-count": _GRAPH_OF_DRAFTS,
     "sglang.mha-draft-extend-routing": "no published release needs it",
     "sglang.skip-seq-lens-sync": "it is about time, and changes no result",
-    "sglang.draft-kv-indices": _TREES,
+    "sglang.draft-kv-indices": _V1,
     "sglang.draft-kv-wall": {"speculative-algorithm": "EAGLE", "disable-cuda-graph": False, "attention-backend": "triton"},
     "sglang.triton-swa-deterministic": "deterministic inference replaces operators of CUDA alone, and is not in the space",
-    "sglang.fa3-swa-topk": _TREES,
+    "sglang.fa3-swa-topk": _V1,
     "sglang.encoder-decode-lengths": "no encoder-decoder model is in the space",
     "sglang.hybrid-chunk-metadata": {"prefill-attention-backend": "flashinfer", "attention-backend": "fa3", **_CHUNKS},
     "sglang.fa3-scheduler-metadata": "more than one rank is not in the space",

@@ -66,6 +66,16 @@ class Texts:
         """The row of a token that is not the text's."""
         return self._draw((self.seed, "qkv".index(what), layer_id, request, at, token), tuple(like.shape)).to(like.dtype)
 
+    def candidates(self, request: int, at: int, wrong: dict[int, int]) -> list[int]:
+        """What the drafter of a tree says may stand there, the likeliest first: the text's token is the first, the second or
+        none of them. wrong: position -> token, of the branch that it goes on with; two branches do not go on alike."""
+        said = hash((self.seed, request, at, *sorted(wrong.items())))
+        others = [self.strange[(said + more) % len(self.strange)] for more in (0, 1)]
+        if wrong or said % 16 == 0:
+            return others
+        right = self.tokens[request][at]
+        return [others[0], right] if said % 4 == 0 else [right, others[1]]
+
     def proposed(self, request: int, at: int) -> int:
         """What the drafter says will stand there: one time in four it is wrong."""
         chance = hash((self.seed, request, at))
