@@ -51,7 +51,7 @@ def test_a_known_bug_is_seen_and_its_correction_is_right(sides):
 def test_a_healthy_server_is_right_and_not_touched(sides, right):
     verdict, stock, patched = sides.judge(right)
     assert verdict.kind == judge.OK, verdict
-    assert len(stock["steps"]) > 8
+    assert len(stock["steps"]) >= 8
     drafts = right["settings"]["speculative-algorithm"] is not None  # then FlashAttention 3's tables are widened
     assert patched["corrections"].keys() == ({"sglang.fa3-context-wall"} if drafts else set())
 

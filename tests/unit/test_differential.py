@@ -113,6 +113,7 @@ def test_what_is_known_of_vllm_is_what_its_reports_say(settings, wrong, report):
         ({"model": "windows-sinks", "speculative-eagle-topk": 1}, "layer 1", None),
         ({"model": "mla", "page-size": 16}, "IndexError: index 33 is out of bounds", "fa3-mla-tree-pages"),
         ({"model": "mla"}, "layer 0", None),
+        ({"model": "mla"}, "AssertionError: EAGLE draft kv_indices row (size", "draft-kv-wall-twins"),
         ({"model": "windows", "attention-backend": "triton"}, "layer 0", "triton-tree-window"),
         ({"model": "windows", "prefill-attention-backend": "triton"}, "layer 0", "triton-tree-window"),
         ({"model": "mha", "attention-backend": "triton"}, "layer 0", None),

@@ -174,7 +174,9 @@ def _wrong_with_trees(settings: Settings) -> str | None:
 
 
 def _known(release: str, settings: Settings, wrong: str) -> str | None:
-    """Verifications, and no drafts."""
+    """Of trees, verifications and no drafts."""
+    if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
+        return "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
     return None if wrong.startswith("draft") else _wrong_with_trees(settings)
 
 
