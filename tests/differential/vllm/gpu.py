@@ -49,7 +49,10 @@ class Stream(Event):
 
 
 class CUDAGraph:
+    replays = 0  # of all
+
     def replay(self) -> None:
+        CUDAGraph.replays += 1
         self.launches()
 
     def reset(self) -> None: ...
