@@ -139,6 +139,8 @@ WINDOWED = {"attention-backend": "FLASHINFER", "windows": "all"}
         ({**WINDOWED, "former-model-runner": True}, "refused"),
         ({"attention-backend": "FLASHINFER", "speculative-method": "eagle", "draft-window": True}, "refused"),
         ({**WINDOWED, **OLD_GPU}, "done"),
+        (FP8_ON_RANKS, "raised"),
+        ({**FP8_ON_RANKS, **OLD_GPU}, "done"),
     ],
 )
 def test_what_an_older_release_refuses_is_not_drawn_for_it(affected, settings, ended):
@@ -150,6 +152,7 @@ def test_what_an_older_release_refuses_is_not_drawn_for_it(affected, settings, e
     [
         OWN_CAP,
         {**OWN_CAP, "windows": "all", **CHECKPOINT, "kv-cache-dtype-skip-layers": ("sliding_window",)},
+        {**OWN_CAP, **CHECKPOINT, "kv-cache-dtype-skip-layers": ("0",)},
         {**OWN_CAP, "recurrent": "mamba2"},
         {**OWN_CAP, **MTP},
         {**OWN_CAP, **MTP, "windows": "all"},
@@ -167,6 +170,7 @@ def test_a_soft_cap_of_its_own_ends_flashinfer_at_the_first_batch(vllm, settings
         {**OWN_CAP, "draft-window": True},
         {**OWN_CAP, "windows": "alternate"},
         {**OWN_CAP, **MTP, "windows": "alternate"},
+        {**OWN_CAP, "windows": "all", **CHECKPOINT, "kv-cache-dtype-skip-layers": ("0",)},
         {**OWN_CAP, **MTP, **CHECKPOINT, "kv-cache-dtype-skip-layers": ("0",)},
         {**OLD_GPU, "attention-backend": "FLASHINFER", "kv-cache-dtype": "fp8"},
         {**OLD_GPU, "attention-backend": "TRITON_ATTN", "dtype": "float16", "sinks": True},

@@ -195,6 +195,9 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) ->
     if ranks and backend in ("FLASH_ATTN", "FLASHINFER") and other_dtype:
         report = "an FP8 cache under decode context parallelism (docs/upstream/vllm-dcp-fp8-query.md)"
         return Known(report, {"kv-cache-dtype": "auto", "scales": "none"})
+    if ranks and settings["speculative-method"] != "none" and ".mixer" in wrong:
+        report = "drafts beside recurrent states under decode context parallelism (docs/upstream/vllm-dcp-mamba-drafts.md)"
+        return Known(report, {"speculative-method": "none"})
     if layer is not None:
         skipped = settings["scales"] != "none" and _skipped(settings, layer)
     else:
