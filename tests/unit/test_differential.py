@@ -136,6 +136,13 @@ WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
         (SINKS | {"decode-context-parallel-size": 1}, "model.layers.1.self_attn.attn", None),
         (SINKS | {"attention-backend": "TRITON_ATTN"}, "model.layers.1.self_attn.attn of rank 0", None),
         (SINKS, "ValueError: no", None),
+        (
+            {"decode-context-parallel-size": 2, "speculative-method": "mtp"},
+            "model.layers.2.mixer of rank 1",
+            "dcp-mamba-drafts",
+        ),
+        ({"decode-context-parallel-size": 2}, "model.layers.2.mixer of rank 1", None),
+        ({"speculative-method": "mtp"}, "model.layers.2.mixer", None),
         ({"decode-context-parallel-size": 2, "kv-cache-dtype": "fp8"}, OTHER_DTYPE, "dcp-fp8-query"),
         ({"decode-context-parallel-size": 2}, OTHER_DTYPE, None),
         ({"kv-cache-dtype": "fp8"}, OTHER_DTYPE, None),
