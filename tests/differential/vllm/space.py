@@ -204,7 +204,9 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) ->
         skipped = bool(other_dtype) and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
     if backend == "FLASHINFER" and skipped:
         report = "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
-        return Known(report, {"kv-cache-dtype-skip-layers": ()})
+        return Known(
+            report, {"kv-cache-dtype-skip-layers": ()} if layer is None else {"scales": "none", "kv-cache-dtype": "fp8"}
+        )
     # EAGLE's drafter has no scales; on Hopper prefills have queries of FP8, and one row of a request is no prefill
     scaled = settings["scales"] == "checkpoint" and own and (layer is not None or settings["speculative-method"] == "mtp")
     if backend == "FLASHINFER" and number >= (0, 25) and scaled:
