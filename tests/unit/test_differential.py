@@ -109,6 +109,7 @@ def test_what_a_fix_corrects_that_is_off_was_not_missed_by_another(off, whole, n
 
 SKIPPED = {"attention-backend": "FLASHINFER", "scales": "checkpoint", "kv-cache-dtype-skip-layers": ("0",)}
 SCALED = {"attention-backend": "FLASHINFER", "scales": "checkpoint"}
+HYBRID = {"recurrent": "mamba2", "windows": "alternate"}
 SINKS = {"decode-context-parallel-size": 2, "sinks": True}
 OTHER_DTYPE = "ValueError: The dtype of k torch.float16 does not match torch.float8_e4m3fn, specified in plan function."
 WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
@@ -143,6 +144,12 @@ WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
         ),
         ({"decode-context-parallel-size": 2}, "model.layers.2.mixer of rank 1", None),
         ({"speculative-method": "mtp"}, "model.layers.2.mixer", None),
+        (HYBRID | {"attention-backend": "FLASHINFER"}, "model.layers.2.mixer", "mamba-chunk-blocks"),
+        (HYBRID, "model.layers.2.mixer", None),
+        (HYBRID, "model.layers.0.self_attn.attn", "mamba-null-block"),
+        (HYBRID, "model.layers.1.self_attn.attn", None),
+        (HYBRID | {"draft-window": True}, "model.layers.4.self_attn.attn", "mamba-null-block"),
+        (HYBRID | {"enable-prefix-caching": False}, "model.layers.0.self_attn.attn", None),
         ({"decode-context-parallel-size": 2, "kv-cache-dtype": "fp8"}, OTHER_DTYPE, "dcp-fp8-query"),
         ({"decode-context-parallel-size": 2}, OTHER_DTYPE, None),
         ({"kv-cache-dtype": "fp8"}, OTHER_DTYPE, None),

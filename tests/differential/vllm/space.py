@@ -198,6 +198,11 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) ->
     if ranks and settings["speculative-method"] != "none" and ".mixer" in wrong:
         report = "drafts beside recurrent states under decode context parallelism (docs/upstream/vllm-dcp-mamba-drafts.md)"
         return Known(report, {"speculative-method": "none"})
+    none = {"windows": "none", "draft-window": False}
+    beside = settings["recurrent"] != "none" and settings["enable-prefix-caching"] and any(settings[x] != none[x] for x in none)
+    if beside and backend == "FLASHINFER" and number >= (0, 27) and ".mixer" in wrong:
+        report = "blocks at which a hybrid model's chunks end (docs/upstream/vllm-mamba-chunk-blocks.md)"
+        return Known(report, none)
     if layer is not None:
         skipped = settings["scales"] != "none" and _skipped(settings, layer)
     else:
@@ -212,6 +217,10 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) ->
     if backend == "FLASHINFER" and number >= (0, 25) and scaled:
         report = "queries of FlashInfer that are scaled as if they were FP8 (docs/upstream/vllm-flashinfer-q-scale.md)"
         return Known(report, {"scales": "keys-values"})
+    windows = WINDOWS[settings["windows"]]
+    windowed = windows[layer] is not None if layer is not None else settings["draft-window"] or settings["windows"] == "all"
+    if beside and own and number >= (0, 32) and windowed:
+        return Known("Mamba2's checkpoint in the null block (docs/upstream/vllm-mamba-null-block.md)", none)
     captured = settings["cudagraph-mode"] == "FULL" and not settings["former-model-runner"] and V2_FROM <= number < (0, 31)
     several = {"replayed", "fresh", "chunk", "cached", "verify"} & set(kinds)
     if captured and backend == "FLASH_ATTN" and layer is not None and "replayed" in several and len(several) > 1:
