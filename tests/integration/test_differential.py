@@ -74,6 +74,20 @@ def test_an_fp8_cache_on_ranks_is_no_failure_of_the_fixes_for_ranks(release, kin
     assert set(patched["corrections"]) == {"vllm.dcp-page-counts", "vllm.lse-log-base"}
 
 
+def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
+    """FlashInfer's builder of 0.29.0 takes the new tokens off them, in place: the sampler, which reads those of the GPU, must not
+    hold the prompts for unfinished then."""
+    drawn = space.space_of("vllm")
+    settings = {name: values[0] for name, values in drawn.axes.items()} | FP8_ON_RANKS
+    settings |= {"kv-cache-dtype": "auto", "max-num-batched-tokens": 16}
+    requests = [{"prompt": prompt, "output": 2, "arrives": 0, "common": None} for prompt in (16, 3)]
+    case = {"engine": "vllm", "release": "0.29.0", "settings": settings, "requests": requests, "steps": 2, "seed": 5}
+    with run.Sides("vllm", "0.29.0") as sides:
+        verdict, stock, _ = sides.judge(case)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert [step["kinds"] for step in stock["steps"]] == [["fresh"], ["decode", "fresh"]]
+
+
 @pytest.fixture(scope="module", params=sorted(NEWEST))
 def stock(request):
     side = run.Side(request.param, NEWEST[request.param], stock=True)

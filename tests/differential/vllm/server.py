@@ -8,6 +8,7 @@ speculator. Emulated: the kernels (`kernels`), the GPU (`gpu`), the platform's a
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -332,7 +333,7 @@ class Server:
         ran = self.group.on_all(lambda rank: self.ranks[rank].run(scheduled if alone else copy.deepcopy(scheduled)))
         result, state = ran[0]
         step = self._compared(kinds, rows, [state for _, state in ran]) if state is not None else Step(["idle"])
-        self._sampled(scheduled, result)
+        step.outputs += self._sampled(scheduled, result)
         if state is not None and any(rank.drafted for rank in self.ranks):
             step.outputs += self._drafted(scheduled, result, rows, [state for _, state in ran])
         self.group.on_first(lambda: self._taken(scheduled, result))
@@ -507,8 +508,10 @@ class Server:
         made = state.metadata[layer.layer_name]
         return self._reference(layer, rank.worker, made, row, start, words)
 
-    def _sampled(self, scheduled: Any, result: Any) -> None:
-        """What each request got; its keys are in the cache up to the last word that was accepted."""
+    def _sampled(self, scheduled: Any, result: Any) -> list[Output]:
+        """What each request got; its keys are in the cache up to the last word that was accepted. Returns those that got
+        nothing, though their rows reached the last word that is known: a server never answers them."""
+        silent = []
         for name, got in zip(result.req_ids, result.sampled_token_ids):
             one = self.requests[name]
             if got:
@@ -516,6 +519,9 @@ class Server:
                 one.computed = len(one.known) - 1
             else:
                 one.computed += scheduled.num_scheduled_tokens[name]
+                if one.computed >= len(one.known):
+                    silent.append(Output("sampler", math.inf, "", self._within(), f"{name}, which gets no token"))
+        return silent
 
 
 def _scales(given: dict[str, Any]) -> dict[str, float]:
