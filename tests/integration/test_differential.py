@@ -75,8 +75,8 @@ def test_an_fp8_cache_on_ranks_is_no_failure_of_the_fixes_for_ranks(release, kin
 
 
 def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
-    """FlashInfer's builder of 0.29.0 takes the new tokens off them, in place: the sampler, which reads those of the GPU, must not
-    hold the prompts for unfinished then."""
+    """FlashInfer's builder of 0.29.0 takes the new tokens off them, in place: the sampler, which reads those of the GPU, must
+    not hold the prompts for unfinished then."""
     drawn = space.space_of("vllm")
     settings = {name: values[0] for name, values in drawn.axes.items()} | FP8_ON_RANKS
     settings |= {"kv-cache-dtype": "auto", "max-num-batched-tokens": 16}

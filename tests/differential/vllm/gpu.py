@@ -1,8 +1,8 @@
 """A GPU as far as vLLM's model runner asks for one, on a machine that has none.
 
 Streams and events do nothing: everything runs in order. Memory that is mapped into the GPU is the memory itself; what is asked
-for on the host is a copy, and may be written over. A CUDA graph runs its launches once more at every replay: numbers are those of
-capture, tensors hold what lies at their addresses then.
+for on the host is a copy, and may be written over. A CUDA graph runs its launches once more at every replay: numbers are those
+of capture, tensors hold what lies at their addresses then.
 """
 
 from __future__ import annotations
