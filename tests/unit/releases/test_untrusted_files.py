@@ -85,7 +85,8 @@ def test_doctor_with_a_config_that_is_none_is_one_sentence(tmp_path, kind, named
     """Of a launch whose model is no config nothing is known. Some bug is possible then whose fix is off: exit code 1."""
     path = config(tmp_path, kind)
     model = {"file": [str(path)], "folder": [str(tmp_path)], "launch": []}[named]
-    launch = [*LAUNCH, str(tmp_path)] if named == "launch" else []
+    drafts = ["--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1"]
+    launch = [*LAUNCH, str(tmp_path), *drafts] if named == "launch" else []
     code = cli.main(["doctor", *model, "--engine", "sglang==0.5.9", "--gpu", "b200", *launch])
     said = capsys.readouterr()
     if named != "launch" or kind not in ("fifo", "zero"):
