@@ -79,7 +79,7 @@ def branches() -> str:
             if len(one["never"]) > _NEVER:
                 never += f" and {len(one['never']) - _NEVER} more"
             cells = (
-                f"{found['engine']} {found['release']}", found["branches"]["cases"], f"`{name}`", one["branches"],
+                f"{found['engine']} {found['release']}", found["branches"]["cases"], name, one["branches"],
                 one["entered"], never,
             )  # fmt: skip
             lines.append(f"| {' | '.join(map(str, cells))} |")

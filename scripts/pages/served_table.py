@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,11 @@ _TITLES = {
     "windows": "`sglang.flashinfer-swa-prefill`, `sglang.flashinfer-soft-cap`: a Gemma 2 with a window, against float64",
     "fp8-prefix": "`sglang.flashinfer-fp8-prefix`: a calibrated FP8 KV cache, half of the prompt cached",
     "context-wall": "`sglang.fa3-context-wall`: requests with drafts up to the context length",
+    "draft-lengths": "`sglang.mla-draft-lengths`: a DeepSeek-V2 that drafts for itself, accepted tokens of a step",
     "context-wall-kernel": "`sglang.fa3-context-wall`: FlashAttention 3 alone over the backend's page tables",
     "mamba2": "the `sglang.mamba…` fixes: conversations of a NemotronH, earlier turns cached",
     "verify": "`sglang.eagle-swa-verify`: n-gram speculation behind prompts longer than the window, against the Triton backend",
+    "window-decode": "`sglang.triton-window-decode`: the tokens that a Gemma 2 generates beyond its window, against float64",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",
     "no-harm mla-large": "no harm, DeepSeek-V2 of 2.6 billion weights: 200 requests where no fix has anything to do",
     "no-harm dense-large": "no harm, Llama or Granite of 2.4 billion weights: the same requests",
@@ -73,7 +75,7 @@ def _rows() -> Iterator[tuple[str, ...]]:
                 _title(name),
                 engine,
                 _gpus(found["gpu"], case),
-                *_seen(case),
+                *_seen(name, case),
                 kernels,
                 failed,
             )
@@ -95,42 +97,83 @@ def _place(name: str) -> tuple[int, str]:
     return (len(_TITLES) if name.startswith(_PROBE) else list(_TITLES).index(name), name)
 
 
-def _seen(case: dict[str, Any]) -> tuple[str, str]:
+def _seen(name: str, case: dict[str, Any]) -> tuple[str, str]:
+    """What stock did, and what patched did."""
+    kind = name.partition(" ")[0]
+    if kind in _WHOLE:
+        return _WHOLE[kind](case)
+    sides, of = case["sides"], _BY_SIDE.get(kind, _difference)
+    return of(sides["stock"]), of(sides["patched"])
+
+
+def _of_no_harm(case: dict[str, Any]) -> tuple[str, str]:
     if "invalid" in case:  # what makes it so is among the checks that failed
         return "-", "no comparison"
-    if "ratio" in case:
-        speed, cpu = case["ratio"]["tokens_per_s"], case["ratio"]["cpu_s"]
-        others = {name.split()[1] for name, rounds in case["rounds_with_other_tokens"].items() if rounds}
-        tokens = {0: "the same tokens", 1: "other tokens"}.get(len(others), "other tokens, stock too")
-        return f"{case['tokens_per_s']['stock']:.0f} tokens/s", f"{tokens}, {_times(speed)} tokens/s, {_times(cpu)} CPU seconds"
-    if "page" in case:
-        counted = sum(value for name, value in case["page"]["after"].items() if name.startswith("attnfix_corrections_total"))
-        return "-", f"{len(case['processes'])} processes with records, {counted:.0f} corrections on the page"
+    speed, cpu = case["ratio"]["tokens_per_s"], case["ratio"]["cpu_s"]
+    others = {name.split()[1] for name, rounds in case["rounds_with_other_tokens"].items() if rounds}
+    tokens = {0: "the same tokens", 1: "other tokens"}.get(len(others), "other tokens, stock too")
+    return f"{case['tokens_per_s']['stock']:.0f} tokens/s", f"{tokens}, {_times(speed)} tokens/s, {_times(cpu)} CPU seconds"
+
+
+def _of_page(case: dict[str, Any]) -> tuple[str, str]:
+    counted = sum(value for name, value in case["page"]["after"].items() if name.startswith("attnfix_corrections_total"))
+    return "-", f"{len(case['processes'])} processes with records, {counted:.0f} corrections on the page"
+
+
+def _of_probes(case: dict[str, Any]) -> tuple[str, str]:
+    return _of_probe(case["sides"].get("stock")), _of_probe(case["sides"].get("patched"))
+
+
+def _of_windows(case: dict[str, Any], name: str = "Triton", beside: str = "triton") -> tuple[str, str]:
     sides = case["sides"]
-    if "runs" in sides.get("stock", ()):
-        return tuple(_of_probe(sides.get(side)) for side in ("stock", "patched"))  # type: ignore[return-value]
-    if "stock, slots" in sides:  # the kernel alone
-        return tuple(_of_kernel(sides, side) for side in ("stock", "patched"))  # type: ignore[return-value]
-    if "same as stock" in sides["stock"]:
-        name, beside = ("Triton", "triton") if "triton" in sides else ("paged-only mode", "stock, paged")
-        speed = f", {_times(case['speed']['tokens per second'])} prefill tokens/s" if "speed" in case else ""
-        return _distance(sides["stock"]), f"{_distance(sides['patched'])} ({name} {_distance(sides[beside])}){speed}"
-    if "hits" in sides["stock"]:
-        return tuple(_of_turns(sides[side]) for side in ("stock", "patched"))  # type: ignore[return-value]
-    if "equal tokens" in sides["stock"]:
-        return _equal(case, "stock"), f"{_equal(case, 'patched')} (without speculation {_equal(case, 'without speculation')})"
-    return _difference(sides["stock"]), _difference(sides["patched"])
+    speed = f", {_times(case['speed']['tokens per second'])} prefill tokens/s" if "speed" in case else ""
+    return _distance(sides["stock"]), f"{_distance(sides['patched'])} ({name} {_distance(sides[beside])}){speed}"
+
+
+def _of_verification(case: dict[str, Any]) -> tuple[str, str]:
+    """Greedy tokens as the reference has them before the first other one, on average."""
+    told = {}
+    for name, side in case["sides"].items():
+        equal = side["equal tokens"]
+        told[name] = f"{sum(equal) / len(equal):.1f} of {case['new']} tokens"
+    return told["stock"], f"{told['patched']} (without speculation {told['without speculation']})"
+
+
+def _of_decode(case: dict[str, Any]) -> tuple[str, str]:
+    """The distance of the steps of an answer from what is right, of the answer that came out furthest."""
+    worst = {name: max(one["decode"] for one in side["each"]) for name, side in case["sides"].items()}
+    return f"{worst['stock']:.2g}", f"{worst['patched']:.2g} (fa3 {worst['fa3']:.2g})"
+
+
+def _of_drafts(case: dict[str, Any]) -> tuple[str, str]:
+    """Accepted tokens of a step behind short prompts, on each backend, and on the one that has not the bug."""
+    told: dict[str, list[str]] = {"stock": [], "patched": []}
+    for name, one in case["sides"].items():
+        side, _, kind = name.partition(", ")
+        if side in told:
+            each = one.get("accepted", {}).get("short")
+            told[side].append(f"{kind} {_mean(each):.2f}" if each else f"{kind} not served: {one['said'] or one['ended']}")
+    right = _mean(case["sides"]["fa3"]["accepted"]["short"])
+    return "; ".join(told["stock"]), f"{'; '.join(told['patched'])} (fa3 {right:.2f} of {case['drafts']})"
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _of_kernel(case: dict[str, Any]) -> tuple[str, str]:
+    """What lies behind a page table: other slots, and no slots."""
+
+    def told(side: str) -> str:
+        both = (case["sides"][f"{side}, {words}"] for words in ("slots", "none"))
+        return "; ".join(one["error"] if "error" in one else f"{one['scenario']['error']:.2g}" for one in both)
+
+    return told("stock"), told("patched")
 
 
 def _distance(side: dict[str, Any]) -> str:
     """Root mean square of a log-probability's difference from what is right, of the prompt that came out furthest from it."""
     return f"{max(one[how] for one in side['each'] for how in ('cold', 'cached')):.2g}"
-
-
-def _of_kernel(sides: dict[str, Any], side: str) -> str:
-    """What lies behind a page table: other slots, and no slots."""
-    told = (sides[f"{side}, {words}"] for words in ("slots", "none"))
-    return "; ".join(one["error"] if "error" in one else f"{one['scenario']['error']:.2g}" for one in told)
 
 
 def _of_probe(side: dict[str, Any] | None) -> str:
@@ -150,12 +193,6 @@ def _of_turns(side: dict[str, Any]) -> str:
     return f"{side['red']} of {side['hits']} turns wrong, at most {side['worst']:.2g} (none cached: {side['floor']:.2g})"
 
 
-def _equal(case: dict[str, Any], side: str) -> str:
-    """Greedy tokens as the reference has them before the first other one, on average."""
-    equal = case["sides"][side]["equal tokens"]
-    return f"{sum(equal) / len(equal):.1f} of {case['new']} tokens"
-
-
 def _times(ratio: dict[str, float]) -> str:
     return f"{ratio['ratio']:.3f} ({ratio['low']:.3f}-{ratio['high']:.3f}) times the"
 
@@ -169,3 +206,12 @@ def _difference(side: dict[str, Any]) -> str:
     differences = [one["difference"] for one in seen]
     largest = "not finite" if None in differences else f"{max(differences):.2g}"
     return f"{largest}, {min(one['in_common'] for one in seen)} of the top 20"
+
+
+#: By the first word of a case's name: what is told of the whole case, or of each side; of others, the largest difference
+_WHOLE: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
+    "no-harm": _of_no_harm, "metrics": _of_page, "probe": _of_probes, "context-wall-kernel": _of_kernel, "windows": _of_windows,
+    "fp8-prefix": partial(_of_windows, name="paged-only mode", beside="stock, paged"), "verify": _of_verification,
+    "window-decode": _of_decode, "draft-lengths": _of_drafts,
+}  # fmt: skip
+_BY_SIDE = dict.fromkeys(("prefix-cache", "prefix-cache-mamba2", "mamba2"), _of_turns)

@@ -26,7 +26,6 @@ import argparse
 import itertools
 import random
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,7 @@ def run(rows: Sequence[Row], length: Length, scratch: Path, out: Path) -> tuple[
     lines, wrong = [], []
     for row in rows:
         e2e.say(f"{row.fix}: four servers start")
-        plan, model = plan_of(row), row.make(scratch / row.fix)
+        plan, model = plan_of(row), e2e_no_harm.made(row.make, scratch / row.fix)
         seen = turns.measure(plan, row.fix, model, traffic(row), length, out)
         result["machine"] = seen.pop("machine", None) or result.get("machine") or e2e.machine(row.engine)
         lines += [*turns.table(row.fix, seen), *_corrected(seen, row)]
@@ -156,9 +155,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     engine, release = e2e_no_harm.installed(options.engine)
     rows = chosen(engine, release, options.fix)
     e2e.require_attnfix()
-    with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
-        length = e2e_no_harm.length_of(options, PARTS)
-        result, lines, wrong = run(rows, length, Path(scratch), options.out.resolve())
+    with e2e_no_harm.models(options) as folder:
+        result, lines, wrong = run(rows, e2e_no_harm.length_of(options, PARTS), folder, options.out.resolve())
     about = result.pop("machine")
     for fix, seen in result["models"].items():
         asked = f"--engine {about['engine']}=={about['release']} --fix {fix} --pairs {options.pairs}"

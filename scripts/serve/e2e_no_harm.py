@@ -35,7 +35,8 @@ import math
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def run(
     lines, wrong = [], []
     for name, (plan, make) in plans.items():
         e2e.say(f"{name}: four servers start")
-        seen = turns.measure(plan, name, make(scratch / name), traffic, length, out)
+        seen = turns.measure(plan, name, made(make, scratch / name), traffic, length, out)
         result["machine"] = machine = seen.pop("machine", None) or result.get("machine") or e2e.machine(engine)
         lines += [*turns.table(name, seen), *_tokens(seen)]
         invalid = invalidated(seen)
@@ -220,7 +221,20 @@ def with_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--pairs", type=int, default=PAIRS, help=f"at least so many pairs of figures (default {PAIRS})")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no round that would end later than this")
     parser.add_argument("--out", type=Path, default=Path("e2e-out"), help="folder of the evidence file and the servers' logs")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the models there, and take those that are there")
     return parser
+
+
+@contextmanager
+def models(options: argparse.Namespace) -> Iterator[Path]:
+    """The folder in which each model has one of its own."""
+    with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
+        yield options.keep or Path(scratch)
+
+
+def made(make: Callable[[Path], Path], folder: Path) -> Path:
+    """The model in `folder`, written unless it is there: that takes up to half a minute."""
+    return folder if (folder / "model.safetensors").exists() else make(folder)
 
 
 def length_of(options: argparse.Namespace, parts: int) -> Length:
@@ -230,7 +244,7 @@ def length_of(options: argparse.Namespace, parts: int) -> Length:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     with_options(parser)
-    parser.add_argument("--model", "--models", nargs="+", choices=KINDS, default=list(KINDS), help="which (default all)")
+    parser.add_argument("--model", nargs="+", choices=KINDS, default=list(KINDS), help="which (default all)")
     parser.add_argument("--small", action="store_true", help="models of a few layers, whose time the CPU takes")
     parser.add_argument("--compiled", action="store_true", help="vLLM with Inductor, and a compile cache for each pair")
     parser.set_defaults(case="no-harm")
@@ -241,8 +255,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for kind in options.model:
         make = served.MODELS[engine][kind][0] if options.small else MAKERS[engine][kind]
         plans[kind if options.small else f"{kind}-large"] = plan_of(engine, release, kind, options.compiled), make
-    with tempfile.TemporaryDirectory(prefix="attnfix-") as scratch:
-        result, lines, wrong = run(engine, plans, length_of(options, PARTS), Path(scratch), options.out.resolve())
+    with models(options) as folder:
+        result, lines, wrong = run(engine, plans, length_of(options, PARTS), folder, options.out.resolve())
     for name, seen in result["models"].items():
         words = [f"--engine {result['machine']['engine']}=={result['machine']['release']} --model {name.partition('-')[0]}"]
         words += [f"--{word}" for word in ("small", "compiled") if getattr(options, word)]

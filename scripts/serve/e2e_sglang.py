@@ -60,6 +60,12 @@ class Child:
         each = [{str(token): value for value, token, *_ in one} for one in found["meta_info"]["output_top_logprobs"]]
         return {"tokens": found["output_ids"], "logprobs": each}
 
+    def accepted(self, prompts: list, new_tokens: int) -> dict[str, Any]:
+        """How many tokens each request has got from a step with drafts, on average."""
+        found = self.engine.generate(input_ids=prompts, sampling_params=_params(new_tokens))
+        about = [one["meta_info"] for one in found]
+        return {"accepted": [one["completion_tokens"] / one["spec_verify_ct"] for one in about]}
+
     def forget(self) -> dict[str, Any]:
         """Empty the prefix cache, once the scheduler is idle."""
         for _ in range(50):
@@ -103,4 +109,4 @@ def _params(new_tokens: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     _child = Child()
-    e2e.serve({name: getattr(_child, name) for name in ("start", "answer", "answers", "steps", "forget", "round")})
+    e2e.serve({name: getattr(_child, name) for name in ("start", "answer", "answers", "steps", "accepted", "forget", "round")})

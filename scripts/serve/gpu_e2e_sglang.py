@@ -16,6 +16,8 @@
         sglang.eagle-swa-verify: n-gram speculation of a Gemma 2 behind prompts longer than its window, against none
     python -m scripts.serve.gpu_e2e_sglang --case window-decode
         sglang.triton-window-decode: the tokens that a Gemma 2 generates on Triton beyond its window, against float64 and fa3
+    python -m scripts.serve.gpu_e2e_sglang --case draft-lengths
+        sglang.mla-draft-lengths: how many drafts of a DeepSeek-V2 are accepted, on FlashInfer and FlashMLA, against fa3
     python -m scripts.serve.gpu_e2e_sglang --case context-wall
         sglang.fa3-context-wall: a Llama with drafts on fa3, up to the context length
     python -m scripts.serve.gpu_e2e_sglang --case context-wall-kernel
@@ -23,11 +25,11 @@
     python -m scripts.serve.gpu_e2e_sglang --case metrics
         the engine's HTTP server: attnfix on its metrics page and in attnfix status
 
-Needs one GPU of the Hopper generation, sglang 0.5.12-0.5.13.post1 (`windows`, `context-wall`, `window-decode`: and 0.5.23;
-`verify`: 0.5.23; `mamba2`: 0.5.13-0.5.17), nvcc and ninja for FlashInfer, and attnfix, installed or on PYTHONPATH, attnfix so
-that its .pth file is processed. No network: models are made here with random weights, prompts are token ids. Two minutes a
-case, and three more for the first on a machine, when FlashInfer compiles its kernels. Each case merges its figures into
-OUT/e2e-<gpu>-sglang-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
+Needs one GPU of the Hopper generation, sglang 0.5.12-0.5.13.post1 (`windows`, `context-wall`, `window-decode`,
+`draft-lengths`: and 0.5.22-0.5.23; `verify`: 0.5.23; `mamba2`: 0.5.13-0.5.17), nvcc and ninja for FlashInfer, and attnfix,
+installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models are made here with random weights,
+prompts are token ids. Two minutes a case, and three more for the first on a machine, when FlashInfer compiles its kernels. Each
+case merges its figures into OUT/e2e-<gpu>-sglang-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 The log-probabilities of the next token must not depend on where the prefix came from. By default one-shot attention covers
 batches up to 128k tokens; SGLANG_MAX_KV_CHUNK_CAPACITY brings the path that merges chunks within reach of a small run, as
@@ -47,6 +49,7 @@ from scripts.serve import (
     e2e,
     e2e_http,
     e2e_sglang,
+    sglang_draft_lengths,
     sglang_fp8_prefix,
     sglang_mamba2,
     sglang_verify,
@@ -169,7 +172,7 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
 #: Cases that make their models themselves, in the folder that they are given
 _OWN_MODELS = {
     "windows": sglang_windows.run, "fp8-prefix": sglang_fp8_prefix.run, "mamba2": sglang_mamba2.run,
-    "verify": sglang_verify.run, "window-decode": sglang_window_decode.run,
+    "verify": sglang_verify.run, "window-decode": sglang_window_decode.run, "draft-lengths": sglang_draft_lengths.run,
 }  # fmt: skip
 CASES = ("lse", "hybrid", *_OWN_MODELS, "context-wall", "context-wall-kernel", "metrics")
 

@@ -6,6 +6,8 @@
         vLLM 0.24.0-0.26.0, MLA: vllm.mla-context-order is broken in stock
     python -m scripts.serve.gpu_probe --case vllm-hybrid --seconds 300
         a Qwen3-Next with speculation and cached prefixes, its two fixes on
+    python -m scripts.serve.gpu_probe --case vllm-mamba2 --seconds 200
+        the same bug in a NemotronH. It has no experts, so that smaller faults are told from its own noise
     python -m scripts.serve.gpu_probe --case sglang-lse
         sglang 0.5.13-0.5.23, MLA on FlashInfer: sglang.lse-log-base
     python -m scripts.serve.gpu_probe --case sglang-windows
@@ -57,6 +59,7 @@ from scripts.serve import (
     tiny_gemma,
     tiny_llama,
     tiny_moe,
+    tiny_nemotron,
     tiny_qwen,
     vllm_hybrid,
 )
@@ -113,6 +116,13 @@ CASES = {
         _VLLM | vllm_hybrid.SETTINGS | {"enable_prompt_tokens_details": True},
         None,
         None,
+        on=vllm_hybrid.CACHE,
+    ),
+    "vllm-mamba2": Case(
+        "vllm",
+        tiny_nemotron.make,
+        _VLLM | vllm_hybrid.MAMBA2 | {"enable_prompt_tokens_details": True},
+        BROKEN,
         on=vllm_hybrid.CACHE,
     ),
     "sglang-lse": Case(

@@ -34,7 +34,8 @@ _TALK = Talk(
     first=tuple(90 + 97 * at % 700 for at in range(16)), answer=(60,) * 16, more=40, turns=4, vocabulary=tiny_qwen.VOCABULARY
 )
 #: NemotronH's blocks have 560 tokens, and vLLM asks for a step of one block at least
-_MAMBA2_BUDGET, _MAMBA2_TALK = 640, replace(_TALK, first=tuple(600 + count for count in _TALK.first))
+_MAMBA2_TALK = replace(_TALK, first=tuple(600 + count for count in _TALK.first))
+MAMBA2 = SETTINGS | {"mamba_cache_mode": "align", "max_num_batched_tokens": 640, "enforce_eager": True}
 SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
 #: Differences of two log-probabilities: what rounding does at most, and from where on it is the fault
 ROUNDING, RED = 0.3, 0.6
@@ -51,8 +52,7 @@ def prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
 
 
 def mamba2_prefix_cache(folder: Path, out: Path, one_by_one: bool = False) -> Case:
-    more = {"mamba_cache_mode": "align", "max_num_batched_tokens": _MAMBA2_BUDGET}
-    return _cached_turns(tiny_nemotron.make(folder), out, one_by_one, _MAMBA2_TALK, more)
+    return _cached_turns(tiny_nemotron.make(folder), out, one_by_one, _MAMBA2_TALK, MAMBA2)
 
 
 def _cached_turns(model: Path, out: Path, one_by_one: bool, talk: Talk, more: dict[str, Any]) -> Case:

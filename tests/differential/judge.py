@@ -3,8 +3,8 @@
 harm       patched is wrong, raises, hangs or dies where stock does not; or it differs though no correction was counted; or a
            fix that is needed does not stand, so that the case says nothing of it
 missed     a correction was counted before the step that is wrong, and it is wrong on both sides
-find       stock is wrong, and no correction was counted up to there: nobody speaks of it; or both are wrong alike, in
-           settings with a bug that was reported and that no fix corrects
+find       stock is wrong, and no correction was counted up to there: nobody speaks of it; or a bug is there that was reported
+           and that no fix corrects, and the case is right without that bug (`run.Sides.judge`)
 corrected  stock is wrong, patched is right
 refused    the engine refuses the settings on both sides
 ok         both are right
@@ -15,10 +15,10 @@ correction was counted before; which fixes were effective is in the record of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from .protocol import Answer
+from .protocol import Answer, Known
 
 HARM, MISSED, FIND, CORRECTED, REFUSED, OK = KINDS = ("harm", "missed", "find", "corrected", "refused", "ok")
 _WHOLE = ("done", "refused", "raised")  # ends that do not depend on how busy the machine is
@@ -28,25 +28,29 @@ FAILING = frozenset({HARM, MISSED})
 
 class Verdict(NamedTuple):
     """kind: of KINDS. why: in words. sign: what makes two finds the same one: where it went wrong, without numbers.
-    in_band: whether an error lay between right and wrong."""
+    in_band: whether an error lay between right and wrong. known: what may be to blame, if both sides are wrong."""
 
     kind: str
     why: str = ""
     sign: str = ""
     in_band: bool = False
+    known: Known | None = None
 
 
 class Fault(NamedTuple):
-    """wrong: the name of a layer, or an error's type and message."""
+    """wrong: the name of a layer, or an error's type and message. kinds: of the step, where a layer is wrong."""
 
     step: int
     what: str
     sign: str
     wrong: str
+    kinds: tuple[str, ...] = ()
 
 
-def judge(stock: Answer, patched: Answer, known: Callable[[str], str | None] = lambda wrong: None) -> Verdict:
-    """known(what is first wrong): the bug of these settings that no fix corrects (`protocol.Space`)."""
+def judge(
+    stock: Answer, patched: Answer, known: Callable[[str, Sequence[str]], Known | None] = lambda wrong, kinds: None
+) -> Verdict:
+    """known(what is first wrong, kinds of the step): the bug of these settings that no fix corrects (`protocol.Space`)."""
     band = any(_in_band(answer) for answer in (stock, patched) if not _fault(answer))
     if stock["ended"] == "refused" and patched["ended"] == "refused":
         return Verdict(REFUSED, stock["why"], stock["why"].split(":")[0])
@@ -64,17 +68,31 @@ def judge(stock: Answer, patched: Answer, known: Callable[[str], str | None] = l
     if not ours:
         return Verdict(CORRECTED, f"stock: {theirs.what}", theirs.sign, band)
     corrected = [fix for fix, step in patched.get("corrected_by", {}).items() if step <= ours.step]
-    if corrected and _alike(ours, theirs, patched) and (reported := known(ours.wrong)):
-        return Verdict(FIND, f"{reported}: {theirs.what}", theirs.sign, band)
+    reported = known(ours.wrong, ours.kinds)
     if corrected:
-        return Verdict(MISSED, f"{', '.join(corrected)} corrected, and yet: {ours.what}", ours.sign, band)
-    return Verdict(FIND, theirs.what, theirs.sign, band)
+        return Verdict(MISSED, f"{', '.join(corrected)} corrected, and yet: {ours.what}", ours.sign, band, reported)
+    return Verdict(FIND, theirs.what, theirs.sign, band, reported)
 
 
-def _alike(ours: Fault, theirs: Fault, patched: Answer) -> bool:
-    """To the digits of an error. What was raised, wherever it was: a correction may stand between engine and kernel."""
-    ended = ours.step == len(patched["steps"])
-    return ours == theirs or (ended and (ours.step, ours.wrong) == (theirs.step, theirs.wrong))
+def blamed(verdict: Verdict, without: Verdict) -> Verdict:
+    """Of a case with a bug that is known, where `without` is the verdict without that bug: it stays to blame if all is right
+    there, or another known one is to blame. What a correction missed is its own fault unless nothing is missed there."""
+    assert verdict.known
+    explained = without.kind in (OK, CORRECTED) or (without.kind == FIND and without.known)
+    if not explained and (verdict.kind == FIND or without.kind != FIND):
+        return verdict._replace(why=f"{verdict.why}; without {verdict.known.what}, {without.kind}: {without.why}", known=None)
+    why = f"{verdict.known.what}, and {without.kind} without it: {verdict.why}"
+    return verdict._replace(kind=FIND, why=why, known=verdict.known if explained else None)
+
+
+def left_off(verdict: Verdict, whole: Verdict, off: Sequence[str]) -> Verdict:
+    """Of a case in which something was missed, where `whole` is the verdict with all fixes on, those among them that are off by
+    default, of which `off` corrected something."""
+    if not off or whole.kind in FAILING:
+        return verdict._replace(why=f"{verdict.why}; with all fixes {whole.kind}: {whole.why}")
+    what = f"{', '.join(off)}, off by default"
+    known = whole.known or (Known(what, {}) if whole.kind in (OK, CORRECTED) else None)
+    return verdict._replace(kind=FIND, why=f"{what}, and {whole.kind} with it: {verdict.why}", known=known)
 
 
 def _fault(answer: Answer) -> Fault | None:
@@ -83,7 +101,8 @@ def _fault(answer: Answer) -> Fault | None:
         for out in step["outputs"]:
             if not out["error"] < out["tolerance"][1]:
                 return Fault(number, f"step {number} ({', '.join(step['kinds'])}), {out['name']}: error {out['error']:.3g} at "
-                             f"{out['at']}", f"wrong output in {'+'.join(step['kinds'])}", out["name"])  # fmt: skip
+                             f"{out['at']}", f"wrong output in {'+'.join(step['kinds'])}", out["name"],
+                             tuple(step["kinds"]))  # fmt: skip
     ended = answer["ended"]
     if ended == "raised":
         error = answer["error"]

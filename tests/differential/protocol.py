@@ -31,7 +31,8 @@ from typing import Any, NamedTuple, TypedDict
 Settings = dict[str, Any]
 
 #: What a request is doing in a step
-KINDS = ("fresh", "chunk", "cached", "decode", "verify", "draft", "padded", "idle")
+#: Of the whole step: "padded", where the model got more rows; "replayed", where its layers ran in a CUDA graph; "idle"
+KINDS = ("fresh", "chunk", "cached", "decode", "verify", "draft", "padded", "replayed", "idle")
 
 
 class Request(TypedDict):
@@ -55,6 +56,13 @@ class Case(TypedDict):
     seed: int
 
 
+class Known(NamedTuple):
+    """A bug that no fix corrects. what: in words, with its report. without: settings in which it is not there."""
+
+    what: str
+    without: Settings
+
+
 @dataclass(frozen=True)
 class Space:
     """What can be drawn for an engine.
@@ -67,9 +75,9 @@ class Space:
     of_release: settings that are the same in all cases of a release.
     refused: why a release refuses these settings by itself, or None: nothing is drawn that ends before its first step. What
     some release may serve has no place in `impossible`, and what this one may serve none here.
-    known: of a release, settings and what is first wrong, the bug that was reported to upstream, or that a later release mends,
-    and that no fix corrects, or None. A fix for something else may count corrections there, and is not to blame. What is wrong:
-    the name of a layer, or an error's type and message.
+    known: of a release, settings, what is first wrong and the kinds of that step, the bug that was reported to upstream, or
+    that a later release mends, and that no fix corrects, or None. A fix for something else may count corrections there, and is
+    not to blame. What is wrong: the name of a layer, or an error's type and message, then without kinds.
     crowd: with how many tokens all of eight or more requests begin alike, or None: some code is for that alone.
     interpreted: whether a kernel runs in Triton's interpreter with these settings: such cases are slow, and drawn less often.
     """
@@ -81,7 +89,7 @@ class Space:
     interpreted: Callable[[Settings], bool] = lambda settings: False
     of_release: Callable[[str], Settings] = lambda release: {}
     refused: Callable[[str, Settings], str | None] = lambda release, settings: None
-    known: Callable[[str, Settings, str], str | None] = lambda release, settings, wrong: None
+    known: Callable[[str, Settings, str, Sequence[str]], Known | None] = lambda release, settings, wrong, kinds: None
     crowd: Callable[[Settings], int | None] = lambda settings: None
 
 

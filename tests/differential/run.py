@@ -131,26 +131,49 @@ class Sides:
 
     def __enter__(self) -> Sides:
         self.stock = Side(self.engine, self.release, stock=True)
-        self.patched = Side(self.engine, self.release, stock=False, all_fixes=self.all_fixes, off=self.off)
+        self.patched = self._patched(self.all_fixes)
+        self._more: Sides | None = None
         return self
 
     def __exit__(self, *error: Any) -> None:
-        for side in (self.stock, self.patched):
+        for side in (self.stock, self.patched, *([self._more.patched] if self._more else [])):
             side.close()
 
+    def _patched(self, all_fixes: bool) -> Side:
+        return Side(self.engine, self.release, stock=False, all_fixes=all_fixes, off=self.off)
+
+    def _with_all_fixes(self) -> Sides:
+        """With those on that are off by default, beside the same stock side."""
+        if not self._more:
+            self._more = Sides(self.engine, self.release, True, self.off)
+            self._more.stock, self._more.patched, self._more._more = self.stock, self._patched(True), None
+        return self._more
+
     def judge(self, case: Case, **more: Any) -> tuple[judge.Verdict, Answer, Answer]:
-        """more: of a request to a side; `_PATCHED` of it for the patched side alone."""
+        """more: of a request to a side; `_PATCHED` of it for the patched side alone.
+
+        What is wrong may be a bug that is known. Then the case runs once more without that bug: what is right there is no fault
+        of a correction, and nothing new. Or a fix corrects it that is off by default.
+        """
         case = space.whole(case)
         self.stock.ask(case, **{name: value for name, value in more.items() if name not in _PATCHED})
         self.patched.ask(case, **more)
         stock, patched = self.stock.answer(), self.patched.answer()
         known = partial(space.space_of(self.engine).known, self.release, case["settings"])
-        return judge.judge(stock, patched, known), stock, patched
+        verdict = judge.judge(stock, patched, known)
+        if verdict.known:
+            other: Any = {**case, "settings": case["settings"] | verdict.known.without}
+            verdict = judge.blamed(verdict, self.judge(other, **more)[0])
+        if verdict.kind == judge.MISSED and not self.all_fixes:
+            whole, _, answer = self._with_all_fixes().judge(case, **more)
+            off = [fix for fix in answer.get("corrections", {}) if not BY_ID[fix].default]
+            verdict = judge.left_off(verdict, whole, off)
+        return verdict, stock, patched
 
 
 @dataclass
 class Record:
-    """One line of a file. The case itself is kept where something is the matter with it."""
+    """One line of a file. The case itself is kept where something is the matter with it. known: the bug that is to blame."""
 
     index: int
     seed: int
@@ -166,6 +189,7 @@ class Record:
     effective: list[str]
     seconds: list[float]
     case: Case | None = None
+    known: str = ""
 
 
 def record(index: int, seed: int, case: Case, verdict: judge.Verdict, stock: Answer, patched: Answer) -> Record:
@@ -175,6 +199,7 @@ def record(index: int, seed: int, case: Case, verdict: judge.Verdict, stock: Ans
         index, seed, space.version(space.space_of(case["engine"])), verdict.kind, verdict.why, verdict.sign, verdict.in_band,
         case["settings"], len(stock["steps"]), sorted(kinds), patched.get("corrections", {}), patched.get("effective", []),
         [stock["seconds"], patched["seconds"]], case if keep else None,
+        verdict.known.what if verdict.known else "",
     )  # fmt: skip
 
 
@@ -279,6 +304,10 @@ def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]
     for one in found:
         if one.verdict in (*judge.FAILING, judge.FIND):
             signs[f"{one.verdict}: {one.sign}"] = signs.get(f"{one.verdict}: {one.sign}", 0) + 1
+    known: dict[str, int] = {}
+    for one in found:
+        if one.known:
+            known[one.known] = known.get(one.known, 0) + 1
     corrected: dict[str, int] = {}
     first: dict[str, dict[str, int]] = {}  # where stock was first seen wrong, and the fix corrected it
     took = 0.0
@@ -293,7 +322,7 @@ def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]
         "engine": engine, "release": path.stem.partition("-")[2], "space": space.version(drawn), "configurations": len(found),
         "steps": sum(one.steps for one in found), "seeds": sorted({one.seed for one in found}), **counts,
         "pairs": [len(covered), len(possible)], "kinds": kinds, "corrected_by_fix": corrected, "first_by_fix": first,
-        "signs": signs, "seconds": round(sum(sum(one.seconds) for one in found)), **_branches(path, engine),
+        "signs": signs, "known": known, "seconds": round(sum(sum(one.seconds) for one in found)), **_branches(path, engine),
     }  # fmt: skip
 
 

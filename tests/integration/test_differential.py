@@ -74,6 +74,20 @@ def test_an_fp8_cache_on_ranks_is_no_failure_of_the_fixes_for_ranks(release, kin
     assert set(patched["corrections"]) == {"vllm.dcp-page-counts", "vllm.lse-log-base"}
 
 
+def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
+    """FlashInfer's builder of 0.29.0 takes the new tokens off them, in place: the sampler, which reads those of the GPU, must
+    not hold the prompts for unfinished then."""
+    drawn = space.space_of("vllm")
+    settings = {name: values[0] for name, values in drawn.axes.items()} | FP8_ON_RANKS
+    settings |= {"kv-cache-dtype": "auto", "max-num-batched-tokens": 16}
+    requests = [{"prompt": prompt, "output": 2, "arrives": 0, "common": None} for prompt in (16, 3)]
+    case = {"engine": "vllm", "release": "0.29.0", "settings": settings, "requests": requests, "steps": 2, "seed": 5}
+    with run.Sides("vllm", "0.29.0") as sides:
+        verdict, stock, _ = sides.judge(case)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert [step["kinds"] for step in stock["steps"]] == [["fresh"], ["decode", "fresh"]]
+
+
 @pytest.fixture(scope="module", params=sorted(NEWEST))
 def stock(request):
     side = run.Side(request.param, NEWEST[request.param], stock=True)
@@ -139,6 +153,8 @@ WINDOWED = {"attention-backend": "FLASHINFER", "windows": "all"}
         ({**WINDOWED, "former-model-runner": True}, "refused"),
         ({"attention-backend": "FLASHINFER", "speculative-method": "eagle", "draft-window": True}, "refused"),
         ({**WINDOWED, **OLD_GPU}, "done"),
+        (FP8_ON_RANKS, "raised"),
+        ({**FP8_ON_RANKS, **OLD_GPU}, "done"),
     ],
 )
 def test_what_an_older_release_refuses_is_not_drawn_for_it(affected, settings, ended):
@@ -150,6 +166,7 @@ def test_what_an_older_release_refuses_is_not_drawn_for_it(affected, settings, e
     [
         OWN_CAP,
         {**OWN_CAP, "windows": "all", **CHECKPOINT, "kv-cache-dtype-skip-layers": ("sliding_window",)},
+        {**OWN_CAP, **CHECKPOINT, "kv-cache-dtype-skip-layers": ("0",)},
         {**OWN_CAP, "recurrent": "mamba2"},
         {**OWN_CAP, **MTP},
         {**OWN_CAP, **MTP, "windows": "all"},
@@ -167,6 +184,7 @@ def test_a_soft_cap_of_its_own_ends_flashinfer_at_the_first_batch(vllm, settings
         {**OWN_CAP, "draft-window": True},
         {**OWN_CAP, "windows": "alternate"},
         {**OWN_CAP, **MTP, "windows": "alternate"},
+        {**OWN_CAP, "windows": "all", **CHECKPOINT, "kv-cache-dtype-skip-layers": ("0",)},
         {**OWN_CAP, **MTP, **CHECKPOINT, "kv-cache-dtype-skip-layers": ("0",)},
         {**OLD_GPU, "attention-backend": "FLASHINFER", "kv-cache-dtype": "fp8"},
         {**OLD_GPU, "attention-backend": "TRITON_ATTN", "dtype": "float16", "sinks": True},

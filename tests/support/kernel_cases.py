@@ -74,7 +74,9 @@ class Guard:
         ]:
             size = view.element_size()
             strides, start = (*(size * step for step in view.stride()), 1), size * view.storage_offset()
-            free.as_strided((*view.shape, size), strides, start).logical_or_(allowed.broadcast_to(view.shape)[..., None])
+            free.as_strided((*view.shape, size), strides, start).logical_or_(
+                allowed.to(free.device).broadcast_to(view.shape)[..., None]
+            )
         changed = (self.memory != self.before) & ~free
         assert not changed.any(), f"{self.name}: {int(changed.sum())} bytes changed that must not"
 

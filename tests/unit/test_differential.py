@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnfix.patches.catalogue import FIXES
-from tests.differential import judge, reference, shrink, space
+from tests.differential import judge, protocol, reference, shrink, space
 
 FOLDER = Path(space.__file__).parent
 ENGINES = sorted(path.parent.name for path in FOLDER.glob("*/space.py"))
@@ -55,21 +55,61 @@ def test_what_two_answers_mean(stock, patched, kind):
     assert judge.judge(stock, patched).kind == kind
 
 
-def test_a_known_bug_of_another_part_is_no_failure_of_a_fix():
-    def known(wrong):
-        return "reported" if wrong in ("layer", "ValueError: no") else None
+KNOWN = protocol.Known("reported", {"scales": "none"})
+
+
+def test_what_may_be_to_blame_is_asked_of_what_the_patched_side_has_first_wrong():
+    asked = []
+
+    def known(wrong, kinds):
+        asked.append((wrong, kinds))
+        return KNOWN
 
     corrected = {"corrected_by": {"a.fix": 0}}
-    assert judge.judge(answer([0.5]), answer([0.5], **corrected), known).kind == judge.FIND
-    assert judge.judge(answer([0.5]), answer([0.4], bits="b", **corrected), known).kind == judge.MISSED
-    assert judge.judge(answer([0.5]), answer([0.5], **corrected), lambda wrong: None).kind == judge.MISSED
-    elsewhere = {"error": {**RAISED["error"], "where": "wrap.py:f:9"}, **corrected}
-    assert judge.judge(answer([], "raised", **RAISED), answer([], "raised", **elsewhere), known).kind == judge.FIND
-    other = {"error": {**RAISED["error"], "message": "other"}}
-    assert judge.judge(answer([], "raised", **other), answer([], "raised", **other, **corrected), known).kind == judge.MISSED
+    missed = judge.judge(answer([0.5, 0.5]), answer([0.001, 0.4], bits="b", **corrected), known)
+    assert (missed.kind, missed.known) == (judge.MISSED, KNOWN)
+    found = judge.judge(answer([], "raised", **RAISED), answer([], "raised", **RAISED), known)
+    assert (found.kind, found.known) == (judge.FIND, KNOWN)
+    assert asked == [("layer", ("decode",)), ("ValueError: no", ())]
+
+
+@pytest.mark.parametrize(
+    ("kind", "without", "known_there", "now", "named"),
+    [
+        (judge.MISSED, judge.CORRECTED, None, judge.FIND, True),
+        (judge.MISSED, judge.OK, None, judge.FIND, True),
+        (judge.MISSED, judge.FIND, KNOWN, judge.FIND, True),
+        (judge.MISSED, judge.FIND, None, judge.FIND, False),  # something else is wrong, too, but nothing was missed
+        (judge.MISSED, judge.MISSED, None, judge.MISSED, False),
+        (judge.MISSED, judge.HARM, None, judge.MISSED, False),
+        (judge.MISSED, judge.REFUSED, None, judge.MISSED, False),
+        (judge.FIND, judge.OK, None, judge.FIND, True),
+        (judge.FIND, judge.FIND, None, judge.FIND, False),
+        (judge.FIND, judge.HARM, None, judge.FIND, False),
+    ],
+)
+def test_a_known_bug_is_to_blame_if_the_case_is_right_without_it(kind, without, known_there, now, named):
+    found = judge.blamed(judge.Verdict(kind, "wrong", known=KNOWN), judge.Verdict(without, "too", known=known_there))
+    assert (found.kind, found.known == KNOWN) == (now, named)
+
+
+@pytest.mark.parametrize(
+    ("off", "whole", "now"),
+    [
+        (["a.fix"], judge.CORRECTED, judge.FIND),
+        (["a.fix"], judge.FIND, judge.FIND),
+        (["a.fix"], judge.MISSED, judge.MISSED),
+        (["a.fix"], judge.HARM, judge.MISSED),
+        ([], judge.CORRECTED, judge.MISSED),
+    ],
+)
+def test_what_a_fix_corrects_that_is_off_was_not_missed_by_another(off, whole, now):
+    assert judge.left_off(judge.Verdict(judge.MISSED), judge.Verdict(whole), off).kind == now
 
 
 SKIPPED = {"attention-backend": "FLASHINFER", "scales": "checkpoint", "kv-cache-dtype-skip-layers": ("0",)}
+SCALED = {"attention-backend": "FLASHINFER", "scales": "checkpoint"}
+HYBRID = {"recurrent": "mamba2", "windows": "alternate"}
 SINKS = {"decode-context-parallel-size": 2, "sinks": True}
 OTHER_DTYPE = "ValueError: The dtype of k torch.float16 does not match torch.float8_e4m3fn, specified in plan function."
 WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
@@ -78,20 +118,38 @@ WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
 @pytest.mark.parametrize(
     ("settings", "wrong", "report"),
     [
-        (SKIPPED, "model.layers.0.self_attn.attn of rank 1", "skipped-layer"),
-        (SKIPPED, "model.layers.1.self_attn.attn", None),
+        (SKIPPED, "model.layers.0.self_attn.attn of rank 1", "flashinfer-skipped-layer"),
+        (SKIPPED, "model.layers.1.self_attn.attn", "flashinfer-q-scale"),
         (SKIPPED, "model.layers.2.mixer", None),
+        (SCALED, "model.layers.1.self_attn.attn", "flashinfer-q-scale"),
+        (SCALED | {"scales": "keys-values"}, "model.layers.1.self_attn.attn", None),
+        (SCALED | {"attention-backend": "TRITON_ATTN"}, "model.layers.1.self_attn.attn", None),
+        (SCALED | {"speculative-method": "eagle"}, "model.layers.2.self_attn.attn", None),
+        (SCALED | {"speculative-method": "mtp"}, "model.layers.4.self_attn.attn of rank 1", "flashinfer-q-scale"),
         (SKIPPED | {"scales": "none", "kv-cache-dtype": "fp8"}, "model.layers.0.self_attn.attn", None),
         (SKIPPED | {"attention-backend": "FLASH_ATTN"}, "model.layers.0.self_attn.attn", None),
-        (SKIPPED | WINDOWS, "model.layers.0.self_attn.attn", None),
-        (SKIPPED | WINDOWS | {"windows": "alternate"}, "model.layers.0.self_attn.attn", "skipped-layer"),
-        (SKIPPED | {"scales": "none", "kv-cache-dtype": "fp8"}, OTHER_DTYPE, "skipped-layer"),
+        (SKIPPED | WINDOWS, "model.layers.0.self_attn.attn", "flashinfer-q-scale"),
+        (SKIPPED | WINDOWS | {"windows": "alternate"}, "model.layers.0.self_attn.attn", "flashinfer-skipped-layer"),
+        (SKIPPED | {"scales": "none", "kv-cache-dtype": "fp8"}, OTHER_DTYPE, "flashinfer-skipped-layer"),
         (SKIPPED, "IndexError: out of bounds", None),
         (SINKS, "model.layers.1.self_attn.attn of rank 0", "dcp-sinks"),
         (SINKS, "model.layers.2.self_attn.attn of rank 0", None),
         (SINKS | {"decode-context-parallel-size": 1}, "model.layers.1.self_attn.attn", None),
         (SINKS | {"attention-backend": "TRITON_ATTN"}, "model.layers.1.self_attn.attn of rank 0", None),
         (SINKS, "ValueError: no", None),
+        (
+            {"decode-context-parallel-size": 2, "speculative-method": "mtp"},
+            "model.layers.2.mixer of rank 1",
+            "dcp-mamba-drafts",
+        ),
+        ({"decode-context-parallel-size": 2}, "model.layers.2.mixer of rank 1", None),
+        ({"speculative-method": "mtp"}, "model.layers.2.mixer", None),
+        (HYBRID | {"attention-backend": "FLASHINFER"}, "model.layers.2.mixer", "mamba-chunk-blocks"),
+        (HYBRID, "model.layers.2.mixer", None),
+        (HYBRID, "model.layers.0.self_attn.attn", "mamba-null-block"),
+        (HYBRID, "model.layers.1.self_attn.attn", None),
+        (HYBRID | {"draft-window": True}, "model.layers.4.self_attn.attn", "mamba-null-block"),
+        (HYBRID | {"enable-prefix-caching": False}, "model.layers.0.self_attn.attn", None),
         ({"decode-context-parallel-size": 2, "kv-cache-dtype": "fp8"}, OTHER_DTYPE, "dcp-fp8-query"),
         ({"decode-context-parallel-size": 2}, OTHER_DTYPE, None),
         ({"kv-cache-dtype": "fp8"}, OTHER_DTYPE, None),
@@ -101,8 +159,8 @@ WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
 def test_what_is_known_of_vllm_is_what_its_reports_say(settings, wrong, report):
     drawn = space.space_of("vllm")
     plainest = {name: values[0] for name, values in drawn.axes.items()}
-    found = drawn.known("0.33.0", plainest | settings, wrong)
-    assert (found and found.partition("docs/upstream/vllm-")[2]) in (report, f"flashinfer-{report}.md)", f"{report}.md)")
+    found = drawn.known("0.33.0", plainest | settings, wrong, ("decode",))
+    assert (found and found.what.partition("docs/upstream/vllm-")[2].partition(".md")[0]) == report
 
 
 @pytest.mark.parametrize(
@@ -123,24 +181,29 @@ def test_what_is_known_of_trees_is_what_the_reports_of_sglang_say(settings, wron
     drawn = space.space_of("sglang")
     plainest = {name: values[0] for name, values in drawn.axes.items()}
     trees = plainest | {"speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2} | settings
-    found = drawn.known("0.5.23", trees, wrong)
-    assert (found and found.partition("docs/upstream/sglang-")[2]) == (report and f"{report}.md)")
+    found = drawn.known("0.5.23", trees, wrong, ["verify"])
+    assert (found and found.what.partition("docs/upstream/sglang-")[2]) == (report and f"{report}.md)")
 
 
 @pytest.mark.parametrize(
-    ("release", "settings", "there"),
+    ("release", "settings", "wrong", "kinds", "there"),
     [
-        ("0.29.0", {}, True),
-        ("0.31.0", {}, False),
-        ("0.24.0", {"former-model-runner": True}, False),
-        ("0.29.0", {"cudagraph-mode": "FULL_DECODE_ONLY"}, False),
-        ("0.29.0", {"attention-backend": "TRITON_ATTN"}, False),
+        ("0.29.0", {}, "0", "chunk replayed", True),
+        ("0.29.0", {}, "0", "decode replayed verify", True),
+        ("0.29.0", {}, "0", "decode replayed", False),  # one row of each request is right in any graph
+        ("0.29.0", {}, "0", "chunk decode", False),
+        ("0.29.0", {}, "2", "chunk replayed", False),
+        ("0.31.0", {}, "0", "chunk replayed", False),
+        ("0.24.0", {"former-model-runner": True}, "0", "chunk replayed", False),
+        ("0.29.0", {"cudagraph-mode": "FULL_DECODE_ONLY"}, "0", "chunk replayed", False),
+        ("0.29.0", {"attention-backend": "TRITON_ATTN"}, "0", "chunk replayed", False),
     ],
 )
-def test_a_graph_of_a_mixed_batch_is_known_to_be_wrong_up_to_the_release_that_mends_it(release, settings, there):
+def test_a_graph_of_a_mixed_batch_is_known_to_be_wrong_up_to_the_release_that_mends_it(release, settings, wrong, kinds, there):
     drawn = space.space_of("vllm")
     plainest = {name: values[0] for name, values in drawn.axes.items()} | {"cudagraph-mode": "FULL"}
-    assert (drawn.known(release, plainest | settings, "model.layers.0.self_attn.attn") is not None) == there
+    found = drawn.known(release, plainest | settings, f"model.layers.{wrong}.self_attn.attn", kinds.split())
+    assert (found is not None) == there
 
 
 def test_errors_between_right_and_wrong_are_counted_apart():

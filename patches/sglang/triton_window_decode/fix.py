@@ -70,8 +70,8 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", pull=32087, issue=34354, report="sglang-triton-window-decode"),
     hardware="any GPU (--attention-backend triton)",
-    default=False,
-    default_reason="upstream has not changed it, and it has not run on a GPU yet",
+    default=True,
+    default_reason="silent wrong output; proven with real kernels on an H100 (0.5.23)",
     targets=(
         Target(wrap.init_backend, paths=(f"{_BACKEND}.__init__",)),
         Target(wrap.init_cuda_graph_state, needed=wrap.sizes_for_decode, paths=(f"{_BACKEND}.init_cuda_graph_state",)),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..protocol import Settings, Space
+from ..protocol import Known, Settings, Space
 from . import models
 
 AXES: dict[str, tuple[Any, ...]] = {
@@ -173,11 +173,13 @@ def _wrong_with_trees(settings: Settings) -> str | None:
     return None
 
 
-def _known(release: str, settings: Settings, wrong: str) -> str | None:
+def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) -> Known | None:
     """Of trees, verifications and no drafts."""
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
-        return "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
-    return None if wrong.startswith("draft") else _wrong_with_trees(settings)
+        what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
+        return Known(what, {"speculative-algorithm": None})
+    trees = None if wrong.startswith("draft") else _wrong_with_trees(settings)
+    return Known(trees, {"speculative-eagle-topk": 1}) if trees else None
 
 
 def verifiers(settings: Settings) -> set[str]:

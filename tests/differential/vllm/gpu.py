@@ -1,7 +1,8 @@
 """A GPU as far as vLLM's model runner asks for one, on a machine that has none.
 
-Streams and events do nothing: everything runs in order. Memory that is mapped into the GPU is the memory itself. A CUDA graph
-runs its launches once more at every replay: numbers are those of capture, tensors hold what lies at their addresses then.
+Streams and events do nothing: everything runs in order. Memory that is mapped into the GPU is the memory itself; what is asked
+for on the host is a copy, and may be written over. A CUDA graph runs its launches once more at every replay: numbers are those
+of capture, tensors hold what lies at their addresses then.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class Stream(Event):
 
 
 class CUDAGraph:
+    replays = 0  # of all
+
     def replay(self) -> None:
+        CUDAGraph.replays += 1
         self.launches()
 
     def reset(self) -> None: ...
@@ -82,9 +86,22 @@ def _again(self: Any, args: Any, kwargs: Any, output: Any) -> Any:
     return launches
 
 
+def _on_host(former: Any) -> Any:
+    """`Tensor.to`, which gives the tensor itself where it is there already."""
+
+    def to(self: Any, *args: Any, **more: Any) -> Any:
+        result = former(self, *args, **more)
+        host = (args[0] if args else more.get("device")) == "cpu"
+        return result.clone() if host and result is self else result
+
+    return to
+
+
 def stand_in() -> None:
     """For good, in this process."""
     torch_: Any = torch
+    torch_.Tensor.cpu = lambda self, *args, **more: self.clone()
+    torch_.Tensor.to = _on_host(torch.Tensor.to)
     torch_.Event = torch_.cuda.Event = Event
     torch_.cuda.Stream = torch_.Stream = Stream
     torch_.cuda.CUDAGraph, torch_.cuda.graph = CUDAGraph, _graph

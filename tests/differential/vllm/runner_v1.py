@@ -16,17 +16,20 @@ import torch
 
 from attnfix.patches.proofkit.vllm.kernels import found
 
+from . import gpu
 from .space import of_release
 
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
 
 
 class State(NamedTuple):
-    """Of one step. order: requests, row by row; metadata: of each layer; slots: of each layer, where the runner says them."""
+    """Of one step. order: requests, row by row; metadata: of each layer; slots: of each layer, where the runner says them.
+    replayed: whether its layers ran in a CUDA graph."""
 
     order: list[str]
     metadata: Any
     slots: Any
+    replayed: bool
 
 
 def serves(release: str, settings: dict[str, Any]) -> bool:
@@ -51,10 +54,12 @@ def run(runner: Any, scheduled: Any) -> tuple[Any, State | None]:
     """(what the engine core gets, the state of the step, None where no model ran)."""
     given: list[tuple[Any, Any]] = []
     with _contexts(given):
+        before = gpu.CUDAGraph.replays
         result = runner.execute_model(scheduled)
+        replayed = gpu.CUDAGraph.replays > before
         if result is None:  # from 0.11.1
             result = runner.sample_tokens(None)
-    state = State(list(runner.input_batch.req_ids), *given[0]) if given else None
+    state = State(list(runner.input_batch.req_ids), *given[0], replayed) if given else None
     return (result.get_output() if hasattr(result, "get_output") else result), state
 
 

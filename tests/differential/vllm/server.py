@@ -8,6 +8,7 @@ speculator. Emulated: the kernels (`kernels`), the GPU (`gpu`), the platform's a
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -164,12 +165,15 @@ class _Rank:
         self._forget()
         if self.former:
             return runner_v1.run(self.runner, scheduled)
+        before = gpu.CUDAGraph.replays
         result = self.runner.execute_model(scheduled)
+        replayed = gpu.CUDAGraph.replays > before
         state = self.runner.execute_model_state
         if result is None:
             result = self.runner.sample_tokens(None)
         if state is not None:
-            state = runner_v1.State(list(state.input_batch.req_ids), state.attn_metadata, state.slot_mappings_by_layer)
+            order = list(state.input_batch.req_ids)
+            state = runner_v1.State(order, state.attn_metadata, state.slot_mappings_by_layer, replayed)
         return (result.get_output() if hasattr(result, "get_output") else result), state
 
 
@@ -227,12 +231,12 @@ class Server:
         if given["windows"] == "all":  # the whole model's: its config says it, and the engine hands it to the cache's
             text["sliding_window"] = whole["sliding_window"] = WINDOW
         extra: dict[str, Any] = {"seed": self.case["seed"]}
-        if given["scales"] == "checkpoint":
+        if given["scales"] != "none":
             text["quantization_config"] = {
                 "quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}, "ignore": [],
                 "kv_cache_scheme": _SCHEME,
             }  # fmt: skip
-            extra["scales"] = _SCALES
+            extra["scales"] = _scales(given)
         drafts = {}
         self._architecture = text["architectures"][0]
         if given["speculative-method"] in drafter.OWN:
@@ -330,7 +334,7 @@ class Server:
         ran = self.group.on_all(lambda rank: self.ranks[rank].run(scheduled if alone else copy.deepcopy(scheduled)))
         result, state = ran[0]
         step = self._compared(kinds, rows, [state for _, state in ran]) if state is not None else Step(["idle"])
-        self._sampled(scheduled, result)
+        step.outputs += self._sampled(scheduled, result)
         if state is not None and any(rank.drafted for rank in self.ranks):
             step.outputs += self._drafted(scheduled, result, rows, [state for _, state in ran])
         self.group.on_first(lambda: self._taken(scheduled, result))
@@ -435,6 +439,8 @@ class Server:
                 outputs.append(compared if given else model.strange(compared))
                 if len(one.tokens) > count:
                     kinds = sorted({*kinds, "padded"})
+            if state.replayed:
+                kinds = sorted({*kinds, "replayed"})
         made = [(state.metadata, state.slots) for state in states]
         return Step(kinds, outputs, reference.digest(made))
 
@@ -456,8 +462,9 @@ class Server:
         index = int(layer.layer_name.split(".")[2])
         drafts = index == self.draft_layer
         if "fp8" in layer.kv_cache_dtype:
-            scaled = self.set["scales"] == "checkpoint" and not (drafts and self.set["speculative-method"] == "eagle")
-            scales = _SCALES if scaled else dict.fromkeys(_SCALES, 1.0)
+            scales = dict.fromkeys(_SCALES, 1.0)
+            if not (drafts and self.set["speculative-method"] == "eagle"):
+                scales |= _scales(self.set)
             # under context parallelism the keys of new tokens are read apart from the cache, but by FlashInfer's decodes
             ranks = self.set["decode-context-parallel-size"]
             cached = start if ranks > 1 and not _decodes(made, row) else len(words)
@@ -502,8 +509,10 @@ class Server:
         made = state.metadata[layer.layer_name]
         return self._reference(layer, rank.worker, made, row, start, words)
 
-    def _sampled(self, scheduled: Any, result: Any) -> None:
-        """What each request got; its keys are in the cache up to the last word that was accepted."""
+    def _sampled(self, scheduled: Any, result: Any) -> list[Output]:
+        """What each request got; its keys are in the cache up to the last word that was accepted. Returns those that got
+        nothing, though their rows reached the last word that is known: a server never answers them."""
+        silent = []
         for name, got in zip(result.req_ids, result.sampled_token_ids):
             one = self.requests[name]
             if got:
@@ -511,6 +520,15 @@ class Server:
                 one.computed = len(one.known) - 1
             else:
                 one.computed += scheduled.num_scheduled_tokens[name]
+                if one.computed >= len(one.known):
+                    silent.append(Output("sampler", math.inf, "", self._within(), f"{name}, which gets no token"))
+        return silent
+
+
+def _scales(given: dict[str, Any]) -> dict[str, float]:
+    """Those that the checkpoint brings."""
+    left_out = {"none": list(_SCALES), "keys-values": ["q_scale"], "checkpoint": []}[given["scales"]]
+    return {name: scale for name, scale in _SCALES.items() if name not in left_out}
 
 
 def _tensors(caches: Any) -> Iterator[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from ..protocol import Settings, Space
+from ..protocol import Known, Settings, Space
 
 #: attention: (query heads, KV heads, head size) of the model
 SHAPES = {"MHA": (2, 2, 64), "GQA": (4, 2, 32), "MQA": (4, 1, 64), "MLA": (2, 2, 192)}
@@ -58,7 +59,7 @@ def not_built(settings: Settings) -> str | None:
 def _quantised(settings: Settings) -> str:
     """Which layers have an FP8 cache: "none" was asked to, "some" have, or "skipped", where all were left unquantised. A
     checkpoint's scales make it FP8, too."""
-    if settings.get("kv-cache-dtype") != "fp8" and settings.get("scales") != "checkpoint":
+    if settings.get("kv-cache-dtype") != "fp8" and settings.get("scales", "none") == "none":
         return "none"
     # what is not said may be either: "some" refuses, so it has to be certain
     skipped = "sliding_window" in settings.get("kv-cache-dtype-skip-layers", ("sliding_window",))
@@ -72,7 +73,11 @@ def _in_one_group(settings: Settings) -> bool:
     method = settings.get("speculative-method")
     if method not in ("eagle", "mtp") or said[0] not in ("none", "all") or said[1] is None:
         return False
-    if "0" in said[1] and (settings.get("kv-cache-dtype") != "auto" or settings.get("scales") != "none"):
+    quantised = settings.get("kv-cache-dtype") != "auto" or settings.get("scales") != "none"
+    alone = settings.get("recurrent") != "none" or said[0] != "none"
+    if "0" in said[1] and quantised and alone:
+        # Layer 0 keeps another dtype than layer 1. All of them may be in one group even so, and layer 1 is in the drafter's
+        # builder then; not beside recurrent layers, and not if they have windows
         return False
     if method == "mtp":
         return True
@@ -94,6 +99,12 @@ def refused(release: str, settings: Settings) -> str | None:
     windows = settings.get("windows", "none") != "none" or settings.get("draft-window")
     if backend == "FLASHINFER" and windows and (0, 25) <= number <= (0, 29) and tuple(settings.get("capability", ())) == (9, 0):
         return "windows with FlashInfer on Hopper, from 0.25 to 0.29"
+    ranks, hopper = settings.get("decode-context-parallel-size") == 2, tuple(settings.get("capability", ())) == (9, 0)
+    if backend == "FLASHINFER" and ranks and hopper and number >= (0, 27) and _quantised(settings) == "some":
+        return (
+            "an FP8 cache on FlashInfer under decode context parallelism, on Hopper from 0.27: the first batch ends the engine "
+            "(docs/upstream/vllm-dcp-fp8-query.md)"
+        )
     return None
 
 
@@ -122,7 +133,7 @@ def impossible(settings: Settings) -> str | None:
         plain = {"windows": "none", "soft-cap": 0.0, "sinks": False}
         if any(settings.get(name, value) != value for name, value in plain.items()):
             return "refused by every release: MLA has no windows, soft caps and sinks"
-        if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint":
+        if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales", "none") != "none":
             return "the stand-ins write no quantised latents"
     if settings.get("attention-backend") == "FLASHINFER" and settings.get("sinks"):
         return "FlashInfer has sinks with TRT-LLM's kernels alone, which are not in the space: refused by every release"
@@ -169,30 +180,57 @@ def impossible(settings: Settings) -> str | None:
     if settings.get("attention-backend") in _INTERPRETED:
         if settings.get("dtype") == "bfloat16":
             return "Triton's interpreter does not compute in bfloat16"
-        if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales") == "checkpoint":
+        if settings.get("kv-cache-dtype") == "fp8" or settings.get("scales", "none") != "none":
             return "Triton's interpreter cuts FP8 off where a GPU rounds it"
     return None
 
 
-def known(release: str, settings: Settings, wrong: str) -> str | None:
-    layer = re.match(r"model\.layers\.([01])\.self_attn\.", wrong)  # of the model: a drafter has no sinks, and no layer skipped
-    ranks, backend = settings["decode-context-parallel-size"] == 2, settings["attention-backend"]
+def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) -> Known | None:
+    """Where a layer is wrong, the bug has to be one of this layer and, with CUDA graphs, of this step: see each.
+
+    How long a captured graph's queries may be is not told: a step with one row of each request is right in any, and where some
+    have more rows, whether they are too many for the graph shows when the case runs without it.
+    """
+    number, ranks, backend = _number(release), settings["decode-context-parallel-size"] == 2, settings["attention-backend"]
+    own = re.match(r"model\.layers\.(\d+)\.self_attn\.", wrong)
+    layer = int(own[1]) if own and int(own[1]) < 2 else None  # of the model: a drafter has no sinks, and no layer skipped
     other_dtype = _quantised(settings) != "none" and "dtype" in wrong and re.match("(Value|Runtime)Error: ", wrong)
-    if ranks and settings["sinks"] and backend == "FLASH_ATTN" and layer:
-        return "sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)"
+    if ranks and settings["sinks"] and backend == "FLASH_ATTN" and layer is not None:
+        return Known("sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)", {"sinks": False})
     if ranks and backend in ("FLASH_ATTN", "FLASHINFER") and other_dtype:
-        return "an FP8 cache under decode context parallelism (docs/upstream/vllm-dcp-fp8-query.md)"
-    if layer:
-        skipped = settings["scales"] == "checkpoint" and _skipped(settings, int(layer[1]))
+        report = "an FP8 cache under decode context parallelism (docs/upstream/vllm-dcp-fp8-query.md)"
+        return Known(report, {"kv-cache-dtype": "auto", "scales": "none"})
+    if ranks and settings["speculative-method"] != "none" and ".mixer" in wrong:
+        report = "drafts beside recurrent states under decode context parallelism (docs/upstream/vllm-dcp-mamba-drafts.md)"
+        return Known(report, {"speculative-method": "none"})
+    none = {"windows": "none", "draft-window": False}
+    beside = settings["recurrent"] != "none" and settings["enable-prefix-caching"] and any(settings[x] != none[x] for x in none)
+    if beside and backend == "FLASHINFER" and number >= (0, 27) and ".mixer" in wrong:
+        report = "blocks at which a hybrid model's chunks end (docs/upstream/vllm-mamba-chunk-blocks.md)"
+        return Known(report, none)
+    if layer is not None:
+        skipped = settings["scales"] != "none" and _skipped(settings, layer)
     else:
-        skipped = other_dtype and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
+        skipped = bool(other_dtype) and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
     if backend == "FLASHINFER" and skipped:
-        return "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
-    mixed = (
-        settings["cudagraph-mode"] == "FULL" and not settings["former-model-runner"] and V2_FROM <= _number(release) < (0, 31)
-    )
-    if mixed and backend == "FLASH_ATTN" and wrong.startswith("model.layers."):
-        return "graphs of mixed batches, captured for queries as short as a dummy batch has them (mended in 0.31.0)"
+        report = "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
+        return Known(
+            report, {"kv-cache-dtype-skip-layers": ()} if layer is None else {"scales": "none", "kv-cache-dtype": "fp8"}
+        )
+    # EAGLE's drafter has no scales; on Hopper prefills have queries of FP8, and one row of a request is no prefill
+    scaled = settings["scales"] == "checkpoint" and own and (layer is not None or settings["speculative-method"] == "mtp")
+    if backend == "FLASHINFER" and number >= (0, 25) and scaled:
+        report = "queries of FlashInfer that are scaled as if they were FP8 (docs/upstream/vllm-flashinfer-q-scale.md)"
+        return Known(report, {"scales": "keys-values"})
+    windows = WINDOWS[settings["windows"]]
+    windowed = windows[layer] is not None if layer is not None else settings["draft-window"] or settings["windows"] == "all"
+    if beside and own and number >= (0, 32) and windowed:
+        return Known("Mamba2's checkpoint in the null block (docs/upstream/vllm-mamba-null-block.md)", none)
+    captured = settings["cudagraph-mode"] == "FULL" and not settings["former-model-runner"] and V2_FROM <= number < (0, 31)
+    several = {"replayed", "fresh", "chunk", "cached", "verify"} & set(kinds)
+    if captured and backend == "FLASH_ATTN" and layer is not None and "replayed" in several and len(several) > 1:
+        report = "graphs of mixed batches, captured for queries as short as a dummy batch has them (mended in 0.31.0)"
+        return Known(report, {"cudagraph-mode": "FULL_DECODE_ONLY"})
     return None
 
 
@@ -221,7 +259,7 @@ SPACE = Space(
         "soft-cap": (0.0, 3.0),
         "sinks": (False, True),
         "kv-cache-dtype": ("auto", "fp8"),
-        "scales": ("none", "checkpoint"),
+        "scales": ("none", "checkpoint", "keys-values"),  # of a checkpoint: all, or none of queries, as most have it
         "kv-cache-dtype-skip-layers": ((), ("0",), ("sliding_window",)),
         "block-size": (16, 32, 64),
         "max-model-len": (256, 512),

@@ -17,6 +17,8 @@ from attnfix.compat.releases import index, pip_config, pip_session
 from tests.unit.status.test_foreign_records import deadline  # noqa: F401  # a fixture: no test here may hang
 
 LAUNCH = ["--", "python3", "-m", "sglang.launch_server", "--model-path"]
+#: With which a bug is possible whose fix is off by default
+DRAFTS = ["--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1"]
 
 
 @pytest.mark.parametrize("text", ["plain → text, µs", "", "naïve 模型"])
@@ -85,7 +87,7 @@ def test_doctor_with_a_config_that_is_none_is_one_sentence(tmp_path, kind, named
     """Of a launch whose model is no config nothing is known. Some bug is possible then whose fix is off: exit code 1."""
     path = config(tmp_path, kind)
     model = {"file": [str(path)], "folder": [str(tmp_path)], "launch": []}[named]
-    launch = [*LAUNCH, str(tmp_path)] if named == "launch" else []
+    launch = [*LAUNCH, str(tmp_path), *DRAFTS] if named == "launch" else []
     code = cli.main(["doctor", *model, "--engine", "sglang==0.5.9", "--gpu", "b200", *launch])
     said = capsys.readouterr()
     if named != "launch" or kind not in ("fifo", "zero"):
@@ -112,7 +114,7 @@ def test_what_a_config_says_is_neither_markup_nor_an_escape(tmp_path, text, engi
 
 
 def test_a_model_with_a_name_that_no_file_can_have(capsys):
-    code = cli.main(["doctor", "--engine", "sglang==0.5.9", "--gpu", "b200", *LAUNCH, "x" * 5000])
+    code = cli.main(["doctor", "--engine", "sglang==0.5.9", "--gpu", "b200", *LAUNCH, "x" * 5000, *DRAFTS])
     assert code == 1 and not capsys.readouterr().err, "some bug is possible whose fix is off"
 
 

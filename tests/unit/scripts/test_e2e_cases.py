@@ -16,6 +16,7 @@ from scripts.serve import (
     e2e_http,
     plugins,
     ragged_stand_in,
+    sglang_draft_lengths,
     sglang_fp8_prefix,
     sglang_verify,
     sglang_window_decode,
@@ -426,6 +427,35 @@ VERIFIED = {
 def test_each_check_of_verification_can_fail(side, change, word):
     assert sglang_verify.failures(VERIFIED) == []
     (sentence,) = sglang_verify.failures(VERIFIED | {side: VERIFIED[side] | change})
+    assert word in sentence
+
+
+def drafted(short, long=5.8, processes=()):
+    return {"accepted": {"short": [short, short], "long": [long, long]}, "processes": list(processes)}
+
+
+DRAFTED = {sglang_draft_lengths.RIGHT: drafted(5.5)}
+for _kind in sglang_draft_lengths.KINDS:
+    DRAFTED |= {
+        f"{STOCK}, {_kind}": drafted(3.0),
+        f"{PATCHED}, {_kind}": drafted(5.4, processes=process(**{sglang_draft_lengths.FIX: 3})),
+    }
+_FLASHMLA = f"{PATCHED}, flashmla"
+
+
+@pytest.mark.parametrize(
+    "side, change, word",
+    [
+        (f"{STOCK}, flashinfer", drafted(5.4), "stock, flashinfer: 5.40"),
+        (_FLASHMLA, {"accepted": drafted(3.0)["accepted"]}, "flashmla, short prompts: 3.00"),
+        (_FLASHMLA, {"accepted": drafted(5.5, 4.0)["accepted"]}, "flashmla, long prompts: 4.00"),
+        (_FLASHMLA, {"processes": []}, "corrected nothing"),
+        (_FLASHMLA, {"ended": "start: it ended", "said": "why"}, "it ended, why"),
+    ],
+)
+def test_each_check_of_accepted_drafts_can_fail(side, change, word):
+    assert sglang_draft_lengths.failures(DRAFTED) == []
+    (sentence,) = sglang_draft_lengths.failures(DRAFTED | {side: DRAFTED[side] | change})
     assert word in sentence
 
 
