@@ -57,8 +57,9 @@ def attend(q: Any, k: Any, v: Any, at: int, scale: float, causal: bool, window: 
 
 
 def metadata_size(requests: int, max_seqlen_k: int, num_splits: int) -> int:
-    """Rounded up from 0.17 on. The backend is there wherever `stand_in` was called. A replay has it not, and must not import it:
-    that takes all that the engine's models import, which a stand-in does not need and a machine may lack."""
+    """Rounded up from 0.17 on; so in a replay, whose launches are of later releases. The backend is there wherever `stand_in`
+    was called, and is not imported here: that takes what all of the engine's models import, and a machine may lack some of it.
+    """
     backend = sys.modules.get("vllm.v1.attention.backends.flash_attn")
     if backend is None or hasattr(backend, "round_up"):
         return _size(requests, max_seqlen_k, num_splits)  # type: ignore[no-any-return]

@@ -145,11 +145,11 @@ def impossible(settings: Settings) -> str | None:
     quantised = _quantised(settings) != "none"
     if quantised and settings.get("attention-backend") == "FLASH_ATTN" and settings.get("dtype") == "float16":
         return "FlashAttention 3 writes bfloat16 for FP8 inputs: a float16 model ends with the kernel's error while it starts"
-    if settings.get("sinks") and settings.get("attention-backend") == "FLASH_ATTN" and settings.get("dtype") == "float16":
-        # A model's sinks have its dtype. Under decode context parallelism float16 stands for bfloat16, which the interpreter
-        # lacks: there sinks are bfloat16 beside it (server.py)
-        if settings.get("decode-context-parallel-size") == 1:
-            return "FlashAttention 3 takes sinks of bfloat16 alone: a float16 model ends with the kernel's error while it starts"
+    # A model's sinks have its dtype. Under decode context parallelism float16 stands for bfloat16, which the interpreter lacks:
+    # there sinks are bfloat16 beside it (server.py)
+    alone = settings.get("sinks") and settings.get("decode-context-parallel-size") == 1
+    if alone and settings.get("attention-backend") == "FLASH_ATTN" and settings.get("dtype") == "float16":
+        return "FlashAttention 3 takes sinks of bfloat16 alone: a float16 model ends with the kernel's error while it starts"
     if settings.get("recurrent", "none") != "none" and (settings.get("attention") == "MLA" or both[1] in _OF_MLA):
         return "no model with Mamba2 has MLA"
     chunked = settings.get("enable-prefix-caching"), settings.get("enable-chunked-prefill")
