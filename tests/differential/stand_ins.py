@@ -8,10 +8,10 @@
 FILE comes from `python -m tests.differential --record FILE`. Needs torch and the engine, no network. Each entry point has
 processes of its own: a launch that ends its process, or hangs, ends nothing else, and the next one goes on behind it. What
 compiles, FlashInfer's wrappers, has a process for each kernel, beside those of what compiles nothing: neither waits for the
-other. What has the fewest launches comes first: it takes seconds. `--seconds` for each process's launches and `--minutes` for all
-bound the time. The file of evidence is whole at any time: a run that is killed leaves what was done, and what the file has of other
-entry points stays. Exits 1 where a kernel and its stand-in differ, where the kernel refuses what the stand-in takes, or where
-nothing was compared.
+other. What has the fewest launches comes first: it takes seconds. `--seconds` for each process's launches and `--minutes` for
+all bound the time. The file of evidence is whole at any time: a run that is killed leaves what was done, and what the file has
+of other entry points stays. Exits 1 where a kernel and its stand-in differ, where the kernel refuses what the stand-in takes,
+or where nothing was compared.
 """
 
 from __future__ import annotations
