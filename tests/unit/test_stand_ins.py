@@ -1,6 +1,9 @@
 """Recorded launches: what a file keeps of them, and that a replay sees a kernel that differs, refuses, dies or hangs."""
 
 import json
+import math
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -95,3 +98,34 @@ def test_vllms_stand_ins_refuse_keys_of_another_dtype_than_their_kernels_take():
         ragged.run(q, k, k)
     ragged.plan(lengths, lengths, 2, 2, 64, causal=True, sm_scale=1.0, q_data_type=torch.bfloat16)
     assert ragged.run(k, k, k).shape == k.shape
+
+
+@pytest.mark.parametrize(
+    ("capability", "backend", "keys", "bad", "read"),
+    [
+        ((8, 0), "auto", 100, 75, False),
+        ((8, 0), "auto", 100, 76, True),  # the first key that the first row sees
+        ((9, 0), "auto", 100, 64, True),  # FA3 begins with a tile
+        ((9, 0), "auto", 100, 63, False),
+        ((9, 0), "fa2", 100, 75, False),
+        ((8, 0), "auto", 10, 0, True),
+    ],
+)
+def test_flashinfers_fa2_reads_no_key_before_the_window(monkeypatch, capability, backend, keys, bad, read):
+    from tests.differential.vllm import flashinfer
+
+    platform = SimpleNamespace(get_device_capability=lambda: capability)
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "vllm.platforms", SimpleNamespace(current_platform=platform))
+    cache = torch.zeros(10, 2, 16, 1, 64, dtype=torch.half)
+    cache[bad // 16, :, bad % 16] = math.nan
+    pages, last = -(-keys // 16), (keys - 1) % 16 + 1
+    ints = lambda *values: torch.tensor(values, dtype=torch.int32)  # noqa: E731
+    q = torch.zeros(1, 1, 64, dtype=torch.half)
+    prefill = flashinfer.PagedPrefill(backend=backend)
+    plan = ints(0, pages), torch.arange(pages, dtype=torch.int32), ints(last), 1, 1, 64, 16
+    prefill.plan(ints(0, 1), *plan, causal=True, sm_scale=1.0, window_left=23, q_data_type=torch.half)
+    assert bool(prefill.run(q, cache).isnan().any()) == read
+    decode = flashinfer.PagedDecode(backend=backend)
+    decode.plan(*plan, sm_scale=1.0, window_left=23, q_data_type=torch.half)
+    assert bool(decode.run(q, cache).isnan().any()) == (read and bad >= keys - 24)  # FA2, on Hopper too
