@@ -9,8 +9,12 @@ Two questions, each to the engine's own code.
 2. Kernel: Triton's unified attention, interpreted, with NaN in all that is below the window, so that a tile of keys begins
    within it. Seen in 0.31.0: the answer is finite, and to the bit that with zeros there. The kernel masks scores, and
    the values below the window, too; the same mask stands in the code of 0.20.0, 0.25.0 and 0.33.0, which were not run.
-So with Triton's backend no harm was seen. What is left are kernels that multiply masked values by zero, of FlashAttention 3
-and FlashInfer; they run on a GPU alone, and were not tried: no fix is made of this.
+So with Triton's backend no harm was seen. What is left are kernels that multiply masked values by zero; they run on a GPU
+alone, and were not tried: no fix is made of this. By its code (0.6.18), FlashInfer's FA2, which decodes on tensor cores, begins
+with the first key that the first row sees: it reads no freed block. FlashAttention, and FlashInfer's FA3, begin with a tile.
+A differential run with a stand-in that reads such tiles came across it in 0.29.0: a drafter with a window and an FP8 cache
+returns NaN, since a block that it had freed holds bfloat16 keys of the model's own layer by then, of the same request. With the
+null block in its row, as 0.33.0 puts it there, it is right.
 In 0.33.0 the rows are left as they are under decode context parallelism. A target's window is refused there; a drafter whose
 group is replicated is not, so beside recurrent states it still reads such blocks.
 """

@@ -38,19 +38,22 @@ class Verdict(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """wrong: the name of a layer, or an error's type and message. kinds: of the step, where a layer is wrong."""
+    """wrong: the name of a layer, or an error's type and message. kinds, error: of the step and of its worst row, where a layer
+    is wrong."""
 
     step: int
     what: str
     sign: str
     wrong: str
     kinds: tuple[str, ...] = ()
+    error: float = 0.0
 
 
 def judge(
-    stock: Answer, patched: Answer, known: Callable[[str, Sequence[str]], Known | None] = lambda wrong, kinds: None
-) -> Verdict:
-    """known(what is first wrong, kinds of the step): the bug of these settings that no fix corrects (`protocol.Space`)."""
+    stock: Answer, patched: Answer,
+    known: Callable[[str, Sequence[str], float], Known | None] = lambda wrong, kinds, error: None,
+) -> Verdict:  # fmt: skip
+    """known(what is first wrong, kinds of the step, error): a bug of these settings that no fix corrects (`protocol.Space`)."""
     band = any(_in_band(answer) for answer in (stock, patched) if not _fault(answer))
     if stock["ended"] == "refused" and patched["ended"] == "refused":
         return Verdict(REFUSED, stock["why"], stock["why"].split(":")[0])
@@ -68,7 +71,7 @@ def judge(
     if not ours:
         return Verdict(CORRECTED, f"stock: {theirs.what}", theirs.sign, band)
     corrected = [fix for fix, step in patched.get("corrected_by", {}).items() if step <= ours.step]
-    reported = known(ours.wrong, ours.kinds)
+    reported = known(ours.wrong, ours.kinds, ours.error)
     if corrected:
         return Verdict(MISSED, f"{', '.join(corrected)} corrected, and yet: {ours.what}", ours.sign, band, reported)
     return Verdict(FIND, theirs.what, theirs.sign, band, reported)
@@ -102,7 +105,7 @@ def _fault(answer: Answer) -> Fault | None:
             if not out["error"] < out["tolerance"][1]:
                 return Fault(number, f"step {number} ({', '.join(step['kinds'])}), {out['name']}: error {out['error']:.3g} at "
                              f"{out['at']}", f"wrong output in {'+'.join(step['kinds'])}", out["name"],
-                             tuple(step["kinds"]))  # fmt: skip
+                             tuple(step["kinds"]), out["error"])  # fmt: skip
     ended = answer["ended"]
     if ended == "raised":
         error = answer["error"]

@@ -75,9 +75,10 @@ class Space:
     of_release: settings that are the same in all cases of a release.
     refused: why a release refuses these settings by itself, or None: nothing is drawn that ends before its first step. What
     some release may serve has no place in `impossible`, and what this one may serve none here.
-    known: of a release, settings, what is first wrong and the kinds of that step, the bug that was reported to upstream, or
-    that a later release mends, and that no fix corrects, or None. A fix for something else may count corrections there, and is
-    not to blame. What is wrong: the name of a layer, or an error's type and message, then without kinds.
+    known: of a release, settings, what is first wrong, the kinds of that step and the error of its worst row, the bug that was
+    reported to upstream, or that a later release mends, and that no fix corrects, or None. A fix for something else may count
+    corrections there, and is not to blame. What is wrong: the name of a layer, whose error is infinite where it returned no
+    numbers; or an error's type and message, then without kinds.
     crowd: with how many tokens all of eight or more requests begin alike, or None: some code is for that alone.
     interpreted: whether a kernel runs in Triton's interpreter with these settings: such cases are slow, and drawn less often.
     """
@@ -89,7 +90,7 @@ class Space:
     interpreted: Callable[[Settings], bool] = lambda settings: False
     of_release: Callable[[str], Settings] = lambda release: {}
     refused: Callable[[str, Settings], str | None] = lambda release, settings: None
-    known: Callable[[str, Settings, str, Sequence[str]], Known | None] = lambda release, settings, wrong, kinds: None
+    known: Callable[[str, Settings, str, Sequence[str], float], Known | None] = lambda *of_a_case: None
     crowd: Callable[[Settings], int | None] = lambda settings: None
 
 

@@ -88,6 +88,16 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
     assert [step["kinds"] for step in stock["steps"]] == [["fresh"], ["decode", "fresh"]]
 
 
+@pytest.mark.parametrize(("release", "kind"), [("0.29.0", judge.FIND), ("0.33.0", judge.OK)])
+def test_a_block_that_a_window_has_freed_is_no_fault_of_a_fix(release, kind):
+    """The drafter's first block holds keys of the model's own layer, of another dtype, when a tile of its window reads it."""
+    case = json.loads((CASES / "vllm-freed-window-block.json").read_text())
+    with run.Sides("vllm", release) as sides:
+        verdict, *_ = sides.judge(case | {"release": release})
+    assert verdict.kind == kind, verdict
+    assert (verdict.known is not None and "has freed" in verdict.known.what) == (kind == judge.FIND)
+
+
 @pytest.fixture(scope="module", params=sorted(NEWEST))
 def stock(request):
     side = run.Side(request.param, NEWEST[request.param], stock=True)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import math
 from itertools import islice
 from pathlib import Path
 
@@ -61,8 +62,8 @@ KNOWN = protocol.Known("reported", {"scales": "none"})
 def test_what_may_be_to_blame_is_asked_of_what_the_patched_side_has_first_wrong():
     asked = []
 
-    def known(wrong, kinds):
-        asked.append((wrong, kinds))
+    def known(wrong, kinds, error):
+        asked.append((wrong, kinds, error))
         return KNOWN
 
     corrected = {"corrected_by": {"a.fix": 0}}
@@ -70,7 +71,7 @@ def test_what_may_be_to_blame_is_asked_of_what_the_patched_side_has_first_wrong(
     assert (missed.kind, missed.known) == (judge.MISSED, KNOWN)
     found = judge.judge(answer([], "raised", **RAISED), answer([], "raised", **RAISED), known)
     assert (found.kind, found.known) == (judge.FIND, KNOWN)
-    assert asked == [("layer", ("decode",)), ("ValueError: no", ())]
+    assert asked == [("layer", ("decode",), 0.4), ("ValueError: no", (), 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
 def test_what_is_known_of_vllm_is_what_its_reports_say(settings, wrong, report):
     drawn = space.space_of("vllm")
     plainest = {name: values[0] for name, values in drawn.axes.items()}
-    found = drawn.known("0.33.0", plainest | settings, wrong, ("decode",))
+    found = drawn.known("0.33.0", plainest | settings, wrong, ("decode",), math.inf)
     assert (found and found.what.partition("docs/upstream/vllm-")[2].partition(".md")[0]) == report
 
 
@@ -202,8 +203,39 @@ def test_what_is_known_of_trees_is_what_the_reports_of_sglang_say(settings, wron
 def test_a_graph_of_a_mixed_batch_is_known_to_be_wrong_up_to_the_release_that_mends_it(release, settings, wrong, kinds, there):
     drawn = space.space_of("vllm")
     plainest = {name: values[0] for name, values in drawn.axes.items()} | {"cudagraph-mode": "FULL"}
-    found = drawn.known(release, plainest | settings, f"model.layers.{wrong}.self_attn.attn", kinds.split())
+    found = drawn.known(release, plainest | settings, f"model.layers.{wrong}.self_attn.attn", kinds.split(), 0.5)
     assert (found is not None) == there
+
+
+FREED = {"windows": "all", "kv-cache-dtype": "fp8", "kv-cache-dtype-skip-layers": ("0",)}
+
+
+@pytest.mark.parametrize(
+    ("release", "settings", "error", "there"),
+    [
+        ("0.29.0", FREED, math.inf, True),
+        ("0.32.0", HYBRID | {"enable-prefix-caching": False}, math.inf, True),
+        ("0.33.0", FREED, math.inf, False),
+        ("0.29.0", FREED, 0.5, False),  # numbers have no weight before a window
+        ("0.29.0", FREED | {"kv-cache-dtype-skip-layers": ()}, math.inf, False),  # whatever the block holds is keys in FP8
+        ("0.29.0", FREED | {"windows": "none"}, math.inf, False),
+        ("0.29.0", HYBRID | {"attention-backend": "TRITON_ATTN"}, math.inf, False),
+        ("0.29.0", HYBRID | {"attention-backend": "FLASHINFER", "capability": (8, 0)}, math.inf, False),
+        ("0.31.0", HYBRID | {"attention-backend": "FLASHINFER"}, math.inf, True),
+        ("0.24.0", FREED | {"former-model-runner": True}, math.inf, False),
+    ],
+)
+def test_a_freed_block_is_known_to_be_read_where_a_tile_begins_before_the_window(release, settings, error, there):
+    drawn = space.space_of("vllm")
+    plainest = {name: values[0] for name, values in drawn.axes.items()}
+    found = drawn.known(release, plainest | settings, "model.layers.0.self_attn.attn", ("chunk",), error)
+    assert (found is not None and "freed" in found.what) == there
+
+
+def test_a_state_in_the_null_block_is_no_number():
+    drawn = space.space_of("vllm")
+    settings = {name: values[0] for name, values in drawn.axes.items()} | HYBRID
+    assert drawn.known("0.33.0", settings, "model.layers.0.self_attn.attn", ("chunk",), 0.5) is None
 
 
 def test_errors_between_right_and_wrong_are_counted_apart():

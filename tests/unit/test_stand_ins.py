@@ -1,9 +1,11 @@
 """Recorded launches: what a file keeps of them, and that a replay sees a kernel that differs, refuses, dies or hangs."""
 
 import json
+import math
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -217,3 +219,34 @@ for name, number in {first!r}.items():
     # A query of FP8 beside other keys is refused by both: docs/upstream/vllm-dcp-fp8-query.md
     assert {outcome for outcome, _ in outcomes} <= {"agrees", "both refuse", "undefined"}, outcomes
     assert sum(outcome == "agrees" for outcome, _ in outcomes) >= len(first) - 1
+
+
+@pytest.mark.parametrize(
+    ("capability", "backend", "keys", "bad", "read"),
+    [
+        ((8, 0), "auto", 100, 75, False),
+        ((8, 0), "auto", 100, 76, True),  # the first key that the first row sees
+        ((9, 0), "auto", 100, 64, True),  # FA3 begins with a tile
+        ((9, 0), "auto", 100, 63, False),
+        ((9, 0), "fa2", 100, 75, False),
+        ((8, 0), "auto", 10, 0, True),
+    ],
+)
+def test_flashinfers_fa2_reads_no_key_before_the_window(monkeypatch, capability, backend, keys, bad, read):
+    from tests.differential.vllm import flashinfer
+
+    platform = SimpleNamespace(get_device_capability=lambda: capability)
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "vllm.platforms", SimpleNamespace(current_platform=platform))
+    cache = torch.zeros(10, 2, 16, 1, 64, dtype=torch.half)
+    cache[bad // 16, :, bad % 16] = math.nan
+    pages, last = -(-keys // 16), (keys - 1) % 16 + 1
+    ints = lambda *values: torch.tensor(values, dtype=torch.int32)  # noqa: E731
+    q = torch.zeros(1, 1, 64, dtype=torch.half)
+    prefill = flashinfer.PagedPrefill(backend=backend)
+    plan = ints(0, pages), torch.arange(pages, dtype=torch.int32), ints(last), 1, 1, 64, 16
+    prefill.plan(ints(0, 1), *plan, causal=True, sm_scale=1.0, window_left=23, q_data_type=torch.half)
+    assert bool(prefill.run(q, cache).isnan().any()) == read
+    decode = flashinfer.PagedDecode(backend=backend)
+    decode.plan(*plan, sm_scale=1.0, window_left=23, q_data_type=torch.half)
+    assert bool(decode.run(q, cache).isnan().any()) == (read and bad >= keys - 24)  # FA2, on Hopper too

@@ -3,7 +3,11 @@
 Lengths are those of the plan, which reads them on the host; page numbers are not copied: a run reads what lies in the tensor of
 the plan then. A decode wrapper for a CUDA graph copies lengths and page numbers into the buffers that it was made with, and a
 replay reads those. A run does not look at the plan of another wrapper. LSEs have base 2, [rows, heads].
-Source: `plan` and `run` of `prefill.py` and `decode.py`, `fast_decode_plan`, of FlashInfer 0.6.12 and 0.7.2.
+
+Keys before a window: vLLM decodes on tensor cores, which is a prefill of few rows. FlashInfer's FA2 begins with the first key
+that the first row sees, so that what lies before is not read; its FA3 begins with a whole tile.
+Source: `plan` and `run` of `prefill.py` and `decode.py`, `fast_decode_plan`, of FlashInfer 0.6.12 and 0.7.2; for keys before a
+window `prefill.cuh` and `hopper/mainloop.cuh` of 0.6.18. Up to 0.3, which vLLM has up to 0.11.0, FA2 read all keys.
 """
 
 from __future__ import annotations
@@ -14,14 +18,16 @@ from typing import Any
 
 import torch
 
-from .kernels import attend
+from .kernels import FP8, attend, unread
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
 
 
 class _Wrapper:
-    def __init__(self, workspace: Any = None, kv_layout: str = "NHD", **more: Any):
-        self._kv_layout = kv_layout
+    _decodes = False
+
+    def __init__(self, workspace: Any = None, kv_layout: str = "NHD", *, backend: str = "auto", **more: Any):
+        self._kv_layout, self._asked = kv_layout, backend
 
     def _keep(self, causal: bool, sm_scale: float, window_left: int, logits_soft_cap: Any) -> None:
         """What vLLM looks at before it runs a wrapper."""
@@ -42,8 +48,22 @@ class _Wrapper:
         """Of one request, whose rows are its last."""
         first = len(k) - len(q) if self._causal or self._window_left >= 0 else 0
         window = (self._window_left, 0 if self._causal else -1)
+        before = self._unread(q, first)
+        k, v, first = k[before:], v[before:], first - before
         out, lse = attend(q, k, v, first, scale, self._causal, window, self._logits_soft_cap, sinks)
         return out * v_scale, lse / math.log(2)
+
+    def _unread(self, q: Any, first: int) -> int:
+        """Keys that are not read, of a request whose first row is at position `first`."""
+        left = self._window_left
+        return unread(first, (left, 0)) if left < 0 or self._fa3(q) else max(first - left, 0)
+
+    def _fa3(self, q: Any) -> bool:
+        """Whether that is what "auto" chose: on Hopper, unless FP8 keys have other queries, and for decodes if both are FP8."""
+        capability = import_module("vllm.platforms").current_platform.get_device_capability()
+        if self._asked != "auto" or capability is None or tuple(capability) != (9, 0):
+            return False
+        return q.dtype == FP8 or not (self._decodes or self._dtypes[1] in (FP8, torch.uint8))
 
     def _pages(self, kv_cache: Any, indices: Any, tokens: int) -> list[Any]:
         both = kv_cache if isinstance(kv_cache, tuple | list) else kv_cache.unbind(1)
@@ -136,12 +156,14 @@ class _Module:
 class PagedDecode(_Wrapper):
     """`BatchDecodeWithPagedKVCacheWrapper`."""
 
+    _decodes = True
+
     def __init__(
-        self, workspace: Any = None, kv_layout: str = "NHD", *, use_cuda_graph: bool = False,
+        self, workspace: Any = None, kv_layout: str = "NHD", *, use_cuda_graph: bool = False, backend: str = "auto",
         paged_kv_indptr_buffer: Any = None, paged_kv_indices_buffer: Any = None, paged_kv_last_page_len_buffer: Any = None,
         **more: Any,
     ):  # fmt: skip
-        super().__init__(workspace, kv_layout)
+        super().__init__(workspace, kv_layout, backend=backend)
         self.is_cuda_graph_enabled = use_cuda_graph
         self._indptr, self._indices, self._last = (
             paged_kv_indptr_buffer, paged_kv_indices_buffer, paged_kv_last_page_len_buffer,

@@ -136,8 +136,8 @@ def flash_attn_varlen_func(
             at = torch.arange(min(int(seqused_k[b]), max_seqlen_k))
             page = block_table[b, at // k.shape[1]].long()
             one_k, one_v = k[page, at % k.shape[1]], v[page, at % k.shape[1]]
-            unread = _unread(len(at) - (starts[b + 1] - starts[b]), window)
-            one_k[:unread] = one_v[:unread] = 0
+            before = unread(len(at) - (starts[b + 1] - starts[b]), window)
+            one_k[:before] = one_v[:before] = 0
         one_q, scaled = q[rows].double(), []
         for x, by in (one_k, k_descale), (one_v, v_descale):
             scaled.append(x.double() * (by[b].double()[None, :, None] if by is not None and x.dtype == FP8 else 1.0))
@@ -165,7 +165,7 @@ def _dtypes(q: Any, k: Any, v: Any, out: Any, sinks: Any) -> None:
         raise RuntimeError("We only support bf16 dtype for S aux.")
 
 
-def _unread(first: int, window: Any) -> int:
+def unread(first: int, window: Any) -> int:
     """Keys that no row reads, of a request whose first row is at position `first`: those of whole tiles before the window. A
     key within a tile is read, though its weight is 0: what is no number there makes the row none."""
     return max(first - window[0], 0) // _TILE * _TILE if window[0] >= 0 else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -185,8 +186,9 @@ def impossible(settings: Settings) -> str | None:
     return None
 
 
-def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) -> Known | None:
-    """Where a layer is wrong, the bug has to be one of this layer and, with CUDA graphs, of this step: see each.
+def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
+    """Where a layer is wrong, the bug has to be one of this layer and, with CUDA graphs, of this step: see each. What lies
+    before a window has no weight: it is seen only where it is no number, and so is the result then.
 
     How long a captured graph's queries may be is not told: a step with one row of each request is right in any, and where some
     have more rows, whether they are too many for the graph shows when the case runs without it.
@@ -224,8 +226,16 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) ->
         return Known(report, {"scales": "keys-values"})
     windows = WINDOWS[settings["windows"]]
     windowed = windows[layer] is not None if layer is not None else settings["draft-window"] or settings["windows"] == "all"
-    if beside and own and number >= (0, 32) and windowed:
+    no_numbers = own and windowed and error == math.inf
+    if beside and no_numbers and number >= (0, 32):
         return Known("Mamba2's checkpoint in the null block (docs/upstream/vllm-mamba-null-block.md)", none)
+    # Triton masks values, and FlashInfer's FA2 begins at the window; a tile of FlashAttention's, and of FlashInfer's on Hopper,
+    # reaches into blocks before it. What these hold by then has to be of another type: a state, or keys of another dtype
+    not_all = settings["kv-cache-dtype-skip-layers"] or settings["speculative-method"] == "eagle"
+    other_type = settings["recurrent"] != "none" or (_quantised(settings) == "some" and not_all)
+    tiles = backend == "FLASH_ATTN" or (backend == "FLASHINFER" and tuple(settings["capability"]) == (9, 0))
+    if no_numbers and other_type and tiles and not settings["former-model-runner"] and V2_FROM <= number < (0, 33):
+        return Known("blocks that a window has freed, in the rows of its request (mended in 0.33.0)", none)
     captured = settings["cudagraph-mode"] == "FULL" and not settings["former-model-runner"] and V2_FROM <= number < (0, 31)
     several = {"replayed", "fresh", "chunk", "cached", "verify"} & set(kinds)
     if captured and backend == "FLASH_ATTN" and layer is not None and "replayed" in several and len(several) > 1:
