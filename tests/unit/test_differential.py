@@ -182,7 +182,7 @@ def test_what_is_known_of_trees_is_what_the_reports_of_sglang_say(settings, wron
     drawn = space.space_of("sglang")
     plainest = {name: values[0] for name, values in drawn.axes.items()}
     trees = plainest | {"speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2} | settings
-    found = drawn.known("0.5.23", trees, wrong, ["verify"])
+    found = drawn.known("0.5.23", trees, wrong, ["verify"], 0.1)
     assert (found and found.what.partition("docs/upstream/sglang-")[2]) == (report and f"{report}.md)")
 
 

@@ -173,7 +173,7 @@ def _wrong_with_trees(settings: Settings) -> str | None:
     return None
 
 
-def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str]) -> Known | None:
+def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
     """Of trees, verifications and no drafts."""
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
