@@ -74,7 +74,6 @@ def branches() -> str:
     for path in sorted(EVIDENCE.glob("*.json")):
         found = json.loads(path.read_text())
         for name, one in found.get("branches", {}).get("files", {}).items():
-            name = name.replace("attnfix/", f"patches/{found['engine']}/")  # where it is found in this project
             never = ", ".join(f"`{function}`" for function in one["never"][:_NEVER])
             if len(one["never"]) > _NEVER:
                 never += f" and {len(one['never']) - _NEVER} more"

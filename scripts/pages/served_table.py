@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "docs/evidence"
@@ -134,8 +135,7 @@ def _of_verification(case: dict[str, Any]) -> tuple[str, str]:
     """Greedy tokens as the reference has them before the first other one, on average."""
     told = {}
     for name, side in case["sides"].items():
-        equal = side["equal tokens"]
-        told[name] = f"{sum(equal) / len(equal):.1f} of {case['new']} tokens"
+        told[name] = f"{fmean(side['equal tokens']):.1f} of {case['new']} tokens"
     return told["stock"], f"{told['patched']} (without speculation {told['without speculation']})"
 
 
@@ -152,13 +152,9 @@ def _of_drafts(case: dict[str, Any]) -> tuple[str, str]:
         side, _, kind = name.partition(", ")
         if side in told:
             each = one.get("accepted", {}).get("short")
-            told[side].append(f"{kind} {_mean(each):.2f}" if each else f"{kind} not served: {one['said'] or one['ended']}")
-    right = _mean(case["sides"]["fa3"]["accepted"]["short"])
+            told[side].append(f"{kind} {fmean(each):.2f}" if each else f"{kind} not served: {one['said'] or one['ended']}")
+    right = fmean(case["sides"]["fa3"]["accepted"]["short"])
     return "; ".join(told["stock"]), f"{'; '.join(told['patched'])} (fa3 {right:.2f} of {case['drafts']})"
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _of_kernel(case: dict[str, Any]) -> tuple[str, str]:

@@ -119,11 +119,7 @@ CASES = {
         on=vllm_hybrid.CACHE,
     ),
     "vllm-mamba2": Case(
-        "vllm",
-        tiny_nemotron.make,
-        _VLLM | vllm_hybrid.MAMBA2 | {"enable_prompt_tokens_details": True},
-        BROKEN,
-        on=vllm_hybrid.CACHE,
+        "vllm", tiny_nemotron.make, _EAGER | vllm_hybrid.SETTINGS | vllm_hybrid.MAMBA2, BROKEN, on=vllm_hybrid.CACHE
     ),
     "sglang-lse": Case(
         "sglang", tiny_deepseek.make, gpu_e2e_sglang.LONG, BROKEN, length=9000, variables=gpu_e2e_sglang.CAPACITY

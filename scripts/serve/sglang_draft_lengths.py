@@ -7,6 +7,7 @@ drafts do not see. FlashAttention 3 has no such bug, and says how many drafts ro
 from __future__ import annotations
 
 import random
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,7 @@ def _accepted(server: Server) -> dict[str, Any]:
 
 
 def _mean(side: dict[str, Any], what: str) -> float:
-    each = side["accepted"][what]
-    return sum(each) / len(each)
+    return statistics.fmean(side["accepted"][what])
 
 
 def table(found: dict[str, Any]) -> list[str]:

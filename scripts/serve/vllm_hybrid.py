@@ -35,7 +35,7 @@ _TALK = Talk(
 )
 #: NemotronH's blocks have 560 tokens, and vLLM asks for a step of one block at least
 _MAMBA2_TALK = replace(_TALK, first=tuple(600 + count for count in _TALK.first))
-MAMBA2 = SETTINGS | {"mamba_cache_mode": "align", "max_num_batched_tokens": 640, "enforce_eager": True}
+MAMBA2 = {"mamba_cache_mode": "align", "max_num_batched_tokens": 640}
 SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
 #: Differences of two log-probabilities: what rounding does at most, and from where on it is the fault
 ROUNDING, RED = 0.3, 0.6

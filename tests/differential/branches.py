@@ -30,7 +30,7 @@ Arcs = dict[str, list[list[int]]]
 
 def files(engine: str, site: str | Path) -> dict[str, Path]:
     """name in reports -> file."""
-    roots = [(engine, Path(site) / engine, _ENGINE[engine]), ("attnfix", ROOT / "patches" / engine, _FIXES)]
+    roots = [(engine, Path(site) / engine, _ENGINE[engine]), (f"patches/{engine}", ROOT / "patches" / engine, _FIXES)]
     found = ((owner, root, path) for owner, root, patterns in roots for one in patterns for path in sorted(root.glob(one)))
     return {f"{owner}/{path.relative_to(root)}": path for owner, root, path in found}
 

@@ -132,22 +132,15 @@ class Sides:
     def __enter__(self) -> Sides:
         self.stock = Side(self.engine, self.release, stock=True)
         self.patched = self._patched(self.all_fixes)
-        self._more: Sides | None = None
+        self._whole: Side | None = None
         return self
 
     def __exit__(self, *error: Any) -> None:
-        for side in (self.stock, self.patched, *([self._more.patched] if self._more else [])):
+        for side in (self.stock, self.patched, *([self._whole] if self._whole else [])):
             side.close()
 
     def _patched(self, all_fixes: bool) -> Side:
         return Side(self.engine, self.release, stock=False, all_fixes=all_fixes, off=self.off)
-
-    def _with_all_fixes(self) -> Sides:
-        """With those on that are off by default, beside the same stock side."""
-        if not self._more:
-            self._more = Sides(self.engine, self.release, True, self.off)
-            self._more.stock, self._more.patched, self._more._more = self.stock, self._patched(True), None
-        return self._more
 
     def judge(self, case: Case, **more: Any) -> tuple[judge.Verdict, Answer, Answer]:
         """more: of a request to a side; `_PATCHED` of it for the patched side alone.
@@ -155,17 +148,22 @@ class Sides:
         What is wrong may be a bug that is known. Then the case runs once more without that bug: what is right there is no fault
         of a correction, and nothing new. Or a fix corrects it that is off by default.
         """
+        return self._judge(case, more, self.patched, self.all_fixes)
+
+    def _judge(self, case: Case, more: dict[str, Any], side: Side, all_fixes: bool) -> tuple[judge.Verdict, Answer, Answer]:
+        """side: the patched one, with all fixes on, or those that are on by default."""
         case = space.whole(case)
         self.stock.ask(case, **{name: value for name, value in more.items() if name not in _PATCHED})
-        self.patched.ask(case, **more)
-        stock, patched = self.stock.answer(), self.patched.answer()
+        side.ask(case, **more)
+        stock, patched = self.stock.answer(), side.answer()
         known = partial(space.space_of(self.engine).known, self.release, case["settings"])
         verdict = judge.judge(stock, patched, known)
         if verdict.known:
             other: Any = {**case, "settings": case["settings"] | verdict.known.without}
-            verdict = judge.blamed(verdict, self.judge(other, **more)[0])
-        if verdict.kind == judge.MISSED and not self.all_fixes:
-            whole, _, answer = self._with_all_fixes().judge(case, **more)
+            verdict = judge.blamed(verdict, self._judge(other, more, side, all_fixes)[0])
+        if verdict.kind == judge.MISSED and not all_fixes:
+            self._whole = self._whole or self._patched(True)
+            whole, _, answer = self._judge(case, more, self._whole, True)
             off = [fix for fix in answer.get("corrections", {}) if not BY_ID[fix].default]
             verdict = judge.left_off(verdict, whole, off)
         return verdict, stock, patched
