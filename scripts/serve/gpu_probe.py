@@ -47,6 +47,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attnfix.cli.probe import RELATIONS
 from scripts.serve import (
     e2e,
     e2e_http,
@@ -77,7 +78,8 @@ _PATIENCE_S = 60  # beyond the budget, for a question that is being asked when i
 @dataclass(frozen=True)
 class Case:
     """stock, patched: the verdict that is expected of each; None: none is. length: tokens of a prompt. on: fixes to turn on,
-    which are off by default. times: how often its server is asked. alone: no patched server."""
+    which are off by default. times: how often its server is asked. alone: no patched server. relations: what is asked; none:
+    all."""
 
     engine: str
     make: Callable[[Path], Path]
@@ -89,6 +91,7 @@ class Case:
     on: tuple[str, ...] = ()
     times: int = 1
     alone: bool = False
+    relations: tuple[str, ...] = ()
 
 
 _VLLM = e2e_vllm.SHARED | {"max_model_len": 16384, "max_num_batched_tokens": 2048}
@@ -118,8 +121,14 @@ CASES = {
         None,
         on=vllm_hybrid.CACHE,
     ),
+    # In company the patched server finds nothing in its cache: what stock finds there is wrong
     "vllm-mamba2": Case(
-        "vllm", tiny_nemotron.make, _EAGER | vllm_hybrid.SETTINGS | vllm_hybrid.MAMBA2, BROKEN, on=vllm_hybrid.CACHE
+        "vllm",
+        tiny_nemotron.make,
+        _EAGER | vllm_hybrid.SETTINGS | vllm_hybrid.MAMBA2,
+        BROKEN,
+        on=vllm_hybrid.CACHE,
+        relations=tuple(name for name in RELATIONS if name != "cached, in company"),
     ),
     "sglang-lse": Case(
         "sglang", tiny_deepseek.make, gpu_e2e_sglang.LONG, BROKEN, length=9000, variables=gpu_e2e_sglang.CAPACITY
@@ -196,7 +205,7 @@ def _probe(server: e2e_http.Http, case: Case, model: Path, saved: Path, options:
     """The command as a user types it."""
     command = [sys.executable, "-m", "attnfix", "probe", server.address, "--json", "--save", str(saved)]
     command += ["--config", str(model), "--length", str(case.length), "--prompts", str(options.prompts)]
-    command += ["--budget", f"8000000,{options.seconds}"]
+    command += ["--budget", f"8000000,{options.seconds}", *(f"--relation={name}" for name in case.relations)]
     try:
         asked = subprocess.run(
             command, env=e2e.environment(), capture_output=True, text=True, timeout=options.seconds + _PATIENCE_S
@@ -229,7 +238,8 @@ class Whole:
             found = dict(zip(names, pool.map(lambda name: self._side(name, label, case, model), names)))
         wrong = failures(label, case, found)
         result = {
-            "launch": launch(case, Path("MODEL")), "length": case.length, "date": time.strftime("%Y-%m-%d"),
+            "launch": launch(case, Path("MODEL")), "length": case.length, "relations": case.relations,
+            "date": time.strftime("%Y-%m-%d"),
             "seconds": round(time.monotonic() - began), "servers_at_once": self.options.at_once,
             "config": json.loads((model / "config.json").read_text()), "sides": found, "failures": wrong,
         }  # fmt: skip
