@@ -37,10 +37,11 @@ class KernelUnavailable(RuntimeError):
 class Device:
     """The kernels loaded for one CUDA device."""
 
-    def __init__(self, index: int, context: int, sm_count: int, functions: dict[str, int]) -> None:
+    def __init__(self, index: int, context: int, sm_count: int, built_for: int, functions: dict[str, int]) -> None:
         self.index = index
         self.context = context
         self.sm_count = sm_count
+        self.built_for = built_for  # the compute capability that the code was compiled for: 90 for 9.0
         self.functions = functions
 
 
@@ -151,9 +152,10 @@ def _load_device(index: int) -> Device:
     # The context torch uses. Kept for the life of the process, as torch itself keeps it.
     _check(_cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), cu_device), "cuDevicePrimaryCtxRetain")
     sms, major, minor = (_attribute(cu_device, a) for a in (_SM_COUNT, _CC_MAJOR, _CC_MINOR))
+    target, images = _images(major, minor)
     with _entered(_address(context)), _capture_allowed():
         functions: dict[str, int] = {}
-        for path, entries in _images(major, minor):
+        for path, entries in images:
             library = _load_library(path)
             for entry in entries:
                 kernel, function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -164,17 +166,18 @@ def _load_device(index: int) -> Device:
                 if hasattr(_cuda, "cuFuncLoad"):  # driver 12.4+
                     _check(_cuda.cuFuncLoad(function), f"cuFuncLoad({entry})")
                 functions[entry] = _address(kernel)  # a CUkernel may stand for a CUfunction; it fits every context
-    return Device(index, _address(context), sms, functions)
+    return Device(index, _address(context), sms, int(target.partition("_")[2]), functions)
 
 
-def _images(major: int, minor: int) -> list[tuple[Path, list[str]]]:
-    """The image file and the entry points of every kernel, for one compute capability."""
+def _images(major: int, minor: int) -> tuple[str, list[tuple[Path, list[str]]]]:
+    """What is loaded for one compute capability: the target, and the image file and the entry points of every kernel."""
     try:
         manifest = json.loads((COMPILED / "manifest.json").read_text())
     except FileNotFoundError:
         raise KernelUnavailable(f"no compiled kernels in {COMPILED}: build them with kernels/build.py") from None
     target = choose_target(major, minor, manifest["arches"], manifest["ptx"])
-    return [(COMPILED / kernel["files"][target], kernel["entry_points"]) for kernel in manifest["kernels"].values()]
+    kernels = manifest["kernels"].values()
+    return target, [(COMPILED / kernel["files"][target], kernel["entry_points"]) for kernel in kernels]
 
 
 def choose_target(major: int, minor: int, arches: list[str], ptx: str | None) -> str:

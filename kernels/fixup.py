@@ -14,9 +14,11 @@ from . import checks, launch_cache, reference, usage
 from .driver import Launch
 from .parameters import FixupParams, aligned, fast_div, fits_32_bits, in_packs, loaded_on, words
 
-_THREADS = 256  # per block
-_BLOCKS_PER_SM = 4
-_UNIT = 8 * _THREADS  # packs that a block takes at a time: 32 KiB
+_THREADS = 128  # per block
+_BLOCKS_PER_SM = 12  # all at once, on any GPU
+_UNIT, _LEAST_UNIT = 11, 8  # log2 of the packs that a block takes at a time, 32 KiB down to 4
+# Where zeros are bulk stores, which keep a multiprocessor busy by themselves: from this compute capability on.
+_BULK, _BULK_BLOCKS_PER_SM, _BULK_UNIT = 90, 1, 11
 
 _launches = launch_cache.Cache()
 os.register_at_fork(after_in_child=_launches.forget)
@@ -92,6 +94,10 @@ def fixup_zero_kv_rows(
     head_packs = head_size // pack
     row_packs = heads * head_packs
     addresses = out.data_ptr(), lse.data_ptr(), lens.data_ptr(), cum_seq_lens.data_ptr()
+    dense = pack > 1 and out.is_contiguous()
+    blocks, units = _BLOCKS_PER_SM, (_UNIT, _LEAST_UNIT)
+    if dense and on.built_for >= _BULK:
+        blocks, units = _BULK_BLOCKS_PER_SM, (_BULK_UNIT, _BULK_UNIT)
     params = FixupParams(
         *addresses[:2],
         (*addresses[2:], words(lens), words(cum_seq_lens), requests, cumulative),
@@ -100,12 +106,12 @@ def fixup_zero_kv_rows(
         lse.stride(),
         fast_div(row_packs),
         fast_div(head_packs),
-        _UNIT,
+        *units,
     )
-    entry = "fixup_zero_kv_rows_packs" if pack > 1 else f"fixup_zero_kv_rows_b{8 * size}_scalar"
+    entry = ("dense" if dense else "packs") if pack > 1 else f"b{8 * size}_scalar"
     # The empty rows are not known here; all tokens are the upper bound of the useful blocks.
-    grid = min(on.sm_count * _BLOCKS_PER_SM, -(-tokens * row_packs // _UNIT))
-    launch = Launch(on, entry, grid, _THREADS, params, len(addresses))
+    grid = min(on.sm_count * blocks, -(-tokens * row_packs >> units[1]))
+    launch = Launch(on, f"fixup_zero_kv_rows_{entry}", grid, _THREADS, params, len(addresses))
     launch(addresses)
     if pack > 1:
         _launches.add(launch, tensors, (cumulative,), addresses)

@@ -52,7 +52,7 @@ FixupParams = _struct(
     "FixupParams",
     out=_POINTER, lse=_POINTER, requests=_requests(_I64), tokens=_I64,
     out_stride=_strides3(_I64), lse_stride=_lse_strides(_I64),
-    per_token=FastDiv, per_head=FastDiv, unit=_U32, unused=_U32,
+    per_token=FastDiv, per_head=FastDiv, unit=_U32, least_unit=_U32,
 )  # fmt: skip
 # The kernels assert the same sizes when they are compiled
 assert [ctypes.sizeof(params) for params in (FixupParams, PackParams, ScalarParams)] == [136, 192, 272]

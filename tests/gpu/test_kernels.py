@@ -77,16 +77,21 @@ def test_many_requests(requests: int) -> None:
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("offsets", [(5, -(2**31)), (2**31 - 1, -(2**31)), (9, 0, 9, -1), (-7, 10**6, 3)])
-def test_offsets_that_are_none_write_nothing_outside(offsets: tuple[int, ...]) -> None:
-    """Their differences overflow 32 bits."""
-    buffer = torch.full((3, 9, 2, 8), 7.0, device="cuda", dtype=BF16)
-    lse = torch.full((3, 9, 2), 7.0, device="cuda")
+@pytest.mark.parametrize("heads_first", [False, True])
+@pytest.mark.parametrize("padded", [0, 8, 1])  # dense, strided, scalar
+@pytest.mark.parametrize(
+    "offsets", [(5, -(2**31)), (2**31 - 1, -(2**31)), (9, 0, 9, -1), (-7, 10**6, 3), (0, 9) * 99, (9, 0, 2**31 - 1) * 99]
+)
+def test_offsets_that_are_none_write_nothing_outside(offsets: tuple[int, ...], padded: int, heads_first: bool) -> None:
+    """Their differences overflow 32 bits, and their rows are more than there are tokens."""
+    buffer = torch.full((3, 9, 2, 8 + padded), 7.0, device="cuda", dtype=BF16)
+    lse = torch.full((3, 2, 9) if heads_first else (3, 9, 2), 7.0, device="cuda")
     lens = torch.zeros(len(offsets) - 1, dtype=torch.int32, device="cuda")
+    cum = torch.tensor(offsets, dtype=torch.int32).cuda()
     with cuda_launches(fixup=1):
-        fixup_zero_kv_rows(buffer[1], lse[1], kv_lens=lens, cum_seq_lens=torch.tensor(offsets, dtype=torch.int32).cuda())
+        fixup_zero_kv_rows(buffer[1, ..., :8], lse[1].t() if heads_first else lse[1], kv_lens=lens, cum_seq_lens=cum)
         torch.cuda.synchronize()
-    assert (buffer[::2] == 7).all() and (lse[::2] == 7).all()
+    assert (buffer[::2] == 7).all() and (buffer[1, ..., 8:] == 7).all() and (lse[::2] == 7).all()
 
 
 def test_skewed_and_padded_batch_leaves_other_rows_alone() -> None:

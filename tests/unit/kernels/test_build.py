@@ -72,7 +72,7 @@ def test_entry_points_are_those_the_ops_launch(compiled: Path) -> None:
     merge = {f"merge_attn_states_{d}{o}{s}" for d in ("bf16", "f16", "f32") for o in ("", "_fp8") for s in SUFFIXES}
     assert set(kernels["merge_attn_states"]["entry_points"]) == merge
     assert set(kernels["fixup_zero_kv_rows"]["entry_points"]) == {
-        f"fixup_zero_kv_rows_{name}" for name in ("packs", "b16_scalar", "b32_scalar")
+        f"fixup_zero_kv_rows_{name}" for name in ("dense", "packs", "b16_scalar", "b32_scalar")
     }
 
 
