@@ -56,14 +56,24 @@ def attend(q: Any, k: Any, v: Any, at: int, scale: float, causal: bool, window: 
     return torch.einsum("qhk,khd->qhd", weights, v), lse
 
 
-def metadata_size(requests: int, max_seqlen_k: int, num_splits: int) -> int:
+def metadata_size(requests: int, max_seqlen_q: int, max_seqlen_k: int, num_splits: int, causal: Any, window: Any) -> int:
     """Rounded up from 0.17 on; so in a replay, whose launches are of later releases. The backend is there wherever `stand_in`
     was called, and is not imported here: that takes what all of the engine's models import, and a machine may lack some of it.
     """
     backend = sys.modules.get("vllm.v1.attention.backends.flash_attn")
     if backend is None or hasattr(backend, "round_up"):
-        return _size(requests, max_seqlen_k, num_splits)  # type: ignore[no-any-return]
+        own = 4 * -(-requests // 4) * _swizzled(max_seqlen_q, causal, window)
+        return own + _size(requests, max_seqlen_k, num_splits)  # type: ignore[no-any-return]
     return 1 + requests
+
+
+def _swizzled(max_seqlen_q: int, causal: Any, window: Any) -> bool:
+    """Whether there is one more number per request, for the order of heads: where rows of a request see different keys. One row
+    that no window narrows sees all of them, and the kernel drops its causality. Seen in 33 launches on an H100."""
+    left, right = tuple(window) if window is not None else (-1, -1)
+    if max_seqlen_q == 1 and (left, right) == (-1, -1):
+        return False
+    return causal is True or left >= 0 or right >= 0
 
 
 def get_scheduler_metadata(
@@ -71,7 +81,9 @@ def get_scheduler_metadata(
     num_splits: int = 0, **launch: Any,
 ) -> Any:  # fmt: skip
     """int32; its first number says for which geometry it is."""
-    made = torch.zeros(metadata_size(batch_size, max_seqlen_k, num_splits), dtype=torch.int32)
+    made = torch.zeros(
+        metadata_size(batch_size, max_seqlen_q, max_seqlen_k, num_splits, causal, window_size), dtype=torch.int32
+    )
     made[0] = _geometry(causal, window_size)
     return made
 
@@ -122,7 +134,7 @@ def flash_attn_varlen_func(
     lse = stale(q.shape[:2], torch.float32, 2, 12)
     spoiled = False
     if scheduler_metadata is not None and fa_version == 3:
-        if len(scheduler_metadata) != metadata_size(requests, max_seqlen_k, num_splits):
+        if len(scheduler_metadata) != metadata_size(requests, max_seqlen_q, max_seqlen_k, num_splits, causal, window):
             raise RuntimeError("scheduler_metadata must have shape (metadata_size)")
         spoiled = int(scheduler_metadata[0]) != _geometry(causal, window)
     for b in range(requests):

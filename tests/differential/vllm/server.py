@@ -590,7 +590,10 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a scale is left out": lambda: broken.broken(kernels, "quantised", _no_scale),
     "no soft cap": _flash(lambda former, *args, softcap=0.0, **kwargs: former(*args, **kwargs)),
     "no sinks": _flash(lambda former, *args, s_aux=None, **kwargs: former(*args, **kwargs)),
-    "not causal": _flash(lambda former, *args, causal=False, **kwargs: former(*args, causal=False, **kwargs)),
+    # Without the schedule, whose size tells
+    "not causal": _flash(
+        lambda former, *args, causal=False, scheduler_metadata=None, **kwargs: former(*args, causal=False, **kwargs)
+    ),
     "the mask is shifted": lambda: broken.broken(
         kernels, "attend", lambda former, q, k, v, at, *more: former(q, k, v, at + 1, *more)
     ),
