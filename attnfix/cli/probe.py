@@ -167,8 +167,8 @@ def _suspects(facts: Facts, config: Mapping[str, Any] | None, gpu: str | None) -
 
     known = {option.name for option in OPTIONS[facts.engine]}
     told = {name.replace("_", "-"): value for name, value in facts.flags.items() if value not in (None, "")}
-    words = {True: "on", False: "off"}
-    given = {name: words.get(value, str(value)) if isinstance(value, bool) else str(value) for name, value in told.items()}
+    words = {"True": "on", "False": "off"}  # a metrics page has strings, a page of the server's arguments booleans
+    given = {name: words.get(str(value), str(value)) for name, value in told.items()}
     launch = Launch(facts.engine, options={name: value for name, value in given.items() if name in known}, model=facts.model)
     if not facts.complete:
         launch.not_read = ["the server's command line"]
