@@ -7,37 +7,54 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.differential.space import version
+
 EVIDENCE = Path(__file__).resolve().parents[2] / "docs/evidence/differential"
 _NEVER = 6  # functions that a cell names
 _PARTS = Path(__file__).resolve().parents[2] / "tests/differential"
 
 
+_COUNTS = ("configurations", "steps", "harm", "missed", "find", "corrected", "refused", "band")
+
+
+def _runs() -> list[dict[str, Any]]:
+    every = (json.loads(path.read_text()) for path in sorted(EVIDENCE.glob("*.json")))
+    return [found for found in every if "configurations" in found]
+
+
 def table() -> str:
-    """One row for each release that was run."""
-    lines = [
-        "| release | configurations | steps | pairs of settings | harm | missed | finds | corrected | refused | in the band |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for path in sorted(EVIDENCE.glob("*.json")):
-        found = json.loads(path.read_text())
-        if "configurations" in found:
-            covered, possible = found["pairs"]
-            cells = (
-                f"{found['engine']} {found['release']}", f"{found['configurations']:,}", f"{found['steps']:,}",
-                f"{covered:,} of {possible:,}", found["harm"], found["missed"], found["find"], found["corrected"],
-                found["refused"], found["band"],
-            )  # fmt: skip
-            lines.append(f"| {' | '.join(map(str, cells))} |")
+    """One row for each release and space: runs of the same one add up, those of others do not."""
+    columns = (
+        "release", "space", "configurations", "of eight steps or more", "steps", "pairs of settings", "harm", "missed", "finds",
+        "corrected", "refused", "in the band",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for found in _runs():
+        groups.setdefault((found["engine"], found["release"], found["space"]), []).append(found)
+    for (engine, release, drawn), runs in groups.items():
+        sums = {name: f"{sum(one[name] for one in runs):,}" for name in _COUNTS}
+        long = f"{sum(one['long'] for one in runs):,}" if all("long" in one for one in runs) else "not counted"
+        covered, possible = max(
+            one["pairs"] for one in runs
+        )  # which pairs a run had is not kept: together they had these at least
+        at_least = "at least " if len(runs) > 1 and covered < possible else ""
+        cells = (
+            f"{engine} {release}", "now" if drawn == version(_space(engine).SPACE) else "earlier", sums["configurations"], long,
+            sums["steps"], f"{at_least}{covered:,} of {possible:,}", *(sums[name] for name in _COUNTS[2:]),
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def seen() -> str:
     """The bugs of fixes that runs came across, and how soon."""
-    lines = ["| fix | release | configurations until stock was seen wrong | seconds, both sides |", "|---|---|---|---|"]
-    for path in sorted(EVIDENCE.glob("*.json")):
-        found = json.loads(path.read_text())
-        for fix, first in found.get("first_by_fix", {}).items():
-            lines.append(f"| {fix} | {found['release']} | {first['configurations']} | {first['seconds']} |")
+    columns = ("fix", "release", "seeds", "configurations until stock was seen wrong", "seconds, both sides")
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for found in _runs():
+        seeds = ", ".join(map(str, found["seeds"]))
+        for fix, first in found["first_by_fix"].items():
+            lines.append(f"| {fix} | {found['release']} | {seeds} | {first['configurations']} | {first['seconds']} |")
     return "\n".join(lines)
 
 

@@ -214,11 +214,30 @@ def _record(options: Any, axes: dict[str, Any], console: Console) -> int:
 
 def _evidence(console: Console) -> int:
     EVIDENCE.mkdir(parents=True, exist_ok=True)
-    summaries = [run.summary(path) for path in sorted(run.BUILD.glob("*.jsonl"))]
+    summaries = [one for path in sorted(run.BUILD.glob("*.jsonl")) if (one := run.summary(path))["configurations"]]
     for one in summaries:
-        (EVIDENCE / f"{one['engine']}-{one['release']}.json").write_text(json.dumps(one, indent=1) + "\n")
+        if file := evidence_file(one):
+            file.write_text(json.dumps(one, indent=1) + "\n")
+        else:
+            console.print(
+                f"{one['engine']} {one['release']}: some of its seeds are in evidence of other runs; left alone", markup=False
+            )
     console.print(_table(summaries))
     return 0
+
+
+def evidence_file(one: dict[str, Any]) -> Path | None:
+    """Where the summary of a file of results belongs: in the place of what it holds already, else beside what others ran.
+
+    Files of one release and space add up, so no seed may be in two of them: None where it would be.
+    """
+    name, seeds = f"{one['engine']}-{one['release']}", set(one["seeds"])
+    for path in sorted(EVIDENCE.glob(f"{name}*.json")):
+        other = json.loads(path.read_text())
+        if all(other.get(key) == one[key] for key in ("engine", "release", "space")) and (same := seeds & set(other["seeds"])):
+            return path if same == set(other["seeds"]) else None
+    whole = EVIDENCE / f"{name}.json"
+    return EVIDENCE / f"{name}-{min(seeds)}.json" if whole.exists() else whole
 
 
 def _parser() -> argparse.ArgumentParser:

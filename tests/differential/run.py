@@ -38,6 +38,7 @@ _CHEAPER = {
     "SGLANG_FLASHINFER_WORKSPACE_SIZE": str(16 << 20),
 }  # fmt: skip
 _PATCHED = ("sabotage", "branches")
+_LONG = 8  # steps of a configuration that counts as long
 _SAVE_EVERY_S = 20  # what is measured: a run that is killed loses so much of it
 
 
@@ -318,7 +319,8 @@ def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]
     kinds = sorted({kind for one in found for kind in one.kinds})
     return {
         "engine": engine, "release": path.stem.partition("-")[2], "space": space.version(drawn), "configurations": len(found),
-        "steps": sum(one.steps for one in found), "seeds": sorted({one.seed for one in found}), **counts,
+        "steps": sum(one.steps for one in found), "long": sum(one.steps >= _LONG for one in found),
+        "seeds": sorted({one.seed for one in found}), **counts,
         "pairs": [len(covered), len(possible)], "kinds": kinds, "corrected_by_fix": corrected, "first_by_fix": first,
         "signs": signs, "known": known, "seconds": round(sum(sum(one.seconds) for one in found)), **_branches(path, engine),
     }  # fmt: skip

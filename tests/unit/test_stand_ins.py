@@ -250,3 +250,19 @@ def test_flashinfers_fa2_reads_no_key_before_the_window(monkeypatch, capability,
     decode = flashinfer.PagedDecode(backend=backend)
     decode.plan(*plan, sm_scale=1.0, window_left=23, q_data_type=torch.half)
     assert bool(decode.run(q, cache).isnan().any()) == (read and bad >= keys - 24)  # FA2, on Hopper too
+
+
+def test_a_schedule_of_vllm_is_as_long_as_an_h100_made_it():
+    """32 of the 33 launches on record; the last one has one query a request, which is not masked."""
+    from tests.differential.vllm.kernels import get_scheduler_metadata
+
+    lengths = []
+    for line in (stand_ins.ROOT / "tests/differential/recorded/vllm-0.33.0.jsonl").read_text().splitlines()[1:]:
+        launch = json.loads(line)
+        if launch["entry"] == "get_scheduler_metadata":
+            given = launch["call"]["kwargs"]
+            window = given.pop("window_size", None)
+            made = get_scheduler_metadata(**given, window_size=tuple(window["tuple"]) if window else None)
+            lengths.append((given["batch_size"], given["num_splits"], len(made)))
+    seen = {(2, 0, 9), (3, 0, 9), (4, 0, 9), (4, 32, 13), (11, 32, 37), (14, 32, 49), (16, 32, 49), (16, 32, 33)}
+    assert set(lengths) == seen and len(lengths) == 33

@@ -104,7 +104,9 @@ def on_cpu() -> Iterator[None]:
         def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
             if function is torch.Tensor.pin_memory:
                 return args[0]
-            kwargs = {name: value for name, value in (kwargs or {}).items() if name != "pin_memory"}
+            if not kwargs:
+                return function(*args)
+            kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
             if str(kwargs.get("device", "")).startswith("cuda"):
                 kwargs["device"] = "cpu"
             return function(*args, **kwargs)

@@ -34,6 +34,8 @@ class OnCpu(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
         if function in (torch.Tensor.cuda, torch.Tensor.pin_memory):
             return args[0]
+        if not kwargs and not any(type(one) is str or type(one) is torch.device for one in args):
+            return function(*args)
         kwargs = {name: _here(value) for name, value in (kwargs or {}).items() if name != "pin_memory"}
         return function(*map(_here, args), **kwargs)
 

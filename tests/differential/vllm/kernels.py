@@ -56,34 +56,38 @@ def attend(q: Any, k: Any, v: Any, at: int, scale: float, causal: bool, window: 
     return torch.einsum("qhk,khd->qhd", weights, v), lse
 
 
-def metadata_size(requests: int, max_seqlen_q: int, max_seqlen_k: int, num_splits: int, causal: Any, window: Any) -> int:
-    """Rounded up from 0.17 on; so in a replay, whose launches are of later releases. The backend is there wherever `stand_in`
-    was called, and is not imported here: that takes what all of the engine's models import, and a machine may lack some of it.
+def metadata_size(
+    requests: int, max_seqlen_q: int, max_seqlen_k: int, num_splits: int, causal: Any, window: Any, head_size: int, paged: bool
+) -> int:
+    """Rounded up from 0.17 on, and longer where a launch is masked; so in a replay, whose launches are of later releases.
+
+    The backend is there wherever `stand_in` was called, and is not imported here: that takes what all of the engine's models
+    import, and a machine may lack some of it.
     """
     backend = sys.modules.get("vllm.v1.attention.backends.flash_attn")
-    if backend is None or hasattr(backend, "round_up"):
-        own = 4 * -(-requests // 4) * _swizzled(max_seqlen_q, causal, window)
-        return own + _size(requests, max_seqlen_k, num_splits)  # type: ignore[no-any-return]
-    return 1 + requests
+    if backend is not None and not hasattr(backend, "round_up"):
+        return 1 + requests
+    size: int = _size(requests, max_seqlen_k, num_splits)
+    masked = _masked(max_seqlen_q, max_seqlen_k, causal, window, head_size, paged)
+    return size + (requests + -requests % 4 if masked else 0)
 
 
-def _swizzled(max_seqlen_q: int, causal: Any, window: Any) -> bool:
-    """Whether there is one more number per request, for the order of heads: where rows of a request see different keys. One row
-    that no window narrows sees all of them, and the kernel drops its causality. Seen in 33 launches on an H100."""
+def _masked(max_seqlen_q: int, max_seqlen_k: int, causal: Any, window: Any, head_size: int, paged: bool) -> bool:
+    """Whether the launcher takes a launch for causal or local: a window as long as all is none, and one query sees all keys."""
     left, right = tuple(window) if window is not None else (-1, -1)
-    if max_seqlen_q == 1 and (left, right) == (-1, -1):
+    left, right = -1 if left >= max_seqlen_k - 1 else left, -1 if right >= max_seqlen_q - 1 else right
+    if max_seqlen_q == 1 and left == right == -1 and not (64 < head_size <= 128 and paged):
         return False
-    return causal is True or left >= 0 or right >= 0
+    return bool(causal) or left >= 0 or right >= 0
 
 
 def get_scheduler_metadata(
-    *, batch_size: int, max_seqlen_q: int, max_seqlen_k: int, cache_seqlens: Any, causal: Any, window_size: Any = None,
-    num_splits: int = 0, **launch: Any,
+    *, batch_size: int, max_seqlen_q: int, max_seqlen_k: int, cache_seqlens: Any, headdim: int, causal: Any,
+    window_size: Any = None, page_size: Any = None, num_splits: int = 0, **launch: Any,
 ) -> Any:  # fmt: skip
     """int32; its first number says for which geometry it is."""
-    made = torch.zeros(
-        metadata_size(batch_size, max_seqlen_q, max_seqlen_k, num_splits, causal, window_size), dtype=torch.int32
-    )
+    about = causal, window_size, headdim, page_size is not None
+    made = torch.zeros(metadata_size(batch_size, max_seqlen_q, max_seqlen_k, num_splits, *about), dtype=torch.int32)
     made[0] = _geometry(causal, window_size)
     return made
 
@@ -124,6 +128,7 @@ def flash_attn_varlen_func(
         raise NotImplementedError("this stand-in deals keys to ranks where it is told how many there are, and no window")
     if not launch.get("mixed"):
         _dtypes(q, k, v, out, s_aux)
+    head_size = q.shape[-1]
     if q_v is not None:  # a latent is key and value at once
         q, k = torch.cat([q, q_v], -1), torch.cat([k, v], -1)
     window = tuple(window_size) if window_size is not None else (-1, -1)
@@ -134,7 +139,8 @@ def flash_attn_varlen_func(
     lse = stale(q.shape[:2], torch.float32, 2, 12)
     spoiled = False
     if scheduler_metadata is not None and fa_version == 3:
-        if len(scheduler_metadata) != metadata_size(requests, max_seqlen_q, max_seqlen_k, num_splits, causal, window):
+        about = causal, window, head_size, block_table is not None
+        if len(scheduler_metadata) != metadata_size(requests, max_seqlen_q, max_seqlen_k, num_splits, *about):
             raise RuntimeError("scheduler_metadata must have shape (metadata_size)")
         spoiled = int(scheduler_metadata[0]) != _geometry(causal, window)
     for b in range(requests):
