@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnfix.compat import untrusted
+from attnfix.compat import signs, untrusted
 from attnfix.compat.doctor import gpus
 from attnfix.compat.doctor.condition import HIT, POSSIBLE
 from attnfix.compat.doctor.deployment import Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch
 from attnfix.compat.fix import WRONG_OUTPUT
-from attnfix.patches.catalogue import FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES
 
 from . import completion, doctor
 from .errors import CliError, no_such
@@ -37,6 +37,16 @@ EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
 #: As attnfix.probe.relations has them: that needs httpx
 RELATIONS = ("again", "cached prefix", "in company", "cached, in company", "burst", "next turn", "samples")
 _LIMITS = "context limit"  # a relation that is asked for by itself
+#: What an operator sees of a bug that breaks a relation
+_SIGNS = {
+    "cached prefix": (signs.CACHED_PREFIX, signs.LONG_PROMPT),
+    "in company": (signs.SHARED_BATCH,),
+    "cached, in company": (signs.CACHED_PREFIX, signs.SHARED_BATCH),
+    "burst": (signs.SHARED_BATCH,),
+    "next turn": (signs.CACHED_PREFIX, signs.SPECULATION),
+    "samples": (signs.CACHED_PREFIX,),
+    _LIMITS: (signs.CONTEXT_LIMIT,),
+}
 _AGAIN, _PREFIX = RELATIONS[:2]
 _WHOLE = "all of it"
 _COLOURS = {"holds": "green", "broken": "red", "unclear": "yellow"}
@@ -82,7 +92,10 @@ def run(options: argparse.Namespace) -> int:
             with _progress(options.json) as step:
                 found = Run(server, plan, step)()
             found = {"url": options.url, **found}
-            found["suspects"] = _suspects(server.facts, plan.config, options.gpu) if found["verdict"] == "broken" else []
+            broken = [row["relation"] for row in found["relations"] if row["verdict"] == "broken"]
+            found["suspects"] = (
+                _suspects(server.facts, plan.config, options.gpu, broken) if found["verdict"] == "broken" else []
+            )
     except ProbeError as error:
         raise CliError(str(error), 2) from error
     found["sentence"] = _sentence(found)
@@ -161,8 +174,11 @@ def _progress(quiet: bool) -> Iterator[Any]:
 # What is known of such a server
 
 
-def _suspects(facts: Facts, config: Mapping[str, Any] | None, gpu: str | None) -> list[dict[str, Any]]:
-    """The fixes against wrong output whose bug this server may hit, the surest first, as doctor would say."""
+def _suspects(
+    facts: Facts, config: Mapping[str, Any] | None, gpu: str | None, broken: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """The fixes against wrong output whose bug this server may hit, as doctor would say: the surest first, and of those that
+    are as sure the ones whose symptoms are in the `broken` relations."""
     from attnfix.compat.doctor.engine_options import OPTIONS
 
     known = {option.name for option in OPTIONS[facts.engine]}
@@ -181,6 +197,8 @@ def _suspects(facts: Facts, config: Mapping[str, Any] | None, gpu: str | None) -
         return []
     wrong = {fix.id for fix in FIXES if fix.harm == WRONG_OUTPUT}
     found = [row for row in rows if row["fix"] in wrong and row["verdict"] in (HIT, POSSIBLE)]
+    seen = {sign for relation in broken for sign in _SIGNS.get(relation, ())}
+    found.sort(key=lambda row: (row["verdict"] != HIT, -len(seen.intersection(BY_ID[row["fix"]].signs))))
     return [
         {"in_place": row["fix"] in facts.fixes, **{name: row[name] for name in ("fix", "verdict", "symptom")}} for row in found
     ]

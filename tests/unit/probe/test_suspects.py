@@ -14,3 +14,18 @@ def test_a_switch_is_read_as_any_page_writes_it(told, suspected):
     """vLLM's metrics page has "True" as a string."""
     facts = Facts("vllm", "0.25.1", "tiny", flags={"enable_prefix_caching": told})
     assert (CACHE in {each["fix"] for each in _suspects(facts, tiny_nemotron.config(), None)}) == suspected
+
+
+def test_what_shows_itself_in_the_broken_relations_comes_first():
+    facts = Facts("vllm", "0.25.1", "tiny", flags={"enable_prefix_caching": "True", "mamba_cache_mode": "align"})
+    named = [each["fix"] for each in _suspects(facts, tiny_nemotron.config(), None, ["cached prefix", "next turn"])]
+    beside = [each["fix"] for each in _suspects(facts, tiny_nemotron.config(), None, ["in company"])]
+    assert sorted(named) == sorted(beside)
+    assert named.index(CACHE) < named.index("vllm.padded-one-token-prompt")
+    assert beside.index("vllm.padded-one-token-prompt") < beside.index(CACHE)
+
+
+def test_relations_have_the_names_that_the_probe_knows():
+    from attnfix.cli.probe import _SIGNS, RELATIONS
+
+    assert set(_SIGNS) - {"context limit"} == set(RELATIONS) - {"again"}
