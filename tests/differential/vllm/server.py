@@ -578,6 +578,11 @@ def _other_page(former: Any, *args: Any, k: Any, block_table: Any = None, **kwar
     return former(*args, k=k, block_table=block_table, **kwargs)
 
 
+def _not_causal(former: Any, *args: Any, causal: Any = False, scheduler_metadata: Any = None, **kwargs: Any) -> Any:
+    """Without the schedule, which is too long for such a launch: the kernel would refuse it before anything is compared."""
+    return former(*args, causal=False, **kwargs)
+
+
 def _flash(other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
     flash = "vllm.v1.attention.backends.flash_attn"
     return lambda: broken.broken(import_module(flash), "flash_attn_varlen_func", other)
@@ -590,10 +595,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a scale is left out": lambda: broken.broken(kernels, "quantised", _no_scale),
     "no soft cap": _flash(lambda former, *args, softcap=0.0, **kwargs: former(*args, **kwargs)),
     "no sinks": _flash(lambda former, *args, s_aux=None, **kwargs: former(*args, **kwargs)),
-    # Without the schedule, whose size tells
-    "not causal": _flash(
-        lambda former, *args, causal=False, scheduler_metadata=None, **kwargs: former(*args, causal=False, **kwargs)
-    ),
+    "not causal": _flash(_not_causal),
     "the mask is shifted": lambda: broken.broken(
         kernels, "attend", lambda former, q, k, v, at, *more: former(q, k, v, at + 1, *more)
     ),
