@@ -4,13 +4,15 @@ For sglang.fa3-tree-sinks, which rests on what that kernel's LSE holds. On one H
 
 1. Does the LSE hold the sink? Of launches with and without splits, with pages of one token and of 64, without any key.
 2. Trees of drafts as the backend attends to them, sinks in both passes and in one: the kernels' own calls and merge.
+3. The same through `FlashAttentionBackend`, by the proof of the fix: stock, and corrected.
 
 Every figure is the relative error against float64. Prints them as one JSON object; exits 1 where the fix's assumption is wrong.
-Needs torch and sgl_kernel; no network.
+Needs torch, sgl_kernel, and for 3 sglang and attnfix; no network.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from typing import Any
@@ -38,6 +40,11 @@ def main() -> int:
         tree(flash_attn_with_kvcache, merge_state_v2, cached, page) for cached in (0, 1, 3, 60, 2000) for page in (1, 64)
     ]
     wrong = failures(found)
+    try:
+        found["backend"] = backend()
+        wrong += backend_failures(found["backend"])
+    except Exception as error:
+        wrong.append(f"the backend did not run: {type(error).__name__}: {error}")
     print(json.dumps(found | {"wrong": wrong}, indent=1), flush=True)
     return bool(wrong)
 
@@ -155,6 +162,44 @@ def failures(found: dict[str, Any]) -> list[str]:
             wrong.append(f"sinks in the second pass alone are wrong: {row}")
         if row["cached"] in range(1, 100) and not row["both passes"] > WRONG:
             wrong.append(f"sinks in both passes are right: {row}")
+    return wrong
+
+
+def backend(device: str = "cuda") -> dict[str, Any]:
+    """Errors, and whether the controls have equal bits, of the proof with sgl_kernel's kernels."""
+    from attnfix.compat.arming.wrapper import TargetWrapper
+    from attnfix.compat.status.fix_state import FixState
+    from attnfix.patches.proofkit.proof import run_on
+    from attnfix.patches.sglang.fa3_tree_sinks import proof
+    from attnfix.patches.sglang.fa3_tree_sinks.fix import FIX
+
+    run_on(device)
+    real: Any = type("Real", (proof.Proof,), {"prepare": lambda self: None})()
+    kind, state = real.engine[proof.BACKEND].FlashAttentionBackend, FixState(FIX)
+    sides = {}
+    for side in ("stock", "corrected"):
+        sides[side] = {name: list(getattr(real, name)(0)) for name in ("scenario", "control")}
+        for target in FIX.targets if side == "stock" else ():
+            name = target.code_paths[0].qualname.rpartition(".")[2]
+            wrapper = TargetWrapper(inspect.unwrap(vars(kind)[name]), target.code_paths[0])
+            setattr(kind, name, wrapper.add(state, target.correct, target.needed).function)
+        state.armed = True
+    found: dict[str, Any] = {
+        side: {name: [one.error for one in seen] for name, seen in each.items()} for side, each in sides.items()
+    }
+    bits = ([one.bits for one in each["control"]] for each in sides.values())
+    equal = len({tuple(one) for one in bits}) == 1
+    return found | {"equal controls": equal, "corrections": state.counters.corrections, "armed": state.armed}
+
+
+def backend_failures(found: dict[str, Any]) -> list[str]:
+    wrong = []
+    if not max(found["stock"]["scenario"]) > WRONG:
+        wrong.append("backend: stock is right")
+    if not max(found["corrected"]["scenario"]) < RIGHT or not (found["corrections"] and found["armed"]):
+        wrong.append("backend: corrected is wrong, or nothing was corrected")
+    if not found["equal controls"] or not max(found["stock"]["control"]) < RIGHT:
+        wrong.append("backend: controls are wrong, or changed")
     return wrong
 
 

@@ -95,10 +95,10 @@ class Proof(proof.Proof):
         )  # fmt: skip
         batch = object.__new__(self.engine[_BATCH].ForwardBatch)
         batch.__dict__.update(
-            forward_mode=self.engine[_BATCH].ForwardMode.TARGET_VERIFY, batch_size=_ROOM, out_tokens=_DRAFT, spec_info=spec, encoder_lens=None,
+            forward_mode=self.engine[_BATCH].ForwardMode.TARGET_VERIFY, batch_size=_ROOM, spec_info=spec, encoder_lens=None,
             seq_lens=lens.to(device()), seq_lens_cpu=lens.clone(), seq_lens_sum=sum(cached), kv_loc_plan=None,
             req_pool_indices=torch.arange(_ROOM, device=device()), out_cache_loc=pool.out_cache_loc, token_to_kv_pool=pool.kv,
-            req_to_token_pool=SimpleNamespace(req_to_token=pool.req_to_token), attn_cp_metadata=None,
+            req_to_token_pool=SimpleNamespace(req_to_token=pool.req_to_token), attn_cp_metadata=None, out_tokens=_DRAFT,
             attn_attend_prefix_cache=None, positions=spec.positions, spec_algorithm=SimpleNamespace(is_uno=lambda: False),
         )  # fmt: skip
         return batch

@@ -24,11 +24,11 @@ FIX = Fix(
         "sink twice, as if it were larger by ln 2. It concerns layers with sinks and without a window, and drafters with sinks."
     ),
     correction=(
-        "The pass over what is cached gets no sinks. The pass over the draft tokens keeps them: each row sees its own key there, "
-        "while the other may have none. Layers that are verified in one pass, chains and prefills are left alone."
+        "The pass over what is cached gets no sinks. The pass over the draft tokens keeps them: each row sees its own key "
+        "there, while the other may have none. Layers that are verified in one pass, chains and prefills are left alone."
     ),
     upstream=Upstream("sgl-project/sglang", report="sglang-fa3-tree-sinks"),
-    hardware="NVIDIA Hopper (--attention-backend fa3)",
+    hardware="NVIDIA Hopper (--attention-backend fa3, its default for gpt-oss)",
     default=False,
     default_reason="not proven on a GPU yet",
     targets=(
@@ -57,8 +57,8 @@ FIX = Fix(
     examined=(">=0.5.1",),
     remove_when="a release of sglang is served that counts them once: attnfix then sees it and does nothing",
     cost=(
-        "None in CUDA graphs. In steps without a graph, some microseconds of the host for each layer with sinks that attends to "
-        "a tree. The GPU reads the sinks in one launch instead of two."
+        "None in CUDA graphs. In steps without a graph, some microseconds of the host for each layer with sinks that attends "
+        "to a tree. The GPU reads the sinks in one launch instead of two."
     ),
     expect=(
         "On one replica, answers at temperature 0 to short prompts: stock, log-probabilities with --speculative-eagle-topk 4 "

@@ -1,8 +1,8 @@
 """Proof of sglang.fa3-tree-sinks: trees of drafts of a model with attention sinks, drafted and verified.
 
-Real: construction of `FlashAttentionBackend` and `FlashAttentionMultiStepBackend`, their metadata with and without a CUDA graph,
-and their forward. FlashAttention 3 and the merge of two passes are emulated; the Triton kernel that lists what window layers see
-runs in the interpreter.
+Real: construction of `FlashAttentionBackend` and `FlashAttentionMultiStepBackend`, their metadata with and without a CUDA
+graph, and their forward. FlashAttention 3 and the merge of two passes are emulated; the Triton kernel that lists what window
+layers see runs in the interpreter.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ _PAGE = 16
 
 
 class _Server:
-    """A server over KV of requests in pages of `size` tokens, which drafts and verifies trees of `topk` branches; none with 0."""
+    """A server over KV of requests in pages of `size` tokens, that drafts and verifies trees of `topk` branches, or not (0)."""
 
-    def __init__(self, modules: dict[str, Any], seed: int, size: int = 1, topk: int = _TOPK, sinks: bool = True, swa: bool = False):
+    def __init__(
+        self, modules: dict[str, Any], seed: int, size: int = 1, topk: int = _TOPK, sinks: bool = True, swa: bool = False
+    ):
         import torch
 
         self.modules, self.size, self.topk, self.swa = modules, size, topk, swa

@@ -167,7 +167,7 @@ CASES = [
     ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100",
      NGRAM + "--attention-backend fa3 --speculative-ngram-max-bfs-breadth 1", NOT_HIT, "trees of drafts: off"),
     ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", CHAIN + "--attention-backend fa3", NOT_HIT, "trees of drafts: off"),
-    ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", SGL + "--attention-backend fa3", NOT_HIT, "no --speculative-algorithm"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", SGL + "--attention-backend fa3", NOT_HIT, "drafts: off (no --spec"),
     ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", TREES + "--attention-backend triton", NOT_HIT, "backend: triton"),
     ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", TREES, POSSIBLE, "name it with --attention-backend"),
     ("sglang.fa3-tree-sinks", "0.5.23", "Llama", "h100", TREES + "--attention-backend fa3", NOT_HIT, "attention sinks: off"),
