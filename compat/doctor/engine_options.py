@@ -40,6 +40,7 @@ SGLANG = (
         "--speculative-algorithm",
         "--speculative-num-steps",
         "--speculative-eagle-topk",
+        "--speculative-ngram-max-bfs-breadth",
         "--speculative-attention-mode",
         "--speculative-draft-attention-backend",
         "--chunked-prefill-size",

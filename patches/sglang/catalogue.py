@@ -40,6 +40,7 @@ _FOLDERS = (
     "draft_row_spill",
     "triton_window_decode",
     "mla_draft_lengths",
+    "fa3_tree_sinks",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -26,7 +26,7 @@ TRACED = "traced: called by `forward` of the backend, in a decode graph of specu
 REGIONS = {
     "allocation_sizing": {"": PLAN},
     "common": {"": PLAN},
-    "FlashAttentionBackend": {"": PLAN},
+    "FlashAttentionBackend": {"": PLAN, "forward_decode": TRACED, "forward_extend": TRACED},
     "FlashInferAttnBackend": {"": PLAN, "forward_extend": TRACED},
     "FlashInferIndicesUpdaterDecode": {"": PLAN},
     "FlashInferMLAAttnBackend": {"": PLAN},

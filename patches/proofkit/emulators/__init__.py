@@ -14,11 +14,12 @@ _noise = torch.Generator()
 _noise.seed()
 
 
-def attention(q, k, v, scale, causal=False, soft_cap=0.0):
+def attention(q, k, v, scale, causal=False, soft_cap=0.0, sinks=None):
     """Dense attention in float64 of one request. q: [tokens, heads, d]; k, v: [kv, heads, …]. Returns out and natural LSE.
 
     out: [tokens, heads, dv]; lse: [tokens, heads]. With no keys out is 0 and lse -inf. `causal` aligns the last positions.
-    `soft_cap`: what tanh keeps the scores below; 0 is none.
+    `soft_cap`: what tanh keeps the scores below; 0 is none. `sinks`: [heads], the score of one more key of each head, whose
+    value is 0; it is no key in the sense of "no keys".
     """
     q, k, v = q.double(), k.double(), v.double()
     tokens, kv = q.shape[0], k.shape[0]
@@ -30,7 +31,9 @@ def attention(q, k, v, scale, causal=False, soft_cap=0.0):
     if causal:
         seen = torch.ones(tokens, kv, dtype=torch.bool, device=q.device).tril(kv - tokens)
         scores = scores.masked_fill(~seen[:, None, :], -math.inf)
-    return torch.einsum("qhk,khd->qhd", scores.softmax(-1), v), scores.logsumexp(-1)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.double()[:, None].expand(tokens, -1, 1)], -1)
+    return torch.einsum("qhk,khd->qhd", scores.softmax(-1)[..., :kv], v), scores.logsumexp(-1)
 
 
 def stale(shape, dtype, low, high, device="cpu"):
@@ -302,11 +305,12 @@ def _planned(q, k, v, q_at, kv_at, scale, causal, lse_base, out, return_lse):
     return (result, (torch.cat(lses) / math.log(lse_base)).float()) if return_lse else result
 
 
-def merge_state_v2(v_a, s_a, v_b, s_b, v_merged, s_merged):
+def merge_state_v2(v_a, s_a, v_b, s_b, v_merged=None, s_merged=None):
     """sgl_kernel's `merge_state_v2`: out [tokens, heads, d], natural LSE [tokens, heads]; +inf counts as -inf. A row that is
     empty on both sides is NaN: the kernel divides by the sum of its weights, and knows no such row."""
     out, lse = _merge(v_a, s_a, v_b, s_b)
     empty = s_a.isinf() & s_b.isinf()
+    v_merged, s_merged = (torch.empty_like(x) if given is None else given for x, given in ((v_a, v_merged), (s_a, s_merged)))
     v_merged.copy_(out.masked_fill(empty[..., None], math.nan))
     s_merged.copy_(lse.masked_fill(empty, math.nan))
     return v_merged, s_merged

@@ -24,11 +24,12 @@ def use(module: Any, kernel: Any) -> None:
 
 
 def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softmax_scale, causal, window_size=(-1, -1),
-          softcap=0.0, return_softmax_lse=False, out=None, **launch):  # fmt: skip
+          softcap=0.0, return_softmax_lse=False, sinks=None, out=None, **launch):  # fmt: skip
     """`flash_attn_with_kvcache`: q [tokens, heads, d], caches [pages, page size, KV heads, d], page_table int32 [batch, pages].
 
     Nobody asks whether a page lies inside the cache: what lies behind it in memory is read. With `causal`, or a window that
-    ends at the token itself, the last rows are aligned. The LSE is natural, float32 [heads, tokens].
+    ends at the token itself, the last rows are aligned. The LSE is natural, float32 [heads, tokens], and holds the sink of its
+    head (`sinks`, [heads]); a row without keys has -inf and 0 all the same (`finalize` and `store_zero` of the kernel).
     """
     import torch
 
@@ -44,7 +45,7 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
         for row in range(at[b], at[b + 1]):
             last = lens[b] - (at[b + 1] - 1 - row) if causal or window_size[1] == 0 else lens[b]
             first = max(0, last - 1 - window_size[0]) if window_size[0] >= 0 else 0
-            one, one_lse = emulators.attention(q[row : row + 1], k[first:last], v[first:last], softmax_scale)
+            one, one_lse = emulators.attention(q[row : row + 1], k[first:last], v[first:last], softmax_scale, sinks=sinks)
             result[row], lse[:, row] = one[0].to(q.dtype), one_lse[0].float()
     return (result, lse) if return_softmax_lse else result
 
@@ -73,6 +74,26 @@ def backend(modules: dict[str, Any], pool: Any, kernel: Any, **fields: Any) -> A
     )  # fmt: skip
     made.__dict__.update(fields)
     return made
+
+
+def lay_out(backend: Any, batch: Any, capture: bool) -> None:
+    """Metadata of a batch, through the call that the graph runner of this release makes at capture or replay.
+
+    backend: one, or one of several draft steps. `batch.out_tokens`: how many tokens of each request are attended to.
+    """
+    if hasattr(backend, "init_forward_metadata_out_graph"):  # 0.5.13 and later
+        return backend.init_forward_metadata_out_graph(batch, in_capture=capture)
+    name = f"init_forward_metadata_{'capture' if capture else 'replay'}_cuda_graph"
+    if hasattr(backend, "attn_backends"):
+        return getattr(backend, name)(batch, *(() if capture else (batch.batch_size,)))
+    shared = {"encoder_lens": None, "forward_mode": batch.forward_mode, "spec_info": batch.spec_info}
+    if capture:
+        return backend.init_forward_metadata_capture_cuda_graph(
+            batch.batch_size, batch.batch_size * batch.out_tokens, batch.req_pool_indices, batch.seq_lens, **shared
+        )
+    return backend.init_forward_metadata_replay_cuda_graph(
+        batch.batch_size, batch.req_pool_indices, batch.seq_lens, batch.seq_lens_sum, seq_lens_cpu=batch.seq_lens_cpu, **shared
+    )
 
 
 class Options:

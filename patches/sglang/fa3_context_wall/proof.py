@@ -115,7 +115,7 @@ class _Server:
 
         if graph:
             for capture in (True, False):
-                _lay_out(backend, batch, capture)
+                flash_attention.lay_out(backend, batch, capture)
         else:
             backend.init_forward_metadata(batch)
         layer, lens, outs, exact = window_pool.layer(FULL, -1), batch.seq_lens.tolist(), [], []
@@ -153,23 +153,6 @@ def _lens(server: _Server, most: int = _LONGEST) -> list[int]:
     import torch
 
     return [most, int(torch.randint(2, most, (), generator=server.draw)), most]
-
-
-def _lay_out(backend: Any, batch: Any, capture: bool) -> None:
-    """Metadata of a batch, through the call that the graph runner of this release makes at capture or replay."""
-    if hasattr(backend, "init_forward_metadata_out_graph"):  # 0.5.13 and later
-        return backend.init_forward_metadata_out_graph(batch, in_capture=capture)
-    name = f"init_forward_metadata_{'capture' if capture else 'replay'}_cuda_graph"
-    if hasattr(backend, "attn_backends"):
-        return getattr(backend, name)(batch, *(() if capture else (batch.batch_size,)))
-    shared = {"encoder_lens": None, "forward_mode": batch.forward_mode, "spec_info": batch.spec_info}
-    if capture:
-        return backend.init_forward_metadata_capture_cuda_graph(
-            batch.batch_size, batch.batch_size * batch.out_tokens, batch.req_pool_indices, batch.seq_lens, **shared
-        )
-    return backend.init_forward_metadata_replay_cuda_graph(
-        batch.batch_size, batch.req_pool_indices, batch.seq_lens, batch.seq_lens_sum, seq_lens_cpu=batch.seq_lens_cpu, **shared
-    )
 
 
 class Proof(proof.Proof):

@@ -31,20 +31,6 @@ def _tree(draw: Any) -> Any:
     return seen
 
 
-def _lay_out(backend: Any, batch: Any, capture: bool) -> None:
-    """Metadata of a batch, through the call that the graph runner of this release makes at capture or replay."""
-    if not hasattr(backend, "init_forward_metadata_replay_cuda_graph"):  # 0.5.13 and later
-        return backend.init_forward_metadata_out_graph(batch, in_capture=capture)
-    shared = {"encoder_lens": None, "forward_mode": batch.forward_mode, "spec_info": batch.spec_info}
-    if capture:
-        return backend.init_forward_metadata_capture_cuda_graph(
-            batch.batch_size, batch.batch_size * _DRAFT, batch.req_pool_indices, batch.seq_lens, **shared
-        )
-    return backend.init_forward_metadata_replay_cuda_graph(
-        batch.batch_size, batch.req_pool_indices, batch.seq_lens, batch.seq_lens_sum, seq_lens_cpu=batch.seq_lens_cpu, **shared
-    )
-
-
 class Proof(proof.Proof):
     modules = (BACKEND, *window_pool.MODULES, _BATCH)
     may_lack = window_pool.MAY_LACK
@@ -81,7 +67,7 @@ class Proof(proof.Proof):
         if graph:
             backend.init_cuda_graph_state(_ROOM, _ROOM * _DRAFT)
             for capture in (True, False):
-                _lay_out(backend, batch, capture)
+                flash_attention.lay_out(backend, batch, capture)
         else:
             backend.init_forward_metadata(batch)
         layer = window_pool.layer(where, _WINDOW)
@@ -112,7 +98,7 @@ class Proof(proof.Proof):
             forward_mode=self.engine[_BATCH].ForwardMode.TARGET_VERIFY, batch_size=_ROOM, spec_info=spec, encoder_lens=None,
             seq_lens=lens.to(device()), seq_lens_cpu=lens.clone(), seq_lens_sum=sum(cached), kv_loc_plan=None,
             req_pool_indices=torch.arange(_ROOM, device=device()), out_cache_loc=pool.out_cache_loc, token_to_kv_pool=pool.kv,
-            req_to_token_pool=SimpleNamespace(req_to_token=pool.req_to_token), attn_cp_metadata=None,
+            req_to_token_pool=SimpleNamespace(req_to_token=pool.req_to_token), attn_cp_metadata=None, out_tokens=_DRAFT,
             attn_attend_prefix_cache=None, positions=spec.positions, spec_algorithm=SimpleNamespace(is_uno=lambda: False),
         )  # fmt: skip
         return batch

@@ -2,7 +2,8 @@
 
 Source: `flash_api.cpp` and `paged_kv.h` of FlashAttention 3: the table of pages is read by its row's stride, and nobody asks
 whether a length fits into it; rows of a request at or beyond `max_seqlen_q` have no thread block and stay undefined; an
-output of FP8 inputs is bfloat16; the LSE is natural, float32 [heads, rows].
+output of FP8 inputs is bfloat16; the LSE is natural, float32 [heads, rows], and holds the sink, but for requests without any
+key: these have -inf (`finalize` of sgl-kernel's `softmax.h`, and `store_zero`).
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _attend(
             seen &= key >= own - left
         scores = scores.masked_fill(~seen[:, None], -math.inf)
         total = scores.logsumexp(-1) if len(k) else scores.new_full(scores.shape[:2], -math.inf)
-        if sinks is not None:
+        if sinks is not None and len(k):
             total = torch.logaddexp(total, sinks.double())
         weights = (scores - total[..., None]).exp().nan_to_num(0.0)
         result[rows.start : rows.stop] = torch.einsum("qhk,khd->qhd", weights, v).to(result.dtype)

@@ -156,21 +156,26 @@ def _impossible_with_trees(settings: Settings, used: set[str]) -> str | None:
         return "the engine refuses trees in unified memory"
     if model in ("windows", "windows-sinks") and "fa3" in used and page > 1:
         return "the engine refuses trees on fa3 with windows and pages of several tokens"
-    return _wrong_with_trees(settings)
+    return _not_corrected_with_trees(settings)
 
 
-def _wrong_with_trees(settings: Settings) -> str | None:
+def _not_corrected_with_trees(settings: Settings) -> str | None:
     """What is written up, and drawn no more."""
     if not settings.get("speculative-algorithm", "EAGLE") or (settings.get("speculative-eagle-topk") or 1) == 1:
         return None
     model, page = settings.get("model"), settings.get("page-size", 1)
     if model == "mla" and "fa3" in verifiers(settings) and page > 1:
         return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
-    if model == "windows-sinks" and "fa3" in verifiers(settings):
-        return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
     if model in ("windows", "windows-sinks") and "triton" in verifiers(settings):
         return "Triton begins windows too late where it verifies trees (docs/upstream/sglang-triton-tree-window.md)"
     return None
+
+
+def _wrong_with_trees(settings: Settings) -> str | None:
+    """What is written up; sinks on fa3 have a fix, which is off by default."""
+    if settings.get("model") == "windows-sinks" and "fa3" in verifiers(settings) and branches(settings) > 1:
+        return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
+    return _not_corrected_with_trees(settings)
 
 
 def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
@@ -281,5 +286,8 @@ FIXES: dict[str, Settings | str] = {
     "sglang.trtllm-mha-kv-scales": {"attention-backend": "trtllm_mha", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
     "sglang.xqa-verify-mask": _XQA,
     "sglang.draft-row-spill": {"speculative-algorithm": "EAGLE", "page-size": 16},
+    "sglang.fa3-tree-sinks": {
+        "attention-backend": "fa3", "model": "windows-sinks", "speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2,
+    },
     "sglang.mla-draft-lengths": {"model": "mla", "speculative-algorithm": "EAGLE", "speculative-num-steps": 3},
 }  # fmt: skip

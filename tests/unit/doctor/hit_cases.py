@@ -50,6 +50,7 @@ EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
 WIDE = SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
 CHAIN = SPEC + "--speculative-num-steps 3 --speculative-eagle-topk 1 "
 TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
+NGRAM = SGL + "--speculative-algorithm NGRAM "
 TWO = SGL + "--prefill-attention-backend flashinfer --decode-attention-backend flashmla "
 DP = SGL + "--tp-size 8 --dp-size 8 --enable-dp-attention "
 VLLM = "vllm serve m "
@@ -161,6 +162,17 @@ CASES = [
     ("sglang.fa3-swa-topk", "0.5.9", "Llama", "h100", TREES + "--attention-backend fa3", NOT_HIT, "has no window layers"),
     ("sglang.fa3-swa-topk", "0.5.9", "gpt-oss", "h100",
      SPEC + "--attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1", NOT_HIT, "speculative topk: 1"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", TREES + "--attention-backend fa3", HIT, "sinks: on (architecture"),
+    ("sglang.fa3-tree-sinks", "0.5.1", "gpt-oss", "h100", NGRAM + "--attention-backend fa3", HIT, "n-gram speculation"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100",
+     NGRAM + "--attention-backend fa3 --speculative-ngram-max-bfs-breadth 1", NOT_HIT, "trees of drafts: off"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", CHAIN + "--attention-backend fa3", NOT_HIT, "trees of drafts: off"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", SGL + "--attention-backend fa3", NOT_HIT, "drafts: off (no --spec"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", TREES + "--attention-backend triton", NOT_HIT, "backend: triton"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "gpt-oss", "h100", TREES, POSSIBLE, "name it with --attention-backend"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "Llama", "h100", TREES + "--attention-backend fa3", NOT_HIT, "attention sinks: off"),
+    ("sglang.fa3-tree-sinks", "0.5.23", "Granite", "h100", TREES + "--attention-backend fa3", POSSIBLE, "which layers of"),
+    ("sglang.fa3-tree-sinks", "0.5.23", None, "h100", TREES + "--attention-backend fa3", POSSIBLE, "config.json"),
     ("sglang.encoder-decode-lengths", "0.5.9", "Mllama", "h100", SGL + "--attention-backend flashinfer", HIT, "Mllama"),
     ("sglang.encoder-decode-lengths", "0.5.9", "Mllama", "h100", SGL, NOT_HIT, "fa3 (default of sglang 0.5.9"),
     ("sglang.encoder-decode-lengths", "0.5.9", "Llama", "h100", SGL + "--attention-backend flashinfer", NOT_HIT, "r: off"),
