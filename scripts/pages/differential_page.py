@@ -12,8 +12,6 @@ from tests.differential.space import version
 EVIDENCE = Path(__file__).resolve().parents[2] / "docs/evidence/differential"
 _NEVER = 6  # functions that a cell names
 _PARTS = Path(__file__).resolve().parents[2] / "tests/differential"
-
-
 _COUNTS = ("configurations", "steps", "harm", "missed", "find", "corrected", "refused", "band")
 
 
@@ -35,9 +33,7 @@ def table() -> str:
     for (engine, release, drawn), runs in groups.items():
         sums = {name: f"{sum(one[name] for one in runs):,}" for name in _COUNTS}
         long = f"{sum(one['long'] for one in runs):,}" if all("long" in one for one in runs) else "not counted"
-        covered, possible = max(
-            one["pairs"] for one in runs
-        )  # which pairs a run had is not kept: together they had these at least
+        covered, possible = max(one["pairs"] for one in runs)  # which they were is not kept: together these at least
         at_least = "at least " if len(runs) > 1 and covered < possible else ""
         cells = (
             f"{engine} {release}", "now" if drawn == version(_space(engine).SPACE) else "earlier", sums["configurations"], long,
