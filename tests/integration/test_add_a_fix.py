@@ -23,7 +23,7 @@ def checkout(tmp_path_factory) -> Path:
     """A copy to write into, and beside it `path/attnfix`, the package as an editable install of the copy would show it."""
     copy = tmp_path_factory.mktemp("checkout")
     without = shutil.ignore_patterns("__pycache__")
-    for name in ("attnfix", *PACKAGES, "scripts", "docs"):
+    for name in ("attnfix", *PACKAGES, "scripts", "docs", "tests"):
         shutil.copytree(ROOT / name, copy / name, ignore=without)
     for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
         shutil.copy(ROOT / name, copy)
