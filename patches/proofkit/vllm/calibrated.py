@@ -81,21 +81,26 @@ class CalibratedWorker(Worker):
         loader.process_weights_after_loading(torch.nn.ModuleList([layer]), self.config.model_config, torch.device("cpu"))
         return layer
 
-    def step(self, layer: Any, context: Sequence[int], new: Sequence[int], builder: Any = None, seed: int = 0) -> tuple[Any, Any]:
+    def step(
+        self, layer: Any, context: Sequence[int], new: Sequence[int], builder: Any = None, *, seed: int = 0, exact: bool = False
+    ) -> tuple[Any, Any]:
         """(output of the layer's backend, attention in float64 of what nothing was quantised of), each [tokens, heads, d].
 
-        `builder`: of another worker, for a layer whose own does not know it.
+        `builder`: of another worker, for a layer whose own does not know it. `exact`: values that FP8 holds, so that a cache of
+        FP8 loses nothing by scales that are powers of two.
         """
         import torch
 
-        shape, draw = (layer.num_heads, layer.num_kv_heads, layer.head_size), torch.Generator().manual_seed(seed)
-        heads, kv_heads, size = shape
+        draw = torch.Generator().manual_seed(seed)
+        heads, kv_heads, size = layer.num_heads, layer.num_kv_heads, layer.head_size
         metadata, batch = self._metadata(layer, context, new, builder)
         cache = self._cache(layer, int(batch.block_table_tensor.max()) + 1)
         dtype = self.config.model_config.dtype
         total = sum(context) + sum(new)
-        keys, values = (torch.randn(total, kv_heads, size, generator=draw).to(dtype) for _ in "kv")
-        query = torch.randn(sum(new), heads, size, generator=draw).to(dtype)
+        of = [(total, kv_heads)] * 2 + [(sum(new), heads)]
+        keys, values, query = (
+            torch.randn(*shape, size, generator=draw).to(torch.float8_e4m3fn if exact else dtype).to(dtype) for shape in of
+        )
         self._write(layer, keys, values, cache, self._slots(batch, [n + m for n, m in zip(context, new)]))
         out = torch.zeros(sum(new), heads, size, dtype=dtype)
         given = query
