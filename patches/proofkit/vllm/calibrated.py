@@ -252,7 +252,9 @@ class _Decodes(_CausalPages):
 
     def plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, **options):
         rows = indptr.new_tensor(range(len(indptr)))
-        super().plan(rows, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, causal=True, **options)
+        super().plan(
+            rows, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, causal=True, **options
+        )
 
 
 def _plan_decode(wrapper: Any, *, indptr_cpu: Any, last_page_len_cpu: Any, **plan: Any) -> None:

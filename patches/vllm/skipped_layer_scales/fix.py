@@ -17,13 +17,13 @@ FIX = Fix(
     title="Layers whose KV cache is not quantised are multiplied by an FP8 cache's scales",
     symptom=(
         "A compressed-tensors checkpoint that brings calibrated scales of the KV cache answers badly or with garbage on "
-        "FLASHINFER, where layers keep their dtype: with --kv-cache-dtype-skip-layers, and from 0.22.0 on with --kv-cache-dtype "
-        "bfloat16 or float16, which keeps all of them. FLASH_ATTN answers right. No error."
+        "FLASHINFER, where layers keep their dtype: with --kv-cache-dtype-skip-layers, and from 0.22.0 on with "
+        "--kv-cache-dtype bfloat16 or float16, which keeps all of them. FLASH_ATTN answers right. No error."
     ),
     signs=(KV_SCALES, GARBAGE),
     cause=(
-        "Loading a compressed-tensors checkpoint sets every layer's scales, whether or not its cache is quantised. FlashInfer's "
-        "wrappers multiply by them. Nothing was divided by them when the cache was written."
+        "Loading a compressed-tensors checkpoint sets every layer's scales, whether or not its cache is quantised. "
+        "FlashInfer's wrappers multiply by them. Nothing was divided by them when the cache was written."
     ),
     correction=(
         "Of a layer whose cache is not quantised, the loaded scales of keys, values and queries are set to 1 before the engine "

@@ -1,7 +1,7 @@
 """Proof of vllm.skipped-layer-scales: a layer that is left unquantised loads calibrated scales, then attends.
 
-Real: the config of a compressed-tensors checkpoint; the layer, its parameters, their loaders and the method that processes them;
-FlashInfer's backend: its builder, its update of the cache and its `forward`. Emulated (`proofkit/vllm/calibrated.py`):
+Real: the config of a compressed-tensors checkpoint; the layer, its parameters, their loaders and the method that processes
+them; FlashInfer's backend: its builder, its update of the cache and its `forward`. Emulated (`proofkit/vllm/calibrated.py`):
 FlashInfer's wrappers, which multiply by what they are handed, and the operator that writes the cache.
 """
 

@@ -41,6 +41,6 @@ def process_weights_after_loading(call: Any, instance: Any, layer: Any) -> Any:
 
 
 def is_quantised(layer: Any) -> bool:
-    """As the base class asks: of --kv-cache-dtype-skip-layers and of an explicit bfloat16 it knows nothing, but of the layer."""
+    """As the base class asks: the layer, which knows of --kv-cache-dtype-skip-layers and of an explicit bfloat16."""
     base: Any = sys.modules[_BASE]
     return base.is_quantized_kv_cache(layer.kv_cache_dtype)
