@@ -6,8 +6,8 @@ Who reads what of a layer whose cache is not quantised, in 0.20.0-0.33.0:
 |---|---|
 | FLASHINFER, FlashInfer's wrappers | multiplies by the numbers, whatever the cache; from 0.25.0 by the query's, too |
 | FLASHINFER, TRT-LLM's kernels and XQA | leaves them out |
-| CPU_ATTN | hands the numbers to its kernel, which was not read |
-| FLASH_ATTN, TRITON_ATTN and all others | hand over the tensors, which the kernels take for FP8 alone |
+| FLASH_ATTN, TRITON_ATTN | hand over the tensors, which their kernels take for FP8 alone |
+| CPU_ATTN, backends of ROCm and others | hand over numbers or tensors; their kernels were not read |
 
 Where nothing was divided by a scale, 1 is right for all of them. MLA: compressed-tensors gives its method to `Attention` alone.
 """
