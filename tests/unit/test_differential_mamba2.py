@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.differential import mamba2_reference
 from tests.differential.vllm import mamba2
 
 HEADS, SIZE, STATES, TOKENS, WIDTH = 4, 8, 16, 45, 4
@@ -98,7 +99,7 @@ def test_a_chunk_that_is_said_to_be_another_sequences_begins_anew():
 def test_a_convolution_in_pieces_is_that_of_the_whole():
     draw = torch.Generator().manual_seed(6)
     x, weight, bias = (torch.randn(shape, generator=draw) for shape in ((20, 5), (5, WIDTH), (5,)))
-    whole = mamba2.convolved(torch.zeros(WIDTH - 1, 5), x, weight, bias, "silu")
+    whole = mamba2_reference.convolved(torch.zeros(WIDTH - 1, 5), x, weight, bias, "silu")
     states = torch.full((4, 5, WIDTH - 1 + 2), 40.0)  # two places more, for drafts
     outs = []
     for begin, end in ((0, 11), (11, 13)):

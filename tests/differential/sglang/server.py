@@ -23,7 +23,7 @@ from attnfix.patches.proofkit.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step
-from . import device, flash_attention, kernels, launch, mla, models, rows, space
+from . import device, flash_attention, kernels, launch, mamba2, mla, models, rows, space
 from .rows import Rows
 from .texts import Texts
 
@@ -34,7 +34,8 @@ def load() -> None:
     device.install()
     importlib.import_module("sglang.srt.managers.scheduler")
     kernels.install()
-    mla.install()
+    mamba2.install()
+    launch.settle(mla.settle_weights, mamba2.settle_weights)
     launch.on_hopper()
 
 
@@ -83,7 +84,7 @@ class Server:
             self.rows = Rows(self.case["settings"], self.config, self.texts)
             hooks = torch.nn.modules.module
             hooks.register_module_module_registration_hook(self.rows.watch)
-            with launch.surroundings(self.args), torch.no_grad():
+            with launch.surroundings(self.args, self.case["settings"]), torch.no_grad():
                 self.scheduler = launch.scheduler(self.args)
                 self._watch()
                 overlapping = "event_loop_overlap" if self.scheduler.enable_overlap else "event_loop_normal"

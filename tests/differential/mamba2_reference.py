@@ -1,0 +1,49 @@
+"""What a layer of Mamba2 returns, in float64: a sum over all tokens of the request, which keeps no state.
+
+So a state that was taken from another position, from another request or from nobody shows in each row that comes behind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+#: How far a head looks back: a state decays to exp(-softplus(dt) * that) with each token
+DECAYS = (0.03, 0.1, 0.4, 1.2)
+
+
+def weights(heads: int, channels: int, width: int, draw: torch.Generator) -> dict[str, Any]:
+    """A: what a state decays by, [heads]; D and dt_bias: [heads]; the convolution's weight, [channels, 1, width], and bias."""
+    return {
+        "A": -torch.tensor(DECAYS).repeat(heads)[:heads],
+        "D": torch.full((heads,), 0.25),
+        "dt_bias": torch.linspace(-0.5, 0.5, heads),
+        "conv1d.weight": torch.randn(channels, 1, width, generator=draw) * 0.7,
+        "conv1d.bias": torch.randn(channels, generator=draw) * 0.2,
+    }
+
+
+def convolved(before: Any, x: Any, weight: Any, bias: Any, activation: Any) -> Any:
+    """before: [width - 1, dim], x: [tokens, dim], both as they are; weight: [dim, width]. [tokens, dim] in float64."""
+    rows = torch.cat([before, x]).double()
+    out = rows.unfold(0, weight.shape[1], 1).mul(weight.double()).sum(-1)
+    out = out if bias is None else out + bias.double()
+    return out * out.sigmoid() if activation in ("silu", "swish", True) else out
+
+
+def outputs(x: Any, b: Any, c: Any, dt: Any, *, a: Any, d: Any, dt_bias: Any, start: int) -> tuple[Any, Any]:
+    """Of the tokens from `start` on. x: [tokens, heads, d]; b, c: [tokens, states], of all heads; dt: [tokens, heads].
+
+    Returns [rows, heads, d], and the norm of what each of those sums up, element by element of a state, [rows, heads]: a
+    kernel rounds such parts one by one, and where they cancel each other its errors do not.
+    """
+    x, b, c = x.double(), b.double(), c.double()
+    step = torch.nn.functional.softplus(dt.double() + dt_bias.double())
+    aged = (step * a.double()).cumsum(0)  # [tokens, heads]
+    behind = torch.arange(len(x)) <= torch.arange(start, len(x))[:, None]
+    faded = step * (aged[start:, None] - aged).clamp(max=0.0).exp() * behind[:, :, None]  # [rows, tokens, heads]
+    own = d.double()[:, None] * x[start:]
+    out = torch.einsum("ts,tsh,shd->thd", c[start:] @ b.t(), faded, x) + own
+    parts = torch.einsum("ts,tsh,shd->th", (c[start:] ** 2) @ (b**2).t(), faded**2, x**2) + (own**2).sum(-1)
+    return out, parts.sqrt()
