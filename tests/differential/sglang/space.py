@@ -213,6 +213,8 @@ def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
     strategy, page = settings.get("mamba-radix-cache-strategy", "auto"), settings.get("page-size", 1)
     if strategy == "no_buffer" and (page > 1 or settings.get("disable-overlap-schedule") is False):
         return "the engine refuses no_buffer with pages of several tokens, and with overlap scheduling"
+    if strategy == "extra_buffer_lazy" and settings.get("disable-overlap-schedule", False):
+        return "the engine refuses extra_buffer_lazy without overlap scheduling"
     return None
 
 
