@@ -26,24 +26,43 @@ def weights(heads: int, channels: int, width: int, draw: torch.Generator) -> dic
 
 def convolved(before: Any, x: Any, weight: Any, bias: Any, activation: Any) -> Any:
     """before: [width - 1, dim], x: [tokens, dim], both as they are; weight: [dim, width]. [tokens, dim] in float64."""
-    rows = torch.cat([before, x]).double()
-    out = rows.unfold(0, weight.shape[1], 1).mul(weight.double()).sum(-1)
+    out = _products(before, x, weight).sum(-1)
     out = out if bias is None else out + bias.double()
     return out * out.sigmoid() if activation in ("silu", "swish", True) else out
 
 
-def outputs(x: Any, b: Any, c: Any, dt: Any, *, a: Any, d: Any, dt_bias: Any, start: int) -> tuple[Any, Any]:
-    """Of the tokens from `start` on. x: [tokens, heads, d]; b, c: [tokens, states], of all heads; dt: [tokens, heads].
+def convolved_parts(before: Any, x: Any, weight: Any, bias: Any) -> Any:
+    """As `convolved` with "silu": the norm of what each element of the result is made of. A kernel that multiplies in the dtype
+    of the rows rounds each product, whether or not they cancel each other."""
+    products = _products(before, x, weight)
+    total = products.sum(-1) + bias.double()
+    open_ = total.sigmoid()
+    slope = open_ * (1 + total * (1 - open_))
+    return ((total * open_) ** 2 + slope**2 * (products**2).sum(-1)).sqrt()
 
-    Returns [rows, heads, d], and the norm of what each of those sums up, element by element of a state, [rows, heads]: a
-    kernel rounds such parts one by one, and where they cancel each other its errors do not.
-    """
-    x, b, c = x.double(), b.double(), c.double()
+
+def _products(before: Any, x: Any, weight: Any) -> Any:
+    return torch.cat([before, x]).double().unfold(0, weight.shape[1], 1).mul(weight.double())
+
+
+def outputs(x: Any, b: Any, c: Any, dt: Any, *, a: Any, d: Any, dt_bias: Any, start: int) -> Any:
+    """Of the tokens from `start` on, [rows, heads, d]. x: [tokens, heads, d]; b, c: [tokens, states], of all heads; dt:
+    [tokens, heads]."""
+    x, faded = x.double(), _faded(dt, a, dt_bias, start)
+    return torch.einsum("ts,tsh,shd->thd", c[start:].double() @ b.double().t(), faded, x) + d.double()[:, None] * x[start:]
+
+
+def output_parts(x: Any, b: Any, c: Any, dt: Any, *, a: Any, d: Any, dt_bias: Any, start: int) -> Any:
+    """The norm of what `outputs` sums up, element by element of a state, [rows, heads]; x, b and c are norms, too. A kernel
+    rounds such parts one by one, and where they cancel each other its errors do not."""
+    faded, own = _faded(dt, a, dt_bias, start), d.double()[:, None] * x[start:]
+    parts = torch.einsum("ts,tsh,shd->th", (c[start:] ** 2) @ (b**2).t(), faded**2, x**2)
+    return (parts + (own**2).sum(-1)).sqrt()
+
+
+def _faded(dt: Any, a: Any, dt_bias: Any, start: int) -> Any:
+    """[rows, tokens, heads]: what is left of each token in each row's state."""
     step = torch.nn.functional.softplus(dt.double() + dt_bias.double())
-    aged = (step * a.double()).cumsum(0)  # [tokens, heads]
-    behind = torch.arange(len(x)) <= torch.arange(start, len(x))[:, None]
-    faded = step * (aged[start:, None] - aged).clamp(max=0.0).exp() * behind[:, :, None]  # [rows, tokens, heads]
-    own = d.double()[:, None] * x[start:]
-    out = torch.einsum("ts,tsh,shd->thd", c[start:] @ b.t(), faded, x) + own
-    parts = torch.einsum("ts,tsh,shd->th", (c[start:] ** 2) @ (b**2).t(), faded**2, x**2) + (own**2).sum(-1)
-    return out, parts.sqrt()
+    aged = (step * a.double()).cumsum(0)
+    behind = torch.arange(len(dt)) <= torch.arange(start, len(dt))[:, None]
+    return step * (aged[start:, None] - aged).clamp(max=0.0).exp() * behind[:, :, None]

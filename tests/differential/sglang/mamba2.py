@@ -44,12 +44,18 @@ def settle_weights(model: Any) -> None:
 
 def expected(layer: Any, rows: Any, start: int) -> tuple[Any, Any]:
     """Of a request's rows, as the projection gives them, [tokens, width]: what those from `start` on become,
-    [rows, heads, d], and how far off roundings of the parts may put that, relative to it and in units of a rounding."""
+    [rows, heads, d], and the norm of what that is summed from, relative to its own, [rows, heads]."""
     conv, heads, states = layer.conv1d, layer.num_heads, layer.ssm_state_size
     gate, channels, dt = rows.split([layer.intermediate_size, layer.conv_dim, heads], -1)
     nothing = torch.zeros(conv.weight.shape[-1] - 1, channels.shape[1], dtype=rows.dtype)
-    mixed = true.convolved(nothing, channels, conv.weight[:, 0], conv.bias, layer.activation).to(rows.dtype)  # as kept there
-    x, b, c = mixed.split([gate.shape[1], states, states], -1)
-    about = {"a": layer.A, "d": layer.D, "dt_bias": layer.dt_bias}
-    out, parts = true.outputs(x.view(len(rows), heads, -1), b, c, dt, **about, start=start)
+    convolution = nothing, channels, conv.weight[:, 0], conv.bias
+    mixed = true.convolved(*convolution, layer.activation).to(rows.dtype)  # as it is kept there
+    about = {"a": layer.A, "d": layer.D, "dt_bias": layer.dt_bias, "start": start}
+
+    def split(of: Any) -> tuple[Any, Any, Any]:
+        x, b, c = of.split([gate.shape[1], states, states], -1)
+        return x.view(len(rows), heads, -1), b, c
+
+    out = true.outputs(*split(mixed), dt, **about)
+    parts = true.output_parts(*split(true.convolved_parts(*convolution)), dt, **about)
     return out, parts / out.norm(dim=-1).clamp_min(torch.finfo(out.dtype).tiny)

@@ -52,9 +52,9 @@ DEEPSEEK.pop("head_dim")
 #: the pattern is of attention (*) and Mamba2 (M)
 NEMOTRON_H = {
     **LLAMA, "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "num_hidden_layers": 2,
-    "num_key_value_heads": 1, "hybrid_override_pattern": "*M", "ssm_state_size": 16, "mamba_num_heads": 4, "n_groups": 1, "mamba_n_groups": 1,
-    "mamba_head_dim": 16, "chunk_size": STATES_CHUNK, "conv_kernel": 4, "layer_norm_epsilon": 1e-5,
-    "tie_word_embeddings": False,
+    "num_key_value_heads": 1, "hybrid_override_pattern": "*M", "ssm_state_size": 16, "mamba_num_heads": 4,
+    "mamba_head_dim": 16, "n_groups": 1, "mamba_n_groups": 1, "chunk_size": STATES_CHUNK, "conv_kernel": 4,
+    "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False,
 }  # fmt: skip
 #: name -> config. The name is an axis's value: it says what is special about the model's attention
 MODELS: dict[str, dict[str, Any]] = {

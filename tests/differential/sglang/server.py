@@ -204,6 +204,18 @@ def _branches_seen() -> AbstractContextManager[Any]:
     return replaced(rows, "tree", tree)
 
 
+def _state_lags() -> AbstractContextManager[Any]:
+    """A recurrent state has not seen the last token before a batch."""
+    import torch
+
+    real = mamba2.expected
+
+    def expected(layer: Any, rows: Any, start: int) -> tuple[Any, Any]:
+        return real(layer, torch.cat([rows[: start - 1], rows[start:]]), start - 1) if start else real(layer, rows, start)
+
+    return replaced(mamba2, "expected", expected)
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "window wrong by one": _otherwise(lambda one: {"window": one.window and one.window + 1}),
     "the scale is left out": _otherwise(lambda one: {"scale": 1.0}),
@@ -213,12 +225,14 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the mask is shifted": _mask_shifted,
     "another page": _another_page,
     "branches see each other": _branches_seen,
+    "a state lags by a token": _state_lags,
 }
 #: Mutation -> settings that it must be seen in
 SEEN_IN: dict[str, dict[str, Any]] = {
     "window wrong by one": {"model": "windows"},
     "the soft cap is left out": {"model": "soft-cap"},
     "sinks are left out": {"model": "windows-sinks"},
+    "a state lags by a token": {"model": "hybrid"},
     "branches see each other": {
         "attention-backend": "triton",
         "speculative-algorithm": "EAGLE",

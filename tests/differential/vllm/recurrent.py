@@ -105,4 +105,4 @@ def reference(layer: Any, worker: Any, contents: Any, start: int, words: list[in
     )  # rounded, as it is there
     x, b, c = mixed.split([gate, layer.ssm_state_size, layer.ssm_state_size], -1)
     about = {"a": layer.A, "d": layer.D, "dt_bias": layer.dt_bias}
-    return mamba2_reference.outputs(x.view(-1, count, d), b, c, dt, **about, start=start)[0]
+    return mamba2_reference.outputs(x.view(-1, count, d), b, c, dt, **about, start=start)
