@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from packaging.version import Version
+
 from ..protocol import Known, Settings, Space
 from . import models
 
@@ -218,6 +220,17 @@ def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
     return None
 
 
+def _refused(release: str, settings: Settings) -> str | None:
+    if settings.get("model") != "hybrid":
+        return None
+    own, prefill = settings.get("attention-backend"), settings.get("prefill-attention-backend")
+    if own == "triton" and Version(release) < Version("0.5.19"):
+        return "the engine refuses Triton's attention in this model"
+    if own and prefill not in (None, own) and Version(release) < Version("0.5.16"):
+        return "the layers of Mamba2 refuse to run beside two backends of attention"
+    return None
+
+
 def verifiers(settings: Settings) -> set[str]:
     """Backends that may verify drafts."""
     own, prefill = settings.get("attention-backend"), settings.get("prefill-attention-backend")
@@ -274,6 +287,7 @@ SPACE = Space(
     edges=_edges,
     limit=_limit,
     impossible=_impossible,
+    refused=_refused,
     known=_known,
     interpreted=lambda settings: "triton" in backends(settings),
 )
