@@ -39,6 +39,8 @@ AXES: dict[str, tuple[Any, ...]] = {
     "mamba-radix-cache-strategy": ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
     "mamba-track-interval": (32, 16),
     "max-mamba-cache-size": (64, 12),
+    # "default" is constructed, too, and replayed: bfloat16, with which float16 models raise. It is drawn no more
+    "mamba-conv-dtype": ("model",),
 }
 _OF_STATES = ("mamba-radix-cache-strategy", "mamba-track-interval", "max-mamba-cache-size")
 _RENAMED = {"mamba-radix-cache-strategy": "mamba-scheduler-strategy"}  # as it was up to 0.5.13
@@ -57,7 +59,7 @@ _FIXED = {
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
-_OURS = ("model", "scales", "latent-prefix")
+_OURS = ("model", "scales", "latent-prefix", "mamba-conv-dtype")
 
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
@@ -84,7 +86,7 @@ def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
 def environment(settings: Settings) -> dict[str, str]:
     """Variables of the engine's that are set."""
     given = {name: str(value) for name, value in _PREFIX[settings["latent-prefix"]].items() if name.isupper()}
-    if settings["model"] == "hybrid":  # else it is bfloat16, and a float16 model raises where it keeps such a state
+    if settings["model"] == "hybrid" and settings["mamba-conv-dtype"] == "model":
         given["SGLANG_MAMBA_CONV_DTYPE"] = settings["dtype"]
     return given
 
