@@ -291,7 +291,7 @@ SPACE = Space(
     impossible=_impossible,
     refused=_refused,
     known=_known,
-    interpreted=lambda settings: "triton" in backends(settings),
+    interpreted=lambda settings: "triton" in backends(settings) or settings["model"] == "hybrid",
 )
 PLAINEST = {axis: values[0] for axis, values in AXES.items()}
 
