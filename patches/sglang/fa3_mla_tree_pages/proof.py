@@ -30,9 +30,9 @@ class Proof(Trees):
                 yield server.verify(graph)
 
     def control(self, seed: int) -> Iterator[Observation]:
-        """Drafts of trees, whose table is one of pages; pages of one token, chains, heads of their own, no drafts at all."""
-        for size, options in ((PAGE, {"topk": 1}), (1, {}), (1, {"topk": 1}), (PAGE, {"latent": False})):
-            server = Server(self.engine, seed, size, **{"latent": True} | options)
+        """Chains, pages of one token, drafts of trees, whose table is one of pages, and a server that drafts nothing."""
+        for size, topk in ((PAGE, 1), (1, 2), (1, 1)):
+            server = Server(self.engine, seed, size, topk, latent=True)
             for graph in (False, True):
                 yield server.verify(graph)
         for size in (PAGE, 1):
