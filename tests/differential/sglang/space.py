@@ -180,18 +180,18 @@ def _not_corrected_with_trees(settings: Settings) -> str | None:
     """What is written up, and drawn no more."""
     if not settings.get("speculative-algorithm", "EAGLE") or (settings.get("speculative-eagle-topk") or 1) == 1:
         return None
-    model, page = settings.get("model"), settings.get("page-size", 1)
-    if model == "mla" and "fa3" in verifiers(settings) and page > 1:
-        return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
-    if model in ("windows", "windows-sinks") and "triton" in verifiers(settings):
+    if settings.get("model") in ("windows", "windows-sinks") and "triton" in verifiers(settings):
         return "Triton begins windows too late where it verifies trees (docs/upstream/sglang-triton-tree-window.md)"
     return None
 
 
 def _wrong_with_trees(settings: Settings) -> str | None:
-    """What is written up; sinks on fa3 have a fix, which is off by default."""
-    if settings.get("model") == "windows-sinks" and "fa3" in verifiers(settings) and branches(settings) > 1:
-        return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
+    """What is written up; what fa3 does has fixes, which are off by default."""
+    if "fa3" in verifiers(settings) and branches(settings) > 1:
+        if settings.get("model") == "windows-sinks":
+            return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
+        if settings.get("model") == "mla" and settings.get("page-size", 1) > 1:
+            return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
     return _not_corrected_with_trees(settings)
 
 
@@ -337,6 +337,10 @@ FIXES: dict[str, Settings | str] = {
     "sglang.draft-row-spill": {"speculative-algorithm": "EAGLE", "page-size": 16},
     "sglang.fa3-tree-sinks": {
         "attention-backend": "fa3", "model": "windows-sinks", "speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2,
+    },
+    "sglang.fa3-mla-tree-pages": {
+        "attention-backend": "fa3", "model": "mla", "page-size": 16, "speculative-algorithm": "EAGLE",
+        "speculative-eagle-topk": 2,
     },
     "sglang.mla-draft-lengths": {"model": "mla", "speculative-algorithm": "EAGLE", "speculative-num-steps": 3},
 }  # fmt: skip
