@@ -173,6 +173,18 @@ def _chosen(it: Deployment, option: str, place: int) -> Fact:
     return unknown(f"sglang chooses it for {architecture}; name it with --{option}")
 
 
+def _trees(it: Deployment) -> Fact:
+    """Whether several drafts of one request stand at one position."""
+    algorithm = _algorithm(it)
+    if algorithm.values == ("NGRAM",):
+        branches = it.number("speculative-ngram-max-bfs-breadth", 10)
+        why = f"{branches.why}: n-gram speculation"
+    else:
+        branches = _chosen(it, "speculative-eagle-topk", 0)
+        why = branches.why
+    return Fact(tuple(ON if int(count) > 1 else OFF for count in branches.values), why)
+
+
 def _speculative(it: Deployment) -> Fact:
     algorithm = _algorithm(it)
     return Fact(tuple(OFF if value == "none" else ON for value in algorithm.values), algorithm.why)
@@ -361,6 +373,7 @@ FACTS: Makers = {
     "speculative algorithm": _algorithm,
     "speculative topk": partial(_chosen, option="speculative-eagle-topk", place=0),
     "speculative steps": partial(_chosen, option="speculative-num-steps", place=1),
+    "trees of drafts": _trees,
     "spec v2": _spec_v2,
     "CUDA graphs": cuda_graphs,
     "cached prefix": _cached_prefix,

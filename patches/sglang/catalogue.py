@@ -41,6 +41,7 @@ _FOLDERS = (
     "triton_window_decode",
     "mla_draft_lengths",
     "fa3_tree_sinks",
+    "fa3_mla_tree_pages",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

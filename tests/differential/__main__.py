@@ -40,7 +40,11 @@ _OF_A_KIND = 3  # launches that are recorded
 
 
 def main() -> int:
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    names = [name.replace("==", "-") for name in options.engine or NEWEST]
+    if options.out and not options.shrink and not all(options.out.name.startswith(name) for name in names):
+        parser.error(f"--out: the file's name begins with the engine and its release: {names[0]}-….jsonl")
     console = Console(stderr=True)
     if options.replay:
         return _replay(json.loads(options.replay.read_text()), options, console)

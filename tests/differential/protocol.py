@@ -37,7 +37,7 @@ KINDS = ("fresh", "chunk", "cached", "decode", "verify", "draft", "padded", "rep
 
 class Request(TypedDict):
     """One request to the server. arrives: at which step, counted from 0. common: [an earlier request, how many tokens its
-    prompt begins with as that one's does], or None."""
+    prompt begins with as that one's text does, which is its prompt and its answer], or None."""
 
     prompt: int
     output: int

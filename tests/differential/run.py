@@ -206,12 +206,17 @@ def file_of(engine: str, release: str) -> Path:
     return BUILD / f"{engine}-{release}.jsonl"
 
 
+def _named(path: Path) -> tuple[str, str]:
+    """The engine and the release that a file of results is about; its name may go on behind them."""
+    engine, release, *_ = path.stem.split("-")
+    return engine, release
+
+
 def records(path: Path) -> Iterator[Record]:
     """Those of this version of the space. A line that a run could not end, because it was killed, is left out."""
     if not path.exists():
         return
-    engine = path.name.partition("-")[0]
-    now = space.version(space.space_of(engine))
+    now = space.version(space.space_of(_named(path)[0]))
     with path.open(errors="replace") as lines:
         for line in lines:
             try:
@@ -294,9 +299,9 @@ def run(
 def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]:
     """What the lines of a file add up to."""
     found = list(records(path)) if every is None else list(every)
-    engine = path.name.partition("-")[0]
+    engine, release = _named(path)
     drawn = space.space_of(engine)
-    possible = space.all_pairs(drawn, path.stem.partition("-")[2])
+    possible = space.all_pairs(drawn, release)
     covered = set().union(*(space.pairs_of(drawn, one.settings) for one in found if one.verdict != judge.REFUSED)) & possible
     counts = judge.totals([judge.Verdict(one.verdict, one.why, one.sign, one.in_band) for one in found])
     signs: dict[str, int] = {}
@@ -318,16 +323,17 @@ def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]
                 first.setdefault(fix, {"configurations": count, "seconds": round(took)})
     kinds = sorted({kind for one in found for kind in one.kinds})
     return {
-        "engine": engine, "release": path.stem.partition("-")[2], "space": space.version(drawn), "configurations": len(found),
+        "engine": engine, "release": release, "space": space.version(drawn), "configurations": len(found),
         "steps": sum(one.steps for one in found), "long": sum(one.steps >= _LONG for one in found),
         "seeds": sorted({one.seed for one in found}), **counts,
         "pairs": [len(covered), len(possible)], "kinds": kinds, "corrected_by_fix": corrected, "first_by_fix": first,
-        "signs": signs, "known": known, "seconds": round(sum(sum(one.seconds) for one in found)), **_branches(path, engine),
+        "signs": signs, "known": known, "seconds": round(sum(sum(one.seconds) for one in found)), **_branches(path),
     }  # fmt: skip
 
 
-def _branches(path: Path, engine: str) -> dict[str, Any]:
+def _branches(path: Path) -> dict[str, Any]:
     if not (file := measured.file_of(path)).exists():
         return {}
-    site = fetch.fetch(engine, path.stem.partition("-")[2], progress=False)
+    engine, release = _named(path)
+    site = fetch.fetch(engine, release, progress=False)
     return {"branches": measured.Total(file).summary(engine, site)}

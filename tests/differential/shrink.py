@@ -117,7 +117,8 @@ class Shrinking:
             holder[part] = value
             for request in case["requests"]:  # nobody begins as more than there is
                 if request["common"]:
-                    least = min(request["common"][1], request["prompt"], case["requests"][request["common"][0]]["prompt"])
+                    other = case["requests"][request["common"][0]]
+                    least = min(request["common"][1], request["prompt"], other["prompt"] + other["output"] - 1)
                     request["common"] = [request["common"][0], least]
             return case
 

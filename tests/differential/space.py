@@ -142,6 +142,13 @@ def _case(engine: str, release: str, space: Space, settings: Settings, draw: ran
             most = min(prompt, requests[other]["prompt"])
             common = [other, min(most, draw.choice([*lengths, most, most]))]
         arrives = draw.choice((0, 0, 0, 1, 2, 4, 7))
+        if number and draw.random() < 0.2:  # the next turn of a conversation: an answer, but for its last token, is cached
+            other = draw.randrange(number)
+            turn, answered = requests[other], requests[other]["prompt"] + requests[other]["output"] - 1
+            if turn["arrives"] + turn["output"] < 12 and answered < limit - 1:
+                prompt = min(answered + draw.choice((1, 2, *lengths[:4])), limit - 1)
+                output, arrives = min(output, limit - prompt), turn["arrives"] + turn["output"] + draw.choice((1, 2, 3))
+                common = [other, answered]
         if crowd:  # all at once, behind the first, whose beginning is cached by then
             prompt, output = crowd + draw.randint(1, 16), draw.choice((8, 13))
             arrives, common = (6, [0, crowd]) if number else (0, None)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.differential import mamba2_reference
 from tests.differential.vllm import mamba2
 
 HEADS, SIZE, STATES, TOKENS, WIDTH = 4, 8, 16, 45, 4
@@ -98,7 +99,7 @@ def test_a_chunk_that_is_said_to_be_another_sequences_begins_anew():
 def test_a_convolution_in_pieces_is_that_of_the_whole():
     draw = torch.Generator().manual_seed(6)
     x, weight, bias = (torch.randn(shape, generator=draw) for shape in ((20, 5), (5, WIDTH), (5,)))
-    whole = mamba2.convolved(torch.zeros(WIDTH - 1, 5), x, weight, bias, "silu")
+    whole = mamba2_reference.convolved(torch.zeros(WIDTH - 1, 5), x, weight, bias, "silu")
     states = torch.full((4, 5, WIDTH - 1 + 2), 40.0)  # two places more, for drafts
     outs = []
     for begin, end in ((0, 11), (11, 13)):
@@ -120,3 +121,23 @@ def test_a_convolution_in_pieces_is_that_of_the_whole():
     drafts["num_accepted_tokens"] = torch.tensor([2])
     outs.append(mamba2.causal_conv1d_update(x[15:18].clone(), states, weight, bias, "silu", table, **drafts))
     torch.testing.assert_close(torch.cat(outs).double(), whole[:18], rtol=1e-5, atol=1e-5)
+
+
+def test_the_reference_is_what_a_state_carries_from_token_to_token():
+    one = request(7)
+    step = torch.nn.functional.softplus(one["dt"].double() + BIAS.double())
+    state, outs = torch.zeros(HEADS, SIZE, STATES, dtype=torch.float64), []
+    for x, b, c, dt in zip(one["x"].double(), one["B"].double(), one["C"].double(), step):
+        state = state * (dt * A).exp()[:, None, None] + (dt[:, None] * x)[..., None] * b
+        outs.append(state @ c[0] + D[:, None] * x)
+    about = {"a": A, "d": D, "dt_bias": BIAS, "start": 30}
+    found = mamba2_reference.outputs(one["x"], one["B"][:, 0], one["C"][:, 0], one["dt"], **about)
+    torch.testing.assert_close(found, torch.stack(outs)[30:].double(), rtol=1e-6, atol=1e-6)
+
+
+def test_parts_are_as_large_as_the_result_unless_they_cancel_each_other():
+    one = request(8)
+    given = one["x"].abs().double(), one["B"][:, 0].abs().double(), one["C"][:, 0].abs().double(), one["dt"]
+    about = {"a": A, "d": D, "dt_bias": BIAS, "start": 0}
+    parts, out = mamba2_reference.output_parts(*given, **about), mamba2_reference.outputs(*given, **about).norm(dim=-1)
+    assert (parts <= out).all()  # all of one sign: nothing cancels

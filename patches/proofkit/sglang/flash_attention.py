@@ -24,8 +24,10 @@ def use(module: Any, kernel: Any) -> None:
 
 
 def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softmax_scale, causal, window_size=(-1, -1),
-          softcap=0.0, return_softmax_lse=False, sinks=None, out=None, **launch):  # fmt: skip
+          softcap=0.0, return_softmax_lse=False, sinks=None, out=None, qv=None, **launch):  # fmt: skip
     """`flash_attn_with_kvcache`: q [tokens, heads, d], caches [pages, page size, KV heads, d], page_table int32 [batch, pages].
+
+    `qv`, [tokens, heads, dv], is multiplied with the values, and the scores are the sum of both products.
 
     Nobody asks whether a page lies inside the cache: what lies behind it in memory is read. With `causal`, or a window that
     ends at the token itself, the last rows are aligned. The LSE is natural, float32 [heads, tokens], and holds the sink of its
@@ -36,23 +38,28 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
     if out is not None or softcap:
         raise NotImplementedError("an output of the caller's, a soft cap")
     at, lens = cu_seqlens_q.tolist(), cache_seqlens.tolist()
+    whole = q if qv is None else torch.cat([q, qv], -1)
     size, result = k_cache.shape[1], torch.zeros(*q.shape[:2], v_cache.shape[-1], dtype=q.dtype, device=q.device)
     lse = torch.full((q.shape[1], q.shape[0]), -math.inf, device=q.device)
     for b in range(len(at) - 1):
         pages = page_table[b, : -(-lens[b] // size)].long()
         k, v = (_memory(cache)[pages].flatten(0, 1)[: lens[b]] for cache in (k_cache, v_cache))
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        if qv is not None:
+            k = torch.cat([k, v], -1)
         for row in range(at[b], at[b + 1]):
             last = lens[b] - (at[b + 1] - 1 - row) if causal or window_size[1] == 0 else lens[b]
             first = max(0, last - 1 - window_size[0]) if window_size[0] >= 0 else 0
-            one, one_lse = emulators.attention(q[row : row + 1], k[first:last], v[first:last], softmax_scale, sinks=sinks)
+            one, one_lse = emulators.attention(whole[row : row + 1], k[first:last], v[first:last], softmax_scale, sinks=sinks)
             result[row], lse[:, row] = one[0].to(q.dtype), one_lse[0].float()
     return (result, lse) if return_softmax_lse else result
 
 
 def _memory(cache):
     """The cache, and behind it what else its allocation holds."""
-    pages = cache.untyped_storage().nbytes() // cache.element_size() // cache[0].numel()
+    span = sum((many - 1) * stride for many, stride in zip(cache.shape[1:], cache.stride()[1:]))  # to the last number of a page
+    room = cache.untyped_storage().nbytes() // cache.element_size() - cache.storage_offset()
+    pages = (room - span - 1) // cache.stride(0) + 1
     return cache.as_strided((pages, *cache.shape[1:]), cache.stride())
 
 
@@ -109,8 +116,8 @@ class Options:
 
 
 def runner(modules: dict[str, Any], args: Options, model: Options, kv: Any, req_to_token: Any, **fields: Any) -> Options:
-    """A model runner, as far as `FlashAttentionBackend`'s own construction asks: of a server with `args`, an MHA model with
-    `model` for its config, KV pool `kv`; `fields` are more of the runner's.
+    """A model runner, as far as `FlashAttentionBackend`'s own construction asks: of a server with `args`, a model with `model`
+    for its config (MHA, where that says nothing else), KV pool `kv`; `fields` are more of the runner's.
 
     What later releases ask of the process instead of the runner answers with `args`, too.
     """
@@ -118,7 +125,7 @@ def runner(modules: dict[str, Any], args: Options, model: Options, kv: Any, req_
 
     module, size = modules[BACKEND], fields.get("page_size", 1)
     vars(args).update(kv_cache_dtype="auto", deterministic=Options())
-    vars(model).update(attention_arch=modules[CONFIG].AttentionArch.MHA)
+    vars(model).setdefault("attention_arch", modules[CONFIG].AttentionArch.MHA)
     made = Options(
         sliding_window_size=None, model_config=model, device=device(), req_to_token_pool=Options(req_to_token=req_to_token),
         token_to_kv_pool=kv, page_size=size, kv_cache_dtype=torch.float16, kv_cache_dtype_str="auto", server_args=args,

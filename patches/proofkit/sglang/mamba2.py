@@ -320,14 +320,11 @@ class Mamba2Layer(proof.Proof):
 
         if MIXER not in self.engine or "mamba_track_mask" not in Path(self.engine[MIXER].__file__).read_text():
             raise NoSuchPath("the states of Mamba2 layers are not tracked for the radix cache")
+        import_kernels()
         mixers = self.engine[MIXER]
-        if not hasattr(mixers, "causal_conv1d_fn_triton"):  # imported where CUDA is
-            conv = next(found for name in _CONV if (found := _module(name)))
-            mixers.causal_conv1d_fn_triton = conv.causal_conv1d_fn
-            mixers.causal_conv1d_update_triton = conv.causal_conv1d_update
         if device() == "cpu":
-            _let_kernels_run_interpreted()
-        with _taken_for_cuda():
+            let_kernels_run_interpreted()
+        with taken_for_cuda():
             self.served = construction.serve("--attention-backend", "flashinfer", config=_NEMOTRON, draft=False)
         self.served.device = device()
         decode = vars(sys.modules[mixers.selective_state_update.__module__])
@@ -338,13 +335,22 @@ class Mamba2Layer(proof.Proof):
         self.params = dataclasses.replace(params, dtype=exact)
 
 
-def _taken_for_cuda() -> Any:
+def import_kernels() -> None:
+    """The convolution's, which the mixer imports where CUDA is."""
+    mixers = importlib.import_module(MIXER)
+    if not hasattr(mixers, "causal_conv1d_fn_triton"):
+        conv = next(found for name in _CONV if (found := _module(name)))
+        mixers.causal_conv1d_fn_triton = conv.causal_conv1d_fn
+        mixers.causal_conv1d_update_triton = conv.causal_conv1d_update
+
+
+def taken_for_cuda() -> Any:
     """While its options are read, the engine sees a CUDA machine: no other may track states."""
     override = getattr(module("runtime_context"), "override_platform", None)  # 0.5.19 and later
     return override(is_cuda=True) if override else replaced(module("server_args"), "is_cuda", lambda: True)
 
 
-def _let_kernels_run_interpreted() -> None:
+def let_kernels_run_interpreted() -> None:
     """What Triton's interpreter and the CPU lack: a mask that is a Python bool's `&`, a clock that chooses among configurations
     of a kernel, and a device to switch to."""
     import torch

@@ -7,14 +7,9 @@ a token and a request is shorter than its first page. FlashAttention says -inf o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import copy
 from typing import Any
 
-from attnfix.patches.shared.rebound import rebound
-
-_KERNEL = "flash_attn_with_kvcache"
-_NAMES = (_KERNEL, f"{_KERNEL}_fa3", f"{_KERNEL}_fa4")  # the latter two in 0.5.9
+from attnfix.patches.sglang.shared import paged_kernel
 
 
 def verifies_a_tree(target: Any, instance: Any, forward_batch: Any, sinks: Any = None) -> bool:
@@ -26,33 +21,20 @@ def drafts_a_tree(target: Any, instance: Any, forward_batch: Any, sinks: Any = N
 
 
 def _in_two_passes(backend: Any) -> bool:
-    return backend.topk > 1 and not backend.use_mla and backend.forward_metadata_spec_decode_expand is not None
+    return not backend.use_mla and paged_kernel.in_two_passes(backend)
 
 
 def forward(call: Any, instance: Any) -> Any:
     """Returns out [tokens, heads * d]."""
-    function = call.target.function
     drafts = instance.forward_metadata_spec_decode_expand.page_table
-    left_out = []
 
-    def once(kernel: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **launch: Any) -> Any:
-            if is_first_pass(launch, drafts):
-                left_out.append(launch.pop("sinks"))
-            return kernel(*args, **launch)
+    def once(launch: dict[str, Any]) -> bool:
+        first = is_first_pass(launch, drafts)
+        if first:
+            del launch["sinks"]
+        return first
 
-        return run
-
-    kernels = {name: once(function.__globals__[name]) for name in _NAMES if name in function.__globals__}
-    if kernels:
-        result = call.run(rebound(function, **kernels))
-    else:  # 0.5.10: the backend's own
-        shown = copy(instance)
-        setattr(shown, _KERNEL, once(getattr(instance, _KERNEL)))
-        result = call.run(function, shown)
-    if left_out:
-        call.corrected()
-    return result
+    return paged_kernel.forward(call, instance, once)
 
 
 def is_first_pass(launch: dict[str, Any], drafts: Any) -> bool:

@@ -50,6 +50,8 @@ class Server:
     `window`: what the runner has; with `pool` the window layer's KV has a pool of its own.
     """
 
+    tokens = 1  # of each request, in a step that is captured
+
     def __init__(self, served: Any, seed: int, window: int, pool: bool):
         import torch
 
@@ -223,7 +225,7 @@ class Server:
         """The buffers of the graphs, and the metadata of each, the largest first."""
         self.memory = GpuMemory(self.draw, others=64, asked=device(), words=(0, 2**20))
         with self.memory.given(), on_device():
-            self.backend.init_cuda_graph_state(max(_SIZES), max(_SIZES))
+            self.backend.init_cuda_graph_state(max(_SIZES), max(_SIZES) * self.tokens)
         for size in sorted(_SIZES, reverse=True):
             self._lay_out(batch := self._batch([], size), capture=True)
             self.graphs[size] = batch, self.backend.forward_metadata
@@ -236,7 +238,8 @@ class Server:
                 return backend.init_forward_metadata_out_graph(batch, in_capture=capture)
             what, rest = (batch.req_pool_indices, batch.seq_lens), (None, batch.forward_mode, batch.spec_info)
             if capture:
-                return backend.init_forward_metadata_capture_cuda_graph(batch.batch_size, batch.batch_size, *what, *rest)
+                tokens = batch.batch_size * self.tokens
+                return backend.init_forward_metadata_capture_cuda_graph(batch.batch_size, tokens, *what, *rest)
             return backend.init_forward_metadata_replay_cuda_graph(
                 batch.batch_size, *what, batch.seq_lens_sum, *rest, seq_lens_cpu=batch.seq_lens_cpu
             )

@@ -77,10 +77,12 @@ def _flashinfer() -> None:
 
 
 def poison(runner: Any) -> None:
-    """Fill the KV pools as if others had used them: finite, and far from what any request wrote."""
+    """Fill the pools as if others had used them: finite, and far from what any request wrote."""
     import torch
 
     draw = torch.Generator().manual_seed(1)
+    for state in _states(runner.req_to_token_pool):
+        state[:, 1:] = torch.randint(-60, 60, state[:, 1:].shape, generator=draw).to(state.dtype)
     for buffer in _buffers(runner.token_to_kv_pool):
         noise = torch.randint(-60, 60, buffer.shape, generator=draw, dtype=torch.int8)
         if buffer.dtype == torch.uint8:  # FP8, as the pool keeps it
@@ -93,6 +95,12 @@ def _buffers(pool: Any) -> list[Any]:
     if inner:
         return [buffer for one in inner for buffer in _buffers(one)]
     return [buffer for name in ("k_buffer", "v_buffer", "kv_buffer") for buffer in getattr(pool, name, None) or []]
+
+
+def _states(pool: Any) -> list[Any]:
+    """Of recurrent layers, [layers, slots, …]. The first slot is for rows that pad a batch, and never another's."""
+    cache = getattr(getattr(pool, "mamba_pool", None), "mamba_cache", None)
+    return [] if cache is None else [*cache.conv, cache.temporal]
 
 
 def _trees() -> None:

@@ -16,13 +16,14 @@ import logging
 import sys
 import tempfile
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from attnfix.patches.proofkit.proof import replaced
 from attnfix.patches.proofkit.sglang.engine import accepted, module
+from attnfix.patches.proofkit.sglang.mamba2 import taken_for_cuda
 
 from ..protocol import Settings, refusing
 from . import device, space
@@ -66,11 +67,26 @@ def on_blackwell(used: set[str]) -> None:
                 vars(home)[asked] = lambda: True
 
 
+def settle(*settled: Callable[[Any], None]) -> None:
+    """Let the weights that a server begins with, which are random, be changed by these functions of the model."""
+    loader = module("model_loader.loader")
+    random = loader.initialize_dummy_weights
+
+    def initialize(model: Any, *args: Any, **kwargs: Any) -> None:
+        random(model, *args, **kwargs)
+        for change in settled:
+            change(model)
+
+    loader.initialize_dummy_weights = initialize
+
+
 @contextmanager
-def _checking() -> Iterator[None]:
+def _checking(settings: Settings) -> Iterator[None]:
     """What the engine raises in here is its refusal of flags, or of one that the release does not have."""
     with ExitStack() as stack:
         stack.enter_context(refusing(SystemExit))
+        if settings["model"] == "hybrid":
+            stack.enter_context(taken_for_cuda())
         for home in (module("utils.common"), module("server_args")) if _checks_see_sm100 else ():
             if hasattr(home, "is_sm100_supported"):
                 stack.enter_context(replaced(home, "is_sm100_supported", lambda: True))
@@ -88,7 +104,7 @@ def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[st
     given += ["--load-format", "auto" if scaled else "dummy"]
     if draft is not None:
         given += ["--speculative-draft-model-path", _model(draft)]
-    with _checking():
+    with _checking(settings):
         return home.prepare_server_args(given)
 
 
@@ -145,11 +161,11 @@ def scheduler(args: Any) -> Any:
 
 
 @contextmanager
-def surroundings(args: Any) -> Iterator[None]:
-    """A process of the server with these arguments."""
+def surroundings(args: Any, settings: Settings) -> Iterator[None]:
+    """A process of the server with these arguments, which were made of these settings."""
     context = module("runtime_context")
     with device.OnCpu():
-        with _checking():
+        with _checking(settings):
             if hasattr(context, "SpawnRanks"):  # 0.5.21 and later
                 context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
             elif context and hasattr(context, "publish"):

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.proofkit.sglang.engine import module
-
 OWNER = "DeepseekV2AttentionMLA"
 
 
@@ -48,16 +46,9 @@ def settle(owner: Any, part: Any) -> None:
         sin.fill_(0)
 
 
-def install() -> None:
-    """Let the weights that a server begins with, which are random, have the identity as up-projection."""
+def settle_weights(model: Any) -> None:
+    """Let the up-projection be the identity."""
     import torch
 
-    loader = module("model_loader.loader")
-    random = loader.initialize_dummy_weights
-
-    def initialize(model: Any, *args: Any, **kwargs: Any) -> None:
-        random(model, *args, **kwargs)
-        for layer in filter(is_latent, model.modules()):
-            torch.nn.init.eye_(layer.kv_b_proj.weight.data)
-
-    loader.initialize_dummy_weights = initialize
+    for layer in filter(is_latent, model.modules()):
+        torch.nn.init.eye_(layer.kv_b_proj.weight.data)

@@ -10,6 +10,7 @@ from ..protocol import Settings
 CONTEXT = 256
 WINDOW = 24  # tokens that a row of a window layer sees, its own among them
 VOCABULARY = 8192
+STATES_CHUNK = 16  # tokens of a scan over recurrent states
 
 #: FlashInfer compiles no prefill for narrower heads
 LLAMA = {
@@ -48,6 +49,13 @@ DEEPSEEK = {
 }  # fmt: skip
 DEEPSEEK.pop("head_dim")
 
+#: the pattern is of attention (*) and Mamba2 (M)
+NEMOTRON_H = {
+    **LLAMA, "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "num_hidden_layers": 2,
+    "num_key_value_heads": 1, "hybrid_override_pattern": "*M", "ssm_state_size": 16, "mamba_num_heads": 4,
+    "mamba_head_dim": 16, "n_groups": 1, "mamba_n_groups": 1, "chunk_size": STATES_CHUNK, "conv_kernel": 4,
+    "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False,
+}  # fmt: skip
 #: name -> config. The name is an axis's value: it says what is special about the model's attention
 MODELS: dict[str, dict[str, Any]] = {
     "mha": LLAMA,
@@ -56,6 +64,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "soft-cap": {**GEMMA2, "sliding_window": CONTEXT, "attn_logit_softcapping": 3.0},
     "windows-sinks": GPT_OSS,
     "mla": DEEPSEEK,
+    "hybrid": NEMOTRON_H,
 }
 
 

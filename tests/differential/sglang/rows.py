@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from attnfix.patches.proofkit.sglang.engine import module
 
 from .. import reference
 from ..protocol import Output, Settings, Tolerance
-from . import device, mla, models, space
+from . import device, mamba2, mla, models, space
 from .texts import Texts
 
 _EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
@@ -60,6 +61,22 @@ def tree(next_token: list[int], next_sibling: list[int], tokens: list[int]) -> T
             depths[child] = depths[row] + 1
             child = next_sibling[child]
     return Tree(depths, above, tokens)
+
+
+def _around(
+    part: Any, before: Callable[[Any, tuple, dict[str, Any]], tuple[tuple, dict[str, Any]]],
+    after: Callable[[Any, tuple, dict[str, Any], Any], None] = lambda *call: None,
+) -> None:  # fmt: skip
+    """Around each call of a module: some models call `forward` itself, where torch's hooks are not asked."""
+    forward = part.forward
+
+    def around(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = before(part, args, kwargs)
+        out = forward(*args, **kwargs)
+        after(part, args, kwargs, out)
+        return out
+
+    part.forward = around
 
 
 class Rows:
@@ -133,9 +150,10 @@ class Rows:
         """A model is given a part."""
         if mla.is_latent(owner):
             self._watch_latent(owner, name, part)
+        elif mamba2.is_recurrent(part):
+            self._watch_recurrent(owner, part)
         elif isinstance(part, self.attention):
-            part.register_forward_pre_hook(self._handed, with_kwargs=True)
-            part.register_forward_hook(self._returned, with_kwargs=True)
+            _around(part, self._handed, self._returned)
         elif type(part).__name__ == "LogitsProcessor":
             part.register_forward_hook(lambda layer, args, out: device.act(lambda: self._sure(layer, args[3], out)))
 
@@ -148,6 +166,26 @@ class Rows:
         batch = self._batch(args, kwargs)
         device.act(lambda: self._fill(layer, batch, dict(zip("qkv", given))))
         return (*given, *args[3:]), kwargs
+
+    def _watch_recurrent(self, owner: Any, layer: Any) -> None:
+        """A decoder layer is given a layer with recurrent states: what that projects becomes drawn."""
+        layer.layer_id = owner.layer_id
+
+        def entered(_: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+            self._recurrent = kwargs["forward_batch"]
+            return args, kwargs
+
+        def projected(_: Any, args: Any, out: Any) -> None:
+            batch, rows = self._recurrent, out[0]
+            device.act(lambda: self._fill(layer, batch, {"p": rows}))
+
+        def left(_: Any, args: tuple) -> None:
+            batch, out = self._recurrent, args[0]
+            device.act(lambda: self._compare_recurrent(layer, batch, out))
+
+        _around(owner, entered)
+        layer.in_proj.register_forward_hook(projected)
+        layer.norm.register_forward_pre_hook(left)
 
     def _returned(self, layer: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
         """Behind an attention layer."""
@@ -325,6 +363,8 @@ class Rows:
     def _shape(layer: Any, what: str) -> tuple[int, int]:
         if mla.is_latent(layer):
             return mla.shape(layer, what)
+        if what == "p":
+            return 1, mamba2.width(layer)
         return {
             "q": (layer.tp_q_head_num, layer.qk_head_dim), "k": (layer.tp_k_head_num, layer.qk_head_dim),
             "v": (layer.tp_v_head_num, layer.v_head_dim),
@@ -357,6 +397,22 @@ class Rows:
         found, name = torch.cat([rows[span.rows] for span in spans]), f"{'draft ' * drafts}layer {layer.layer_id}"
         off = torch.cat(beside) if beside else 0.0
         self.outputs.append(reference.compare(name, found, torch.cat(true), labels, beside=off))
+
+    def _compare_recurrent(self, layer: Any, batch: Any, out: Any) -> None:
+        import torch
+
+        found, true, beside, labels = [], [], [], []
+        for span in self._spans(False, batch.forward_mode):
+            expected, off = mamba2.expected(layer, self._drawn("p", layer, False, span.request)[: span.end, 0], span.begin)
+            found.append(out[span.rows])
+            true.append(expected)
+            beside.append(off)
+            labels += [f"request {span.request}, token {at}" for at in range(span.begin, span.end)]
+        if found:
+            want, within = torch.cat(true), reference.tolerance(out.dtype)
+            off = within.right * (torch.cat(beside) - 1).clamp_min(0)
+            rows = torch.cat(found).view(want.shape)
+            self.outputs.append(reference.compare(f"layer {layer.layer_id}", rows, want, labels, within, off))
 
     def _sure(self, layer: Any, batch: Any, out: Any) -> None:
         """The model's logits become those of the text's next tokens; a drafter's, at times, those of others."""

@@ -23,7 +23,7 @@ from attnfix.patches.proofkit.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step
-from . import device, flash_attention, kernels, launch, mla, models, rows, space
+from . import device, flash_attention, kernels, launch, mamba2, mla, models, rows, space
 from .rows import Rows
 from .texts import Texts
 
@@ -34,7 +34,8 @@ def load() -> None:
     device.install()
     importlib.import_module("sglang.srt.managers.scheduler")
     kernels.install()
-    mla.install()
+    mamba2.install()
+    launch.settle(mla.settle_weights, mamba2.settle_weights)
     launch.on_hopper()
 
 
@@ -83,7 +84,7 @@ class Server:
             self.rows = Rows(self.case["settings"], self.config, self.texts)
             hooks = torch.nn.modules.module
             hooks.register_module_module_registration_hook(self.rows.watch)
-            with launch.surroundings(self.args), torch.no_grad():
+            with launch.surroundings(self.args, self.case["settings"]), torch.no_grad():
                 self.scheduler = launch.scheduler(self.args)
                 self._watch()
                 overlapping = "event_loop_overlap" if self.scheduler.enable_overlap else "event_loop_normal"
@@ -203,6 +204,18 @@ def _branches_seen() -> AbstractContextManager[Any]:
     return replaced(rows, "tree", tree)
 
 
+def _state_lags() -> AbstractContextManager[Any]:
+    """A recurrent state has not seen the last token before a batch."""
+    import torch
+
+    real = mamba2.expected
+
+    def expected(layer: Any, rows: Any, start: int) -> tuple[Any, Any]:
+        return real(layer, torch.cat([rows[: start - 1], rows[start:]]), start - 1) if start else real(layer, rows, start)
+
+    return replaced(mamba2, "expected", expected)
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "window wrong by one": _otherwise(lambda one: {"window": one.window and one.window + 1}),
     "the scale is left out": _otherwise(lambda one: {"scale": 1.0}),
@@ -212,12 +225,14 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the mask is shifted": _mask_shifted,
     "another page": _another_page,
     "branches see each other": _branches_seen,
+    "a state lags by a token": _state_lags,
 }
 #: Mutation -> settings that it must be seen in
 SEEN_IN: dict[str, dict[str, Any]] = {
     "window wrong by one": {"model": "windows"},
     "the soft cap is left out": {"model": "soft-cap"},
     "sinks are left out": {"model": "windows-sinks"},
+    "a state lags by a token": {"model": "hybrid"},
     "branches see each other": {
         "attention-backend": "triton",
         "speculative-algorithm": "EAGLE",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from packaging.version import Version
+
 from ..protocol import Known, Settings, Space
 from . import models
 
@@ -34,7 +36,14 @@ AXES: dict[str, tuple[Any, ...]] = {
     "enable-unified-memory": (False, True),
     "swa-full-tokens-ratio": (0.8, 0.3),
     "latent-prefix": ("default", "chunks", "one-shot", "no-chunks", "no-ragged"),
+    "mamba-radix-cache-strategy": ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
+    "mamba-track-interval": (32, 16),
+    "max-mamba-cache-size": (64, 12),
+    # "default" is constructed, too, and replayed: bfloat16, with which float16 models raise. It is drawn no more
+    "mamba-conv-dtype": ("model",),
 }
+_OF_STATES = ("mamba-radix-cache-strategy", "mamba-track-interval", "max-mamba-cache-size")
+_RENAMED = {"mamba-radix-cache-strategy": "mamba-scheduler-strategy"}  # as it was up to 0.5.13
 #: "latent-prefix" -> the flags and variables of it: how a cached prefix of latents is attended to
 _PREFIX: dict[str, dict[str, Any]] = {
     "default": {},
@@ -50,12 +59,14 @@ _FIXED = {
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
-_OURS = ("model", "scales", "latent-prefix")
+_OURS = ("model", "scales", "latent-prefix", "mamba-conv-dtype")
 
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
     """The launch command's flags; `known` says whether the release has one of that name."""
     given = {name: value for name, value in settings.items() if name not in _OURS}
+    if settings["model"] != "hybrid":
+        given = {name: value for name, value in given.items() if name not in _OF_STATES}
     given |= {name: value for name, value in _PREFIX[settings["latent-prefix"]].items() if not name.isupper()}
     if speculates(settings):
         given["speculative-num-draft-tokens"] = drafted(settings)
@@ -67,13 +78,17 @@ def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
     words: list[str] = []
     for name, value in given.items():
         if value is not False and value is not None:
+            name = name if known(name) else _RENAMED.get(name, name)
             words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return words
 
 
 def environment(settings: Settings) -> dict[str, str]:
     """Variables of the engine's that are set."""
-    return {name: str(value) for name, value in _PREFIX[settings["latent-prefix"]].items() if name.isupper()}
+    given = {name: str(value) for name, value in _PREFIX[settings["latent-prefix"]].items() if name.isupper()}
+    if settings["model"] == "hybrid" and settings["mamba-conv-dtype"] == "model":
+        given["SGLANG_MAMBA_CONV_DTYPE"] = settings["dtype"]
+    return given
 
 
 def speculates(settings: Settings) -> bool:
@@ -113,6 +128,8 @@ def rounds_weights(settings: Settings, mode: str) -> bool:
 def _edges(settings: Settings) -> list[int]:
     edges = [settings.get("page-size", 1), models.WINDOW]
     chunk = settings.get("chunked-prefill-size", -1)
+    if settings.get("model") == "hybrid":
+        edges += [models.STATES_CHUNK, settings.get("mamba-track-interval", 32)]
     return edges + ([chunk] if chunk > 0 else [])
 
 
@@ -163,18 +180,18 @@ def _not_corrected_with_trees(settings: Settings) -> str | None:
     """What is written up, and drawn no more."""
     if not settings.get("speculative-algorithm", "EAGLE") or (settings.get("speculative-eagle-topk") or 1) == 1:
         return None
-    model, page = settings.get("model"), settings.get("page-size", 1)
-    if model == "mla" and "fa3" in verifiers(settings) and page > 1:
-        return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
-    if model in ("windows", "windows-sinks") and "triton" in verifiers(settings):
+    if settings.get("model") in ("windows", "windows-sinks") and "triton" in verifiers(settings):
         return "Triton begins windows too late where it verifies trees (docs/upstream/sglang-triton-tree-window.md)"
     return None
 
 
 def _wrong_with_trees(settings: Settings) -> str | None:
-    """What is written up; sinks on fa3 have a fix, which is off by default."""
-    if settings.get("model") == "windows-sinks" and "fa3" in verifiers(settings) and branches(settings) > 1:
-        return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
+    """What is written up; what fa3 does has fixes, which are off by default."""
+    if "fa3" in verifiers(settings) and branches(settings) > 1:
+        if settings.get("model") == "windows-sinks":
+            return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
+        if settings.get("model") == "mla" and settings.get("page-size", 1) > 1:
+            return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
     return _not_corrected_with_trees(settings)
 
 
@@ -185,6 +202,35 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
         return Known(what, {"speculative-algorithm": None})
     trees = None if wrong.startswith("draft") else _wrong_with_trees(settings)
     return Known(trees, {"speculative-eagle-topk": 1}) if trees else None
+
+
+def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
+    if settings.get("model") not in (None, "hybrid"):
+        flags = {name: settings.get(name, AXES[name][0]) for name in _OF_STATES}
+        return "flags of recurrent states alone" if any(flags[name] != AXES[name][0] for name in flags) else None
+    if settings.get("model") is None:
+        return None
+    if speculates(settings):
+        return "a drafter of a model with recurrent states is not built"
+    if used & {"torch_native", "trtllm_mha"}:
+        return "recurrent states are tried beside fa3, FlashInfer and Triton"
+    strategy, page = settings.get("mamba-radix-cache-strategy", "auto"), settings.get("page-size", 1)
+    if strategy == "no_buffer" and (page > 1 or settings.get("disable-overlap-schedule") is False):
+        return "the engine refuses no_buffer with pages of several tokens, and with overlap scheduling"
+    if strategy == "extra_buffer_lazy" and settings.get("disable-overlap-schedule", False):
+        return "the engine refuses extra_buffer_lazy without overlap scheduling"
+    return None
+
+
+def _refused(release: str, settings: Settings) -> str | None:
+    if settings.get("model") != "hybrid":
+        return None
+    own, prefill = settings.get("attention-backend"), settings.get("prefill-attention-backend")
+    if own == "triton" and Version(release) < Version("0.5.19"):
+        return "the engine refuses Triton's attention in this model"
+    if own and prefill not in (None, own) and Version(release) < Version("0.5.16"):
+        return "the layers of Mamba2 refuse to run beside two backends of attention"
+    return None
 
 
 def verifiers(settings: Settings) -> set[str]:
@@ -215,6 +261,8 @@ def _impossible(settings: Settings) -> str | None:
         )
     if reason := _impossible_on_latents(settings, used):
         return reason
+    if reason := _impossible_with_states(settings, used):
+        return reason
     if "torch_native" in used and speculates(settings):
         return "the engine refuses a drafter on torch_native"
     if "flashinfer" in used and model == "windows-sinks":
@@ -241,14 +289,15 @@ SPACE = Space(
     edges=_edges,
     limit=_limit,
     impossible=_impossible,
+    refused=_refused,
     known=_known,
-    interpreted=lambda settings: "triton" in backends(settings),
+    interpreted=lambda settings: "triton" in backends(settings) or settings["model"] == "hybrid",
 )
 PLAINEST = {axis: values[0] for axis, values in AXES.items()}
 
 _V1 = "the releases that it corrects lay drafts out in another way, which the harness does not read"
-_MAMBA = "no model with recurrent layers is in the space"
 _XQA = "the stand-in for TRT-LLM's kernels on pages is that of Blackwell's, not XQA"
+_TRACKED = {"model": "hybrid", "mamba-radix-cache-strategy": "extra_buffer", "disable-radix-cache": False}
 _CHUNKS = {"model": "mla", "latent-prefix": "chunks"}
 _GRAPH_OF_DRAFTS = {"attention-backend": "triton", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False}
 
@@ -274,10 +323,10 @@ FIXES: dict[str, Settings | str] = {
     "sglang.fa3-context-wall": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
     "sglang.flashinfer-fp8-prefix": {"attention-backend": "flashinfer", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
     "sglang.flashinfer-swa-prefill": {"attention-backend": "flashinfer", "model": "windows"},
-    "sglang.mamba2-initial-state": _MAMBA,
-    "sglang.mamba2-h-grid": _MAMBA,
-    "sglang.mamba2-track-tail": _MAMBA,
-    "sglang.mamba-track-boundary": _MAMBA,
+    "sglang.mamba2-initial-state": _TRACKED,
+    "sglang.mamba2-h-grid": {**_TRACKED, "chunked-prefill-size": -1, "max-running-requests": 8, "max-mamba-cache-size": 64},
+    "sglang.mamba2-track-tail": {**_TRACKED, "disable-cuda-graph": False},
+    "sglang.mamba-track-boundary": {**_TRACKED, "disable-overlap-schedule": False, "mamba-track-interval": 16},
     "sglang.eagle-swa-verify": {"attention-backend": "flashinfer", "model": "windows", "speculative-algorithm": "EAGLE"},
     "sglang.flashinfer-soft-cap": {"attention-backend": "flashinfer", "model": "soft-cap"},
     "sglang.triton-window-decode": {"attention-backend": "triton", "model": "windows"},
@@ -288,6 +337,10 @@ FIXES: dict[str, Settings | str] = {
     "sglang.draft-row-spill": {"speculative-algorithm": "EAGLE", "page-size": 16},
     "sglang.fa3-tree-sinks": {
         "attention-backend": "fa3", "model": "windows-sinks", "speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2,
+    },
+    "sglang.fa3-mla-tree-pages": {
+        "attention-backend": "fa3", "model": "mla", "page-size": 16, "speculative-algorithm": "EAGLE",
+        "speculative-eagle-topk": 2,
     },
     "sglang.mla-draft-lengths": {"model": "mla", "speculative-algorithm": "EAGLE", "speculative-num-steps": 3},
 }  # fmt: skip

@@ -41,14 +41,15 @@ class Texts:
         self._rows: dict[tuple, Any] = {}
 
     def rows(self, what: str, layer_id: int, request: int, heads: int, dim: int, dtype: Any, drafts: bool = False) -> Any:
-        """[tokens, heads, dim] for each token of the request; what: "q", "k" or "v"; drafts: of the drafter's layer.
+        """[tokens, heads, dim] for each token of the request; what: "q", "k", "v", or "p" for
+        what the projection of a recurrent layer gives; drafts: of the drafter's layer.
 
         A drafter's row at a position stands for the token behind it, too.
         """
 
         key = (what, layer_id, request, heads, dim, dtype, drafts)
         if key not in self._rows:
-            seed = (self.seed, "qkv".index(what), layer_id, request, drafts)
+            seed = (self.seed, "qkvp".index(what), layer_id, request, drafts)
             rows = self._draw(seed, (len(self.tokens[request]), heads, dim)).to(dtype)
             source, same = self._common[request]
             if same := max(same - drafts, 0):
@@ -64,7 +65,7 @@ class Texts:
 
     def of_a_draft(self, what: str, layer_id: int, request: int, at: int, token: int, like: Any) -> Any:
         """The row of a token that is not the text's."""
-        return self._draw((self.seed, "qkv".index(what), layer_id, request, at, token), tuple(like.shape)).to(like.dtype)
+        return self._draw((self.seed, "qkvp".index(what), layer_id, request, at, token), tuple(like.shape)).to(like.dtype)
 
     def candidates(self, request: int, at: int, wrong: dict[int, int]) -> list[int]:
         """What the drafter of a tree says may stand there, the likeliest first: the text's token is the first, the second or

@@ -16,16 +16,10 @@ from typing import Any
 
 import torch
 
+from ..mamba2_reference import convolved
+
 _OPS = "vllm.model_executor.layers.mamba.ops"
 _CHUNK = 8  # BLOCK_M of the convolution
-
-
-def convolved(before: Any, x: Any, weight: Any, bias: Any, activation: Any) -> Any:
-    """before: [width - 1, dim], x: [tokens, dim], both as they are; weight: [dim, width]. [tokens, dim] in float64."""
-    rows = torch.cat([before, x]).double()
-    out = rows.unfold(0, weight.shape[1], 1).mul(weight.double()).sum(-1)
-    out = out if bias is None else out + bias.double()
-    return out * out.sigmoid() if activation in ("silu", "swish", True) else out
 
 
 def _no_mode_all(more: dict[str, Any]) -> None:

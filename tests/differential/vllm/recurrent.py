@@ -2,7 +2,7 @@
 
 A layer's inputs follow from the token and its position, as those of attention do. So what it returns for a token follows from
 all tokens before it: a state that was taken from another position, from another request, or from nobody shows in each row that
-comes behind. `reference` sums over those tokens and keeps no state.
+comes behind (mamba2_reference).
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import torch
 
 from attnfix.patches.proofkit.vllm.models import NEMOTRON_H
 
-from . import mamba2
+from .. import mamba2_reference
 
 #: Values of the axis "recurrent"; layers of a model, beside two of attention
 LAYERS = {"none": 0, "mamba2": 2}
 ARCHITECTURE, MODULE = "NemotronHForCausalLM", "nemotron_h"
 MIXER = "vllm.model_executor.layers.mamba.mamba_mixer2"
-#: How far a head looks back: a state decays to exp(-softplus(dt) * that) with each token
-_DECAYS = (0.03, 0.1, 0.4, 1.2)
 
 
 def config(layers: int, wider: int, **text: Any) -> dict[str, Any]:
@@ -70,13 +68,8 @@ def load(name: str, parameter: Any, model: Any, draw: Any) -> bool:
     heads, states = one.num_heads, one.ssm_state_size
     groups = 1 if one.n_groups % one.tp_size or one.n_groups == one.tp_size else one.n_groups
     channels = heads * one.head_dim + 2 * groups * states
-    values = {
-        "A": torch.tensor(_DECAYS).log().repeat(heads)[:heads],
-        "D": torch.full((heads,), 0.25),
-        "dt_bias": torch.linspace(-0.5, 0.5, heads),
-        "conv1d.weight": torch.randn(channels, 1, one.conv_kernel_size, generator=draw) * 0.7,
-        "conv1d.bias": torch.randn(channels, generator=draw) * 0.2,
-    }
+    values = mamba2_reference.weights(heads, channels, one.conv_kernel_size, draw)
+    values["A"] = (-values["A"]).log()  # as a checkpoint has it
     if kind in values:
         parameter.weight_loader(parameter, values[kind].to(parameter.dtype))
     return True
@@ -107,12 +100,9 @@ def reference(layer: Any, worker: Any, contents: Any, start: int, words: list[in
     channels, dt = rows[:, gate:].split([layer.tped_conv_size, layer.tped_dt_size], -1)
     nothing = torch.zeros(layer.conv_kernel_size - 1, channels.shape[1], dtype=dtype)
     bias = layer.conv1d.bias
-    mixed = mamba2.convolved(nothing, channels, layer.conv_weights, bias, layer.activation).to(dtype)  # rounded, as it is there
-    x, b, c = mixed.double().split([gate, layer.ssm_state_size, layer.ssm_state_size], -1)
-    x = x.view(-1, count, d)
-    step = torch.nn.functional.softplus(dt.double() + layer.dt_bias.double())
-    aged = (step * layer.A.double()).cumsum(0)  # [tokens, heads]
-    behind = torch.arange(len(words)) <= torch.arange(start, len(words))[:, None]
-    weights = (c[start:] @ b.t())[:, :, None] * step * (aged[start:, None] - aged).clamp(max=0.0).exp()
-    out = torch.einsum("tsh,shd->thd", weights * behind[:, :, None], x)
-    return out + layer.D.double()[:, None] * x[start:]
+    mixed = mamba2_reference.convolved(nothing, channels, layer.conv_weights, bias, layer.activation).to(
+        dtype
+    )  # rounded, as it is there
+    x, b, c = mixed.split([gate, layer.ssm_state_size, layer.ssm_state_size], -1)
+    about = {"a": layer.A, "d": layer.D, "dt_bias": layer.dt_bias}
+    return mamba2_reference.outputs(x.view(-1, count, d), b, c, dt, **about, start=start)

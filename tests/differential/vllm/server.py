@@ -311,15 +311,18 @@ class Server:
                 cache.num_gpu_blocks_override += _MORE_BLOCKS
 
     def _all_prompts(self) -> list[list[int]]:
-        made: list[list[int]] = []
-        for at, request in enumerate(self.case["requests"]):
-            salt, count = 1000 + at, request["prompt"]
-            words = [self.contents.word(position, salt) for position in range(count)]
+        texts: list[list[int]] = []  # with the answers, of which a later prompt may be the next turn
+        requests = self.case["requests"]
+        for at, request in enumerate(requests):
+            text = [self.contents.word(position, 1000 + at) for position in range(request["prompt"])]
             if request["common"]:
                 other, shared = request["common"]
-                words[:shared] = made[other][: min(shared, count)]
-            made.append(words[:count])
-        return made
+                begin = texts[other][: min(shared, request["prompt"])]
+                text[: len(begin)] = begin
+            while len(text) < request["prompt"] + request["output"]:
+                text.append(self.contents.next(text[-1], len(text) - 1))
+            texts.append(text)
+        return [text[: request["prompt"]] for text, request in zip(texts, requests)]
 
     # steps
 

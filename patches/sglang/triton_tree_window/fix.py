@@ -1,0 +1,68 @@
+"""sglang.triton-tree-window, as data."""
+
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is
+from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.signs import SPECULATION
+
+from . import wrap
+
+_MODULE = "sglang.srt.layers.attention.triton_backend"
+_BACKEND = f"{_MODULE}:TritonAttnBackend"
+_KERNELS = "sglang.srt.layers.attention.triton_ops.extend_attention", "sglang.kernels.ops.attention.extend_attention"
+_GRAPHS = (
+    "init_forward_metadata_capture_cuda_graph", "init_forward_metadata_replay_cuda_graph", "_init_forward_metadata_out_graph",
+    "_apply_cuda_graph_metadata", "_update_target_verify_buffers", "_build_cuda_graph_forward_metadata",
+    "_target_verify_num_tokens_per_req",
+)  # fmt: skip
+
+FIX = Fix(
+    id="sglang.triton-tree-window",
+    title="Trees of drafts on Triton begin windows too late",
+    symptom=(
+        "Gemma 3, gpt-oss and other models with sliding-window layers give another text with --speculative-eagle-topk above 1, "
+        "or with n-gram speculation, on --attention-backend triton than without speculation. Nothing is logged."
+    ),
+    signs=(SPECULATION,),
+    cause=(
+        "The kernel has the window of a draft token begin by the number of its row. In a tree several rows stand at one "
+        "position: row i at depth d misses the oldest i - d tokens of its window."
+    ),
+    correction=(
+        "Launches over a tree get a mask that has the window by depths, over the drafts and what is cached, and a window that "
+        "no row leaves. Chains, layers without a window, and deterministic inference, which has its own kernel, are left alone."
+    ),
+    upstream=Upstream("sgl-project/sglang", report="sglang-triton-tree-window"),
+    hardware="any GPU (--attention-backend triton)",
+    default=False,
+    default_reason="not proven on a GPU yet",
+    targets=(Target(wrap.forward_extend, needed=wrap.verifies_a_tree, paths=(f"{_BACKEND}.forward_extend",)),),
+    # What lays out a verification, lists the window's tokens, and attends; what says whether there is one
+    witnesses=(
+        f"{_BACKEND}.__init__",
+        f"{_BACKEND}.init_forward_metadata",
+        *(f"{_BACKEND}.{name}" for name in _GRAPHS),
+        f"{_BACKEND}._forward_extend_kernel",
+        f"{_MODULE}:ForwardMetadata",
+        f"{_MODULE}:update_sliding_window_buffer",
+        f"{_MODULE}:update_sliding_window_buffer_cuda_graph",
+        f"{_MODULE}:logit_capping_mod",
+        *(f"{module}:{name}" for module in _KERNELS for name in ("extend_attention_fwd", "_fwd_kernel")),
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
+    ),
+    examined=(">=0.5.1",),
+    remove_when="a release of sglang is served whose kernel goes by positions: attnfix then sees it and does nothing",
+    cost=(
+        "Per verification and layer with a window about a dozen small launches, in CUDA graphs, too, and a byte for each draft "
+        "of a request and each token that it may see."
+    ),
+    expect=(
+        "On one replica, answers at temperature 0, longer than the window: stock, log-probabilities with "
+        "--speculative-eagle-topk 4 differ from those with 1 by more than rounding; with the fix they do not."
+    ),
+    hits=AllOf(
+        Is("trees of drafts", ON),
+        Is("sliding-window layers", ON),
+        Is("verify backend", "triton"),
+        Is("deterministic inference", OFF),
+    ),
+)
