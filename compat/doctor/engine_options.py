@@ -112,6 +112,7 @@ VLLM = (
         "--dcp-comm-backend",
         "--prefill-context-parallel-size",
         "--kv-cache-dtype",
+        "--kv-cache-dtype-skip-layers",
         "--data-parallel-size -dp",
         "--data-parallel-backend -dpb",
         "--pipeline-parallel-size -pp",

@@ -603,6 +603,19 @@ def kv_cache_dtype(it: Deployment) -> Fact:
     return unknown(f"--kv-cache-dtype auto may follow the checkpoint's {schemes[0]}") if schemes else asked
 
 
+def _kv_cache_scales(it: Deployment) -> Fact:
+    """Who loads the scales of a quantised KV cache, where the checkpoint has some."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    quantization = quantization_of(it)
+    method = str(quantization.get("quant_method") or "none")
+    if method == "compressed-tensors" and quantization.get("kv_cache_scheme"):
+        return known("compressed-tensors", "kv_cache_scheme of quantization_config")
+    if method != "none" and it.release is not None and str(it.release) == "0.10.2":
+        return unknown(f"quantization {method}: vLLM 0.10.2 forgets the query's scale of any checkpoint that has one")
+    return known("others", f"quantization {method}, no kv_cache_scheme of compressed-tensors")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -613,6 +626,7 @@ FACTS: Makers = {
     "cached prefix": _cached_prefix,
     "decode context parallel size": lambda it: it.number("decode-context-parallel-size", 1),
     "KV cache dtype": kv_cache_dtype,
+    "KV cache scales": _kv_cache_scales,
     "full CUDA graphs": _full_graphs,
     "linear attention": linear_attention,
     "recurrent layers": _recurrent_layers,

@@ -37,6 +37,7 @@ _FOLDERS = (
     "mamba2_padded_tail",
     "padded_one_token_prompt",
     "dummy_draft_kv",
+    "skipped_layer_scales",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

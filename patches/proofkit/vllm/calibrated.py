@@ -81,21 +81,26 @@ class CalibratedWorker(Worker):
         loader.process_weights_after_loading(torch.nn.ModuleList([layer]), self.config.model_config, torch.device("cpu"))
         return layer
 
-    def step(self, layer: Any, context: Sequence[int], new: Sequence[int], builder: Any = None) -> tuple[Any, Any]:
+    def step(
+        self, layer: Any, context: Sequence[int], new: Sequence[int], builder: Any = None, *, seed: int = 0, exact: bool = False
+    ) -> tuple[Any, Any]:
         """(output of the layer's backend, attention in float64 of what nothing was quantised of), each [tokens, heads, d].
 
-        `builder`: of another worker, for a layer whose own does not know it.
+        `builder`: of another worker, for a layer whose own does not know it. `exact`: values that FP8 holds, so that a cache of
+        FP8 loses nothing by scales that are powers of two.
         """
         import torch
 
-        shape, draw = (layer.num_heads, layer.num_kv_heads, layer.head_size), torch.Generator().manual_seed(0)
-        heads, kv_heads, size = shape
+        draw = torch.Generator().manual_seed(seed)
+        heads, kv_heads, size = layer.num_heads, layer.num_kv_heads, layer.head_size
         metadata, batch = self._metadata(layer, context, new, builder)
         cache = self._cache(layer, int(batch.block_table_tensor.max()) + 1)
         dtype = self.config.model_config.dtype
         total = sum(context) + sum(new)
-        keys, values = (torch.randn(total, kv_heads, size, generator=draw).to(dtype) for _ in "kv")
-        query = torch.randn(sum(new), heads, size, generator=draw).to(dtype)
+        of = [(total, kv_heads)] * 2 + [(sum(new), heads)]
+        keys, values, query = (
+            torch.randn(*shape, size, generator=draw).to(torch.float8_e4m3fn if exact else dtype).to(dtype) for shape in of
+        )
         self._write(layer, keys, values, cache, self._slots(batch, [n + m for n, m in zip(context, new)]))
         out = torch.zeros(sum(new), heads, size, dtype=dtype)
         given = query
@@ -121,7 +126,9 @@ class CalibratedWorker(Worker):
         import torch
 
         size, dtype = self.config.cache_config.block_size, layer.kv_cache_dtype
-        shape = self.backend.get_kv_cache_shape(pages, size, layer.num_kv_heads, layer.head_size)
+        heads, d = layer.num_kv_heads, layer.head_size
+        shape_of = getattr(self.backend, "get_kv_cache_shape", None)  # up to 0.30.0
+        shape = shape_of(pages, size, heads, d) if shape_of else (pages, heads, size, 2 * d)
         try:
             order = self.backend.get_kv_cache_stride_order()
         except (AttributeError, NotImplementedError):  # the model runner's own way
@@ -157,7 +164,10 @@ def running() -> Iterator[None]:
         flashinfer: Any = import_module(f"{_BACKENDS}.flashinfer")
         stand_ins = {
             "BatchPrefillWithPagedKVCacheWrapper": _CausalPages,
-            "BatchDecodeWithPagedKVCacheWrapper": _Workspace,
+            "BatchAttentionWithAttentionSinkWrapper": type("Sinks", (), {}),
+            "BatchDecodeWithPagedKVCacheWrapper": _Decodes,
+            "fast_plan_decode": _plan_decode,
+            "get_seq_lens": lambda at, last, size: (at.diff() - 1) * size + last,
             "trtllm_batch_context_with_kv_cache": _written(_context),
             "trtllm_batch_decode_with_kv_cache": _written(PagedDecode()),
             "_trtllm_prefill_attn_kvfp8_dequant": _Dequant(),
@@ -198,7 +208,8 @@ def _reshape_and_cache_flash(key, value, key_cache, value_cache, slots, dtype, k
         cache[mine // size, mine % size] = kept
 
 
-def _static_scaled_fp8_quant(out, x, scale):
+def _static_scaled_fp8_quant(out, x, scale, *group_shape):
+    """Of one scale for all."""
     out.copy_((x.float() / scale.detach()).clamp(-448, 448).to(out.dtype))
 
 
@@ -224,13 +235,31 @@ class _CausalPages(_Workspace):
         self._lens = [(b - a - 1) * page_size + last for (a, b), last in zip(spans, paged_kv_last_page_len.tolist())]
         self._tables = [paged_kv_indices[a:b] for a, b in spans]
 
-    def run(self, q, paged_kv_cache, *, k_scale=None, v_scale=None, out=None, **more):
+    def run(self, q, paged_kv_cache, *, q_scale=None, k_scale=None, v_scale=None, out=None, **more):
+        both = paged_kv_cache if isinstance(paged_kv_cache, tuple) else paged_kv_cache.unbind(1)  # a tuple from 0.26.0 on
         for b, n in enumerate(self._lens):
             rows = slice(self._at[b], self._at[b + 1])
-            k, v = (half[self._tables[b].long()].transpose(1, 2).flatten(0, 1)[:n] for half in paged_kv_cache.unbind(1))
+            k, v = (half[self._tables[b].long()].transpose(1, 2).flatten(0, 1)[:n] for half in both)
             k, v = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-            result, _ = attention(q[rows], k, v, self._sm_scale * (k_scale or 1.0), causal=True)
+            result, _ = attention(q[rows], k, v, self._sm_scale * (q_scale or 1.0) * (k_scale or 1.0), causal=True)
             out[rows] = (result * (v_scale or 1.0)).to(out.dtype)
+
+
+class _Decodes(_CausalPages):
+    """FlashInfer's `BatchDecodeWithPagedKVCacheWrapper` in the layout HND: one row of each request."""
+
+    is_cuda_graph_enabled = False
+
+    def plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, **options):
+        rows = indptr.new_tensor(range(len(indptr)))
+        super().plan(
+            rows, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, causal=True, **options
+        )
+
+
+def _plan_decode(wrapper: Any, *, indptr_cpu: Any, last_page_len_cpu: Any, **plan: Any) -> None:
+    """The engine's own, of a wrapper without a CUDA graph."""
+    wrapper.plan(indptr=indptr_cpu, last_page_len=last_page_len_cpu, **plan)
 
 
 def _context(**launch: Any) -> Any:

@@ -210,17 +210,14 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     if beside and backend == "FLASHINFER" and number >= (0, 27) and ".mixer" in wrong:
         report = "blocks at which a hybrid model's chunks end (docs/upstream/vllm-mamba-chunk-blocks.md)"
         return Known(report, none)
-    if layer is not None:
-        skipped = settings["scales"] != "none" and _skipped(settings, layer)
-    else:
-        skipped = bool(other_dtype) and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
-    if backend == "FLASHINFER" and skipped:
-        report = "layers that were left unquantised, on FlashInfer (docs/upstream/vllm-flashinfer-skipped-layer.md)"
-        return Known(
-            report, {"kv-cache-dtype-skip-layers": ()} if layer is None else {"scales": "none", "kv-cache-dtype": "fp8"}
-        )
-    # EAGLE's drafter has no scales; on Hopper prefills have queries of FP8, and one row of a request is no prefill
+    other = bool(other_dtype) and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
+    if backend == "FLASHINFER" and number < (0, 20) and layer is None and other:
+        report = "layers that were left unquantised, planned as FP8 (docs/upstream/vllm-flashinfer-skipped-layer.md)"
+        return Known(report, {"kv-cache-dtype-skip-layers": ()})
+    # EAGLE's drafter has no scales; on Hopper prefills have queries of FP8, and one row of a request is no prefill. Layers that
+    # are left unquantised have a fix
     scaled = settings["scales"] == "checkpoint" and own and (layer is not None or settings["speculative-method"] == "mtp")
+    scaled = scaled and not (layer is not None and _skipped(settings, layer))
     if backend == "FLASHINFER" and number >= (0, 25) and scaled:
         report = "queries of FlashInfer that are scaled as if they were FP8 (docs/upstream/vllm-flashinfer-q-scale.md)"
         return Known(report, {"scales": "keys-values"})
@@ -358,5 +355,8 @@ FIXES: dict[str, Settings | str] = {
     "vllm.dummy-draft-kv": {
         "speculative-method": "eagle", "dummy-batches": True, "enable-prefix-caching": True, "max-num-seqs": 2,
         "num-speculative-tokens": 3,
+    },
+    "vllm.skipped-layer-scales": {
+        "attention-backend": "FLASHINFER", "scales": "keys-values", "kv-cache-dtype-skip-layers": ("0",),
     },
 }  # fmt: skip

@@ -37,6 +37,7 @@ W8A8_LEFT = {**W8A8, "quantization_config": {**W8A8["quantization_config"], "ign
 MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
           "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
+          "Windows-KV": {**FP8_KV, "sliding_window": 512},
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT,
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
@@ -55,6 +56,8 @@ TWO = SGL + "--prefill-attention-backend flashinfer --decode-attention-backend f
 DP = SGL + "--tp-size 8 --dp-size 8 --enable-dp-attention "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
+ON_FLASHINFER, SKIP = VLLM + "--attention-backend FLASHINFER ", "--kv-cache-dtype-skip-layers "
+BF16 = "--kv-cache-dtype bfloat16 "
 CACHED, MTP_METHOD = VLLM + "--enable-prefix-caching ", "-sc.method=mtp -sc.num_speculative_tokens=2 "
 DFLASH_METHOD = "-sc.method=dflash -sc.model=d -sc.num_speculative_tokens=4 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
@@ -394,6 +397,19 @@ CASES = [
     ("vllm.kv-scale-float", "0.19.0", "FP8-KV", "mi300x", VLLM + "--attention-backend " + AITER, HIT, AITER),
     ("vllm.kv-scale-float", "0.19.1", "FP8-KV-R1", "b200", VLLM + "--attention-backend FLASHINFER_MLA", NOT_HIT, "_MLA"),
     ("vllm.kv-scale-float", "0.10.2", "R1", "b200", "VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM, POSSIBLE, "the query's scale"),
+    ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "l40s", ON_FLASHINFER + SKIP + "0 1", HIT, "dtype-skip-layers 0"),
+    ("vllm.skipped-layer-scales", "0.22.0", "FP8-KV", "l40s", ON_FLASHINFER + BF16, HIT, "--kv-cache-dtype bfloat16"),
+    ("vllm.skipped-layer-scales", "0.21.0", "FP8-KV", "l40s", ON_FLASHINFER + BF16, NOT_HIT, "no --kv-cache-dtype-skip"),
+    ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "l40s", ON_FLASHINFER, NOT_HIT, "layers left unquantised: off"),
+    ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "l40s", ON_FLASHINFER + SKIP + "sliding_window", POSSIBLE, "no sliding"),
+    ("vllm.skipped-layer-scales", "0.33.0", "Windows-KV", "l40s", ON_FLASHINFER + SKIP + "sliding_window", HIT, "sliding_w"),
+    ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "l40s", ON_FLASHINFER + "--config a.yaml", POSSIBLE, "a.yaml, which is"),
+    ("vllm.skipped-layer-scales", "0.33.0", "Llama", "l40s", ON_FLASHINFER + SKIP + "0", NOT_HIT, "quantization none"),
+    ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "b200", ON_FLASHINFER + SKIP + "0", POSSIBLE, "TRT-LLM's kernels on"),
+    ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", None, ON_FLASHINFER + SKIP + "0", POSSIBLE, "needs --gpu"),
+    ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "h100", VLLM + SKIP + "0", POSSIBLE, "the default depends on GPU"),
+    ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "h100", VLLM + "--attention-backend FLASH_ATTN " + SKIP + "0", NOT_HIT,
+     "FLASH_ATTN"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "attention backend: FLASHMLA (default of vLLM 0.16.0"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "full CUDA graphs: on (default from 0.11.0)"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "-cc.cudagraph_mode=PIECEWISE", NOT_HIT, "cudagraph_mode PIECE"),
