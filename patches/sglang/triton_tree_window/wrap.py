@@ -57,7 +57,8 @@ def by_mask(args: tuple[Any, ...], launch: dict[str, Any], most: int) -> tuple[A
     given, rows = list(args), torch.arange(drafts, device=cached.device)
     own = args[_MASK_INDPTR][:requests] + offsets + cached  # where the first row's part over the drafts begins
     lines = rows[:, None] * (offsets + cached + drafts)[:, None, None] + rows
-    seen = args[_MASK][own[:, None, None] + lines] != 0
+    mask = args[_MASK]  # in graphs of a full batch at the context limit, earlier releases have none for the drafts
+    seen = mask[(own[:, None, None] + lines).clamp(max=len(mask) - 1)] != 0
     given[_MASK] = window_mask(seen, launch["sliding_window_size"], most)
     given[_MASK_INDPTR] = torch.arange(requests + 1, device=cached.device) * (drafts * (most + drafts))
     launch |= {"skip_prefix_custom_mask": False, "sliding_window_size": _WIDE, "window_kv_offsets": most - cached}

@@ -114,3 +114,10 @@ def test_chains_and_batches_without_a_mask_are_left_alone():
 def test_a_backend_without_topk_knows_it_of_its_drafts():
     assert run(Backend(topk=None), topk=2)[1] == 1
     assert run(Backend(topk=None), topk=1)[1] == 0
+
+
+def test_a_mask_that_is_too_short_is_not_read_past_its_end():
+    """Up to 0.5.16 a graph's has no room for drafts behind the context length: the kernel reads past it, torch would raise."""
+    backend = Backend()
+    backend.forward_metadata.custom_mask = backend.forward_metadata.custom_mask[:-1]
+    run(backend)
