@@ -70,13 +70,12 @@ class Server:
             **ranks, attn_tp_size=1, speculative_num_draft_tokens=_DRAFT if topk else None, speculative_eagle_topk=topk,
             speculative_algorithm="EAGLE" if topk else None, speculative_num_steps=_STEPS,
         )  # fmt: skip
+        arch = {"attention_arch": modules[CONFIG].AttentionArch.MLA} if latent else {}
         model = Options(
             context_len=_CONTEXT, head_dim=DIM, hf_text_config=SimpleNamespace(num_attention_heads=_HEADS),
-            get_num_kv_heads=lambda ranks: 1,
+            get_num_kv_heads=lambda ranks: 1, **arch,
         )  # fmt: skip
         more: dict[str, Any] = {"page_size": size, "sliding_window_size": _WINDOW if swa else None, **ranks}
-        if latent:
-            vars(model)["attention_arch"] = modules[CONFIG].AttentionArch.MLA
         runner = flash_attention.runner(modules, args, model, self.kv, self.req_to_token, **more)
         self.target = modules[BACKEND].FlashAttentionBackend(runner)
         if topk:
