@@ -43,6 +43,7 @@ FIX = Fix(
         f"{_BACKEND}.init_forward_metadata",
         *(f"{_BACKEND}.{name}" for name in _GRAPHS),
         f"{_BACKEND}._forward_extend_kernel",
+        f"{_BACKEND}._can_run_dense_fp8_chunked_mha",
         f"{_MODULE}:ForwardMetadata",
         f"{_MODULE}:update_sliding_window_buffer",
         f"{_MODULE}:update_sliding_window_buffer_cuda_graph",
