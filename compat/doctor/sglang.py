@@ -59,6 +59,13 @@ CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "Deepseek
 CHOSEN_UP_TO = Version("0.5.13.post1")
 #: Architectures whose Mamba2 layers the engine tracks states of (ServerArgs._support_mamba_cache_extra_buffer)
 MAMBA2 = frozenset({"FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM"})
+#: Architectures whose model hands its window on without the token itself, in every release that has them
+_SHORT = frozenset(
+    (
+        *GEMMA, "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
+        "GptOssForCausalLM",
+    )
+)  # fmt: skip
 _TRACKING = ("extra_buffer", "extra_buffer_lazy")
 #: Before, the default strategy is no_buffer (ServerArgs._handle_mamba_radix_cache)
 TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
@@ -280,6 +287,17 @@ def _window_layers(it: Deployment) -> Fact:
     return unknown(f"whether {architecture} has window layers on FlashInfer was not read")
 
 
+def _window_of_the_runner(it: Deployment) -> Fact:
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture() or ""
+    if architecture in _SHORT:
+        return known("a token short", f"{architecture} hands it on without the token itself")
+    if architecture in PLAIN or architecture in MLA_SINCE:
+        return known("none", f"{architecture} has no window layers")
+    return unknown(f"whether {architecture} has a window, and hands it on whole, was not read")
+
+
 def _encoder_decoder(it: Deployment) -> Fact:
     if it.config is None:
         return unknown(NO_CONFIG)
@@ -381,6 +399,7 @@ FACTS: Makers = {
     "deterministic inference": _deterministic,
     "sliding-window KV pool": _window_pool,
     "sliding-window layers": _window_layers,
+    "window of the runner": _window_of_the_runner,
     "encoder-decoder": _encoder_decoder,
     "KV cache scales": _kv_cache_scales,
     "Mamba2 layers": _mamba2_layers,

@@ -42,6 +42,7 @@ _FOLDERS = (
     "mla_draft_lengths",
     "fa3_tree_sinks",
     "fa3_mla_tree_pages",
+    "triton_tree_window",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

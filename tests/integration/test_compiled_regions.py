@@ -46,7 +46,7 @@ REGIONS = {
     "FlashInferMhaChunkKVRunner": {"": PREFILL},
     "ForwardBatch": {"": PREFILL},
     "ForwardBatchDeepSeekMHAMixin": {"": PREFILL},
-    "TritonAttnBackend": {"": PLAN, "_forward_extend_unified": TRACED},
+    "TritonAttnBackend": {"": PLAN, "forward_extend": TRACED, "_forward_extend_unified": TRACED},
     "TRTLLMMLABackend": {"": PLAN, "forward_decode": TRACED, "forward_extend": TRACED},
     "TRTLLMHAAttnBackend": {"forward_decode": TRACED, "forward_extend": TRACED},
     "merge_attn_states": {"": OPERATOR},

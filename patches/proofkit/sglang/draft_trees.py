@@ -61,22 +61,21 @@ class Server:
         of_pages = (order * size + torch.arange(size)).to(device())
         self.req_to_token = of_pages[: _ROOM * row].reshape(_ROOM, -1)[:, :_WIDTH].int().contiguous()
         self.branches = of_pages[_ROOM * row :].reshape(_ROOM, max(1, topk), -1)
-        slots, room = (pages + 1) * size, Latents if latent else window_pool.Rows
-        self.kv = room(self.draw, slots, behind=slots * (size - 1))  # where a slot that is taken for a page lies
-        vars(self.kv)["page_size"] = size
+        slots, rows = (pages + 1) * size, Latents if latent else window_pool.Rows
+        self.kv: Any = rows(self.draw, slots, behind=slots * (size - 1))  # where a slot that is taken for a page lies
+        self.kv.page_size = size
         self.sinks = torch.randn(_HEADS, generator=self.draw).add(2).bfloat16().to(device()) if sinks else None
         ranks = {"tp_size": 1, "attn_cp_size": 1}
         args = Options(
             **ranks, attn_tp_size=1, speculative_num_draft_tokens=_DRAFT if topk else None, speculative_eagle_topk=topk,
             speculative_algorithm="EAGLE" if topk else None, speculative_num_steps=_STEPS,
         )  # fmt: skip
+        arch = {"attention_arch": modules[CONFIG].AttentionArch.MLA} if latent else {}
         model = Options(
             context_len=_CONTEXT, head_dim=DIM, hf_text_config=SimpleNamespace(num_attention_heads=_HEADS),
-            get_num_kv_heads=lambda ranks: 1,
+            get_num_kv_heads=lambda ranks: 1, **arch,
         )  # fmt: skip
         more: dict[str, Any] = {"page_size": size, "sliding_window_size": _WINDOW if swa else None, **ranks}
-        if latent:
-            vars(model)["attention_arch"] = modules[CONFIG].AttentionArch.MLA
         runner = flash_attention.runner(modules, args, model, self.kv, self.req_to_token, **more)
         self.target = modules[BACKEND].FlashAttentionBackend(runner)
         if topk:

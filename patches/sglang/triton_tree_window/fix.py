@@ -9,6 +9,7 @@ from . import wrap
 _MODULE = "sglang.srt.layers.attention.triton_backend"
 _BACKEND = f"{_MODULE}:TritonAttnBackend"
 _KERNELS = "sglang.srt.layers.attention.triton_ops.extend_attention", "sglang.kernels.ops.attention.extend_attention"
+_POOLS = "memory_pool:MHATokenToKVPool", "memory_pool:SWAKVPool", "swa_memory_pool:SWAKVPool"
 _GRAPHS = (
     "init_forward_metadata_capture_cuda_graph", "init_forward_metadata_replay_cuda_graph", "_init_forward_metadata_out_graph",
     "_apply_cuda_graph_metadata", "_update_target_verify_buffers", "_build_cuda_graph_forward_metadata",
@@ -42,11 +43,13 @@ FIX = Fix(
         f"{_BACKEND}.init_forward_metadata",
         *(f"{_BACKEND}.{name}" for name in _GRAPHS),
         f"{_BACKEND}._forward_extend_kernel",
+        f"{_BACKEND}._can_run_dense_fp8_chunked_mha",
         f"{_MODULE}:ForwardMetadata",
         f"{_MODULE}:update_sliding_window_buffer",
         f"{_MODULE}:update_sliding_window_buffer_cuda_graph",
         f"{_MODULE}:logit_capping_mod",
         *(f"{module}:{name}" for module in _KERNELS for name in ("extend_attention_fwd", "_fwd_kernel")),
+        *(f"sglang.srt.mem_cache.{pool}.get_{part}_buffer" for pool in _POOLS for part in ("key", "value")),
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
     ),
     examined=(">=0.5.1",),
@@ -61,7 +64,7 @@ FIX = Fix(
     ),
     hits=AllOf(
         Is("trees of drafts", ON),
-        Is("sliding-window layers", ON),
+        Is("window of the runner", "a token short"),
         Is("verify backend", "triton"),
         Is("deterministic inference", OFF),
     ),

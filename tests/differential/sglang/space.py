@@ -173,26 +173,21 @@ def _impossible_with_trees(settings: Settings, used: set[str]) -> str | None:
         return "the engine refuses trees in unified memory"
     if model in ("windows", "windows-sinks") and "fa3" in used and page > 1:
         return "the engine refuses trees on fa3 with windows and pages of several tokens"
-    return _not_corrected_with_trees(settings)
-
-
-def _not_corrected_with_trees(settings: Settings) -> str | None:
-    """What is written up, and drawn no more."""
-    if not settings.get("speculative-algorithm", "EAGLE") or (settings.get("speculative-eagle-topk") or 1) == 1:
-        return None
-    if settings.get("model") in ("windows", "windows-sinks") and "triton" in verifiers(settings):
-        return "Triton begins windows too late where it verifies trees (docs/upstream/sglang-triton-tree-window.md)"
     return None
 
 
 def _wrong_with_trees(settings: Settings) -> str | None:
-    """What is written up; what fa3 does has fixes, which are off by default."""
-    if "fa3" in verifiers(settings) and branches(settings) > 1:
-        if settings.get("model") == "windows-sinks":
-            return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
-        if settings.get("model") == "mla" and settings.get("page-size", 1) > 1:
-            return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
-    return _not_corrected_with_trees(settings)
+    """What is written up, and has fixes, which are off by default."""
+    model = settings.get("model")
+    if branches(settings) == 1:
+        return None
+    if "fa3" in verifiers(settings) and model == "windows-sinks":
+        return "fa3 counts sinks twice where it verifies trees (docs/upstream/sglang-fa3-tree-sinks.md)"
+    if "fa3" in verifiers(settings) and model == "mla" and settings.get("page-size", 1) > 1:
+        return "fa3 takes slots for pages where it verifies trees (docs/upstream/sglang-fa3-mla-tree-pages.md)"
+    if "triton" in verifiers(settings) and model in ("windows", "windows-sinks"):
+        return "Triton begins windows too late where it verifies trees (docs/upstream/sglang-triton-tree-window.md)"
+    return None
 
 
 def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
@@ -341,6 +336,9 @@ FIXES: dict[str, Settings | str] = {
     "sglang.fa3-mla-tree-pages": {
         "attention-backend": "fa3", "model": "mla", "page-size": 16, "speculative-algorithm": "EAGLE",
         "speculative-eagle-topk": 2,
+    },
+    "sglang.triton-tree-window": {
+        "attention-backend": "triton", "model": "windows", "speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2,
     },
     "sglang.mla-draft-lengths": {"model": "mla", "speculative-algorithm": "EAGLE", "speculative-num-steps": 3},
 }  # fmt: skip
