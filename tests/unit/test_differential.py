@@ -147,6 +147,12 @@ WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
         ({"speculative-method": "mtp"}, "model.layers.2.mixer", None),
         (HYBRID | {"attention-backend": "FLASHINFER"}, "model.layers.2.mixer", "mamba-chunk-blocks"),
         (HYBRID, "model.layers.2.mixer", None),
+        (
+            HYBRID | {"speculative-method": "eagle", "num-speculative-tokens": 1},
+            "model.layers.2.mixer",
+            "mamba-stale-checkpoint",
+        ),
+        (HYBRID | {"speculative-method": "eagle", "num-speculative-tokens": 2}, "model.layers.2.mixer", None),
         (HYBRID, "model.layers.0.self_attn.attn", "mamba-null-block"),
         (HYBRID, "model.layers.1.self_attn.attn", None),
         (HYBRID | {"draft-window": True}, "model.layers.4.self_attn.attn", "mamba-null-block"),
