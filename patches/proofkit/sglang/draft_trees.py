@@ -61,7 +61,8 @@ class Server:
         of_pages = (order * size + torch.arange(size)).to(device())
         self.req_to_token = of_pages[: _ROOM * row].reshape(_ROOM, -1)[:, :_WIDTH].int().contiguous()
         self.branches = of_pages[_ROOM * row :].reshape(_ROOM, max(1, topk), -1)
-        slots, rows = (pages + 1) * size, Latents if latent else window_pool.Rows
+        slots = (pages + 1) * size
+        rows: Any = Latents if latent else window_pool.Rows
         self.kv: Any = rows(self.draw, slots, behind=slots * (size - 1))  # where a slot that is taken for a page lies
         self.kv.page_size = size
         self.sinks = torch.randn(_HEADS, generator=self.draw).add(2).bfloat16().to(device()) if sinks else None

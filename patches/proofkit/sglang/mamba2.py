@@ -337,7 +337,7 @@ class Mamba2Layer(proof.Proof):
 
 def import_kernels() -> None:
     """The convolution's, which the mixer imports where CUDA is."""
-    mixers = importlib.import_module(MIXER)
+    mixers: Any = importlib.import_module(MIXER)
     if not hasattr(mixers, "causal_conv1d_fn_triton"):
         conv = next(found for name in _CONV if (found := _module(name)))
         mixers.causal_conv1d_fn_triton = conv.causal_conv1d_fn

@@ -250,7 +250,9 @@ class _Decodes(_CausalPages):
 
     is_cuda_graph_enabled = False
 
-    def plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, **options):
+    def plan(  # type: ignore[override]  # FlashInfer's two wrappers name other arguments
+        self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, **options
+    ):
         rows = indptr.new_tensor(range(len(indptr)))
         super().plan(
             rows, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size, causal=True, **options

@@ -26,8 +26,7 @@ class Proof(Trees):
     def control(self, seed: int) -> Iterator[Observation]:
         """Trees without sinks, chains with them, a server that drafts nothing, and layers with a window, in one pass."""
         for size in self._sizes:
-            for options in ({}, {"topk": 1, "sinks": True}):
-                server = Server(self.engine, seed, size, **options)
+            for server in Server(self.engine, seed, size), Server(self.engine, seed, size, topk=1, sinks=True):
                 for graph in (False, True):
                     yield server.verify(graph)
                     yield from server.draft(graph)
