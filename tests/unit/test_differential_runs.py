@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from dataclasses import replace
 from itertools import islice
 
@@ -17,9 +16,10 @@ def answered(steps=2):
 
 
 class Sides:
-    """Answers at once. at_once: the most cases that ever ran at a time."""
+    """Answers at once. at_once: the most cases that ever ran at a time. meeting: where each case waits for another one."""
 
     lock, now, at_once, asked = threading.Lock(), 0, 0, []
+    meeting = None
 
     def __init__(self, *args):
         pass
@@ -35,7 +35,8 @@ class Sides:
             Sides.now += 1
             Sides.at_once = max(Sides.at_once, Sides.now)
             Sides.asked.append(more)
-        time.sleep(0.01)
+        if self.meeting:
+            self.meeting.wait()
         with self.lock:
             Sides.now -= 1
         return run.judge.judge(answered(), answered()), answered(), answered()
@@ -87,8 +88,9 @@ def test_a_run_that_is_stopped_keeps_the_cases_that_had_begun(cases):
     assert found["configurations"] == 13 and found["steps"] == 26 and found["seeds"] == [1, 2]
 
 
-def test_jobs_run_side_by_side_and_each_case_once(cases):
+def test_jobs_run_side_by_side_and_each_case_once(cases, monkeypatch):
     path, go = cases
+    monkeypatch.setattr(Sides, "meeting", threading.Barrier(2, timeout=60))
     go(12, jobs=4)
     assert 2 <= Sides.at_once <= 4
     assert indexes(path) == [(1, at) for at in range(12)]
