@@ -42,9 +42,9 @@ _OF_A_KIND = 3  # launches that are recorded
 def main() -> int:
     parser = _parser()
     options = parser.parse_args()
-    names = [name.replace("==", "-") for name in options.engine or NEWEST]
-    if options.out and not options.shrink and not all(options.out.name.startswith(name) for name in names):
-        parser.error(f"--out: the file's name begins with the engine and its release: {names[0]}-….jsonl")
+    names = [name.split("==") for name in options.engine or NEWEST]
+    if options.out and not options.shrink and not all(run.named(options.out) == name for name in names):
+        parser.error(f"--out: the file's name begins with the engine and its release: {'-'.join(names[0])}-….jsonl")
     console = Console(stderr=True)
     if options.replay:
         return _replay(json.loads(options.replay.read_text()), options, console)

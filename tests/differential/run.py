@@ -206,17 +206,16 @@ def file_of(engine: str, release: str) -> Path:
     return BUILD / f"{engine}-{release}.jsonl"
 
 
-def _named(path: Path) -> tuple[str, str]:
+def named(path: Path) -> list[str]:
     """The engine and the release that a file of results is about; its name may go on behind them."""
-    engine, release, *_ = path.stem.split("-")
-    return engine, release
+    return path.stem.split("-")[:2]
 
 
 def records(path: Path) -> Iterator[Record]:
     """Those of this version of the space. A line that a run could not end, because it was killed, is left out."""
     if not path.exists():
         return
-    now = space.version(space.space_of(_named(path)[0]))
+    now = space.version(space.space_of(named(path)[0]))
     with path.open(errors="replace") as lines:
         for line in lines:
             try:
@@ -299,7 +298,7 @@ def run(
 def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]:
     """What the lines of a file add up to."""
     found = list(records(path)) if every is None else list(every)
-    engine, release = _named(path)
+    engine, release = named(path)
     drawn = space.space_of(engine)
     possible = space.all_pairs(drawn, release)
     covered = set().union(*(space.pairs_of(drawn, one.settings) for one in found if one.verdict != judge.REFUSED)) & possible
@@ -334,6 +333,6 @@ def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]
 def _branches(path: Path) -> dict[str, Any]:
     if not (file := measured.file_of(path)).exists():
         return {}
-    engine, release = _named(path)
+    engine, release = named(path)
     site = fetch.fetch(engine, release, progress=False)
     return {"branches": measured.Total(file).summary(engine, site)}

@@ -200,10 +200,10 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
 
 
 def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
-    if settings.get("model") not in (None, "hybrid"):
-        flags = {name: settings.get(name, AXES[name][0]) for name in _OF_STATES}
-        return "flags of recurrent states alone" if any(flags[name] != AXES[name][0] for name in flags) else None
-    if settings.get("model") is None:
+    model = settings.get("model")
+    if model not in (None, "hybrid") and any(settings.get(name, AXES[name][0]) != AXES[name][0] for name in _OF_STATES):
+        return "flags of recurrent states alone"
+    if model != "hybrid":
         return None
     if speculates(settings):
         return "a drafter of a model with recurrent states is not built"

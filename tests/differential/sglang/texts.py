@@ -41,8 +41,8 @@ class Texts:
         self._rows: dict[tuple, Any] = {}
 
     def rows(self, what: str, layer_id: int, request: int, heads: int, dim: int, dtype: Any, drafts: bool = False) -> Any:
-        """[tokens, heads, dim] for each token of the request; what: "q", "k", "v", or "p" for
-        what the projection of a recurrent layer gives; drafts: of the drafter's layer.
+        """[tokens, heads, dim] for each token of the request; what: "q", "k" or "v", or "p", what a recurrent
+        layer projects; drafts: of the drafter's layer.
 
         A drafter's row at a position stands for the token behind it, too.
         """

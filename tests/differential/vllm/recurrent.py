@@ -99,10 +99,7 @@ def reference(layer: Any, worker: Any, contents: Any, start: int, words: list[in
     gate, (count, d) = layer.tped_intermediate_size, (layer.num_heads // layer.tp_size, layer.head_dim)
     channels, dt = rows[:, gate:].split([layer.tped_conv_size, layer.tped_dt_size], -1)
     nothing = torch.zeros(layer.conv_kernel_size - 1, channels.shape[1], dtype=dtype)
-    bias = layer.conv1d.bias
-    mixed = mamba2_reference.convolved(nothing, channels, layer.conv_weights, bias, layer.activation).to(
-        dtype
-    )  # rounded, as it is there
-    x, b, c = mixed.split([gate, layer.ssm_state_size, layer.ssm_state_size], -1)
+    mixed = mamba2_reference.convolved(nothing, channels, layer.conv_weights, layer.conv1d.bias, layer.activation)
+    x, b, c = mixed.to(dtype).split([gate, layer.ssm_state_size, layer.ssm_state_size], -1)  # rounded, as it is there
     about = {"a": layer.A, "d": layer.D, "dt_bias": layer.dt_bias}
     return mamba2_reference.outputs(x.view(-1, count, d), b, c, dt, **about, start=start)

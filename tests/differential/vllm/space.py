@@ -206,15 +206,10 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
         report = "drafts beside recurrent states under decode context parallelism (docs/upstream/vllm-dcp-mamba-drafts.md)"
         return Known(report, {"speculative-method": "none"})
     none = {"windows": "none", "draft-window": False}
-    beside = settings["recurrent"] != "none" and settings["enable-prefix-caching"] and any(settings[x] != none[x] for x in none)
+    states_cached = settings["recurrent"] != "none" and settings["enable-prefix-caching"]
+    beside = states_cached and any(settings[x] != none[x] for x in none)
     one_draft = settings["speculative-method"] != "none" and settings["num-speculative-tokens"] == 1
-    if (
-        number >= (0, 32)
-        and settings["recurrent"] != "none"
-        and settings["enable-prefix-caching"]
-        and one_draft
-        and ".mixer" in wrong
-    ):
+    if states_cached and one_draft and number >= (0, 32) and ".mixer" in wrong:
         report = "checkpoints in the block of a running state (docs/upstream/vllm-mamba-stale-checkpoint.md)"
         return Known(report, {"speculative-method": "none", **none})  # both, where chunks end in another layer's block, too
     if beside and backend == "FLASHINFER" and number >= (0, 27) and ".mixer" in wrong:
