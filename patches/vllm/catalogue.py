@@ -38,6 +38,7 @@ _FOLDERS = (
     "padded_one_token_prompt",
     "dummy_draft_kv",
     "skipped_layer_scales",
+    "mamba_stale_checkpoint",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -22,6 +22,8 @@
         vllm.mamba-prefix-cache: conversations whose earlier turns are cached
     python -m scripts.serve.gpu_e2e_vllm --case prefix-cache-mamba2
         the same with a NemotronH
+    python -m scripts.serve.gpu_e2e_vllm --case mamba-checkpoint
+        vllm.mamba-stale-checkpoint: a NemotronH with one draft, in chunks
     python -m scripts.serve.gpu_e2e_vllm --case uniform-decode
         vllm.gdn-uniform-decode: prompts as short as a verification
     python -m scripts.serve.gpu_e2e_vllm --case metrics
@@ -400,7 +402,7 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
 #: Cases of hybrid models
 _HYBRID = {
     "prefix-cache": vllm_hybrid.prefix_cache, "prefix-cache-mamba2": vllm_hybrid.mamba2_prefix_cache,
-    "uniform-decode": vllm_hybrid.uniform_decode,
+    "mamba-checkpoint": vllm_hybrid.mamba_checkpoint, "uniform-decode": vllm_hybrid.uniform_decode,
 }  # fmt: skip
 
 

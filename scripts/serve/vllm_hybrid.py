@@ -2,12 +2,14 @@
 
 `prefix_cache`: conversations of several turns, all at once, with a token budget that cuts their prompts.
 `mamba2_prefix_cache`: the same with a NemotronH.
+`mamba_checkpoint`: a NemotronH with one draft token, prompts in chunks of two blocks of states.
 `uniform_decode`: prompts of which one step computes as many tokens as a verification has, with CUDA graphs and without.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from scripts.serve.e2e import PATCHED, STOCK, Server
 from scripts.serve.e2e_vllm import OFF, V1_RUNNER
 from scripts.serve.sides import Side
 
-UNIFORM = "vllm.gdn-uniform-decode"
+UNIFORM, CHECKPOINT = "vllm.gdn-uniform-decode", "vllm.mamba-stale-checkpoint"
 CACHE = "vllm.mamba-prefix-cache", UNIFORM
 DRAFTS = 3
 BUDGET = 1024  # tokens of a step
@@ -39,7 +41,12 @@ MAMBA2 = {"mamba_cache_mode": "align", "max_num_batched_tokens": 640}
 SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
 #: Differences of two log-probabilities: what rounding does at most, and from where on it is the fault
 ROUNDING, RED = 0.3, 0.6
-EAGER = "without graphs"
+EAGER, WHOLE = "without graphs", "nothing cached"
+#: Two blocks of states and less than three, whether a block has 460 or 670 tokens: releases differ in it
+TWO_BLOCKS = 1360
+#: Differences of two log-probabilities of a prompt that was computed in chunks, against at once: the same, and from where on
+#: the state was wrong
+CHUNKED, STALE = 0.5, 1.0
 Case = tuple[dict[str, Any], list[str], list[str]]
 
 
@@ -66,6 +73,80 @@ def _cached_turns(model: Path, out: Path, one_by_one: bool, talk: Talk, more: di
 def _conversations(server: Server, talk: Talk) -> dict[str, Any]:
     answer = lambda prompts, new: server.ask("answer", prompts=prompts, new_tokens=new)["answers"]  # noqa: E731
     return talk(answer, lambda: server.ask("forget"))
+
+
+def mamba_checkpoint(folder: Path, out: Path, one_by_one: bool = False) -> Case:
+    draft = {"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_max": 4}
+    settings = {"max_model_len": 8192, "enforce_eager": True, "speculative_config": draft}
+    chunked = settings | {"max_num_batched_tokens": TWO_BLOCKS, "mamba_cache_mode": "align"}
+    sides = {
+        WHOLE: Side(OFF, settings | {"max_num_batched_tokens": 8192, "enable_prefix_caching": False}),
+        STOCK: Side(OFF, chunked),
+        PATCHED: Side(_on(CHECKPOINT), chunked),
+    }
+    # The side without a cache knows no block of states: all sides are asked the same, for any size that TWO_BLOCKS allows
+    found = e2e_vllm.serving(tiny_nemotron.make(folder), out, one_by_one)(sides, _two_blocks)
+    right = found[WHOLE].pop("answers")
+    answers = {name: found[name].pop("answers") for name in (STOCK, PATCHED)}
+    for name, seen in answers.items():
+        pairs = {what: list(zip(right[what], seen[what])) for what in right}
+        found[name]["each"] = {what: [e2e.compare(*both) for both in some] for what, some in pairs.items()}
+        found[name]["compared"] = {what: e2e.worst(some) for what, some in found[name]["each"].items()}
+    # Told, not checked: kernels of the scan are tuned by each server
+    found[PATCHED]["same bits"] = {
+        what: answers[STOCK][what] == answers[PATCHED][what] for what in answers[STOCK] if what.startswith("control")
+    }
+    result = {"settings": e2e_vllm.SHARED | chunked, "sides": found}
+    return result, e2e_vllm.table(found), mamba_checkpoint_failures(found)
+
+
+#: Tokens of a block of states that prompts are made for, whatever the server's own is
+_SIZES = (528, 544, 560, 576)
+#: Prompt -> blocks of states and tokens behind them. The second chunk is not the last one, and a few tokens show its state best
+_PROMPTS = {
+    "behind a chunk": (4, 3), "behind two": (6, 5),
+    "control, one chunk": (2, 3),
+    "control, a checkpoint in the last": (3, 100),
+}  # fmt: skip
+
+
+def _two_blocks(server: Server) -> dict[str, Any]:
+    """Each prompt alone, and then once more: what is cached by then is said, too."""
+    draw = random.Random(53)
+    ask = lambda prompt: server.ask("answer", prompts=[prompt])["answers"][0]  # noqa: E731
+    said = re.findall(r"[Ss]etting attention block size to (\d+)", server.log.read_text(errors="replace"))
+    answers: dict[str, list[dict[str, Any]]] = {}
+    cached: dict[str, list[int]] = {}
+    for what, (blocks, more) in _PROMPTS.items():
+        for size in _SIZES:
+            prompt = _tokens(draw, blocks * size + more)
+            for how in what, f"{what}, cached":
+                one = ask(prompt)
+                answers.setdefault(how, []).append(one)
+                cached.setdefault(how, []).append(one.pop("cached"))
+    return {"answers": answers, "cached": cached, "block size": said}
+
+
+def mamba_checkpoint_failures(found: dict[str, Any]) -> list[str]:
+    """One sentence for each check that does not hold."""
+    wrong = []
+    for what, stock in found[STOCK]["compared"].items():
+        patched = found[PATCHED]["compared"][what]["difference"]
+        if not patched <= CHUNKED:
+            wrong.append(f"patched, {what}: differs from {WHOLE} by {patched:.3g}")
+        if what.startswith("control") and not stock["difference"] <= CHUNKED:
+            wrong.append(f"stock, {what}: differs from {WHOLE} by {stock['difference']:.3g}")
+        if not what.startswith("control") and not stock["difference"] > STALE:
+            wrong.append(f"stock, {what}: as with {WHOLE}, within {stock['difference']:.3g}")
+    for name in (STOCK, PATCHED):
+        wrong += [
+            f"{name}, {what}: nothing was found in the cache"
+            for what, tokens in found[name]["cached"].items()
+            if what.endswith(", cached") and not any(tokens)
+        ]
+    if not e2e.corrections(found[PATCHED]["processes"], CHECKPOINT):
+        wrong.append(f"patched: {CHECKPOINT} corrected nothing")
+    return wrong
 
 
 def uniform_decode(folder: Path, out: Path, one_by_one: bool = False) -> Case:

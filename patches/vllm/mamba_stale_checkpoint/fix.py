@@ -1,0 +1,73 @@
+"""vllm.mamba-stale-checkpoint, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.signs import GARBAGE, LONG_PROMPT
+
+from . import wrap
+
+_LAYERS = "vllm.model_executor.layers.mamba"
+_CHECKPOINT = f"{_LAYERS}.checkpoint"
+_MANAGER = "vllm.v1.core.single_type_kv_cache_manager:MambaManager"
+_INTERFACE = "vllm.v1.kv_cache_interface"
+
+FIX = Fix(
+    id="vllm.mamba-stale-checkpoint",
+    title="A checkpoint of a prompt is written over the running state of a hybrid model, or into the null block",
+    symptom=(
+        "A Mamba2 hybrid (NemotronH) with prefix caching and one draft token answers long prompts with garbage: those that are "
+        "computed in chunks of which one, behind the first, has exactly two blocks of states. One request is enough. Beside "
+        "layers with a sliding window, NaN may come from the second chunk of any such prompt. No error."
+    ),
+    signs=(LONG_PROMPT, GARBAGE),
+    cause=(
+        "A checkpoint is planned for every chunk, though the cache manager reserves a block for that of a prompt's last chunk "
+        "alone. For the others, the request's row of blocks has the null block in the checkpoint's column, or one that was a "
+        "draft's and has moved; with one draft it has become the running state's. The convolution's window there is "
+        "overwritten."
+    ),
+    correction=(
+        "On the GPU, the plan is left out where its block is the null block, or stands once more behind it in the request's "
+        "row of blocks."
+    ),
+    upstream=Upstream("vllm-project/vllm", report="vllm-mamba-stale-checkpoint"),
+    hardware="any GPU (Mamba2 layers with prefix caching: one draft token, or layers with a sliding window beside them)",
+    default=False,
+    default_reason="not proven on a GPU yet",
+    targets=(
+        Target(
+            wrap.build,
+            needed=wrap.keeps_checkpoints,
+            paths=(f"{_CHECKPOINT}:MambaPrefillCheckpointBuilder.build",),
+        ),
+    ),
+    # What is planned, what is reserved, and who stores
+    witnesses=(
+        f"{_CHECKPOINT}:compute_mamba_prefill_checkpoints",
+        f"{_CHECKPOINT}:_gather_checkpoint_state_indices",
+        f"{_CHECKPOINT}:MambaPrefillCheckpointMetadata",
+        f"{_INTERFACE}:is_mamba_prefill_checkpoint_valid",
+        f"{_INTERFACE}:get_mamba_prefill_checkpoint_position",
+        f"{_MANAGER}._needs_internal_checkpoint",
+        f"{_MANAGER}.get_num_blocks_to_allocate",
+        f"{_MANAGER}.allocate_new_blocks",
+        f"{_MANAGER}._relocate_speculative_block",
+        f"{_LAYERS}.ops.ssd_checkpoint:store_prefill_checkpoint",
+        f"{_LAYERS}.ops.ssd_checkpoint:_store_prefill_checkpoint_kernel",
+        f"{_LAYERS}.mamba_mixer2:MambaMixer2.get_kv_cache_spec",
+        "vllm.v1.attention.backends.mamba2_attn:Mamba2AttentionMetadataBuilder.build",
+        "vllm.v1.attention.backends.mamba2_attn:Mamba2AttentionMetadataBuilder.update_block_table",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="a release of vLLM is served that plans checkpoints where a block is reserved alone: attnfix sees it",
+    cost="About ten small operations on the GPU in a step with a prompt that spans two blocks of states; none in decodes.",
+    expect=(
+        "On one replica, ask a prompt of more than four blocks of states with --max-num-batched-tokens of two blocks, and once "
+        "more with one that holds all of it: fixed, both answers agree."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("Mamba2 layers", ON),
+        Is("cached prefixes of a hybrid model", ON),
+    ),
+)
