@@ -34,7 +34,11 @@ _MEMORY = 1 << 30  # of which the config takes as many blocks as it says
 
 class Engine:
     """drafts: tokens of MTP, 0 for none. drafter: how the one layer of another drafter is made. caching: of
-    prefixes. blocks: of the pool. max_tokens: of a step; context: of a request. `more` as for a `Worker`."""
+    prefixes. blocks: of the pool. max_tokens: of a step; context: of a request. `more` as for a `Worker`.
+
+    state_layer: whose own spec the layers with a state have, where it is not the common one."""
+
+    state_layer: Any = None
 
     def __init__(
         self,
@@ -71,6 +75,10 @@ class Engine:
         block_size = hash_block_size = self.config.cache_config.block_size
         if hasattr(utils, "resolve_kv_cache_block_sizes"):  # from 0.20.0
             block_size, hash_block_size = utils.resolve_kv_cache_block_sizes(self.kv_cache_config, self.config)
+        if hasattr(utils, "resolve_cache_hit_alignment_tokens"):  # from 0.32.0
+            aligned = utils.resolve_cache_hit_alignment_tokens(self.kv_cache_config, self.config, block_size, hash_block_size)
+            for about in self.kv_cache_config, self.config.cache_config:  # the scheduler's and the workers'
+                about.hash_block_size, about.cache_hit_alignment_tokens = hash_block_size, aligned
         hash_of: Any = import_module("vllm.utils.hashing").get_hash_fn_by_name(
             self.config.cache_config.prefix_caching_hash_algo
         )
@@ -142,12 +150,15 @@ class Engine:
         kinds: Any = getattr(found("vllm.v1.attention.backends.registry"), "MambaAttentionBackendEnum", None)
         by_name = isinstance(_field_default(import_module("vllm.v1.kv_cache_interface").MambaSpec, "mamba_type"), str)
         kind, text = _KINDS[name]
-        layer = SimpleNamespace(
-            get_state_shape=lambda: own.get_mamba_state_shape_from_config(self.config),
-            get_state_dtype=lambda: own.get_mamba_state_dtype_from_config(self.config),
+        answers = dict(
+            get_state_shape=lambda *_: own.get_mamba_state_shape_from_config(self.config),
+            get_state_dtype=lambda *_: own.get_mamba_state_dtype_from_config(self.config),
             mamba_type=text if by_name else getattr(kinds, kind), is_kv_cache_tp_replicated=False,
         )  # fmt: skip
-        return base.get_kv_cache_spec(layer, self.config)
+        if self.state_layer is None:
+            return base.get_kv_cache_spec(SimpleNamespace(**answers), self.config)
+        layer = object.__new__(type("Layer", (self.state_layer,), answers))
+        return layer.get_kv_cache_spec(self.config)
 
 
 def _scheduler() -> Any:

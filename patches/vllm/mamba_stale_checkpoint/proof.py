@@ -1,0 +1,259 @@
+"""Proof of vllm.mamba-stale-checkpoint: the states of prompts in chunks, where the engine stores checkpoints between them.
+
+Real: the config, the scheduler and its cache manager, the spec of Mamba2's layers, the builder of their metadata, and the
+Triton kernel that stores checkpoints, interpreted. Played: the model runner, whose rows of blocks get what the scheduler sends,
+as those of both runners do. Emulated: a layer, which convolves over four tokens and decays, stores its window before the
+checkpoint and its state behind it, as MambaMixer2 does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, device, observe, replaced
+from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, Engine
+
+_MAMBA = "vllm.model_executor.layers.mamba"
+_CHECKPOINT, _STORE, _MIXER = f"{_MAMBA}.checkpoint", f"{_MAMBA}.ops.ssd_checkpoint", f"{_MAMBA}.mamba_mixer2"
+_BUILDER = "vllm.v1.attention.backends.mamba2_attn"
+_MANAGER = "vllm.v1.core.single_type_kv_cache_manager"
+_INTERFACE = "vllm.v1.kv_cache_interface"
+#: Tokens of a block of states; channels; tokens before one that its convolution sees
+_BLOCK, _WIDTH, _TAPS = 16, 8, 3
+_DECAY = 0.9
+_NGRAM = {"method": "ngram", "prompt_lookup_max": 4}
+
+
+class _Server:
+    """The engine with `drafts`, of which a step computes at most `blocks` blocks of a prompt, and the layer's states."""
+
+    def __init__(self, engine: Engine, modules: dict[str, Any], seed: int):
+        import torch
+
+        self.engine, self.draw = engine, random.Random(seed)
+        groups = engine.kv_cache_config.kv_cache_groups
+        self.group, spec = next(
+            (at, group.kv_cache_spec) for at, group in enumerate(groups) if type(group.kv_cache_spec).__name__ == "MambaSpec"
+        )
+        names = list(groups[self.group].layer_names)
+        self.builder = modules[_BUILDER].Mamba2AttentionMetadataBuilder(spec, names, engine.config, torch.device("cpu"))
+        self.store = modules[_STORE].store_prefill_checkpoint
+        count, self.size = engine.kv_cache_config.num_blocks, spec.block_size
+        # Blocks hold what others left; the null block holds zeros
+        self.windows = torch.full((count, _WIDTH, _TAPS + engine.drafts), 7.0, device=device())
+        self.states = torch.full((count, _WIDTH), 7.0, device=device())
+        self.windows[0] = self.states[0] = 0
+        made = torch.Generator().manual_seed(seed)
+        self.features = torch.randn(128, _WIDTH, generator=made).to(device())
+        self.rows: dict[str, list[int]] = {}
+        self.computed: dict[str, int] = {}
+        self.known: dict[str, list[int]] = {}
+        self.got: dict[str, list[Any]] = {}
+        self.hits = 0
+
+    def ask(self, prompts: Sequence[list[int]]) -> None:
+        """All at once, each for one token."""
+        asked = [self.engine.add(prompt, output=1) for prompt in prompts]
+        self.known |= {request.request_id: prompt for request, prompt in zip(asked, prompts)}
+        while any(not request.is_finished() for request in asked):
+            self._step()
+
+    def words(self, count: int) -> list[int]:
+        return [self.draw.randrange(3, 128) for _ in range(count)]
+
+    def _step(self) -> None:
+        step = self.engine.schedule()
+        for new in step.scheduled_new_reqs:
+            self.rows[new.req_id] = list(new.block_ids[self.group])
+            self.computed[new.req_id] = new.num_computed_tokens
+            self.got[new.req_id] = []
+            self.hits += new.num_computed_tokens > 0
+        going = step.scheduled_cached_reqs
+        for name, blocks in zip(going.req_ids, going.new_block_ids):
+            if blocks is not None:
+                self.rows[name] += blocks[self.group]
+        for source, target in getattr(step, "kv_cache_block_copies", None) or ():
+            self._copy(source, target)
+        names = list(step.num_scheduled_tokens)
+        if names:
+            self._compute(names, [step.num_scheduled_tokens[name] for name in names])
+        done = [name for name in names if self.computed[name] == len(self.known[name])]
+        self.engine.finish(step, {name: [5] for name in done})
+
+    def _copy(self, source: int, target: int) -> None:
+        self.windows[target], self.states[target] = self.windows[source].clone(), self.states[source].clone()
+
+    def _compute(self, names: list[str], new: list[int]) -> None:
+        import torch
+
+        before = [self.computed[name] for name in names]
+        for name, begin, count in zip(names, before, new):  # a step begins in the block in which it ends
+            columns = (begin - 1) // self.size, (begin + count - 1) // self.size
+            if begin and columns[0] != columns[1]:
+                self._copy(*(self.rows[name][column] for column in columns))
+        width = self.engine.config.model_config.max_model_len // self.size + self.engine.drafts
+        tables = [(self.rows[name] + [0] * width)[:width] for name in names]
+        batch = self.engine.worker.batch(
+            context=before, new=new, block_table_tensor=torch.tensor(tables, dtype=torch.int32),
+            is_prefilling=torch.ones(len(names), dtype=torch.bool),
+        )  # fmt: skip
+        metadata = self.builder.build(common_prefix_len=0, common_attn_metadata=batch)
+        assert metadata.num_prefills == len(names), "each chunk has two tokens or more"
+        tokens = [self.known[name][begin : begin + count] for name, begin, count in zip(names, before, new)]
+        for name, count, states in zip(names, new, self._layer(metadata, tokens)):
+            self.got[name] += states
+            self.computed[name] += count
+
+    def _layer(self, metadata: Any, tokens: list[list[int]]) -> list[list[Any]]:
+        """The state behind each token of each request."""
+        import torch
+
+        blocks, found = metadata.state_indices_tensor_p.tolist(), []
+        x = torch.cat([self.features[row] for row in tokens])
+        for row, block, goes_on in zip(tokens, blocks, metadata.has_initial_states_p.tolist()):
+            window = self.windows[block, :, :_TAPS].T if goes_on else self.features.new_zeros(_TAPS, _WIDTH)
+            state = self.states[block] if goes_on else self.features.new_zeros(_WIDTH)
+            seen = torch.cat([window, self.features[row]])
+            found.append(_states(seen, state))
+            self.windows[block, :, :_TAPS] = seen[-_TAPS:].T
+        if metadata.checkpoint_chunk_idx is not None:
+            every, ends = [state for row in found for state in row], metadata.cu_chunk_seqlen_p.tolist()[1:]
+            plan = metadata.checkpoint_meta
+            on_device = {name: getattr(plan, name).to(device()) for name in ("checkpoint_offsets", "state_indices")}
+            self.store(
+                replace(plan, **on_device), metadata.checkpoint_chunk_idx.to(device()), x.T, self.windows,
+                torch.stack([every[end - 1] for end in ends]), self.states, metadata.query_start_loc_p.to(device()),
+                state_len=_TAPS,
+            )  # fmt: skip
+        for block, states in zip(blocks, found):
+            self.states[block] = states[-1]
+        return found
+
+    def of_requests(self) -> Observation:
+        """The states behind all tokens that were computed, against those of whole prompts."""
+        import torch
+
+        right = []
+        for name, prompt in self.known.items():
+            seen = torch.cat([self.features.new_zeros(_TAPS, _WIDTH), self.features[prompt]]).double()
+            right += _states(seen, seen[0])[len(prompt) - len(self.got[name]) :]
+        return observe(torch.stack([state for states in self.got.values() for state in states]), torch.stack(right))
+
+    def of_null_block(self) -> Observation:
+        """What the null block holds, beside a one."""
+        import torch
+
+        held = torch.cat([self.windows[0].flatten(), self.states[0], self.states.new_ones(1)])
+        right = torch.zeros_like(held, dtype=torch.float64)
+        right[-1] = 1
+        return observe(held, right)
+
+
+def _states(seen: Any, state: Any) -> list[Any]:
+    """Behind each token, of which `seen` has _TAPS more in front."""
+    found = []
+    for at in range(_TAPS, len(seen)):
+        state = state * _DECAY + seen[at - _TAPS : at + 1].sum(0)
+        found.append(state)
+    return found
+
+
+class Proof(proof.Proof):
+    modules = (_CHECKPOINT, _STORE, _MIXER, _BUILDER, _MANAGER, _INTERFACE)
+    may_lack = (_CHECKPOINT, _STORE, _MIXER, _BUILDER)
+    kernel = "interpreted"
+
+    def __init__(self) -> None:
+        kernels.stand_in()
+        super().__init__()
+
+    def prepare(self) -> None:
+        if self.engine.get(_STORE) is None:
+            raise NoSuchPath("layers of Mamba2 store no checkpoints")
+        if device() == "cpu":
+            _let_masks_be_scalars()
+
+    def scenario(self, seed: int) -> Iterator[Observation]:
+        """Long prompts alone and together, with one draft; what they leave in the cache; without drafts, the null block."""
+        for speculative in {}, _NGRAM:
+            with self._entered(drafts=1, blocks=2, speculative=speculative) as engine:
+                server = _Server(engine, self.engine, seed)
+                first = server.words(_BLOCK * server.draw.randint(5, 8) + server.draw.randint(2, 14))
+                server.ask([first])
+                yield server.of_requests()
+                last = server.words(_BLOCK * 3 + server.draw.randint(2, 14))
+                server.ask([last])
+                server.ask([first + server.words(40), last + server.words(7), server.words(_BLOCK * 5 + 3)])
+                assert server.hits >= 1
+                yield server.of_requests()
+                yield server.of_null_block()
+        with self._entered(drafts=0, blocks=2) as engine:
+            server = _Server(engine, self.engine, seed)
+            server.ask([server.words(_BLOCK * 4 + 3)])
+            yield server.of_null_block()
+
+    def control(self, seed: int) -> Iterator[Observation]:
+        """Requests, where nothing lies in the way: no drafts, two, and one in longer chunks; and checkpoints of last chunks."""
+        for drafts, blocks in (0, 2), (2, 2), (1, 3), (3, 4):
+            with self._entered(drafts, blocks) as engine:
+                server = _Server(engine, self.engine, seed)
+                first, last = server.words(_BLOCK * 9 + 4), server.words(_BLOCK * (blocks + 1) + server.draw.randint(2, 14))
+                server.ask([first])
+                server.ask([last])
+                server.ask([last + server.words(5), first + server.words(40), server.words(60)])
+                assert server.hits == 2
+                yield server.of_requests()
+
+    def _entered(self, drafts: int, blocks: int, speculative: dict[str, Any] | None = None) -> Engine:
+        """An engine whose steps take so many blocks of a prompt."""
+        engine = Engine(
+            NEMOTRON_H, drafts=drafts, blocks=256, max_tokens=_BLOCK * blocks + 8, context=512,
+            cache={"mamba_cache_mode": "align"}, **({"speculative": speculative} if speculative else {}),
+        )  # fmt: skip
+        engine.state_layer = self.engine[_MIXER].MambaMixer2
+        return engine
+
+    def sabotages(self) -> dict[str, Any]:
+        from . import wrap
+
+        real = wrap.is_reserved
+
+        def of_row(tables: Any, rows: Any, columns: Any, blocks: Any, drafts: int) -> Any:
+            return (blocks != 0) & ((tables[rows] == blocks[:, None]).sum(1) == 1)
+
+        return {
+            "all are reserved": replaced(wrap, "is_reserved", lambda tables, rows, columns, blocks, drafts: blocks == blocks),
+            "none is reserved": replaced(wrap, "is_reserved", lambda tables, rows, columns, blocks, drafts: blocks != blocks),
+            "the null block is reserved": replaced(wrap, "NULL_BLOCK", -1),
+            "the column itself counts": replaced(
+                wrap, "is_reserved", lambda tables, rows, columns, *more: real(tables, rows, columns - 1, *more)
+            ),
+            "the state's column is left out": replaced(
+                wrap, "is_reserved", lambda tables, rows, columns, *more: real(tables, rows, columns + 1, *more)
+            ),
+            "a block that was a draft's is never reserved": replaced(wrap, "is_reserved", of_row),
+        }
+
+
+def _let_masks_be_scalars() -> None:
+    """Triton's interpreter makes an integer of a scalar comparison, and refuses a mask of integers."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    store, load = InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load
+
+    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *more: Any) -> Any:
+        mask.data = mask.data.astype(bool)
+        return store(self, pointers, value, mask, *more)
+
+    def masked_load(self: Any, pointers: Any, mask: Any, *more: Any) -> Any:
+        mask.data = mask.data.astype(bool)
+        return load(self, pointers, mask, *more)
+
+    with suppress(AttributeError):
+        InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load = masked_store, masked_load
