@@ -31,6 +31,7 @@ MODULES = frozenset(
         "vllm.config.compilation",
         "vllm.model_executor.layers.attention.mla_attention",
         "vllm.model_executor.layers.attention.sparse_mla_attention",
+        "vllm.model_executor.layers.mamba.checkpoint",
         "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
         "vllm.model_executor.layers.quantization.kv_cache",
         "vllm.ray.ray_env",

@@ -119,6 +119,7 @@ VLLM = (
         "--distributed-executor-backend",
         "--kv-offloading-size",
         "--mamba-cache-mode",
+        "--prefix-cache-retention-interval",
         "--logits-processors",
         "--logprobs-mode",
         "--runner",

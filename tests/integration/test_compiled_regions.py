@@ -77,6 +77,7 @@ REGIONS = {
     "GPUModelRunner": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},
     "MambaHybridModelState": {"": PLAN},
+    "MambaPrefillCheckpointBuilder": {"": PLAN},
     "Scheduler": {"": PLAN},
 }
 

@@ -1,6 +1,6 @@
 """vllm.mamba-stale-checkpoint, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 from attnfix.compat.signs import GARBAGE, LONG_PROMPT
 
@@ -67,7 +67,9 @@ FIX = Fix(
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(
-        Is("Mamba2 layers", ON),
+        Is("layers that store checkpoints", ON),
         Is("cached prefixes of a hybrid model", ON),
+        Is("chunks that have a block for a checkpoint", "the last one"),
+        AnyOf(Is("draft tokens of a step", "one"), Is("sliding-window layers", ON)),
     ),
 )

@@ -187,10 +187,15 @@ class Proof(proof.Proof):
                 first = server.words(_BLOCK * server.draw.randint(5, 8) + server.draw.randint(2, 14))
                 server.ask([first])
                 yield server.of_requests()
-                last = server.words(_BLOCK * 3 + server.draw.randint(2, 14))
-                server.ask([last])
-                server.ask([first + server.words(40), last + server.words(7), server.words(_BLOCK * 5 + 3)])
-                assert server.hits >= 1
+                # Checkpoints of last chunks: where a draft's block was, and in one that has moved there
+                lasts = [
+                    server.words(_BLOCK * 3 + server.draw.randint(2, 14)),
+                    server.words(_BLOCK * 4 + server.draw.randint(2, 8)),
+                ]
+                for last in lasts:
+                    server.ask([last])
+                server.ask([said + server.words(7) for said in [first, *lasts]] + [server.words(_BLOCK * 5 + 3)])
+                assert server.hits == 3
                 yield server.of_requests()
                 yield server.of_null_block()
         with self._entered(drafts=0, blocks=2) as engine:
@@ -199,9 +204,10 @@ class Proof(proof.Proof):
             yield server.of_null_block()
 
     def control(self, seed: int) -> Iterator[Observation]:
-        """Requests, where nothing lies in the way: no drafts, two, and one in longer chunks; and checkpoints of last chunks."""
-        for drafts, blocks in (0, 2), (2, 2), (1, 3), (3, 4):
-            with self._entered(drafts, blocks) as engine:
+        """Requests, where nothing lies in the way: no drafts, two, one in longer chunks, and where a block is reserved for each
+        chunk. And checkpoints of last chunks."""
+        for drafts, blocks, interval in (0, 2, 0), (2, 2, 0), (1, 3, 0), (3, 4, 0), (1, 2, None):
+            with self._entered(drafts, blocks, interval=interval) as engine:
                 server = _Server(engine, self.engine, seed)
                 first, last = server.words(_BLOCK * 9 + 4), server.words(_BLOCK * (blocks + 1) + server.draw.randint(2, 14))
                 server.ask([first])
@@ -209,12 +215,16 @@ class Proof(proof.Proof):
                 server.ask([last + server.words(5), first + server.words(40), server.words(60)])
                 assert server.hits == 2
                 yield server.of_requests()
+                if interval is None:
+                    yield server.of_null_block()
 
-    def _entered(self, drafts: int, blocks: int, speculative: dict[str, Any] | None = None) -> Engine:
-        """An engine whose steps take so many blocks of a prompt."""
+    def _entered(self, drafts: int, blocks: int, speculative: dict[str, Any] | None = None, interval: int | None = 0) -> Engine:
+        """An engine whose steps take so many blocks of a prompt. interval: of states that are kept for other requests, 0 for
+        that behind the prompt alone, None for all."""
         engine = Engine(
             NEMOTRON_H, drafts=drafts, blocks=256, max_tokens=_BLOCK * blocks + 8, context=512,
-            cache={"mamba_cache_mode": "align"}, **({"speculative": speculative} if speculative else {}),
+            cache={"mamba_cache_mode": "align", "prefix_cache_retention_interval": interval},
+            **({"speculative": speculative} if speculative else {}),
         )  # fmt: skip
         engine.state_layer = self.engine[_MIXER].MambaMixer2
         return engine

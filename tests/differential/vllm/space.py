@@ -361,6 +361,9 @@ FIXES: dict[str, Settings | str] = {
         "speculative-method": "eagle", "dummy-batches": True, "enable-prefix-caching": True, "max-num-seqs": 2,
         "num-speculative-tokens": 3,
     },
+    "vllm.mamba-stale-checkpoint": {
+        "recurrent": "mamba2", "speculative-method": "ngram", "num-speculative-tokens": 1, "enable-prefix-caching": True,
+    },
     "vllm.skipped-layer-scales": {
         "attention-backend": "FLASHINFER", "scales": "keys-values", "kv-cache-dtype-skip-layers": ("0",),
     },

@@ -41,6 +41,7 @@ MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left":
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT,
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
+          "Nemotron-windows": {**NEMOTRON, "sliding_window": 512},
           "R1-KV": {**R1, "quantization_config": FP8_KV["quantization_config"]}, "Granite": GRANITE,
           "Falcon-H1": {"architectures": ["FalconH1ForCausalLM"], "mamba_d_state": 256}}  # fmt: skip
 
@@ -59,6 +60,7 @@ FP8 = VLLM + "--kv-cache-dtype fp8 "
 ON_FLASHINFER, SKIP = VLLM + "--attention-backend FLASHINFER ", "--kv-cache-dtype-skip-layers "
 BF16 = "--kv-cache-dtype bfloat16 "
 CACHED, MTP_METHOD = VLLM + "--enable-prefix-caching ", "-sc.method=mtp -sc.num_speculative_tokens=2 "
+ONE_DRAFT = "-sc.method=ngram -sc.num_speculative_tokens=1 "
 DFLASH_METHOD = "-sc.method=dflash -sc.model=d -sc.num_speculative_tokens=4 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
 DRAFTS_DCP = MTP + "-dcp 2 --attention-backend "
@@ -477,6 +479,23 @@ CASES = [
     ("vllm.accepted-counts-race", "0.25.1", "Nemotron", "h100", CACHED + MTP_METHOD, POSSIBLE, "--mamba-cache-mode"),
     ("vllm.accepted-counts-race", "0.33.0", "Next", "h100", CACHED + MTP_METHOD, NOT_HIT, "model runner: V2"),
     ("vllm.accepted-counts-race", "0.31.0", "Next", "h100", "VLLM_USE_V2_MODEL_RUNNER=0 " + CACHED + MTP_METHOD, HIT, "V1 ("),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + ONE_DRAFT, HIT, "draft tokens of a step: one"),
+    ("vllm.mamba-stale-checkpoint", "0.32.0", "Falcon-H1", "b200", VLLM + ONE_DRAFT, HIT, "config.json has mamba_d_state"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + MTP_METHOD, NOT_HIT, "of a step: several"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM, NOT_HIT, "sliding-window layers: off"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron-windows", "h100", VLLM, HIT, "config.json has sliding_window"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + "-sc.method=eagle -sc.model=d", POSSIBLE, "drafter"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + "-sc.model=d", POSSIBLE, "drafter's config.json"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + "--config a.yaml", POSSIBLE, "a.yaml, which is not"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + ONE_DRAFT + "--prefix-cache-retention-interval 512",
+     NOT_HIT, "a checkpoint: each"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + ONE_DRAFT + "--prefix-cache-retention-interval 0",
+     HIT, "a checkpoint: the last one"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + ONE_DRAFT + "--no-enable-prefix-caching", NOT_HIT,
+     "prefix-caching"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Next", "h100", VLLM + ONE_DRAFT, POSSIBLE, "with FlashInfer's prefill"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", "Llama", "h100", VLLM + ONE_DRAFT, NOT_HIT, "no layers of Mamba2"),
+    ("vllm.mamba-stale-checkpoint", "0.33.0", None, "h100", VLLM + ONE_DRAFT, POSSIBLE, "config.json"),
     ("vllm.mamba-state-column", "0.29.0", "Qwen4Exp", "h100", CACHED, HIT, "sparse attention in blocks of their own"),
     ("vllm.mamba-state-column", "0.31.0", "Qwen4Exp", "h100", CACHED, NOT_HIT, "no layers with blocks of another length"),
     ("vllm.mamba-state-column", "0.31.0", "Next", "b200", CACHED + DFLASH_METHOD, POSSIBLE, "may have shorter blocks"),

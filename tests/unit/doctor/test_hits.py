@@ -75,6 +75,10 @@ _MERGED = {"attention": _MLA, "cached prefix": _PREFIX, "engine core": _CORE}
 _CHUNKED = {"attention": _MLA, "cached prefix": _PREFIX, "chunked prefix cache": (("on",), "off")}
 _BASE_2 = ("trtllm_mla", "flashinfer", "flashmla", "cutlass_mla")
 _CASCADE = {"attention backend": (("FLASH_ATTN",), "FLASHINFER"), "cascade attention": (("on",), "off")}
+_CHECKPOINTS = {
+    "layers that store checkpoints": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
+    "chunks that have a block for a checkpoint": (("the last one",), "each"),
+}  # fmt: skip
 WAYS = [
     ("sglang.zero-kv-rows", {**_CHUNKED, "prefill backend": (("trtllm_mla",), "flashinfer")}),
     ("sglang.lse-log-base", {**_CHUNKED, "prefill backend": (_BASE_2, "fa3")}),
@@ -240,6 +244,8 @@ WAYS = [
     ("vllm.mamba-prefix-cache",
      {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
       "chunks after a preemption": (("anywhere",), "with blocks")}),
+    ("vllm.mamba-stale-checkpoint", {**_CHECKPOINTS, "draft tokens of a step": (("one",), "several")}),
+    ("vllm.mamba-stale-checkpoint", {**_CHECKPOINTS, "sliding-window layers": (("on",), "off")}),
     ("vllm.mamba-state-column",
      {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
       "model runner": (("V2",), "V1"), "blocks beside those of states": (("shorter",), "as long")}),

@@ -1,0 +1,46 @@
+"""What decides vllm.mamba-stale-checkpoint alone."""
+
+from __future__ import annotations
+
+from attnfix.compat.doctor.condition import OFF, Fact, known, unknown
+from attnfix.compat.doctor.deployment import Deployment, Makers
+from attnfix.compat.doctor.vllm import linear_attention, mamba2_layers
+
+_INTERVAL = "prefix-cache-retention-interval"
+
+
+def _layers(it: Deployment) -> Fact:
+    """Whether the layers with a state store checkpoints within a chunk. Mamba2's do; of linear attention, it depends."""
+    mamba2, others = mamba2_layers(it), linear_attention(it)
+    if mamba2.values != (OFF,) or others.values == (OFF,):
+        return mamba2
+    return unknown(f"{others.why}: they store checkpoints with FlashInfer's prefill, or with Kimi's own kernels")
+
+
+def _drafts(it: Deployment) -> Fact:
+    """How many tokens a step drafts, by any method."""
+    method = it.option("speculative-config.method", "none")
+    if not method.values:
+        return method
+    if not it.given("speculative-config"):
+        return known("none", method.why)
+    count = it.number("speculative-config.num_speculative_tokens")
+    if not count.values:
+        return Fact(("one", "several"), "the drafter's config.json decides without num_speculative_tokens")
+    return known("several" if int(count.values[0]) > 1 else "one", f"{count.why} {count.values[0]}")
+
+
+def _reserved(it: Deployment) -> Fact:
+    """For which chunks of a prompt the cache manager reserves a block."""
+    interval = it.option(_INTERVAL, "0")
+    if not interval.values:
+        return unknown(interval.why)
+    which = "the last one" if str(interval.values[0]) == "0" else "each"
+    return known(which, f"{interval.why} {interval.values[0]}" if it.given(_INTERVAL) else f"no --{_INTERVAL}")
+
+
+FACTS: Makers = {
+    "layers that store checkpoints": _layers,
+    "draft tokens of a step": _drafts,
+    "chunks that have a block for a checkpoint": _reserved,
+}
