@@ -55,7 +55,7 @@ class _Server:
         self.computed: dict[str, int] = {}
         self.known: dict[str, list[int]] = {}
         self.got: dict[str, list[Any]] = {}
-        self.hits = 0
+        self.hits = self.planned = 0
 
     def ask(self, prompts: Sequence[list[int]]) -> None:
         """All at once, each for one token."""
@@ -123,6 +123,7 @@ class _Server:
             found.append(_states(seen, state))
             self.windows[block, :, :_TAPS] = seen[-_TAPS:].T
         if metadata.checkpoint_chunk_idx is not None:
+            self.planned += 1
             every, ends = [state for row in found for state in row], metadata.cu_chunk_seqlen_p.tolist()[1:]
             plan = metadata.checkpoint_meta
             on_device = {name: getattr(plan, name).to(device()) for name in ("checkpoint_offsets", "state_indices")}
@@ -180,7 +181,7 @@ class Proof(proof.Proof):
             _let_masks_be_scalars()
 
     def scenario(self, seed: int) -> Iterator[Observation]:
-        """Long prompts alone and together, with one draft; what they leave in the cache; without drafts, the null block."""
+        """Long prompts alone and together, with one draft; what they leave in the cache; the null block."""
         for speculative in {}, _NGRAM:
             with self._entered(drafts=1, blocks=2, speculative=speculative) as engine:
                 server = _Server(engine, self.engine, seed)
@@ -198,25 +199,32 @@ class Proof(proof.Proof):
                 assert server.hits == 3
                 yield server.of_requests()
                 yield server.of_null_block()
-        with self._entered(drafts=0, blocks=2) as engine:
-            server = _Server(engine, self.engine, seed)
-            server.ask([server.words(_BLOCK * 4 + 3)])
-            yield server.of_null_block()
+        yield from self._others(seed)
+
+    def _others(self, seed: int) -> Iterator[Observation]:
+        """Where no request is in danger, and the null block may be: no drafts, two, and a block reserved for each chunk."""
+        for drafts, interval in (0, 0), (2, 0), (1, None):
+            with self._entered(drafts, blocks=2, interval=interval) as engine:
+                server = _Server(engine, self.engine, seed)
+                first = server.words(_BLOCK * 9 + 4)
+                server.ask([first])
+                server.ask([first + server.words(40), server.words(60)])
+                assert server.hits == 1
+                yield server.of_requests()
+                yield server.of_null_block()
 
     def control(self, seed: int) -> Iterator[Observation]:
-        """Requests, where nothing lies in the way: no drafts, two, one in longer chunks, and where a block is reserved for each
-        chunk. And checkpoints of last chunks."""
-        for drafts, blocks, interval in (0, 2, 0), (2, 2, 0), (1, 3, 0), (3, 4, 0), (1, 2, None):
-            with self._entered(drafts, blocks, interval=interval) as engine:
+        """Prompts that are computed at once, behind what is cached of them: each has its checkpoint."""
+        for drafts in range(4):
+            with self._entered(drafts, blocks=2) as engine:
                 server = _Server(engine, self.engine, seed)
-                first, last = server.words(_BLOCK * 9 + 4), server.words(_BLOCK * (blocks + 1) + server.draw.randint(2, 14))
+                first = server.words(2 * _BLOCK + server.draw.randint(2, 7))
                 server.ask([first])
-                server.ask([last])
-                server.ask([last + server.words(5), first + server.words(40), server.words(60)])
-                assert server.hits == 2
+                server.ask([first + server.words(server.draw.randint(2, 5))])
+                server.ask([first[: 2 * _BLOCK] + server.words(_BLOCK + 3)])
+                assert server.hits == 2 and server.planned >= 2
                 yield server.of_requests()
-                if interval is None:
-                    yield server.of_null_block()
+                yield server.of_null_block()
 
     def _entered(self, drafts: int, blocks: int, speculative: dict[str, Any] | None = None, interval: int | None = 0) -> Engine:
         """An engine whose steps take so many blocks of a prompt. interval: of states that are kept for other requests, 0 for

@@ -27,11 +27,11 @@ def has_checkpoints(spec: Any) -> bool:
     return bool(spec.num_prefill_checkpoint_blocks > 0)
 
 
-def build(call: Any, instance: Any, m: Any) -> Any:
+def build(call: Any, instance: Any, m: Any, request_rows: Any) -> Any:
     """Returns the engine's plan, or None where no chunk has a checkpoint.
 
-    Whether a block is reserved is known on the GPU alone, so every plan is masked; it is counted, whether or not something was
-    dropped. The host's copy stays: chunks are cut by it, and a cut by itself changes no result.
+    Whether a block is reserved is known on the GPU alone, so every plan is masked. It is counted where a chunk ends as chunks
+    do that are not the last one of a prompt. The host's copy stays: chunks are cut by it, and a cut changes no result.
     """
     plan = call()
     if plan is None:
@@ -40,7 +40,10 @@ def build(call: Any, instance: Any, m: Any) -> Any:
         m.block_table_tensor, plan.request_rows, plan.block_cols, plan.state_indices, drafts_of(instance.kv_cache_spec)
     )
     plan.checkpoint_offsets = plan.checkpoint_offsets.masked_fill(~reserved, 0)
-    call.corrected()
+    ends = m.seq_lens_cpu_upper_bound.tolist()
+    grid = instance.vllm_config.cache_config.hash_block_size
+    if rows := sum(offset > 0 and ends[row] % grid == 0 for row, offset in zip(request_rows, plan.offsets)):
+        call.corrected(rows=rows)
     return plan
 
 

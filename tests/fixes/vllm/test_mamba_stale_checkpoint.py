@@ -38,14 +38,16 @@ def build(self, m, request_rows):
     return Plan(torch.tensor(offsets, dtype=torch.int32), blocks, offsets, rows, cols)
 
 
-def planned(tables, plans, drafts, request_rows=None, mode="align", reserved=1, refuses=False):
+def planned(tables, plans, drafts, request_rows=None, mode="align", reserved=1, refuses=False, ends=(64,) * 4):
     """(the plan, corrections)"""
     state = FixState(FIX)
     state.fired = True
     spec = SimpleNamespace(num_prefill_checkpoint_blocks=reserved, num_speculative_blocks=drafts)
-    config = SimpleNamespace(cache_config=SimpleNamespace(mamba_cache_mode=mode))
+    config = SimpleNamespace(cache_config=SimpleNamespace(mamba_cache_mode=mode, hash_block_size=16))
     instance = SimpleNamespace(vllm_config=config, kv_cache_spec=spec, refuses=refuses)
-    batch = SimpleNamespace(block_table_tensor=torch.tensor(tables, dtype=torch.int32), planned=plans)
+    batch = SimpleNamespace(
+        block_table_tensor=torch.tensor(tables, dtype=torch.int32), planned=plans, seq_lens_cpu_upper_bound=torch.tensor(ends)
+    )  # fmt: skip
     rows = list(range(len(tables))) if request_rows is None else request_rows
     found = one_call.run(BUILD, build, state, instance, batch, rows)
     return found, state.counters.corrections
@@ -99,6 +101,12 @@ def test_the_hosts_copy_and_all_else_stay():
     for name in ("state_indices", "request_rows", "block_cols"):
         assert torch.equal(getattr(plan, name), getattr(stock, name))
     assert replace(plan, state_indices=plan.state_indices + 1).checkpoint_offsets.tolist() == [0, 32], "another group's blocks"
+
+
+@pytest.mark.parametrize("ends, counted", [((64, 64), 1), ((64, 65), 0), ((70, 72), 0), ((63, 96), 1)])
+def test_chunks_that_end_off_the_grid_are_not_counted(ends, counted):
+    plan, corrections = planned([[0, 1, 2, 2], [0, 1, 2, 2]], [(0, -1), (16, 2)], 1, ends=ends)
+    assert (plan.checkpoint_offsets.tolist(), corrections) == ([0, 0], counted)
 
 
 @pytest.mark.parametrize(
