@@ -480,7 +480,7 @@ CASES = [
     ("vllm.accepted-counts-race", "0.33.0", "Next", "h100", CACHED + MTP_METHOD, NOT_HIT, "model runner: V2"),
     ("vllm.accepted-counts-race", "0.31.0", "Next", "h100", "VLLM_USE_V2_MODEL_RUNNER=0 " + CACHED + MTP_METHOD, HIT, "V1 ("),
     ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + ONE_DRAFT, HIT, "draft tokens of a step: one"),
-    ("vllm.mamba-stale-checkpoint", "0.32.0", "Falcon-H1", "b200", VLLM + ONE_DRAFT, HIT, "config.json has mamba_d_state"),
+    ("vllm.mamba-stale-checkpoint", "0.32.0", "Falcon-H1", "b200", VLLM + ONE_DRAFT, HIT, "has layers of Mamba2"),
     ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM + MTP_METHOD, NOT_HIT, "of a step: several"),
     ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron", "h100", VLLM, NOT_HIT, "sliding-window layers: off"),
     ("vllm.mamba-stale-checkpoint", "0.33.0", "Nemotron-windows", "h100", VLLM, HIT, "config.json has sliding_window"),
