@@ -43,7 +43,7 @@ SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
 ROUNDING, RED = 0.3, 0.6
 EAGER, WHOLE = "without graphs", "nothing cached"
 #: Two blocks of states and less than three, whether a block has 460 or 670 tokens: releases differ in it
-TWO_BLOCKS = 1360
+TWO_BLOCKS, WHOLE_STEP = 1360, 8192
 #: Differences of two log-probabilities of a prompt that was computed in chunks, against at once: the same, and from where on
 #: the state was wrong
 CHUNKED, STALE = 0.5, 1.0
@@ -77,10 +77,10 @@ def _conversations(server: Server, talk: Talk) -> dict[str, Any]:
 
 def mamba_checkpoint(folder: Path, out: Path, one_by_one: bool = False) -> Case:
     draft = {"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_max": 4}
-    settings = {"max_model_len": 8192, "enforce_eager": True, "speculative_config": draft}
+    settings = {"max_model_len": WHOLE_STEP, "enforce_eager": True, "speculative_config": draft}
     chunked = settings | {"max_num_batched_tokens": TWO_BLOCKS, "mamba_cache_mode": "align"}
     sides = {
-        WHOLE: Side(OFF, settings | {"max_num_batched_tokens": 8192, "enable_prefix_caching": False}),
+        WHOLE: Side(OFF, settings | {"max_num_batched_tokens": WHOLE_STEP, "enable_prefix_caching": False}),
         STOCK: Side(OFF, chunked),
         PATCHED: Side(_on(CHECKPOINT), chunked),
     }

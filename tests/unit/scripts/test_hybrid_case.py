@@ -7,7 +7,7 @@ import pytest
 from scripts.serve import conversations, tiny_nemotron, tiny_qwen, vllm_hybrid
 from scripts.serve.conversations import Talk
 from scripts.serve.e2e import PATCHED, STOCK
-from scripts.serve.vllm_hybrid import CACHE, EAGER, UNIFORM
+from scripts.serve.vllm_hybrid import CACHE, CHECKPOINT, EAGER, UNIFORM
 
 
 @pytest.mark.parametrize("tiny", [tiny_qwen, tiny_nemotron], ids=["Qwen3-Next", "NemotronH"])
@@ -114,3 +114,45 @@ def _steps(short, last, control=0.1, corrected=2):
 def test_each_check_of_short_steps_can_fail(stock, patched, words):
     found = vllm_hybrid.uniform_decode_failures({EAGER: {}, STOCK: stock, PATCHED: patched})
     assert len(found) == len(words) and all(map(str.startswith, found, words)), found
+
+
+def _chunks(behind, cached=None, control=0.1, hits=(2176,), corrected=2):
+    figures = {"behind a chunk": behind, "behind a chunk, cached": behind if cached is None else cached, "control": control}
+    return {
+        "compared": {what: {"difference": figure} for what, figure in figures.items()},
+        "cached": {"behind a chunk": [0], "behind a chunk, cached": list(hits)},
+        "processes": process(**{CHECKPOINT: corrected}),
+    }
+
+
+@pytest.mark.parametrize(
+    "stock, patched, words",
+    [
+        (_chunks(3), _chunks(0.1), []),
+        (_chunks(0.1, cached=3), _chunks(0.1), ["stock, behind a chunk: as"]),
+        (_chunks(3, control=0.7), _chunks(0.1), ["stock, control"]),
+        (_chunks(3), _chunks(0.1, cached=0.7), ["patched, behind a chunk, cached"]),
+        (_chunks(3), _chunks(0.1, control=float("nan")), ["patched, control"]),
+        (_chunks(3), _chunks(0.1, hits=(0, 0)), ["patched, behind a chunk, cached: nothing was found"]),
+        (_chunks(3), _chunks(0.1, corrected=0), ["patched: vllm.mamba-stale-checkpoint corrected nothing"]),
+    ],
+)
+def test_each_check_of_prompts_in_chunks_can_fail(stock, patched, words):
+    found = vllm_hybrid.mamba_checkpoint_failures({STOCK: stock, PATCHED: patched})
+    assert len(found) == len(words) and all(map(str.startswith, found, words)), found
+
+
+def test_prompts_in_chunks_are_asked_twice_and_say_what_was_cached(tmp_path):
+    class Server:
+        log = tmp_path / "log"
+
+        def ask(self, do, prompts):
+            seen.append(len(prompts[0]))
+            return {"answers": [{"tokens": [1], "logprobs": {"1": 0.0}, "cached": len(seen) % 2}]}
+
+    seen = []
+    Server.log.write_text("INFO Setting attention block size to 544 tokens to ensure")
+    found = vllm_hybrid._two_blocks(Server())
+    assert seen[:4] == [4 * 528 + 3] * 2 + [4 * 544 + 3] * 2 and found["block size"] == ["544"]
+    assert found["cached"]["behind two"] == [1] * 4 and found["cached"]["behind two, cached"] == [0] * 4
+    assert max(seen) < vllm_hybrid.WHOLE_STEP and 2 * 576 <= vllm_hybrid.TWO_BLOCKS < 3 * 528
