@@ -208,10 +208,6 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     none = {"windows": "none", "draft-window": False}
     states_cached = settings["recurrent"] != "none" and settings["enable-prefix-caching"]
     beside = states_cached and any(settings[x] != none[x] for x in none)
-    one_draft = settings["speculative-method"] != "none" and settings["num-speculative-tokens"] == 1
-    if states_cached and one_draft and number >= (0, 32) and ".mixer" in wrong:
-        report = "checkpoints in the block of a running state (docs/upstream/vllm-mamba-stale-checkpoint.md)"
-        return Known(report, {"speculative-method": "none", **none})  # both, where chunks end in another layer's block, too
     if beside and backend == "FLASHINFER" and number >= (0, 27) and ".mixer" in wrong:
         report = "blocks at which a hybrid model's chunks end (docs/upstream/vllm-mamba-chunk-blocks.md)"
         return Known(report, none)
@@ -229,8 +225,6 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     windows = WINDOWS[settings["windows"]]
     windowed = windows[layer] is not None if layer is not None else settings["draft-window"] or settings["windows"] == "all"
     no_numbers = own and windowed and error == math.inf
-    if beside and no_numbers and number >= (0, 32):
-        return Known("Mamba2's checkpoint in the null block (docs/upstream/vllm-mamba-null-block.md)", none)
     # Triton masks values, and FlashInfer's FA2 begins at the window; a tile of FlashAttention's, and of FlashInfer's on Hopper,
     # reaches into blocks before it. What these hold by then has to be of another type: a state, or keys of another dtype
     not_all = settings["kv-cache-dtype-skip-layers"] or settings["speculative-method"] == "eagle"
