@@ -104,7 +104,7 @@ def mamba_checkpoint(folder: Path, out: Path, one_by_one: bool = False) -> Case:
 _SIZES = (528, 544, 560, 576)
 #: Prompt -> blocks of states and tokens behind them. The second chunk is not the last one, and a few tokens show its state best
 _PROMPTS = {
-    "behind a chunk": (4, 3), "behind two": (6, 5),
+    "behind a chunk": (4, 3), "behind two": (6, 3),
     "control, one chunk": (2, 3),
     "control, a checkpoint in the last": (3, 100),
 }  # fmt: skip
@@ -118,7 +118,7 @@ def _two_blocks(server: Server) -> dict[str, Any]:
     answers: dict[str, list[dict[str, Any]]] = {}
     cached: dict[str, list[int]] = {}
     for what, (blocks, more) in _PROMPTS.items():
-        for size in _SIZES:
+        for size in _SIZES * 3:
             prompt = _tokens(draw, blocks * size + more)
             for how in what, f"{what}, cached":
                 one = ask(prompt)

@@ -154,5 +154,5 @@ def test_prompts_in_chunks_are_asked_twice_and_say_what_was_cached(tmp_path):
     Server.log.write_text("INFO Setting attention block size to 544 tokens to ensure")
     found = vllm_hybrid._two_blocks(Server())
     assert seen[:4] == [4 * 528 + 3] * 2 + [4 * 544 + 3] * 2 and found["block size"] == ["544"]
-    assert found["cached"]["behind two"] == [1] * 4 and found["cached"]["behind two, cached"] == [0] * 4
+    assert found["cached"]["behind two"] == [1] * 12 and found["cached"]["behind two, cached"] == [0] * 12
     assert max(seen) < vllm_hybrid.WHOLE_STEP and 2 * 576 <= vllm_hybrid.TWO_BLOCKS < 3 * 528
