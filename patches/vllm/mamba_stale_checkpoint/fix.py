@@ -31,7 +31,10 @@ FIX = Fix(
         "row of blocks."
     ),
     upstream=Upstream("vllm-project/vllm", report="vllm-mamba-stale-checkpoint"),
-    hardware="any GPU (Mamba2 layers with prefix caching: one draft token, or layers with a sliding window beside them)",
+    hardware=(
+        "any GPU (prefix caching beside Mamba2 layers, or Gated DeltaNet with FlashInfer's prefill: one draft token, or layers "
+        "with a sliding window)"
+    ),
     default=False,
     default_reason="not proven on a GPU yet",
     targets=(
