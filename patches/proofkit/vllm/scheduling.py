@@ -157,7 +157,7 @@ class Engine:
         )  # fmt: skip
         if self.state_layer is None:
             return base.get_kv_cache_spec(SimpleNamespace(**answers), self.config)
-        layer = object.__new__(type("Layer", (self.state_layer,), answers))
+        layer: Any = object.__new__(type("Layer", (self.state_layer,), answers))
         return layer.get_kv_cache_spec(self.config)
 
 

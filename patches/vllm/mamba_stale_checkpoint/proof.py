@@ -229,10 +229,11 @@ class Proof(proof.Proof):
     def _entered(self, drafts: int, blocks: int, speculative: dict[str, Any] | None = None, interval: int | None = 0) -> Engine:
         """An engine whose steps take so many blocks of a prompt. interval: of states that are kept for other requests, 0 for
         that behind the prompt alone, None for all."""
+        more: dict[str, Any] = {"speculative": speculative} if speculative else {}
         engine = Engine(
             NEMOTRON_H, drafts=drafts, blocks=256, max_tokens=_BLOCK * blocks + 8, context=512,
             cache={"mamba_cache_mode": "align", "prefix_cache_retention_interval": interval},
-            **({"speculative": speculative} if speculative else {}),
+            **more,
         )  # fmt: skip
         engine.state_layer = self.engine[_MIXER].MambaMixer2
         return engine
