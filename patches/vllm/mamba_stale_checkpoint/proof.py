@@ -46,8 +46,8 @@ class _Server:
         self.store = modules[_STORE].store_prefill_checkpoint
         count, self.size = engine.kv_cache_config.num_blocks, spec.block_size
         # Blocks hold what others left; the null block holds zeros
-        self.windows = torch.full((count, _WIDTH, _TAPS + engine.drafts), 7.0, device=device())
-        self.states = torch.full((count, _WIDTH), 7.0, device=device())
+        self.windows = torch.full((count, _WIDTH, _TAPS + engine.drafts), 7.0).to(device())
+        self.states = torch.full((count, _WIDTH), 7.0).to(device())
         self.windows[0] = self.states[0] = 0
         made = torch.Generator().manual_seed(seed)
         self.features = torch.randn(128, _WIDTH, generator=made).to(device())
