@@ -21,12 +21,11 @@ _BEHIND = 4  # columns that the engine's rows have behind the context length
 def main() -> None:
     stubs.install("sglang")
     _ease_engine("sglang")
-    proof._COLUMNS = proof._CONTEXT + _BEHIND
     the_proof = proof.Proof()
     stubs.freeze()
     the_proof.prepare()
     for encoder in (3, 9, 20):
-        model = proof.Model(the_proof.engine, torch.Generator().manual_seed(1))
+        model = proof.Model(the_proof.engine, torch.Generator().manual_seed(1), columns=proof.CONTEXT + _BEHIND)
         model.capture()
         try:
             said = f"relative error {model.decode([encoder], [5]).error:.2g}"
