@@ -4,7 +4,7 @@
 
 SITE: a folder with a stock sglang. The release's own `FlashAttentionBackend` captures and replays on the CPU, over a page table
 as wide as the engine makes it; FlashAttention is emulated. One line for each length of the encoder, with 5 tokens of text in a
-decode graph; then three for a long image beside a long text. It says how far the result is from float64, or the release's error.
+decode graph; then three for a long image beside a long text. They say how far the result is from float64, or what was raised.
 """
 
 from __future__ import annotations

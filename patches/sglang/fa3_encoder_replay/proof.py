@@ -1,4 +1,4 @@
-"""Proof of sglang.fa3-encoder-replay: texts that lie behind encoders in rows of `req_to_token` that are as wide as the engine's.
+"""Proof of sglang.fa3-encoder-replay: texts that lie behind encoders, in rows of `req_to_token` as wide as the engine's.
 
 Real: construction of `FlashAttentionBackend`, its metadata with and without CUDA graphs, and its forward. FlashAttention 3 is
 emulated. Judged are a layer of self attention and one of cross attention.
@@ -10,7 +10,6 @@ import hashlib
 import math
 from typing import Any
 
-from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
 from attnfix.patches.proofkit.sglang.flash_attention import BACKEND
 from attnfix.patches.sglang.fa3_cross_lengths import proof as cross
@@ -49,17 +48,14 @@ class Proof(cross.Proof):
 
     def control(self, seed: int) -> Observation:
         """Encoders that are short enough, and a model without any; page tables have equal bits, too."""
-        model, decoder = self._made(seed), self._made(seed, encoders=False)
         seen = []
-        for encoder, text in _SHORT:
-            none = [0] * len(text)
-            seen += [self._whole(model, model.prefill, encoder, none, text), self._whole(decoder, decoder.prefill, none, none, text)]
-            seen += [self._whole(model, model.decode, encoder, text), self._whole(decoder, decoder.decode, none, text)]
-        for one in (model, decoder):
-            one.capture()
-        for encoder, text in _SHORT:
-            seen.append(self._whole(model, model.decode, encoder, text))
-            seen.append(self._whole(decoder, decoder.decode, [0] * len(text), text))
+        for model in (self._made(seed), self._made(seed, encoders=False)):
+            cases = [(encoder if model.encoders else [0] * len(text), text) for encoder, text in _SHORT]
+            for encoder, text in cases:
+                seen.append(self._whole(model, model.prefill, encoder, [0] * len(text), text))
+                seen.append(self._whole(model, model.decode, encoder, text))
+            model.capture()
+            seen += [self._whole(model, model.decode, encoder, text) for encoder, text in cases]
         return combine(*seen)
 
     def _made(self, seed: int, *, encoders: bool = True) -> Model:

@@ -1,4 +1,4 @@
-"""sglang.fa3-encoder-replay without an engine: what is read where columns end behind a row, what stays, and what is put back."""
+"""sglang.fa3-encoder-replay without an engine: what is read behind a row, what stays, and what is put back."""
 
 from __future__ import annotations
 
