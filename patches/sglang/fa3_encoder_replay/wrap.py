@@ -73,7 +73,7 @@ def _bounded_table() -> Any:
     import torch
 
     class BoundedTable(torch.Tensor):
-        __torch_function__ = torch._C._disabled_torch_function_impl  # what is made of it is a plain tensor
+        __torch_function__: Any = torch._C._disabled_torch_function_impl  # what is made of it is a plain tensor
 
         def __getitem__(self, index: Any) -> Any:
             if isinstance(index, tuple) and isinstance(index[-1], torch.Tensor):
