@@ -43,6 +43,7 @@ _FOLDERS = (
     "fa3_tree_sinks",
     "fa3_mla_tree_pages",
     "triton_tree_window",
+    "fa3_encoder_replay",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

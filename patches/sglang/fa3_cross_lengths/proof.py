@@ -21,26 +21,29 @@ from attnfix.patches.proofkit.sglang.window_pool import TRANSLATOR
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 
 _SIZES = (2, 4)  # captured batch sizes: batches of 3 are padded
-_ROOM, _CONTEXT = max(_SIZES), 48  # requests, tokens of each: its encoder's and its text's
-_COLUMNS = 2 * _CONTEXT  # of the page table: releases from 0.5.16 on gather the whole context behind an encoder
+_ROOM, CONTEXT = max(_SIZES), 48  # requests, tokens of each: its encoder's and its text's
+_COLUMNS = 2 * CONTEXT  # of the page table: releases from 0.5.16 on gather the whole context behind an encoder
 _HEADS, _DIM = 2, 16
 
 
 class Model:
-    """A backend, and the KV of requests: encoder first, text behind it. Row 0 of the page table belongs to padding."""
+    """A backend, and the KV of requests: encoder first, text behind it. Row 0 of the page table, which has `columns`, belongs
+    to padding. Without `encoders`, the model has no encoder, and those of its requests count no tokens."""
 
-    def __init__(self, modules: dict[str, Any], draw: Any):
+    padding_encoder = 0  # tokens of a padding row's encoder
+
+    def __init__(self, modules: dict[str, Any], draw: Any, columns: int = _COLUMNS, *, encoders: bool = True):
         import torch
 
-        self.modules, self.draw = modules, draw
-        slots = torch.randperm((_ROOM + 1) * _COLUMNS, generator=draw)
-        self.req_to_token = slots.view(_ROOM + 1, _COLUMNS).int()
+        self.modules, self.draw, self.encoders = modules, draw, encoders
+        slots = torch.randperm((_ROOM + 1) * columns, generator=draw)
+        self.req_to_token = slots.view(_ROOM + 1, columns).int()
         self.kv = tuple(torch.randn(len(slots), _HEADS, _DIM, generator=draw).half() for _ in "kv")
         self.pool = SimpleNamespace(get_kv_buffer=lambda layer_id: self.kv, page_size=1)
         args = Options(kv_cache_dtype="auto", speculative_num_draft_tokens=None, speculative_algorithm=None,
                        deterministic=Options(), tp_size=1, attn_tp_size=1, disable_cuda_graph=False)  # fmt: skip
         model = {
-            "is_encoder_decoder": True, "context_len": _CONTEXT, "head_dim": _DIM, "get_num_kv_heads": lambda *_: _HEADS,
+            "is_encoder_decoder": encoders, "context_len": CONTEXT, "head_dim": _DIM, "get_num_kv_heads": lambda *_: _HEADS,
             "hf_text_config": SimpleNamespace(num_attention_heads=_HEADS),
         }  # fmt: skip
         self.backend = flash_attention.constructed(modules, self.req_to_token, self.pool, args, model)
@@ -74,7 +77,7 @@ class Model:
         import torch
 
         seen, at, padding = [], cumulative(new).tolist(), batch.batch_size - len(new)
-        for cross in (False, True):
+        for cross in (False, True)[: 1 + self.encoders]:
             q = torch.randn(sum(new) + padding, _HEADS, _DIM, generator=self.draw).half()
             out, reference = forward(q.flatten(1), None, None, _layer(cross), batch).view(q.shape), []
             for b, (image, before, more) in enumerate(zip(encoder, cached, new)):
@@ -101,10 +104,11 @@ class Model:
 
         padding = size - len(new)
         lens = torch.tensor([before + more for before, more in zip(cached, new)] + [1] * padding)
+        lens_of_encoders = torch.tensor(encoder + [self.padding_encoder] * padding) if self.encoders else None
         batch = object.__new__(self.modules[_BATCH].ForwardBatch)
         vars(batch).update(
             forward_mode=self.modules[_BATCH].ForwardMode[mode], batch_size=size, spec_info=None, seq_lens=lens,
-            seq_lens_cpu=lens.clone(), seq_lens_sum=int(lens.sum()), encoder_lens=torch.tensor(encoder + [0] * padding),
+            seq_lens_cpu=lens.clone(), seq_lens_sum=int(lens.sum()), encoder_lens=lens_of_encoders,
             encoder_lens_cpu=[*encoder], req_pool_indices=torch.tensor([*range(1, len(new) + 1)] + [0] * padding),
             req_to_token_pool=SimpleNamespace(req_to_token=self.req_to_token), token_to_kv_pool=self.pool, out_cache_loc=None,
             encoder_out_cache_loc=None, extend_prefix_lens_cpu=cached, extend_seq_lens_cpu=new, kv_loc_plan=None,

@@ -326,6 +326,7 @@ FIXES: dict[str, Settings | str] = {
     "sglang.flashinfer-soft-cap": {"attention-backend": "flashinfer", "model": "soft-cap"},
     "sglang.triton-window-decode": {"attention-backend": "triton", "model": "windows"},
     "sglang.fa3-cross-lengths": "no encoder-decoder model is in the space",
+    "sglang.fa3-encoder-replay": "no encoder-decoder model is in the space",
     "sglang.trtllm-mla-bf16-scale": "checkpoints with scales are made for Llama alone",
     "sglang.trtllm-mha-kv-scales": {"attention-backend": "trtllm_mha", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
     "sglang.xqa-verify-mask": _XQA,
