@@ -63,6 +63,8 @@ def fast_decode_plan(wrapper: HeldBuffers, *args: Any, **kwargs: Any) -> None:
 class Steps:
     """The draft steps of a batch: captured per size, replayed with what is asked."""
 
+    asked = "cuda"  # the device that the engine's code names
+
     def __init__(self, modules: dict[str, Any], draw: Any, topk: int, steps: int):
         import torch
 
@@ -75,7 +77,7 @@ class Steps:
         self.capture(draw)
 
     def capture(self, draw: Any) -> None:
-        self.memory = GpuMemory(draw, others=self.topk * _ROOM * (_CONTEXT + self.steps))
+        self.memory = GpuMemory(draw, self.topk * _ROOM * (_CONTEXT + self.steps), self.asked)
         with self.memory.given():
             self.backend.init_cuda_graph_state(_ROOM, _ROOM * self.topk)
         for size in _SIZES:
