@@ -1,4 +1,4 @@
-"""sglang.draft-kv-wall without an engine: how wide a branch's part of a row gets."""
+"""sglang.draft-kv-wall without an engine: how wide a branch's part of a row gets, on each of its backends."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from attnfix.patches.sglang.draft_kv_wall.fix import FIX
 from tests.support import one_call
 
 INIT = one_call.target_of(FIX, "__init__")
+
+
+def test_all_backends_are_corrected_in_one_way():
+    assert {(target.correct, target.needed) for target in FIX.targets} == {(INIT.correct, None)}
+    assert FIX.independent and len(FIX.targets) == 3
 
 
 class Backend:
@@ -26,11 +31,12 @@ def made(requests=9, slots=82, context=72, topk=4):
     return backend.max_context_len, state.counters.corrections
 
 
-def test_a_branch_has_room_for_all_slots_of_a_request_and_a_token_of_each_step():
-    assert made() == (88, 1)
+@pytest.mark.parametrize("slots, width", [(82, 96), (90, 96), (91, 112)])
+def test_a_branch_has_room_for_all_slots_of_a_request_and_a_token_of_each_step_and_rows_begin_where_they_are_aligned(slots, width):
+    assert made(slots=slots) == (width, 1)
 
 
-@pytest.mark.parametrize("slots, context", [(60, 72), (66, 72)])
+@pytest.mark.parametrize("slots, context", [(58, 72), (74, 80)])
 def test_nothing_gets_narrower(slots, context):
     assert made(slots=slots, context=context) == (context, 0)
 
@@ -38,8 +44,8 @@ def test_nothing_gets_narrower(slots, context):
 def test_where_offsets_would_be_out_of_reach_the_engine_keeps_its_width():
     """2**9 requests of 2**18 tokens in 2**4 branches are 2**31 indices: the engine itself refuses these."""
     context = 2**18 - 8
-    assert made(2**9, context + 10, context, 2**4) == (context, 0)
-    assert made(2**9 - 1, context + 10, context, 2**4) == (context + 16, 1)
+    assert made(2**9, context + 2, context, 2**4) == (context, 0)
+    assert made(2**9 - 1, context + 2, context, 2**4) == (context + 8, 1)
 
 
 def test_an_error_of_the_engine_passes():
