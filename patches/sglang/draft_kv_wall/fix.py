@@ -37,7 +37,7 @@ FIX = Fix(
     ),
     default=False,
     default_reason="not proven on a GPU yet; upstream closed the change without merging it",
-    targets=tuple(Target(wrap.init, paths=(f"{backend}.__init__",)) for backend in _BACKENDS),
+    targets=tuple(Target(wrap.init, needed=wrap.lists_slots, paths=(f"{backend}.__init__",)) for backend in _BACKENDS),
     independent=True,  # a server drafts on one of them
     # What reckons the rows' width, what writes the rows, and what later releases compare
     witnesses=(

@@ -12,6 +12,12 @@ _OFFSETS = 2**31  # of the index kernel, int32; later releases refuse rows that 
 _ALIGNED = 16  # indices: rows begin where the engine's own do, for whom Triton compiles by that
 
 
+def lists_slots(target: Any, instance: Any) -> bool:
+    """Not of an heir that plans its steps by itself: TRT-LLM's backends derive from FlashInfer's."""
+    planning = next((kind for kind in type(instance).__mro__ if "init_forward_metadata" in vars(kind)), None)
+    return planning is not None and target.function.__qualname__ == f"{planning.__qualname__}.__init__"
+
+
 def init(call: Any, instance: Any, model_runner: Any) -> Any:
     """`FlashInferMultiStepDraftBackend(model_runner, …)`, and those of its kind."""
     result = call()

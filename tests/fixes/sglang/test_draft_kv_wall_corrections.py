@@ -14,7 +14,7 @@ INIT = one_call.target_of(FIX, "__init__")
 
 
 def test_all_backends_are_corrected_in_one_way():
-    assert {(target.correct, target.needed) for target in FIX.targets} == {(INIT.correct, None)}
+    assert {(target.correct, target.needed) for target in FIX.targets} == {(INIT.correct, INIT.needed)}
     assert FIX.independent and len(FIX.targets) == 3
 
 
@@ -23,10 +23,24 @@ class Backend:
         self.max_context_len = model_runner.context
         self.topk, self.speculative_num_steps = topk, speculative_num_steps
 
+    def init_forward_metadata(self, forward_batch):
+        """Lists the slots of each step."""
 
-def made(requests=9, slots=82, context=72, topk=4):
+
+class Plain(Backend):
+    """An heir that lists them, too."""
+
+
+class Planning(Backend):
+    """An heir that plans its steps by itself."""
+
+    def init_forward_metadata(self, forward_batch):
+        pass
+
+
+def made(requests=9, slots=82, context=72, topk=4, kind=Backend):
     table = SimpleNamespace(req_to_token=SimpleNamespace(shape=(requests, slots)))
-    backend, state = object.__new__(Backend), FixState(FIX)
+    backend, state = object.__new__(kind), FixState(FIX)
     one_call.run(INIT, Backend.__init__, state, backend, SimpleNamespace(context=context, req_to_token_pool=table), topk, 6)
     return backend.max_context_len, state.counters.corrections
 
@@ -34,6 +48,11 @@ def made(requests=9, slots=82, context=72, topk=4):
 @pytest.mark.parametrize("slots, width", [(82, 96), (90, 96), (91, 112)])
 def test_a_branch_has_room_for_all_slots_of_a_request_and_a_token_of_each_step_and_rows_begin_where_they_are_aligned(slots, width):
     assert made(slots=slots) == (width, 1)
+
+
+def test_an_heir_that_lists_no_slots_is_left_alone():
+    assert made(kind=Plain) == (96, 1)
+    assert made(kind=Planning) == (72, 0)
 
 
 @pytest.mark.parametrize("slots, context", [(58, 72), (74, 80)])
