@@ -3,8 +3,8 @@ without, on three backends.
 
 Real: construction of the multi-step backends, their rows of KV indices, capture and replay of the steps' metadata, the call
 without a graph, and the Triton kernel that writes the indices, in the interpreter. FlashInfer's backends of the steps are those
-of the proof of sglang.draft-kv-indices; those of latent attention and of Triton are played: they hold the row that capture hands
-them. Without a graph all of them only hand on what they are given.
+of the proof of sglang.draft-kv-indices. Those of latent attention and of Triton are played: they hold the row that capture
+hands them. Without a graph all of them only hand on what they are given.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ class _Built(Steps):
 
     home, kind, step = _FLASHINFER, "FlashInferMultiStepDraftBackend", "FlashInferAttnBackend"
     fresh = "empty"  # how memory for one batch is taken
+    sizes = (_ROOM,)
+
+    @property
+    def graphs(self) -> bool:
+        """In a graph FlashInfer's rows of trees are the matter of another bug."""
+        return self.topk == 1
 
     def _backend(self) -> Any:
         module, shared = self.modules[self.home], self.shared()
@@ -58,7 +64,12 @@ class _Built(Steps):
 
         return step
 
+    def capture(self, draw: Any) -> None:
+        """Not before it is replayed: interpreted kernels run then, and some of these backends have no graphs here."""
+        self.draw = draw
+
     def replay(self, lens: list[int]) -> Observation:
+        super().capture(self.draw)
         return _refused_or(lambda: self(lens))
 
     def without_graph(self, lens: list[int]) -> Observation:
@@ -67,7 +78,7 @@ class _Built(Steps):
         steps = self.backend.attn_backends
         for one in steps:
             one.init_forward_metadata = lambda batch: handed.append((batch.spec_info.kv_indptr, batch.spec_info.kv_indices))
-        memory = GpuMemory(self.memory.draw, self.topk * (_CONTEXT + self.steps), self.memory.asked)
+        memory = GpuMemory(self.draw, self.topk * (_CONTEXT + self.steps), self.asked)
 
         def run() -> Observation:
             import torch
@@ -87,7 +98,7 @@ class _Built(Steps):
 
 
 class _Latent(_Built):
-    """FlashInfer's latent attention."""
+    """FlashInfer's latent attention, which has chains alone."""
 
     home, kind, step = _MLA, "FlashInferMLAMultiStepDraftBackend", "FlashInferMLAAttnBackend"
     fresh = "zeros"
@@ -98,6 +109,7 @@ class _Latent(_Built):
 
 class _Triton(_Built):
     home, kind, step = _TRITON, "TritonMultiStepDraftBackend", "TritonAttnBackend"
+    graphs = True
 
     def _step(self) -> Any:
         return _Step
@@ -135,7 +147,7 @@ class _Step:
                     paged_kv_indices_buffer=kv_indices_buf,
                 )
             ]
-            for size in indices._SIZES
+            for size in _Built.sizes
         }  # fmt: skip
 
     def played(self, *args: Any, **kwargs: Any) -> None:
@@ -178,32 +190,30 @@ class Proof(proof.Proof):
                     setattr(self.engine[home], name, default)
 
     def scenario(self, seed: int) -> Iterator[Observation]:
-        """In a graph FlashInfer's rows of trees are the matter of another bug; its latent attention has chains alone."""
-        self._made = self._make(seed)
-        for steps in self._made:
-            if steps.topk == 1 or steps.home == _TRITON:
-                yield steps.replay([_LONGEST] * _ROOM)
+        self._made = []
+        for steps in self._make(seed):
+            self._made.append(steps)
             yield steps.without_graph([_LONGEST])
+            if steps.graphs:
+                yield steps.replay([_LONGEST] * _ROOM)
 
     def control(self, seed: int) -> Iterator[Observation]:
         """The same backends, with requests that are shorter by the steps."""
         lens = [_CONTEXT - _STEPS - n for n in range(_ROOM)]
         for steps in self._made or self._make(seed):
-            steps.capture(steps.memory.draw)  # nothing is left of the scenario
-            if steps.topk == 1 or steps.home == _TRITON:
+            yield steps.without_graph(lens[:2])
+            if steps.graphs:
                 yield steps.replay(lens)
-            yield steps.without_graph(lens[:1])
-            yield steps.without_graph(lens)
 
     _made: list[_Built] | None = None
 
-    def _make(self, seed: int) -> list[_Built]:
+    def _make(self, seed: int) -> Iterator[_Built]:
         import torch
 
         draw = torch.Generator().manual_seed(seed)
         topk = int(torch.randint(2, 4, (), generator=draw))
-        kinds = ((_Built, 1), (_Built, topk), (_Latent, 1), (_Triton, 1), (_Triton, topk))
-        return [kind(self.engine, draw, branches, _STEPS) for kind, branches in kinds]
+        for kind, branches in ((_Built, 1), (_Built, topk), (_Latent, 1), (_Triton, 1), (_Triton, topk)):
+            yield kind(self.engine, draw, branches, _STEPS)
 
     def sabotages(self) -> dict[str, Any]:
         from . import wrap

@@ -1,7 +1,7 @@
 """Correction of sglang.draft-kv-wall.
 
-The multi-step backends of FlashInfer, of its latent attention and of Triton take `max_context_len` for the width of their rows of
-KV indices alone, and the backends of their steps have one of their own.
+The multi-step backends of FlashInfer, of its latent attention and of Triton take `max_context_len` for the width of their rows
+of KV indices alone, and the backends of their steps have one of their own.
 """
 
 from __future__ import annotations

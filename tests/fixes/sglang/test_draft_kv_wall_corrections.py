@@ -46,7 +46,7 @@ def made(requests=9, slots=82, context=72, topk=4, kind=Backend):
 
 
 @pytest.mark.parametrize("slots, width", [(82, 96), (90, 96), (91, 112)])
-def test_a_branch_has_room_for_all_slots_of_a_request_and_a_token_of_each_step_and_rows_begin_where_they_are_aligned(slots, width):
+def test_a_branch_has_room_for_all_slots_of_a_request_and_a_token_of_each_step_up_to_where_rows_are_aligned(slots, width):
     assert made(slots=slots) == (width, 1)
 
 
