@@ -22,6 +22,7 @@ _TITLES = {
     "uniform-decode": "`vllm.gdn-uniform-decode`: prompts as short as a verification, a Qwen3-Next with MTP, against no graphs",
     "prefix-cache": "`vllm.mamba-prefix-cache`: conversations of a Qwen3-Next with MTP, earlier turns cached",
     "prefix-cache-mamba2": "the same of a NemotronH with MTP",
+    "mamba-checkpoint": "`vllm.mamba-stale-checkpoint`: a NemotronH with one draft, chunks of two blocks, against one chunk",
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
