@@ -51,7 +51,10 @@ FIX = Fix(
     # 0.11.0-0.11.2 compare the shape in the middle of execute_model: there is nothing to correct around
     examined=(">=0.12.0",),
     remove_when="vLLM's V1 model runner is gone, or asks whether a request is prefilled",
-    cost="A few µs of host time per step of a hybrid model with speculative decoding; none otherwise.",
+    cost=(
+        "A few µs of host time per step of a hybrid model with speculative decoding; none otherwise. A step that is corrected "
+        "runs without the graph of decodes that stock takes for it."
+    ),
     expect=(
         "On one replica with num_speculative_tokens 3, send a prompt of four tokens, such as `The capital of France`: stock "
         "the answer is garbage, fixed it is that of --enforce-eager."
