@@ -581,6 +581,14 @@ def hidden_states_drafter(it: Deployment) -> Fact:
     return known(ON if name in _OF_HIDDEN_STATES or name.endswith("mtp") else OFF, f"{method.why} {name}")
 
 
+def tokens_drafted(it: Deployment) -> Fact:
+    """Whether a step drafts one token or several, where it drafts."""
+    count = it.number("speculative-config.num_speculative_tokens")
+    if not count.values:
+        return Fact(("one", "several"), "the drafter's config.json decides without num_speculative_tokens")
+    return known("several" if int(count.values[0]) > 1 else "one", f"{count.why} {count.values[0]}")
+
+
 def _speculative_decoding(it: Deployment) -> Fact:
     if it.given("speculative-config"):
         return known(ON, "--speculative-config")

@@ -19,6 +19,7 @@ from typing import Any
 
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.cuda_graph import Graph
+from attnfix.patches.proofkit.interpreter import take_any_mask
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
 
 from . import absent, construction
@@ -355,19 +356,8 @@ def let_kernels_run_interpreted() -> None:
     of a kernel, and a device to switch to."""
     import torch
     from triton.runtime.autotuner import Autotuner
-    from triton.runtime.interpreter import InterpreterBuilder
 
-    store, load = InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load
-
-    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, cache: Any) -> Any:
-        mask.data = mask.data.astype(bool)
-        return store(self, pointers, value, mask, cache)
-
-    def masked_load(self: Any, pointers: Any, mask: Any, *more: Any) -> Any:
-        mask.data = mask.data.astype(bool)
-        return load(self, pointers, mask, *more)
-
-    InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load = masked_store, masked_load
+    take_any_mask()
     Autotuner._bench = lambda *_, **__: [0.0]  # the first one
     torch.cpu.device = lambda *_: nullcontext()  # type: ignore[attr-defined]
 

@@ -11,6 +11,8 @@ from copy import copy
 from functools import cache
 from typing import Any
 
+from attnfix.patches.shared.attribute import attribute
+
 
 def has_encoders(target: Any, instance: Any, forward_batch: Any) -> bool:
     return forward_batch.encoder_lens is not None and plain(instance, forward_batch.spec_info)
@@ -29,25 +31,18 @@ def plain(backend: Any, spec_info: Any) -> bool:
 
 def init_forward_metadata(call: Any, instance: Any) -> Any:
     """Without a CUDA graph: the engine asks the pool for its table."""
-    pool = instance.req_to_token_pool
-    instance.req_to_token_pool = shown = copy(pool)
-    shown.req_to_token = bounded(pool.req_to_token)
-    try:
+    shown = copy(instance.req_to_token_pool)
+    shown.req_to_token = bounded(shown.req_to_token)
+    with attribute(instance, "req_to_token_pool", shown):
         result = call()
-    finally:
-        instance.req_to_token_pool = pool
     _count(call, instance)
     return result
 
 
 def apply_cuda_graph_metadata(call: Any, instance: Any) -> Any:
     """Capture and replay of a decode graph."""
-    table = instance.req_to_token
-    instance.req_to_token = bounded(table)
-    try:
+    with attribute(instance, "req_to_token", bounded(instance.req_to_token)):
         result = call()
-    finally:
-        instance.req_to_token = table
     _count(call, instance)
     return result
 

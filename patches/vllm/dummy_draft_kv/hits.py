@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
 from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
+from attnfix.compat.doctor.vllm import tokens_drafted
 
 _EXPERTS = "num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"
 
@@ -18,10 +19,7 @@ def _drafts(it: Deployment) -> Fact:
         return unknown("--speculative-config without a method") if it.given("speculative-config") else known("none", method.why)
     if not name.endswith("mtp") and name not in ("eagle", "eagle3"):
         return known("none", f"{method.why} {name}")
-    count = it.number("speculative-config.num_speculative_tokens")
-    if not count.values:
-        return Fact(("one", "several"), "the drafter's config.json decides without num_speculative_tokens")
-    return known("several" if int(count.values[0]) > 1 else "one", f"{count.why} {count.values[0]}")
+    return tokens_drafted(it)
 
 
 def _lock_step(it: Deployment) -> Fact:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, Fact, known, unknown
 from attnfix.compat.doctor.deployment import Deployment, Makers
-from attnfix.compat.doctor.vllm import linear_attention, mamba2_layers
+from attnfix.compat.doctor.vllm import linear_attention, mamba2_layers, tokens_drafted
 
 _INTERVAL = "prefix-cache-retention-interval"
 
@@ -24,10 +24,7 @@ def _drafts(it: Deployment) -> Fact:
         return method
     if not it.given("speculative-config"):
         return known("none", method.why)
-    count = it.number("speculative-config.num_speculative_tokens")
-    if not count.values:
-        return Fact(("one", "several"), "the drafter's config.json decides without num_speculative_tokens")
-    return known("several" if int(count.values[0]) > 1 else "one", f"{count.why} {count.values[0]}")
+    return tokens_drafted(it)
 
 
 def _reserved(it: Deployment) -> Fact:

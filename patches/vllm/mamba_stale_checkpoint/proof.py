@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
+from attnfix.patches.proofkit import interpreter, proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, device, observe, replaced
 from attnfix.patches.proofkit.vllm import kernels
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, Engine
@@ -178,7 +177,7 @@ class Proof(proof.Proof):
         if self.engine.get(_STORE) is None:
             raise NoSuchPath("layers of Mamba2 store no checkpoints")
         if device() == "cpu":
-            _let_masks_be_scalars()
+            interpreter.take_any_mask()
 
     def scenario(self, seed: int) -> Iterator[Observation]:
         """Long prompts alone and together, with one draft; what they leave in the cache; the null block."""
@@ -258,21 +257,3 @@ class Proof(proof.Proof):
             ),
             "a block that was a draft's is never reserved": replaced(wrap, "is_reserved", of_row),
         }
-
-
-def _let_masks_be_scalars() -> None:
-    """Triton's interpreter makes an integer of a scalar comparison, and refuses a mask of integers."""
-    from triton.runtime.interpreter import InterpreterBuilder
-
-    store, load = InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load
-
-    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *more: Any) -> Any:
-        mask.data = mask.data.astype(bool)
-        return store(self, pointers, value, mask, *more)
-
-    def masked_load(self: Any, pointers: Any, mask: Any, *more: Any) -> Any:
-        mask.data = mask.data.astype(bool)
-        return load(self, pointers, mask, *more)
-
-    with suppress(AttributeError):
-        InterpreterBuilder.create_masked_store, InterpreterBuilder.create_masked_load = masked_store, masked_load

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from attnfix.patches.proofkit.interpreter import take_any_mask
 from attnfix.patches.proofkit.vllm import kernels
 
 
@@ -120,22 +121,8 @@ def stand_in() -> None:
         kernels._everywhere(utils.get_accelerator_view_from_cpu_tensor, lambda tensor: tensor)
     if hasattr(utils, "current_stream"):
         kernels._everywhere(utils.current_stream, Stream)
-    _any_mask()
+    take_any_mask()
     parallel: Any = import_module("vllm.distributed.parallel_state")
     kernels._everywhere(parallel.graph_capture, lambda *args, **kwargs: nullcontext())
     if hasattr(parallel, "prepare_communication_buffer_for_model"):  # up to 0.32
         kernels._everywhere(parallel.prepare_communication_buffer_for_model, lambda model: None)
-
-
-def _any_mask() -> None:
-    """A mask may be of integers, which Triton's interpreter refuses and its compiler does not."""
-    from triton.runtime.interpreter import InterpreterBuilder
-
-    for name, at in (("create_masked_load", 1), ("create_masked_store", 2)):
-        former = getattr(InterpreterBuilder, name)
-
-        def with_bools(self: Any, *args: Any, former: Any = former, at: int = at) -> Any:
-            args[at].data = args[at].data.astype(bool)
-            return former(self, *args)
-
-        setattr(InterpreterBuilder, name, with_bools)
