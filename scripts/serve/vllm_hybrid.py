@@ -42,8 +42,9 @@ SHORT, LONG = 1 + DRAFTS, 2 * BUDGET + 1 + DRAFTS
 #: Differences of two log-probabilities: what rounding does at most, and from where on it is the fault
 ROUNDING, RED = 0.3, 0.6
 EAGER, WHOLE = "without graphs", "nothing cached"
-#: Two blocks of states and less than three, whether a block has 460 or 670 tokens: releases differ in it
-TWO_BLOCKS, WHOLE_STEP = 1360, 8192
+#: Tokens of a block of states of this model in 0.32.0 and 0.33.0, and of a step: two such blocks, and not three tokens more.
+#: With room for more, the tokens behind a wrong chunk share their step with two whole blocks, behind which nothing is seen
+BLOCK, STEP, WHOLE_STEP = 544, 2 * 544 + 2, 8192
 #: Differences of two log-probabilities of a prompt that was computed in chunks, against at once: the same, and from where on
 #: the state was wrong
 CHUNKED, STALE = 0.5, 1.0
@@ -78,13 +79,12 @@ def _conversations(server: Server, talk: Talk) -> dict[str, Any]:
 def mamba_checkpoint(folder: Path, out: Path, one_by_one: bool = False) -> Case:
     draft = {"method": "ngram", "num_speculative_tokens": 1, "prompt_lookup_max": 4}
     settings = {"max_model_len": WHOLE_STEP, "enforce_eager": True, "speculative_config": draft}
-    chunked = settings | {"max_num_batched_tokens": TWO_BLOCKS, "mamba_cache_mode": "align"}
+    chunked = settings | {"max_num_batched_tokens": STEP, "mamba_cache_mode": "align"}
     sides = {
         WHOLE: Side(OFF, settings | {"max_num_batched_tokens": WHOLE_STEP, "enable_prefix_caching": False}),
         STOCK: Side(OFF, chunked),
         PATCHED: Side(_on(CHECKPOINT), chunked),
     }
-    # The side without a cache knows no block of states: all sides are asked the same, for any size that TWO_BLOCKS allows
     found = e2e_vllm.serving(tiny_nemotron.make(folder), out, one_by_one)(sides, _two_blocks)
     right = found[WHOLE].pop("answers")
     answers = {name: found[name].pop("answers") for name in (STOCK, PATCHED)}
@@ -100,9 +100,9 @@ def mamba_checkpoint(folder: Path, out: Path, one_by_one: bool = False) -> Case:
     return result, e2e_vllm.table(found), mamba_checkpoint_failures(found)
 
 
-#: Tokens of a block of states that prompts are made for, whatever the server's own is
-_SIZES = (528, 544, 560, 576)
-#: Prompt -> blocks of states and tokens behind them. The second chunk is not the last one, and a few tokens show its state best
+_TIMES = 12  # each prompt, with other tokens
+#: Prompt -> blocks of states and tokens behind them. The second chunk is not the last one, and only a few tokens behind it show
+#: its state
 _PROMPTS = {
     "behind a chunk": (4, 3), "behind two": (6, 3),
     "control, one chunk": (2, 3),
@@ -118,8 +118,8 @@ def _two_blocks(server: Server) -> dict[str, Any]:
     answers: dict[str, list[dict[str, Any]]] = {}
     cached: dict[str, list[int]] = {}
     for what, (blocks, more) in _PROMPTS.items():
-        for size in _SIZES * 3:
-            prompt = _tokens(draw, blocks * size + more)
+        for _ in range(_TIMES):
+            prompt = _tokens(draw, blocks * BLOCK + more)
             for how in what, f"{what}, cached":
                 one = ask(prompt)
                 answers.setdefault(how, []).append(one)
@@ -145,6 +145,8 @@ def mamba_checkpoint_failures(found: dict[str, Any]) -> list[str]:
         if what in well_answered(found):
             wrong.append(f"stock, {what}: as with {WHOLE}, within {stock['difference']:.3g}")
     for name in (STOCK, PATCHED):
+        if any(size != str(BLOCK) for size in found[name]["block size"]):
+            wrong.append(f"{name}: blocks of {found[name]['block size']} tokens, the prompts are made for {BLOCK}")
         wrong += [
             f"{name}, {what}: nothing was found in the cache"
             for what, tokens in found[name]["cached"].items()

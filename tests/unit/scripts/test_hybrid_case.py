@@ -116,11 +116,12 @@ def test_each_check_of_short_steps_can_fail(stock, patched, words):
     assert len(found) == len(words) and all(map(str.startswith, found, words)), found
 
 
-def _chunks(behind, cached=None, control=0.1, hits=(2176,), corrected=2):
+def _chunks(behind, cached=None, control=0.1, hits=(2176,), corrected=2, block="544"):
     figures = {"behind a chunk": behind, "behind a chunk, cached": behind if cached is None else cached, "control": control}
     return {
         "compared": {what: {"difference": figure} for what, figure in figures.items()},
         "cached": {"behind a chunk": [0], "behind a chunk, cached": list(hits)},
+        "block size": [block],
         "processes": process(**{CHECKPOINT: corrected}),
     }
 
@@ -134,6 +135,7 @@ def _chunks(behind, cached=None, control=0.1, hits=(2176,), corrected=2):
         (_chunks(3), _chunks(0.1, cached=0.7), ["patched, behind a chunk, cached"]),
         (_chunks(3), _chunks(0.1, control=float("nan")), ["patched, control"]),
         (_chunks(3), _chunks(0.1, hits=(0, 0)), ["patched, behind a chunk, cached: nothing was found"]),
+        (_chunks(3, block="560"), _chunks(0.1), ["stock: blocks of ['560'] tokens"]),
         (_chunks(3), _chunks(0.1, corrected=0), ["patched: vllm.mamba-stale-checkpoint corrected nothing"]),
     ],
 )
@@ -153,6 +155,11 @@ def test_prompts_in_chunks_are_asked_twice_and_say_what_was_cached(tmp_path):
     seen = []
     Server.log.write_text("INFO Setting attention block size to 544 tokens to ensure")
     found = vllm_hybrid._two_blocks(Server())
-    assert seen[:4] == [4 * 528 + 3] * 2 + [4 * 544 + 3] * 2 and found["block size"] == ["544"]
+    assert seen[:4] == [4 * 544 + 3] * 4 and found["block size"] == ["544"]
     assert found["cached"]["behind two"] == [1] * 12 and found["cached"]["behind two, cached"] == [0] * 12
-    assert max(seen) < vllm_hybrid.WHOLE_STEP and 2 * 576 <= vllm_hybrid.TWO_BLOCKS < 3 * 528
+    assert max(seen) < vllm_hybrid.WHOLE_STEP
+
+
+def test_a_step_takes_two_blocks_of_states_and_not_the_tokens_behind_them():
+    behind = [more for what, (_, more) in vllm_hybrid._PROMPTS.items() if what.startswith("behind")]
+    assert 2 * vllm_hybrid.BLOCK <= vllm_hybrid.STEP < 2 * vllm_hybrid.BLOCK + min(behind)
