@@ -47,6 +47,7 @@ REGIONS = {
     "ForwardBatch": {"": PREFILL},
     "ForwardBatchDeepSeekMHAMixin": {"": PREFILL},
     "TritonAttnBackend": {"": PLAN, "forward_extend": TRACED, "_forward_extend_unified": TRACED},
+    "TritonMultiStepDraftBackend": {"": PLAN},
     "TRTLLMMLABackend": {"": PLAN, "forward_decode": TRACED, "forward_extend": TRACED},
     "TRTLLMHAAttnBackend": {"forward_decode": TRACED, "forward_extend": TRACED},
     "merge_attn_states": {"": OPERATOR},

@@ -63,6 +63,9 @@ def fast_decode_plan(wrapper: HeldBuffers, *args: Any, **kwargs: Any) -> None:
 class Steps:
     """The draft steps of a batch: captured per size, replayed with what is asked."""
 
+    asked = "cuda"  # the device that the engine's code names
+    sizes = _SIZES
+
     def __init__(self, modules: dict[str, Any], draw: Any, topk: int, steps: int):
         import torch
 
@@ -75,17 +78,17 @@ class Steps:
         self.capture(draw)
 
     def capture(self, draw: Any) -> None:
-        self.memory = GpuMemory(draw, others=self.topk * _ROOM * (_CONTEXT + self.steps))
+        self.memory = GpuMemory(draw, self.topk * _ROOM * (_CONTEXT + self.steps), self.asked)
         with self.memory.given():
             self.backend.init_cuda_graph_state(_ROOM, _ROOM * self.topk)
-        for size in _SIZES:
+        for size in self.sizes:
             self._lay_out(self._batch([], size), capture=True)
 
     def __call__(self, lens: list[int]) -> Observation:
         """Replay the steps of requests of `lens` tokens. The last step samples without attention: no one reads its row."""
         import torch
 
-        size = next(size for size in _SIZES if size >= len(lens))
+        size = next(size for size in self.sizes if size >= len(lens))
         self._lay_out(self._batch(lens, size), capture=False)
         wrong, read = 0, []
         for step, backend in enumerate(self.backend.attn_backends[: self.steps - 1]):

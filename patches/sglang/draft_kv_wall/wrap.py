@@ -1,7 +1,7 @@
 """Correction of sglang.draft-kv-wall.
 
-The multi-step backend takes `max_context_len` for the width of its rows of KV indices alone, and the backends of its steps have
-one of their own.
+The multi-step backends of FlashInfer, of its latent attention and of Triton take `max_context_len` for the width of their rows
+of KV indices alone, and the backends of their steps have one of their own.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 _OFFSETS = 2**31  # of the index kernel, int32; later releases refuse rows that are wider
+_ALIGNED = 16  # indices: rows begin where the engine's own do, for whom Triton compiles by that
+
+
+def lists_slots(target: Any, instance: Any) -> bool:
+    """Not of an heir that plans its steps by itself: TRT-LLM's backends derive from FlashInfer's."""
+    planning = next((kind for kind in type(instance).__mro__ if "init_forward_metadata" in vars(kind)), None)
+    return planning is not None and target.function.__qualname__ == f"{planning.__qualname__}.__init__"
 
 
 def init(call: Any, instance: Any, model_runner: Any) -> Any:
-    """`FlashInferMultiStepDraftBackend(model_runner, …)`."""
+    """`FlashInferMultiStepDraftBackend(model_runner, …)`, and those of its kind."""
     result = call()
     requests, slots = model_runner.req_to_token_pool.req_to_token.shape
     width = room(instance, slots)
@@ -24,4 +31,4 @@ def init(call: Any, instance: Any, model_runner: Any) -> Any:
 
 def room(backend: Any, slots: int) -> int:
     """KV indices of one branch: a request of as many tokens as it can have slots, and one token of each draft step."""
-    return slots + backend.speculative_num_steps
+    return -(-(slots + backend.speculative_num_steps) // _ALIGNED) * _ALIGNED

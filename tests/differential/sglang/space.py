@@ -191,7 +191,7 @@ def _wrong_with_trees(settings: Settings) -> str | None:
 
 
 def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
-    """Of trees, verifications and no drafts."""
+    """Of what has fixes, which are off by default; of trees, verifications and no drafts."""
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
         return Known(what, {"speculative-algorithm": None})
@@ -236,8 +236,8 @@ def verifiers(settings: Settings) -> set[str]:
 
 
 def _limit(settings: Settings) -> int:
-    """Near the limit of the context, lists of slots of Triton's drafter go past their buffer; with trees that ends the process
-    (docs/upstream/sglang-draft-kv-wall-twins.md)."""
+    """Near the limit of the context, lists of slots of Triton's drafter go past their buffer; with trees that ends the stock
+    process, or does not (docs/upstream/sglang-draft-kv-wall-twins.md). Its fix is off by default."""
     drafter = settings["speculative-draft-attention-backend"] or settings["attention-backend"]
     return models.CONTEXT - (8 if branches(settings) > 1 and drafter == "triton" else 0)
 
@@ -309,7 +309,7 @@ FIXES: dict[str, Settings | str] = {
     "sglang.mha-draft-extend-routing": "no published release needs it",
     "sglang.skip-seq-lens-sync": "it is about time, and changes no result",
     "sglang.draft-kv-indices": _V1,
-    "sglang.draft-kv-wall": {"speculative-algorithm": "EAGLE", "disable-cuda-graph": False, "attention-backend": "triton"},
+    "sglang.draft-kv-wall": {"speculative-algorithm": "EAGLE", "speculative-num-steps": 3, "attention-backend": "triton"},
     "sglang.triton-swa-deterministic": "deterministic inference replaces operators of CUDA alone, and is not in the space",
     "sglang.fa3-swa-topk": _V1,
     "sglang.encoder-decode-lengths": "no encoder-decoder model is in the space",
