@@ -63,8 +63,12 @@ def fast_decode_plan(wrapper: HeldBuffers, *args: Any, **kwargs: Any) -> None:
 class Steps:
     """The draft steps of a batch: captured per size, replayed with what is asked."""
 
-    asked = "cuda"  # the device that the engine's code names
-    sizes = _SIZES
+    sizes: tuple[int, ...] = _SIZES
+
+    @property
+    def asked(self) -> str:
+        """The device that the engine's code names."""
+        return "cuda"
 
     def __init__(self, modules: dict[str, Any], draw: Any, topk: int, steps: int):
         import torch
