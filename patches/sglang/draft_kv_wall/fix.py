@@ -29,7 +29,10 @@ FIX = Fix(
         "FlashInfer's backends, that of latent attention (MLA) among them, look and refuse. Triton's does not, and before none "
         "did: each row runs into the next, and the last one into memory of others."
     ),
-    correction="Each branch has room for all slots that a request can have, and for a token of each draft step.",
+    correction=(
+        "Each branch has room for all slots that a request can have, and for a token of each draft step. Where all steps of a "
+        "full pool would list 2**30 slots or more, the rows stay as they are: the index kernel reckons in 32 bits."
+    ),
     upstream=Upstream("sgl-project/sglang", pull=29696, issue=29695, report="sglang-draft-kv-wall-twins"),
     hardware=(
         "any GPU (--attention-backend triton or flashinfer: the latter the default on Ampere and Ada, and on Hopper with "

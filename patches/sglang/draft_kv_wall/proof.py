@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from attnfix.patches.proofkit import proof
@@ -52,17 +53,17 @@ class _Built(Steps):
             server_args=Options(page_size=1),
             sliding_window_size=None,
         )
-        with replaced(module, self.step, self._step()):
+        with self._making(module, getattr(module, self.step)):
             return getattr(module, self.kind)(runner, self.topk, self.steps)
 
-    def _step(self) -> Any:
-        """What makes the backend of a step."""
-        kind, shared = getattr(self.modules[self.home], self.step), self.shared()
+    def _making(self, module: Any, kind: Any) -> AbstractContextManager[None]:
+        """Inside it the engine's constructor gets such backends of steps."""
+        shared = self.shared()
 
         def step(runner: Any, kv_indptr_buf: Any, kv_last_page_len_buf: Any, **_: Any) -> Any:
             return indices.step_of(kind, kv_indptr_buf, {**shared, "kv_last_page_len": kv_last_page_len_buf})
 
-        return step
+        return replaced(module, self.step, step)
 
     def capture(self, draw: Any) -> None:
         """Not before it is replayed: interpreted kernels run then, and some of these backends have no graphs here."""
@@ -97,22 +98,30 @@ class _Built(Steps):
         return _refused_or(run)
 
 
-class _Latent(_Built):
+class _Played(_Built):
+    """Backends of steps are played. The engine's class of them stays in its place, and makes others: a fix that has corrections
+    on it and on the multi-step backend looks whether it does.
+    """
+
+    @contextmanager
+    def _making(self, module: Any, kind: Any) -> Iterator[None]:
+        kind.__new__ = lambda kind, *args, **options: _Step(*args, **options)
+        try:
+            yield
+        finally:
+            del kind.__new__
+
+
+class _Latent(_Played):
     """FlashInfer's latent attention, which has chains alone."""
 
     home, kind, step = _MLA, "FlashInferMLAMultiStepDraftBackend", "FlashInferMLAAttnBackend"
     fresh = "zeros"
 
-    def _step(self) -> Any:
-        return _Step
 
-
-class _Triton(_Built):
+class _Triton(_Played):
     home, kind, step = _TRITON, "TritonMultiStepDraftBackend", "TritonAttnBackend"
     graphs = True
-
-    def _step(self) -> Any:
-        return _Step
 
     @property
     def asked(self) -> str:
@@ -131,6 +140,7 @@ class _Step:
     """The backend of one step: it keeps the row that capture hands it, for a kernel that reads what `kv_indptr` says."""
 
     max_context_len, max_kv_splits, use_sliding_window_kv_pool = _CONTEXT, 1, False
+    indices_updater_decode = Options(page_size=1)
 
     def __init__(self, runner: Any, *, kv_indptr_buf: Any, **_: Any):
         self.kv_indptr = kv_indptr_buf

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-_OFFSETS = 2**31  # of the index kernel, int32; later releases refuse rows that are wider
+#: Indices of all steps that the index kernel reaches, whose offsets are int32: half of them, since graphs and ranks of data
+#: parallelism fill batches up with requests that the pool has no room for. Later releases refuse rows that go beyond
+_OFFSETS = 2**30
 _ALIGNED = 16  # indices: rows begin where the engine's own do, for whom Triton compiles by that
 
 
@@ -23,7 +25,7 @@ def init(call: Any, instance: Any, model_runner: Any) -> Any:
     result = call()
     requests, slots = model_runner.req_to_token_pool.req_to_token.shape
     width = room(instance, slots)
-    if width > instance.max_context_len and requests * instance.topk * width < _OFFSETS:
+    if width > instance.max_context_len and instance.speculative_num_steps * requests * instance.topk * width < _OFFSETS:
         instance.max_context_len = width
         call.corrected()
     return result
