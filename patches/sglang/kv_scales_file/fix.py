@@ -1,6 +1,6 @@
 """sglang.kv-scales-file, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 from attnfix.compat.signs import DIES, GARBAGE, KV_SCALES
 
@@ -22,14 +22,14 @@ FIX = Fix(
     ),
     signs=(KV_SCALES, DIES, GARBAGE),
     cause=(
-        "A file's scales are set as numbers in k_scale and v_scale, and nothing in k_scale_float and v_scale_float. fa3 wants a "
-        "tensor in the former. flashinfer and triton divide by the former when they write, and multiply by the latter when "
+        "A file's scales are set as numbers in k_scale and v_scale, and k_scale_float and v_scale_float stay None. fa3 wants "
+        "tensors in the former. flashinfer and triton divide by the former when they write, and multiply by the latter when "
         "they read."
     ),
     correction=(
-        "When the model's attention backends are made, its layers get what a checkpoint's scales would have left: both numbers, "
-        "and for fa3 tensors. Other backends are left alone, and so is a model that shares its layers with one that leaves "
-        "scales out."
+        "When a model's attention backends are made, its layers get what a checkpoint's scales would have left: the numbers, "
+        "and for fa3 tensors. Other backends are left alone. So are these three beside one that leaves scales out, such as "
+        "torch_native, and FlashAttention 4."
     ),
     upstream=Upstream("sgl-project/sglang", issue=18818, report="sglang-kv-scales-file"),
     hardware="NVIDIA GPUs; fa3, flashinfer and, from 0.5.10 on, triton",
@@ -58,5 +58,8 @@ FIX = Fix(
     ),
     independent=True,
     harm=WRONG_OUTPUT,
-    hits=None,
+    hits=AllOf(
+        Is("KV scales from a file", ON),
+        Is("backends that want more than a file leaves", ON),
+    ),
 )

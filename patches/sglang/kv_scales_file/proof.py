@@ -71,21 +71,14 @@ class Server:
         self.runner.model = _model(self.runner.model_config.hf_config, self.layers)
         if load:
             load(self.runner.model)
-        self._tell(prefill, decode)
+        runner = self.runner  # which most releases have told by now, and two ask the arguments of the launch
+        runner.prefill_attention_backend_str, runner.decode_attention_backend_str = prefill, decode
         backends = {name: self.runner.backend(":".join(_CLASSES[name])) for name in dict.fromkeys((decode, prefill))}
         self.prefills, self.decodes = backends[prefill], backends[decode]
         for row in range(_ROOM):
             self.runner.request(_CONTEXT - 4, row)
         self.text = [(self._keys(), self._values(scale)) for scale in _SCALES]
         self.cached = [0] * _ROOM
-
-    def _tell(self, prefill: str, decode: str) -> None:
-        """Which backends the server has, where the releases say so: the runner takes it from the former."""
-        args: Any = self.runner.server_args
-        if hasattr(args, "get_attention_backends"):
-            args.prefill_attention_backend, args.decode_attention_backend = prefill, decode
-        else:
-            self.runner.prefill_attention_backend_str, self.runner.decode_attention_backend_str = prefill, decode
 
     def _keys(self) -> Any:
         """[requests, tokens, 1, d], in the first number alone."""

@@ -10,8 +10,9 @@ A file leaves a number in a layer's `k_scale` and `v_scale`, and None in `k_scal
 | trtllm_mha | the same | `k_scale_float`; from 0.5.14 on `k_scale` where that is None |
 | torch_native, flex_attention | nothing | nothing |
 
-The backends of prefill and decode share the layers. Beside one that leaves scales out nothing is set: its answers would be wrong
-where the engine ends with an error. So the last backend that is made decides; the scales are loaded before.
+The backends of prefill and decode share the layers. Beside one that leaves scales out nothing is set: answers would be wrong
+where the engine ends with an error. So the last backend that is made decides; the scales are loaded before. FlashAttention 4
+("fa4", the class of fa3) reads an FP8 cache without scales in prefill, and is left alone.
 """
 
 from __future__ import annotations
