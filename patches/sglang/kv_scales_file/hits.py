@@ -8,8 +8,8 @@ from attnfix.compat.doctor.sglang import backend
 
 _FILE = "quantization-param-path"
 #: Backend -> first release in which it reads more of a layer's scales than a file leaves there
-_WANTS_SINCE = {"fa3": "0.5.1", "flashinfer": "0.5.2", "triton": "0.5.10"}
-_RIGHT = ("torch_native", "flex_attention", "trtllm_mha")
+_WANTS_SINCE = {"fa3": "0.5.1", "flashinfer": "0.5.2", "triton": "0.5.10", "trtllm_mha": "0.5.1"}
+_RIGHT = "torch_native", "flex_attention"
 
 
 def _from_file(it: Deployment) -> Fact:
@@ -39,7 +39,8 @@ def _wants(it: Deployment, phase: str) -> Fact:
         return unknown(f"what {name} reads of a file's scales was not read")
     if it.release is None:
         return unknown(f"{why}: what this release reads was not read")
-    return known(ON if it.since(_WANTS_SINCE[name]) else OFF, why)
+    content = not it.since(_WANTS_SINCE[name]) or (name == "trtllm_mha" and it.since("0.5.14") and not it.since("0.5.16"))
+    return known(OFF if content else ON, why)
 
 
 FACTS: Makers = {"KV scales from a file": _from_file, "backends that want more than a file leaves": _wanted}

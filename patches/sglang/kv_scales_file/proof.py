@@ -2,7 +2,8 @@
 
 Real: `ServerArgs`, the file, its loader and `LlamaModel.load_kv_cache_scales`, `RadixAttention`, the pools, which divide by the
 scales, `ForwardBatch`, the attention backends with their own `__init__`, their plan of a batch and their forward. Triton's
-kernels run in the interpreter. Emulated: FlashAttention 3 and FlashInfer's wrappers.
+kernels run in the interpreter. Emulated: FlashAttention 3, FlashInfer's wrappers, TRT-LLM's kernels on pages, and, from 0.5.16
+on, the kernel that writes their cache.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.proofkit import emulators, proof
@@ -24,13 +26,17 @@ from attnfix.patches.proofkit.sglang import (
     flash_attention,
 )
 from attnfix.patches.proofkit.sglang.engine import module, on_cpu
+from attnfix.patches.sglang.trtllm_mha_kv_scales.proof import as_it_is
 
 _LLAMA, _CHECKPOINT = "sglang.srt.models.llama", "sglang.srt.layers.quantization.kv_cache"
 _CLASSES = {
     "fa3": ("flashattention_backend", "FlashAttentionBackend"),
     "flashinfer": ("flashinfer_backend", "FlashInferAttnBackend"),
     "triton": ("triton_backend", "TritonAttnBackend"),
+    "trtllm_mha": ("trtllm_mha_backend", "TRTLLMHAAttnBackend"),
 }
+#: Writes the cache of TRT-LLM's kernels, from 0.5.16 on
+_FUSED = ("sglang.jit_kernel.fused_fp8_qkv_kv_cache", "sglang.kernels.ops.kvcache.fused_fp8_qkv_kv_cache")
 _HOMES = {name: f"sglang.srt.layers.attention.{file}" for name, (file, _) in _CLASSES.items()}
 _WRAPPERS = {
     "BatchPrefillWithRaggedKVCacheWrapper": flashinfer.RaggedPrefill,
@@ -141,7 +147,7 @@ class Server:
                 with on_cpu():
                     out = forward(q.flatten(1), k, v, layer, batch)
             except Exception as error:
-                if not any(word in str(error) for word in ("'expand'", "'NoneType'")):
+                if not any(word in str(error) for word in ("'float' object has no attribute", "'NoneType'")):
                     raise
                 yield Observation(math.inf, "the engine ends")
             else:
@@ -163,8 +169,19 @@ def _model(config: Any, layers: list[Any]) -> Any:
     return model
 
 
+def _fused(q: Any, k: Any, v: Any, q_out: Any, k_cache: Any, v_cache: Any, slots: Any, k_scale: Any, v_scale: Any) -> None:
+    """The kernel of `fused_fp8_qkv_kv_cache`: rows of K and V, [tokens, numbers], divided by their scales, float32 [1], go to
+    the slots of the caches; those of Q are cast."""
+    import torch
+
+    for cache, rows, scale in ((k_cache, k, k_scale), (v_cache, v, v_scale)):
+        cache[slots] = (rows.float() / scale).to(torch.float8_e4m3fn).view(cache.dtype)
+    if q is not None:
+        q_out.copy_(q)
+
+
 class Proof(proof.Proof):
-    modules = (*_HOMES.values(), _LLAMA, _CHECKPOINT)
+    modules, may_lack = (*_HOMES.values(), _LLAMA, _CHECKPOINT, *_FUSED), _FUSED
 
     def prepare(self) -> None:
         kernels: Any = importlib.import_module("sgl_kernel.flash_attn")
@@ -172,11 +189,26 @@ class Proof(proof.Proof):
         kernels.get_scheduler_metadata = None
         flash_attention.use(self.engine[_HOMES["fa3"]], flash_attention.paged)
         vars(self.engine[_HOMES["flashinfer"]]).update(_WRAPPERS)
+        trtllm = self.engine[_HOMES["trtllm_mha"]]
+        vars(trtllm).update(
+            flashinfer=SimpleNamespace(
+                decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache=emulators.PagedDecode()),
+                prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=emulators.PagedContext()),
+            ),
+            scaled_fp8_quant=as_it_is,  # 0.5.14
+            make_persistent_multi_ctas_kv_counter_buffer=lambda *_, **__: None,  # of the kernels, in the newest releases
+        )
+        for home in (self.engine[name] for name in _FUSED if name in self.engine):
+            home.is_arch_support_pdl = lambda: False
+            home._jit_fused_fp8_qkv_kv_cache_module = lambda *_: SimpleNamespace(fused_fp8_qkv_kv_cache=_fused)
         self.served = construction.serve(*_FLAGS, config=_CONFIG, draft=False)
-        self.broken = ["fa3"]
-        for name in "flashinfer", "triton":  # up to 0.5.1.post3, and before 0.5.10, it reads what the file leaves, or nothing
-            if "k_scale_float" in code_of(self._kind(name).forward_decode).co_names:
-                self.broken.append(name)
+        reads = {name: code_of(self._kind(name).forward_decode).co_names for name in _CLASSES}
+        # Up to 0.5.1.post3, and before 0.5.10, these read what a file leaves, or nothing
+        self.broken = ["fa3", *(name for name in ("flashinfer", "triton") if "k_scale_float" in reads[name])]
+        self.right = [name for name in ("flashinfer", "triton") if name not in self.broken]
+        if hasattr(self._kind("trtllm_mha"), "_get_scalar_scale"):  # before 0.5.14 it leaves out scales, whoever brings them
+            fused = any(name in self.engine for name in _FUSED)
+            (self.broken if fused else self.right).append("trtllm_mha")
 
     def _kind(self, name: str) -> Any:
         return getattr(self.engine[_HOMES[name]], _CLASSES[name][1])
@@ -191,11 +223,11 @@ class Proof(proof.Proof):
 
     def control(self, seed: int) -> Iterator[Observation]:
         """No scales; those of a checkpoint; and those of a file, where the backend is right with them."""
-        for name in _CLASSES:
+        for name in *self.broken, *self.right:
             yield from self._serve(seed, name, name, None)
             yield from self._serve(seed, name, name, self._from_checkpoint)
-            if name not in self.broken:
-                yield from self._serve(seed, name, name, self._from_file)
+        for name in self.right:
+            yield from self._serve(seed, name, name, self._from_file)
 
     def _serve(self, seed: int, prefill: str, decode: str, load: Load | None) -> Iterator[Observation]:
         server = Server(self.served, seed, prefill, decode, load)

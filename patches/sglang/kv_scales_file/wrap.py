@@ -1,18 +1,19 @@
 """Correction of sglang.kv-scales-file.
 
-A file leaves a number in a layer's `k_scale` and `v_scale`, and None in `k_scale_float` and `v_scale_float`. Who reads what:
+A file leaves a number in a layer's `k_scale` and `v_scale`, and None in `k_scale_float` and `v_scale_float`. What is read:
 
 | backend | to write | to read |
 |---|---|---|
 | fa3 | `k_scale`, which may be a number | `k_scale.expand(…)`: a tensor |
 | flashinfer | the same | `k_scale_float`; before 0.5.2 `k_scale` |
 | triton | the same; before 0.5.10 nothing | `k_scale_float`; before 0.5.10 nothing |
-| trtllm_mha | the same | `k_scale_float`; from 0.5.14 on `k_scale` where that is None |
+| trtllm_mha | the same; from 0.5.16 on `k_scale.to(…)`: a tensor | `k_scale_float`; from 0.5.14 on `k_scale` where that is None |
 | torch_native, flex_attention | nothing | nothing |
 
 The backends of prefill and decode share the layers. Beside one that leaves scales out nothing is set: answers would be wrong
 where the engine ends with an error. So the last backend that is made decides; the scales are loaded before. FlashAttention 4
-("fa4", the class of fa3) reads an FP8 cache without scales in prefill, and is left alone.
+("fa4", the class of fa3) reads an FP8 cache without scales in prefill, and is left alone. Up to 0.5.13.post1 trtllm_mha reads
+the scale of keys alone: that of values is the matter of sglang.trtllm-mha-kv-scales.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ CLASSES = {
     "triton": ("triton_backend", "TritonAttnBackend"),
     "trtllm_mha": ("trtllm_mha_backend", "TRTLLMHAAttnBackend"),
 }
-#: Those of them for which nothing is set
-CONTENT = ("trtllm_mha",)
+#: Backend -> what its class names where it wants tensors
+WANTS_TENSORS = {"fa3": "expand", "trtllm_mha": "fused_fp8_qkv_kv_cache"}
 
 
 def lacks(target: Any, instance: Any, model_runner: Any) -> tuple[list[Any], bool] | None:
@@ -37,12 +38,14 @@ def lacks(target: Any, instance: Any, model_runner: Any) -> tuple[list[Any], boo
     modules = getattr(getattr(model_runner, "model", None), "modules", None)
     layers = [one for one in modules() if isinstance(getattr(one, "k_scale", None), float)] if modules else []
     kinds = kinds_of(model_runner) if layers else {}
-    if type(instance) not in kinds.values():  # nor a subclass, which may read otherwise
+    if type(instance) not in kinds.values():  # a subclass may read otherwise
         return None
-    wanted = {name for backend, kind in kinds.items() if backend not in CONTENT for name in names_in(kind)}
-    tensors = "fa3" in kinds
-    lacking = [one for one in layers if tensors or ("k_scale_float" in wanted and one.k_scale_float is None)]
-    return (lacking, tensors) if lacking else None
+    named = {backend: names_in(kind) for backend, kind in kinds.items()}
+    tensors = any(WANTS_TENSORS.get(backend) in names for backend, names in named.items())
+    if not tensors:
+        numbers = any("k_scale_float" in names for names in named.values())
+        layers = [one for one in layers if numbers and one.k_scale_float is None]
+    return (layers, tensors) if layers else None
 
 
 def kinds_of(runner: Any) -> dict[str, type]:

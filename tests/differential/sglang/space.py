@@ -209,8 +209,8 @@ def _wrong_with_trees(settings: Settings) -> str | None:
 
 def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
     """Of trees, verifications alone."""
-    if settings.get("quantization-param-path") and backends(settings) & {"fa3", "flashinfer", "triton"}:
-        what = "a file of scales, which fa3, FlashInfer and Triton want more of (docs/upstream/sglang-kv-scales-file.md)"
+    if settings.get("quantization-param-path") and "torch_native" not in backends(settings):
+        what = "a file of scales leaves less than backends read (docs/upstream/sglang-kv-scales-file.md)"
         return Known(what, {"quantization-param-path": None})
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
