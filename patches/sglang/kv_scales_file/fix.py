@@ -18,15 +18,15 @@ FIX = Fix(
     id="sglang.kv-scales-file",
     title="A file of KV scales ends the server, or garbles its answers on FlashInfer",
     symptom=(
-        "With --quantization-param-path and --kv-cache-dtype fp8_e4m3 the server ends at the first prompt on fa3 and trtllm_mha "
-        "('float' object has no attribute 'expand', or 'to'), and at the first decode step on triton ('float' and 'NoneType'). "
-        "On flashinfer answers are wrong from the second token on, without an error."
+        "With --quantization-param-path and --kv-cache-dtype fp8_e4m3 the server ends: at the first prompt on fa3 and "
+        "trtllm_mha ('float' object has no attribute 'expand', or 'to'), at the first decode step on triton ('float' and "
+        "'NoneType'). On flashinfer answers are wrong from the second token on, without an error."
     ),
     signs=(KV_SCALES, DIES, GARBAGE),
     cause=(
         "A file's scales are set as numbers in k_scale and v_scale, and k_scale_float and v_scale_float stay None. fa3 and "
-        "trtllm_mha want tensors in the former. flashinfer and triton divide by the former when they write, and multiply by the "
-        "latter when they read."
+        "trtllm_mha want tensors in the former. flashinfer and triton divide by the former when they write, and multiply by "
+        "the latter when they read."
     ),
     correction=(
         "When a model's attention backends are made, its layers get what a checkpoint's scales would have left: the numbers, "

@@ -7,7 +7,7 @@ A file leaves a number in a layer's `k_scale` and `v_scale`, and None in `k_scal
 | fa3 | `k_scale`, which may be a number | `k_scale.expand(…)`: a tensor |
 | flashinfer | the same | `k_scale_float`; before 0.5.2 `k_scale` |
 | triton | the same; before 0.5.10 nothing | `k_scale_float`; before 0.5.10 nothing |
-| trtllm_mha | the same; from 0.5.16 on `k_scale.to(…)`: a tensor | `k_scale_float`; from 0.5.14 on `k_scale` where that is None |
+| trtllm_mha | the same; from 0.5.16 on a tensor | `k_scale_float`; from 0.5.14 on `k_scale` where that is None |
 | torch_native, flex_attention | nothing | nothing |
 
 The backends of prefill and decode share the layers. Beside one that leaves scales out nothing is set: answers would be wrong
