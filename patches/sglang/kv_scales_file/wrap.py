@@ -35,8 +35,7 @@ WANTS_TENSORS = {"fa3": "expand", "trtllm_mha": "fused_fp8_qkv_kv_cache"}
 
 def lacks(target: Any, instance: Any, model_runner: Any) -> tuple[list[Any], bool] | None:
     """(layers whose scales come from a file, whether tensors are wanted), where the model's backends read what these lack."""
-    modules = getattr(getattr(model_runner, "model", None), "modules", None)
-    layers = [one for one in modules() if isinstance(getattr(one, "k_scale", None), float)] if modules else []
+    layers = layers_of(getattr(model_runner, "model", None))
     kinds = kinds_of(model_runner) if layers else {}
     if type(instance) not in kinds.values():  # a subclass may read otherwise
         return None
@@ -46,6 +45,12 @@ def lacks(target: Any, instance: Any, model_runner: Any) -> tuple[list[Any], boo
         numbers = any("k_scale_float" in names for names in named.values())
         layers = [one for one in layers if numbers and one.k_scale_float is None]
     return (layers, tensors) if layers else None
+
+
+def layers_of(model: Any) -> list[Any]:
+    """Attention layers of a model that a file has given numbers."""
+    modules = model.modules() if hasattr(model, "modules") else ()
+    return [one for one in modules if isinstance(getattr(one, "k_scale", None), float) and hasattr(one, "k_scale_float")]
 
 
 def kinds_of(runner: Any) -> dict[str, type]:
