@@ -53,9 +53,9 @@ def layers_of(model: Any) -> list[Any]:
     return [one for one in modules if isinstance(getattr(one, "k_scale", None), float) and hasattr(one, "k_scale_float")]
 
 
-def kinds_of(runner: Any) -> dict[str, type]:
+def kinds_of(runner: Any) -> dict[str, Any]:
     """{name: class} of the backends of prefill and decode; empty where one leaves out scales, or is not loaded yet."""
-    names = [getattr(runner, f"{phase}_attention_backend_str", None) for phase in ("prefill", "decode")]
+    names: Any = [getattr(runner, f"{phase}_attention_backend_str", None) for phase in ("prefill", "decode")]
     if None in names:  # 0.5.16 and 0.5.17 tell the runner afterwards
         names = runner.server_args.get_attention_backends()
     kinds = {name: _class(name) for name in names}
