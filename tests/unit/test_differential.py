@@ -192,6 +192,15 @@ def test_what_is_known_of_trees_is_what_the_reports_of_sglang_say(settings, wron
     assert (found and found.what.partition("docs/upstream/sglang-")[2]) == (report and f"{report}.md)")
 
 
+@pytest.mark.parametrize(("own", "there"), [("fa3", True), ("trtllm_mha", True), ("torch_native", False)])
+def test_a_file_of_scales_is_known_to_leave_less_than_backends_read(own, there):
+    drawn = space.space_of("sglang")
+    settings = {name: values[0] for name, values in drawn.axes.items()} | {"attention-backend": own}
+    assert drawn.known("0.5.23", settings, "layer 0", ["decode"], 0.5) is None
+    found = drawn.known("0.5.23", settings | {"quantization-param-path": "scales"}, "layer 0", ["decode"], 0.5)
+    assert (found is not None and found.without == {"quantization-param-path": None}) == there
+
+
 @pytest.mark.parametrize(
     ("release", "settings", "wrong", "kinds", "there"),
     [
