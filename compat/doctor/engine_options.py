@@ -46,6 +46,7 @@ SGLANG = (
         "--chunked-prefill-size",
         "--page-size",
         "--kv-cache-dtype",
+        "--quantization-param-path",
         "--device",
         "--rl-on-policy-target",
         "--attn-cp-size --attention-context-parallel-size",

@@ -153,7 +153,10 @@ def _unpacked(bytes_, rows, kv):
 
 
 class PagedDecode(_Capped):
-    """`BatchDecodeWithPagedKVCacheWrapper`: one token of each request, whose KV is all that is planned."""
+    """`BatchDecodeWithPagedKVCacheWrapper`: one token of each request, whose KV is all that is planned.
+
+    Keys are multiplied by `k_scale`, the output by `v_scale`.
+    """
 
     use_tensor_cores = False
     _float_workspace_buffer = _int_workspace_buffer = _pin_memory_int_workspace_buffer = None
@@ -180,8 +183,8 @@ class PagedDecode(_Capped):
         for b, (first, end) in enumerate(zip(self._indptr, self._indptr[1:])):
             k, v = (x[self._paged_kv_indices_buf[first:end].long()] for x in kv)
             mask = window_mask(1, len(k), True, -1, q.device)
-            outs.append(_attend(q[b : b + 1], k, v, mask, sm_scale, self._cap(logits_soft_cap))[0])
-        return torch.cat(outs).to(q.dtype)
+            outs.append(_attend(q[b : b + 1], k, v, mask, sm_scale * (k_scale or 1.0), self._cap(logits_soft_cap))[0])
+        return (torch.cat(outs) * (v_scale or 1.0)).to(q.dtype)
 
 
 def fast_decode_plan(wrapper, indptr, indices, *shapes, **kwargs):

@@ -147,6 +147,8 @@ class Runner:
     def __init__(
         self, args: Any, model_config: Any, requests: int, tokens: int, draft: bool, window: bool, device: str = "cpu"
     ):
+        import torch
+
         self.server_args, self.model_config = args, model_config
         self.device, self.gpu_id, self.tp_rank, self.tp_size = device, 0, 0, 1
         self.dp_size = self.pp_size = self.attn_cp_size = self.dcp_size = 1
@@ -155,7 +157,9 @@ class Runner:
             self.ps = wrapper.ParallelState.trivial()
         self.page_size, self.is_draft_worker, self.max_running_requests = args.page_size or 1, draft, requests
         self.dtype = self.kv_cache_dtype = model_config.dtype
-        self.kv_cache_dtype_str = "auto"
+        self.kv_cache_dtype_str = args.kv_cache_dtype
+        if args.kv_cache_dtype == "fp8_e4m3":
+            self.kv_cache_dtype = torch.float8_e4m3fn
         self.spec_algorithm = module("speculative.spec_info").SpeculativeAlgorithm.from_string(args.speculative_algorithm)
         self.sliding_window_size = getattr(model_config, "sliding_window_size", None)
         self.attention_chunk_size = getattr(model_config, "attention_chunk_size", None)
@@ -215,6 +219,16 @@ class Runner:
             raise MemoryError("the KV pool is full")
         self.req_to_token_pool.req_to_token[row, : len(slots)] = slots.int()
         return slots[:tokens]
+
+    def forward_batch(self, mode: str, **given: Any) -> Any:
+        """A `ForwardBatch` of this server in a `ForwardMode`, of these fields."""
+        file = module("model_executor.forward_batch_info")
+        pools = {"token_to_kv_pool": self.token_to_kv_pool, "req_to_token_pool": self.req_to_token_pool}
+        batch = file.ForwardBatch(forward_mode=file.ForwardMode[mode], **given, **accepted(file.ForwardBatch, pools))
+        translator: Any = getattr(self, "kv_index_translator", None)
+        if hasattr(translator, "own_plan"):
+            batch.kv_loc_plan = translator.own_plan(batch)
+        return batch
 
     def backend(self, name: str, **given: Any) -> Any:
         """An attention backend by its own `__init__`: `"triton_backend:TritonAttnBackend"`, with what it takes of `given`."""

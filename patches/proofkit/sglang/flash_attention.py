@@ -24,10 +24,12 @@ def use(module: Any, kernel: Any) -> None:
 
 
 def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softmax_scale, causal, window_size=(-1, -1),
-          softcap=0.0, return_softmax_lse=False, sinks=None, out=None, qv=None, **launch):  # fmt: skip
+          softcap=0.0, return_softmax_lse=False, sinks=None, out=None, qv=None, k_descale=None, v_descale=None,
+          **launch):  # fmt: skip
     """`flash_attn_with_kvcache`: q [tokens, heads, d], caches [pages, page size, KV heads, d], page_table int32 [batch, pages].
 
-    `qv`, [tokens, heads, dv], is multiplied with the values, and the scores are the sum of both products.
+    `qv`, [tokens, heads, dv], is multiplied with the values, and the scores are the sum of both products. `k_descale` and
+    `v_descale`, float32 [batch, KV heads], multiply what an FP8 cache holds; the result is bfloat16 then.
 
     Nobody asks whether a page lies inside the cache: what lies behind it in memory is read. With `causal`, or a window that
     ends at the token itself, the last rows are aligned. The LSE is natural, float32 [heads, tokens], and holds the sink of its
@@ -39,11 +41,16 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
         raise NotImplementedError("an output of the caller's, a soft cap")
     at, lens = cu_seqlens_q.tolist(), cache_seqlens.tolist()
     whole = q if qv is None else torch.cat([q, qv], -1)
-    size, result = k_cache.shape[1], torch.zeros(*q.shape[:2], v_cache.shape[-1], dtype=q.dtype, device=q.device)
+    dtype = torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype
+    size, result = k_cache.shape[1], torch.zeros(*q.shape[:2], v_cache.shape[-1], dtype=dtype, device=q.device)
     lse = torch.full((q.shape[1], q.shape[0]), -math.inf, device=q.device)
     for b in range(len(at) - 1):
         pages = page_table[b, : -(-lens[b] // size)].long()
         k, v = (_memory(cache)[pages].flatten(0, 1)[: lens[b]] for cache in (k_cache, v_cache))
+        k, v = (
+            x if descale is None else x.double() * descale[b, :, None].double()
+            for x, descale in ((k, k_descale), (v, v_descale))
+        )
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         if qv is not None:
             k = torch.cat([k, v], -1)
@@ -51,7 +58,7 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
             last = lens[b] - (at[b + 1] - 1 - row) if causal or window_size[1] == 0 else lens[b]
             first = max(0, last - 1 - window_size[0]) if window_size[0] >= 0 else 0
             one, one_lse = emulators.attention(whole[row : row + 1], k[first:last], v[first:last], softmax_scale, sinks=sinks)
-            result[row], lse[:, row] = one[0].to(q.dtype), one_lse[0].float()
+            result[row], lse[:, row] = one[0].to(dtype), one_lse[0].float()
     return (result, lse) if return_softmax_lse else result
 
 

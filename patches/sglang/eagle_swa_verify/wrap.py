@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import Any
 
 from attnfix.patches.sglang.shared.window_layers import alike
@@ -80,19 +81,30 @@ def within(mask: Any, kv_indptr: Any, positions: Any, draft: int, window: int) -
     count = 0 if positions is None else min(positions.numel() // draft, kv_indptr.numel() - 1)
     if not count:
         return mask
-    device, begin = mask.device, kv_indptr[: count + 1].long()
-    kv = begin.diff()[:, None, None]
-    depth = positions[: count * draft].view(count, draft).long()
-    depth = (depth - depth[:, :1])[..., None]
-    row = torch.arange(draft, device=device)[None, :, None]
-    # The first key that the wider window leaves in stands `window + draft - 1` before the row's own
-    key = kv - 2 * draft + 1 - window + row + torch.arange(draft - 1, device=device)
-    outside = (key >= 0) & (key < kv - draft - window + depth)
-    at = begin[:-1, None, None] * draft + row * kv + key
+    row, behind, key = _columns(draft, window, mask.device)
+    begin = kv_indptr[: count + 1, None, None]
+    kv = begin.diff(dim=0)
+    place = positions[: count * draft].view(count, draft, 1)
+    key = key + kv
+    outside = (behind < place - place[:, :1]).logical_and_(key >= 0)
     spare = mask.numel()
-    found = torch.cat([mask, mask.new_ones(1)])
-    found[torch.where(outside, at, spare).flatten()] = False
-    return found[:spare]
+    found = mask.new_empty(spare + 1)
+    found[:spare].copy_(mask)
+    at = torch.add(key.addcmul_(kv, row), begin[:-1], alpha=draft)
+    return found.index_fill_(0, torch.where(outside, at, spare).flatten(), False)[:spare]
+
+
+@lru_cache(maxsize=8)
+def _columns(draft: int, window: int, device: Any) -> tuple[Any, Any, Any]:
+    """What is the same in each verification, as it takes a launch each, int64: the rows [draft, 1]; of the keys that the wider
+    window leaves in, [draft, draft - 1], how far behind its last row a token stands that has such a key outside of its window,
+    and where the key is, from the end of the text."""
+    import torch
+
+    row = torch.arange(draft, device=device)[:, None]
+    # The first key that the wider window leaves in stands `window + draft - 1` before the row's own
+    behind = row + torch.arange(draft - 1, device=device) + 1 - draft
+    return row, behind, behind - draft - window
 
 
 def call_with_the_planned_window(wrapper: Any) -> None:

@@ -96,8 +96,8 @@ class Trees(Server):
             self.spec, draft_token_num=_DRAFTS, num_tokens_per_req=_DRAFTS, positions=positions,
             custom_mask=torch.cat(masks).to(device()), topk=1 if self.parents is _CHAIN else 2,
         )  # fmt: skip
-        return self._forward_batch(
-            forward_mode="TARGET_VERIFY", batch_size=len(lens), input_ids=tensor([0] * len(lens) * _DRAFTS),
+        return self.runner.forward_batch(
+            "TARGET_VERIFY", batch_size=len(lens), input_ids=tensor([0] * len(lens) * _DRAFTS),
             seq_lens=tensor(lens), req_pool_indices=tensor([*range(len(at))] + [3] * padding), seq_lens_sum=sum(lens),
             seq_lens_cpu=torch.tensor(lens), positions=positions.to(device()), spec_info=drafts,
             out_cache_loc=torch.cat([*slots, tensor([0] * padding * _DRAFTS)]),

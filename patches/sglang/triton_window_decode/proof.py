@@ -20,7 +20,7 @@ from attnfix.patches.proofkit.excerpt import run_excerpt
 from attnfix.patches.proofkit.gpu_memory import GpuMemory
 from attnfix.patches.proofkit.proof import Observation, combine, cumulative, device, observe, replaced
 from attnfix.patches.proofkit.sglang import absent, construction  # noqa: F401  its stand-ins for imports are wanted here
-from attnfix.patches.proofkit.sglang.engine import accepted, module, on_cpu
+from attnfix.patches.proofkit.sglang.engine import module, on_cpu
 
 _BACKEND = "sglang.srt.layers.attention.triton_backend"
 
@@ -166,21 +166,12 @@ class Server:
         tensor = lambda values, dtype=torch.int64: torch.tensor(values, dtype=dtype, device=device())  # noqa: E731
         lens = [place + 1 for place in at] + [1] * padding
         slots = [self._slots(row, range(place, place + 1)) for row, place in enumerate(at)]
-        return self._forward_batch(
-            forward_mode="DECODE", batch_size=len(lens), input_ids=tensor([0] * len(lens)), seq_lens=tensor(lens),
+        return self.runner.forward_batch(
+            "DECODE", batch_size=len(lens), input_ids=tensor([0] * len(lens)), seq_lens=tensor(lens),
             req_pool_indices=tensor([*range(len(at))] + [_ROOM - 1] * padding), seq_lens_sum=sum(lens),
             seq_lens_cpu=torch.tensor(lens), positions=tensor([n - 1 for n in lens]),
             out_cache_loc=torch.cat([*slots, tensor([0] * padding)]),
         )  # fmt: skip
-
-    def _forward_batch(self, forward_mode: str, **given: Any) -> Any:
-        file, runner = module("model_executor.forward_batch_info"), self.runner
-        pools = {"token_to_kv_pool": runner.token_to_kv_pool, "req_to_token_pool": runner.req_to_token_pool}
-        batch = file.ForwardBatch(forward_mode=file.ForwardMode[forward_mode], **given, **accepted(file.ForwardBatch, pools))
-        translator: Any = getattr(runner, "kv_index_translator", None)
-        if hasattr(translator, "own_plan"):
-            batch.kv_loc_plan = translator.own_plan(batch)
-        return batch
 
     def prefill(self, cached: list[int], new: list[int]) -> Observation:
         """Both layers' attention of new tokens behind cached ones."""
@@ -191,8 +182,8 @@ class Server:
         tensor = lambda values, dtype=torch.int64: torch.tensor(values, dtype=dtype, device=device())  # noqa: E731
         lens = [n + more for n, more in zip(cached, new)]
         spans = [range(n, n + more) for n, more in zip(cached, new)]
-        batch = self._forward_batch(
-            forward_mode="EXTEND", batch_size=len(new), input_ids=tensor([0] * sum(new)), seq_lens=tensor(lens),
+        batch = self.runner.forward_batch(
+            "EXTEND", batch_size=len(new), input_ids=tensor([0] * sum(new)), seq_lens=tensor(lens),
             req_pool_indices=tensor([*range(len(new))]), seq_lens_sum=sum(lens), seq_lens_cpu=torch.tensor(lens),
             out_cache_loc=torch.cat([self._slots(row, span) for row, span in enumerate(spans)]),
             extend_num_tokens=sum(new), extend_seq_lens=tensor(new, torch.int32), extend_seq_lens_cpu=new,

@@ -35,7 +35,7 @@ class Proof(proof.Proof):
             prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=emulators.PagedContext()),
         )
         if hasattr(self.engine[BACKEND], "scaled_fp8_quant"):  # 0.5.14 and later
-            self.engine[BACKEND].scaled_fp8_quant = _as_it_is
+            self.engine[BACKEND].scaled_fp8_quant = as_it_is
         for name in _FUSED:
             if name in self.engine:
                 self.engine[name].fused_fp8_qkv_kv_cache = _fused
@@ -80,7 +80,7 @@ def _fused(q: Any, k: Any, v: Any, k_cache: Any, v_cache: Any, cache_loc: Any, k
     return None if q is None else q.to(torch.float8_e4m3fn)
 
 
-def _as_it_is(x: Any, scale: Any) -> tuple[Any, float]:
+def as_it_is(x: Any, scale: Any) -> tuple[Any, float]:
     """`scaled_fp8_quant` with a scale of 1, for queries of about 1: so one reference serves all releases."""
     import torch
 

@@ -24,8 +24,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "disable-cuda-graph": (True, False),
     "kv-cache-dtype": ("auto", "fp8_e4m3"),
     "scales": ("none", "checkpoint"),
-    # "scales" is constructed, too, and replayed. It is drawn no more: all backends but torch_native are wrong or raise with it
-    "quantization-param-path": (None,),
+    "quantization-param-path": (None, "scales"),
     "triton-attention-num-kv-splits": (8, 1),
     "speculative-algorithm": (None, "EAGLE"),
     "speculative-num-steps": (3, 1),
@@ -163,6 +162,24 @@ def _impossible_on_latents(settings: Settings, used: set[str]) -> str | None:
     return None
 
 
+def _impossible_with_scales(settings: Settings, used: set[str]) -> str | None:
+    """Scales of keys and values, of a checkpoint or from a file."""
+    checkpoint, file = settings.get("scales") == "checkpoint", settings.get("quantization-param-path")
+    if not (checkpoint or file):
+        return None
+    if checkpoint and file:
+        return "the engine refuses a file of scales where the checkpoint has some"
+    if settings.get("model") not in (None, "mha", "gqa") or settings.get("kv-cache-dtype") == "auto":
+        return "scales are made for Llama alone, and tried with an FP8 cache"
+    if speculates(settings):
+        return "a drafter's checkpoint is not made, and its model takes no file"
+    if "torch_native" in used and len(used) > 1:
+        return (
+            "torch_native writes and reads a cache without its scales: wrong where another backend has the prefill; written up"
+        )
+    return None
+
+
 def _impossible_with_trees(settings: Settings, used: set[str]) -> str | None:
     model, page = settings.get("model"), settings.get("page-size", 1)
     if not settings.get("speculative-algorithm", "EAGLE"):
@@ -191,7 +208,10 @@ def _wrong_with_trees(settings: Settings) -> str | None:
 
 
 def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
-    """Of what has fixes, which are off by default; of trees, verifications and no drafts."""
+    """Of what has fixes, which are off by default; of trees, verifications alone."""
+    if settings.get("quantization-param-path") and "torch_native" not in backends(settings):
+        what = "a file of scales leaves less than backends read (docs/upstream/sglang-kv-scales-file.md)"
+        return Known(what, {"quantization-param-path": None})
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
         return Known(what, {"speculative-algorithm": None})
@@ -244,16 +264,8 @@ def _limit(settings: Settings) -> int:
 
 def _impossible(settings: Settings) -> str | None:
     model, used, dtype = settings.get("model"), backends(settings), settings.get("dtype")
-    if settings.get("scales") == "checkpoint" and (
-        model not in (None, "mha", "gqa") or settings.get("kv-cache-dtype") == "auto" or settings.get("quantization-param-path")
-    ):
-        return "checkpoints with scales are made for Llama alone, and tried with an FP8 cache"
-    if settings.get("scales") == "checkpoint" and speculates(settings):
-        return "a drafter's checkpoint is not made"
-    if settings.get("scales") == "checkpoint" and "torch_native" in used and len(used) > 1:
-        return (
-            "torch_native writes and reads a cache without its scales: wrong where another backend has the prefill; written up"
-        )
+    if reason := _impossible_with_scales(settings, used):
+        return reason
     if reason := _impossible_on_latents(settings, used):
         return reason
     if reason := _impossible_with_states(settings, used):
@@ -341,5 +353,6 @@ FIXES: dict[str, Settings | str] = {
     "sglang.triton-tree-window": {
         "attention-backend": "triton", "model": "windows", "speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2,
     },
+    "sglang.kv-scales-file": {"kv-cache-dtype": "fp8_e4m3", "quantization-param-path": "scales"},
     "sglang.mla-draft-lengths": {"model": "mla", "speculative-algorithm": "EAGLE", "speculative-num-steps": 3},
 }  # fmt: skip

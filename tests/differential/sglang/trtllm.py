@@ -41,12 +41,21 @@ def install() -> None:
         for name, stand_in in {
             "fixup_zero_kv_rows": device.launched(emulators.fixup_zero_kv_rows), "_jit_fixup_module": lambda *_: None,
             "can_use_set_mla_kv_concat_q": lambda *_: False, "can_use_set_mla_kv_concat_q_fp8": lambda *_: False,
+            "scaled_fp8_quant": device.launched(_cast),
         }.items():  # fmt: skip
             if hasattr(home, name):
                 setattr(home, name, stand_in)
-    with suppress(ModuleNotFoundError):
-        fused = importlib.import_module("sglang.kernels.ops.kvcache.fused_fp8_qkv_kv_cache")
-        fused.fused_fp8_qkv_kv_cache = device.launched(_quantise_and_store)
+    for place in ("kernels.ops.kvcache", "jit_kernel"):  # the latter in 0.5.16
+        with suppress(ModuleNotFoundError):
+            fused = importlib.import_module(f"sglang.{place}.fused_fp8_qkv_kv_cache")
+            fused.fused_fp8_qkv_kv_cache = device.launched(_quantise_and_store)
+
+
+def _cast(q: Any, scale: None) -> Any:
+    """The query in FP8, [rows, d], which holds what is drawn, and its scale (0.5.14)."""
+    import torch
+
+    return q.to(torch.float8_e4m3fn), 1.0
 
 
 def _quantise_and_store(
@@ -56,7 +65,7 @@ def _quantise_and_store(
     import torch
 
     for rows, cache, scale in ((k, k_cache, k_scale), (v, v_cache, v_scale)):
-        rows = rows.reshape(len(rows), -1).float() / (1.0 if scale is None else scale.float())
+        rows = rows.reshape(len(rows), -1).float() / (1.0 if scale is None else scale.to(torch.float32))
         bits = rows.to(torch.float8_e4m3fn).view(torch.uint8)
         cache.view(torch.uint8).view(-1, bits.shape[1])[cache_loc.long()] = bits
     return None if q is None else q.reshape(len(q), -1).to(torch.float8_e4m3fn)

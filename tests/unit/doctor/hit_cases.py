@@ -54,6 +54,7 @@ CHAIN = SPEC + "--speculative-num-steps 3 --speculative-eagle-topk 1 "
 TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
 NGRAM = SGL + "--speculative-algorithm NGRAM "
 TWO = SGL + "--prefill-attention-backend flashinfer --decode-attention-backend flashmla "
+SCALED = SGL + "--kv-cache-dtype fp8_e4m3 --quantization-param-path s.json "
 DP = SGL + "--tp-size 8 --dp-size 8 --enable-dp-attention "
 VLLM = "vllm serve m "
 FP8 = VLLM + "--kv-cache-dtype fp8 "
@@ -224,6 +225,22 @@ CASES = [
     ("sglang.trtllm-mla-bf16-scale", "0.5.8", "R1-KV", "b200", SGL, POSSIBLE, "auto may follow"),
     ("sglang.trtllm-mla-bf16-scale", "0.5.8", "R1-KV", "h200", SGL + "--kv-cache-dtype bf16", NOT_HIT, "fa3"),
     ("sglang.trtllm-mla-bf16-scale", "0.5.8", "R1", "b200", SGL + "--kv-cache-dtype bf16", NOT_HIT, "has no scheme"),
+    ("sglang.kv-scales-file", "0.5.1", "Llama", "h100", SCALED, HIT, "--quantization-param-path, --kv-cache-dtype fp8_e4m3"),
+    ("sglang.kv-scales-file", "0.5.9", "Llama", "a100", SCALED, HIT, "flashinfer"),
+    ("sglang.kv-scales-file", "0.5.1.post3", "Llama", "a100", SCALED, NOT_HIT, "flashinfer"),
+    ("sglang.kv-scales-file", "0.5.10", "Llama", "a100", SCALED + "--attention-backend triton", HIT, "triton"),
+    ("sglang.kv-scales-file", "0.5.9", "Llama", "a100", SCALED + "--attention-backend triton", NOT_HIT, "triton"),
+    ("sglang.kv-scales-file", "0.5.9", "Llama", "a100",
+     SCALED + "--prefill-attention-backend triton --decode-attention-backend flashinfer", HIT, "--decode-attention-backend"),
+    ("sglang.kv-scales-file", "0.5.23", "Llama", "b200", SCALED, HIT, "trtllm_mha"),
+    ("sglang.kv-scales-file", "0.5.15", "Llama", "b200", SCALED, NOT_HIT, "trtllm_mha"),
+    ("sglang.kv-scales-file", "0.5.13", "Llama", "b200", SCALED, HIT, "trtllm_mha"),
+    ("sglang.kv-scales-file", "0.5.23", "Llama", "h100", SCALED + "--attention-backend torch_native", NOT_HIT, "torch_native"),
+    ("sglang.kv-scales-file", "0.5.23", "Llama", "mi300x", SCALED, POSSIBLE, "what aiter reads"),
+    ("sglang.kv-scales-file", "0.5.23", "Llama", None, SCALED, POSSIBLE, "needs --gpu"),
+    ("sglang.kv-scales-file", "0.5.23", "Llama", "h100", SGL + "--kv-cache-dtype fp8_e4m3", NOT_HIT, "no --quantization"),
+    ("sglang.kv-scales-file", "0.5.23", "Llama", "h100", SGL + "--quantization-param-path s.json", NOT_HIT, "auto"),
+    ("sglang.kv-scales-file", "0.5.23", "Llama", "h100", None, POSSIBLE, "needs the launch command"),
     ("sglang.trtllm-mha-kv-scales", "0.5.9", "FP8-KV", "b200", SGL + "--kv-cache-dtype fp8_e4m3", HIT, "trtllm_mha (default"),
     ("sglang.trtllm-mha-kv-scales", "0.5.9", "FP8-KV", "b200", SGL + "--kv-cache-dtype bf16", HIT, "unused (--kv-cache-dtype"),
     ("sglang.trtllm-mha-kv-scales", "0.5.9", "FP8-KV", "b200", SGL, POSSIBLE, "auto may follow"),

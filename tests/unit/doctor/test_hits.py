@@ -121,6 +121,8 @@ WAYS = [
     ("sglang.trtllm-mha-kv-scales",
      {"attention": (("MHA",), "MLA"), "decode backend": (("trtllm_mha",), "fa3"),
       "KV cache scales": (("calibrated FP8", "unused"), "none")}),
+    ("sglang.kv-scales-file",
+     {"KV scales from a file": (("on",), "off"), "backends that want more than a file leaves": (("on",), "off")}),
     ("sglang.xqa-verify-mask",
      {"attention": (("MHA",), "MLA"), "verify backend": (("trtllm_mha",), "fa3"),
       "speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE"), "NGRAM"), "TRT-LLM MHA's kernel": (("XQA",), "its own")}),
