@@ -44,6 +44,7 @@ _FOLDERS = (
     "fa3_mla_tree_pages",
     "triton_tree_window",
     "fa3_encoder_replay",
+    "mamba_float16_conv",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
