@@ -1,7 +1,7 @@
 """Correction of sglang.mamba-float16-conv.
 
-`MambaMixer2.forward` runs as the engine has it. The states of the convolution that it is handed are the same memory, as a tensor
-that converts what is assigned to its entries. Everything else that is done with them is torch's own.
+`MambaMixer2.forward` runs as the engine has it. The states of the convolution that it is handed are the same memory, as a
+tensor that converts what is assigned to its entries. Everything else that is done with them is torch's own.
 """
 
 from __future__ import annotations
