@@ -55,7 +55,7 @@ class Proof(Mamba2Layer):
         import torch
 
         long, whole, short = server.fresh(CHUNK + 5), server.fresh(CHUNK), server.fresh(4)
-        yield server.prefill({whole: CHUNK, short: 4, long: CHUNK + 5})
+        yield server.prefill({whole: CHUNK, long: CHUNK + 5, short: 4})  # in this order: others are sglang.mamba2-h-grid's
         yield from map(server.cached, (whole, long))
         behind = server.behind(long, CHUNK + 2)
         yield server.prefill({behind: CHUNK + 2})
