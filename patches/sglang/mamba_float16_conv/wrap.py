@@ -37,7 +37,8 @@ def _converting_tensor() -> type:
     import torch
 
     class ConvertingTensor(torch.Tensor):
-        __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed from it is a plain tensor
+        # What is computed from it is a plain tensor
+        __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
         def __setitem__(self, index: Any, values: Any) -> None:
             super().__setitem__(index, values.to(self.dtype))
