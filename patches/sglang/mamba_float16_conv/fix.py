@@ -24,7 +24,7 @@ FIX = Fix(
         "The last tokens of a chunk, which are kept for the radix cache, are copied by an assignment that does not."
     ),
     correction="What is assigned is converted to the dtype of the states, as the kernels convert it.",
-    upstream=Upstream("sgl-project/sglang"),
+    upstream=Upstream("sgl-project/sglang", report="sglang-mamba-float16-conv"),
     hardware="any GPU (hybrid models with Mamba2 layers in another dtype than SGLANG_MAMBA_CONV_DTYPE says, radix cache)",
     default=False,
     default_reason="not fixed upstream, and not proven on a GPU yet; SGLANG_MAMBA_CONV_DTYPE=float16 avoids the bug",
