@@ -45,6 +45,7 @@ SGLANG = (
         "--speculative-draft-attention-backend",
         "--chunked-prefill-size",
         "--page-size",
+        "--dtype",
         "--kv-cache-dtype",
         "--quantization-param-path",
         "--device",
@@ -85,7 +86,6 @@ SGLANG = (
         "--context-length",
         "--served-model-name",
         "--tokenizer-path",
-        "--dtype",
         "--max-running-requests",
         "--cuda-graph-max-bs",
         "--cuda-graph-backend-decode",
@@ -217,7 +217,7 @@ OPTIONS = {"sglang": SGLANG, "vllm": VLLM}
 
 #: Variables that decide a verdict
 VARIABLES = {
-    "sglang": ("SGLANG_ENABLE_SPEC_V2", "SGLANG_FLASHINFER_USE_PAGED"),
+    "sglang": ("SGLANG_ENABLE_SPEC_V2", "SGLANG_FLASHINFER_USE_PAGED", "SGLANG_MAMBA_CONV_DTYPE"),
     "vllm": (
         "VLLM_ATTENTION_BACKEND",
         "VLLM_MLA_DISABLE",

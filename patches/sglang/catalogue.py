@@ -45,6 +45,7 @@ _FOLDERS = (
     "triton_tree_window",
     "fa3_encoder_replay",
     "kv_scales_file",
+    "mamba_float16_conv",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -39,6 +39,7 @@ REGIONS = {
     "HybridLinearAttnBackend": {"": PLAN},
     "Mamba2AttnBackend": {"": PLAN},
     "MambaAttnBackendBase": {"": PLAN},
+    "MambaMixer2": {"": OPERATOR},
     "ssd_combined": {"": PREFILL},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},

@@ -54,11 +54,13 @@ class Request:
 
 
 class Server:
-    """One Mamba2 layer and the states of its requests. `tracks`: whether states are kept for the radix cache."""
+    """One Mamba2 layer and the states of its requests. `tracks`: whether states are kept for the radix cache; `dtype`: the
+    layer's, float32 where it is not given."""
 
-    def __init__(self, proof: Mamba2Layer, seed: int, tracks: bool = True, rows: int = 10):
+    def __init__(self, proof: Mamba2Layer, seed: int, tracks: bool = True, rows: int = 10, dtype: Any = None):
         import torch
 
+        self.dtype = dtype or torch.float32
         self.proof, self.tracks, self.draw = proof, tracks, torch.Generator().manual_seed(seed)
         self.requests = 0
         params = proof.params
@@ -82,7 +84,8 @@ class Server:
 
         mixer = self.proof.engine[MIXER].MambaMixer2(
             cache_params=self.proof.params, hidden_size=_WIDTH, use_conv_bias=True, use_bias=False, n_groups=1
-        ).to(device(), torch.float32)  # fmt: skip
+        ).to(device(), self.dtype)  # fmt: skip
+        mixer.A.data = mixer.A.data.float()  # whatever the model's dtype is
         with torch.no_grad():
             for name, weight in mixer.named_parameters():
                 drawn = torch.randn(weight.shape, generator=self.draw)
@@ -110,7 +113,7 @@ class Server:
     def _text(self, tokens: int) -> Any:
         import torch
 
-        return torch.randn(tokens, _WIDTH, generator=self.draw)
+        return torch.randn(tokens, _WIDTH, generator=self.draw).to(self.dtype)
 
     def prefill(self, rows: dict[Request, int], branches: dict[Request, int] | None = None) -> Observation:
         """So many tokens of each request in one batch; how right the outputs of the one that is worst are.
@@ -255,7 +258,7 @@ class Graphs:
 
         self.server, self.graphs, most = server, {}, max(sizes)
         zeros = lambda *shape, dtype=torch.int64: torch.zeros(*shape, dtype=dtype, device=device())  # noqa: E731
-        self.tokens = zeros(most, _WIDTH, dtype=torch.float32)
+        self.tokens = zeros(most, _WIDTH, dtype=server.dtype)
         self.buffers = {
             "req_pool_indices": zeros(most), "seq_lens": zeros(most) + 1, "mamba_track_mask": zeros(most, dtype=torch.bool),
             "mamba_track_indices": zeros(most),
@@ -313,12 +316,10 @@ class Mamba2Layer(proof.Proof):
     kernel = "interpreted"
 
     served: Any
-    #: `mamba2_cache_params` of the model, with states in float32
+    #: `mamba2_cache_params` of the model, with states of `dtypes`
     params: Any
 
     def prepare(self) -> None:
-        import torch
-
         if MIXER not in self.engine or "mamba_track_mask" not in Path(self.engine[MIXER].__file__).read_text():
             raise NoSuchPath("the states of Mamba2 layers are not tracked for the radix cache")
         import_kernels()
@@ -332,8 +333,13 @@ class Mamba2Layer(proof.Proof):
         if start := decode.get("initialize_mamba_selective_state_update_backend"):
             start(self.served.server_args)
         params = self.served.model_config.hf_config.mamba2_cache_params
-        exact = dataclasses.replace(params.dtype, conv=torch.float32, temporal=torch.float32)
-        self.params = dataclasses.replace(params, dtype=exact)
+        self.params = dataclasses.replace(params, dtype=self.dtypes(params.dtype))
+
+    def dtypes(self, chosen: Any) -> Any:
+        """The dtypes of states, a `Mamba2StateDType`; `chosen` is what the engine takes without its variables."""
+        import torch
+
+        return dataclasses.replace(chosen, conv=torch.float32, temporal=torch.float32)
 
 
 def import_kernels() -> None:

@@ -38,8 +38,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "mamba-radix-cache-strategy": ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
     "mamba-track-interval": (32, 16),
     "max-mamba-cache-size": (64, 12),
-    # "default" is constructed, too, and replayed: bfloat16, with which float16 models raise. It is drawn no more
-    "mamba-conv-dtype": ("model",),
+    "mamba-conv-dtype": ("model", "default"),  # the engine's default is bfloat16
 }
 _OF_STATES = ("mamba-radix-cache-strategy", "mamba-track-interval", "max-mamba-cache-size")
 _RENAMED = {"mamba-radix-cache-strategy": "mamba-scheduler-strategy"}  # as it was up to 0.5.13
@@ -212,6 +211,9 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
     if settings.get("quantization-param-path") and "torch_native" not in backends(settings):
         what = "a file of scales leaves less than backends read (docs/upstream/sglang-kv-scales-file.md)"
         return Known(what, {"quantization-param-path": None})
+    if settings.get("model") == "hybrid" and wrong.startswith("RuntimeError: Index put requires the source and destination"):
+        what = "states of convolutions in another dtype than the model's (docs/upstream/sglang-mamba-float16-conv.md)"
+        return Known(what, {"mamba-conv-dtype": "model"})
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
         return Known(what, {"speculative-algorithm": None})
@@ -223,6 +225,8 @@ def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
     model = settings.get("model")
     if model not in (None, "hybrid") and any(settings.get(name, AXES[name][0]) != AXES[name][0] for name in _OF_STATES):
         return "flags of recurrent states alone"
+    if model not in (None, "hybrid") and settings.get("mamba-conv-dtype") == "default":
+        return "a variable of recurrent states alone"
     if model != "hybrid":
         return None
     if speculates(settings):
@@ -333,6 +337,7 @@ FIXES: dict[str, Settings | str] = {
     "sglang.mamba2-initial-state": _TRACKED,
     "sglang.mamba2-h-grid": {**_TRACKED, "chunked-prefill-size": -1, "max-running-requests": 8, "max-mamba-cache-size": 64},
     "sglang.mamba2-track-tail": {**_TRACKED, "disable-cuda-graph": False},
+    "sglang.mamba-float16-conv": {**_TRACKED, "dtype": "float16", "mamba-conv-dtype": "default"},
     "sglang.mamba-track-boundary": {**_TRACKED, "disable-overlap-schedule": False, "mamba-track-interval": 16},
     "sglang.eagle-swa-verify": {"attention-backend": "flashinfer", "model": "windows", "speculative-algorithm": "EAGLE"},
     "sglang.flashinfer-soft-cap": {"attention-backend": "flashinfer", "model": "soft-cap"},
