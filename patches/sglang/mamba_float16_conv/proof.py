@@ -74,7 +74,7 @@ class Proof(Mamba2Layer):
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
-        kind = wrap._converting_tensor()
+        kind: Any = wrap._converting_tensor()
         stored = kind.__setitem__
 
         def first_alone(self: Any, index: Any, values: Any) -> None:
