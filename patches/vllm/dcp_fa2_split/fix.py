@@ -57,5 +57,6 @@ FIX = Fix(
         Is("attention", "MHA"),
         Above("decode context parallel size", 1),
         Is("attention backend", "FLASH_ATTN"),
+        Is("FlashAttention of FLASH_ATTN", "2"),
     ),
 )

@@ -1,7 +1,7 @@
 """Proof of vllm.dcp-fa2-split: two ranks compute steps in which contexts stand behind a new prompt.
 
-Real: the config, the layer and the metadata builder by their constructors, `build`, the layer's `forward` with the split and the
-combine over the ranks, whose Triton kernel runs in the interpreter. Emulated: FlashAttention 2, the merge, the collectives.
+Real: the config, the layer and the metadata builder by their constructors, `build`, the layer's `forward` with the split and
+the combine over the ranks, whose Triton kernel runs in the interpreter. Emulated: FlashAttention 2, the merge, the collectives.
 """
 
 from __future__ import annotations
