@@ -49,18 +49,19 @@ class Proof(proof.Proof):
 
     def scenario(self, seed: int) -> Iterator[Observation]:
         for batch in _BEHIND:
-            yield self._step(seed, *batch, version=2)
+            yield self._step(seed, batch, version=2)
 
     def control(self, seed: int) -> Iterator[Observation]:
         """Batches in order; and FlashAttention 3, which takes all of a step at once."""
         for batch in _IN_ORDER:
-            yield self._step(seed, *batch, version=2)
+            yield self._step(seed, batch, version=2)
         for batch in _BEHIND:
-            yield self._step(seed, *batch, version=3)
+            yield self._step(seed, batch, version=3)
 
-    def _step(self, seed: int, context: tuple[int, ...], new: tuple[int, ...], version: int) -> Observation:
+    def _step(self, seed: int, batch: tuple[tuple[int, ...], tuple[int, ...]], version: int) -> Observation:
         import torch
 
+        context, new = batch
         module = self.engine[_FLASH]
         module.get_flash_attn_version = lambda *args, **kwargs: version
         draw = torch.Generator().manual_seed(seed)
