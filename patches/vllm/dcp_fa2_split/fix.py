@@ -24,8 +24,8 @@ FIX = Fix(
     ),
     correction=(
         "Where a request with a context stands behind those that are counted, the counts are widened to the last such "
-        "request. A batch in order is left as it is. New prompts may be among the rows of that call then, with no keys: read in the "
-        "kernel's source and in the combine, no GPU ran it."
+        "request. A batch in order is left as it is. New prompts may be among the rows of that call then, with no keys: "
+        "read in the kernel's source and in the combine, no GPU ran it."
     ),
     upstream=Upstream("vllm-project/vllm", report="vllm-dcp-fa2-split"),
     hardware="two NVIDIA GPUs or more on FlashAttention 2 (FLASH_ATTN, --decode-context-parallel-size above 1, without MLA)",
