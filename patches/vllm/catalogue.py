@@ -38,6 +38,7 @@ _FOLDERS = (
     "padded_one_token_prompt",
     "dummy_draft_kv",
     "skipped_layer_scales",
+    "dcp_fa2_split",
     "mamba_stale_checkpoint",
 )
 

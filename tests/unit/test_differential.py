@@ -222,30 +222,6 @@ def test_a_graph_of_a_mixed_batch_is_known_to_be_wrong_up_to_the_release_that_me
     assert (found is not None) == there
 
 
-RANKS_FA2 = {"decode-context-parallel-size": 2, "attention": "MQA", "capability": (8, 0)}
-
-
-@pytest.mark.parametrize(
-    ("release", "settings", "wrong", "kinds", "there"),
-    [
-        ("0.33.0", {}, "0.self_attn.attn of rank 1", "chunk decode", True),
-        ("0.26.0", {"former-model-runner": True}, "0.self_attn.attn of rank 0", "decode fresh", True),
-        ("0.33.0", {"speculative-method": "eagle"}, "2.self_attn.attn of rank 0", "chunk verify", True),  # the drafter's
-        ("0.25.1", {}, "0.self_attn.attn of rank 1", "chunk decode", False),
-        ("0.33.0", {}, "0.self_attn.attn of rank 1", "decode replayed", False),  # without a prompt there is no split
-        ("0.33.0", {"capability": (9, 0)}, "0.self_attn.attn of rank 1", "chunk decode", False),
-        ("0.33.0", {"decode-context-parallel-size": 1}, "0.self_attn.attn", "chunk decode", False),
-        ("0.33.0", {"attention-backend": "FLASHINFER"}, "0.self_attn.attn of rank 1", "chunk decode", False),
-        ("0.33.0", {"recurrent": "mamba2"}, "2.mixer of rank 1", "chunk decode", False),
-    ],
-)
-def test_contexts_are_known_to_be_left_out_where_fa2_splits_a_step(release, settings, wrong, kinds, there):
-    drawn = space.space_of("vllm")
-    plainest = {name: values[0] for name, values in drawn.axes.items()} | RANKS_FA2
-    found = drawn.known(release, plainest | settings, f"model.layers.{wrong}", kinds.split(), 11.0)
-    assert (found is not None and "dcp-fa2-split" in found.what) == there
-
-
 FREED = {"windows": "all", "kv-cache-dtype": "fp8", "kv-cache-dtype-skip-layers": ("0",)}
 
 

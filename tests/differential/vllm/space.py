@@ -205,11 +205,6 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     if ranks and settings["speculative-method"] != "none" and ".mixer" in wrong:
         report = "drafts beside recurrent states under decode context parallelism (docs/upstream/vllm-dcp-mamba-drafts.md)"
         return Known(report, {"speculative-method": "none"})
-    # FlashAttention 2 alone. Which rows lie behind the first prompt without a context, the kinds of a step do not tell
-    begins = {"fresh", "chunk"} & set(kinds)
-    if ranks and backend == "FLASH_ATTN" and tuple(settings["capability"]) == (8, 0) and number >= (0, 26) and own and begins:
-        report = "contexts left out under decode context parallelism on FlashAttention 2 (docs/upstream/vllm-dcp-fa2-split.md)"
-        return Known(report, {"capability": (9, 0)})
     none = {"windows": "none", "draft-window": False}
     states_cached = settings["recurrent"] != "none" and settings["enable-prefix-caching"]
     beside = states_cached and any(settings[x] != none[x] for x in none)
@@ -362,6 +357,10 @@ FIXES: dict[str, Settings | str] = {
     },
     "vllm.mamba-stale-checkpoint": {
         "recurrent": "mamba2", "speculative-method": "ngram", "num-speculative-tokens": 1, "enable-prefix-caching": True,
+    },
+    "vllm.dcp-fa2-split": {
+        "attention-backend": "FLASH_ATTN", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,
+        "dtype": "float16", "capability": (8, 0),
     },
     "vllm.skipped-layer-scales": {
         "attention-backend": "FLASHINFER", "scales": "keys-values", "kv-cache-dtype-skip-layers": ("0",),

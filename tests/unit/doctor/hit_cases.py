@@ -58,6 +58,7 @@ TWO = SGL + "--prefill-attention-backend flashinfer --decode-attention-backend f
 SCALED = SGL + "--kv-cache-dtype fp8_e4m3 --quantization-param-path s.json "
 DP = SGL + "--tp-size 8 --dp-size 8 --enable-dp-attention "
 VLLM = "vllm serve m "
+DCP_FLASH = VLLM + "-dcp 2 --attention-backend FLASH_ATTN"
 FP8 = VLLM + "--kv-cache-dtype fp8 "
 ON_FLASHINFER, SKIP = VLLM + "--attention-backend FLASHINFER ", "--kv-cache-dtype-skip-layers "
 BF16 = "--kv-cache-dtype bfloat16 "
@@ -477,6 +478,16 @@ CASES = [
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", VLLM, NOT_HIT, "KV cache dtype: auto"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "FP8-KV-R1", "h200", VLLM + "--attention-backend FLASHMLA", POSSIBLE, "kv_cache_s"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "V3.2", "h200", FP8, NOT_HIT, "sparse MLA"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", "a100", DCP_FLASH, HIT, "FlashAttention 2 on a100"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", "rtx5090", DCP_FLASH, HIT, "FlashAttention 2 on rtx5090"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", "h100", DCP_FLASH, NOT_HIT, "FLASH_ATTN: others"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", "h100", DCP_FLASH + " -ac.flash_attn_version=2", HIT, "flash_attn_version"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", "h100", DCP_FLASH + " -ac.flash_attn_version=x", POSSIBLE, "x is no number"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", "b200", DCP_FLASH, POSSIBLE, "for what 4 does not serve"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", "mi300x", DCP_FLASH, POSSIBLE, "was not read"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", None, DCP_FLASH, POSSIBLE, "needs --gpu"),
+    ("vllm.dcp-fa2-split", "0.33.0", "Llama", "a100", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "parallel size: 1"),
+    ("vllm.dcp-fa2-split", "0.33.0", "R1", "a100", VLLM + "-dcp 2", NOT_HIT, "attention: MLA"),
     ("vllm.fa3-dcp-graph", "0.19.1", "Llama", "h100", VLLM + "-dcp 2 --attention-backend FLASH_ATTN", HIT, "parallel size: 2"),
     ("vllm.fa3-dcp-graph", "0.13.0", "Llama", "h100", "VLLM_ATTENTION_BACKEND=FLASH_ATTN " + VLLM + "-dcp 2", HIT, "VLLM_ATT"),
     ("vllm.fa3-dcp-graph", "0.19.1", "Llama", "h100", VLLM + "-dcp 2", POSSIBLE, "the default depends on GPU"),

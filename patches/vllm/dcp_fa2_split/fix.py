@@ -1,0 +1,63 @@
+"""vllm.dcp-fa2-split, as data."""
+
+from attnfix.compat.doctor.condition import Above, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.signs import GARBAGE, PARALLEL
+
+from . import wrap
+
+_FLASH = "vllm.v1.attention.backends.flash_attn"
+_BUILDER, _IMPL = f"{_FLASH}:FlashAttentionMetadataBuilder", f"{_FLASH}:FlashAttentionImpl"
+_CP = "vllm.v1.worker.cp_utils"
+
+FIX = Fix(
+    id="vllm.dcp-fa2-split",
+    title="FlashAttention 2 leaves out contexts that stand behind a new prompt, on several ranks",
+    symptom=(
+        "With --decode-context-parallel-size above 1 and FLASH_ATTN on FlashAttention 2, a long prompt is answered as if its "
+        "beginning were not there, where a new, shorter prompt came beside its last part. No error."
+    ),
+    signs=(PARALLEL, GARBAGE),
+    cause=(
+        "A step with prompts is split for FlashAttention 2: only requests before the first new prompt count as having a "
+        "context. Nobody sorts the batch that way. Requests behind that prompt attend to their new tokens alone."
+    ),
+    correction=(
+        "Where a request with a context stands behind those that are counted, the counts are widened to the last such "
+        "request. A batch in order is left as it is. New prompts may be among the rows of that call then, with no keys: "
+        "read in the kernel's source and in the combine, no GPU ran it."
+    ),
+    upstream=Upstream("vllm-project/vllm", report="vllm-dcp-fa2-split"),
+    hardware="two NVIDIA GPUs or more on FlashAttention 2 (FLASH_ATTN, --decode-context-parallel-size above 1, without MLA)",
+    default=False,
+    default_reason="not proven on a GPU yet",
+    targets=(Target(wrap.build, needed=wrap.on_flash_attention_2, paths=(f"{_BUILDER}.build",)),),
+    # Who counts, who reads the counts, and who takes rows without a context for nothing
+    witnesses=(
+        f"{_BUILDER}.__init__",
+        f"{_IMPL}.__init__",
+        f"{_IMPL}._forward_with_dcp",
+        f"{_FLASH}:FlashAttentionMetadata",
+        f"{_CP}:split_dcp_context_queries",
+        f"{_CP}:should_split_fa2_dcp_context_attention",
+        f"{_CP}:run_split_fa2_dcp_context_attention",
+        "vllm.v1.attention.backends.utils:split_decodes_prefills_and_extends",
+        "vllm.v1.attention.ops.common:cp_lse_ag_out_rs",
+        "vllm.v1.attention.ops.common:_cp_lse_common",
+        "vllm.v1.attention.ops.common:correct_attn_out",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="a release of vLLM is served that splits by the requests themselves: attnfix then sees it and does nothing",
+    cost="Some µs of host time per step with prompts and group of layers, of small tensors on the host.",
+    expect=(
+        "On one replica under load with --decode-context-parallel-size above 1, answers to long prompts become those of the "
+        "same model without it. A single request answers as before, bit for bit."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("attention", "MHA"),
+        Above("decode context parallel size", 1),
+        Is("attention backend", "FLASH_ATTN"),
+        Is("FlashAttention of FLASH_ATTN", "2"),
+    ),
+)
