@@ -21,13 +21,19 @@ _FLASH = "vllm.v1.attention.backends.flash_attn"
 _RANKS, _TP, _PAGE, _PAGES, _D = 2, 4, 16, 8, 64
 _HEADS = DENSE["num_attention_heads"] // _TP  # of a rank; every rank of a pair has the same KV head
 #: tokens in the cache and new ones of each request, in the order of the batch
-_BEHIND = (
+_BEHIND: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((0, 64), (2, 3)),  # the rest of a prompt, as Model Runner V2 sorts it
     ((67, 0, 90), (1, 4, 59)),  # behind a decode
     ((0, 20), (5, 1)),  # a decode behind a new prompt, as the former runner has it
     ((9, 0, 1, 33, 0), (1, 2, 3, 1, 4)),  # a rank holds nothing of one context; a new prompt is last
 )
-_IN_ORDER = (((64, 0), (3, 2)), ((20, 64, 0, 0), (1, 3, 2, 5)), ((20, 33), (1, 1)), ((0, 0), (2, 3)), ((64, 20), (3, 4)))
+_IN_ORDER: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((64, 0), (3, 2)),
+    ((20, 64, 0, 0), (1, 3, 2, 5)),
+    ((20, 33), (1, 1)),
+    ((0, 0), (2, 3)),
+    ((64, 20), (3, 4)),
+)
 
 
 class Proof(proof.Proof):
