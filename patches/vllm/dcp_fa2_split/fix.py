@@ -30,7 +30,10 @@ FIX = Fix(
     upstream=Upstream("vllm-project/vllm", report="vllm-dcp-fa2-split"),
     hardware="two NVIDIA GPUs or more on FlashAttention 2 (FLASH_ATTN, --decode-context-parallel-size above 1, without MLA)",
     default=False,
-    default_reason="not proven on a GPU yet",
+    default_reason=(
+        "not proven on a GPU yet. vLLM splits these steps since FlashAttention 2, as a comment there says, can fail where rows "
+        "without a context share a call with others; the widened call may have such rows"
+    ),
     targets=(Target(wrap.build, needed=wrap.on_flash_attention_2, paths=(f"{_BUILDER}.build",)),),
     # Who counts, who reads the counts, and who takes rows without a context for nothing
     witnesses=(
