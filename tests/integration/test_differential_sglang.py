@@ -65,5 +65,7 @@ def test_every_mutation_of_the_harness_is_seen(sides, mutation):
 
 def test_a_few_drawn_cases(sides):
     cases = islice(space.cases("sglang", RELEASE, 1, {"attention-backend": "fa3", "disable-cuda-graph": True}), 5)
-    kinds = {sides.judge(one)[0].kind for _, one in cases}
-    assert kinds <= {judge.OK, judge.CORRECTED, judge.REFUSED} and judge.OK in kinds
+    verdicts = [sides.judge(one)[0] for _, one in cases]
+    new = [one for one in verdicts if one.kind == judge.FIND and not one.known]  # the others are right without what is reported
+    kinds = {one.kind for one in verdicts}
+    assert not new and kinds <= {judge.OK, judge.CORRECTED, judge.REFUSED, judge.FIND} and judge.OK in kinds
