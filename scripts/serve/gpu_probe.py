@@ -22,7 +22,8 @@
 
 Needs one GPU of the Hopper generation with 60 GB free, the engine, attnfix and httpx, installed or on PYTHONPATH, attnfix so
 that its .pth file is processed. No network. One or two minutes a case, and `--at-once` of them run at the same time, each
-server with a small share of the GPU's memory; the first with FlashInfer on a machine takes three more, and with a Gemma six, for it compiles: run that one alone.
+server with a small share of the GPU's memory; the first with FlashInfer on a machine takes three more,
+and with a Gemma six, for it compiles: run that one alone.
 `--times N` asks each server N times; the default is that of the case. `--minutes N`: no case begins later.
 
 A case that does not start, or ends, fails alone. Each is merged into OUT/e2e-<gpu>-<engine>-<release>.json as soon as it is
