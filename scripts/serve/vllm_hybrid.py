@@ -44,7 +44,8 @@ ROUNDING, RED = 0.3, 0.6
 EAGER, WHOLE = "without graphs", "nothing cached"
 #: Tokens of a block of states of this model in 0.32.0 and 0.33.0, and of a step: two such blocks, and not three tokens more.
 #: With room for more, the tokens behind a wrong chunk share their step with two whole blocks, behind which nothing is seen
-BLOCK, STEP, WHOLE_STEP = 544, 2 * 544 + 2, 8192
+BLOCK, WHOLE_STEP = 544, 8192
+STEP = 2 * BLOCK + 2
 #: Differences of two log-probabilities of a prompt that was computed in chunks, against at once: the same, and from where on
 #: the state was wrong
 CHUNKED, STALE = 0.5, 1.0
