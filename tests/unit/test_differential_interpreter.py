@@ -23,13 +23,10 @@ from tests.differential import interpreter
 if sys.argv[1] == "fast":
     interpreter.speed_up()
 import kernels_here
-import triton.language as tl
-looked_at = tl.load
 for _ in range(3):
     x = torch.linspace(-3, 9, 37)
     out = torch.zeros(37)
     kernels_here.kernel[(5,)](x, out, 37, BLOCK=8)
-    assert tl.load is looked_at  # restored
 print(out.tolist())
 if sys.argv[1] == "fast":
     names = interpreter.rewritten()
