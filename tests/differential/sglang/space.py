@@ -35,6 +35,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "enable-unified-memory": (False, True),
     "swa-full-tokens-ratio": (0.8, 0.3),
     "latent-prefix": ("default", "chunks", "one-shot", "no-chunks", "no-ragged"),
+    "flashinfer-use-paged": (False, True),
     "mamba-radix-cache-strategy": ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
     "mamba-track-interval": (32, 16),
     "max-mamba-cache-size": (64, 12),
@@ -57,7 +58,7 @@ _FIXED = {
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
-_OURS = ("model", "scales", "latent-prefix", "mamba-conv-dtype")
+_OURS = ("model", "scales", "latent-prefix", "flashinfer-use-paged", "mamba-conv-dtype")
 
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
@@ -86,6 +87,8 @@ def environment(settings: Settings) -> dict[str, str]:
     given = {name: str(value) for name, value in _PREFIX[settings["latent-prefix"]].items() if name.isupper()}
     if settings["model"] == "hybrid" and settings["mamba-conv-dtype"] == "model":
         given["SGLANG_MAMBA_CONV_DTYPE"] = settings["dtype"]
+    if settings["flashinfer-use-paged"]:
+        given["SGLANG_FLASHINFER_USE_PAGED"] = "1"
     return given
 
 
@@ -241,6 +244,11 @@ def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
     return None
 
 
+def _not_paged(settings: Settings) -> bool:
+    given = [settings[name] for name in ("attention-backend", "prefill-attention-backend") if name in settings]
+    return settings.get("model") == "mla" or (len(given) == 2 and "flashinfer" not in given)
+
+
 def _refused(release: str, settings: Settings) -> str | None:
     if settings.get("model") != "hybrid":
         return None
@@ -274,6 +282,8 @@ def _impossible(settings: Settings) -> str | None:
         return reason
     if reason := _impossible_with_states(settings, used):
         return reason
+    if settings.get("flashinfer-use-paged") and _not_paged(settings):
+        return "a variable of FlashInfer's attention on heads of their own"
     if "torch_native" in used and speculates(settings):
         return "the engine refuses a drafter on torch_native"
     if "flashinfer" in used and model == "windows-sinks":
