@@ -54,6 +54,31 @@ def seen() -> str:
     return "\n".join(lines)
 
 
+def candidates() -> str:
+    """Of each bug that was listed before: the run in which it was first seen, all settings drawn if there is such a one, or the
+    longest one in which it was not; or why the space does not reach it."""
+    every = json.loads((EVIDENCE / "candidates.json").read_text())["candidates"]
+    recall = json.loads((EVIDENCE / "recall.json").read_text())
+    lines = ["| bug | release | settings | seed | configurations | seconds, both sides | seen |", "|---" * 7 + "|"]
+    seen = 0
+    reached = [one for one in every if "release" in one]
+    for one in reached:
+        runs = recall.get(one["name"].split(".")[0], {}).get(one["name"], [])
+        ranked = sorted(
+            runs, key=lambda run: (not run["seen"], run["how"] != "drawn", "seconds" not in run, -run.get("seconds", 0))
+        )
+        run = ranked[0] if ranked else {"release": one["release"], "how": "not run", "seen": False}
+        seen += run["seen"]
+        figures = [f"{run[name]:,}" if name in run else "" for name in ("configurations", "seconds")]
+        cells = one["name"], run["release"], run["how"], run.get("seed", ""), *figures, "yes" if run["seen"] else "no"
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    others = "\n".join(f"- {one['name']}: {one['not reached']}." for one in every if "release" not in one)
+    share = (
+        f"Seen: {seen} of the {len(reached)} that the space reaches. The other {len(every) - len(reached)} it does not reach:"
+    )
+    return "\n".join(lines) + f"\n\n{share}\n\n{others}"
+
+
 def stand_ins() -> str:
     """Each entry point whose launches were recorded, and what its real kernel made of them."""
     columns = ("release", "entry point", "launches", "agree", "differ", "refused by the kernel", "not run", "worst, of", "GPU")

@@ -108,6 +108,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "differential": differential_page.table,
     "axes": differential_page.axes,
     "not_reached": differential_page.not_reached,
+    "candidates": differential_page.candidates,
     "seen": differential_page.seen,
     "stand_ins": differential_page.stand_ins,
     "branches": differential_page.branches,
