@@ -71,9 +71,16 @@ def candidates() -> str:
         run = ranked[0] if ranked else {"release": one["release"], "how": "not run", "seen": False}
         seen += run["seen"]
         figures = [f"{run[name]:,}" if name in run else "" for name in ("configurations", "seconds")]
-        cells = one["name"], run["release"], run["how"], run.get("seed", ""), *figures, "yes" if run["seen"] else "no"
+        cells = (
+            one["name"].replace(".", " ", 1),
+            run["release"],
+            run["how"],
+            run.get("seed", ""),
+            *figures,
+            "yes" if run["seen"] else "no",
+        )
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    others = "\n".join(f"- {one['name']}: {one['not reached']}." for one in every if "release" not in one)
+    others = "\n".join(f"- {one['name'].replace('.', ' ', 1)}: {one['not reached']}." for one in every if "release" not in one)
     share = (
         f"Seen: {seen} of the {len(reached)} that the space reaches. The other {len(every) - len(reached)} it does not reach:"
     )
