@@ -55,8 +55,8 @@ FIX = Fix(
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(
-        Is("scales of queries", "loaded"),
-        Is("queries of FlashInfer", "the model's dtype"),
+        Is("scales of queries", "of a checkpoint", "computed"),
+        Is("queries of FlashInfer", "the model's"),
         Is("kernels of the attention backend", "FlashInfer"),
     ),
 )
