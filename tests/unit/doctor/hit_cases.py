@@ -471,7 +471,7 @@ CASES = [
     ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "h100", ON_FLASHINFER + COMPUTED + KEPT, HIT, "q_quantization"),
     ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "h100", ON_FLASHINFER + COMPUTED, POSSIBLE, "FP8 in prefills"),
     ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "h100", ON_FLASHINFER + "--calculate-kv-scales", HIT, "is not quantised"),
-    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "b200", ON_FLASHINFER + COMPUTED, NOT_HIT, "FP8 (B200"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "b200", ON_FLASHINFER + COMPUTED, NOT_HIT, "FP8 (b200"),
     ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "b200", ON_FLASHINFER + COMPUTED + KEPT, POSSIBLE, "TRT-LLM's kernels on"),
     ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "l40s", ON_FLASHINFER, NOT_HIT, "scales of queries: none"),
     ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "l40s", ON_FLASHINFER + "--config a.yaml", POSSIBLE, "a.yaml, which is"),
