@@ -180,7 +180,6 @@ def run(name, scales=SCALES, index=0, exact=True, **more):
             out, reference = worker.step(layer, *batch, exact=exact)
             cases[f"{name} {which}"] = {"error": float((out.double() - reference).norm() / reference.norm()),
                 "bits": hashlib.sha256(out.view(torch.uint8).numpy().tobytes()).hexdigest()}
-        assert layer._q_scale_float == scales.get("q_scale", 1.0)
 
 with running():
     for name, capability in (("Ampere", (8, 0)), ("Ada", (8, 9)), ("Hopper", (9, 0)), ("RTX 5090", (12, 0))):
