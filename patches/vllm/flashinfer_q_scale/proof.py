@@ -19,7 +19,7 @@ _FLASHINFER = "vllm.v1.attention.backends.flashinfer"
 _KEYS_VALUES = {"k_scale": 0.25, "v_scale": 2.0}
 _SCALES = {"q_scale": 0.5, **_KEYS_VALUES}
 _ADA, _HOPPER, _SM120 = (8, 9), (9, 0), (12, 0)
-_KEEPS = {"attention": {"disable_flashinfer_q_quantization": True}}
+_KEEPS: dict[str, Any] = {"attention": {"disable_flashinfer_q_quantization": True}}
 #: tokens in the cache, and new ones, of each request
 _DECODES, _PREFILLS, _BOTH = ((20, 3), (1, 1)), ((20, 0), (5, 9)), ((20, 3, 6), (1, 1, 5))
 _PAGE = 64
@@ -60,7 +60,7 @@ class Proof(proof.Proof):
             shared |= {"model": DENSE | {"num_key_value_heads": 1}, "tp": ranks, "dcp": ranks, "interleave": _PAGE}
             shared["dcp_group"] = _BesideNothing(ranks)
         with running(), CalibratedWorker(FLASHINFER, scheme=SCHEME, kv_cache_dtype="fp8", **shared, **gpu) as worker:
-            more = {"sinks": torch.linspace(-1, 3, 8)} if sinks else {}
+            more: dict[str, Any] = {"sinks": torch.linspace(-1, 3, 8)} if sinks else {}
             layer = worker.loaded(scales, **more)
             if ranks > 1:
                 layer.impl.dcp_combine = lambda out, lse, group: out[:, : layer.num_heads]

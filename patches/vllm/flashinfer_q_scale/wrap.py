@@ -51,7 +51,7 @@ class Told:
         self.rows, self._told, self._without = 0, wrapper, without
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # type: ignore[misc]  # object's can be set
         return type(self._told)
 
     def __getattr__(self, name: str) -> Any:
