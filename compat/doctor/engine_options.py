@@ -137,6 +137,7 @@ VLLM = (
         "--disable-cascade-attn",
         "--disable-sliding-window",
         "--async-scheduling",
+        "--calculate-kv-scales",
         "--enable-elastic-ep",
         "--enable-prompt-embeds",
         "--enable-return-routed-experts",

@@ -276,7 +276,7 @@ def _default_runner(it: Deployment) -> tuple[tuple[str, ...], str]:
         return ("V2",), "all models"
     first, end = V2_BY_DEFAULT.get(architecture, ("", ""))
     listed = bool(first) and it.since(first) and not it.since(end)
-    hybrid, dense = _recurrent_layers(it).values == (ON,), _dense(it)
+    hybrid, dense = recurrent_layers(it).values == (ON,), _dense(it)
     if not it.since("0.24.0"):
         if listed and (dense is None or it.given("quantization")):
             return ("V1", "V2"), "whether the model is dense and not quantized"
@@ -399,7 +399,7 @@ def linear_attention(it: Deployment) -> Fact:
     return known(OFF, "config.json has no layers of linear attention")
 
 
-def _recurrent_layers(it: Deployment) -> Fact:
+def recurrent_layers(it: Deployment) -> Fact:
     """Whether the model is hybrid: layers of attention, and others that keep a recurrent state (Gated DeltaNet, Mamba …)."""
     if it.config is None:
         return unknown(NO_CONFIG)
@@ -549,8 +549,8 @@ def _async_scheduling(it: Deployment) -> Fact:
     pipeline = it.number("pipeline-parallel-size", 1).values != (1,)
     if pipeline and not it.since("0.15.0"):
         return known(OFF, f"--pipeline-parallel-size, vLLM {it.release}")
-    if it.release == Version("0.16.0") and _cached_states(it).values != (OFF,) and _recurrent_layers(it).values != (OFF,):
-        cached = _cached_states(it).values == (ON,) and _recurrent_layers(it).values == (ON,)
+    if it.release == Version("0.16.0") and _cached_states(it).values != (OFF,) and recurrent_layers(it).values != (OFF,):
+        cached = _cached_states(it).values == (ON,) and recurrent_layers(it).values == (ON,)
         return known(OFF, f"vLLM {it.release}, cached prefixes of a hybrid model") if cached else unknown(NO_CONFIG)
     runner = _model_runner(it).values
     if it.since("0.33.0") and runner == ("V2",):
@@ -624,11 +624,27 @@ def _kv_cache_scales(it: Deployment) -> Fact:
     return known("others", f"quantization {method}, no kv_cache_scheme of compressed-tensors")
 
 
+def _flashinfer_kernels(it: Deployment) -> Fact:
+    """Whose kernels FLASHINFER runs. Those of TRT-LLM, on Blackwell, have scales of their own."""
+    backend = attention_backend(it)
+    if not backend.values:
+        return backend
+    why = f"{backend.why} {backend.values[0]}"
+    if backend.values[0] != "FLASHINFER":
+        return known("others", why)
+    if it.gpu is None:
+        return unknown(f"{why}: {NO_GPU}")
+    if it.gpu.generation == 10:
+        return unknown(f"{why}: TRT-LLM's kernels on {it.gpu}, but where they do not serve the model")
+    return known("FlashInfer", f"{why} on {it.gpu}")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
     "MLA prefill backend": prefill_backend,
     "attention backend": attention_backend,
+    "kernels of the attention backend": _flashinfer_kernels,
     "model runner": _model_runner,
     "engine core": _engine_core,
     "cached prefix": _cached_prefix,
@@ -637,7 +653,7 @@ FACTS: Makers = {
     "KV cache scales": _kv_cache_scales,
     "full CUDA graphs": _full_graphs,
     "linear attention": linear_attention,
-    "recurrent layers": _recurrent_layers,
+    "recurrent layers": recurrent_layers,
     "cached prefixes of a hybrid model": _cached_states,
     "drafts from hidden states": hidden_states_drafter,
     "speculative decoding": _speculative_decoding,

@@ -40,6 +40,7 @@ _FOLDERS = (
     "skipped_layer_scales",
     "dcp_fa2_split",
     "mamba_stale_checkpoint",
+    "flashinfer_q_scale",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

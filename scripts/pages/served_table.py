@@ -23,6 +23,8 @@ _TITLES = {
     "prefix-cache": "`vllm.mamba-prefix-cache`: conversations of a Qwen3-Next with MTP, earlier turns cached",
     "prefix-cache-mamba2": "the same of a NemotronH with MTP",
     "mamba-checkpoint": "`vllm.mamba-stale-checkpoint`: a NemotronH with one draft, chunks of two blocks, against one chunk",
+    "q-scale": "`vllm.flashinfer-q-scale`: a Llama with scales of queries that stay bfloat16, against Triton's backend",
+    "q-scale-mixed": "the same, where prefills have FP8 queries",
     "quantized": "`vllm.quantized-mla-context`: an AWQ model, cached prefix against none",
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
@@ -190,6 +192,12 @@ def _of_turns(side: dict[str, Any]) -> str:
     return f"{side['red']} of {side['hits']} turns wrong, at most {side['worst']:.2g} (none cached: {side['floor']:.2g})"
 
 
+def _of_parts(side: dict[str, Any]) -> str:
+    """`_distance` of prefills and of decodes."""
+    worst = {how: max(one[how] for one in side["each"]) for how in ("prefill", "decode")}
+    return ", ".join(f"{how} {distance:.2g}" for how, distance in worst.items())
+
+
 def _times(ratio: dict[str, float]) -> str:
     return f"{ratio['ratio']:.3f} ({ratio['low']:.3f}-{ratio['high']:.3f}) times the"
 
@@ -211,4 +219,7 @@ _WHOLE: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     "fp8-prefix": partial(_of_windows, name="paged-only mode", beside="stock, paged"), "verify": _of_verification,
     "window-decode": _of_decode, "draft-lengths": _of_drafts,
 }  # fmt: skip
-_BY_SIDE = dict.fromkeys(("prefix-cache", "prefix-cache-mamba2", "mamba2"), _of_turns)
+_BY_SIDE = {
+    **dict.fromkeys(("prefix-cache", "prefix-cache-mamba2", "mamba2"), _of_turns),
+    **dict.fromkeys(("q-scale", "q-scale-mixed"), _of_parts),
+}

@@ -26,15 +26,19 @@
         vllm.mamba-stale-checkpoint: a NemotronH with one draft, in chunks
     python -m scripts.serve.gpu_e2e_vllm --case uniform-decode
         vllm.gdn-uniform-decode: prompts as short as a verification
+    python -m scripts.serve.gpu_e2e_vllm --case q-scale
+        vllm.flashinfer-q-scale: a Llama with scales of queries, FlashInfer
+    python -m scripts.serve.gpu_e2e_vllm --case q-scale-mixed
+        the same where prefills have FP8 queries, and decodes have not
     python -m scripts.serve.gpu_e2e_vllm --case metrics
         the engine's HTTP server: attnfix on its metrics page and in attnfix status
 
 Needs one GPU of the Hopper generation (`dcp…`: two, or one as scripts/serve/one_gpu.py says), vLLM 0.20.0-0.26.0 (`order`:
 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`, `dcp-graphs`: up to 0.24.0; `dcp-pages`: with FlashInfer; `dcp-spec`,
-`prefix-cache…`, `uniform-decode`: up to 0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0) and attnfix, both installed or on
-PYTHONPATH, attnfix so that its .pth file is processed. No network: models are made here with random weights, prompts are token
-ids. One to three minutes a case. Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie
-beside it. Exits 1 when a check fails.
+`prefix-cache…`, `uniform-decode`: up to 0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0; `q-scale…`: 0.33.0, with nvcc for
+FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models are
+made here with random weights, prompts are token ids. One to three minutes a case. Each case merges its figures into
+OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/serve/ragged_stand_in.py.
 """
@@ -60,6 +64,7 @@ from scripts.serve import (
     tiny_deepseek,
     tiny_llama,
     vllm_hybrid,
+    vllm_q_scale,
 )
 from scripts.serve.e2e import PATCHED, STOCK, Server
 from scripts.serve.e2e_vllm import GRAPHS, OFF, SHARED, V1_RUNNER, VARIABLES, activity_failures, table
@@ -399,16 +404,17 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
     return e2e_http.metrics(launch, model, out, VARIABLES, ORDER, "/v1/completions", bodies)
 
 
-#: Cases of hybrid models
-_HYBRID = {
+#: Cases that are a module's: they make their models themselves
+_OF_MODULES = {
     "prefix-cache": vllm_hybrid.prefix_cache, "prefix-cache-mamba2": vllm_hybrid.mamba2_prefix_cache,
     "mamba-checkpoint": vllm_hybrid.mamba_checkpoint, "uniform-decode": vllm_hybrid.uniform_decode,
+    "q-scale": vllm_q_scale.kept, "q-scale-mixed": vllm_q_scale.mixed,
 }  # fmt: skip
 
 
 def main() -> int:
     two_ranks = "dcp", "dcp-graphs", "dcp-pages", "dcp-spec"
-    cases = "order", "empty", "padded", *two_ranks, "quantized", *_HYBRID, "metrics"
+    cases = "order", "empty", "padded", *two_ranks, "quantized", *_OF_MODULES, "metrics"
     options = e2e.parser(__doc__, cases).parse_args()
     e2e.require_attnfix()
     out = options.out.resolve()
@@ -417,8 +423,8 @@ def main() -> int:
         if options.case == "metrics":
             result, lines, wrong = metrics(tiny_deepseek.make(model), out)
             about = e2e.machine("vllm")
-        elif options.case in _HYBRID:
-            result, lines, wrong = _HYBRID[options.case](model, out, options.one_by_one)
+        elif options.case in _OF_MODULES:
+            result, lines, wrong = _OF_MODULES[options.case](model, out, options.one_by_one)
             about = e2e.machine_of(result["sides"])
         else:
             if options.case == "dcp-pages":  # ranks share the KV of one head

@@ -67,8 +67,9 @@ def make(folder: Path, size: Size = TINY, kv_heads: int = KV_HEADS, granite: boo
 SCALES = {"k": 0.011, "v": 0.012}
 
 
-def make_calibrated(folder: Path, size: Size = TINY) -> Path:
-    """The same with scales of an FP8 KV cache; its projections are not quantised. Returns `folder`."""
+def make_calibrated(folder: Path, size: Size = TINY, query: float | None = None) -> Path:
+    """The same with scales of an FP8 KV cache, and of queries where one is given; its projections are not quantised. Returns
+    `folder`."""
     import torch
 
     names = [f"model.layers.{at}.self_attn.{part}_proj.{part}_scale" for at in range(size.layers) for part in SCALES]
@@ -76,4 +77,6 @@ def make_calibrated(folder: Path, size: Size = TINY) -> Path:
     left = [name.removesuffix(".weight") for name in tensors if "_proj" in name]
     quantization = {"quant_method": "fp8", "activation_scheme": "dynamic", "ignored_layers": left, "kv_cache_scheme": "static"}
     scales = {name: torch.tensor(SCALES[name.rpartition(".")[2][0]]) for name in names}
+    if query is not None:
+        scales |= {f"model.layers.{at}.self_attn.q_scale": torch.tensor(query) for at in range(size.layers)}
     return tiny_deepseek.save(folder, config(size) | {"quantization_config": quantization}, tensors | scales)

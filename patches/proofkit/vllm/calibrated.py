@@ -18,6 +18,7 @@ What a machine without a GPU cannot do, and who does it here (besides what `cons
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -44,11 +45,12 @@ _BACKENDS = "vllm.v1.attention.backends"
 class CalibratedWorker(Worker):
     """A worker whose model is a compressed-tensors checkpoint; `scheme` is its `kv_cache_scheme`.
 
-    quantization: `quantization_config` in its stead. trtllm: whether the GPU runs TRT-LLM's kernels, as Blackwell does.
+    quantization: `quantization_config` in its stead. trtllm: whether the GPU runs TRT-LLM's kernels, as Blackwell does;
+    "decodes": it has XQA for these alone.
     """
 
-    def __init__(self, backend: str, *, scheme: Any = None, quantization: Any = None, model: Any = DENSE, trtllm: bool = False,
-                 **more: Any):  # fmt: skip
+    def __init__(self, backend: str, *, scheme: Any = None, quantization: Any = None, model: Any = DENSE,
+                 trtllm: bool | str = False, **more: Any):  # fmt: skip
         given = {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {}, "ignore": []}
         quantization = quantization or {**given, "kv_cache_scheme": scheme}
         self._trtllm = trtllm
@@ -109,7 +111,7 @@ class CalibratedWorker(Worker):
         metadata.slot_mapping = torch.full((sum(new),), -1, dtype=torch.int64)  # it is all written
         layer.impl.forward(layer, given, query.new_zeros(sum(new), kv_heads, size), query.new_zeros(sum(new), kv_heads, size),
                            cache, metadata, output=out)  # fmt: skip
-        return out, _reference(query, keys, values, context, new, layer.impl.scale)
+        return out, _reference(query, keys, values, context, new, layer.impl.scale, getattr(layer.impl, "sinks", None))
 
     def error(self, layer: Any, context: Sequence[int], new: Sequence[int], **more: Any) -> float:
         out, reference = self.step(layer, context, new, **more)
@@ -164,7 +166,7 @@ def running() -> Iterator[None]:
         flashinfer: Any = import_module(f"{_BACKENDS}.flashinfer")
         stand_ins = {
             "BatchPrefillWithPagedKVCacheWrapper": _CausalPages,
-            "BatchAttentionWithAttentionSinkWrapper": type("Sinks", (), {}),
+            "BatchAttentionWithAttentionSinkWrapper": _SinkPages,
             "BatchDecodeWithPagedKVCacheWrapper": _Decodes,
             "fast_plan_decode": _plan_decode,
             "get_seq_lens": lambda at, last, size: (at.diff() - 1) * size + last,
@@ -181,14 +183,14 @@ def running() -> Iterator[None]:
         yield
 
 
-def _reference(query: Any, keys: Any, values: Any, context: Any, new: Any, scale: float) -> Any:
+def _reference(query: Any, keys: Any, values: Any, context: Any, new: Any, scale: float, sinks: Any = None) -> Any:
     import torch
 
     parts, row, at = [], 0, 0
     for n, m in zip(context, new):
         group = query.shape[1] // keys.shape[1]
         k, v = (x[at : at + n + m].repeat_interleave(group, 1) for x in (keys, values))
-        parts.append(attention(query[row : row + m], k, v, scale, causal=True)[0])
+        parts.append(attention(query[row : row + m], k, v, scale, causal=True, sinks=sinks)[0])
         row, at = row + m, at + n + m
     return torch.cat(parts)
 
@@ -236,13 +238,25 @@ class _CausalPages(_Workspace):
         self._tables = [paged_kv_indices[a:b] for a, b in spans]
 
     def run(self, q, paged_kv_cache, *, q_scale=None, k_scale=None, v_scale=None, out=None, **more):
+        return self._run(q, paged_kv_cache, self._sm_scale * (q_scale or 1.0) * (k_scale or 1.0), v_scale, out, **more)
+
+    def _run(self, q, paged_kv_cache, scale, v_scale, out, lse=None, return_lse=False, sinks=None, **more):
         both = paged_kv_cache if isinstance(paged_kv_cache, tuple) else paged_kv_cache.unbind(1)  # a tuple from 0.26.0 on
         for b, n in enumerate(self._lens):
             rows = slice(self._at[b], self._at[b + 1])
             k, v = (half[self._tables[b].long()].transpose(1, 2).flatten(0, 1)[:n] for half in both)
             k, v = (x.double().repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-            result, _ = attention(q[rows], k, v, self._sm_scale * (q_scale or 1.0) * (k_scale or 1.0), causal=True)
+            result, natural = attention(q[rows], k, v, scale, causal=True, sinks=sinks)
             out[rows] = (result * (v_scale or 1.0)).to(out.dtype)
+            if return_lse:
+                lse[rows] = (natural / math.log(2)).float()
+
+
+class _SinkPages(_CausalPages):
+    """FlashInfer's `BatchAttentionWithAttentionSinkWrapper`: one factor for the scores."""
+
+    def run(self, q, paged_kv_cache, sinks, scale, *, v_scale=None, out=None):  # type: ignore[override]
+        return self._run(q, paged_kv_cache, scale, v_scale, out, sinks=sinks)
 
 
 class _Decodes(_CausalPages):
@@ -337,14 +351,18 @@ def _aiter() -> Iterator[None]:
 
 
 @contextmanager
-def _has_trtllm(answer: bool) -> Iterator[None]:
+def _has_trtllm(answer: bool | str) -> Iterator[None]:
     """What the engine asks the GPU: whether it runs TRT-LLM's kernels."""
     home: Any = import_module("vllm.utils.flashinfer")
     backend: Any = import_module(f"{_BACKENDS}.flashinfer")
     pair = "tuple" in str(home.supports_trtllm_attention.__annotations__.get("return"))  # 0.10.2: and VLLM_USE_TRTLLM_ATTENTION
-    given = (answer, os.environ.get("VLLM_USE_TRTLLM_ATTENTION")) if pair else answer
+
+    def given(*asked: Any, is_prefill: bool = False, **more: Any) -> Any:
+        has = not is_prefill if answer == "decodes" else answer
+        return (has, os.environ.get("VLLM_USE_TRTLLM_ATTENTION")) if pair else has
+
     with ExitStack() as stack:
         for module in (home, backend):
             if hasattr(module, "supports_trtllm_attention"):
-                stack.enter_context(replaced(module, "supports_trtllm_attention", lambda *asked, **more: given))
+                stack.enter_context(replaced(module, "supports_trtllm_attention", given))
         yield

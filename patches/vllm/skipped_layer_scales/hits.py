@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
-from attnfix.compat.doctor.deployment import NO_GPU, Deployment, Makers
-from attnfix.compat.doctor.vllm import attention_backend, sliding_window_layers
+from attnfix.compat.doctor.deployment import Deployment, Makers
+from attnfix.compat.doctor.vllm import sliding_window_layers
 
 _SKIP = "kv-cache-dtype-skip-layers"
 
@@ -31,19 +31,4 @@ def _unquantised(it: Deployment) -> Fact:
     return Fact(windows.values, f"--{_SKIP} sliding_window, {windows.why}")
 
 
-def _kernels(it: Deployment) -> Fact:
-    """Whose kernels FLASHINFER runs. Those of TRT-LLM, on Blackwell, leave out the scales."""
-    backend = attention_backend(it)
-    if not backend.values:
-        return backend
-    why = f"{backend.why} {backend.values[0]}"
-    if backend.values[0] != "FLASHINFER":
-        return known("others", why)
-    if it.gpu is None:
-        return unknown(f"{why}: {NO_GPU}")
-    if it.gpu.generation == 10:
-        return unknown(f"{why}: TRT-LLM's kernels on {it.gpu}, which are right, but where they do not serve the model")
-    return known("FlashInfer", f"{why} on {it.gpu}")
-
-
-FACTS: Makers = {"layers left unquantised": _unquantised, "kernels of the attention backend": _kernels}
+FACTS: Makers = {"layers left unquantised": _unquantised}

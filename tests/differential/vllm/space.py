@@ -215,13 +215,6 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     if backend == "FLASHINFER" and number < (0, 20) and layer is None and other:
         report = "layers that were left unquantised, planned as FP8 (docs/upstream/vllm-flashinfer-skipped-layer.md)"
         return Known(report, {"kv-cache-dtype-skip-layers": ()})
-    # EAGLE's drafter has no scales; on Hopper prefills have queries of FP8, and one row of a request is no prefill. Layers that
-    # are left unquantised have a fix
-    scaled = settings["scales"] == "checkpoint" and own and (layer is not None or settings["speculative-method"] == "mtp")
-    scaled = scaled and not (layer is not None and _skipped(settings, layer))
-    if backend == "FLASHINFER" and number >= (0, 25) and scaled:
-        report = "queries of FlashInfer that are scaled as if they were FP8 (docs/upstream/vllm-flashinfer-q-scale.md)"
-        return Known(report, {"scales": "keys-values"})
     windows = WINDOWS[settings["windows"]]
     windowed = windows[layer] is not None if layer is not None else settings["draft-window"] or settings["windows"] == "all"
     no_numbers = own and windowed and error == math.inf
@@ -365,4 +358,5 @@ FIXES: dict[str, Settings | str] = {
     "vllm.skipped-layer-scales": {
         "attention-backend": "FLASHINFER", "scales": "keys-values", "kv-cache-dtype-skip-layers": ("0",),
     },
+    "vllm.flashinfer-q-scale": {"attention-backend": "FLASHINFER", "scales": "checkpoint"},
 }  # fmt: skip

@@ -62,6 +62,7 @@ DCP_FLASH = VLLM + "-dcp 2 --attention-backend FLASH_ATTN"
 FP8 = VLLM + "--kv-cache-dtype fp8 "
 ON_FLASHINFER, SKIP = VLLM + "--attention-backend FLASHINFER ", "--kv-cache-dtype-skip-layers "
 BF16 = "--kv-cache-dtype bfloat16 "
+COMPUTED, KEPT = "--kv-cache-dtype fp8 --calculate-kv-scales ", "-ac.disable_flashinfer_q_quantization=true "
 CACHED, MTP_METHOD = VLLM + "--enable-prefix-caching ", "-sc.method=mtp -sc.num_speculative_tokens=2 "
 ONE_DRAFT = "-sc.method=ngram -sc.num_speculative_tokens=1 "
 DFLASH_METHOD = "-sc.method=dflash -sc.model=d -sc.num_speculative_tokens=4 "
@@ -466,6 +467,18 @@ CASES = [
     ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "h100", VLLM + SKIP + "0", POSSIBLE, "the default depends on GPU"),
     ("vllm.skipped-layer-scales", "0.33.0", "FP8-KV", "h100", VLLM + "--attention-backend FLASH_ATTN " + SKIP + "0", NOT_HIT,
      "FLASH_ATTN"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "l40s", ON_FLASHINFER + COMPUTED, HIT, "--calculate-kv-scales"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "h100", ON_FLASHINFER + COMPUTED + KEPT, HIT, "q_quantization"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "h100", ON_FLASHINFER + COMPUTED, POSSIBLE, "FP8 in prefills"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "h100", ON_FLASHINFER + "--calculate-kv-scales", HIT, "is not quantised"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "b200", ON_FLASHINFER + COMPUTED, NOT_HIT, "FP8 (b200"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "b200", ON_FLASHINFER + COMPUTED + KEPT, POSSIBLE, "TRT-LLM's kernels on"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "l40s", ON_FLASHINFER, NOT_HIT, "scales of queries: none"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Llama", "l40s", ON_FLASHINFER + "--config a.yaml", POSSIBLE, "a.yaml, which is"),
+    ("vllm.flashinfer-q-scale", "0.27.1", "Falcon-H1", "l40s", ON_FLASHINFER + COMPUTED, POSSIBLE, "not for hybrid"),
+    ("vllm.flashinfer-q-scale", "0.33.0", "FP8-KV", "l40s", ON_FLASHINFER, POSSIBLE, "have a q_scale"),
+    ("vllm.flashinfer-q-scale", "0.33.0", "FP8-KV", None, ON_FLASHINFER, POSSIBLE, "needs --gpu"),
+    ("vllm.flashinfer-q-scale", "0.33.0", "FP8-KV", "l40s", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "FLASH_ATTN"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "attention backend: FLASHMLA (default of vLLM 0.16.0"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "full CUDA graphs: on (default from 0.11.0)"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "-cc.cudagraph_mode=PIECEWISE", NOT_HIT, "cudagraph_mode PIECE"),

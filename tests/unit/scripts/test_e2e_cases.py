@@ -21,6 +21,7 @@ from scripts.serve import (
     sglang_verify,
     sglang_window_decode,
     sglang_windows,
+    vllm_q_scale,
 )
 from scripts.serve.gpu_e2e_vllm import BASE, CONTEXTS, DCP, EMPTY, ORDER, PADDED, PAGES, PATCHED, QUANTIZED, STOCK
 
@@ -550,3 +551,39 @@ def test_each_check_of_the_calibrated_prefix_can_fail(side, other, word):
     assert sglang_fp8_prefix.failures(PREFIX) == []
     (sentence,) = sglang_fp8_prefix.failures(PREFIX | {side: other})
     assert word in sentence
+
+
+# q-scale
+
+
+def _scaled(prefill, decode, corrects=True, same=3):
+    process = {"fixes": {vllm_q_scale.FIX: {"counters": {"corrections": 1}}} if corrects else {}, "alive": True}
+    each = [{"tokens": 161, "cached tokens": 160, "prefill": prefill, "decode": decode}] * 3
+    return {"each": each, vllm_q_scale.SAME: same, "processes": [process] if corrects else []}
+
+
+def _scales(**sides):
+    return {"Triton": _scaled(0.0, 0.0, corrects=False), STOCK: _scaled(0.5, 0.6, corrects=False), **sides}
+
+
+@pytest.mark.parametrize(
+    ("patched", "mixed", "failed"),
+    [
+        (_scaled(0.02, 0.03, same=0), False, []),
+        (_scaled(0.3, 0.03), False, ["patched, prefill: 0.3 from Triton, stock 0.5"]),
+        (_scaled(0.02, 0.4), False, ["patched, decode: 0.4 from Triton, stock 0.6"]),
+        (_scaled(0.5, 0.03), True, []),
+        (_scaled(0.5, 0.03, same=2), True, ["patched: 2 of 3 prefills have stock's bits"]),
+    ],
+)
+def test_scales_of_queries_are_wrong_stock_alone(patched, mixed, failed, monkeypatch):
+    monkeypatch.setattr(vllm_q_scale.e2e_vllm, "activity_failures", lambda found, expected: [])
+    assert vllm_q_scale.failures(_scales(patched=patched), mixed) == failed
+
+
+def test_what_follows_a_whole_page_is_one_token(monkeypatch):
+    monkeypatch.setattr(vllm_q_scale.e2e_vllm, "activity_failures", lambda found, expected: [])
+    found = _scales(patched=_scaled(0.02, 0.03))
+    found["patched"]["each"] = [one | {"cached tokens": 144} for one in found["patched"]["each"]]
+    assert vllm_q_scale.failures(found, False) == ["patched: a prompt had more than one token that was not cached"]
+    assert all(count % vllm_q_scale.PAGE == 1 for count in vllm_q_scale.LENGTHS)
