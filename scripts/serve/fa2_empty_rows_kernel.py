@@ -1,0 +1,154 @@
+"""vLLM's FlashAttention 2 over pages, with requests of no keys: `python -m scripts.serve.fa2_empty_rows_kernel [file]`.
+
+For vllm.dcp-fa2-split, which rests on what that kernel returns. On one NVIDIA GPU from Ampere on, without a model, calls like
+those of `run_split_fa2_dcp_context_attention`:
+
+- keys: every request has keys.
+- one: some have none, are given one key, and made neutral after the call: what the fix does.
+- decodes: rows of one token, some with no keys, as in the engine's call of decodes today.
+- none: some have none, as in a call that takes new prompts along. In a process of its own: it may write past its memory.
+
+Prints a JSON line for each call: the errors against float64 of outputs (relative) and of LSE (absolute), of the rows with keys;
+what rows without keys got; and whether an LSE of +inf lies where `flash_fwd_kernel.h` computes it for padded queries. Exits 1
+where `keys` or `one` is wrong. Needs torch and vllm with its compiled FlashAttention 2; no network.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+import torch
+
+HEADS = 16  # of all ranks of a group, to the one KV head that each of them has
+RIGHT = {"out": 0.01, "lse": 0.01}
+#: keys of each request, and its new tokens
+BATCHES = {
+    "before": ((0, 64), (2, 3)),
+    "among": ((300, 0, 33, 0, 70), (3, 40, 5, 2, 7)),
+    "many": ((0, 17, 0, 1000, 0, 0, 5, 128), (200, 3, 1, 130, 7, 65, 2, 64)),
+    "last": ((500, 16, 0), (70, 9, 300)),
+}
+SHAPES = [(dim, page, dtype) for dim in (64, 128, 256) for page in (16, 64) for dtype in ("bfloat16", "float16")]
+
+
+def main() -> int:
+    path = sys.argv[1] if len(sys.argv) > 1 else None
+    rows: list[dict[str, Any]] = []
+    failed: list[str] = []
+    for kinds in (("keys", "one", "decodes"), ("none",)):
+        ran = subprocess.run([sys.executable, __file__, "--kinds", *kinds], capture_output=True, text=True)
+        print(ran.stdout, end="", flush=True)
+        rows += [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+        if ran.returncode:
+            rows.append({"died": kinds, "why": ran.stderr.strip().splitlines()[-3:]})
+            print(json.dumps(rows[-1]), flush=True)
+    calls = {}
+    for kind in ("keys", "one", "decodes", "none"):
+        right = [row["right"] for row in rows if row.get("kind") == kind and "right" in row]
+        calls[kind] = {"calls": len(right), "wrong": right.count(False)}
+        if kind in ("keys", "one") and (calls[kind]["wrong"] or len(right) < len(BATCHES) * len(SHAPES)):
+            failed.append(kind)
+    print(json.dumps({"wrong": failed, "calls": calls}))
+    if path:
+        with open(path, "w") as file:
+            json.dump({"rows": rows, "calls": calls, "wrong": failed}, file, indent=1)
+    return bool(failed)
+
+
+def run(kind: str) -> None:
+    print(json.dumps({"kind": kind, "device": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
+    for name, (keys, new) in BATCHES.items():
+        if kind == "keys":
+            keys = tuple(n or 1 + 37 * b for b, n in enumerate(keys))
+        if kind == "decodes":
+            new = (1,) * len(new)
+        for dim, page, dtype in SHAPES:
+            seen = Step(keys, new, dim, page, getattr(torch, dtype)).measured(kind)
+            print(json.dumps({"kind": kind, "batch": name, "dim": dim, "page": page, "dtype": dtype} | seen), flush=True)
+
+
+class Step:
+    """Requests over a paged cache, in pages in any order."""
+
+    def __init__(self, keys: tuple[int, ...], new: tuple[int, ...], dim: int, page: int, dtype: Any):
+        draw = torch.Generator("cuda").manual_seed(dim + page + len(keys))
+        tensor = lambda *shape: torch.randn(*shape, generator=draw, device="cuda").to(dtype)  # noqa: E731
+        ints = lambda given: torch.tensor(given, dtype=torch.int32, device="cuda")  # noqa: E731
+        self.keys, self.new, self.dim = keys, new, dim
+        self.at = ints([0, *torch.tensor(new).cumsum(0).tolist()])
+        self.lens, width = ints(keys), max(1, -(-max(keys) // page))
+        pages = len(keys) * width
+        self.table = torch.randperm(pages, generator=draw, device="cuda").int().view(len(keys), width)
+        self.q, self.k, self.v = tensor(sum(new), HEADS, dim), tensor(pages, page, 1, dim), tensor(pages, page, 1, dim)
+
+    def launch(self, lens: Any) -> tuple[Any, Any]:
+        """As the engine calls it; out starts as zeros there, and LSE where the last tensor of its size lay."""
+        from vllm.vllm_flash_attn.flash_attn_interface import flash_attn_varlen_func
+
+        out = torch.zeros_like(self.q)
+        stale = torch.full((HEADS, len(self.q)), 3.0, device="cuda")
+        del stale
+        _, lse = flash_attn_varlen_func(
+            q=self.q, k=self.k, v=self.v, out=out, cu_seqlens_q=self.at, max_seqlen_q=max(self.new), seqused_k=lens,
+            max_seqlen_k=max(max(self.keys), 1), softmax_scale=self.dim**-0.5, causal=False, alibi_slopes=None,
+            window_size=[-1, -1], block_table=self.table, softcap=0.0, return_softmax_lse=True, scheduler_metadata=None,
+            fa_version=2, q_descale=None, k_descale=None, v_descale=None, num_splits=0,
+        )  # fmt: skip
+        torch.cuda.synchronize()
+        return out, lse.contiguous()
+
+    def measured(self, kind: str) -> dict[str, Any]:
+        """All is compared on the host, with what was made before the call: it may have written anywhere."""
+        right_out, right_lse = (x.cpu() for x in self.exact())
+        none = torch.tensor([not n for n, rows in zip(self.keys, self.new) for _ in range(rows)])
+        out, lse = (x.cpu() for x in self.launch(self.lens.clamp(min=1) if kind == "one" else self.lens))
+        if kind == "one":
+            out.masked_fill_(none[:, None, None], 0)
+            lse.masked_fill_(none, -math.inf)
+        rows = ~none
+        found: dict[str, Any] = {
+            "out": ((out[rows].double() - right_out[rows]).norm() / right_out[rows].norm()).item(),
+            "lse": (lse[:, rows].double() - right_lse[:, rows]).abs().nan_to_num(math.inf, math.inf).max().item(),
+            "not finite": int((~lse[:, rows].isfinite()).sum()),
+            "lse without keys": sorted({str(round(x, 3)) for x in lse[:, none].flatten().tolist()})[:4],
+            "out without keys": float(out[none].abs().max()) if bool(none.any()) else 0.0,
+        }
+        neutral = set(found["lse without keys"]) <= {"inf", "-inf"} and found["out without keys"] == 0
+        found["right"] = neutral and all(found[name] < most for name, most in RIGHT.items())
+        if kind == "none":
+            found |= self.padded(lse.flatten())
+        return {name: str(x) if isinstance(x, float) and not math.isfinite(x) else x for name, x in found.items()}
+
+    def padded(self, lse: Any) -> dict[str, int]:
+        """Where a kernel that pads queries puts the LSE of rows without keys: how many places hold +inf, and lie outside."""
+        longest, places = max(self.new), []
+        for b, (keys, new) in enumerate(zip(self.keys, self.new)):
+            if not keys:
+                places += [(b * HEADS + head) * longest + row for head in range(HEADS) for row in range(new)]
+        inside = [place for place in places if place < len(lse)]
+        return {"padded": len(places), "outside": len(places) - len(inside), "inf there": int((lse[inside] == math.inf).sum())}
+
+    def exact(self) -> tuple[Any, Any]:
+        """float64, on rows of requests with keys."""
+        out = torch.zeros(self.q.shape, dtype=torch.float64, device="cuda")
+        lse = torch.full((HEADS, len(self.q)), -math.inf, dtype=torch.float64, device="cuda")
+        for b, keys in enumerate(self.keys):
+            if keys:
+                rows = slice(int(self.at[b]), int(self.at[b + 1]))
+                k, v = (cache[self.table[b].long()].flatten(0, 1)[:keys, 0].double() for cache in (self.k, self.v))
+                scores = torch.einsum("qhd,kd->hqk", self.q[rows].double(), k) * self.dim**-0.5
+                lse[:, rows] = scores.logsumexp(-1)
+                out[rows] = torch.einsum("hqk,kd->qhd", scores.softmax(-1), v)
+        return out, lse
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--kinds"]:
+        for kind in sys.argv[2:]:
+            run(kind)
+    else:
+        sys.exit(main())
