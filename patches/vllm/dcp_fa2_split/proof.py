@@ -118,8 +118,11 @@ class _Rank:
 
 
 def _flash_attention(*, fa_version: int, cu_seqlens_q: Any, max_seqlen_q: int, seqused_k: Any = None, **launch: Any) -> Any:
-    """As of version 3, but for the LSE of requests without keys, in a call for more than decodes: version 2 leaves it unwritten,
-    and writes +inf where it would be if queries were padded to the longest (`flash_fwd_kernel.h`)."""
+    """As of version 3, but for the LSE of requests without keys in a call for more than decodes.
+
+    Version 2 leaves that unwritten, and writes +inf where it would be if queries were padded to the longest
+    (`flash_fwd_kernel.h`).
+    """
     found = flash.flash_attn_varlen_func(cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, seqused_k=seqused_k, **launch)
     if fa_version != 2 or seqused_k is None or not isinstance(found, tuple):
         return found
