@@ -5,12 +5,13 @@ those of `run_split_fa2_dcp_context_attention`:
 
 - keys: every request has keys.
 - one: some have none, are given one key, and made neutral after the call: what the fix does.
+- split: vLLM's own split as the fix runs it, on two ranks in turn, combined over the ranks here.
 - decodes: rows of one token, some with no keys, as in the engine's call of decodes today.
 - none: some have none, as in a call that takes new prompts along. In a process of its own: it may write past its memory.
 
 Prints a JSON line for each call: the errors against float64 of outputs (relative) and of LSE (absolute), of the rows with keys;
 what rows without keys got; and whether an LSE of +inf lies where `flash_fwd_kernel.h` computes it for padded queries. Exits 1
-where `keys` or `one` is wrong. Needs torch and vllm with its compiled FlashAttention 2; no network.
+where `keys`, `one` or `split` is wrong. Needs torch, vllm with its compiled FlashAttention 2, and attnfix; no network.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from typing import Any
 import torch
 
 HEADS = 16  # of all ranks of a group, to the one KV head that each of them has
+RANKS = 2
 RIGHT = {"out": 0.01, "lse": 0.01}
 #: keys of each request, and its new tokens
 BATCHES = {
     "before": ((0, 64), (2, 3)),
     "among": ((300, 0, 33, 0, 70), (3, 40, 5, 2, 7)),
-    "many": ((0, 17, 0, 1000, 0, 0, 5, 128), (200, 3, 1, 130, 7, 65, 2, 64)),
+    "many": ((0, 1, 0, 1000, 0, 0, 5, 128), (200, 3, 1, 130, 7, 65, 2, 64)),
     "last": ((500, 16, 0), (70, 9, 300)),
 }
 SHAPES = [(dim, page, dtype) for dim in (64, 128, 256) for page in (16, 64) for dtype in ("bfloat16", "float16")]
@@ -39,7 +41,7 @@ def main() -> int:
     path = sys.argv[1] if len(sys.argv) > 1 else None
     rows: list[dict[str, Any]] = []
     failed: list[str] = []
-    for kinds in (("keys", "one", "decodes"), ("none",)):
+    for kinds in (("keys", "one", "decodes", "split"), ("none",)):
         ran = subprocess.run([sys.executable, __file__, "--kinds", *kinds], capture_output=True, text=True)
         print(ran.stdout, end="", flush=True)
         rows += [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
@@ -47,10 +49,10 @@ def main() -> int:
             rows.append({"died": kinds, "why": ran.stderr.strip().splitlines()[-3:]})
             print(json.dumps(rows[-1]), flush=True)
     calls = {}
-    for kind in ("keys", "one", "decodes", "none"):
+    for kind in ("keys", "one", "split", "decodes", "none"):
         right = [row["right"] for row in rows if row.get("kind") == kind and "right" in row]
         calls[kind] = {"calls": len(right), "wrong": right.count(False)}
-        if kind in ("keys", "one") and (calls[kind]["wrong"] or len(right) < len(BATCHES) * len(SHAPES)):
+        if kind in ("keys", "one", "split") and (calls[kind]["wrong"] or len(right) < len(BATCHES) * len(SHAPES)):
             failed.append(kind)
     print(json.dumps({"wrong": failed, "calls": calls}))
     if path:
@@ -67,7 +69,8 @@ def run(kind: str) -> None:
         if kind == "decodes":
             new = (1,) * len(new)
         for dim, page, dtype in SHAPES:
-            seen = Step(keys, new, dim, page, getattr(torch, dtype)).measured(kind)
+            step = Step(keys, new, dim, page, getattr(torch, dtype))
+            seen = step.split() if kind == "split" else step.measured(kind)
             print(json.dumps({"kind": kind, "batch": name, "dim": dim, "page": page, "dtype": dtype} | seen), flush=True)
 
 
@@ -78,12 +81,14 @@ class Step:
         draw = torch.Generator("cuda").manual_seed(dim + page + len(keys))
         tensor = lambda *shape: torch.randn(*shape, generator=draw, device="cuda").to(dtype)  # noqa: E731
         ints = lambda given: torch.tensor(given, dtype=torch.int32, device="cuda")  # noqa: E731
-        self.keys, self.new, self.dim = keys, new, dim
+        self.keys, self.new, self.dim, self.page = keys, new, dim, page
         self.at = ints([0, *torch.tensor(new).cumsum(0).tolist()])
         self.lens, width = ints(keys), max(1, -(-max(keys) // page))
         pages = len(keys) * width
         self.table = torch.randperm(pages, generator=draw, device="cuda").int().view(len(keys), width)
         self.q, self.k, self.v = tensor(sum(new), HEADS, dim), tensor(pages, page, 1, dim), tensor(pages, page, 1, dim)
+        self.none = torch.tensor([not n for n, rows in zip(keys, new) for _ in range(rows)])
+        self.right = tuple(x.cpu() for x in self.exact())
 
     def launch(self, lens: Any) -> tuple[Any, Any]:
         """As the engine calls it; out starts as zeros there, and LSE where the last tensor of its size lay."""
@@ -102,14 +107,19 @@ class Step:
         return out, lse.contiguous()
 
     def measured(self, kind: str) -> dict[str, Any]:
-        """All is compared on the host, with what was made before the call: it may have written anywhere."""
-        right_out, right_lse = (x.cpu() for x in self.exact())
-        none = torch.tensor([not n for n, rows in zip(self.keys, self.new) for _ in range(rows)])
         out, lse = (x.cpu() for x in self.launch(self.lens.clamp(min=1) if kind == "one" else self.lens))
         if kind == "one":
-            out.masked_fill_(none[:, None, None], 0)
-            lse.masked_fill_(none, -math.inf)
-        rows = ~none
+            out.masked_fill_(self.none[:, None, None], 0)
+            lse.masked_fill_(self.none, -math.inf)
+        found = self.compared(out, lse)
+        if kind == "none":
+            found |= self.padded(lse.flatten())
+        return found
+
+    def compared(self, out: Any, lse: Any) -> dict[str, Any]:
+        """On the host, with what was made before the call: a wrong one may have written anywhere."""
+        right_out, right_lse = self.right
+        none, rows = self.none, ~self.none
         found: dict[str, Any] = {
             "out": ((out[rows].double() - right_out[rows]).norm() / right_out[rows].norm()).item(),
             "lse": (lse[:, rows].double() - right_lse[:, rows]).abs().nan_to_num(math.inf, math.inf).max().item(),
@@ -118,10 +128,60 @@ class Step:
             "out without keys": float(out[none].abs().max()) if bool(none.any()) else 0.0,
         }
         neutral = set(found["lse without keys"]) <= {"inf", "-inf"} and found["out without keys"] == 0
-        found["right"] = neutral and all(found[name] < most for name, most in RIGHT.items())
-        if kind == "none":
-            found |= self.padded(lse.flatten())
-        return {name: str(x) if isinstance(x, float) and not math.isfinite(x) else x for name, x in found.items()}
+        right = neutral and all(found[name] < most for name, most in RIGHT.items())
+        return {name: x if not isinstance(x, float) or math.isfinite(x) else str(x) for name, x in found.items()} | {
+            "right": right
+        }
+
+    def split(self) -> dict[str, Any]:
+        """The cache's keys by turns on the ranks, as of an interleave of one token."""
+        from attnfix.patches.vllm.dcp_fa2_split import wrap
+
+        context = torch.tensor(self.keys)
+        starts, new = self.at.cpu(), torch.tensor(self.new)
+        decodes = int((new > 1).int().argmax())
+        covered = wrap.with_context(starts, (context + new).int())
+        first = int((~context.bool() & (new > 1)).int().argmax())
+        counted = {"num_decode_reqs": decodes, "num_decode_tokens": int(starts[decodes])}
+        counted |= {"num_context_prefill_reqs": max(first - decodes, 0)}
+        counted |= {"num_context_prefill_tokens": int(starts[max(first, decodes)] - starts[decodes])}
+        found = wrap.Covered(covered - decodes, int(starts[covered] - starts[decodes]))
+        outs, sums = [], []
+        for rank in range(RANKS):
+            share = self.share(rank)
+            out, lse = wrap.run_split(_Call(share.arguments() | counted, found), None, share.lens, share.at)
+            torch.cuda.synchronize()
+            outs.append(out.double().cpu())
+            sums.append(lse.double().cpu())
+        weights = torch.stack(sums)
+        total = weights.logsumexp(0)
+        weights = (weights - total).exp().nan_to_num(0.0)
+        out = sum(x * weight.T[..., None] for x, weight in zip(outs, weights))
+        return self.compared(out, total)
+
+    def share(self, rank: int) -> Step:
+        """What lies on this rank: pages of its own, of the same keys and values."""
+        lens = [len(range(rank, keys, RANKS)) for keys in self.keys]
+        own = Step(tuple(lens), self.new, self.dim, self.page, self.q.dtype)
+        own.q = self.q
+        for b, keys in enumerate(lens):
+            for mine, all_of in ((own.k, self.k), (own.v, self.v)):
+                at = torch.arange(keys, device="cuda")
+                values = all_of[self.table[b].long()].flatten(0, 1)[rank : self.keys[b] : RANKS]
+                mine[own.table[b].long()[at // self.page], at % self.page] = values
+        return own
+
+    def arguments(self) -> dict[str, Any]:
+        """Of `run_split_fa2_dcp_context_attention`, but for the counts."""
+        from vllm.vllm_flash_attn.flash_attn_interface import flash_attn_varlen_func
+
+        return dict(
+            flash_attn_varlen_func=flash_attn_varlen_func, query_across_dcp=self.q, key_cache=self.k, value_cache=self.v,
+            dcp_context_out=torch.full_like(self.q, 7.0), cu_seqlens_q=self.at, max_seqlen_q=max(self.new),
+            dcp_context_kv_lens=self.lens, max_dcp_context_kv_len=max(*self.keys, 1), softmax_scale=self.dim**-0.5,
+            alibi_slopes=None, sliding_window_size=[-1, -1], block_table=self.table, softcap=0.0, fa_version=2, q_descale=None,
+            k_descale=None, v_descale=None, max_num_splits=0, num_heads=HEADS // RANKS, dcp_world_size=RANKS,
+        )  # fmt: skip
 
     def padded(self, lse: Any) -> dict[str, int]:
         """Where a kernel that pads queries puts the LSE of rows without keys: how many places hold +inf, and lie outside."""
@@ -144,6 +204,20 @@ class Step:
                 lse[:, rows] = scores.logsumexp(-1)
                 out[rows] = torch.einsum("hqk,kd->qhd", scores.softmax(-1), v)
         return out, lse
+
+
+class _Call:
+    """What a correction is called with."""
+
+    def __init__(self, arguments: dict[str, Any], found: Any):
+        self.arguments, self.found = arguments, found
+
+    def __call__(self, **changes: Any) -> Any:
+        from vllm.v1.worker.cp_utils import run_split_fa2_dcp_context_attention
+
+        return run_split_fa2_dcp_context_attention(**self.arguments | changes)
+
+    def corrected(self) -> None: ...
 
 
 if __name__ == "__main__":
