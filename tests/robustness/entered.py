@@ -27,8 +27,11 @@ from .callees import Resolver, within
 SAYING = frozenset({"vllm.logger"})
 #: Fixes that run the engine's scheduler as it is, with a value set that nothing but the target reads (patches/vllm/shared/
 #: unpadded.py): what else the scheduler calls decides nothing of them. One makes a backend as it is made, and sets what that
-#: does not read
-RUN_AS_IT_IS = frozenset({"vllm.padded-one-token-prompt", "vllm.mamba2-padded-tail", "sglang.kv-scales-file"})
+#: does not read. One builds metadata as they are built, and notes beside them what their counts leave out: those who count are
+#: witnesses, those who plan for other kernels are not
+RUN_AS_IT_IS = frozenset(
+    {"vllm.padded-one-token-prompt", "vllm.mamba2-padded-tail", "sglang.kv-scales-file", "vllm.dcp-fa2-split"}
+)
 #: Releases, and edited codes, that are traced where it is quick
 QUICK = 2
 
