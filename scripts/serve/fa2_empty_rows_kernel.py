@@ -20,6 +20,10 @@ import json
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -34,44 +38,51 @@ BATCHES = {
     "many": ((0, 1, 0, 1000, 0, 0, 5, 128), (200, 3, 1, 130, 7, 65, 2, 64)),
     "last": ((500, 16, 0), (70, 9, 300)),
 }
-SHAPES = [(dim, page, dtype) for dim in (64, 128, 256) for page in (16, 64) for dtype in ("bfloat16", "float16")]
+SHAPES = [(dim, dtype) for dim in (64, 128, 256) for dtype in ("bfloat16", "float16")]
+PAGES = (16, 64)
 
 
 def main() -> int:
-    path = sys.argv[1] if len(sys.argv) > 1 else None
-    rows: list[dict[str, Any]] = []
-    failed: list[str] = []
-    for kinds in (("keys", "one", "decodes", "split"), ("none",)):
-        ran = subprocess.run([sys.executable, __file__, "--kinds", *kinds], capture_output=True, text=True)
-        print(ran.stdout, end="", flush=True)
-        rows += [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-        if ran.returncode:
-            rows.append({"died": kinds, "why": ran.stderr.strip().splitlines()[-3:]})
-            print(json.dumps(rows[-1]), flush=True)
-    calls = {}
+    with ThreadPoolExecutor(len(SHAPES)) as shapes:  # where the kernels are PTX, each is compiled first, on one core
+        rows = [row for of_shape in shapes.map(lambda shape: run_apart(*shape), SHAPES) for row in of_shape]
+    calls, failed = {}, []
     for kind in ("keys", "one", "split", "decodes", "none"):
-        right = [row["right"] for row in rows if row.get("kind") == kind and "right" in row]
+        right = [row["right"] for row in rows if row.get("kind") == kind]
         calls[kind] = {"calls": len(right), "wrong": right.count(False)}
-        if kind in ("keys", "one", "split") and (calls[kind]["wrong"] or len(right) < len(BATCHES) * len(SHAPES)):
+        if kind in ("keys", "one", "split") and (False in right or len(right) < len(BATCHES) * len(SHAPES) * len(PAGES)):
             failed.append(kind)
-    print(json.dumps({"wrong": failed, "calls": calls}))
-    if path:
-        with open(path, "w") as file:
-            json.dump({"rows": rows, "calls": calls, "wrong": failed}, file, indent=1)
+    found = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "wrong": failed, "calls": calls}
+    print(json.dumps(found), flush=True)
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(json.dumps(found | {"rows": rows}, indent=1))
     return bool(failed)
 
 
-def run(kind: str) -> None:
-    print(json.dumps({"kind": kind, "device": torch.cuda.get_device_name(), "torch": torch.__version__}), flush=True)
-    for name, (keys, new) in BATCHES.items():
+def run_apart(dim: int, dtype: str) -> list[dict[str, Any]]:
+    """What processes of this shape print, line by line: with all calls that may not go wrong, and with those that may."""
+    rows: list[dict[str, Any]] = []
+    for kinds in (("keys", "one", "decodes", "split"), ("none",)):
+        command = [sys.executable, __file__, "--shape", str(dim), dtype, *kinds]
+        with TemporaryFile("w+") as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as child:
+            for line in child.stdout or ():
+                rows.append(json.loads(line))
+                print(line, end="", flush=True)
+            if child.wait():
+                said.seek(0)
+                rows.append({"shape": [dim, dtype], "died": kinds, "why": said.read().strip().splitlines()[-3:]})
+                print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def run(kind: str, dim: int, dtype: str) -> None:
+    for (name, (keys, new)), page in product(BATCHES.items(), PAGES):
         if kind == "keys":
             keys = tuple(n or 1 + 37 * b for b, n in enumerate(keys))
         if kind == "decodes":
             new = (1,) * len(new)
-        for dim, page, dtype in SHAPES:
-            step = Step(keys, new, dim, page, getattr(torch, dtype))
-            seen = step.split() if kind == "split" else step.measured(kind)
-            print(json.dumps({"kind": kind, "batch": name, "dim": dim, "page": page, "dtype": dtype} | seen), flush=True)
+        step = Step(keys, new, dim, page, getattr(torch, dtype))
+        seen = step.split() if kind == "split" else step.measured(kind)
+        print(json.dumps({"kind": kind, "batch": name, "dim": dim, "page": page, "dtype": dtype} | seen), flush=True)
 
 
 class Step:
@@ -221,8 +232,8 @@ class _Call:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--kinds"]:
-        for kind in sys.argv[2:]:
-            run(kind)
+    if sys.argv[1:2] == ["--shape"]:
+        for kind in sys.argv[4:]:
+            run(kind, int(sys.argv[2]), sys.argv[3])
     else:
         sys.exit(main())
