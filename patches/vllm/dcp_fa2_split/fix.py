@@ -30,7 +30,7 @@ FIX = Fix(
     upstream=Upstream("vllm-project/vllm", report="vllm-dcp-fa2-split"),
     hardware="two NVIDIA GPUs or more on FlashAttention 2 (FLASH_ATTN, --decode-context-parallel-size above 1, without MLA)",
     default=False,
-    default_reason=("not proven on a GPU yet: neither what FlashAttention 2 gives such a call, nor a server on two of them"),
+    default_reason="not proven on a GPU yet: neither what FlashAttention 2 gives such a call, nor a server on two of them",
     targets=(
         Target(wrap.build, needed=wrap.on_flash_attention_2, paths=(f"{_BUILDER}.build",)),
         Target(wrap.run_split, needed=wrap.leaves_out_contexts, paths=(f"{_CP}:run_split_fa2_dcp_context_attention",)),
@@ -49,7 +49,10 @@ FIX = Fix(
     ),
     examined=(">=0.10.0",),
     remove_when="a release of vLLM is served that splits by the requests themselves: attnfix then sees it and does nothing",
-    cost="Some µs of host time per step with prompts and group of layers, of small tensors on the host.",
+    cost=(
+        "Some µs of host time per step with prompts and group of layers, of small tensors on the host. Two small launches per "
+        "layer of a step that is corrected."
+    ),
     expect=(
         "On one replica under load with --decode-context-parallel-size above 1, answers to long prompts become those of the "
         "same model without it. A single request answers as before, bit for bit."
