@@ -50,6 +50,7 @@ MODULES = frozenset(
         "vllm.v1.attention.ops.merge_attn_states",
         "vllm.v1.core.kv_cache_coordinator",
         "vllm.v1.core.sched.scheduler",
+        "vllm.v1.worker.cp_utils",
         "vllm.v1.worker.gpu.model_runner",
         "vllm.v1.worker.gpu.model_states.mamba_hybrid",
         "vllm.v1.worker.gpu.spec_decode.dflash.speculator",

@@ -16,6 +16,8 @@
         vllm.dcp-page-counts, vllm.lse-log-base: a Llama on such GPUs, FlashInfer
     python -m scripts.serve.gpu_e2e_vllm --case dcp-spec
         vllm.dcp-spec-graph: such GPUs with n-gram speculation and CUDA graphs
+    python -m scripts.serve.gpu_e2e_vllm --case dcp-split
+        vllm.dcp-fa2-split: the rest of a prompt beside a new one, FlashAttention 2
     python -m scripts.serve.gpu_e2e_vllm --case quantized
         vllm.quantized-mla-context: an AWQ model and a cached prefix
     python -m scripts.serve.gpu_e2e_vllm --case prefix-cache
@@ -35,9 +37,9 @@
 
 Needs one GPU of the Hopper generation (`dcp…`: two, or one as scripts/serve/one_gpu.py says), vLLM 0.20.0-0.26.0 (`order`:
 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`, `dcp-graphs`: up to 0.24.0; `dcp-pages`: with FlashInfer; `dcp-spec`,
-`prefix-cache…`, `uniform-decode`: up to 0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0; `q-scale…`: 0.33.0, with nvcc for
-FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models are
-made here with random weights, prompts are token ids. One to three minutes a case. Each case merges its figures into
+`prefix-cache…`, `uniform-decode`: up to 0.33.0; `dcp-split`: 0.26.0-0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0; `q-scale…`: 0.33.0,
+with nvcc for FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models
+are made here with random weights, prompts are token ids. One to three minutes a case. Each case merges its figures into
 OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/serve/ragged_stand_in.py.
@@ -74,7 +76,7 @@ ORDER, EMPTY, BASE, QUANTIZED, PADDED, DCP, PAGES = (
     "vllm.mla-context-order", "vllm.empty-context-chunks", "vllm.lse-log-base", "vllm.quantized-mla-context",
     "vllm.padded-v-merge", "vllm.dcp-empty-shard", "vllm.dcp-page-counts",
 )  # fmt: skip
-DCP_SPEC = "vllm.dcp-spec-graph"
+DCP_SPEC, DCP_SPLIT = "vllm.dcp-spec-graph", "vllm.dcp-fa2-split"
 #: Differences of two log-probabilities up to which they count as equal. `order` compares equal work; the others differ in how
 #: bfloat16 is rounded: kernels merge where they attended at once
 ROUNDING = {"order": 0.03, "empty": 0.05, "padded": 0.05, "quantized": 0.08, "dcp": 0.08}
@@ -250,19 +252,23 @@ SHARED_KV = {"decode_context_parallel_size": 2}
 #: Tokens of the prompts. With all that is decoded, those of `dcp` stay on one rank, or lie on both
 SHORT = {"on one rank": (3, 6, 11, 20, 33, 50), "on both ranks": (100, 200, 500)}
 LONG = {"in one step": (40, 300, 600), "in chunks": (2200, 3000, 3900)}
+#: Of prompts that are there together: the rest of the long one has more tokens than the new one beside it, or fewer
+BESIDE = {"behind a new one": (1500, 100), "behind a decode, too": (40, 1400, 90), "in order": (1100, 300)}
 
 
 def on_two_ranks(
     serve: Serving, sides: dict[str, dict[str, str]], settings: dict[str, Any], shared: dict[str, Any], prompts: Any, at: int,
-    may_fail: tuple[str, ...] = (),
+    may_fail: tuple[str, ...] = (), together: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """{"settings", "prompts", "gpus", "sides"}: what each side says with `shared`, compared in the new token `at` with the side
-    `reference`, whose ranks share heads alone. sides: name -> environment. may_fail: sides that may not start."""
+    `reference`, whose ranks share heads alone. sides: name -> environment. may_fail: sides that may not start. `together`: all
+    prompts of a scenario are there before the engine's first step."""
     draw = random.Random(3)
     asked = {scenario: [tokens(draw, count) for count in counts] for scenario, counts in prompts.items()}
 
     def work(server: Server) -> dict[str, Any]:
-        return {"answers": {scenario: server.ask("answer", prompts=asked[scenario], at=at)["answers"] for scenario in asked}}
+        ask = lambda prompts: server.ask("answer", prompts=prompts, at=at, together=together)["answers"]  # noqa: E731
+        return {"answers": {scenario: ask(prompts) for scenario, prompts in asked.items()}}
 
     plugin = None
     if e2e.gpus() < 2:
@@ -342,6 +348,19 @@ def dcp_spec_failures(found: dict[str, Any]) -> list[str]:
     return wrong
 
 
+def dcp_split(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
+    sides = {STOCK: OFF, PATCHED: {BY_ID[DCP_SPLIT].switch: "1"}}
+    backend = {"attention_config": {"backend": "FLASH_ATTN", "flash_attn_version": 2}}
+    result = on_two_ranks(serve, sides, backend, {}, BESIDE, at=0, together=True)
+    return result, table(result["sides"]), dcp_split_failures(result["sides"])
+
+
+def dcp_split_failures(found: dict[str, Any]) -> list[str]:
+    """One sentence for each check that does not hold."""
+    wrong = activity_failures(found, {PATCHED: {DCP_SPLIT}})
+    return wrong + two_ranks_failures(found, {(STOCK, scenario) for scenario in BESIDE if scenario != "in order"})
+
+
 # quantized
 
 
@@ -413,7 +432,7 @@ _OF_MODULES = {
 
 
 def main() -> int:
-    two_ranks = "dcp", "dcp-graphs", "dcp-pages", "dcp-spec"
+    two_ranks = "dcp", "dcp-graphs", "dcp-pages", "dcp-spec", "dcp-split"
     cases = "order", "empty", "padded", *two_ranks, "quantized", *_OF_MODULES, "metrics"
     options = e2e.parser(__doc__, cases).parse_args()
     e2e.require_attnfix()
@@ -427,13 +446,13 @@ def main() -> int:
             result, lines, wrong = _OF_MODULES[options.case](model, out, options.one_by_one)
             about = e2e.machine_of(result["sides"])
         else:
-            if options.case == "dcp-pages":  # ranks share the KV of one head
+            if options.case in ("dcp-pages", "dcp-split"):  # ranks share the KV of one head
                 tiny_llama.make(model, kv_heads=1)
             else:
                 tiny_deepseek.make(model, quantize=options.case == "quantized")
             case = {
                 "order": order, "empty": empty, "padded": padded, "dcp": dcp, "dcp-graphs": partial(dcp, graphs=True),
-                "dcp-pages": dcp_pages, "dcp-spec": dcp_spec, "quantized": quantized,
+                "dcp-pages": dcp_pages, "dcp-spec": dcp_spec, "dcp-split": dcp_split, "quantized": quantized,
             }[options.case]  # fmt: skip
             result, lines, wrong = case(e2e_vllm.serving(model, out, options.one_by_one))
             about = e2e.machine_of(result["sides"])

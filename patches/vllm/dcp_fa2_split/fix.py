@@ -8,7 +8,7 @@ from . import wrap
 
 _FLASH = "vllm.v1.attention.backends.flash_attn"
 _BUILDER, _IMPL = f"{_FLASH}:FlashAttentionMetadataBuilder", f"{_FLASH}:FlashAttentionImpl"
-_CP = "vllm.v1.worker.cp_utils"
+_CP, _UTILS = "vllm.v1.worker.cp_utils", "vllm.v1.attention.backends.utils"
 
 FIX = Fix(
     id="vllm.dcp-fa2-split",
@@ -23,19 +23,19 @@ FIX = Fix(
         "context. Nobody sorts the batch that way. Requests behind that prompt attend to their new tokens alone."
     ),
     correction=(
-        "Where a request with a context stands behind those that are counted, the counts are widened to the last such "
-        "request. A batch in order is left as it is. New prompts may be among the rows of that call then, with no keys: "
-        "read in the kernel's source and in the combine, no GPU ran it."
+        "Where a request with a context stands behind those that are counted, the cache is read for all up to the last such "
+        "request. New prompts among them, for which the kernel is wrong, are given one key each, and what it found there is "
+        "replaced by what attention to nothing gives. A batch in order is left as it is."
     ),
     upstream=Upstream("vllm-project/vllm", report="vllm-dcp-fa2-split"),
     hardware="two NVIDIA GPUs or more on FlashAttention 2 (FLASH_ATTN, --decode-context-parallel-size above 1, without MLA)",
     default=False,
-    default_reason=(
-        "not proven on a GPU yet. vLLM splits these steps since FlashAttention 2, as a comment there says, can fail where rows "
-        "without a context share a call with others; the widened call may have such rows"
+    default_reason="not proven on a GPU yet: neither what FlashAttention 2 gives such a call, nor a server on two of them",
+    targets=(
+        Target(wrap.build, needed=wrap.on_flash_attention_2, paths=(f"{_BUILDER}.build",)),
+        Target(wrap.run_split, needed=wrap.leaves_out_contexts, paths=(f"{_CP}:run_split_fa2_dcp_context_attention",)),
     ),
-    targets=(Target(wrap.build, needed=wrap.on_flash_attention_2, paths=(f"{_BUILDER}.build",)),),
-    # Who counts, who reads the counts, and who takes rows without a context for nothing
+    # Who counts, and who reads the counts
     witnesses=(
         f"{_BUILDER}.__init__",
         f"{_IMPL}.__init__",
@@ -43,15 +43,16 @@ FIX = Fix(
         f"{_FLASH}:FlashAttentionMetadata",
         f"{_CP}:split_dcp_context_queries",
         f"{_CP}:should_split_fa2_dcp_context_attention",
-        f"{_CP}:run_split_fa2_dcp_context_attention",
-        "vllm.v1.attention.backends.utils:split_decodes_prefills_and_extends",
-        "vllm.v1.attention.ops.common:cp_lse_ag_out_rs",
-        "vllm.v1.attention.ops.common:_cp_lse_common",
-        "vllm.v1.attention.ops.common:correct_attn_out",
+        f"{_CP}:should_skip_dcp_context_attention",
+        f"{_UTILS}:get_dcp_local_seq_lens",
+        f"{_UTILS}:split_decodes_prefills_and_extends",
     ),
     examined=(">=0.10.0",),
     remove_when="a release of vLLM is served that splits by the requests themselves: attnfix then sees it and does nothing",
-    cost="Some µs of host time per step with prompts and group of layers, of small tensors on the host.",
+    cost=(
+        "Some µs of host time per step with prompts and group of layers, of small tensors on the host. Two small launches per "
+        "layer of a step that is corrected."
+    ),
     expect=(
         "On one replica under load with --decode-context-parallel-size above 1, answers to long prompts become those of the "
         "same model without it. A single request answers as before, bit for bit."

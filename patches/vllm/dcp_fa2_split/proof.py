@@ -13,7 +13,7 @@ from typing import Any
 
 from attnfix.patches.proofkit import emulators, proof
 from attnfix.patches.proofkit.emulators import flash_attention as flash
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, cumulative, observe, replaced
+from attnfix.patches.proofkit.proof import NoSuchPath, Observation, cumulative, fixup_sabotages, observe, replaced
 from attnfix.patches.proofkit.vllm import dcp_ranks, kernels
 from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
 
@@ -84,9 +84,10 @@ class Proof(proof.Proof):
         from . import wrap
 
         real = wrap.with_context
-        return {
-            "the correction does nothing": replaced(wrap, "with_context", lambda starts, lens: 0),
+        return fixup_sabotages() | {
+            "nothing is counted": replaced(wrap, "with_context", lambda starts, lens: 0),
             "the last context is left out": replaced(wrap, "with_context", lambda starts, lens: real(starts, lens) - 1),
+            "the kernel gets requests without keys": replaced(wrap, "with_a_key", lambda lens: lens),
         }
 
 
@@ -116,11 +117,25 @@ class _Rank:
         return out
 
 
-def _flash_attention(*, fa_version: int, seqused_k: Any = None, cu_seqlens_q: Any, **launch: Any) -> Any:
-    """As of version 3, but for the LSE of requests without keys: version 2 writes +inf (`flash_fwd_kernel.h`)."""
-    found = flash.flash_attn_varlen_func(cu_seqlens_q=cu_seqlens_q, seqused_k=seqused_k, **launch)
-    if fa_version == 2 and seqused_k is not None and isinstance(found, tuple):
-        found[1][:, (seqused_k == 0).repeat_interleave(cu_seqlens_q.diff())] = math.inf
+def _flash_attention(*, fa_version: int, cu_seqlens_q: Any, max_seqlen_q: int, seqused_k: Any = None, **launch: Any) -> Any:
+    """As of version 3, but for the LSE of requests without keys in a call for more than decodes.
+
+    Version 2 leaves that unwritten, and writes +inf where it would be if queries were padded to the longest
+    (`flash_fwd_kernel.h`).
+    """
+    found = flash.flash_attn_varlen_func(cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, seqused_k=seqused_k, **launch)
+    if fa_version != 2 or seqused_k is None or not isinstance(found, tuple):
+        return found
+    lse, at = found[1], cu_seqlens_q.tolist()
+    for b in (seqused_k == 0).nonzero().flatten().tolist():
+        rows = slice(at[b], at[b + 1])
+        if max_seqlen_q == 1:  # with one KV head both places are the same
+            lse[:, rows] = math.inf
+            continue
+        lse[:, rows] = emulators.stale(lse[:, rows].shape, lse.dtype, 2, 12)
+        for head in range(len(lse)):
+            padded = (b * len(lse) + head) * max_seqlen_q
+            lse.view(-1)[padded : padded + at[b + 1] - at[b]] = math.inf
     return found
 
 

@@ -1,14 +1,24 @@
-"""Correction of vllm.dcp-fa2-split.
+"""Corrections of vllm.dcp-fa2-split: who counts says what is not counted, and who reads the cache counts it.
 
-Who reads the counts that are corrected, in 0.26.0-0.33.0: `_forward_with_dcp`, and it only on FlashAttention 2. Rows without a
-context may be among those that are counted then, with a length of 0. Of such a row FlashAttention 2 returns an output of 0 and
-an LSE of +inf, which both combines of the ranks and the merge take for -inf. Such rows are there stock, too: a rank may hold
-nothing of a short context, and a new prompt of one token counts as a decode.
+The counts of the metadata stay as they are. They make the engine split the step, and its call for a whole step may not have
+requests without keys: over pages and without splits of the keys, FlashAttention 2 writes their LSE of +inf where queries padded
+to the longest would have it, over the LSE of others or past its memory (`compute_attn_1rowblock_splitkv` in
+`flash_fwd_kernel.h`; vllm-project/flash-attention PR 139). Among the requests that are counted anew are new prompts, and ranks
+that hold none of a short context. So each of them has one key for the kernel, and what it found there is replaced.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+_COVERED = "attnfix_covered"
+
+
+class Covered(NamedTuple):
+    """What stands behind the decodes, up to the last request with a context."""
+
+    requests: int
+    tokens: int
 
 
 def on_flash_attention_2(target: Any, instance: Any, common_attn_metadata: Any) -> bool:
@@ -20,7 +30,7 @@ def on_flash_attention_2(target: Any, instance: Any, common_attn_metadata: Any) 
 
 
 def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
-    """Returns FlashAttentionMetadata, whose counts cover the last request with a context.
+    """Returns FlashAttentionMetadata, whose lengths say what they cover where the counts leave out a context.
 
     All is decided from `query_start_loc_cpu`, int32 [requests + 1], and `seq_lens_cpu_upper_bound`, int32 [requests], on the
     host. They are the same on all ranks. New prompts behind the last context stay out, as in a batch in order.
@@ -31,9 +41,8 @@ def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
         return metadata
     covered, decodes = with_context(starts, lens), metadata.num_decode_reqs
     if covered > decodes + metadata.num_prefill_reqs:
-        metadata.num_prefill_reqs = covered - decodes
-        metadata.num_prefill_tokens = int(starts[covered]) - metadata.num_decode_tokens
-        call.corrected()
+        tokens = int(starts[covered]) - metadata.num_decode_tokens
+        setattr(metadata.dcp_context_kv_lens, _COVERED, Covered(covered - decodes, tokens))
     return metadata
 
 
@@ -42,3 +51,27 @@ def with_context(starts: Any, lens: Any) -> int:
     new = starts.diff()
     found = ((new > 0) & (lens[: len(new)] > new)).nonzero()
     return int(found[-1]) + 1 if len(found) else 0
+
+
+def leaves_out_contexts(target: Any, instance: Any, dcp_context_kv_lens: Any) -> Covered | None:
+    return getattr(dcp_context_kv_lens, _COVERED, None)
+
+
+def run_split(call: Any, instance: Any, dcp_context_kv_lens: Any, cu_seqlens_q: Any) -> Any:
+    """Returns (out [tokens, heads, d], lse [heads, tokens] float32); lens: int32 [requests], of this rank."""
+    from attnfix.kernels import fixup_zero_kv_rows
+
+    requests, tokens = call.found
+    out, lse = call(
+        dcp_context_kv_lens=with_a_key(dcp_context_kv_lens),
+        num_context_prefill_reqs=requests,
+        num_context_prefill_tokens=tokens,
+    )
+    fixup_zero_kv_rows(out, lse.t(), dcp_context_kv_lens, cu_seqlens_q)
+    call.corrected()
+    return out, lse
+
+
+def with_a_key(lens: Any) -> Any:
+    """The first page of a request's row is its own, so that key may be read, whatever it holds."""
+    return lens.clamp(min=1)

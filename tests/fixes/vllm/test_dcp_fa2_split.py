@@ -1,7 +1,10 @@
-"""vllm.dcp-fa2-split without an engine: which batches are counted anew, and how. The proof runs the engine's own code."""
+"""vllm.dcp-fa2-split without an engine: which batches are counted anew, and what the kernel gets then.
+
+The proof runs the engine's own code."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +14,7 @@ from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.vllm.dcp_fa2_split.fix import FIX
 from tests.support import one_call
 
-TARGET = one_call.target_of(FIX, "build")
+BUILD, SPLIT = (one_call.target_of(FIX, name) for name in ("build", "run_split_fa2_dcp_context_attention"))
 
 
 class Builder:
@@ -31,33 +34,74 @@ class Builder:
         return SimpleNamespace(
             num_decode_reqs=decodes, num_prefill_reqs=first - decodes, num_decode_tokens=int(starts[decodes]),
             num_prefill_tokens=starts[first] - starts[decodes],
+            dcp_context_kv_lens=None if lens is None else lens - starts.diff(),  # of a rank that holds all
         )  # fmt: skip
 
 
+class Engine:
+    """Its split, with a kernel that gives each row the number of its keys, and is wrong without any."""
+
+    def __init__(self):
+        self.called = None
+
+    def run_split(self):
+        def run_split_fa2_dcp_context_attention(
+            dcp_context_kv_lens, cu_seqlens_q, num_decode_reqs, num_context_prefill_reqs, num_decode_tokens,
+            num_context_prefill_tokens,
+        ):  # fmt: skip
+            self.called = num_decode_reqs, num_context_prefill_reqs, int(num_context_prefill_tokens)
+            rows, at = int(cu_seqlens_q[-1]), cu_seqlens_q.tolist()
+            out, lse = torch.zeros(rows, 2, 8), torch.full((2, rows), -torch.inf)
+            for b in range(num_decode_reqs + num_context_prefill_reqs):
+                keys = int(dcp_context_kv_lens[b])
+                out[at[b] : at[b + 1]] = lse[:, at[b] : at[b + 1]] = keys or torch.nan
+            assert at[num_decode_reqs + num_context_prefill_reqs] == num_decode_tokens + num_context_prefill_tokens
+            return out, lse
+
+        return run_split_fa2_dcp_context_attention
+
+
 def run(context, new, known=True, **builder):
-    """(decodes, contexts, their tokens, corrections) of a batch of requests with `context` tokens before `new` ones."""
+    """(decodes, contexts, their tokens, corrections) of a batch of requests with `context` tokens before `new` ones.
+
+    And how many keys each request's rows have seen: None where they are neutral."""
+    starts = torch.tensor([0, *new], dtype=torch.int32).cumsum(0).int()
     lens = torch.tensor(context, dtype=torch.int32) + torch.tensor(new, dtype=torch.int32)
     common = SimpleNamespace(
-        query_start_loc_cpu=torch.tensor([0, *new], dtype=torch.int32).cumsum(0).int(), max_query_len=max(new),
-        seq_lens_cpu_upper_bound=lens if known else None,
+        query_start_loc_cpu=starts, max_query_len=max(new), seq_lens_cpu_upper_bound=lens if known else None
+    )
+    state, engine = FixState(FIX), Engine()
+    made = one_call.run(BUILD, Builder.build, state, Builder(**builder), common_attn_metadata=common)
+    if not known:
+        return state.counters.corrections, None
+    before = vars(made) | {"dcp_context_kv_lens": made.dcp_context_kv_lens.clone()}
+    out, lse = one_call.run(
+        SPLIT, engine.run_split(), state, made.dcp_context_kv_lens, starts, made.num_decode_reqs, made.num_prefill_reqs,
+        made.num_decode_tokens, made.num_prefill_tokens,
     )  # fmt: skip
-    state = FixState(FIX)
-    made = one_call.run(TARGET, Builder.build, state, Builder(**builder), common_attn_metadata=common)
-    return made.num_decode_reqs, made.num_prefill_reqs, int(made.num_prefill_tokens), state.counters.corrections
+    assert all(value is vars(made)[name] for name, value in before.items() if name != "dcp_context_kv_lens")
+    assert before["dcp_context_kv_lens"].equal(made.dcp_context_kv_lens)  # of the builder: every layer reads it
+    seen = []
+    for start, stop in pairwise(starts):
+        if start < stop:
+            values, sums = out[start:stop].unique().tolist(), lse[:, start:stop].unique().tolist()
+            seen.append(None if (values, sums) == ([0], [-torch.inf]) else values[0])
+    return (*engine.called, state.counters.corrections), seen
 
 
 @pytest.mark.parametrize(
-    ("context", "new", "counted"),
+    ("context", "new", "counted", "seen"),
     [
-        ((0, 64), (2, 3), (0, 2, 5)),
-        ((67, 0, 189), (1, 4, 59), (1, 2, 63)),
-        ((0, 20), (5, 1), (0, 2, 6)),  # a decode behind a new prompt
-        ((9, 0, 33, 0), (1, 2, 4, 5), (1, 2, 6)),  # the last new prompt stays out
-        ((9, 30, 0, 33, 0, 0), (1, 3, 2, 4, 5, 0), (1, 3, 9)),  # so does padding
+        ((0, 64), (2, 3), (0, 2, 5), [None, 64]),
+        ((67, 0, 189), (1, 4, 59), (1, 2, 63), [67, None, 189]),
+        ((0, 20), (5, 1), (0, 2, 6), [None, 20]),  # a decode behind a new prompt
+        ((9, 0, 33, 0), (1, 2, 4, 5), (1, 2, 6), [9, None, 33, None]),  # the last new prompt stays out
+        ((9, 30, 0, 33, 0, 0), (1, 3, 2, 4, 5, 0), (1, 3, 9), [9, 30, None, 33, None]),  # so does padding
+        ((0, 0, 33), (1, 2, 4), (1, 2, 6), [None, None, 33]),  # a new prompt of one token counts as a decode
     ],
 )
-def test_a_context_behind_a_new_prompt_is_counted(context, new, counted):
-    assert run(context, new) == (*counted, 1)
+def test_a_context_behind_a_new_prompt_is_counted(context, new, counted, seen):
+    assert run(context, new) == ((*counted, 1), seen)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +118,13 @@ def test_a_context_behind_a_new_prompt_is_counted(context, new, counted):
     ],
 )
 def test_a_batch_in_order_is_the_engines_own(context, new, counted):
-    assert run(context, new) == (*counted, 0)
+    assert run(context, new)[0] == (*counted, 0)
 
 
-@pytest.mark.parametrize("builder", [{"ranks": 1}, {"version": 3}, {"version": 4}, {"version": None}, {"known": False}])
+@pytest.mark.parametrize("builder", [{"ranks": 1}, {"version": 3}, {"version": 4}, {"version": None}])
 def test_others_are_left_alone(builder):
-    assert run((0, 64), (2, 3), **builder)[3] == 0
+    assert run((0, 64), (2, 3), **builder)[0][-1] == 0
+
+
+def test_without_lengths_on_the_host_the_engine_counts_all():
+    assert run((0, 64), (2, 3), known=False)[0] == 0

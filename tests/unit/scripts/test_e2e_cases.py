@@ -276,6 +276,33 @@ def test_each_check_of_dcp_spec_can_fail(side, change, word):
     assert cases.dcp_spec_failures(started) == ["stock: no assertion of the builder; it started"]
 
 
+def beside(new, decode, order, processes=()):
+    seen = zip(cases.BESIDE, (new, decode, order))
+    return {"compared": {scenario: {"difference": one} for scenario, one in seen}, "processes": list(processes)}
+
+
+SPLIT = process(**{cases.DCP_SPLIT: 12})
+ON_SPLIT = {
+    "reference": {"compared": {}, "processes": []}, STOCK: beside(2.0, 1.5, 0.03), PATCHED: beside(0.03, 0.03, 0.03, SPLIT),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "side, bad, word",
+    [
+        (STOCK, beside(0.03, 1.5, 0.03), "behind a new one: no difference"),
+        (STOCK, beside(2.0, 0.03, 0.03), "behind a decode, too: no difference"),
+        (STOCK, beside(2.0, 1.5, 0.3), "in order: differs"),
+        (PATCHED, beside(0.3, 0.03, 0.03, SPLIT), "behind a new one: differs"),
+        (PATCHED, beside(0.03, 0.03, 0.03, process(**{cases.DCP_SPLIT: 0})), "corrected by nothing"),
+    ],
+)
+def test_each_check_of_dcp_split_can_fail(side, bad, word):
+    assert cases.dcp_split_failures(ON_SPLIT) == []
+    (sentence,) = cases.dcp_split_failures(ON_SPLIT | {side: bad})
+    assert word in sentence
+
+
 SAME = {"difference": 0.0, "in_common": 20, "equal_tokens": 8}
 CRASHED = {
     STOCK: {"ended": "EngineDeadError", "said": "AttributeError", "processes": []},
