@@ -37,9 +37,10 @@
 
 Needs one GPU of the Hopper generation (`dcp…`: two, or one as scripts/serve/one_gpu.py says), vLLM 0.20.0-0.26.0 (`order`:
 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`, `dcp-graphs`: up to 0.24.0; `dcp-pages`: with FlashInfer; `dcp-spec`,
-`prefix-cache…`, `uniform-decode`: up to 0.33.0; `dcp-split`: 0.26.0-0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0; `q-scale…`: 0.33.0,
-with nvcc for FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed. No network: models
-are made here with random weights, prompts are token ids. One to three minutes a case. Each case merges its figures into
+`prefix-cache…`, `uniform-decode`: up to 0.33.0; `dcp-split`: 0.26.0-0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0; `q-scale…`:
+0.33.0, with nvcc for FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed. No
+network: models are made here with random weights, prompts are token ids. One to three minutes a case. Each case merges its
+figures into
 OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/serve/ragged_stand_in.py.
