@@ -1,6 +1,6 @@
 """Launches of kernels as JSON: what an entry point was given, without the numbers that mean nothing.
 
-Integers (lengths, pages, slots) and short float tensors (scales, sinks, LSEs) are kept as they are. Of queries, keys, values
+Integers (lengths, pages, slots), masks and short float tensors (scales, sinks, LSEs) are kept as they are. Of queries, keys, values
 and caches shape, strides, alignment and dtype are kept, and a replay draws their elements anew: in the recording run they were
 drawn, too. So a file has no tensors, needs no pickle, and a launch takes a few KB.
 """
@@ -38,6 +38,7 @@ class EntryPoint:
     writes: names of arguments that it writes; keeps: those of them in which nothing else may change.
     plans, runs: names of methods, where it is a class; a function with `plans` plans for such an object.
     device: names of a plan's tensors that lie on the GPU, None for all.
+    buffers: of a function that plans, argument -> the buffer that the object was made with, and in which the engine has put it.
     made: argument -> the entry point whose result it is.
     like: whether results are compared; without, only their shapes are, and whether the launch is refused.
     alone: whether launches are kept for themselves; without, only as makers of what others are given.
@@ -54,6 +55,7 @@ class EntryPoint:
     plans: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     device: tuple[str, ...] | None = None
+    buffers: dict[str, str] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
     like: bool = True
     alone: bool = True
@@ -83,7 +85,7 @@ def _tensor(value: Any) -> dict[str, Any]:
     if value.dtype.is_floating_point:
         if value.numel() <= _WHOLE.get(made["tensor"], _SHORT):
             made["values"] = [encode(float(f"{one:.9g}")) for one in value.reshape(-1).double().tolist()]
-    elif value.dtype != torch.uint8:
+    elif value.dtype != torch.uint8 or value.dim() == 1:  # a cache has more dimensions than a mask
         made["values"] = value.reshape(-1).tolist()
     return made
 

@@ -91,12 +91,14 @@ def _result(entries: dict[str, EntryPoint], entry: EntryPoint, launch: Launch, n
     """real: the kernel, or None for the stand-in. before: which of two fillings memory has that nobody wrote yet."""
     call, kernel = launch["call"], real or found(entry.stand_in)
     if launch["new"]:
-        args, kwargs = _arguments(launch["new"], device, number)
-        owner = kernel(*args, **kwargs)
+        args, buffers = _arguments(launch["new"], device, number)
+        owner = kernel(*args, **buffers)
         for plan in launch["plan"]:
             args, kwargs = _plan_arguments(entry, plan, device, number)
             if plan["of"] in entries:  # a function, of the wrapper
                 planner = entries[plan["of"]]
+                for name, buffer in planner.buffers.items():
+                    buffers[buffer][: len(kwargs[name])].copy_(kwargs[name])
                 found(planner.real if real else planner.stand_in)(owner, *args, **kwargs)
             else:
                 getattr(owner, plan["of"])(*args, **kwargs)

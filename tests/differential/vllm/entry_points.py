@@ -61,6 +61,9 @@ ENTRY_POINTS = (
     ),
     EntryPoint(
         "fast_decode_plan", _WRAPPERS + "fast_decode_plan", "flashinfer.decode:fast_decode_plan", plans=("",),
-        device=("indices",),
+        device=("indices",), buffers={
+            "indptr": "paged_kv_indptr_buffer", "indices": "paged_kv_indices_buffer",
+            "last_page_len": "paged_kv_last_page_len_buffer",
+        },
     ),
 )  # fmt: skip

@@ -38,6 +38,11 @@ class _Wrapper:
         """Dtypes of the plan; keys have that of queries where it names none."""
         self._dtypes = q_data_type, kv_data_type or q_data_type
 
+    def _writes(self, q_data_type: Any = None, o_data_type: Any = None, **more: Any) -> None:
+        """Output has the dtype of queries where the plan names none, and no kernel of Hopper writes FP8."""
+        if (o_data_type or q_data_type) == FP8:
+            raise AssertionError("FP8 output is not supported in fa2/fa3 backends yet")
+
     def _checked(self, q: Any, keys: Any) -> None:
         """A run's dtypes are those of its plan."""
         for name, x, planned in zip("qk", (q, keys), self._dtypes):
@@ -94,6 +99,7 @@ class PagedPrefill(_Wrapper):
     ) -> None:  # fmt: skip
         self._keep(causal, sm_scale, window_left, logits_soft_cap)
         self._planned(**more)
+        self._writes(**more)
         self._qo, self._kv, self._indices = qo_indptr.tolist(), paged_kv_indptr.tolist(), paged_kv_indices
         self._paged_kv_indices_buf = paged_kv_indices  # what a correction looks at
         self._lens = _lengths(self._kv, paged_kv_last_page_len.tolist(), page_size)
@@ -134,6 +140,7 @@ class Ragged(_Wrapper):
     ) -> None:  # fmt: skip
         self._keep(causal, sm_scale, window_left, logits_soft_cap)
         self._planned(**more)
+        self._writes(**more)
         self._qo, self._kv = qo_indptr.tolist(), kv_indptr.tolist()
 
     def run(self, q: Any, k: Any, v: Any, *, out: Any = None, return_lse: bool = False, **more: Any) -> Any:
@@ -188,8 +195,10 @@ class PagedDecode(_Wrapper):
                 raise ValueError("The size of indices should be less than or equal to the allocated buffer")
             if indices.data_ptr() != self._indices.data_ptr():
                 self._indices[: len(indices)] = indices
+            self._indptr.copy_(indptr)
+            self._last.copy_(last_page_len)
         else:
-            self._indices = indices
+            self._indices, self._indptr, self._last = indices, indptr.clone(), last_page_len.clone()
         fast_decode_plan(self, indptr, indices, last_page_len, num_qo_heads, num_kv_heads, head_dim, page_size,
                          sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
                          q_len_per_req=q_len_per_req, **more)  # fmt: skip
@@ -220,15 +229,10 @@ def fast_decode_plan(
     page_size: int, *args: Any, sm_scale: Any = None, window_left: int = -1, logits_soft_cap: Any = None,
     q_len_per_req: int = 1, **more: Any,
 ) -> None:  # fmt: skip
-    """It copies lengths, and no page numbers."""
+    """Of a CUDA graph's wrapper: it copies nothing, as the engine has put lengths and page numbers into the buffers."""
     wrapper._keep(True, sm_scale, window_left, logits_soft_cap)
     wrapper._planned(**more)
     wrapper._page, wrapper._each = page_size, q_len_per_req
-    if wrapper.is_cuda_graph_enabled:
-        wrapper._indptr.copy_(indptr)
-        wrapper._last.copy_(last_page_len)
-    else:
-        wrapper._indptr, wrapper._last = indptr.clone(), last_page_len.clone()
 
 
 def _get_seq_lens(indptr: Any, last_page_len: Any, page_size: int) -> Any:
