@@ -1,8 +1,8 @@
 """Launches of kernels as JSON: what an entry point was given, without the numbers that mean nothing.
 
-Integers (lengths, pages, slots), masks and short float tensors (scales, sinks, LSEs) are kept as they are. Of queries, keys, values
-and caches shape, strides, alignment and dtype are kept, and a replay draws their elements anew: in the recording run they were
-drawn, too. So a file has no tensors, needs no pickle, and a launch takes a few KB.
+Integers (lengths, pages, slots), masks and short float tensors (scales, sinks, LSEs) are kept as they are. Of queries, keys,
+values and caches shape, strides, alignment and dtype are kept, and a replay draws their elements anew: in the recording run
+they were drawn, too. So a file has no tensors, needs no pickle, and a launch takes a few KB.
 """
 
 from __future__ import annotations

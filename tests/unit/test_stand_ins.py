@@ -135,6 +135,12 @@ def test_a_schedule_is_made_anew_by_the_call_that_made_it_also_where_it_was_copi
         assert all(given[name]["call"]["args"][0]["values"] == [5, 9] for name in made)
 
 
+def test_a_mask_is_kept_and_a_quantised_cache_is_not():
+    mask, cache = torch.tensor([1, 0, 0, 1], dtype=torch.uint8), torch.ones(2, 4, 1, 8, dtype=torch.uint8)
+    assert torch.equal(decode(json.loads(json.dumps(encode(mask))), "cpu", 1), mask)
+    assert "values" not in encode(cache)
+
+
 def test_what_lies_behind_the_columns_of_a_table_is_there_for_who_reads_by_its_stride():
     table = torch.arange(15, dtype=torch.int32).view(3, 5)[:, :4]
     back = decode(json.loads(json.dumps(encode(table))), "cpu", 1)
@@ -153,11 +159,29 @@ def test_vllms_stand_ins_refuse_keys_of_another_dtype_than_their_kernels_take():
         kernels.flash_attn_varlen_func(q=q, k=q, v=q, out=torch.zeros(3, 2, 64, dtype=torch.half), fa_version=3, **flash)
     assert kernels.flash_attn_varlen_func(q=q, k=q, v=q, out=k.clone(), fa_version=3, **flash).dtype == torch.bfloat16
     ragged = flashinfer.Ragged()
-    ragged.plan(lengths, lengths, 2, 2, 64, causal=True, sm_scale=1.0, q_data_type=kernels.FP8)
+    shape = {"causal": True, "sm_scale": 1.0, "q_data_type": kernels.FP8}
+    with pytest.raises(AssertionError, match="FP8 output"):  # the output's dtype is the query's where none is named
+        ragged.plan(lengths, lengths, 2, 2, 64, **shape)
+    ragged.plan(lengths, lengths, 2, 2, 64, **shape, o_data_type=torch.bfloat16)
     with pytest.raises(ValueError):
         ragged.run(q, k, k)
     ragged.plan(lengths, lengths, 2, 2, 64, causal=True, sm_scale=1.0, q_data_type=torch.bfloat16)
     assert ragged.run(k, k, k).shape == k.shape
+
+
+def test_flashinfers_fast_plan_of_a_cuda_graph_copies_nothing():
+    from tests.differential.vllm import flashinfer
+
+    ints = lambda *values: torch.tensor(values, dtype=torch.int32)  # noqa: E731
+    indptr, indices, last = ints(0, 0), ints(0, 0), ints(0)
+    wrapper = flashinfer.PagedDecode(
+        use_cuda_graph=True, paged_kv_indptr_buffer=indptr, paged_kv_indices_buffer=indices, paged_kv_last_page_len_buffer=last
+    )
+    shape, options = (1, 1, 64, 16), {"sm_scale": 1.0, "q_data_type": torch.half}
+    wrapper.plan(ints(0, 1), ints(1), ints(3), *shape, **options)
+    assert (indptr[1], indices[0], last[0]) == (1, 1, 3)
+    flashinfer.fast_decode_plan(wrapper, ints(0, 2), ints(1, 2), ints(5), *shape, **options)
+    assert (indptr[1], indices[0], last[0]) == (1, 1, 3)
 
 
 def test_flash_attention_3_takes_sinks_of_bfloat16_alone_and_no_float16_model_with_others_is_drawn():

@@ -199,7 +199,8 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     other_dtype = _quantised(settings) != "none" and "dtype" in wrong and re.match("(Value|Runtime)Error: ", wrong)
     if ranks and settings["sinks"] and backend == "FLASH_ATTN" and layer is not None:
         return Known("sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)", {"sinks": False})
-    if ranks and backend in ("FLASH_ATTN", "FLASHINFER") and other_dtype:
+    fp8_output = _quantised(settings) != "none" and wrong.startswith("AssertionError: FP8 output")
+    if ranks and backend in ("FLASH_ATTN", "FLASHINFER") and (other_dtype or fp8_output):
         report = "an FP8 cache under decode context parallelism (docs/upstream/vllm-dcp-fp8-query.md)"
         return Known(report, {"kv-cache-dtype": "auto", "scales": "none"})
     if ranks and settings["speculative-method"] != "none" and ".mixer" in wrong:
