@@ -26,8 +26,8 @@ FIX = Fix(
     correction="A wrapper that gets a query of more than one byte per value is told a scale of 1; other queries keep theirs.",
     upstream=Upstream("vllm-project/vllm", report="vllm-flashinfer-q-scale"),
     hardware="NVIDIA GPUs (FLASHINFER), with checkpoints that bring a scale of queries",
-    default=False,
-    default_reason="not proven on a GPU yet",
+    default=True,
+    default_reason="silent wrong output; an H100 served with and without it, with FlashInfer's own kernels",
     targets=(Target(wrap.forward, needed=wrap.native, paths=(f"{_FLASHINFER}:FlashInferImpl.forward",)),),
     # Which queries are FP8, which kernel gets them, and what the query's number is
     witnesses=(

@@ -50,8 +50,8 @@ class Told:
     def __init__(self, wrapper: Any, without: float):
         self.rows, self._told, self._without = 0, wrapper, without
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # object's can be set
+    @property  # type: ignore[misc]  # object's can be set
+    def __class__(self) -> Any:
         return type(self._told)
 
     def __getattr__(self, name: str) -> Any:
