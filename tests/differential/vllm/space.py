@@ -209,7 +209,8 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     none = {"windows": "none", "draft-window": False}
     states_cached = settings["recurrent"] != "none" and settings["enable-prefix-caching"]
     beside = states_cached and any(settings[x] != none[x] for x in none)
-    if beside and backend == "FLASHINFER" and number >= (0, 27) and ".mixer" in wrong:
+    lengths = backend == "FLASHINFER" or _quantised(settings) == "skipped"  # of blocks: those of windows are shorter
+    if beside and lengths and number >= (0, 27) and ".mixer" in wrong:
         report = "blocks at which a hybrid model's chunks end (docs/upstream/vllm-mamba-chunk-blocks.md)"
         return Known(report, none)
     other = bool(other_dtype) and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
