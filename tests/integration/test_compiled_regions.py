@@ -56,6 +56,7 @@ REGIONS = {
     "MLACommonImpl": {"": OPERATOR},
     "MLACommonMetadataBuilder": {"": PLAN},
     "mla_attention": {"build_mla_chunked_context_metadata": PLAN, "_get_kv_b_proj_input_dtype": OPERATOR},
+    "cp_utils": {"": OPERATOR},
     "CompilationConfig": {"": PLAN},
     "CompressedTensorsKVCacheMethod": {"": PLAN},
     "DFlashSpeculator": {"": PLAN},

@@ -55,6 +55,7 @@ FIX = Fix(
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(
+        Is("attention", "MHA"),
         Is("scales of queries", "of a checkpoint", "computed"),
         Is("queries of FlashInfer", "the model's"),
         Is("kernels of the attention backend", "FlashInfer"),

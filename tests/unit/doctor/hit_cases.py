@@ -479,6 +479,7 @@ CASES = [
     ("vllm.flashinfer-q-scale", "0.33.0", "FP8-KV", "l40s", ON_FLASHINFER, POSSIBLE, "have a q_scale"),
     ("vllm.flashinfer-q-scale", "0.33.0", "FP8-KV", None, ON_FLASHINFER, POSSIBLE, "needs --gpu"),
     ("vllm.flashinfer-q-scale", "0.33.0", "FP8-KV", "l40s", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "FLASH_ATTN"),
+    ("vllm.flashinfer-q-scale", "0.33.0", "FP8-KV-R1", "l40s", ON_FLASHINFER, NOT_HIT, "attention: MLA"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "attention backend: FLASHMLA (default of vLLM 0.16.0"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8, HIT, "full CUDA graphs: on (default from 0.11.0)"),
     ("vllm.flashmla-fp8-graph", "0.16.0", "R1", "h200", FP8 + "-cc.cudagraph_mode=PIECEWISE", NOT_HIT, "cudagraph_mode PIECE"),

@@ -219,7 +219,7 @@ WAYS = [
      {"KV cache scales": (("compressed-tensors",), "others"), "layers left unquantised": (("on",), "off"),
       "kernels of the attention backend": (("FlashInfer",), "others")}),
     ("vllm.flashinfer-q-scale",
-     {"scales of queries": (("of a checkpoint", "computed"), "none"), "queries of FlashInfer": (("the model's",), "FP8"),
+     {"attention": (("MHA",), "MLA"), "scales of queries": (("of a checkpoint", "computed"), "none"), "queries of FlashInfer": (("the model's",), "FP8"),
       "kernels of the attention backend": (("FlashInfer",), "others")}),
     ("vllm.flashmla-fp8-graph",
      {"attention": _MLA, "attention backend": (("FLASHMLA",), "FLASH_ATTN_MLA"), "full CUDA graphs": _GRAPHS,
