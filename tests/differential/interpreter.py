@@ -134,7 +134,7 @@ def _operators(interpreter: Any) -> dict[str, Callable[[Any], Any]]:
     @cache
     def constant(name: str, value: Any) -> Any:
         """A handle, which nobody writes to."""
-        return semantic.scalar_constant(value, getattr(core, {"fp16": "float16", "fp32": "float32"}.get(name, name))).handle
+        return semantic.scalar_constant(value, getattr(core, {"fp32": "float32"}.get(name, name))).handle
 
     def other_side(name: str, other: Any) -> Any:
         """The handle of a number, or of a tensor whose element has that name; None for others."""
@@ -154,6 +154,13 @@ def _operators(interpreter: Any) -> dict[str, Callable[[Any], Any]]:
             return others
         return mine if mine.shape.values == others.shape.values else None
 
+    def alike(one: Any, other: Any) -> tuple[Any, Any] | None:
+        """The other side's handle and the shape of the result, where both sides are of one type that numpy computes with."""
+        name = one.dtype.name
+        if one.handle.data.dtype is not _NUMPYS.get(name) or (theirs := other_side(name, other)) is None:
+            return None
+        return None if (shape := shape_of(one, other)) is None else (theirs, shape)
+
     def of(type: Any, element: Any) -> Any:
         """`type` with elements of another type."""
         if not type.is_block():
@@ -167,15 +174,12 @@ def _operators(interpreter: Any) -> dict[str, Callable[[Any], Any]]:
         def faster(former: Any) -> Any:
             def operate(self: Any, other: Any, **more: Any) -> Any:
                 other = other.value if type(other) is constexpr else other
-                scalar, mine = self.dtype, self.handle
-                if (
-                    mine.data.dtype is _NUMPYS.get(scalar.name)
-                    and (theirs := other_side(scalar.name, other)) is not None
-                    and (shape := shape_of(self, other)) is not None
-                ):
+                mine = self.handle
+                if (pair := alike(self, other)) is not None:
+                    theirs, shape = pair
                     data = operator(theirs.data, mine.data) if turned else operator(mine.data, theirs.data)
                     return tensor(handle_of(data, mine.dtype.scalar), shape)
-                moves = operator is np.add and not turned and scalar.is_ptr()
+                moves = operator is np.add and not turned and self.dtype.is_ptr()
                 moved = offset(self, other) if moves else None
                 return former(self, other, **more) if moved is None else moved
 
@@ -195,12 +199,9 @@ def _operators(interpreter: Any) -> dict[str, Callable[[Any], Any]]:
         def faster(former: Any) -> Any:
             def compare(self: Any, other: Any, **more: Any) -> Any:
                 other = other.value if type(other) is constexpr else other
-                scalar, mine = self.dtype, self.handle
-                if (
-                    mine.data.dtype is _NUMPYS.get(scalar.name)
-                    and (theirs := other_side(scalar.name, other)) is not None
-                    and (shape := shape_of(self, other)) is not None
-                ):
+                mine = self.handle
+                if (pair := alike(self, other)) is not None:
+                    theirs, shape = pair
                     return tensor(builder.binary_op(mine, theirs, operator), of(shape, core.int1))
                 return former(self, other, **more)
 
