@@ -36,6 +36,7 @@ _FOLDERS = (
     "mamba_state_column",
     "mamba2_padded_tail",
     "padded_one_token_prompt",
+    "mamba_decode_order",
     "dummy_draft_kv",
     "skipped_layer_scales",
     "dcp_fa2_split",

@@ -13,7 +13,7 @@ to, does it between `schedule` and `finish`. Drafts are proposed at every step o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from importlib import import_module
 from inspect import signature
@@ -114,8 +114,9 @@ class Engine:
     def schedule(self) -> Any:
         return self.scheduler.schedule()
 
-    def finish(self, step: Any, sampled: Mapping[str, Sequence[int]]) -> Any:
-        """What the runner says of a step: a request that has got no token is still at its prompt. Each other one has drafts."""
+    def finish(self, step: Any, sampled: Mapping[str, Sequence[int]], refused: Collection[str] = ()) -> Any:
+        """What the runner says of a step: a request that has got no token is still at its prompt. Each other one has drafts, as
+        many as the step asks for; a grammar has refused those of `refused`."""
         ids = list(step.num_scheduled_tokens)
         output: Any = import_module("vllm.v1.outputs")
         given = dict(
@@ -124,7 +125,9 @@ class Engine:
         )  # fmt: skip
         result = self.scheduler.update_from_output(step, output.ModelRunnerOutput(**_known(output.ModelRunnerOutput, given)))
         if self.drafts and not self.config.scheduler_config.async_scheduling:
-            drafts = [[1] * self.drafts if sampled.get(name) else [] for name in ids]
+            table = getattr(self.scheduler, "dynamic_sd_lookup", None)  # how many for which batch
+            count = self.drafts if table is None else step.num_spec_tokens_to_schedule
+            drafts = [[1] * count if sampled.get(name) and name not in refused else [] for name in ids]
             self.scheduler.update_draft_token_ids(output.DraftTokenIds(ids, drafts))
         return result
 

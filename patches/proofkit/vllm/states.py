@@ -26,7 +26,6 @@ from __future__ import annotations
 import hashlib
 import random
 from importlib import import_module
-from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,10 +47,11 @@ class _Request:
 
 
 class Runner:
-    """v2: whether rows are sorted, and who is at its prompt, as Model Runner V2 has it (from 0.26.0)."""
+    """v2: whether rows are sorted, who is at its prompt, and what a builder is told, as Model Runner V2 has it (from 0.26.0).
+    refused: share of drafts that a grammar refuses."""
 
-    def __init__(self, engine: Engine, seed: int, v2: bool = False):
-        self.engine, self.draw, self.v2 = engine, random.Random(seed), v2
+    def __init__(self, engine: Engine, seed: int, v2: bool = False, refused: float = 0.0):
+        self.engine, self.draw, self.v2, self.refused = engine, random.Random(seed), v2, refused
         groups = engine.kv_cache_config.kv_cache_groups
         self.group, spec = next(
             (at, group.kv_cache_spec) for at, group in enumerate(groups) if type(group.kv_cache_spec).__name__ == "MambaSpec"
@@ -86,7 +86,8 @@ class Runner:
         scheduler = self.engine.scheduler
         table = scheduler.dynamic_sd_lookup
         step = self.engine.schedule()
-        self.misled |= scheduler.dynamic_sd_lookup is not table or step.num_spec_tokens_to_schedule != self.engine.drafts
+        self.misled |= scheduler.dynamic_sd_lookup is not table
+        self.misled |= table is None and step.num_spec_tokens_to_schedule != self.engine.drafts
         names = self._in_order(step)
         if not names:
             self.engine.finish(step, {})
@@ -99,7 +100,8 @@ class Runner:
         after = self._layer(names, rows, drafts)
         sampled = {name: self._sample(name, rows[name], after[name], 0 if name in padded else drafts[name]) for name in names}
         self.log.append(sorted((name, len(rows[name]), drafts[name], sampled[name]) for name in names))
-        self.engine.finish(step, sampled)
+        refused = {name for name in names if self.refused and self.draw.random() < self.refused}
+        self.engine.finish(step, sampled, refused)
         return step
 
     def _begun(self, step: Any) -> dict[str, int]:
@@ -178,15 +180,10 @@ class Runner:
         """The rows of the batch, as the runner sorts them."""
         import numpy as np
 
-        names = list(step.num_scheduled_tokens)
-        if self.v2:
-            sort: Any = import_module("vllm.v1.worker.gpu.model_runner").sort_batch_req_ids
-            given = {"draft_tokens": step.scheduled_spec_decode_tokens, "decode_query_len": 1 + self.engine.drafts}
-            known = signature(sort).parameters
-            ordered: list[str] = sort(step.num_scheduled_tokens, **{name: given[name] for name in given if name in known})
-            return ordered
-        begun = self._begun(step)
+        names, begun = list(step.num_scheduled_tokens), self._begun(step)
         computed = np.array([begun.get(name, self.requests[name].computed) for name in names])
+        if self.v2:
+            return self._in_order_of_v2(step, names, begun, computed)
         batch = SimpleNamespace(
             req_ids=names, num_computed_tokens_cpu=computed,
             num_prompt_tokens=np.array([self.requests[name].prompt for name in names]),
@@ -200,6 +197,32 @@ class Runner:
         utils: Any = import_module("vllm.v1.attention.backends.utils")
         utils.reorder_batch_to_split_decodes_and_prefills(batch, step, 1 + self.engine.drafts)
         return names
+
+    def _in_order_of_v2(self, step: Any, names: list[str], begun: dict[str, int], computed: Any) -> list[str]:
+        import numpy as np
+
+        module: Any = import_module("vllm.v1.worker.gpu.model_runner")
+        if not hasattr(module.GPUModelRunner, "gather_batch_req_state"):  # up to 0.27.1
+            return list(module.sort_batch_req_ids(step.num_scheduled_tokens, 1 + self.engine.drafts))
+        if not names:
+            return []
+        prompts = np.array(
+            [len(one.known) if name in begun else one.prompt for name in names for one in (self.requests[name],)]
+        )
+        states = SimpleNamespace(
+            req_id_to_index={name: row for row, name in enumerate(names)}, prefill_len=SimpleNamespace(np=prompts),
+            num_computed_prefill_tokens=np.minimum(computed, prompts),
+        )  # fmt: skip
+        runner = SimpleNamespace(
+            req_states=states, decode_query_len=1 + self.engine.drafts, kv_cache_config=self.engine.kv_cache_config,
+            use_pp=False, pcp_manager=None, adaptive_verification=None,
+        )  # fmt: skip
+        batch, _ = module.GPUModelRunner.gather_batch_req_state(runner, step, False)
+        rows = [names.index(name) for name in batch.req_ids]
+        mine = [step.num_scheduled_tokens[name] for name in batch.req_ids], rows, (computed < prompts)[rows].tolist()
+        given = batch.num_scheduled_tokens, batch.idx_mapping_np, batch.is_prefilling_np
+        self.misled |= [each.tolist() for each in given] != list(mine)  # what belongs to a request has gone to another
+        return list(batch.req_ids)
 
     def _layer(self, names: list[str], rows: dict[str, list[int]], drafts: dict[str, int]) -> dict[str, list[int]]:
         """The state after each token of each request, as a layer computes them from the builder's metadata."""
@@ -219,7 +242,7 @@ class Runner:
             is_prefilling=torch.tensor([each.computed < each.prompt for each in running]),
         )  # fmt: skip
         more = {}
-        if any(drafts.values()):
+        if any(drafts.values()) or self.v2:
             more["num_accepted_tokens"] = torch.tensor([each.accepted for each in running], dtype=torch.int32)
             whole = [drafts[name] if len(rows[name]) == 1 + drafts[name] > 1 else -1 for name in names]
             more["num_decode_draft_tokens_cpu"] = torch.tensor(whole, dtype=torch.int32)

@@ -1,0 +1,64 @@
+"""vllm.mamba-decode-order, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.signs import GARBAGE, SHARED_BATCH, SPECULATION
+
+from . import wrap
+
+_RUNNER = "vllm.v1.worker.gpu.model_runner"
+_STATE = "vllm.v1.worker.gpu.model_states.mamba_hybrid"
+_BACKENDS = "vllm.v1.attention.backends"
+
+FIX = Fix(
+    id="vllm.mamba-decode-order",
+    title="A decode without drafts goes on from the recurrent state of another token",
+    symptom=(
+        "A Mamba2 hybrid (NemotronH) with speculative decoding goes on with other text than it has written, from the step in "
+        "which a short prompt, or the rest of a long one, of exactly one token more than there are drafts begins beside it. "
+        "It takes a step in which the request that decodes has no drafts: a table of drafts by batch size that ends in 0, "
+        "drafts that a grammar refuses (synchronous scheduling), or the last token before the limit of the context. No error."
+    ),
+    signs=(SHARED_BATCH, SPECULATION, GARBAGE),
+    cause=(
+        "Model Runner V2 sorts a batch: rows with drafts first, then those as long as a verification, then the others by length. "
+        "So such a prompt stands before a decode of one token. To the layers each row behind the first prompt is a prompt, too, "
+        "and begins with the state in its request's first block. Where drafts were accepted in the last step, the state of the "
+        "last token is in another one."
+    ),
+    correction="Decodes without drafts are moved before the first prompt. All other rows keep their order.",
+    upstream=Upstream("vllm-project/vllm", report="vllm-mamba-decode-order"),
+    hardware="any GPU (Mamba2 layers with speculative decoding; Model Runner V2)",
+    default=False,
+    default_reason="no release corrects it, and it has not been seen with real kernels",
+    targets=(
+        Target(
+            wrap.gather_batch_req_state,
+            needed=wrap.sorts_decodes_with_prompts,
+            paths=(f"{_RUNNER}:GPUModelRunner.gather_batch_req_state",),
+        ),
+    ),
+    # Who sorts, what a row has, and who goes by the order
+    witnesses=(
+        f"{_RUNNER}:sort_batch_req_ids",
+        f"{_RUNNER}:BatchReqState",
+        f"{_RUNNER}:GPUModelRunner.prepare_inputs",
+        f"{_STATE}:MambaHybridModelState.prepare_attn",
+        f"{_BACKENDS}.mamba_attn:BaseMambaAttentionMetadataBuilder._compute_common_metadata",
+        f"{_BACKENDS}.mamba2_attn:Mamba2AttentionMetadataBuilder.build",
+        f"{_BACKENDS}.utils:split_decodes_and_prefills",
+    ),
+    examined=(">=0.10.0",),
+    remove_when="a release of vLLM sorts decodes before prompts: attnfix sees it",
+    cost="Below 1 µs per step of a server with drafts; a few µs in a step with a prompt and a row without drafts.",
+    expect=(
+        "On one replica with `num_speculative_tokens_per_batch_size` that ends in 0 drafts, ask long answers at temperature 0, "
+        "alone and beside prompts of one token more than there are drafts: fixed, the answers agree more often."
+    ),
+    harm=WRONG_OUTPUT,
+    hits=AllOf(
+        Is("Mamba2 layers", ON),
+        Is("speculative decoding", ON),
+        Is("model runner", "V2"),
+    ),
+)
