@@ -1,6 +1,6 @@
 """vllm.mamba-decode-order, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 from attnfix.compat.signs import GARBAGE, SHARED_BATCH, SPECULATION
 
@@ -21,10 +21,10 @@ FIX = Fix(
     ),
     signs=(SHARED_BATCH, SPECULATION, GARBAGE),
     cause=(
-        "Model Runner V2 sorts a batch: rows with drafts first, then those as long as a verification, then the others by length. "
-        "So such a prompt stands before a decode of one token. To the layers each row behind the first prompt is a prompt, too, "
-        "and begins with the state in its request's first block. Where drafts were accepted in the last step, the state of the "
-        "last token is in another one."
+        "Model Runner V2 sorts a batch: rows with drafts first, then those as long as a verification, then the others by "
+        "length. So such a prompt stands before a decode of one token. To the layers each row behind the first prompt is a "
+        "prompt, too, and begins with the state in its request's first block. Where drafts were accepted in the last step, the "
+        "state of the last token is in another one."
     ),
     correction="Decodes without drafts are moved before the first prompt. All other rows keep their order.",
     upstream=Upstream("vllm-project/vllm", report="vllm-mamba-decode-order"),
@@ -47,6 +47,7 @@ FIX = Fix(
         f"{_BACKENDS}.mamba_attn:BaseMambaAttentionMetadataBuilder._compute_common_metadata",
         f"{_BACKENDS}.mamba2_attn:Mamba2AttentionMetadataBuilder.build",
         f"{_BACKENDS}.utils:split_decodes_and_prefills",
+        "vllm.v1.worker.utils:get_uniform_decode_token_count",
     ),
     examined=(">=0.10.0",),
     remove_when="a release of vLLM sorts decodes before prompts: attnfix sees it",
@@ -60,5 +61,7 @@ FIX = Fix(
         Is("Mamba2 layers", ON),
         Is("speculative decoding", ON),
         Is("model runner", "V2"),
+        # Without either, a decode has no drafts for the last token before the limit of the context alone
+        AnyOf(Is("drafts by batch size", ON), Is("async scheduling", OFF)),
     ),
 )

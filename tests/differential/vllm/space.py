@@ -353,6 +353,10 @@ FIXES: dict[str, Settings | str] = {
     "vllm.mamba-stale-checkpoint": {
         "recurrent": "mamba2", "speculative-method": "ngram", "num-speculative-tokens": 1, "enable-prefix-caching": True,
     },
+    "vllm.mamba-decode-order": {
+        "recurrent": "mamba2", "speculative-method": "eagle", "num-speculative-tokens": 1, "max-model-len": 256,
+        "former-model-runner": False,
+    },
     "vllm.dcp-fa2-split": {
         "attention-backend": "FLASH_ATTN", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,
         "dtype": "float16", "capability": (8, 0),

@@ -67,6 +67,7 @@ CACHED, MTP_METHOD = VLLM + "--enable-prefix-caching ", "-sc.method=mtp -sc.num_
 ONE_DRAFT = "-sc.method=ngram -sc.num_speculative_tokens=1 "
 DFLASH_METHOD = "-sc.method=dflash -sc.model=d -sc.num_speculative_tokens=4 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
+BY_BATCH_SIZE = "-sc.num_speculative_tokens_per_batch_size='[[1,4,3],[5,64,0]]' "
 DRAFTS_DCP = MTP + "-dcp 2 --attention-backend "
 DFLASH = "VLLM_USE_V2_MODEL_RUNNER=1 " + VLLM + "-sc.method=dflash -sc.model=d "
 RANKS = VLLM + "--data-parallel-size 8 "
@@ -577,6 +578,18 @@ CASES = [
     ("vllm.mamba-state-column", "0.31.0", "Next", "h100", VLLM + "--no-enable-prefix-caching", NOT_HIT, "prefix-caching"),
     ("vllm.mamba-state-column", "0.31.0", "Llama", "h100", CACHED, NOT_HIT, "no layers with a recurrent state"),
     ("vllm.mamba-state-column", "0.31.0", None, "h100", CACHED + "--config a.yaml", POSSIBLE, "config.json"),
+    ("vllm.mamba-decode-order", "0.33.0", "Nemotron", "h100", "VLLM_USE_V2_MODEL_RUNNER=1 " + MTP + BY_BATCH_SIZE, HIT,
+     "drafts by batch size: on"),
+    ("vllm.mamba-decode-order", "0.33.0", "Nemotron", "h100", MTP + BY_BATCH_SIZE, POSSIBLE, "set VLLM_USE_V2_MODEL_RUNNER"),
+    ("vllm.mamba-decode-order", "0.29.0", "Falcon-H1", "h100", "VLLM_USE_V2_MODEL_RUNNER=1 " + MTP + "--no-async-scheduling",
+     HIT, "async scheduling: off"),
+    ("vllm.mamba-decode-order", "0.33.0", "Nemotron", "h100", "VLLM_USE_V2_MODEL_RUNNER=1 " + MTP, NOT_HIT, "scheduling: on"),
+    ("vllm.mamba-decode-order", "0.33.0", "Nemotron", "h100", MTP + "--config a.yaml", POSSIBLE, "a.yaml, which is not read"),
+    ("vllm.mamba-decode-order", "0.33.0", "Next", "h100", MTP + BY_BATCH_SIZE, NOT_HIT, "Mamba2 layers: off"),
+    ("vllm.mamba-decode-order", "0.33.0", "Nemotron", "h100", VLLM + "--no-async-scheduling", NOT_HIT, "decoding: off"),
+    ("vllm.mamba-decode-order", "0.33.0", "Nemotron", "h100", "VLLM_USE_V2_MODEL_RUNNER=0 " + MTP + BY_BATCH_SIZE, NOT_HIT,
+     "model runner: V1"),
+    ("vllm.mamba-decode-order", "0.33.0", None, "h100", MTP + BY_BATCH_SIZE, POSSIBLE, "config.json"),
     ("vllm.mamba2-padded-tail", "0.28.0", "Nemotron", "h100", MTP, HIT, "Mamba2 layers: on"),
     ("vllm.mamba2-padded-tail", "0.28.0", "Nemotron", "h100", VLLM, NOT_HIT, "speculative decoding: off"),
     ("vllm.mamba2-padded-tail", "0.28.0", "Next", "h100", MTP, NOT_HIT, "Mamba2 layers: off"),

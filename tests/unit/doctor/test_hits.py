@@ -79,6 +79,7 @@ _CHECKPOINTS = {
     "layers that store checkpoints": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
     "chunks that have a block for a checkpoint": (("the last one",), "each"),
 }  # fmt: skip
+_DRAFTLESS = {"Mamba2 layers": (("on",), "off"), "speculative decoding": (("on",), "off"), "model runner": (("V2",), "V1")}
 WAYS = [
     ("sglang.zero-kv-rows", {**_CHUNKED, "prefill backend": (("trtllm_mla",), "flashinfer")}),
     ("sglang.lse-log-base", {**_CHUNKED, "prefill backend": (_BASE_2, "fa3")}),
@@ -268,6 +269,8 @@ WAYS = [
     ("vllm.mamba-state-column",
      {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
       "model runner": (("V2",), "V1"), "blocks beside those of states": (("shorter",), "as long")}),
+    ("vllm.mamba-decode-order", {**_DRAFTLESS, "drafts by batch size": (("on",), "off")}),
+    ("vllm.mamba-decode-order", {**_DRAFTLESS, "async scheduling": (("off",), "on")}),
     ("vllm.mamba2-padded-tail", {"Mamba2 layers": (("on",), "off"), "speculative decoding": (("on",), "off")}),
     ("vllm.padded-one-token-prompt", {"recurrent layers": (("on",), "off"), "speculative decoding": (("on",), "off")}),
     ("vllm.prefill-context-merge", {"attention": _MLA, "cached prefix": _PREFIX, "GPU": _NVIDIA}),
