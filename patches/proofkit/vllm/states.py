@@ -47,8 +47,8 @@ class _Request:
 
 
 class Runner:
-    """v2: whether rows are sorted, who is at its prompt, and what a builder is told, as Model Runner V2 has it (from 0.26.0).
-    refused: share of drafts that a grammar refuses."""
+    """v2: whether rows are sorted, who is at its prompt, and what Mamba2's builder is told, as Model Runner V2 has it (from
+    0.26.0). refused: share of drafts that a grammar refuses."""
 
     def __init__(self, engine: Engine, seed: int, v2: bool = False, refused: float = 0.0):
         self.engine, self.draw, self.v2, self.refused = engine, random.Random(seed), v2, refused
@@ -211,17 +211,24 @@ class Runner:
         )
         states = SimpleNamespace(
             req_id_to_index={name: row for row, name in enumerate(names)}, prefill_len=SimpleNamespace(np=prompts),
-            num_computed_prefill_tokens=np.minimum(computed, prompts),
+            num_computed_prefill_tokens=np.minimum(computed, prompts), max_seq_len=prompts + len(names),
         )  # fmt: skip
         runner = SimpleNamespace(
             req_states=states, decode_query_len=1 + self.engine.drafts, kv_cache_config=self.engine.kv_cache_config,
-            use_pp=False, pcp_manager=None, adaptive_verification=None,
+            use_pp=True, pcp_manager=None, adaptive_verification=None,
         )  # fmt: skip
         batch, _ = module.GPUModelRunner.gather_batch_req_state(runner, step, False)
         rows = [names.index(name) for name in batch.req_ids]
-        mine = [step.num_scheduled_tokens[name] for name in batch.req_ids], rows, (computed < prompts)[rows].tolist()
-        given = batch.num_scheduled_tokens, batch.idx_mapping_np, batch.is_prefilling_np
-        self.misled |= [each.tolist() for each in given] != list(mine)  # what belongs to a request has gone to another
+        new, drafts = step.num_scheduled_tokens, step.scheduled_spec_decode_tokens
+        mine = {
+            "num_scheduled_tokens": [new[name] for name in batch.req_ids], "idx_mapping_np": rows,
+            "prefill_len_np": prompts[rows],
+            "num_draft_tokens_np": [len(drafts.get(name, ())) for name in batch.req_ids],
+            "num_computed_prefill_tokens_np": states.num_computed_prefill_tokens[rows],
+            "is_prefilling_np": (computed < prompts)[rows], "max_seq_len_np": states.max_seq_len[rows],
+        }  # fmt: skip
+        given = {name: value for name, value in batch._asdict().items() if name in mine and value is not None}
+        self.misled |= any(value.tolist() != list(mine[name]) for name, value in given.items())  # it has gone to another
         return list(batch.req_ids)
 
     def _layer(self, names: list[str], rows: dict[str, list[int]], drafts: dict[str, int]) -> dict[str, list[int]]:

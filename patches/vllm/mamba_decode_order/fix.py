@@ -15,9 +15,10 @@ FIX = Fix(
     title="A decode without drafts goes on from the recurrent state of another token",
     symptom=(
         "A Mamba2 hybrid (NemotronH) with speculative decoding goes on with other text than it has written, from the step in "
-        "which a short prompt, or the rest of a long one, of exactly one token more than there are drafts begins beside it. "
-        "It takes a step in which the request that decodes has no drafts: a table of drafts by batch size that ends in 0, "
-        "drafts that a grammar refuses (synchronous scheduling), or the last token before the limit of the context. No error."
+        "which a short prompt, or the rest of a long one, begins beside it: one token more than there are drafts. It takes a "
+        "step in which the request that decodes has no drafts: a table of drafts by batch size that ends in 0 (without full "
+        "CUDA graphs: with them such a server does not start), or drafts that a grammar refuses (synchronous scheduling). With "
+        "any settings it is the last token before the limit of the context. No error."
     ),
     signs=(SHARED_BATCH, SPECULATION, GARBAGE),
     cause=(
@@ -51,10 +52,14 @@ FIX = Fix(
     ),
     examined=(">=0.10.0",),
     remove_when="a release of vLLM sorts decodes before prompts: attnfix sees it",
-    cost="Below 1 µs per step of a server with drafts; a few µs in a step with a prompt and a row without drafts.",
+    cost=(
+        "Below 1 µs per step of a server with drafts; a few µs in a step with a prompt and a row without drafts. A row that "
+        "was right, as the last step accepted nothing, is moved, too: it runs by the kernels of a decode, as all decodes do."
+    ),
     expect=(
-        "On one replica with `num_speculative_tokens_per_batch_size` that ends in 0 drafts, ask long answers at temperature 0, "
-        "alone and beside prompts of one token more than there are drafts: fixed, the answers agree more often."
+        "On one replica with --no-async-scheduling, ask for long JSON by a schema at temperature 0, alone and beside prompts "
+        "of one token more than there are drafts: fixed, the answers agree more often. 0.26.0 to 0.27.1 have the fault where "
+        "VLLM_USE_V2_MODEL_RUNNER=1, and attnfix leaves them alone: upgrade, or serve on the V1 model runner."
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(

@@ -11,8 +11,9 @@ from typing import Any
 
 from attnfix.patches.vllm.shared.unpadded import kinds_of_states
 
-#: Layers whose metadata goes by the order of the rows, and is told how many drafts were accepted
-_BY_ORDER = {"MAMBA2", "SHORT_CONV"}
+#: Layers whose metadata goes by the order of the rows. That of short convolutions does, too, in a model of their own; beside
+#: Gated DeltaNet it has another builder, which does not
+_BY_ORDER = "MAMBA2"
 
 
 def sorts_decodes_with_prompts(target: Any, instance: Any, scheduler_output: Any, dummy_run: bool) -> bool:
@@ -25,7 +26,8 @@ def sorts_decodes_with_prompts(target: Any, instance: Any, scheduler_output: Any
 def gather_batch_req_state(call: Any, instance: Any, scheduler_output: Any) -> Any:
     """Returns (what is known of the batch's requests, tokens of each where all are decodes of one length).
 
-    The rows are in another order, nothing else. All ranks find the same one: it follows from what each of them knows.
+    The rows are in another order, nothing else. All ranks find the same one: of the step they know the same, and of the groups
+    of layers, too, though a stage of a pipeline may have none of their layers.
     """
     batch, uniform = result = call()
     if batch is None or not batch.has_prefill:
@@ -39,21 +41,21 @@ def gather_batch_req_state(call: Any, instance: Any, scheduler_output: Any) -> A
 
 
 def goes_by_order(runner: Any) -> bool:
-    return not _BY_ORDER.isdisjoint(kinds_of_states(runner))
+    return _BY_ORDER in kinds_of_states(runner)
 
 
 def decodes_first(batch: Any, verified: int, longest: int) -> Any:
     """[rows], the order that puts decodes before the first prompt, or None where no decode stands behind one. verified: rows
     with drafts, which are the first ones; longest: tokens of a verification.
 
-    A prompt with drafts was padded: it is no prompt here. Nor is the last token of a prompt whose other tokens are computed.
+    A prompt whose last token alone is left is a decode to the layers. One that was padded with drafts is before all decodes,
+    and if it has no state yet, no order helps them: vllm.padded-one-token-prompt does.
     """
     import numpy as np
 
-    new, prompt = batch.num_scheduled_tokens, batch.is_prefilling_np
-    last_token = (new == 1) & (batch.num_computed_prefill_tokens_np > 0)
-    prompts = np.flatnonzero((prompt & ~last_token)[verified:])
-    if not len(prompts):
+    new, prompt, begun = batch.num_scheduled_tokens, batch.is_prefilling_np, batch.num_computed_prefill_tokens_np > 0
+    prompts = np.flatnonzero((prompt & ~((new == 1) & begun))[verified:])
+    if not len(prompts) or (prompt & ~begun)[:verified].any():
         return None
     first = verified + prompts[0]
     decodes = ~prompt & (new <= longest)

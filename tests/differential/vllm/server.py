@@ -246,6 +246,10 @@ class Server:
                 "method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"],
                 "prompt_lookup_min": 2, "prompt_lookup_max": 3,
             }  # fmt: skip
+        if given.get("drafts-by-batch-size") and drafts:
+            few, many = min(2, given["max-num-seqs"] - 1), given["max-num-seqs"]
+            table = [(1, few, given["num-speculative-tokens"]), (few + 1, many, 0)]
+            drafts["speculative"]["num_speculative_tokens_per_batch_size"] = table
         made = Worker(
             text, backend=BACKENDS[given["attention-backend"]], dtype=given["dtype"], page_size=given["block-size"], rank=rank,
             tp=given["tensor-parallel-size"], dcp=given["decode-context-parallel-size"],

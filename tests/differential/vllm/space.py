@@ -38,6 +38,8 @@ def edges(settings: Settings) -> list[int]:
     found = {1, 2, settings["block-size"], settings["max-num-batched-tokens"], settings["max-model-len"]}
     if settings["windows"] != "none":
         found.add(WINDOW)
+    if settings["speculative-method"] != "none":
+        found.add(1 + settings["num-speculative-tokens"])  # a prompt as long as a verification
     return sorted(found)
 
 
@@ -158,6 +160,11 @@ def impossible(settings: Settings) -> str | None:
         return "refused by every release: a prefix of a recurrent state is computed in chunks"
     method = settings.get("speculative-method")
     plain = settings.get("draft-window") is not True and settings.get("draft-heads", 1) == 1
+    if settings.get("drafts-by-batch-size") and (method == "none" or settings.get("former-model-runner")):
+        return "a table of drafts by batch size is tried with drafts, on Model Runner V2"
+    graphs = settings.get("cudagraph-mode", "NONE") != "NONE"
+    if settings.get("drafts-by-batch-size") and settings.get("recurrent", "none") != "none" and graphs:
+        return "refused by every release, by its own assertion (docs/upstream/vllm-mamba-dynamic-graphs.md)"
     if method in ("none", "ngram") and not plain:
         return "there is no drafter that has a layer"
     if method == "mtp" and (settings.get("draft-heads", 1) != 1 or settings.get("draft-window")):
@@ -271,6 +278,7 @@ SPACE = Space(
         "enable-chunked-prefill": (True, False),
         "speculative-method": ("none", "ngram", "eagle", "mtp"),
         "num-speculative-tokens": (2, 3, 1),
+        "drafts-by-batch-size": (False, True),  # as many for two requests or fewer, and none for more
         "tensor-parallel-size": (1, 2),
         "decode-context-parallel-size": (1, 2),
         "cp-kv-cache-interleave-size": (1, 4, 16),
@@ -354,8 +362,7 @@ FIXES: dict[str, Settings | str] = {
         "recurrent": "mamba2", "speculative-method": "ngram", "num-speculative-tokens": 1, "enable-prefix-caching": True,
     },
     "vllm.mamba-decode-order": {
-        "recurrent": "mamba2", "speculative-method": "eagle", "num-speculative-tokens": 1, "max-model-len": 256,
-        "former-model-runner": False,
+        "recurrent": "mamba2", "drafts-by-batch-size": True, "max-num-seqs": 4,
     },
     "vllm.dcp-fa2-split": {
         "attention-backend": "FLASH_ATTN", "attention": "MQA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2,

@@ -19,7 +19,7 @@ DRAFTS = 2
 #: name -> (tokens of the step, drafts, tokens of the prompt that are computed, whether the prompt is being computed)
 VERIFIED, DECODE = (1 + DRAFTS, DRAFTS, 50, False), (1, 0, 50, False)
 SHORT, CHUNK, LAST_TOKEN = (1 + DRAFTS, 0, 0, True), (1 + DRAFTS, 0, 64, True), (1, 0, 30, True)
-LONG, PADDED = (70, 0, 0, True), (1 + DRAFTS, DRAFTS, 0, True)
+LONG, PADDED, PADDED_TAIL = (70, 0, 0, True), (1 + DRAFTS, DRAFTS, 0, True), (1 + DRAFTS, DRAFTS, 30, True)
 
 
 def gathered(rows, kinds=("MAMBA2",), drafts=DRAFTS, dummy=False, context_parallel=None):
@@ -59,6 +59,11 @@ def test_a_decode_goes_before_a_prompt_as_long_as_a_verification():
     assert gathered(rows) == (["verified", "decode", "short", "long"], 1, True)
 
 
+def test_a_padded_prompt_that_has_a_state_is_a_decode():
+    rows = {"tail": PADDED_TAIL, "short": SHORT, "decode": DECODE}
+    assert gathered(rows) == (["tail", "decode", "short"], 1, True)
+
+
 def test_each_decode_goes_before_and_all_others_keep_their_order():
     rows = {"a": SHORT, "b": CHUNK, "c": DECODE, "d": LAST_TOKEN, "e": DECODE, "f": LONG}
     assert gathered(rows) == (["c", "e", "a", "b", "d", "f"], 1, True)
@@ -71,7 +76,8 @@ def test_each_decode_goes_before_and_all_others_keep_their_order():
         {"verified": VERIFIED, "short": SHORT, "long": LONG},
         {"verified": VERIFIED, "decode": DECODE},
         {"last": LAST_TOKEN, "decode": DECODE, "long": LONG},  # to the layers it is a decode
-        {"padded": PADDED, "verified": VERIFIED, "decode": DECODE},  # rows with drafts are the first, whatever they are
+        {"tail": PADDED_TAIL, "verified": VERIFIED, "decode": DECODE},  # rows with drafts are the first, whatever they are
+        {"padded": PADDED, "verified": VERIFIED, "short": SHORT, "decode": DECODE},  # all behind it are prompts, in any order
         {"short": SHORT, "other": LONG},
     ],
     ids=lambda rows: " ".join(rows),
@@ -80,7 +86,7 @@ def test_where_no_decode_stands_behind_a_prompt_nothing_is_done(rows):
     assert gathered(rows) == (list(rows), 0, True)
 
 
-@pytest.mark.parametrize("kinds", [(), ("GDN_ATTN",), ("MAMBA1",), ("LINEAR",)])
+@pytest.mark.parametrize("kinds", [(), ("GDN_ATTN",), ("MAMBA1",), ("LINEAR",), ("GDN_ATTN", "SHORT_CONV")])
 def test_layers_that_do_not_go_by_the_order(kinds):
     assert gathered({"short": SHORT, "decode": DECODE}, kinds) == (["short", "decode"], 0, True)
 
