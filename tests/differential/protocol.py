@@ -80,6 +80,7 @@ class Space:
     corrections there, and is not to blame. What is wrong: the name of a layer, whose error is infinite where it returned no
     numbers; or an error's type and message, then without kinds.
     crowd: with how many tokens all of eight or more requests begin alike, or None: some code is for that alone.
+    often: a length that more prompts have than chance gives it, or None.
     interpreted: whether a kernel runs in Triton's interpreter with these settings: such cases are slow, and drawn less often.
     """
 
@@ -92,6 +93,7 @@ class Space:
     refused: Callable[[str, Settings], str | None] = lambda release, settings: None
     known: Callable[[str, Settings, str, Sequence[str], float], Known | None] = lambda *of_a_case: None
     crowd: Callable[[Settings], int | None] = lambda settings: None
+    often: Callable[[Settings], int | None] = lambda settings: None
 
 
 class Refused(Exception):

@@ -130,9 +130,11 @@ def _case(engine: str, release: str, space: Space, settings: Settings, draw: ran
     limit = space.limit(settings)
     lengths = sorted({near for edge in space.edges(settings) for near in (edge - 1, edge, edge + 1) if 1 <= near < limit})
     requests: list[Request] = []
-    crowd = space.crowd(settings)
+    crowd, often = space.crowd(settings), space.often(settings)
     for number in range(draw.randint(8, 10) if crowd else draw.randint(1, 6)):
         prompt = draw.choice(lengths) if draw.random() < 0.7 else draw.randint(1, limit - 1)
+        if often and draw.random() < 0.4:
+            prompt = often
         output = min(draw.choice((1, 2, 3, 5, 8, 13)), limit - prompt)
         if draw.random() < 0.15:  # up to the limit of the context
             output, prompt = min(8, limit - 1), limit - min(8, limit - 1)

@@ -38,8 +38,6 @@ def edges(settings: Settings) -> list[int]:
     found = {1, 2, settings["block-size"], settings["max-num-batched-tokens"], settings["max-model-len"]}
     if settings["windows"] != "none":
         found.add(WINDOW)
-    if settings["speculative-method"] != "none":
-        found.add(1 + settings["num-speculative-tokens"])  # a prompt as long as a verification
     return sorted(found)
 
 
@@ -258,6 +256,11 @@ def crowd(settings: Settings) -> int | None:
     return 272 if several and not settings["disable-cascade-attn"] else None
 
 
+def often(settings: Settings) -> int | None:
+    """A prompt as long as a verification, beside decodes without drafts."""
+    return 1 + settings["num-speculative-tokens"] if settings["drafts-by-batch-size"] else None
+
+
 SPACE = Space(
     axes={
         "attention-backend": tuple(BACKENDS),
@@ -300,6 +303,7 @@ SPACE = Space(
     impossible=impossible,
     known=known,
     crowd=crowd,
+    often=often,
     interpreted=lambda settings: settings["attention-backend"] in _INTERPRETED or settings["decode-context-parallel-size"] > 1,
 )
 
