@@ -220,8 +220,34 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
         return Known(what, {"speculative-algorithm": None})
+    if ended := _ended(Version(release), settings, wrong):
+        return ended
     trees = None if wrong.startswith("draft") else _wrong_with_trees(settings)
     return Known(trees, {"speculative-eagle-topk": 1}) if trees else None
+
+
+#: Of arguments and shapes of `_ended`
+_NONE, _LATENTS = "TypeError: unsupported operand type(s) for {}: 'Tensor' and 'NoneType'", "einsum(): subscript d has size 576"
+_ROTATED = "TypeError: TritonAttnBackend.forward_extend() got an unexpected keyword argument 'q_rope'"
+
+
+def _ended(number: Version, settings: Settings, wrong: str) -> Known | None:
+    """Of an error with this text, the bug of the engine that raises it."""
+    own, prefill = settings["attention-backend"], settings["prefill-attention-backend"] or settings["attention-backend"]
+    if settings["model"] == "windows" and number < Version("0.5.14") and wrong == _NONE.format("-"):
+        if speculates(settings) and "flashinfer" in verifiers(settings):
+            return Known("windows of FlashInfer, which plans no verification (mended in 0.5.14)", {"model": "mha"})
+    if settings["model"] != "mla":
+        return None
+    mixed = settings["enable-mixed-chunk"] and not speculates(settings) and number < Version("0.5.19")
+    if own == prefill == "flashmla" and mixed and wrong == _NONE.format("+"):
+        what = "chunks beside decodes, which FlashMLA takes for a verification (mended in 0.5.19)"
+        return Known(what, {"enable-mixed-chunk": False})
+    other_way = wrong == _ROTATED or wrong.startswith(f"RuntimeError: {_LATENTS}")
+    if speculates(settings) and own != prefill and number < Version("0.5.18") and other_way:
+        what = "a drafter's backend, called in the way of the target's other one (mended in 0.5.18)"
+        return Known(what, {"speculative-attention-mode": "prefill", "speculative-draft-attention-backend": None})
+    return None
 
 
 def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
