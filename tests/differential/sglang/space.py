@@ -220,6 +220,10 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
         return Known(what, {"speculative-algorithm": None})
+    mixed = settings["enable-mixed-chunk"] and not settings["disable-radix-cache"] and Version(release) < Version("0.5.23")
+    if settings["model"] == "hybrid" and mixed and wrong == f"layer {models.STATES_LAYER}" and "cached" in kinds:
+        what = "chunks beside decodes, of which the radix cache gets states that nobody wrote (mended in 0.5.23)"
+        return Known(what, {"enable-mixed-chunk": False})
     if ended := _ended(Version(release), settings, wrong):
         return ended
     trees = None if wrong.startswith("draft") else _wrong_with_trees(settings)
@@ -234,9 +238,9 @@ _ROTATED = "TypeError: TritonAttnBackend.forward_extend() got an unexpected keyw
 def _ended(number: Version, settings: Settings, wrong: str) -> Known | None:
     """Of an error with this text, the bug of the engine that raises it."""
     own, prefill = settings["attention-backend"], settings["prefill-attention-backend"] or settings["attention-backend"]
-    if settings["model"] == "windows" and number < Version("0.5.14") and wrong == _NONE.format("-"):
-        if speculates(settings) and "flashinfer" in verifiers(settings):
-            return Known("windows of FlashInfer, which plans no verification (mended in 0.5.14)", {"model": "mha"})
+    verified = settings["model"] == "windows" and speculates(settings) and "flashinfer" in verifiers(settings)
+    if verified and number < Version("0.5.14") and wrong == _NONE.format("-"):
+        return Known("windows of FlashInfer, for which no verification is planned (mended in 0.5.14)", {"model": "mha"})
     if settings["model"] != "mla":
         return None
     mixed = settings["enable-mixed-chunk"] and not speculates(settings) and number < Version("0.5.19")
