@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -221,7 +222,8 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
         return Known(what, {"speculative-algorithm": None})
     mixed = settings["enable-mixed-chunk"] and not settings["disable-radix-cache"] and Version(release) < Version("0.5.23")
-    if settings["model"] == "hybrid" and mixed and wrong == f"layer {models.STATES_LAYER}" and "cached" in kinds:
+    unwritten = wrong == f"layer {models.STATES_LAYER}" and "cached" in kinds and error == math.inf
+    if settings["model"] == "hybrid" and mixed and unwritten:
         what = "chunks beside decodes, of which the radix cache gets states that nobody wrote (mended in 0.5.23)"
         return Known(what, {"enable-mixed-chunk": False})
     if ended := _ended(Version(release), settings, wrong):
@@ -248,7 +250,8 @@ def _ended(number: Version, settings: Settings, wrong: str) -> Known | None:
         what = "chunks beside decodes, which FlashMLA takes for a verification (mended in 0.5.19)"
         return Known(what, {"enable-mixed-chunk": False})
     other_way = wrong == _ROTATED or wrong.startswith(f"RuntimeError: {_LATENTS}")
-    if speculates(settings) and own != prefill and number < Version("0.5.18") and other_way:
+    alone = settings["speculative-attention-mode"] == "decode" or settings["speculative-draft-attention-backend"]
+    if speculates(settings) and own != prefill and alone and number < Version("0.5.18") and other_way:
         what = "a drafter's backend, called in the way of the target's other one (mended in 0.5.18)"
         return Known(what, {"speculative-attention-mode": "prefill", "speculative-draft-attention-backend": None})
     return None
