@@ -212,6 +212,7 @@ MIXED_STATES = {"model": "hybrid", **CHUNKS}
         ("0.5.13.post1", VERIFIED | {"prefill-attention-backend": "fa3"}, NONE.format("-"), "", None),  # which verifies
         ("0.5.13.post1", VERIFIED | {"model": "mha"}, NONE.format("-"), "", None),
         ("0.5.18", FLASHMLA, NONE.format("+"), "", "0.5.19"),
+        ("0.5.17", FLASHMLA, "RuntimeError: shape '[2, -1, 2, 192]' is invalid for input of size 9600", "", "0.5.19"),
         ("0.5.19", FLASHMLA, NONE.format("+"), "", None),
         ("0.5.18", FLASHMLA | {"enable-mixed-chunk": False}, NONE.format("+"), "", None),
         ("0.5.18", FLASHMLA | {"prefill-attention-backend": "fa3"}, NONE.format("+"), "", None),

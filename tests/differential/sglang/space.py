@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -234,6 +235,7 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
 
 #: Of arguments and shapes of `_ended`
 _NONE, _LATENTS = "TypeError: unsupported operand type(s) for {}: 'Tensor' and 'NoneType'", "einsum(): subscript d has size 576"
+_UNEVEN = re.compile(r"RuntimeError: shape '\[\d+, -1, \d+, (192|576)\]' is invalid for input of size")
 _ROTATED = "TypeError: TritonAttnBackend.forward_extend() got an unexpected keyword argument 'q_rope'"
 
 
@@ -246,7 +248,7 @@ def _ended(number: Version, settings: Settings, wrong: str) -> Known | None:
     if settings["model"] != "mla":
         return None
     mixed = settings["enable-mixed-chunk"] and not speculates(settings) and number < Version("0.5.19")
-    if own == prefill == "flashmla" and mixed and wrong == _NONE.format("+"):
+    if own == prefill == "flashmla" and mixed and (wrong == _NONE.format("+") or _UNEVEN.match(wrong)):
         what = "chunks beside decodes, which FlashMLA takes for a verification (mended in 0.5.19)"
         return Known(what, {"enable-mixed-chunk": False})
     other_way = wrong == _ROTATED or wrong.startswith(f"RuntimeError: {_LATENTS}")
