@@ -91,14 +91,22 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
     assert [step["kinds"] for step in stock["steps"]] == [["fresh"], ["decode", "fresh"]]
 
 
-@pytest.mark.parametrize(("release", "kind"), [("0.29.0", judge.FIND), ("0.33.0", judge.OK)])
-def test_a_block_that_a_window_has_freed_is_no_fault_of_a_fix(release, kind):
-    """The drafter's first block holds keys of the model's own layer, of another dtype, when a tile of its window reads it."""
-    case = json.loads((CASES / "vllm-freed-window-block.json").read_text())
-    with run.Sides("vllm", release) as sides:
-        verdict, *_ = sides.judge(case | {"release": release})
-    assert verdict.kind == kind, verdict
-    assert (verdict.known is not None and "has freed" in verdict.known.what) == (kind == judge.FIND)
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        # The drafter's first block holds keys of the model's own layer, of another dtype, when a tile of its window reads it
+        ("vllm-freed-window-block", "has freed"),
+        ("vllm-dcp-captured-context", "captured without a context"),
+        ("sglang-mixed-chunk-states", "states that nobody wrote"),
+    ],
+)
+def test_what_a_later_release_mends_is_no_fault_of_a_fix(name, what):
+    case = json.loads((CASES / f"{name}.json").read_text())
+    for release, kind in ((case["release"], judge.FIND), (NEWEST[case["engine"]], judge.OK)):
+        with run.Sides(case["engine"], release) as sides:
+            verdict, *_ = sides.judge(case | {"release": release})
+        assert verdict.kind == kind, verdict
+        assert (verdict.known is not None and what in verdict.known.what) == (kind == judge.FIND)
 
 
 @pytest.fixture(scope="module", params=sorted(NEWEST))

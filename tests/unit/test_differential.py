@@ -185,6 +185,59 @@ def test_what_is_known_of_trees_is_what_the_reports_of_sglang_say(settings, wron
     assert (found and found.what.partition("docs/upstream/sglang-")[2]) == (report and f"{report}.md)")
 
 
+NONE = "TypeError: unsupported operand type(s) for {}: 'Tensor' and 'NoneType'"
+LATENTS = (
+    "RuntimeError: einsum(): subscript d has size 576 for operand 1 which does not broadcast with previously seen size 192"
+)
+DRAFTS_ON_LATENTS = {"model": "mla", "prefill-attention-backend": "triton", "speculative-attention-mode": "decode"}
+VERIFIED = {"model": "windows", "attention-backend": "flashinfer"}
+CHUNKS = {"enable-mixed-chunk": True, "speculative-algorithm": None}
+FLASHMLA = {"model": "mla", "attention-backend": "flashmla", **CHUNKS}
+MIXED_STATES = {"model": "hybrid", **CHUNKS}
+
+
+@pytest.mark.parametrize(
+    ("release", "settings", "wrong", "kinds", "mended"),
+    [
+        ("0.5.17", DRAFTS_ON_LATENTS, LATENTS, "", "0.5.18"),
+        ("0.5.18", DRAFTS_ON_LATENTS, LATENTS, "", None),
+        ("0.5.17", DRAFTS_ON_LATENTS | {"prefill-attention-backend": None}, LATENTS, "", None),
+        ("0.5.17", DRAFTS_ON_LATENTS | {"speculative-algorithm": None}, LATENTS, "", None),
+        ("0.5.17", DRAFTS_ON_LATENTS | {"speculative-attention-mode": "prefill"}, LATENTS, "", None),
+        ("0.5.17", DRAFTS_ON_LATENTS, "RuntimeError: einsum(): another shape", "", None),
+        ("0.5.17", DRAFTS_ON_LATENTS, "layer 0", "verify", None),
+        ("0.5.13.post1", VERIFIED, NONE.format("-"), "", "0.5.14"),
+        ("0.5.14", VERIFIED, NONE.format("-"), "", None),
+        ("0.5.13.post1", VERIFIED | {"speculative-algorithm": None}, NONE.format("-"), "", None),
+        ("0.5.13.post1", VERIFIED | {"prefill-attention-backend": "fa3"}, NONE.format("-"), "", None),  # which verifies
+        ("0.5.13.post1", VERIFIED | {"model": "mha"}, NONE.format("-"), "", None),
+        ("0.5.18", FLASHMLA, NONE.format("+"), "", "0.5.19"),
+        ("0.5.17", FLASHMLA, "RuntimeError: shape '[2, -1, 2, 192]' is invalid for input of size 9600", "", "0.5.19"),
+        ("0.5.19", FLASHMLA, NONE.format("+"), "", None),
+        ("0.5.18", FLASHMLA | {"enable-mixed-chunk": False}, NONE.format("+"), "", None),
+        ("0.5.18", FLASHMLA | {"prefill-attention-backend": "fa3"}, NONE.format("+"), "", None),
+        ("0.5.22", MIXED_STATES, "layer 1", "cached decode", "0.5.23"),
+        ("0.5.23", MIXED_STATES, "layer 1", "cached decode", None),
+        ("0.5.22", MIXED_STATES, "layer 0", "cached decode", None),
+        ("0.5.22", MIXED_STATES, "layer 1", "chunk decode", None),
+        ("0.5.22", MIXED_STATES | {"disable-radix-cache": True}, "layer 1", "cached decode", None),
+    ],
+)
+def test_what_a_later_release_of_sglang_mends_is_known_before_it(release, settings, wrong, kinds, mended):
+    drawn = space.space_of("sglang")
+    plainest = {name: values[0] for name, values in drawn.axes.items()} | {"speculative-algorithm": "EAGLE"}
+    found = drawn.known(release, plainest | settings, wrong, kinds.split(), math.inf)
+    assert (found and found.what.partition("(mended in ")[2].rstrip(")")) == mended
+    without = {"speculative-algorithm": None} if not found else found.without
+    assert drawn.known(release, plainest | settings | without, wrong, kinds.split(), math.inf) is None
+
+
+def test_states_that_somebody_wrote_are_not_known_to_be_wrong_beside_decodes():
+    drawn = space.space_of("sglang")
+    settings = {name: values[0] for name, values in drawn.axes.items()} | MIXED_STATES
+    assert drawn.known("0.5.22", settings, "layer 1", ["cached", "decode"], 0.5) is None
+
+
 @pytest.mark.parametrize(("own", "there"), [("fa3", True), ("trtllm_mha", True), ("torch_native", False)])
 def test_a_file_of_scales_is_known_to_leave_less_than_backends_read(own, there):
     drawn = space.space_of("sglang")
@@ -238,6 +291,66 @@ def test_a_freed_block_is_known_to_be_read_where_a_tile_begins_before_the_window
     plainest = {name: values[0] for name, values in drawn.axes.items()}
     found = drawn.known(release, plainest | settings, "model.layers.0.self_attn.attn", ("chunk",), error)
     assert (found is not None and "freed" in found.what) == there
+
+
+LOCKED = (
+    "AssertionError: Workspace is locked but allocation from 'flash_attn.py:1617:{}' requires 0.01 MB, current size is 0.00"
+)
+CAPTURED = {"cudagraph-mode": "FULL_DECODE_ONLY"}
+IDLE = {"attention-backend": "FLASH_ATTN_MLA", "attention": "MLA", "dummy-batches": True}
+NO_LENGTHS = "TypeError: 'NoneType' object is not subscriptable"
+
+
+@pytest.mark.parametrize(
+    ("release", "settings", "wrong", "kinds", "mended"),
+    [
+        ("0.26.0", CAPTURED, "model.layers.0.self_attn.attn of rank 0", "decode replayed", "0.33.0"),
+        ("0.32.0", CAPTURED, "model.layers.1.self_attn.attn of rank 1", "decode replayed", "0.33.0"),
+        ("0.33.0", CAPTURED, "model.layers.0.self_attn.attn of rank 0", "decode replayed", None),
+        ("0.25.1", CAPTURED, "model.layers.0.self_attn.attn of rank 0", "decode replayed", None),
+        ("0.32.0", CAPTURED, "model.layers.0.self_attn.attn of rank 0", "decode", None),
+        ("0.32.0", CAPTURED, "model.layers.2.mixer of rank 0", "decode replayed", None),
+        ("0.32.0", CAPTURED, LOCKED.format("_forward_with_dcp"), "", "0.33.0"),
+        ("0.32.0", CAPTURED, LOCKED.format("forward"), "", None),
+        ("0.32.0", {}, LOCKED.format("_forward_with_dcp"), "", None),
+        (
+            "0.28.0",
+            CAPTURED | {"former-model-runner": True},
+            "model.layers.0.self_attn.attn of rank 0",
+            "decode replayed",
+            None,
+        ),
+        ("0.32.0", CAPTURED | {"attention-backend": "FLASHINFER"}, "model.layers.0.self_attn.attn", "decode replayed", None),
+        ("0.32.0", CAPTURED | {"decode-context-parallel-size": 1}, "model.layers.0.self_attn.attn", "decode replayed", None),
+        ("0.29.0", IDLE, NO_LENGTHS, "", "0.30.0"),
+        ("0.30.0", IDLE, NO_LENGTHS, "", None),
+        ("0.29.0", IDLE | {"dummy-batches": False}, NO_LENGTHS, "", None),
+        ("0.29.0", IDLE, "TypeError: other", "", None),
+    ],
+)
+def test_what_a_later_release_of_vllm_mends_on_ranks_is_known_before_it(release, settings, wrong, kinds, mended):
+    drawn = space.space_of("vllm")
+    plainest = {name: values[0] for name, values in drawn.axes.items()} | {"decode-context-parallel-size": 2}
+    found = drawn.known(release, plainest | settings, wrong, kinds.split(), 0.5)
+    assert (found and found.what.partition("(mended in ")[2].rstrip(")")) == mended
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong", "without"),
+    [
+        (HYBRID | {"attention-backend": "FLASHINFER", "attention": "MHA", "speculative-method": "eagle", "soft-cap": 3.0},
+         "model.layers.2.mixer", {"windows": "none", "draft-window": False, "soft-cap": 0.0}),
+        (HYBRID | {"kv-cache-dtype": "fp8", "windows": "all", "kv-cache-dtype-skip-layers": ("sliding_window",),
+                   "speculative-method": "eagle", "draft-heads": 2, "capability": (8, 0), "enable-prefix-caching": False},
+         "model.layers.4.self_attn.attn", {"recurrent": "none", "draft-heads": 1}),
+    ],
+)  # fmt: skip
+def test_a_case_without_a_known_bug_is_one_that_the_engine_serves(settings, wrong, without):
+    drawn = space.space_of("vllm")
+    plainest = {name: values[0] for name, values in drawn.axes.items()}
+    found = drawn.known("0.31.0", plainest | settings, wrong, ("chunk",), math.inf)
+    assert found is not None and found.without == without
+    assert space.why_not(drawn, "0.31.0", drawn.of_release("0.31.0") | plainest | settings | without) is None
 
 
 def test_errors_between_right_and_wrong_are_counted_apart():

@@ -10,6 +10,7 @@ from ..protocol import Settings
 CONTEXT = 256
 WINDOW = 24  # tokens that a row of a window layer sees, its own among them
 VOCABULARY = 8192
+STATES_LAYER = 1  # of the hybrid model: the other one is attention
 STATES_CHUNK = 16  # tokens of a scan over recurrent states
 
 #: FlashInfer compiles no prefill for narrower heads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -220,8 +222,41 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
         return Known(what, {"speculative-algorithm": None})
+    mixed = settings["enable-mixed-chunk"] and not settings["disable-radix-cache"] and Version(release) < Version("0.5.23")
+    unwritten = wrong == f"layer {models.STATES_LAYER}" and "cached" in kinds and error == math.inf
+    if settings["model"] == "hybrid" and mixed and unwritten:
+        what = "chunks beside decodes, of which the radix cache gets states that nobody wrote (mended in 0.5.23)"
+        return Known(what, {"enable-mixed-chunk": False})
+    if ended := _ended(Version(release), settings, wrong):
+        return ended
     trees = None if wrong.startswith("draft") else _wrong_with_trees(settings)
     return Known(trees, {"speculative-eagle-topk": 1}) if trees else None
+
+
+#: Of arguments and shapes of `_ended`
+_NONE, _LATENTS = "TypeError: unsupported operand type(s) for {}: 'Tensor' and 'NoneType'", "einsum(): subscript d has size 576"
+_UNEVEN = re.compile(r"RuntimeError: shape '\[\d+, -1, \d+, (192|576)\]' is invalid for input of size")
+_ROTATED = "TypeError: TritonAttnBackend.forward_extend() got an unexpected keyword argument 'q_rope'"
+
+
+def _ended(number: Version, settings: Settings, wrong: str) -> Known | None:
+    """Of an error with this text, the bug of the engine that raises it."""
+    own, prefill = settings["attention-backend"], settings["prefill-attention-backend"] or settings["attention-backend"]
+    verified = settings["model"] == "windows" and speculates(settings) and "flashinfer" in verifiers(settings)
+    if verified and number < Version("0.5.14") and wrong == _NONE.format("-"):
+        return Known("windows of FlashInfer, for which no verification is planned (mended in 0.5.14)", {"model": "mha"})
+    if settings["model"] != "mla":
+        return None
+    mixed = settings["enable-mixed-chunk"] and not speculates(settings) and number < Version("0.5.19")
+    if own == prefill == "flashmla" and mixed and (wrong == _NONE.format("+") or _UNEVEN.match(wrong)):
+        what = "chunks beside decodes, which FlashMLA takes for a verification (mended in 0.5.19)"
+        return Known(what, {"enable-mixed-chunk": False})
+    other_way = wrong == _ROTATED or wrong.startswith(f"RuntimeError: {_LATENTS}")
+    alone = settings["speculative-attention-mode"] == "decode" or settings["speculative-draft-attention-backend"]
+    if speculates(settings) and own != prefill and alone and number < Version("0.5.18") and other_way:
+        what = "a drafter's backend, called in the way of the target's other one (mended in 0.5.18)"
+        return Known(what, {"speculative-attention-mode": "prefill", "speculative-draft-attention-backend": None})
+    return None
 
 
 def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:

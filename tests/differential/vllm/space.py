@@ -191,6 +191,10 @@ def impossible(settings: Settings) -> str | None:
     return None
 
 
+_LAYER = re.compile(r"model\.layers\.(\d+)\.self_attn\.")
+_LOCKED = re.compile(r"AssertionError: Workspace is locked but allocation from 'flash_attn\.py:\d+:_forward_with_dcp'")
+
+
 def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
     """Where a layer is wrong, the bug has to be one of this layer and, with CUDA graphs, of this step: see each. What lies
     before a window has no weight: it is seen only where it is no number, and so is the result then.
@@ -198,27 +202,20 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     How long a captured graph's queries may be is not told: a step with one row of each request is right in any, and where some
     have more rows, whether they are too many for the graph shows when the case runs without it.
     """
-    number, ranks, backend = _number(release), settings["decode-context-parallel-size"] == 2, settings["attention-backend"]
-    own = re.match(r"model\.layers\.(\d+)\.self_attn\.", wrong)
+    number, backend, own = _number(release), settings["attention-backend"], _LAYER.match(wrong)
     layer = int(own[1]) if own and int(own[1]) < 2 else None  # of the model: a drafter has no sinks, and no layer skipped
-    other_dtype = _quantised(settings) != "none" and "dtype" in wrong and re.match("(Value|Runtime)Error: ", wrong)
-    if ranks and settings["sinks"] and backend == "FLASH_ATTN" and layer is not None:
-        return Known("sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)", {"sinks": False})
-    fp8_output = _quantised(settings) != "none" and wrong.startswith("AssertionError: FP8 output")
-    if ranks and backend in ("FLASH_ATTN", "FLASHINFER") and (other_dtype or fp8_output):
-        report = "an FP8 cache under decode context parallelism (docs/upstream/vllm-dcp-fp8-query.md)"
-        return Known(report, {"kv-cache-dtype": "auto", "scales": "none"})
-    if ranks and settings["speculative-method"] != "none" and ".mixer" in wrong:
-        report = "drafts beside recurrent states under decode context parallelism (docs/upstream/vllm-dcp-mamba-drafts.md)"
-        return Known(report, {"speculative-method": "none"})
+    if settings["decode-context-parallel-size"] == 2 and (found := _on_ranks(number, settings, wrong, kinds, layer)):
+        return found
     none = {"windows": "none", "draft-window": False}
     states_cached = settings["recurrent"] != "none" and settings["enable-prefix-caching"]
     beside = states_cached and any(settings[x] != none[x] for x in none)
+    if backend == "FLASHINFER" and settings["soft-cap"] and _in_one_group(settings | none):
+        none |= {"soft-cap": 0.0}  # which all layers of a builder share: without windows, it ends the engine
     lengths = backend == "FLASHINFER" or _quantised(settings) == "skipped"  # of blocks: those of windows are shorter
     if beside and lengths and number >= (0, 27) and ".mixer" in wrong:
         report = "blocks at which a hybrid model's chunks end (docs/upstream/vllm-mamba-chunk-blocks.md)"
         return Known(report, none)
-    other = bool(other_dtype) and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
+    other = _of_other_dtype(settings, wrong) and any(_skipped(settings, at) for at in range(len(WINDOWS[settings["windows"]])))
     if backend == "FLASHINFER" and number < (0, 20) and layer is None and other:
         report = "layers that were left unquantised, planned as FP8 (docs/upstream/vllm-flashinfer-skipped-layer.md)"
         return Known(report, {"kv-cache-dtype-skip-layers": ()})
@@ -231,13 +228,44 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     other_type = settings["recurrent"] != "none" or (_quantised(settings) == "some" and not_all)
     tiles = backend == "FLASH_ATTN" or (backend == "FLASHINFER" and tuple(settings["capability"]) == (9, 0))
     if no_numbers and other_type and tiles and not settings["former-model-runner"] and V2_FROM <= number < (0, 33):
-        return Known("blocks that a window has freed, in the rows of its request (mended in 0.33.0)", none)
+        what = "blocks that a window has freed, in the rows of its request (mended in 0.33.0)"
+        # Without windows no layer is left unquantised for one, and the cache is FP8 then: states are left out instead, and the
+        # other shape of a drafter, which no pages can hold beside the model's without them
+        return Known(what, {"recurrent": "none", "draft-heads": 1} if _quantised(settings) == "skipped" else none)
     captured = settings["cudagraph-mode"] == "FULL" and not settings["former-model-runner"] and V2_FROM <= number < (0, 31)
     several = {"replayed", "fresh", "chunk", "cached", "verify"} & set(kinds)
     if captured and backend == "FLASH_ATTN" and layer is not None and "replayed" in several and len(several) > 1:
         report = "graphs of mixed batches, captured for queries as short as a dummy batch has them (mended in 0.31.0)"
         return Known(report, {"cudagraph-mode": "FULL_DECODE_ONLY"})
     return None
+
+
+def _on_ranks(number: tuple[int, ...], settings: Settings, wrong: str, kinds: Sequence[str], layer: int | None) -> Known | None:
+    """What is known of decode context parallelism. layer: of the model's own attention, where that is wrong."""
+    flash, v2 = settings["attention-backend"] == "FLASH_ATTN", not settings["former-model-runner"] and number >= V2_FROM
+    if settings["sinks"] and flash and layer is not None:
+        return Known("sinks under decode context parallelism (docs/upstream/vllm-dcp-sinks.md)", {"sinks": False})
+    fp8_output = _quantised(settings) != "none" and wrong.startswith("AssertionError: FP8 output")
+    if (flash or settings["attention-backend"] == "FLASHINFER") and (_of_other_dtype(settings, wrong) or fp8_output):
+        report = "an FP8 cache under decode context parallelism (docs/upstream/vllm-dcp-fp8-query.md)"
+        return Known(report, {"kv-cache-dtype": "auto", "scales": "none"})
+    if settings["speculative-method"] != "none" and ".mixer" in wrong:
+        report = "drafts beside recurrent states under decode context parallelism (docs/upstream/vllm-dcp-mamba-drafts.md)"
+        return Known(report, {"speculative-method": "none"})
+    idle = settings["attention"] == "MLA" and settings["dummy-batches"] and v2 and number < (0, 30)
+    if idle and wrong == "TypeError: 'NoneType' object is not subscriptable":
+        return Known("dummy batches that lack this rank's lengths (mended in 0.30.0)", {"dummy-batches": False})
+    # Where no request has a context, the builder leaves attention to it out, and the workspace for it is not made; the dummy
+    # batch of a capture had none
+    captured = flash and settings["cudagraph-mode"] != "NONE" and v2 and (0, 26) <= number < (0, 33)
+    if captured and ((layer is not None and "replayed" in kinds) or _LOCKED.match(wrong)):
+        return Known("graphs that are captured without a context on ranks (mended in 0.33.0)", {"cudagraph-mode": "NONE"})
+    return None
+
+
+def _of_other_dtype(settings: Settings, wrong: str) -> bool:
+    """Whether a kernel was planned for another dtype than it is given, beside an FP8 cache."""
+    return _quantised(settings) != "none" and "dtype" in wrong and wrong.startswith(("ValueError: ", "RuntimeError: "))
 
 
 def _number(release: str) -> tuple[int, ...]:
