@@ -232,6 +232,13 @@ def test_what_a_later_release_of_sglang_mends_is_known_before_it(release, settin
     assert drawn.known(release, plainest | settings | without, wrong, kinds.split(), math.inf) is None
 
 
+def test_a_pool_that_has_no_slots_left_is_known_where_it_is_small():
+    drawn, wrong = space.space_of("sglang"), "RuntimeError: Prefill out of memory. Try to lower your batch size."
+    settings = {name: values[0] for name, values in drawn.axes.items()}
+    found = drawn.known("0.5.23", settings | {"max-total-tokens": 320}, wrong, [], math.inf)
+    assert found and drawn.known("0.5.23", settings | found.without, wrong, [], math.inf) is None
+
+
 def test_states_that_somebody_wrote_are_not_known_to_be_wrong_beside_decodes():
     drawn = space.space_of("sglang")
     settings = {name: values[0] for name, values in drawn.axes.items()} | MIXED_STATES

@@ -219,6 +219,8 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
     if settings.get("model") == "hybrid" and wrong.startswith("RuntimeError: Index put requires the source and destination"):
         what = "states of convolutions in another dtype than the model's (docs/upstream/sglang-mamba-float16-conv.md)"
         return Known(what, {"mamba-conv-dtype": "model"})
+    if settings.get("max-total-tokens") == 320 and wrong.startswith("RuntimeError: Prefill out of memory"):
+        return Known("a chunk of a prompt that is scheduled though the pool has no slots left", {"max-total-tokens": 2048})
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
         return Known(what, {"speculative-algorithm": None})
