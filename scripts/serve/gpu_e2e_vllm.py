@@ -43,9 +43,9 @@ Needs one GPU of the Hopper generation (`dcp…`: two, or one as scripts/serve/o
 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`, `dcp-graphs`: up to 0.24.0; `dcp-pages`: with FlashInfer; `dcp-spec`,
 `prefix-cache…`, `uniform-decode`: up to 0.33.0; `dcp-split`: 0.26.0-0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0; `one-token…`,
 `q-scale…`: 0.33.0, the latter with nvcc for FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth
-file is processed. No network: models are made here with random weights, prompts are token ids. One to three minutes a case.
-Each case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check
-fails.
+file is processed. `dcp…` on vLLM 0.33.0: NCCL 2.29.7 or newer, which LD_PRELOAD and VLLM_NCCL_SO_PATH name where torch brings
+an older one. No network: models are made here with random weights, prompts are token ids. One to three minutes a case. Each
+case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/serve/ragged_stand_in.py.
 """
@@ -298,7 +298,8 @@ def on_two_ranks(
         for scenario, prompts in asked.items():
             new = new_tokens.get(scenario, e2e_vllm.NEW_TOKENS)
             answers[scenario] = server.ask("answer", prompts=prompts, at=at, together=together, new_tokens=new)["answers"]
-        return {"answers": answers}
+        said = re.search(r"vLLM is using nccl==([\d.]+)", server.log.read_text(errors="replace"))
+        return {"answers": answers, "nccl": said and said.group(1)}
 
     plugin = None
     if e2e.gpus() < 2:
@@ -322,7 +323,8 @@ def on_two_ranks(
 
 def two_ranks_failures(found: dict[str, Any], red: set[tuple[str, str]]) -> list[str]:
     """red: (side, scenario) that are wrong; all others are right."""
-    wrong = []
+    # vLLM goes on without a word, and a reduce-scatter then leaves what lies in memory
+    wrong = [f"{name}: vLLM has not loaded NCCL" for name, side in found.items() if side.get("nccl", "") is None]
     for name, side in found.items():
         for scenario, seen in side["compared"].items():  # none, where it did not start
             if (name, scenario) in red and seen["difference"] <= RED:

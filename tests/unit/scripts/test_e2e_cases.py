@@ -321,7 +321,8 @@ def test_sides_on_two_ranks_have_their_settings_and_are_compared(tmp_path, monke
 
     class Asked:
         def __init__(self, name):
-            self.name = name
+            self.name, self.log = name, tmp_path / name
+            self.log.write_text("INFO vLLM is using nccl==2.30.7\n" if name == "a" else "")
 
         def ask(self, do, prompts, at, together, new_tokens):
             asked.append((self.name, [len(prompt) for prompt in prompts], new_tokens))
@@ -341,6 +342,8 @@ def test_sides_on_two_ranks_have_their_settings_and_are_compared(tmp_path, monke
     assert ("a", [2, 2], [1, 4]) in asked and ("b", [3], e2e_vllm.NEW_TOKENS) in asked
     assert found["b"]["same bits"] == {"one": True, "two": False} and "same bits" not in found["a"]
     assert found["b"]["compared"]["two"]["difference"] == 1 and found["reference"]["compared"] == {}
+    assert cases.two_ranks_failures({"a": found["a"]}, set()) == [] and found["a"]["nccl"] == "2.30.7"
+    assert cases.two_ranks_failures({"b": found["b"] | {"compared": {}}}, set()) == ["b: vLLM has not loaded NCCL"]
 
 
 SAME = {"difference": 0.0, "in_common": 20, "equal_tokens": 8}

@@ -168,9 +168,10 @@ def test_a_step_takes_two_blocks_of_states_and_not_the_tokens_behind_them():
 
 def _short(first, second, control=0.1, corrected=2, comparable=24):
     figures = {"one token, first": first, "one token, second": second, "control, two tokens, first": control}
+    counts = {"one token, second": comparable}
     return {
         "compared": {what: {"difference": figure} for what, figure in figures.items()},
-        "of": {what: {"compared": comparable if what.endswith("second") else 24} for what in figures},
+        "of": {what: {"compared": counts.get(what, 24), "wrong": 23 * (figure > 1)} for what, figure in figures.items()},
         "processes": process(**{ONE_TOKEN: corrected}),
     }
 
@@ -178,8 +179,8 @@ def _short(first, second, control=0.1, corrected=2, comparable=24):
 @pytest.mark.parametrize(
     "side, bad, words",
     [
-        (STOCK, _short(0.1, 3), []),
-        (STOCK, _short(3, 0.1), ["stock, one token, second: as alone"]),
+        (STOCK, _short(3, 3, comparable=1), []),
+        (STOCK, _short(0.1, 0.1), ["stock: prompts of one token are answered as alone"]),
         (FORMER, _short(0.1, 3, control=1.0), ["stock, former runner, control, two tokens, first: differs"]),
         (PATCHED, _short(0.4, 0.1), ["patched, one token, first: differs"]),
         (FORMER_PATCHED, _short(0.1, float("nan")), ["patched, former runner, one token, second: differs"]),
@@ -188,10 +189,9 @@ def _short(first, second, control=0.1, corrected=2, comparable=24):
     ],
 )
 def test_each_check_of_prompts_of_one_token_can_fail(side, bad, words):
-    right = dict.fromkeys((STOCK, FORMER), _short(0.1, 3)) | dict.fromkeys(
-        (PATCHED, FORMER_PATCHED, REPLAYED), _short(0.1, 0.1)
-    )
-    found = vllm_hybrid.one_token_failures(right | {side: bad}, "one token, second")
+    right = dict.fromkeys((STOCK, FORMER), _short(0.1, 3))
+    right |= dict.fromkeys((PATCHED, FORMER_PATCHED, REPLAYED), _short(0.1, 0.1))
+    found = vllm_hybrid.one_token_failures(right | {side: bad})
     assert len(found) == len(words) and all(map(str.startswith, found, words)), found
 
 
