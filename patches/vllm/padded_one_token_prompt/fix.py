@@ -27,7 +27,7 @@ FIX = Fix(
     upstream=Upstream("vllm-project/vllm", report="vllm-padded-one-token-prompt"),
     hardware="any GPU (hybrid models with speculative decoding)",
     default=True,
-    default_reason="silent wrong output that no release corrects; an H200 served with and without it, Mamba2 and Gated DeltaNet",
+    default_reason="silent wrong output that no release corrects; an H200 served Mamba2 and Gated DeltaNet with and without it",
     targets=(
         Target(wrap.add_request, needed=wrap.is_one_token, paths=(f"{_SCHEDULER}:Scheduler.add_request",)),
         Target(wrap.schedule, needed=wrap.waits_with_one_token, paths=(f"{_SCHEDULER}:Scheduler.schedule",)),
