@@ -24,6 +24,7 @@ VARIABLES = {
 #: A compilation config: graphs of decodes without Inductor, with which a start takes half the time
 GRAPHS = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "cudagraph_capture_sizes": [1, 2, 4, 8, 16]}
 V1_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+FORMER, FORMER_PATCHED = "stock, former runner", "patched, former runner"  # sides with it, where the others have V2
 OFF = {"ATTNFIX": "0"}
 
 

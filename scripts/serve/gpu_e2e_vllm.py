@@ -28,6 +28,10 @@
         vllm.mamba-stale-checkpoint: a NemotronH with one draft, in chunks
     python -m scripts.serve.gpu_e2e_vllm --case uniform-decode
         vllm.gdn-uniform-decode: prompts as short as a verification
+    python -m scripts.serve.gpu_e2e_vllm --case one-token
+        vllm.padded-one-token-prompt: prompts of one token beside answers, a Qwen3-Next
+    python -m scripts.serve.gpu_e2e_vllm --case one-token-mamba2
+        the same with a NemotronH
     python -m scripts.serve.gpu_e2e_vllm --case q-scale
         vllm.flashinfer-q-scale: a Llama with scales of queries, FlashInfer
     python -m scripts.serve.gpu_e2e_vllm --case q-scale-mixed
@@ -37,11 +41,11 @@
 
 Needs one GPU of the Hopper generation (`dcp…`: two, or one as scripts/serve/one_gpu.py says), vLLM 0.20.0-0.26.0 (`order`:
 0.24.0-0.26.0; `empty`, `padded`: 0.21.0-0.25.1; `dcp`, `dcp-graphs`: up to 0.24.0; `dcp-pages`: with FlashInfer; `dcp-spec`,
-`prefix-cache…`, `uniform-decode`: up to 0.33.0; `dcp-split`: 0.26.0-0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0; `q-scale…`:
-0.33.0, with nvcc for FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth file is processed. No
-network: models are made here with random weights, prompts are token ids. One to three minutes a case. Each case merges its
-figures into
-OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
+`prefix-cache…`, `uniform-decode`: up to 0.33.0; `dcp-split`: 0.26.0-0.33.0; `mamba-checkpoint`: 0.32.0, 0.33.0; `one-token…`,
+`q-scale…`: 0.33.0, the latter with nvcc for FlashInfer) and attnfix, both installed or on PYTHONPATH, attnfix so that its .pth
+file is processed. `dcp…` on vLLM 0.33.0: NCCL 2.29.7 or newer, which LD_PRELOAD and VLLM_NCCL_SO_PATH name where torch brings
+an older one. No network: models are made here with random weights, prompts are token ids. One to three minutes a case. Each
+case merges its figures into OUT/e2e-<gpu>-vllm-<release>.json; logs of the servers lie beside it. Exits 1 when a check fails.
 
 `empty` is about a kernel that Blackwell alone has: what stands in for it is in scripts/serve/ragged_stand_in.py.
 """
@@ -52,8 +56,10 @@ import random
 import re
 import sys
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from attnfix.patches.catalogue import BY_ID
@@ -70,7 +76,17 @@ from scripts.serve import (
     vllm_q_scale,
 )
 from scripts.serve.e2e import PATCHED, STOCK, Server
-from scripts.serve.e2e_vllm import GRAPHS, OFF, SHARED, V1_RUNNER, VARIABLES, activity_failures, table
+from scripts.serve.e2e_vllm import (
+    FORMER,
+    FORMER_PATCHED,
+    GRAPHS,
+    OFF,
+    SHARED,
+    V1_RUNNER,
+    VARIABLES,
+    activity_failures,
+    table,
+)
 from scripts.serve.sides import Serving, Side
 
 ORDER, EMPTY, BASE, QUANTIZED, PADDED, DCP, PAGES = (
@@ -253,23 +269,37 @@ SHARED_KV = {"decode_context_parallel_size": 2}
 #: Tokens of the prompts. With all that is decoded, those of `dcp` stay on one rank, or lie on both
 SHORT = {"on one rank": (3, 6, 11, 20, 33, 50), "on both ranks": (100, 200, 500)}
 LONG = {"in one step": (40, 300, 600), "in chunks": (2200, 3000, 3900)}
-#: Of prompts that are there together: the rest of the long one has more tokens than the new one beside it, or fewer
-BESIDE = {"behind a new one": (1500, 100), "behind a decode, too": (40, 1400, 90), "in order": (1100, 300)}
+#: Of prompts that are there together; a long one takes two steps. Model Runner V2 puts requests with fewer tokens first; the
+#: former one puts a new request into the row of one that has ended, or behind all
+BESIDE = {
+    "behind a new one": (1500, 100), "behind a decode, too": (40, 1400, 90), "behind a new one in a free row": (20, 1400, 300),
+    "in order": (1100, 300), "alone": (2500,), "all new": (100, 200, 300),
+}  # fmt: skip
+ENDS_FIRST = {"behind a new one in a free row": [1, e2e_vllm.NEW_TOKENS, e2e_vllm.NEW_TOKENS]}
+COMPILED = "patched, compiled"
+#: side -> scenarios in which the stock one leaves contexts out
+LEFT_OUT = {STOCK: list(BESIDE)[:3], FORMER: list(BESIDE)[2:3]}
 
 
 def on_two_ranks(
     serve: Serving, sides: dict[str, dict[str, str]], settings: dict[str, Any], shared: dict[str, Any], prompts: Any, at: int,
-    may_fail: tuple[str, ...] = (), together: bool = False,
+    may_fail: tuple[str, ...] = (), together: bool = False, new_tokens: Mapping[str, list[int]] = MappingProxyType({}),
+    own: Mapping[str, dict[str, Any]] = MappingProxyType({}), beside: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
     """{"settings", "prompts", "gpus", "sides"}: what each side says with `shared`, compared in the new token `at` with the side
     `reference`, whose ranks share heads alone. sides: name -> environment. may_fail: sides that may not start. `together`: all
-    prompts of a scenario are there before the engine's first step."""
+    prompts of a scenario are there before the engine's first step. new_tokens: of each prompt of a scenario. own: settings of a
+    side. beside: side -> another; "same bits" says in which scenarios its answers are the other's."""
     draw = random.Random(3)
     asked = {scenario: [tokens(draw, count) for count in counts] for scenario, counts in prompts.items()}
 
     def work(server: Server) -> dict[str, Any]:
-        ask = lambda prompts: server.ask("answer", prompts=prompts, at=at, together=together)["answers"]  # noqa: E731
-        return {"answers": {scenario: ask(prompts) for scenario, prompts in asked.items()}}
+        answers = {}
+        for scenario, prompts in asked.items():
+            new = new_tokens.get(scenario, e2e_vllm.NEW_TOKENS)
+            answers[scenario] = server.ask("answer", prompts=prompts, at=at, together=together, new_tokens=new)["answers"]
+        said = re.search(r"vLLM is using nccl==([\d.]+)", server.log.read_text(errors="replace"))
+        return {"answers": answers, "nccl": said and said.group(1)}
 
     plugin = None
     if e2e.gpus() < 2:
@@ -277,19 +307,24 @@ def on_two_ranks(
         settings = settings | {"distributed_executor_backend": "mp"}  # where it chooses by itself, vLLM counts the GPUs
     settings, both = TWO_RANKS | settings, TWO_RANKS | settings | SHARED_KV | shared
     served = {"reference": Side(OFF, settings, plugin)}
-    served |= {name: Side(own, both, plugin, may_fail=name in may_fail) for name, own in sides.items()}
+    served |= {
+        name: Side(variables, both | own.get(name, {}), plugin, may_fail=name in may_fail) for name, variables in sides.items()
+    }
     found = serve(served, work)
     reference = found["reference"].pop("answers")
-    for side in found.values():
-        answers = side.pop("answers", {})
-        pairs = {scenario: list(zip(reference[scenario], answers[scenario])) for scenario in answers}
+    answers = {name: side.pop("answers", {}) for name, side in found.items()}
+    for name, side in found.items():
+        pairs = {scenario: list(zip(reference[scenario], each)) for scenario, each in answers[name].items()}
         side["compared"] = {scenario: e2e.worst([e2e.compare(a, b) for a, b in each]) for scenario, each in pairs.items()}
+        if name in beside:
+            side["same bits"] = {what: each == answers[beside[name]][what] for what, each in answers[name].items()}
     return {"settings": SHARED | both, "prompts": prompts, "gpus": e2e.gpus(), "sides": found}
 
 
 def two_ranks_failures(found: dict[str, Any], red: set[tuple[str, str]]) -> list[str]:
     """red: (side, scenario) that are wrong; all others are right."""
-    wrong = []
+    # vLLM goes on without a word, and a reduce-scatter then leaves what lies in memory
+    wrong = [f"{name}: vLLM has not loaded NCCL" for name, side in found.items() if side.get("nccl", "") is None]
     for name, side in found.items():
         for scenario, seen in side["compared"].items():  # none, where it did not start
             if (name, scenario) in red and seen["difference"] <= RED:
@@ -350,16 +385,25 @@ def dcp_spec_failures(found: dict[str, Any]) -> list[str]:
 
 
 def dcp_split(serve: Serving) -> tuple[dict[str, Any], list[str], list[str]]:
-    sides = {STOCK: OFF, PATCHED: {BY_ID[DCP_SPLIT].switch: "1"}}
+    on = {BY_ID[DCP_SPLIT].switch: "1"}
+    sides = {STOCK: OFF, PATCHED: on, FORMER: OFF | V1_RUNNER, FORMER_PATCHED: on | V1_RUNNER, COMPILED: on}
     backend = {"attention_config": {"backend": "FLASH_ATTN", "flash_attn_version": 2}}
-    result = on_two_ranks(serve, sides, backend, {}, BESIDE, at=0, together=True)
-    return result, table(result["sides"]), dcp_split_failures(result["sides"])
+    result = on_two_ranks(
+        serve, sides, backend, {}, BESIDE, at=0, may_fail=(COMPILED,), together=True, new_tokens=ENDS_FIRST,
+        own={COMPILED: {"enforce_eager": False}}, beside={PATCHED: STOCK, FORMER_PATCHED: FORMER},
+    )  # fmt: skip
+    lines = [f"{name}: stock's bits: {side['same bits']}" for name, side in result["sides"].items() if "same bits" in side]
+    return result, [*table(result["sides"]), *lines], dcp_split_failures(result["sides"])
 
 
 def dcp_split_failures(found: dict[str, Any]) -> list[str]:
     """One sentence for each check that does not hold."""
-    wrong = activity_failures(found, {PATCHED: {DCP_SPLIT}})
-    return wrong + two_ranks_failures(found, {(STOCK, scenario) for scenario in BESIDE if scenario != "in order"})
+    wrong = activity_failures(found, {name: {DCP_SPLIT} for name in (PATCHED, FORMER_PATCHED, COMPILED)})
+    wrong += two_ranks_failures(found, {(name, scenario) for name, left_out in LEFT_OUT.items() for scenario in left_out})
+    for name, stock in ((PATCHED, STOCK), (FORMER_PATCHED, FORMER)):
+        others = [what for what, same in found[name]["same bits"].items() if not same and what not in LEFT_OUT[stock]]
+        wrong += [f"{name}, {what}: not the bits of {stock}" for what in others]
+    return wrong
 
 
 # quantized
@@ -428,6 +472,7 @@ def metrics(model: Path, out: Path) -> tuple[dict[str, Any], list[str], list[str
 _OF_MODULES = {
     "prefix-cache": vllm_hybrid.prefix_cache, "prefix-cache-mamba2": vllm_hybrid.mamba2_prefix_cache,
     "mamba-checkpoint": vllm_hybrid.mamba_checkpoint, "uniform-decode": vllm_hybrid.uniform_decode,
+    "one-token": vllm_hybrid.one_token, "one-token-mamba2": vllm_hybrid.mamba2_one_token,
     "q-scale": vllm_q_scale.kept, "q-scale-mixed": vllm_q_scale.mixed,
 }  # fmt: skip
 

@@ -4,6 +4,7 @@
 `mamba2_prefix_cache`: the same with a NemotronH.
 `mamba_checkpoint`: a NemotronH with one draft token, prompts in chunks of two blocks of states.
 `uniform_decode`: prompts of which one step computes as many tokens as a verification has, with CUDA graphs and without.
+`one_token`, `mamba2_one_token`: prompts of one token beside requests that decode, against the same prompts alone.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from attnfix.patches.catalogue import BY_ID
 from scripts.serve import conversations, e2e, e2e_vllm, tiny_nemotron, tiny_qwen
 from scripts.serve.conversations import Talk
 from scripts.serve.e2e import PATCHED, STOCK, Server
-from scripts.serve.e2e_vllm import OFF, V1_RUNNER
+from scripts.serve.e2e_vllm import FORMER, FORMER_PATCHED, OFF, V1_RUNNER
 from scripts.serve.sides import Side
 
 UNIFORM, CHECKPOINT = "vllm.gdn-uniform-decode", "vllm.mamba-stale-checkpoint"
+ONE_TOKEN = "vllm.padded-one-token-prompt"
 CACHE = "vllm.mamba-prefix-cache", UNIFORM
 DRAFTS = 3
 BUDGET = 1024  # tokens of a step
@@ -201,6 +203,83 @@ def uniform_decode_failures(found: dict[str, Any]) -> list[str]:
             wrong.append(f"{name}, control: differs from without graphs by {difference:.3g}")
     if not e2e.corrections(found[PATCHED]["processes"], UNIFORM):
         wrong.append(f"patched: {UNIFORM} corrected nothing")
+    return wrong
+
+
+#: Requests that decode all the time, their tokens and new ones; and prompts that are served one after the other beside them
+_DECODE, _COMPANY, _LONG_ANSWER, _ASKED, _ANSWER = 3, 40, 260, 24, 4
+#: How many tokens the prompts have. Two are not padded
+_LENGTHS = {"one token": 1, "control, two tokens": 2}
+REPLAYED = "patched, graphs"
+
+
+def one_token(folder: Path, out: Path, one_by_one: bool = False) -> Case:
+    return _short_beside_long(tiny_qwen.make(folder), out, one_by_one)
+
+
+def mamba2_one_token(folder: Path, out: Path, one_by_one: bool = False) -> Case:
+    return _short_beside_long(tiny_nemotron.make(folder), out, one_by_one)
+
+
+def _short_beside_long(model: Path, out: Path, one_by_one: bool) -> Case:
+    # One request more than those that decode: the prompts come in one at a time
+    settings = SETTINGS | {
+        "max_model_len": 2048, "max_num_seqs": _DECODE + 1, "enable_prefix_caching": False, "enforce_eager": True,
+    }  # fmt: skip
+    graphs = e2e_vllm.GRAPHS | {"cudagraph_capture_sizes": [SHORT * n for n in (1, 2, 3, 4)]}
+    on = _on(ONE_TOKEN)
+    sides = {
+        STOCK: Side(OFF, settings),
+        PATCHED: Side(on, settings),
+        REPLAYED: Side(on, settings | {"enforce_eager": False, "compilation_config": graphs}),
+        FORMER: Side(OFF | V1_RUNNER, settings),
+        FORMER_PATCHED: Side(on | V1_RUNNER, settings),
+    }
+    found = e2e_vllm.serving(model, out, one_by_one)(sides, _alone_and_beside)
+    for side in found.values():
+        side["compared"] = {}
+        for what, answers in side.pop("answers").items():
+            # A second token is of the same request only behind the same first one
+            pairs = [(a, b) for a, b in zip(*answers) if not what.endswith("second") or a["tokens"][0] == b["tokens"][0]]
+            each = [e2e.compare(*both) for both in pairs]
+            side.setdefault("of", {})[what] = {"compared": len(each), "wrong": sum(one["difference"] > RED for one in each)}
+            if each:
+                side["compared"][what] = e2e.worst(each)
+    lines = [f"{name}: {side['of']}" for name, side in found.items()]
+    return {"settings": e2e_vllm.SHARED | settings, "sides": found}, [*e2e_vllm.table(found), *lines], one_token_failures(found)
+
+
+def _alone_and_beside(server: Server) -> dict[str, Any]:
+    """{"one token, first": (answers alone, answers beside), …}: log-probabilities of the first and of the second token."""
+    draw = random.Random(83)
+    answers: dict[str, Any] = {}
+    for what, count in _LENGTHS.items():
+        prompts = [_tokens(draw, count) for _ in range(_ASKED)]
+        company = [_tokens(draw, _COMPANY) for _ in range(_DECODE)]
+        new = [_LONG_ANSWER] * _DECODE + [_ANSWER] * _ASKED
+        for at, which in enumerate(("first", "second")):
+            ask = lambda asked, new, at=at: server.ask("answer", prompts=asked, new_tokens=new, together=True, at=at)["answers"]  # noqa: E731
+            # One request's blocks, and its states, are the next one's
+            alone = [ask([prompt], _ANSWER)[0] for prompt in prompts]
+            answers[f"{what}, {which}"] = alone, ask(company + prompts, new)[_DECODE:]
+    return {"answers": answers}
+
+
+def one_token_failures(found: dict[str, Any]) -> list[str]:
+    """One sentence for each check that does not hold. The first token may be right, and the state behind it wrong."""
+    wrong = []
+    for name, side in found.items():
+        stock = name in (STOCK, FORMER)
+        right = [what for what in side["of"] if not stock or what.startswith("control")]
+        for what in right:
+            if side["of"][what]["compared"] < _ASKED / 2:
+                wrong.append(f"{name}, {what}: {side['of'][what]['compared']} of {_ASKED} answers can be compared")
+            elif not side["compared"][what]["difference"] <= ROUNDING:
+                wrong.append(f"{name}, {what}: differs from alone by {side['compared'][what]['difference']:.3g}")
+        if stock and not any(side["of"][what]["wrong"] >= _ASKED / 2 for what in side["of"] if what not in right):
+            wrong.append(f"{name}: prompts of one token are answered as alone")
+        if not stock and not e2e.corrections(side["processes"], ONE_TOKEN):
+            wrong.append(f"{name}: {ONE_TOKEN} corrected nothing")
     return wrong
 
 

@@ -26,8 +26,8 @@ FIX = Fix(
     correction="In steps where a prompt of one token waits, the scheduler does not pad: it schedules the one token.",
     upstream=Upstream("vllm-project/vllm", report="vllm-padded-one-token-prompt"),
     hardware="any GPU (hybrid models with speculative decoding)",
-    default=False,
-    default_reason="no release corrects it, and it has not been seen with real kernels",
+    default=True,
+    default_reason="silent wrong output that no release corrects; an H200 served Mamba2 and Gated DeltaNet with and without it",
     targets=(
         Target(wrap.add_request, needed=wrap.is_one_token, paths=(f"{_SCHEDULER}:Scheduler.add_request",)),
         Target(wrap.schedule, needed=wrap.waits_with_one_token, paths=(f"{_SCHEDULER}:Scheduler.schedule",)),

@@ -14,6 +14,7 @@ import scripts.serve.gpu_e2e_vllm as cases
 from scripts.serve import (
     e2e,
     e2e_http,
+    e2e_vllm,
     plugins,
     ragged_stand_in,
     sglang_draft_lengths,
@@ -23,6 +24,7 @@ from scripts.serve import (
     sglang_windows,
     vllm_q_scale,
 )
+from scripts.serve.e2e_vllm import FORMER, FORMER_PATCHED
 from scripts.serve.gpu_e2e_vllm import BASE, CONTEXTS, DCP, EMPTY, ORDER, PADDED, PAGES, PATCHED, QUANTIZED, STOCK
 
 
@@ -276,31 +278,72 @@ def test_each_check_of_dcp_spec_can_fail(side, change, word):
     assert cases.dcp_spec_failures(started) == ["stock: no assertion of the builder; it started"]
 
 
-def beside(new, decode, order, processes=()):
-    seen = zip(cases.BESIDE, (new, decode, order))
-    return {"compared": {scenario: {"difference": one} for scenario, one in seen}, "processes": list(processes)}
+def beside(*differences, processes=(), other_bits=()):
+    seen = zip(cases.BESIDE, (*differences, *[0.03] * (len(cases.BESIDE) - len(differences))))
+    same = {scenario: scenario not in other_bits for scenario in cases.BESIDE}
+    compared = {scenario: {"difference": one} for scenario, one in seen}
+    return {"compared": compared, "processes": list(processes), "same bits": same}
 
 
 SPLIT = process(**{cases.DCP_SPLIT: 12})
 ON_SPLIT = {
-    "reference": {"compared": {}, "processes": []}, STOCK: beside(2.0, 1.5, 0.03), PATCHED: beside(0.03, 0.03, 0.03, SPLIT),
+    "reference": {"compared": {}, "processes": []}, STOCK: beside(2.0, 1.5, 1.0), FORMER: beside(0.03, 0.03, 1.0),
+    **dict.fromkeys((PATCHED, FORMER_PATCHED, cases.COMPILED), beside(processes=SPLIT, other_bits=list(cases.BESIDE)[:1])),
 }  # fmt: skip
+ON_SPLIT[FORMER_PATCHED] = beside(processes=SPLIT, other_bits=list(cases.BESIDE)[2:3])
 
 
 @pytest.mark.parametrize(
     "side, bad, word",
     [
-        (STOCK, beside(0.03, 1.5, 0.03), "behind a new one: no difference"),
-        (STOCK, beside(2.0, 0.03, 0.03), "behind a decode, too: no difference"),
-        (STOCK, beside(2.0, 1.5, 0.3), "in order: differs"),
-        (PATCHED, beside(0.3, 0.03, 0.03, SPLIT), "behind a new one: differs"),
-        (PATCHED, beside(0.03, 0.03, 0.03, process(**{cases.DCP_SPLIT: 0})), "corrected by nothing"),
+        (STOCK, beside(0.03, 1.5, 1.0), "behind a new one: no difference"),
+        (STOCK, beside(2.0, 0.03, 1.0), "behind a decode, too: no difference"),
+        (STOCK, beside(2.0, 1.5, 1.0, 0.3), "in order: differs"),
+        (FORMER, beside(), "in a free row: no difference"),
+        (FORMER, beside(0.3, 0.03, 1.0), "behind a new one: differs"),
+        (PATCHED, beside(0.3, processes=SPLIT), "behind a new one: differs"),
+        (PATCHED, beside(processes=process(**{cases.DCP_SPLIT: 0})), "corrected by nothing"),
+        (PATCHED, beside(processes=SPLIT, other_bits=("in order",)), "in order: not the bits of stock"),
+        (FORMER_PATCHED, beside(processes=SPLIT, other_bits=("behind a new one",)), "not the bits of stock, former runner"),
+        (cases.COMPILED, {"compared": {}, "processes": [], "ended": "start"}, "compiled: corrected by nothing"),
     ],
 )
 def test_each_check_of_dcp_split_can_fail(side, bad, word):
     assert cases.dcp_split_failures(ON_SPLIT) == []
     (sentence,) = cases.dcp_split_failures(ON_SPLIT | {side: bad})
     assert word in sentence
+
+
+def test_sides_on_two_ranks_have_their_settings_and_are_compared(tmp_path, monkeypatch):
+    """What a side was asked, what it has of its own, and whose bits it has."""
+    monkeypatch.setattr(e2e, "gpus", lambda: 2)
+    asked = []
+
+    class Asked:
+        def __init__(self, name):
+            self.name, self.log = name, tmp_path / name
+            self.log.write_text("INFO vLLM is using nccl==2.30.7\n" if name == "a" else "")
+
+        def ask(self, do, prompts, at, together, new_tokens):
+            asked.append((self.name, [len(prompt) for prompt in prompts], new_tokens))
+            other = self.name == "b" and len(prompts) > 1
+            return {"answers": [{"tokens": [1], "logprobs": {"1": -0.5 - other}} for _ in prompts]}
+
+    def serve(sides, work):
+        seen.update(sides)
+        return {name: work(Asked(name)) for name in sides}
+
+    seen = {}
+    found = cases.on_two_ranks(
+        serve, {"a": {}, "b": {}}, {}, {}, {"one": (3,), "two": (2, 2)}, at=0, new_tokens={"two": [1, 4]},
+        own={"b": {"enforce_eager": False}}, beside={"b": "a"},
+    )["sides"]  # fmt: skip
+    assert [side.settings["enforce_eager"] for side in seen.values()] == [True, True, False]
+    assert ("a", [2, 2], [1, 4]) in asked and ("b", [3], e2e_vllm.NEW_TOKENS) in asked
+    assert found["b"]["same bits"] == {"one": True, "two": False} and "same bits" not in found["a"]
+    assert found["b"]["compared"]["two"]["difference"] == 1 and found["reference"]["compared"] == {}
+    assert cases.two_ranks_failures({"a": found["a"]}, set()) == [] and found["a"]["nccl"] == "2.30.7"
+    assert cases.two_ranks_failures({"b": found["b"] | {"compared": {}}}, set()) == ["b: vLLM has not loaded NCCL"]
 
 
 SAME = {"difference": 0.0, "in_common": 20, "equal_tokens": 8}

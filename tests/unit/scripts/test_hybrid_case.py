@@ -7,7 +7,8 @@ import pytest
 from scripts.serve import conversations, tiny_nemotron, tiny_qwen, vllm_hybrid
 from scripts.serve.conversations import Talk
 from scripts.serve.e2e import PATCHED, STOCK
-from scripts.serve.vllm_hybrid import CACHE, CHECKPOINT, EAGER, UNIFORM
+from scripts.serve.e2e_vllm import FORMER, FORMER_PATCHED
+from scripts.serve.vllm_hybrid import CACHE, CHECKPOINT, EAGER, ONE_TOKEN, REPLAYED, UNIFORM
 
 
 @pytest.mark.parametrize("tiny", [tiny_qwen, tiny_nemotron], ids=["Qwen3-Next", "NemotronH"])
@@ -163,3 +164,46 @@ def test_prompts_in_chunks_are_asked_twice_and_say_what_was_cached(tmp_path):
 def test_a_step_takes_two_blocks_of_states_and_not_the_tokens_behind_them():
     behind = [more for what, (_, more) in vllm_hybrid._PROMPTS.items() if what.startswith("behind")]
     assert 2 * vllm_hybrid.BLOCK <= vllm_hybrid.STEP < 2 * vllm_hybrid.BLOCK + min(behind)
+
+
+def _short(first, second, control=0.1, corrected=2, comparable=24):
+    figures = {"one token, first": first, "one token, second": second, "control, two tokens, first": control}
+    counts = {"one token, second": comparable}
+    return {
+        "compared": {what: {"difference": figure} for what, figure in figures.items()},
+        "of": {what: {"compared": counts.get(what, 24), "wrong": 23 * (figure > 1)} for what, figure in figures.items()},
+        "processes": process(**{ONE_TOKEN: corrected}),
+    }
+
+
+@pytest.mark.parametrize(
+    "side, bad, words",
+    [
+        (STOCK, _short(3, 3, comparable=1), []),
+        (STOCK, _short(0.1, 0.1), ["stock: prompts of one token are answered as alone"]),
+        (FORMER, _short(0.1, 3, control=1.0), ["stock, former runner, control, two tokens, first: differs"]),
+        (PATCHED, _short(0.4, 0.1), ["patched, one token, first: differs"]),
+        (FORMER_PATCHED, _short(0.1, float("nan")), ["patched, former runner, one token, second: differs"]),
+        (REPLAYED, _short(0.1, 0.1, comparable=3), ["patched, graphs, one token, second: 3 of 24"]),
+        (REPLAYED, _short(0.1, 0.1, corrected=0), ["patched, graphs: vllm.padded-one-token-prompt corrected nothing"]),
+    ],
+)
+def test_each_check_of_prompts_of_one_token_can_fail(side, bad, words):
+    right = dict.fromkeys((STOCK, FORMER), _short(0.1, 3))
+    right |= dict.fromkeys((PATCHED, FORMER_PATCHED, REPLAYED), _short(0.1, 0.1))
+    found = vllm_hybrid.one_token_failures(right | {side: bad})
+    assert len(found) == len(words) and all(map(str.startswith, found, words)), found
+
+
+def test_prompts_of_one_token_come_in_one_at_a_time_beside_requests_that_decode():
+    class Server:
+        def ask(self, do, prompts, new_tokens, together, at):
+            seen.append(([len(prompt) for prompt in prompts], new_tokens))
+            return {"answers": [{"tokens": [at], "of": prompt} for prompt in prompts]}
+
+    seen = []
+    answers = vllm_hybrid._alone_and_beside(Server())["answers"]
+    assert list(answers) == [f"{what}, {at}" for what in ("one token", "control, two tokens") for at in ("first", "second")]
+    assert all(alone == beside and len(alone) == 24 for alone, beside in answers.values())
+    beside = [(lengths, new) for lengths, new in seen if len(lengths) > 1]
+    assert beside[0] == ([40] * 3 + [1] * 24, [260] * 3 + [4] * 24) and beside[2][0] == [40] * 3 + [2] * 24
