@@ -300,7 +300,7 @@ def summary(path: Path, every: Sequence[Record] | None = None) -> dict[str, Any]
     found = list(records(path)) if every is None else list(every)
     engine, release = named(path)
     drawn = space.space_of(engine)
-    possible = space.all_pairs(drawn, release)
+    possible = space.possible_pairs(drawn, release)
     covered = set().union(*(space.pairs_of(drawn, one.settings) for one in found if one.verdict != judge.REFUSED)) & possible
     counts = judge.totals([judge.Verdict(one.verdict, one.why, one.sign, one.in_band) for one in found])
     signs: dict[str, int] = {}

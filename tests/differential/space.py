@@ -62,6 +62,19 @@ def all_pairs(space: Space, release: str) -> set[Pair]:
     return {pair for pair, values in found if same | values == values | same and not why_not(space, release, same | values)}
 
 
+def possible_pairs(space: Space, release: str) -> set[Pair]:
+    """Those of `all_pairs` that no third setting rules out, whatever its value is. Draws go by `all_pairs`: what a seed draws
+    stays."""
+    given = space.of_release(release)
+
+    def goes_with_all(pair: Pair) -> bool:
+        settings = given | _values(space, pair)
+        others = (name for name in space.axes if name not in settings)
+        return all(any(not why_not(space, release, {**settings, name: value}) for value in space.axes[name]) for name in others)
+
+    return set(filter(goes_with_all, all_pairs(space, release)))
+
+
 def cases(engine: str, release: str, seed: int, axes: dict[str, Any] | None = None) -> Iterator[tuple[int, Case]]:
     """Without end. Which case comes at which index follows from the seed alone. axes: settings that are the same in all."""
     space, index = space_of(engine), 0
