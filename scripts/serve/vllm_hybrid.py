@@ -23,7 +23,7 @@ from scripts.serve.e2e_vllm import FORMER, FORMER_PATCHED, OFF, V1_RUNNER
 from scripts.serve.sides import Side
 
 UNIFORM, CHECKPOINT = "vllm.gdn-uniform-decode", "vllm.mamba-stale-checkpoint"
-ONE_TOKEN = "vllm.padded-one-token-prompt"
+PADDED = "vllm.padded-one-token-prompt"
 CACHE = "vllm.mamba-prefix-cache", UNIFORM
 DRAFTS = 3
 BUDGET = 1024  # tokens of a step
@@ -227,7 +227,7 @@ def _short_beside_long(model: Path, out: Path, one_by_one: bool) -> Case:
         "max_model_len": 2048, "max_num_seqs": _DECODE + 1, "enable_prefix_caching": False, "enforce_eager": True,
     }  # fmt: skip
     graphs = e2e_vllm.GRAPHS | {"cudagraph_capture_sizes": [SHORT * n for n in (1, 2, 3, 4)]}
-    on = _on(ONE_TOKEN)
+    on = _on(PADDED)
     sides = {
         STOCK: Side(OFF, settings),
         PATCHED: Side(on, settings),
@@ -278,8 +278,8 @@ def one_token_failures(found: dict[str, Any]) -> list[str]:
                 wrong.append(f"{name}, {what}: differs from alone by {side['compared'][what]['difference']:.3g}")
         if stock and not any(side["of"][what]["wrong"] >= _ASKED / 2 for what in side["of"] if what not in right):
             wrong.append(f"{name}: prompts of one token are answered as alone")
-        if not stock and not e2e.corrections(side["processes"], ONE_TOKEN):
-            wrong.append(f"{name}: {ONE_TOKEN} corrected nothing")
+        if not stock and not e2e.corrections(side["processes"], PADDED):
+            wrong.append(f"{name}: {PADDED} corrected nothing")
     return wrong
 
 

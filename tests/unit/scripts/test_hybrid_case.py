@@ -8,7 +8,7 @@ from scripts.serve import conversations, tiny_nemotron, tiny_qwen, vllm_hybrid
 from scripts.serve.conversations import Talk
 from scripts.serve.e2e import PATCHED, STOCK
 from scripts.serve.e2e_vllm import FORMER, FORMER_PATCHED
-from scripts.serve.vllm_hybrid import CACHE, CHECKPOINT, EAGER, ONE_TOKEN, REPLAYED, UNIFORM
+from scripts.serve.vllm_hybrid import CACHE, CHECKPOINT, EAGER, PADDED, REPLAYED, UNIFORM
 
 
 @pytest.mark.parametrize("tiny", [tiny_qwen, tiny_nemotron], ids=["Qwen3-Next", "NemotronH"])
@@ -172,7 +172,7 @@ def _short(first, second, control=0.1, corrected=2, comparable=24):
     return {
         "compared": {what: {"difference": figure} for what, figure in figures.items()},
         "of": {what: {"compared": counts.get(what, 24), "wrong": 23 * (figure > 1)} for what, figure in figures.items()},
-        "processes": process(**{ONE_TOKEN: corrected}),
+        "processes": process(**{PADDED: corrected}),
     }
 
 
