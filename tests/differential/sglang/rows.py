@@ -110,8 +110,9 @@ class Rows:
         if batch.forward_mode.is_extend():
             rows = itertools.accumulate(batch.extend_lens, initial=0)
             for place, (row, number, begin, count) in enumerate(zip(rows, numbers, batch.prefix_lens, batch.extend_lens)):
-                if begin >= self.texts.prompts[number] and count == 1:
-                    begin = self._done[number]  # decodes, in a mixed batch; one that was retracted begins anew
+                decodes = batch.forward_mode.is_mixed() and count == 1  # else one that was retracted begins anew
+                if decodes and self._done.get(number, 0) >= self.texts.prompts[number]:
+                    begin = self._done[number]
                 if taken[place]:
                     self._extends.append(Span(place, row, number, begin, begin + count))
                 kinds.add(self._kind(number, begin, begin + count))
