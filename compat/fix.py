@@ -65,19 +65,26 @@ class _OnCodePaths:
 
 
 class Target(_OnCodePaths):
-    """One function or method that a fix wraps: `correct` runs where `needed` says so; without it, at every call."""
+    """One function or method that a fix wraps: `correct` runs where `needed` says so; without it, at every call.
 
-    def __init__(self, correct: Correct, paths: tuple[str, ...], needed: Needed | None = None):
+    `repeatable`: the function writes no input, no cache and no plan that it does not write anew, and holds no collective. Only
+    then is it run once more, as its caller called it, where a correction fails that changed its call or broke it off.
+    """
+
+    def __init__(self, correct: Correct, paths: tuple[str, ...], needed: Needed | None = None, *, repeatable: bool = False):
         super().__init__(paths)
-        self.correct, self.needed = correct, needed
+        self.correct, self.needed, self.repeatable = correct, needed, repeatable
 
 
 class Override(_OnCodePaths):
     """A method that the class at `paths` inherits from the one at `of`: the wrapper is set on the heir alone."""
 
-    def __init__(self, correct: Correct, paths: tuple[str, ...], of: tuple[str, ...], needed: Needed | None = None):
+    def __init__(
+        self, correct: Correct, paths: tuple[str, ...], of: tuple[str, ...], needed: Needed | None = None, *,
+        repeatable: bool = False
+    ):  # fmt: skip
         super().__init__(paths)
-        self.correct, self.of, self.needed = correct, of, needed
+        self.correct, self.of, self.needed, self.repeatable = correct, of, needed, repeatable
 
     @property
     def witnesses(self) -> tuple[CodePath, ...]:

@@ -122,9 +122,10 @@ def _wrap(target: Target, code_path: CodePath, state: FixState, late: bool, sour
     except KeyError:
         raise Refused(CONFLICT, f"{code_path.owner.qualname} was replaced by {origin(owner_of(code_path))}") from None
     if known := TargetWrapper.of(standing):
-        return known.add(state, target.correct, target.needed)
+        return known.add(state, target.correct, target.needed, repeatable=target.repeatable)
     _check_plain(code_path, standing, late, sources)
-    wrapper = TargetWrapper(standing, code_path).add(state, target.correct, target.needed)  # may raise: so before it stands
+    wrapper = TargetWrapper(standing, code_path)
+    wrapper.add(state, target.correct, target.needed, repeatable=target.repeatable)  # may raise: so before it stands
     swap(code_path, wrapper.function)
     if late and (held := stale_references.rebind(standing, wrapper)):
         swap(code_path, standing)
@@ -138,7 +139,7 @@ def _override(
     heir = owner_of(code_path)
     standing = vars(heir).get(_name(code_path), _NONE)
     if known := TargetWrapper.of(standing):
-        return known.add(state, target.correct, target.needed)
+        return known.add(state, target.correct, target.needed, repeatable=target.repeatable)
     if standing is not _NONE:
         raise Refused(CONFLICT, f"{code_path.qualname} is defined by {origin(standing)}")
     base = next(base for base in map(CodePath.parse, target.of) if judge.locate(base, sources) is not None)
@@ -147,7 +148,8 @@ def _override(
     _check_plain(base, known.wrapped if known else inherited, late, sources)
     if late and (held := stale_references.bound_to(inherited, heir)):
         raise _late(code_path, held)
-    wrapper = TargetWrapper(inherited, code_path).add(state, target.correct, target.needed)
+    wrapper = TargetWrapper(inherited, code_path)
+    wrapper.add(state, target.correct, target.needed, repeatable=target.repeatable)
     swap(code_path, wrapper.function)
     return wrapper
 

@@ -12,14 +12,26 @@ Whether the engine's own result is right is what `Fix.harm` says: it is, where t
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from types import TracebackType
+from typing import Any
 
 from ..fix import CRASH, SLOWER, WRONG_OUTPUT
 from ..status import messages
 from ..status.fix_state import FixState
 from . import switches
 
+_SETTLED = "attnfix_settled"
+_CAUSES = 8  # how far back it is looked: a chain may be a circle
+_COMPAT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: Where fixes are, and with them what runs them
+_FIXES = os.path.join(os.path.dirname(_COMPAT), "patches", "")
+_OURS = os.path.join(_COMPAT, ""), _FIXES, os.path.join(os.path.dirname(_COMPAT), "kernels", "")
+#: In a proof these stand for kernels of the engine's
+_STAND_INS, _PROOF = os.path.join(_FIXES, "proofkit", ""), os.path.join(os.sep, "proof.py")
 _WITHOUT_IT = {
     WRONG_OUTPUT: "answers of this process can be wrong from here on: restart it",
     CRASH: "this process can crash from here on, as it does without attnfix: restart it",
@@ -27,12 +39,14 @@ _WITHOUT_IT = {
 }
 
 
-def settle(state: FixState, what: str, error: Exception) -> None:
-    """Carry out the policy for `error`, which the correction named `what` raised. Called inside an `except`.
+def settle(state: FixState, part: Callable[..., Any] | None, error: Exception) -> None:
+    """Carry out the policy for `error`, which `part` of a correction raised. Called inside an `except`.
 
     Returns where the engine's own result serves. Raises the error again where it is the engine's to handle.
     """
-    reason = f"{what} raised {type(error).__name__}: {_text(error)}"
+    reason = reason_of(part, error)
+    with suppress(AttributeError):  # of a class with `__slots__`
+        setattr(error, _SETTLED, True)  # a correction around this one is not to blame
     if switches.required(state.fix):
         messages.end_serving(state, reason)
     if is_allocation_failure(error):
@@ -41,6 +55,38 @@ def settle(state: FixState, what: str, error: Exception) -> None:
         messages.skipped(state, reason)
         return
     give_up(state, reason)
+
+
+def reason_of(part: Callable[..., Any] | None, error: Exception) -> str:
+    """What is said of a `part` of a correction that raised `error`."""
+    return f"{getattr(part, '__name__', part)} raised {type(error).__name__}: {_text(error)}"
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether `error` came to the engine through a function of a fix that the engine called, wherever it surfaces: raised
+    there, or raised again by the engine from one that was. What `Call.guard` and `Call.watch` call for the engine is the
+    engine's own."""
+    found: BaseException | None = error
+    for _ in range(_CAUSES):
+        if found is None or hasattr(found, _SETTLED):
+            return False
+        if _through_a_fix(found.__traceback__):
+            return True
+        found = found.__cause__ or found.__context__
+    return False
+
+
+def _through_a_fix(traceback: TracebackType | None) -> bool:
+    """Whether code that is not of attnfix called code of a fix on the way."""
+    theirs = False
+    while traceback is not None:
+        path = traceback.tb_frame.f_code.co_filename
+        stand_in = path.startswith(_STAND_INS) or path.endswith(_PROOF)
+        if theirs and path.startswith(_FIXES) and not stand_in:
+            return True
+        theirs = stand_in or not path.startswith(_OURS)
+        traceback = traceback.tb_next
+    return False
 
 
 def give_up(state: FixState, reason: str) -> None:

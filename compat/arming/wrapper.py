@@ -45,12 +45,12 @@ class Link:
     It is what `needed` gets as `target`, and what `correct` has as `call.target`.
     """
 
-    __slots__ = ("act", "correct", "function", "inside", "is_method", "look", "needed", "run_inside", "state")
+    __slots__ = ("act", "correct", "function", "inside", "is_method", "look", "needed", "repeatable", "run_inside", "state")
 
     def __init__(self, function: FunctionType, is_method: bool, state: FixState, correct: Correct, needed: Needed | None,
-                 inside: tuple[Link, ...]):  # fmt: skip
+                 inside: tuple[Link, ...], repeatable: bool = False):  # fmt: skip
         self.function, self.is_method, self.state, self.inside = function, is_method, state, inside
-        self.correct, self.needed = correct, needed
+        self.correct, self.needed, self.repeatable = correct, needed, repeatable
         self.act = by_name(correct, function, is_method)
         self.look = by_name(needed, function, is_method) if needed else None
         self.run_inside = _runner([inside], is_method)
@@ -95,20 +95,22 @@ class Link:
 class Call:
     """One call that is corrected: `call()` runs the engine's function, with the corrections inside this one around it.
 
-    It notes how far that came, so that a correction that fails never takes the engine's result with it.
+    It notes how far that came, so that a correction that fails never takes the engine's result with it. `failed`: a function
+    from `guard` or `watch` gave the fix up. `changed`: the engine's function was last called otherwise than by its caller.
     """
 
-    __slots__ = ("args", "found", "instance", "kwargs", "result", "target", "wrapped")
+    __slots__ = ("args", "changed", "failed", "found", "instance", "kwargs", "result", "target", "wrapped")
 
     def __init__(self, target: Link, wrapped: Any, instance: Any, args: Arguments, kwargs: Keywords, found: Any):
         self.target, self.wrapped, self.instance, self.found = target, wrapped, instance, found
         self.args, self.kwargs = args, kwargs
         self.result: Any = NOT_CALLED
+        self.changed = self.failed = False
 
     def __call__(self, **changes: Any) -> Any:
         """What the engine's function returns for the arguments it was called with; `changes` go in by name."""
         args, kwargs = self._with(changes) if changes else (self.args, self.kwargs)
-        self.result = RUNNING
+        self.result, self.changed = RUNNING, bool(changes)
         target = self.target
         if target.inside:
             self.result = target.run_inside(self.wrapped, self.instance, args, kwargs)
@@ -121,14 +123,53 @@ class Call:
 
         `instance`: who it is called on, where that is not the call's own.
         """
-        self.result = RUNNING
+        self.result, self.changed = RUNNING, True
         of = instance or ((self.instance,) if self.target.is_method else ())
         self.result = function(*of, *self.args, **self.kwargs)
         return self.result
 
     def corrected(self, rows: int = 0) -> None:
-        """`Link.corrected`."""
-        self.target.corrected(rows)
+        """`Link.corrected`, unless the correction failed."""
+        if not self.failed:
+            self.target.corrected(rows)
+
+    def guard(self, ours: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+        """`ours`, for the engine to call while its own function runs, or later. Where it raises anything, for want of a kernel, a
+        compiler or memory, `stock` gets the same arguments, and the fix is given up. An error of `stock` is the engine's own.
+        Once the fix is not armed, `stock` alone runs."""
+
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            if not self.target.state.armed:
+                return stock(*args, **kwargs)
+            try:
+                return ours(*args, **kwargs)
+            except Exception as error:
+                failure = error
+            result = stock(*args, **kwargs)  # outside of the `except`: an error of the engine's has no other behind it
+            self.fail(ours, failure)
+            return result
+
+        return guarded
+
+    def watch(self, stock: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
+        """`stock`, for the engine to call while its own function runs: `after(result, …)` gets what it returned and its
+        arguments, and may change the result in place. Where it raises, the fix is given up."""
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            result = stock(*args, **kwargs)
+            if self.target.state.armed:
+                try:
+                    after(result, *args, **kwargs)
+                except Exception as error:
+                    self.fail(after, error)
+            return result
+
+        return watched
+
+    def fail(self, part: Callable[..., Any], error: Exception) -> None:
+        """Give the fix up, since `part` raised `error` and its result is the engine's own all the same."""
+        self.failed = True
+        self.target.give_up(serving_failure.reason_of(part, error))
 
     def _with(self, changes: dict[str, Any]) -> tuple[Arguments, Keywords]:
         args, kwargs = list(self.args), dict(self.kwargs)
@@ -166,11 +207,15 @@ def _runner(chain: list[tuple[Link, ...]], is_method: bool) -> Callable[[Any, An
             except WrongCall:
                 break
             except Exception as error:
-                if call is not None and call.result is RUNNING:
+                running = call is not None and call.result is RUNNING
+                if running and not serving_failure.is_ours(error):
                     raise  # the engine's own
-                serving_failure.settle(state, (link.correct if call else link.needed).__name__, error)  # type: ignore[union-attr]
-                if call is not None and call.result is not NOT_CALLED:
-                    return call.result
+                serving_failure.settle(state, link.correct if call else link.needed, error)
+                if call is None or call.result is NOT_CALLED or (link.repeatable and (running or call.changed)):
+                    continue  # the engine's function runs as its caller called it
+                if running:
+                    raise  # it is half-way, and may not be run again
+                return call.result
         return wrapped(*args, **kwargs)
 
     return run
@@ -353,25 +398,29 @@ class TargetWrapper:
         """The outermost first."""
         return self._chain[0]
 
-    def add(self, state: FixState, correct: Correct, needed: Needed | None = None) -> TargetWrapper:
+    def add(
+        self, state: FixState, correct: Correct, needed: Needed | None = None, *, repeatable: bool = False
+    ) -> TargetWrapper:
         """Raises LookupError where the engine's function has no parameter of a name that the correction uses."""
         if all(link.state is not state for link in self.links):
-            self._chain[0] = self._around(self.links, state, correct, needed)
+            self._chain[0] = self._around(self.links, state, correct, needed, repeatable)
         return self
 
     def remove(self, state: FixState) -> None:
         links: tuple[Link, ...] = ()
         for link in reversed(self.links):
             if link.state is not state:
-                links = self._around(links, link.state, link.correct, link.needed)
+                links = self._around(links, link.state, link.correct, link.needed, link.repeatable)
         self._chain[0] = links
 
     @property
     def in_use(self) -> bool:
         return bool(self.links)
 
-    def _around(self, inside: tuple[Link, ...], state: FixState, correct: Correct, needed: Needed | None) -> tuple[Link, ...]:
-        return Link(self.wrapped, self.is_method, state, correct, needed, inside), *inside
+    def _around(
+        self, inside: tuple[Link, ...], state: FixState, correct: Correct, needed: Needed | None, repeatable: bool
+    ) -> tuple[Link, ...]:
+        return Link(self.wrapped, self.is_method, state, correct, needed, inside, repeatable), *inside
 
 
 def owner_of(code_path: CodePath) -> Any:
