@@ -134,7 +134,7 @@ class Call:
             self.target.corrected(rows)
 
     def guard(self, ours: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
-        """`ours`, for the engine to call while its own function runs, or later. Where it raises anything, for want of a kernel, a
+        """`ours`, for the engine to call while its own function runs, or later. Where it raises, for want of a kernel, a
         compiler or memory, `stock` gets the same arguments, and the fix is given up. An error of `stock` is the engine's own.
         Once the fix is not armed, `stock` alone runs."""
 
