@@ -133,7 +133,8 @@ class Fix:
     `cost` is what it costs where it runs; `expect` how to try it on one replica and what shift in output to expect.
     The targets stand together or not at all, unless they are `independent`: places of one fault that different deployments
     load, each corrected as soon as it is there. `harm` is how bad the bug is; `hits` which deployments reach it, over the
-    facts that the engine's module of facts makes.
+    facts that the engine's module of facts makes. `ranks_alike`: what it decides must be the same on all ranks of a group, as
+    graph or eager, rows of a batch, the number of chunks: a rank that goes on without it would leave the others waiting.
     """
 
     id: str
@@ -155,6 +156,7 @@ class Fix:
     independent: bool = False
     harm: str = WRONG_OUTPUT
     hits: Condition | None = None
+    ranks_alike: bool = False
 
     @property
     def engine(self) -> str:

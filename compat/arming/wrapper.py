@@ -96,7 +96,7 @@ class Call:
     """One call that is corrected: `call()` runs the engine's function, with the corrections inside this one around it.
 
     It notes how far that came, so that a correction that fails never takes the engine's result with it. `failed`: a function
-    from `guard` or `watch` gave the fix up. `changed`: the engine's function was last called otherwise than by its caller.
+    from `guard` or `watch` raised. `changed`: the engine's function was last called otherwise than by its caller.
     """
 
     __slots__ = ("args", "changed", "failed", "found", "instance", "kwargs", "result", "target", "wrapped")
@@ -134,9 +134,9 @@ class Call:
             self.target.corrected(rows)
 
     def guard(self, ours: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
-        """`ours`, for the engine to call while its own function runs, or later. Where it raises, for want of a kernel, a
-        compiler or memory, `stock` gets the same arguments, and the fix is given up. An error of `stock` is the engine's own.
-        Once the fix is not armed, `stock` alone runs."""
+        """`ours`, for the engine to call while its own function runs, or later. Where it raises, as for want of a compiler,
+        `stock` gets the same arguments, and the fix is given up. An error of `stock` is the engine's own. Once the fix is not
+        armed, `stock` alone runs. The engine gets the error of `ours` where `serving_failure` says so."""
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
             if not self.target.state.armed:
@@ -144,16 +144,19 @@ class Call:
             try:
                 return ours(*args, **kwargs)
             except Exception as error:
+                if not serving_failure.spares(self.target.state, error):
+                    self.fail(ours, error)
                 failure = error
             result = stock(*args, **kwargs)  # outside of the `except`: an error of the engine's has no other behind it
             self.fail(ours, failure)
+            del failure  # its traceback holds this frame, and with it the arguments
             return result
 
         return guarded
 
     def watch(self, stock: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
         """`stock`, for the engine to call while its own function runs: `after(result, …)` gets what it returned and its
-        arguments, and may change the result in place. Where it raises, the fix is given up."""
+        arguments, and may change the result in place. Where it raises, the fix is given up, and the result stays."""
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             result = stock(*args, **kwargs)
@@ -167,9 +170,9 @@ class Call:
         return watched
 
     def fail(self, part: Callable[..., Any], error: Exception) -> None:
-        """Give the fix up, since `part` raised `error` and its result is the engine's own all the same."""
+        """Carry out the policy for `part`, which raised `error`. It returns where the engine's own result serves."""
         self.failed = True
-        self.target.give_up(serving_failure.reason_of(part, error))
+        serving_failure.settle(self.target.state, part, error)
 
     def _with(self, changes: dict[str, Any]) -> tuple[Arguments, Keywords]:
         args, kwargs = list(self.args), dict(self.kwargs)
@@ -208,7 +211,7 @@ def _runner(chain: list[tuple[Link, ...]], is_method: bool) -> Callable[[Any, An
                 break
             except Exception as error:
                 running = call is not None and call.result is RUNNING
-                if running and not serving_failure.is_ours(error):
+                if running and not serving_failure.is_ours(error, link.correct):
                     raise  # the engine's own
                 serving_failure.settle(state, link.correct if call else link.needed, error)
                 if call is None or call.result is NOT_CALLED or (link.repeatable and (running or call.changed)):
@@ -226,7 +229,10 @@ def _confirmed(state: FixState) -> bool:
         if recheck_on_first_call := state.recheck_on_first_call:
             recheck_on_first_call()
     except Exception as error:  # what nobody could check is not to be corrected
-        serving_failure.give_up(state, f"the check at the first call raised {type(error).__name__}: {error}")
+        if serving_failure.is_shortage(error):
+            serving_failure.settle(state, _confirmed, error)
+            return False  # the next call is checked
+        serving_failure.give_up(state, f"the check at the first call raised {type(error).__name__}: {error}", error)
     state.recheck_on_first_call = None  # not before: a first call in another thread is not to be corrected meanwhile
     if not state.armed:
         serving_failure.lost(state)

@@ -139,10 +139,10 @@ class FixState:
                 with suppress(Exception):  # the others go all the same
                     point.disarm()
 
-    def fail(self, reason: str) -> None:
-        """Disarm for good: called inside an `except`, whose traceback goes into the record."""
+    def fail(self, reason: str, error: Exception | None = None) -> None:
+        """Disarm for good. The traceback of `error` goes into the record, or that of the `except` in which this is called."""
         self.settle(FAILED, reason)  # first: what follows may fail, too
-        self.traceback = traceback.format_exc()
+        self.traceback = "".join(traceback.format_exception(error)) if error else traceback.format_exc()
         self._on_event(self, Event.DISARMED, "")
 
     def as_dict(self) -> dict[str, Any]:
