@@ -129,13 +129,12 @@ def scan(call: Any, instance: Any) -> Any:
     between, found = call.found, []
     kernel = call.target.function.__globals__["chunk_state_varlen"]
 
-    def chunk_state_varlen(B: Any, x: Any, dt: Any, dA_cumsum: Any, cu_seqlens: Any, chunk_states: Any, **more: Any) -> Any:
-        last = kernel(B, x, dt, dA_cumsum, cu_seqlens, chunk_states, **more)
+    def again(last: Any, B: Any, x: Any, dt: Any, dA_cumsum: Any, cu_seqlens: Any, chunk_states: Any, **more: Any) -> None:
         found.append(states_between(kernel, between.bounds, B, x, dt, dA_cumsum, chunk_states))
-        return last
 
-    result = call.run(rebound(call.target.function, chunk_state_varlen=chunk_state_varlen))
-    result[3][0, between.homes] = found[0]
+    result = call.run(rebound(call.target.function, chunk_state_varlen=call.watch(kernel, again)))
+    if found:
+        result[3][0, between.homes] = found[0]
     return result
 
 

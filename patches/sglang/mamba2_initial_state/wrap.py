@@ -30,7 +30,7 @@ def forgets_a_prefix(target: Any, instance: Any, forward_batch: Any) -> int:
 
 
 def init_forward_metadata(call: Any, instance: Any) -> Any:
-    result = call.run(reading_every_state(call.target.function))
+    result = call.run(reading_every_state(call))
     call.corrected(rows=call.found)
     return result
 
@@ -40,14 +40,15 @@ def rows_behind_a_prefix(cached: Iterable[int], new: Iterable[int], chunk: int) 
     return sum(int(tokens) for prefix, tokens in zip(cached, new) if prefix and tokens < chunk)
 
 
-def reading_every_state(function: FunctionType) -> FunctionType:
+def reading_every_state(call: Any) -> FunctionType:
     """The engine's `init_forward_metadata`, whose call of `prepare_mixed` hands over a batch that tracks nothing."""
+    function = call.target.function
     prepare = function.__globals__[_CLASS].prepare_mixed
 
     def prepare_mixed(forward_metadata: Any, chunk_size: int, forward_batch: Any) -> Any:
         return prepare(forward_metadata, chunk_size, without_mask(forward_batch))
 
-    return rebound(function, **{_CLASS: SimpleNamespace(prepare_mixed=prepare_mixed)})
+    return rebound(function, **{_CLASS: SimpleNamespace(prepare_mixed=call.guard(prepare_mixed, prepare))})
 
 
 def without_mask(forward_batch: Any) -> Any:

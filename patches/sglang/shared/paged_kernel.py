@@ -24,7 +24,8 @@ def forward(call: Any, instance: Any, change: Callable[[dict[str, Any]], bool]) 
             changed.append(change(launch))
             return kernel(*args, **launch)
 
-        return run
+        guarded: Callable[..., Any] = call.guard(run, kernel)
+        return guarded
 
     kernels = {name: shown(function.__globals__[name]) for name in _NAMES if name in function.__globals__}
     if kernels:

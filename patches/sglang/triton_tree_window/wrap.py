@@ -40,7 +40,7 @@ def forward_extend(call: Any, instance: Any) -> Any:
         return kernel(*args, **launch)
 
     twin = copy(instance)
-    setattr(twin, _KERNEL, by_depths)
+    setattr(twin, _KERNEL, call.guard(by_depths, kernel))
     result = call.run(call.target.function, twin)
     if changed:
         call.corrected()

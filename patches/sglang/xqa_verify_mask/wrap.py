@@ -43,7 +43,8 @@ def forward_extend(call: Any, instance: Any, q: Any) -> Any:
     kernels = call.target.function.__globals__["flashinfer"].decode
     tokens = instance.forward_metadata.max_seq_len_q
     launches: list[int] = []  # a draft extend of older releases takes another kernel
-    with attribute(kernels, _KERNEL, masked(getattr(kernels, _KERNEL), mask_of(instance, tokens, q), tokens, launches)):
+    kernel = getattr(kernels, _KERNEL)
+    with attribute(kernels, _KERNEL, call.guard(masked(kernel, mask_of(instance, tokens, q), tokens, launches), kernel)):
         result = call()
     if launches:
         call.corrected()

@@ -33,7 +33,7 @@ def forward(call: Any, instance: Any, attn_metadata: Any) -> Any:
             launch["s_aux"] = first
         return kernel(causal=causal, **launch)
 
-    result = call.run(rebound(function, **{_CASCADE: rebound(cascade, **{_KERNEL: told})}))
+    result = call.run(rebound(function, **{_CASCADE: rebound(cascade, **{_KERNEL: call.guard(told, kernel)})}))
     call.corrected()
     return result
 

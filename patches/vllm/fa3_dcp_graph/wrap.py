@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from attnfix.patches.shared.rebound import rebound
@@ -51,8 +50,12 @@ def forward_with_dcp(call: Any, instance: Any, attn_metadata: Any) -> Any:
     made for: the function's own code is run with the name of the kernel bound to one that is told.
     """
     function = call.target.function
-    told = partial(function.__globals__[_KERNEL], num_splits=splits(attn_metadata))
-    result = call.run(rebound(function, **{_KERNEL: told}))
+    kernel, several = function.__globals__[_KERNEL], splits(attn_metadata)
+
+    def told(*args: Any, **launch: Any) -> Any:
+        return kernel(*args, **{"num_splits": several, **launch})
+
+    result = call.run(rebound(function, **{_KERNEL: call.guard(told, kernel)}))
     call.corrected()
     return result
 

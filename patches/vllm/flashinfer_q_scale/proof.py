@@ -70,7 +70,7 @@ class Proof(proof.Proof):
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
-        real = wrap.Told.run
+        real = wrap.Told.run_told
 
         def as_it_was(told: Any, query: Any, *args: Any, **options: Any) -> Any:
             return told._told.run(query, *args, **options)
@@ -82,9 +82,9 @@ class Proof(proof.Proof):
             return real(told, query, *args, **{**options, "k_scale": 1.0})
 
         return {
-            "the correction does nothing": replaced(wrap.Told, "run", as_it_was),
-            "prefills keep the scale": replaced(wrap.Told, "run", but_prefills),
-            "keys lose their scale": replaced(wrap.Told, "run", keys_too),
+            "the correction does nothing": replaced(wrap.Told, "run_told", as_it_was),
+            "prefills keep the scale": replaced(wrap.Told, "run_told", but_prefills),
+            "keys lose their scale": replaced(wrap.Told, "run_told", keys_too),
         }
 
 

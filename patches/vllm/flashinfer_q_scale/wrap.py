@@ -32,7 +32,7 @@ def forward(call: Any, instance: Any, layer: Any, attn_metadata: Any) -> Any:
     own, told = copy(attn_metadata), []
     for part in call.found:
         half = copy(getattr(own, part))
-        half.wrapper = Told(half.wrapper, instance.scale * layer._k_scale_float)
+        half.wrapper = Told(half.wrapper, instance.scale * layer._k_scale_float, call)
         setattr(own, part, half)
         told.append(half.wrapper)
     result = call(attn_metadata=own)
@@ -47,8 +47,9 @@ class Told:
     `without`: what scores are multiplied by, without it. Everything else is the wrapper's, its class for `isinstance`, too.
     """
 
-    def __init__(self, wrapper: Any, without: float):
+    def __init__(self, wrapper: Any, without: float, call: Any):
         self.rows, self._told, self._without = 0, wrapper, without
+        self.run = call.guard(self.run_told, wrapper.run)
 
     @property  # type: ignore[misc]  # object's can be set
     def __class__(self) -> Any:
@@ -57,7 +58,7 @@ class Told:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._told, name)
 
-    def run(self, query: Any, kv_cache: Any, *sinks: Any, **options: Any) -> Any:
+    def run_told(self, query: Any, kv_cache: Any, *sinks: Any, **options: Any) -> Any:
         """`sinks`: of the wrapper with sinks, and the factor."""
         if query.dtype.itemsize > 1 and (sinks or options.get("q_scale", 1.0) != 1.0):
             if sinks:

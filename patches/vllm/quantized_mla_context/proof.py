@@ -141,15 +141,15 @@ class Proof(MlaPrefill):
             """Shows its weight to the linear method, too."""
 
             def __call__(self, latent: Any) -> Any:
-                parameters = self._layer._parameters
+                parameters = self.func._parameters
                 former = parameters.pop("weight", None)
-                self._layer.__dict__["weight"] = self.weight
+                self.func.__dict__["weight"] = self.weight
                 try:
-                    return self._layer(latent)
+                    return self.func(latent)
                 except AttributeError:  # it has a dtype, and nothing else
-                    return torch.full((len(latent), self._layer.output_size), math.nan, dtype=latent.dtype), None
+                    return torch.full((len(latent), self.func.output_size), math.nan, dtype=latent.dtype), None
                 finally:
-                    del self._layer.__dict__["weight"]
+                    del self.func.__dict__["weight"]
                     if former is not None:
                         parameters["weight"] = former
 

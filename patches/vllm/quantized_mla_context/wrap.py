@@ -7,6 +7,7 @@ names the dtype and calls the engine's own layer. The copy belongs to one call: 
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,14 +71,10 @@ def input_dtype(kv_b_proj: Any, metadata: Any, names: tuple[str, ...]) -> Any:
     return kv_b_proj.params_dtype
 
 
-class Projection:
+class Projection(partial):  # type: ignore[type-arg]  # a call of it is a call of the layer: an error there is the layer's
     """kv_b_proj as a context loop sees it: something to call, and a weight that has nothing but a dtype."""
 
-    __slots__ = ("_layer", "weight")
-
-    def __init__(self, layer: Any, dtype: Any):
-        self._layer = layer
-        self.weight = SimpleNamespace(dtype=dtype)
-
-    def __call__(self, latent: Any) -> Any:
-        return self._layer(latent)
+    def __new__(cls, layer: Any, dtype: Any) -> Any:
+        made = super().__new__(cls, layer)
+        made.weight = SimpleNamespace(dtype=dtype)
+        return made

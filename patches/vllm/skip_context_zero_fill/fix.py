@@ -34,6 +34,7 @@ FIX = Fix(
                 f"{_COMMON}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
                 f"{_MLA}:MLACommonImpl._run_prefill_context_chunk_trtllm_ragged",
             ),
+            repeatable=True,
         ),
     ),
     # Who calls it, how its output is merged, and what of the batch it is told

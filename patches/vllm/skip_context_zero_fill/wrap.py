@@ -23,12 +23,8 @@ def runs_by_itself(target: Any, instance: Any) -> bool:
 def run_prefill_context_chunk(call: Any, instance: Any, prefill: Any, chunk_idx: int) -> Any:
     """Rows that the kernel does not write would be undefined: they are neutralised."""
     result = call.run(unfilled(call.target.function))
-    try:
-        if empty_rows.some_in(prefill.chunked_context, chunk_idx):
-            empty_rows.neutralize(result, prefill, chunk_idx)
-    except Exception:
-        call()  # its result is what the engine gets, once this fix has been disarmed
-        raise
+    if empty_rows.some_in(prefill.chunked_context, chunk_idx):
+        empty_rows.neutralize(result, prefill, chunk_idx)
     call.corrected()
     return result
 
@@ -39,8 +35,7 @@ def unfilled(function: FunctionType) -> FunctionType:
     import torch
 
     class Torch:
-        def zeros(self, *args: Any, **kwargs: Any) -> Any:
-            return torch.empty(*args, **kwargs)
+        zeros = property(lambda self: torch.empty)  # itself: the engine calls it, and its error is the engine's
 
         def __getattr__(self, name: str) -> Any:
             return getattr(torch, name)
