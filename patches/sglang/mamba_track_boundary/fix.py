@@ -70,4 +70,5 @@ FIX = Fix(
     ),
     harm=WRONG_OUTPUT,
     hits=AllOf(Is("recurrent layers", ON), Is("states kept by turns", ON), Is("speculative decoding", OFF)),
+    ranks_alike=True,
 )

@@ -79,4 +79,5 @@ FIX = Fix(
         Is("full CUDA graphs", ON),
         Is("drafts under DCP", "prefills"),
     ),
+    ranks_alike=True,
 )

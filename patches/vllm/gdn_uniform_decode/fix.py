@@ -66,4 +66,5 @@ FIX = Fix(
         Is("full CUDA graphs", ON),
         Is("model runner", "V1"),
     ),
+    ranks_alike=True,
 )

@@ -69,4 +69,5 @@ FIX = Fix(
         # Without either, a decode has no drafts for the last token before the limit of the context alone
         AnyOf(Is("drafts by batch size", ON), Is("async scheduling", OFF)),
     ),
+    ranks_alike=True,
 )

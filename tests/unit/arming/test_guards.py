@@ -138,7 +138,9 @@ def test_of_two_fixes_on_one_function_the_one_whose_error_it_is_is_to_blame(how)
 def test_a_fix_around_is_not_to_blame_for_what_was_settled_further_in():
     engine, inner, outer = Engine(), armed(FIXES[0]), armed(FIXES[1])
     with pytest.raises(ValueError):
-        engine.wrapped((inner, correct_with(failing())), (outer, code_of_a_fix("def it(call, instance):\n    return call()")))(4)
+        engine.wrapped((inner, correct_with(failing())), (outer, code_of_a_fix("def it(call, instance):\n    return call()")))(
+            4
+        )
     assert outer.armed and not inner.armed
 
 
@@ -342,7 +344,11 @@ def test_when_one_is_withdrawn_the_others_keep_their_order():
         wrapper.add(state, code_of_a_fix(f"def it(call, instance):\n    return [{at}, *call()]"))
     assert wrapper.function("x") == [3, 2, 1, 0, "x"]
     wrapper.remove(states[1])
-    assert wrapper.function("x") == [3, 2, 0, "x"] and [link.state for link in wrapper.links] == [states[3], states[2], states[0]]
+    assert wrapper.function("x") == [3, 2, 0, "x"] and [link.state for link in wrapper.links] == [
+        states[3],
+        states[2],
+        states[0],
+    ]
     assert [link.inside for link in wrapper.links] == [wrapper.links[1:], wrapper.links[2:], ()]
     wrapper.remove(states[3])
     assert wrapper.function("x") == [2, 0, "x"]
