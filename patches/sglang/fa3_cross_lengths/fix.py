@@ -32,11 +32,17 @@ FIX = Fix(
     default=True,
     default_reason="crash and silent wrong output; later releases lay out such batches in the same way",
     targets=(
-        Target(wrap.init_forward_metadata, needed=wrap.several_encoders, paths=(f"{_BACKEND}.init_forward_metadata",)),
+        Target(
+            wrap.init_forward_metadata,
+            needed=wrap.several_encoders,
+            paths=(f"{_BACKEND}.init_forward_metadata",),
+            repeatable=True,
+        ),
         Target(
             wrap.init_forward_metadata_replay_cuda_graph,
             needed=wrap.several_encoders_in_graph,
             paths=(f"{_BACKEND}.init_forward_metadata_replay_cuda_graph",),
+            repeatable=True,
         ),
     ),
     # What the layout is made of, where it is kept, and what reads it
