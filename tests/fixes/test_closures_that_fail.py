@@ -1,4 +1,4 @@
-"""What the engine calls of a correction fails: the engine's own kernel gets what it was called with, and the fix is given up."""
+"""What the engine calls of a correction fails: the engine's own kernel gets the same arguments, and the fix is given up."""
 
 from __future__ import annotations
 

@@ -74,6 +74,8 @@ def input_dtype(kv_b_proj: Any, metadata: Any, names: tuple[str, ...]) -> Any:
 class Projection(partial):  # type: ignore[type-arg]  # a call of it is a call of the layer: an error there is the layer's
     """kv_b_proj as a context loop sees it: something to call, and a weight that has nothing but a dtype."""
 
+    weight: Any
+
     def __new__(cls, layer: Any, dtype: Any) -> Any:
         made = super().__new__(cls, layer)
         made.weight = SimpleNamespace(dtype=dtype)
