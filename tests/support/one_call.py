@@ -18,7 +18,7 @@ def target_of(fix: Fix, name: str) -> Target:
 def wrapper(target: Target, function: FunctionType, state: FixState) -> TargetWrapper:
     """`function` stands for the engine's: a plain function with the engine's parameters, `self` first if it is a method."""
     state.armed = True
-    return TargetWrapper(function, target.code_paths[0]).add(state, target.correct, target.needed)
+    return TargetWrapper(function, target.code_paths[0]).add(state, target.correct, target.needed, repeatable=target.repeatable)
 
 
 def run(target: Target, function: FunctionType, state: FixState, *args: Any, **kwargs: Any) -> Any:

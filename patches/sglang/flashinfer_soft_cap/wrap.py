@@ -70,30 +70,19 @@ def plan_prefill(call: Any, instance: Any, wrapper_ragged: Any, wrapper_paged: A
 
 
 def planned(call: Any, wrappers: list[Any]) -> Any:
-    failures: list[Exception] = []
     with ExitStack() as stack:
         for wrapper in wrappers:
-            plan = with_cap(wrapper.begin_forward, call.found, failures)
-            stack.enter_context(attribute(wrapper, "begin_forward", plan))
+            plan = wrapper.begin_forward
+            stack.enter_context(attribute(wrapper, "begin_forward", call.guard(with_cap(plan, call.found), plan)))
         result = call()
-    if failures:
-        call.target.give_up(f"FlashInfer has no plan with a soft cap here: {failures[0]}")
+    if call.failed:
         return call() if len(wrappers) > 1 else result  # none of them capped
     call.corrected()
     return result
 
 
-def with_cap(plan: Callable[..., Any], cap: float, failures: list[Exception]) -> Callable[..., Any]:
-    """`plan`, with the cap. Where FlashInfer cannot, say for want of a compiler, the engine gets the plan it would have had."""
-
+def with_cap(plan: Callable[..., Any], cap: float) -> Callable[..., Any]:
     def begin_forward(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return plan(*args, **{"logits_soft_cap": cap, **kwargs})
-        except Exception as error:
-            if type(error).__name__ == "OutOfMemoryError":  # not for want of a kernel
-                raise
-            result = plan(*args, **kwargs)
-            failures.append(error)
-            return result
+        return plan(*args, **{"logits_soft_cap": cap, **kwargs})
 
     return begin_forward

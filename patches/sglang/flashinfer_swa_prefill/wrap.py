@@ -105,13 +105,16 @@ def _paged(target: Any, backend: Any) -> bool:
 
 def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
     ragged, learnt = call.found
+    wrapper = instance.prefill_wrappers_paged[0]
+    plan = wrapper.begin_forward
+    guarded = call.guard(plan if learnt.plans_window else with_window(plan, learnt.window), without_window(plan))
     with ExitStack() as stack:
         if ragged:
             stack.enter_context(attribute(instance, switch(instance), True))
-        if not learnt.plans_window:
-            wrapper = instance.prefill_wrappers_paged[0]
-            stack.enter_context(attribute(wrapper, "begin_forward", with_window(wrapper.begin_forward, learnt.window)))
+        stack.enter_context(attribute(wrapper, "begin_forward", guarded))
         result = call()
+    if call.failed:
+        return call()  # in the mode that the engine would have taken
     call.corrected(len(forward_batch.extend_seq_lens_cpu))
     return result
 
@@ -126,5 +129,12 @@ def with_window(plan: Callable[..., Any], window: int) -> Callable[..., Any]:
 
     def begin_forward(*args: Any, **kwargs: Any) -> Any:
         return plan(*args, **{"window_left": window, **kwargs})
+
+    return begin_forward
+
+
+def without_window(plan: Callable[..., Any]) -> Callable[..., Any]:
+    def begin_forward(*args: Any, **kwargs: Any) -> Any:
+        return plan(*args, **{name: value for name, value in kwargs.items() if name != "window_left"})
 
     return begin_forward
