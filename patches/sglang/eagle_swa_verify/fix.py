@@ -36,9 +36,7 @@ FIX = Fix(
     default_reason="silent wrong output; proven with real kernels on an H200 (0.5.23)",
     targets=(
         Target(wrap.init_updater, needed=plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
-        Target(
-            wrap.update_sliding_window, needed=wrap.misplans, paths=(f"{_UPDATER}.update_sliding_window",), repeatable=True
-        ),
+        Target(wrap.update_sliding_window, needed=wrap.misplans, paths=(f"{_UPDATER}.update_sliding_window",), repeatable=True),
     ),
     # What plans, lists KV and masks, what makes the wrappers of graphs and their buffers, and what calls them
     witnesses=(

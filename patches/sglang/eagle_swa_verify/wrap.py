@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
+from attnfix.patches.sglang.shared import flashinfer_kernels
 from attnfix.patches.sglang.shared.window_layers import alike
 from attnfix.patches.shared.attribute import attribute
 
@@ -27,11 +28,21 @@ _ALIGNED = 256
 _ALIKE, _PLANNED, _MASK = "attnfix_windows_alike", "attnfix_planned_window", "attnfix_window_layers_mask"
 
 
-def init_updater(call: Any, instance: Any, model_runner: Any) -> Any:
+def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
     """One plan serves all window layers: those of a model with windows of several sizes are left alone."""
     result = call()
-    setattr(instance, _ALIKE, alike(model_runner.model, instance.sliding_window_size))
+    if alike(model_runner.model, instance.sliding_window_size):
+        needs = kernels(instance, attn_backend, model_runner)
+        setattr(instance, _ALIKE, flashinfer_kernels.ready(call.target, needs))
     return result
+
+
+def kernels(updater: Any, backend: Any, model_runner: Any) -> list[Any]:
+    """Those that plans of this deployment ask for: at a graph's capture, whatever lengths come."""
+    if not flashinfer_kernels.verifies(model_runner):
+        return []
+    capped = bool(getattr(updater, flashinfer_kernels.CAP, None))
+    return [flashinfer_kernels.of_prefill(updater, backend.prefill_wrappers_verify[0], window=True, soft_cap=capped)]
 
 
 def misplans(target: Any, instance: Any, prefill_wrappers: Any, spec_info: Any, seq_lens_cpu: Any) -> bool:

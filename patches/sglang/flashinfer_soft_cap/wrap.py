@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from attnfix.patches.sglang.shared import flashinfer_kernels
+from attnfix.patches.sglang.shared.flashinfer_kernels import CAP
 from attnfix.patches.shared.attribute import attribute
-
-#: Where an updater keeps what its plans get
-CAP = "attnfix_soft_cap"
 
 
 def is_own(target: Any, instance: Any, attn_backend: Any) -> bool:
@@ -22,12 +21,25 @@ def is_own(target: Any, instance: Any, attn_backend: Any) -> bool:
     return type(attn_backend).__name__ == "FlashInferAttnBackend"
 
 
-def init_updater(call: Any, instance: Any, model_runner: Any) -> Any:
-    """Learn the cap of the model's layers, once, when a backend is made."""
+def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
+    """Learn the cap of the model's layers, and have the kernels with one, once, when a backend is made."""
     result = call()
-    if cap := cap_of(model_runner.model):
+    cap = cap_of(model_runner.model)
+    if cap and flashinfer_kernels.ready(call.target, kernels(instance, attn_backend, model_runner)):
         setattr(instance, CAP, cap)
     return result
+
+
+def kernels(updater: Any, backend: Any, model_runner: Any) -> list[Any]:
+    """Those of all plans of this backend: where one cannot be had, none is capped."""
+    found = []
+    if flashinfer_kernels.attends(model_runner, "prefill"):
+        found += [flashinfer_kernels.of_prefill(updater, one, soft_cap=True) for one in backend.prefill_wrappers_paged[:1]]
+        if found and takes_a_cap(backend.prefill_wrapper_ragged):
+            found.append(flashinfer_kernels.of_prefill(updater, backend.prefill_wrapper_ragged, soft_cap=True, ragged=True))
+    if flashinfer_kernels.attends(model_runner, "decode"):
+        found += [flashinfer_kernels.of_decode(updater, one) for one in backend.decode_wrappers[:1]]
+    return found
 
 
 def cap_of(model: Any) -> float:

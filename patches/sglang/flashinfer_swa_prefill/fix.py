@@ -38,9 +38,7 @@ FIX = Fix(
     default_reason="silent wrong output; proven with real kernels on an H200 (0.5.13 and 0.5.23)",
     targets=(
         Target(wrap.init_updater, needed=plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
-        Target(
-            wrap.init_forward_metadata, needed=wrap.misses, paths=(f"{_BACKEND}.init_forward_metadata",), repeatable=True
-        ),
+        Target(wrap.init_forward_metadata, needed=wrap.misses, paths=(f"{_BACKEND}.init_forward_metadata",), repeatable=True),
     ),
     # What plans, with which lengths, windows and masks, and what calls the wrappers in either mode
     witnesses=(

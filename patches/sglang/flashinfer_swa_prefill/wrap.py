@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from attnfix.patches.sglang.shared import window_layers
+from attnfix.patches.sglang.shared import flashinfer_kernels, window_layers
 from attnfix.patches.shared.attribute import attribute
 
 #: Where a backend keeps what was learnt of it
@@ -42,7 +42,7 @@ class Missed(NamedTuple):
 
 
 def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
-    """Learn what the layers of the model are."""
+    """Learn what the layers of the model are, and have the kernel of their plans."""
     from packaging.version import Version
 
     result = call()
@@ -53,8 +53,20 @@ def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any)
             "window_left" in inspect.signature(plan).parameters,
             Version(call.target.release) >= Version(_PLANS_PREFIX_ALONE),
         )
-        setattr(attn_backend, LEARNT, learnt)
+        if flashinfer_kernels.ready(call.target, kernels(call.target, instance, attn_backend, model_runner, learnt)):
+            setattr(attn_backend, LEARNT, learnt)
     return result
+
+
+def kernels(target: Any, updater: Any, backend: Any, model_runner: Any, learnt: Learnt) -> list[Any]:
+    """Those that plans of this deployment may ask for."""
+    right = _of_its_own(backend) or (learnt.plans_window and _paged(target, backend))
+    if right or not flashinfer_kernels.attends(model_runner, "prefill"):
+        return []
+    if not flashinfer_kernels.longer_than(learnt.window, model_runner) and learnt.plans_prefix:
+        return []
+    capped = bool(getattr(updater, flashinfer_kernels.CAP, None))
+    return [flashinfer_kernels.of_prefill(updater, backend.prefill_wrappers_paged[0], window=True, soft_cap=capped)]
 
 
 # Once per batch

@@ -29,7 +29,7 @@ class Wrapper:
 
 
 class FlashInferAttnBackend:
-    pass
+    prefill_wrappers_paged = decode_wrappers = ()
 
 
 class Heir(FlashInferAttnBackend):
