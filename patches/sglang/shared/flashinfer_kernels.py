@@ -6,12 +6,8 @@ is killed when its time is up. FlashInfer locks each kernel, so that one rank of
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess  # nosec B404: this very Python
 import sys
-import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -71,11 +67,18 @@ def of_prefill(updater: Any, wrapper: Any, *, window: bool = False, soft_cap: bo
     q, kv = updater.q_data_type, updater.q_data_type if ragged else updater.data_type
     if backend == "auto":
         try:
-            chosen = import_module("flashinfer.utils").determine_attention_backend
-            backend = chosen(wrapper.device, 0, False, False, q, kv)
+            backend = _chosen(wrapper.device, q, kv, updater.head_dim)
         except _UNFAMILIAR:
             return None
     return Kernel(backend, _name(q), _name(kv), updater.head_dim, window, soft_cap)
+
+
+def _chosen(device: Any, q: Any, kv: Any, head_dim: int) -> str:
+    """What FlashInfer takes for "auto" without a mask. From 0.7 on it minds the head's size."""
+    choose = import_module("flashinfer.utils").determine_attention_backend
+    names = choose.__code__.co_varnames[: choose.__code__.co_argcount + choose.__code__.co_kwonlyargcount]
+    sizes = {name: head_dim for name in ("head_dim_qk", "head_dim_vo") if name in names}
+    return str(choose(device, 0, False, False, q, kv, **sizes))
 
 
 def of_decode(updater: Any, wrapper: Any) -> Kernel | None:
@@ -129,6 +132,11 @@ def is_compiled(kernel: Kernel) -> bool:
 
 def compile_apart(kernels: list[Kernel]) -> None:
     """Raises RuntimeError with what the compiling process said last."""
+    import json
+    import signal
+    import subprocess  # nosec B404: this very Python
+    import tempfile
+
     global _waited
     left, begun = LIMIT - _waited, time.monotonic()
     say(f"FlashInfer compiles {len(kernels)} kernels that the fixes need, {left:.0f} s at most")
@@ -173,13 +181,18 @@ def _name(dtype: Any) -> str:
 
 
 def main(kernels: list[list[Any]]) -> None:
-    """Compile them side by side: in FlashInfer's cache, for this process loads them in vain."""
+    """Compile them side by side, by as many compilers in all as FlashInfer would start for one, since each takes gigabytes."""
     from concurrent.futures import ThreadPoolExecutor
 
     specs = [Kernel(*kernel).spec() for kernel in kernels]
+    given = os.environ.get("MAX_JOBS", "")
+    compilers = int(given) if given.isdigit() else os.cpu_count() or 1
+    os.environ["MAX_JOBS"] = str(max(1, compilers // len(specs)))
     with ThreadPoolExecutor(len(specs)) as pool:
         list(pool.map(lambda spec: spec.build_and_load(), specs))
 
 
 if __name__ == "__main__":
+    import json
+
     main(json.loads(sys.argv[1]))

@@ -6,6 +6,7 @@ FlashInfer is emulated: a package in a folder of its own, whose compiler writes 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -37,7 +38,7 @@ class Spec:
             (FOLDER / "compiler").write_text(str(subprocess.Popen(["sleep", "300"]).pid))
             time.sleep(300)
         with open(FOLDER / "compiled", "a") as file:
-            print(os.getpid(), file=file)
+            print(os.getpid(), os.environ["MAX_JOBS"], file=file)
         self.jit_library_path.touch()
 
 gen_batch_prefill_module = gen_batch_decode_module = Spec
@@ -81,11 +82,13 @@ def flashinfer(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_a_cold_kernel_is_compiled_by_another_process_and_loaded_here(flashinfer):
+def test_a_cold_kernel_is_compiled_by_another_process_and_loaded_here(flashinfer, monkeypatch):
     folder, target = flashinfer(), Target()
+    monkeypatch.setenv("MAX_JOBS", "12")
     assert flashinfer_kernels.ready(target, [WINDOW, DECODE, WINDOW, None]) and target.reason is None
-    compilers = (folder / "compiled").read_text().split()
-    assert len(compilers) == 2 and str(os.getpid()) not in compilers
+    compiled = [line.split() for line in (folder / "compiled").read_text().splitlines()]
+    assert [jobs for _, jobs in compiled] == ["6", "6"], "no more compilers than for one"
+    assert all(int(pid) != os.getpid() for pid, _ in compiled)
     q, kv = torch.float16, torch.float8_e4m3fn
     assert [("fa2", q, kv, q, torch.int32, 256, 256, 0, True, False, False)] == sys.modules["flashinfer.prefill"].LOADED
     assert [(q, q, q, torch.int32, 256, 256, 0, False, True)] == sys.modules["flashinfer.decode"].LOADED
@@ -94,7 +97,7 @@ def test_a_cold_kernel_is_compiled_by_another_process_and_loaded_here(flashinfer
 def test_a_warm_one_is_loaded_and_a_loaded_one_is_not_asked_for_again(flashinfer, monkeypatch):
     flashinfer()
     WINDOW.spec().jit_library_path.touch()
-    monkeypatch.setattr(flashinfer_kernels.subprocess, "Popen", None)
+    monkeypatch.setattr(subprocess, "Popen", None)
     for _ in range(2):
         assert flashinfer_kernels.ready(Target(), [WINDOW])
     assert len(sys.modules["flashinfer.prefill"].LOADED) == 1
@@ -117,7 +120,7 @@ def running(pid):
 def test_past_its_time_the_compiler_is_killed_and_what_the_process_waits_is_limited_as_a_whole(flashinfer, monkeypatch):
     folder, target = flashinfer("slow"), Target()
     monkeypatch.setattr(flashinfer_kernels, "LIMIT", 30.0)
-    wait = flashinfer_kernels.subprocess.Popen.wait
+    wait = subprocess.Popen.wait
 
     def once_it_compiles(self, timeout=None):
         """As if its time were up as soon as the compiler runs: importing torch takes a while on a busy machine."""
@@ -129,14 +132,14 @@ def test_past_its_time_the_compiler_is_killed_and_what_the_process_waits_is_limi
             time.sleep(0.1)
         return wait(self, 0.1)
 
-    monkeypatch.setattr(flashinfer_kernels.subprocess.Popen, "wait", once_it_compiles)
+    monkeypatch.setattr(subprocess.Popen, "wait", once_it_compiles)
     assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
     compiler = int((folder / "compiler").read_text())
     end = time.monotonic() + 10
     while running(compiler) and time.monotonic() < end:
         time.sleep(0.05)
     assert not running(compiler)
-    monkeypatch.setattr(flashinfer_kernels.subprocess.Popen, "wait", wait)
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
     monkeypatch.setattr(flashinfer_kernels, "_waited", 30.0)
     begun = time.monotonic()
     assert not flashinfer_kernels.ready(target, [DECODE]) and time.monotonic() - begun < 5
@@ -215,3 +218,17 @@ def test_a_soft_cap_in_all_plans():
     made.decode_wrappers[0]._backend = "fa2"
     assert caps.kernels(updater(), made, runner()) == [paged, paged], "CUTLASS has no kernel with one"
     assert caps.kernels(updater(), backend(), runner(prefill_attention_backend_str="fa3")) == [decode]
+
+
+def test_what_flashinfer_chooses_by_itself(flashinfer):
+    folder = flashinfer()
+    made = SimpleNamespace(_backend="auto", device="cuda:0")
+    assert flashinfer_kernels.of_prefill(updater(), made, soft_cap=True) is None, "another FlashInfer: nobody can say"
+    for parameters in ("", ", *, head_dim_qk=None, head_dim_vo=None"):
+        sys.modules.pop("flashinfer.utils", None)
+        (folder / "flashinfer" / "utils.py").write_text(
+            f"def determine_attention_backend(device, position, reduction, mask, q, kv{parameters}):\n"
+            f"    return 'fa3' if device == 'cuda:0' and q != kv{' and head_dim_qk == 128' if parameters else ''} else 'fa2'\n"
+        )
+        sys.path_importer_cache.clear()
+        assert flashinfer_kernels.of_prefill(updater(), made, soft_cap=True) == Kernel("fa3", BF16, FP8, 128, False, True)
