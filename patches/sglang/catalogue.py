@@ -1,7 +1,8 @@
 """Every fix of sglang, in the order in which the corrections of one target run, from the inside out: the first of them calls
 the engine. To add one: write its folder, add its name here.
 
-Rows without KV are neutralised as the kernel returned them, before the base of the LSE is converted (-inf stays -inf).
+Rows without KV are neutralised as the kernel returned them, before the base of the LSE is converted (-inf stays -inf). The
+kernels that plan a window ask for the soft cap, which is learnt before them.
 """
 
 from importlib import import_module
@@ -26,13 +27,13 @@ _FOLDERS = (
     "fa3_scheduler_metadata",
     "fa3_context_wall",
     "flashinfer_fp8_prefix",
+    "flashinfer_soft_cap",
     "flashinfer_swa_prefill",
     "mamba2_initial_state",
     "mamba2_h_grid",
     "mamba2_track_tail",
     "mamba_track_boundary",
     "eagle_swa_verify",
-    "flashinfer_soft_cap",
     "fa3_cross_lengths",
     "trtllm_mla_bf16_scale",
     "trtllm_mha_kv_scales",

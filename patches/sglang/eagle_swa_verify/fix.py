@@ -26,9 +26,9 @@ FIX = Fix(
         "the plan is not kept to the window. Up to 0.5.13.post1 such a server dies of a TypeError instead."
     ),
     correction=(
-        "Window layers are planned over the whole text, as full layers are, with their window, which FlashInfer adds to the "
-        "mask. In trees the window follows the way to the root. The draft model's window layers get the same where it takes "
-        "over what was verified. DFlash, and models with windows of several sizes, are left alone."
+        "Beyond the window, window layers are planned over the whole text, as full layers are, with their window, which "
+        "FlashInfer adds to the mask. In trees the window follows the way to the root. The draft model's window layers get the "
+        "same where it takes over what was verified. DFlash, and models with windows of several sizes, are left alone."
     ),
     upstream=Upstream("sgl-project/sglang", pull=39287, issue=22679),
     hardware="any GPU (--attention-backend flashinfer)",
@@ -36,7 +36,7 @@ FIX = Fix(
     default_reason="silent wrong output; proven with real kernels on an H200 (0.5.23)",
     targets=(
         Target(wrap.init_updater, needed=plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
-        Target(wrap.update_sliding_window, needed=wrap.lists_from_the_start, paths=(f"{_UPDATER}.update_sliding_window",)),
+        Target(wrap.update_sliding_window, needed=wrap.misplans, paths=(f"{_UPDATER}.update_sliding_window",), repeatable=True),
     ),
     # What plans, lists KV and masks, what makes the wrappers of graphs and their buffers, and what calls them
     witnesses=(
@@ -62,9 +62,10 @@ FIX = Fix(
     examined=(">=0.5.1",),
     remove_when="no sglang with the bug serves such a model on FlashInfer with speculation",
     cost=(
-        "The window layers' plan lists the whole text's slots, as the full layers' does; their kernel skips what is before the "
-        "window. With trees: a copy of the mask per verification, and a mask buffer of their own, a quarter as large as the "
-        "engine's."
+        "Up to the window, a look at lengths that the host has. Beyond it the window layers' plan lists all slots of the text, "
+        "as the full layers' does; their kernel skips what is before the window. With trees: a copy of the mask and about ten "
+        "small launches per verification. A start whose FlashInfer cache is cold compiles the kernel with a window, for 480 s "
+        "at most."
     ),
     expect=(
         "On one replica, greedy answers to prompts longer than the window: stock they differ from those without speculation, "

@@ -55,9 +55,9 @@ class Proof(proof.Proof):
         return {
             "the correction does nothing": replaced(wrap, "FROM_THE_START", frozenset()),
             "the KV is cut as before": replaced(wrap, "WHOLE", WINDOW),
-            "the window is not planned": replaced(wrap, "windowed", lambda wrapper, *_: wrapper.begin_forward),
+            "the window is not planned": replaced(wrap, "windowed", lambda state, wrapper, plan, *_: plan),
             "trees are taken for chains": replaced(wrap, "rows_behind", lambda *_: 0),
             "the mask of trees stays": replaced(wrap, "within", lambda mask, *_: mask),
             "graphs share a mask": replaced(wrap, "keep_its_own_mask", lambda *_: None),
-            "trees are called with the layer's window": replaced(wrap, "call_with_the_planned_window", lambda _: None),
+            "trees are called with the layer's window": replaced(wrap, "call_with_the_planned_window", lambda *_: None),
         }

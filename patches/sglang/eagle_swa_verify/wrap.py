@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
+from attnfix.patches.sglang.shared import flashinfer_kernels
 from attnfix.patches.sglang.shared.window_layers import alike
 from attnfix.patches.shared.attribute import attribute
 
@@ -20,46 +21,90 @@ from attnfix.patches.shared.attribute import attribute
 FROM_THE_START = frozenset({"EagleVerifyInput", "NgramVerifyInput", "EagleDraftInput", "EagleDraftExtendInput"})
 #: A window that no sequence reaches; the engine adds lengths to it in int32
 WHOLE = 1 << 30
+#: Bytes, as allocators of device memory align
+_ALIGNED = 256
 #: What an updater knows of its model; where a wrapper keeps the window of its plan, and a backend the mask of its graphs'
 #: window layers
 _ALIKE, _PLANNED, _MASK = "attnfix_windows_alike", "attnfix_planned_window", "attnfix_window_layers_mask"
 
 
-def init_updater(call: Any, instance: Any, model_runner: Any) -> Any:
+def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
     """One plan serves all window layers: those of a model with windows of several sizes are left alone."""
     result = call()
-    setattr(instance, _ALIKE, alike(model_runner.model, instance.sliding_window_size))
+    if alike(model_runner.model, instance.sliding_window_size):
+        needs = kernels(instance, attn_backend, model_runner)
+        setattr(instance, _ALIKE, flashinfer_kernels.ready(call.target, needs))
     return result
 
 
-def lists_from_the_start(target: Any, instance: Any, spec_info: Any) -> bool:
+def kernels(updater: Any, backend: Any, model_runner: Any) -> list[Any]:
+    """Those that plans of this deployment ask for: at a graph's capture, whatever lengths come."""
+    if not flashinfer_kernels.verifies(model_runner):
+        return []
+    capped = bool(getattr(updater, flashinfer_kernels.CAP, None))
+    return [flashinfer_kernels.of_prefill(updater, backend.prefill_wrappers_verify[0], window=True, soft_cap=capped)]
+
+
+def misplans(target: Any, instance: Any, prefill_wrappers: Any, spec_info: Any, seq_lens_cpu: Any) -> bool:
+    """Whether the window layers' plan would not be that of their window. A graph keeps the kernel that was planned first, at
+    its capture, and may be replayed with any lengths. Up to the window its plans with and without one are the same."""
     known = spec_info is not None and any(kind.__name__ in FROM_THE_START for kind in type(spec_info).__mro__)
-    return known and getattr(instance, _ALIKE, False)
+    if not known or not getattr(instance, _ALIKE, False):
+        return False
+    wrapper = prefill_wrappers[0]
+    if wrapper.is_cuda_graph_enabled and _PLANNED not in vars(wrapper):
+        return True
+    return not within_window(instance.sliding_window_size, getattr(spec_info, "draft_token_num", 0), seq_lens_cpu)
+
+
+def within_window(window: int, draft: int, seq_lens_cpu: Any) -> bool:
+    """Whether the last token of the longest request sees all tokens. Drafted tokens stand behind those that are counted."""
+    if seq_lens_cpu is None or seq_lens_cpu.device.type != "cpu":
+        return False
+    return int(seq_lens_cpu.max()) + max(draft, 1) - 1 <= window
 
 
 def update_sliding_window(call: Any, instance: Any, seq_lens: Any, prefill_wrappers: Any, spec_info: Any) -> Any:
-    window, wrapper = instance.sliding_window_size, prefill_wrappers[0]
-    plan = windowed(wrapper, window, spec_info, instance.attn_backend)
+    window, wrapper, backend = instance.sliding_window_size, prefill_wrappers[0], instance.attn_backend
+    plan = wrapper.begin_forward
+    guarded = call.guard(
+        windowed(call.target.state, wrapper, plan, window, spec_info, backend), as_it_was(wrapper, plan, backend)
+    )
     with ExitStack() as stack:
         stack.enter_context(attribute(instance, "sliding_window_size", WHOLE))
-        stack.enter_context(attribute(wrapper, "begin_forward", plan))
+        stack.enter_context(attribute(wrapper, "begin_forward", guarded))
         result = call()
+    if call.failed:
+        return call()  # that plan is over the whole text, without a window
     call.corrected(len(seq_lens))
     return result
 
 
-def windowed(wrapper: Any, window: int, spec_info: Any, backend: Any) -> Callable[..., Any]:
+def windowed(state: Any, wrapper: Any, plan: Any, window: int, spec_info: Any, backend: Any) -> Callable[..., Any]:
     """FlashInfer's plan of the window layers, with their window."""
-    plan = wrapper.begin_forward
 
     def begin_forward(qo_indptr: Any, kv_indptr: Any, *rest: Any, custom_mask: Any = None, **kwargs: Any) -> Any:
         behind = rows_behind(spec_info, custom_mask)
         if behind:
-            call_with_the_planned_window(wrapper)
+            call_with_the_planned_window(state, wrapper)
             keep_its_own_mask(wrapper, backend)
             custom_mask = within(custom_mask, kv_indptr, spec_info.positions, spec_info.draft_token_num, window)
+        kwargs |= {"custom_mask": custom_mask, "window_left": window + behind}
+        result = plan(qo_indptr, kv_indptr, *rest, **kwargs)
         setattr(wrapper, _PLANNED, window + behind)
-        return plan(qo_indptr, kv_indptr, *rest, **(kwargs | {"custom_mask": custom_mask, "window_left": window + behind}))
+        return result
+
+    return begin_forward
+
+
+def as_it_was(wrapper: Any, plan: Any, backend: Any) -> Callable[..., Any]:
+    """`plan`, of a wrapper as the engine made it. A graph that was captured reads the mask of its own, though."""
+
+    def begin_forward(*args: Any, **kwargs: Any) -> Any:
+        shared, own = getattr(backend, _MASK, (None, None))
+        if vars(wrapper).pop(_PLANNED, None) is None and own is not None and wrapper._custom_mask_buf is own:
+            wrapper._custom_mask_buf = shared
+        return plan(*args, **kwargs)
 
     return begin_forward
 
@@ -107,25 +152,27 @@ def _columns(draft: int, window: int, device: Any) -> tuple[Any, Any, Any]:
     return row, behind, behind - draft - window
 
 
-def call_with_the_planned_window(wrapper: Any) -> None:
+def call_with_the_planned_window(state: Any, wrapper: Any) -> None:
     """The engine calls with the layer's window, and FlashInfer needs that of the plan. Verification alone uses this wrapper."""
     if "forward" in vars(wrapper):
         return
     call = wrapper.forward
 
     def forward(*args: Any, window_left: int, **kwargs: Any) -> Any:
-        return call(*args, window_left=getattr(wrapper, _PLANNED), **kwargs)
+        planned = getattr(wrapper, _PLANNED, window_left) if state.armed else window_left
+        return call(*args, window_left=planned, **kwargs)
 
     wrapper.forward = forward
 
 
 def keep_its_own_mask(wrapper: Any, backend: Any) -> None:
-    """In CUDA graphs both wrappers have one buffer for their masks, packed: the last plan's mask would hold for both."""
+    """In CUDA graphs both wrappers have one buffer for their masks, packed: the last plan's mask would hold for both. It has a
+    byte for each key of each token, of which a bit is used: the second half is free."""
     shared = getattr(backend, "cuda_graph_custom_mask", None)
     if shared is None or wrapper._custom_mask_buf is not shared:
         return
     beside, own = getattr(backend, _MASK, (None, None))
     if beside is not shared:
-        own = shared.new_zeros(shared.numel() // 4)  # `shared` has a byte for each key of each token, of which a bit is used
+        own = shared[shared.numel() // 2 & -_ALIGNED :]
         setattr(backend, _MASK, (shared, own))
     wrapper._custom_mask_buf = own

@@ -6,7 +6,7 @@ the wrapper's method is one that adds the scales, so the engine's own code runs 
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from attnfix.patches.shared.attribute import attribute
@@ -38,10 +38,18 @@ def is_fp8(backend: Any) -> bool:
 def forward_extend(call: Any, instance: Any, layer: Any) -> Any:
     k_scale, v_scale = call.found
     wrapper = instance.forward_metadata.prefill_wrappers[instance._get_wrapper_idx(layer)]
-    with attribute(wrapper, _METHOD, partial(getattr(wrapper, _METHOD), **given(k_scale, v_scale))):
+    reads = getattr(wrapper, _METHOD)
+    with attribute(wrapper, _METHOD, call.guard(with_scales(reads, given(k_scale, v_scale)), reads)):
         result = call()
     call.corrected()
     return result
+
+
+def with_scales(reads: Callable[..., Any], scales: dict[str, float]) -> Callable[..., Any]:
+    def forward_return_lse(*args: Any, **kwargs: Any) -> Any:
+        return reads(*args, **scales | kwargs)
+
+    return forward_return_lse
 
 
 def given(k_scale: float | None, v_scale: float | None) -> dict[str, float]:

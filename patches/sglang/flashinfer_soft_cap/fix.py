@@ -66,8 +66,8 @@ FIX = Fix(
     remove_when="no sglang with the bug serves such a model on FlashInfer",
     cost=(
         "A few microseconds per plan, and the kernel's tanh: with sglang.flashinfer-swa-prefill, 0.968 (0.951-0.985) times "
-        "stock's prefill tokens/s on an H200 with 0.5.23, 1.007 (0.995-1.019) with 0.5.13, a Gemma 2 of 8 layers. The first "
-        "plan may wait for FlashInfer to compile kernels with a soft cap."
+        "stock's prefill tokens/s on an H200 with 0.5.23, 1.007 (0.995-1.019) with 0.5.13, a Gemma 2 of 8 layers. A start "
+        "whose FlashInfer cache is cold compiles the kernels with a soft cap in the place of those without, for 480 s at most."
     ),
     expect=(
         "On one replica, compare log-probabilities of any prompt with those of --attention-backend triton: stock they differ, "

@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from attnfix.patches.sglang.shared import flashinfer_kernels
+from attnfix.patches.sglang.shared.flashinfer_kernels import CAP
 from attnfix.patches.shared.attribute import attribute
-
-#: Where an updater keeps what its plans get
-CAP = "attnfix_soft_cap"
 
 
 def is_own(target: Any, instance: Any, attn_backend: Any) -> bool:
@@ -22,12 +21,25 @@ def is_own(target: Any, instance: Any, attn_backend: Any) -> bool:
     return type(attn_backend).__name__ == "FlashInferAttnBackend"
 
 
-def init_updater(call: Any, instance: Any, model_runner: Any) -> Any:
-    """Learn the cap of the model's layers, once, when a backend is made."""
+def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
+    """Learn the cap of the model's layers, and have the kernels with one, once, when a backend is made."""
     result = call()
-    if cap := cap_of(model_runner.model):
+    cap = cap_of(model_runner.model)
+    if cap and flashinfer_kernels.ready(call.target, kernels(instance, attn_backend, model_runner)):
         setattr(instance, CAP, cap)
     return result
+
+
+def kernels(updater: Any, backend: Any, model_runner: Any) -> list[Any]:
+    """Those of all plans of this backend: where one cannot be had, none is capped."""
+    found = []
+    if flashinfer_kernels.attends(model_runner, "prefill"):
+        found += [flashinfer_kernels.of_prefill(updater, one, soft_cap=True) for one in backend.prefill_wrappers_paged[:1]]
+        if found and takes_a_cap(backend.prefill_wrapper_ragged):
+            found.append(flashinfer_kernels.of_prefill(updater, backend.prefill_wrapper_ragged, soft_cap=True, ragged=True))
+    if flashinfer_kernels.attends(model_runner, "decode"):
+        found += [flashinfer_kernels.of_decode(updater, one) for one in backend.decode_wrappers[:1]]
+    return found
 
 
 def cap_of(model: Any) -> float:
@@ -70,30 +82,19 @@ def plan_prefill(call: Any, instance: Any, wrapper_ragged: Any, wrapper_paged: A
 
 
 def planned(call: Any, wrappers: list[Any]) -> Any:
-    failures: list[Exception] = []
     with ExitStack() as stack:
         for wrapper in wrappers:
-            plan = with_cap(wrapper.begin_forward, call.found, failures)
-            stack.enter_context(attribute(wrapper, "begin_forward", plan))
+            plan = wrapper.begin_forward
+            stack.enter_context(attribute(wrapper, "begin_forward", call.guard(with_cap(plan, call.found), plan)))
         result = call()
-    if failures:
-        call.target.give_up(f"FlashInfer has no plan with a soft cap here: {failures[0]}")
+    if call.failed:
         return call() if len(wrappers) > 1 else result  # none of them capped
     call.corrected()
     return result
 
 
-def with_cap(plan: Callable[..., Any], cap: float, failures: list[Exception]) -> Callable[..., Any]:
-    """`plan`, with the cap. Where FlashInfer cannot, say for want of a compiler, the engine gets the plan it would have had."""
-
+def with_cap(plan: Callable[..., Any], cap: float) -> Callable[..., Any]:
     def begin_forward(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return plan(*args, **{"logits_soft_cap": cap, **kwargs})
-        except Exception as error:
-            if type(error).__name__ == "OutOfMemoryError":  # not for want of a kernel
-                raise
-            result = plan(*args, **kwargs)
-            failures.append(error)
-            return result
+        return plan(*args, **{"logits_soft_cap": cap, **kwargs})
 
     return begin_forward

@@ -38,7 +38,7 @@ FIX = Fix(
     default_reason="silent wrong output; proven with real kernels on an H200 (0.5.13 and 0.5.23)",
     targets=(
         Target(wrap.init_updater, needed=plans_for_windows, paths=(f"{_UPDATER}.__init__",)),
-        Target(wrap.init_forward_metadata, needed=wrap.misses, paths=(f"{_BACKEND}.init_forward_metadata",)),
+        Target(wrap.init_forward_metadata, needed=wrap.misses, paths=(f"{_BACKEND}.init_forward_metadata",), repeatable=True),
     ),
     # What plans, with which lengths, windows and masks, and what calls the wrappers in either mode
     witnesses=(
@@ -65,9 +65,9 @@ FIX = Fix(
         "effect without attnfix; 0.5.23 still needs one of the two"
     ),
     cost=(
-        "About a microsecond per batch. A corrected batch attends in one call instead of up to two and a merge. The first one "
-        "may wait for FlashInfer to compile its kernel with the window's mask. With an FP8 KV cache its new tokens are read "
-        "back from the cache, as decode reads them."
+        "About a microsecond per batch. A corrected batch attends in one call instead of up to two and a merge. A start "
+        "whose FlashInfer cache is cold compiles the kernel with the window's mask, for 480 s at most. With an FP8 KV cache "
+        "new tokens are read back from the cache, as decode reads them."
     ),
     expect=(
         "From 0.5.16 on, first try SGLANG_FLASHINFER_USE_PAGED=1: it alone cures this (seen on 0.5.23). Else, on one replica, "

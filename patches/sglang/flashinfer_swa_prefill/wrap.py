@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from attnfix.patches.sglang.shared import window_layers
+from attnfix.patches.sglang.shared import flashinfer_kernels, window_layers
 from attnfix.patches.shared.attribute import attribute
 
 #: Where a backend keeps what was learnt of it
@@ -42,7 +42,7 @@ class Missed(NamedTuple):
 
 
 def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
-    """Learn what the layers of the model are."""
+    """Learn what the layers of the model are, and have the kernel of their plans."""
     from packaging.version import Version
 
     result = call()
@@ -53,8 +53,20 @@ def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any)
             "window_left" in inspect.signature(plan).parameters,
             Version(call.target.release) >= Version(_PLANS_PREFIX_ALONE),
         )
-        setattr(attn_backend, LEARNT, learnt)
+        if flashinfer_kernels.ready(call.target, kernels(call.target, instance, attn_backend, model_runner, learnt)):
+            setattr(attn_backend, LEARNT, learnt)
     return result
+
+
+def kernels(target: Any, updater: Any, backend: Any, model_runner: Any, learnt: Learnt) -> list[Any]:
+    """Those that plans of this deployment may ask for."""
+    right = _of_its_own(backend) or (learnt.plans_window and _paged(target, backend))
+    if right or not flashinfer_kernels.attends(model_runner, "prefill"):
+        return []
+    if not flashinfer_kernels.longer_than(learnt.window, model_runner) and learnt.plans_prefix:
+        return []
+    capped = bool(getattr(updater, flashinfer_kernels.CAP, None))
+    return [flashinfer_kernels.of_prefill(updater, backend.prefill_wrappers_paged[0], window=True, soft_cap=capped)]
 
 
 # Once per batch
@@ -105,13 +117,16 @@ def _paged(target: Any, backend: Any) -> bool:
 
 def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
     ragged, learnt = call.found
+    wrapper = instance.prefill_wrappers_paged[0]
+    plan = wrapper.begin_forward
+    guarded = call.guard(plan if learnt.plans_window else with_window(plan, learnt.window), without_window(plan))
     with ExitStack() as stack:
         if ragged:
             stack.enter_context(attribute(instance, switch(instance), True))
-        if not learnt.plans_window:
-            wrapper = instance.prefill_wrappers_paged[0]
-            stack.enter_context(attribute(wrapper, "begin_forward", with_window(wrapper.begin_forward, learnt.window)))
+        stack.enter_context(attribute(wrapper, "begin_forward", guarded))
         result = call()
+    if call.failed:
+        return call()  # in the mode that the engine would have taken
     call.corrected(len(forward_batch.extend_seq_lens_cpu))
     return result
 
@@ -126,5 +141,12 @@ def with_window(plan: Callable[..., Any], window: int) -> Callable[..., Any]:
 
     def begin_forward(*args: Any, **kwargs: Any) -> Any:
         return plan(*args, **{"window_left": window, **kwargs})
+
+    return begin_forward
+
+
+def without_window(plan: Callable[..., Any]) -> Callable[..., Any]:
+    def begin_forward(*args: Any, **kwargs: Any) -> Any:
+        return plan(*args, **{name: value for name, value in kwargs.items() if name != "window_left"})
 
     return begin_forward

@@ -40,10 +40,13 @@ class EagleDraftExtendInput:
 
 
 class Wrapper:
-    def __init__(self, graph=None):
+    def __init__(self, graph=None, refuses=False):
+        self.refuses = refuses
         self.is_cuda_graph_enabled, self._custom_mask_buf = graph is not None, graph
 
     def begin_forward(self, *args, **kwargs):
+        if "window_left" in kwargs and self.refuses:
+            raise RuntimeError("nvcc not found")
         return kwargs
 
     def forward(self, q, *, causal, window_left):
@@ -56,7 +59,7 @@ class Updater:
     def __init__(self, model_runner, attn_backend):
         self.sliding_window_size, self.attn_backend = model_runner.sliding_window_size, attn_backend
 
-    def update_sliding_window(self, seq_lens, prefix_lens, prefill_wrappers, spec_info):
+    def update_sliding_window(self, seq_lens, prefix_lens, prefill_wrappers, spec_info, seq_lens_cpu):
         if prefix_lens == "fails":
             raise MemoryError
         self.lens = [min(n, self.sliding_window_size) for n in seq_lens]
@@ -78,11 +81,12 @@ def updater(backend=None, layers=(WINDOW, -1)):
     return found
 
 
-def update(it, spec_info, seq_lens, wrappers, prefix_lens=None):
-    state = FixState(FIX)
+def update(it, spec_info, seq_lens, wrappers, known=False):
+    """Corrections of a plan; the lengths are `known` on the host, too, or not."""
+    state, on_host = FixState(FIX), torch.tensor(seq_lens) if known else None
     try:
-        with NoSync():
-            one_call.run(UPDATE, Updater.update_sliding_window, state, it, seq_lens, prefix_lens, wrappers, spec_info)
+        with NoSync(*([on_host] if known else [])):
+            one_call.run(UPDATE, Updater.update_sliding_window, state, it, seq_lens, None, wrappers, spec_info, on_host)
     finally:
         assert it.sliding_window_size == WINDOW and all("begin_forward" not in vars(wrapper) for wrapper in wrappers)
     return state.counters.corrections
@@ -172,12 +176,13 @@ def test_window_layers_have_a_mask_of_their_own_in_graphs():
         for wrappers in (some, others):
             update(it, input_of([30, 3]), [30, 3], wrappers)
     own = some[0]._custom_mask_buf
-    assert own is others[0]._custom_mask_buf is not shared and len(own) == 1024
+    assert own is others[0]._custom_mask_buf is not shared and len(own) == 2048
+    assert own.data_ptr() == shared[2048:].data_ptr(), "no memory of its own"
     assert some[1]._custom_mask_buf is others[1]._custom_mask_buf is shared
     it.attn_backend.cuda_graph_custom_mask = later = torch.zeros(8192, dtype=torch.uint8)
     wrappers = [Wrapper(later), Wrapper(later)]
     update(it, input_of([30, 3]), [30, 3], wrappers)
-    assert len(wrappers[0]._custom_mask_buf) == 2048 and some[0]._custom_mask_buf is own
+    assert len(wrappers[0]._custom_mask_buf) == 4096 and some[0]._custom_mask_buf is own
 
 
 def test_chains_share_it():
@@ -188,9 +193,77 @@ def test_chains_share_it():
     assert wrappers[0]._custom_mask_buf is shared
 
 
+LAST = WINDOW + 1 - DRAFT  # the most tokens behind which a request's last drafted token sees all of them
+
+
+@pytest.mark.parametrize("kind", [input_of, lambda cached: EagleVerifyInput()])
+def test_up_to_the_window_the_engine_plans(kind):
+    """Its plan is right there. The next batch is planned as if there had been none before."""
+    it, wrappers = updater(), [Wrapper(), Wrapper()]
+    for lens in ([LAST, 1], [LAST]):
+        assert update(it, kind(lens), lens, wrappers, known=True) == 0 and "window_left" not in it.plan
+    assert update(it, kind([LAST + 1, 1]), [LAST + 1, 1], wrappers, known=True) == 1 and "window_left" in it.plan
+    assert update(it, kind([LAST]), [LAST], wrappers, known=True) == 0
+
+
+def test_up_to_the_window_draft_extend_is_planned_by_the_engine():
+    """Its new tokens are among those that are counted."""
+    it, wrappers = updater(), [Wrapper(), Wrapper()]
+    assert update(it, EagleDraftExtendInput(), [WINDOW, 3], wrappers, known=True) == 0
+    assert update(it, EagleDraftExtendInput(), [WINDOW + 1, 3], wrappers, known=True) == 1
+
+
+@pytest.mark.parametrize("lens", [[1], [LAST]])
+def test_a_graph_is_captured_with_the_window_and_replayed_without_a_correction(lens):
+    it, shared = updater(), torch.zeros(4096, dtype=torch.uint8)
+    it.attn_backend.cuda_graph_custom_mask = shared
+    wrappers = [Wrapper(shared), Wrapper(shared)]
+    assert update(it, input_of([1]), [1], wrappers, known=True) == 1 and "window_left" in it.plan
+    assert update(it, input_of(lens), lens, wrappers, known=True) == 0 and wrappers[0]._custom_mask_buf is not shared
+    assert update(it, input_of([30]), [30], wrappers, known=True) == 1
+
+
+def fail(it, spec_info, seq_lens, wrappers, state):
+    made = one_call.wrapper(UPDATE, Updater.update_sliding_window, state)
+    made.function(it, seq_lens, None, wrappers, spec_info, None)
+    assert not state.armed and "nvcc not found" in state.reason and not state.counters.corrections
+
+
+def test_without_a_kernel_with_a_window_the_engine_plans_and_captures_as_it_would():
+    it, shared, spec = updater(), torch.zeros(4096, dtype=torch.uint8), input_of([30, 3])
+    it.attn_backend.cuda_graph_custom_mask = shared
+    wrappers = [Wrapper(shared, refuses=True), Wrapper(shared)]
+    fail(it, spec, [30, 3], wrappers, FixState(FIX))
+    assert it.lens == [WINDOW, 3] and it.plan == {"custom_mask": spec.custom_mask, "q_data_type": "half"}
+    assert wrappers[0]._custom_mask_buf is wrappers[1]._custom_mask_buf is shared
+    assert wrappers[0].forward("q", causal=True, window_left=WINDOW) == WINDOW
+
+
+def test_a_graph_that_was_captured_keeps_its_mask_where_a_later_plan_fails():
+    it, shared = updater(), torch.zeros(4096, dtype=torch.uint8)
+    it.attn_backend.cuda_graph_custom_mask = shared
+    wrappers, state = [Wrapper(shared), Wrapper(shared)], FixState(FIX)
+    update(it, input_of([1]), [1], wrappers)
+    captured, wrappers[0].refuses = wrappers[0]._custom_mask_buf, True
+    fail(it, input_of([30]), [30], wrappers, state)
+    assert wrappers[0]._custom_mask_buf is captured is not shared
+
+
+def test_the_engine_s_plan_may_be_made_twice():
+    """`repeatable`: it writes its plans anew, and what it is given stays."""
+    it, wrappers, spec = updater(), [Wrapper(), Wrapper()], input_of([30, 3])
+    seen = []
+    for _ in range(2):
+        it.update_sliding_window([30, 3], None, wrappers, spec, None)
+        seen.append((it.lens, it.plan, it.other))
+    assert UPDATE.repeatable and seen[0] == seen[1]
+
+
 def test_an_error_of_the_engine_passes():
     it, wrappers = updater(), [Wrapper(), Wrapper()]
     state = FixState(FIX)
     with pytest.raises(MemoryError):
-        one_call.wrapper(UPDATE, Updater.update_sliding_window, state).function(it, [30], "fails", wrappers, EagleVerifyInput())
+        one_call.wrapper(UPDATE, Updater.update_sliding_window, state).function(
+            it, [30], "fails", wrappers, EagleVerifyInput(), None
+        )
     assert state.armed and it.sliding_window_size == WINDOW and "begin_forward" not in vars(wrappers[0])

@@ -29,7 +29,7 @@ class Wrapper:
 
 
 class FlashInferAttnBackend:
-    pass
+    prefill_wrappers_paged = decode_wrappers = ()
 
 
 class Heir(FlashInferAttnBackend):
@@ -151,7 +151,7 @@ def test_an_heir_of_the_backend_is_left_alone():
 
 def test_a_cap_that_the_engine_names_stands():
     wrapper = Wrapper()
-    wrap.with_cap(wrapper.begin_forward, CAP, [])(logits_soft_cap=30.0)
+    wrap.with_cap(wrapper.begin_forward, CAP)(logits_soft_cap=30.0)
     assert wrapper.plans == [{"logits_soft_cap": 30.0}]
 
 

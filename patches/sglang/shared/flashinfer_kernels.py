@@ -1,0 +1,198 @@
+"""Kernels of FlashInfer that a fix plans with and the engine would not: there when a backend is made, so that no request waits.
+
+FlashInfer compiles a kernel for minutes when a plan first asks for it and its cache is cold. Here another process compiles, and
+is killed when its time is up. FlashInfer locks each kernel, so that one rank of a node compiles and the others wait.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, NamedTuple
+
+#: Seconds that a process waits for all its kernels: ranks of other nodes wait in a collective, by default for 600
+LIMIT = 480.0
+#: Where an updater keeps the soft cap that its plans get
+CAP = "attnfix_soft_cap"
+_waited = 0.0
+_loaded: set[Kernel] = set()
+#: Another FlashInfer than those that are known: what its plans compile, nobody can say
+_UNFAMILIAR = ImportError, AttributeError, TypeError, KeyError
+
+
+class Kernel(NamedTuple):
+    """What FlashInfer's plans ask for by; types of data by name. `backend`: of prefill; empty for its own decode kernel."""
+
+    backend: str
+    q: str
+    kv: str
+    head_dim: int
+    window: bool
+    soft_cap: bool
+
+    def spec(self) -> Any:
+        """FlashInfer's own description of how to compile it."""
+        if not self.backend:
+            return import_module("flashinfer.decode").gen_batch_decode_module(*self._arguments)
+        prefill = import_module("flashinfer.prefill")
+        primary = getattr(prefill, "_gen_batch_prefill_primary_module", None)  # from 0.7 on
+        made = primary if primary and self.backend == "fa2" else prefill.gen_batch_prefill_module
+        return made(self.backend, *self._arguments, False)
+
+    def load(self) -> None:
+        """As a plan does, which finds it loaded then."""
+        if self.backend:
+            import_module("flashinfer.prefill").get_batch_prefill_module(self.backend, *self._arguments, False)
+        else:
+            import_module("flashinfer.decode").get_batch_decode_module(*self._arguments)
+
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        import torch
+
+        q, kv = getattr(torch, self.q), getattr(torch, self.kv)
+        return q, kv, q, torch.int32, self.head_dim, self.head_dim, 0, self.window, self.soft_cap
+
+
+def of_prefill(updater: Any, wrapper: Any, *, window: bool = False, soft_cap: bool, ragged: bool = False) -> Kernel | None:
+    """What a plan of `wrapper` asks for; None where CUTLASS or another kernel without variants attends. Ragged prefill attends
+    to new tokens, which are not in the cache."""
+    backend = getattr(wrapper, "_backend", "")
+    if backend not in ("fa2", "fa3", "auto"):
+        return None
+    q, kv = updater.q_data_type, updater.q_data_type if ragged else updater.data_type
+    if backend == "auto":
+        try:
+            backend = _chosen(wrapper.device, q, kv, updater.head_dim)
+        except _UNFAMILIAR:
+            return None
+    return Kernel(backend, _name(q), _name(kv), updater.head_dim, window, soft_cap)
+
+
+def _chosen(device: Any, q: Any, kv: Any, head_dim: int) -> str:
+    """What FlashInfer takes for "auto" without a mask. From 0.7 on it minds the head's size."""
+    choose = import_module("flashinfer.utils").determine_attention_backend
+    names = choose.__code__.co_varnames[: choose.__code__.co_argcount + choose.__code__.co_kwonlyargcount]
+    sizes = {name: head_dim for name in ("head_dim_qk", "head_dim_vo") if name in names}
+    return str(choose(device, 0, False, False, q, kv, **sizes))
+
+
+def of_decode(updater: Any, wrapper: Any) -> Kernel | None:
+    """The same of a decode wrapper with a soft cap."""
+    if getattr(wrapper, "use_tensor_cores", False):
+        return of_prefill(updater, wrapper, soft_cap=True)
+    return Kernel("", _name(updater.q_data_type), _name(updater.data_type), updater.head_dim, False, True)
+
+
+def attends(model_runner: Any, part: str) -> bool:
+    """Whether FlashInfer may attend in `part` ("prefill", "decode") of this model. A draft model may have other backends."""
+    chosen = getattr(model_runner, f"{part}_attention_backend_str", "flashinfer")
+    return chosen == "flashinfer" or verifies(model_runner) or getattr(model_runner, "is_draft_worker", False)
+
+
+def verifies(model_runner: Any) -> bool:
+    """Whether there are drafts that eagle-swa-verify knows."""
+    algorithm = getattr(getattr(model_runner, "server_args", None), "speculative_algorithm", None)
+    return algorithm is not None and str(algorithm).upper() not in ("NONE", "DFLASH", "DSPARK")
+
+
+def longer_than(window: int, model_runner: Any) -> bool:
+    """Whether a request may be longer than the window."""
+    context = getattr(getattr(model_runner, "model_config", None), "context_len", None)
+    return context is None or context > window + 1
+
+
+def ready(target: Any, kernels: Iterable[Kernel | None]) -> bool:
+    """Have these kernels compiled and loaded; False where that failed, and the fix is given up. `target`: `wrapper.Link`."""
+    wanted = [kernel for kernel in dict.fromkeys(kernels) if kernel is not None and kernel not in _loaded]
+    try:
+        cold = [kernel for kernel in wanted if not is_compiled(kernel)]
+    except _UNFAMILIAR:
+        return True  # its plans are guarded
+    try:
+        if cold:
+            compile_apart(cold)
+        for kernel in wanted:
+            kernel.load()
+            _loaded.add(kernel)
+    except Exception as error:
+        target.give_up(f"FlashInfer has no kernel for this fix's plans: {error}")
+        return False
+    return True
+
+
+def is_compiled(kernel: Kernel) -> bool:
+    spec = kernel.spec()
+    return any(path is not None and path.exists() for path in (spec.aot_path, spec.jit_library_path))
+
+
+def compile_apart(kernels: list[Kernel]) -> None:
+    """Raises RuntimeError with what the compiling process said last."""
+    import json
+    import signal
+    import subprocess  # nosec B404: this very Python
+    import tempfile
+
+    global _waited
+    left, begun = LIMIT - _waited, time.monotonic()
+    say(f"FlashInfer compiles {len(kernels)} kernels that the fixes need, {left:.0f} s at most")
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(  # nosec B603
+            [sys.executable, "-m", __name__, json.dumps(kernels)], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            env={**os.environ, "ATTNFIX": "0", **architectures()}, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = child.wait(max(left, 0.0))
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"not compiled within {LIMIT:.0f} s; the next start finds what was compiled") from None
+        finally:
+            _waited += time.monotonic() - begun
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)  # its compilers, too
+                child.wait()
+        if code:
+            said.seek(0)
+            lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+            raise RuntimeError(lines[-1].strip() if lines else f"the compiling process ended with {code}")
+
+
+def architectures() -> dict[str, str]:
+    """For what to compile, so that the other process needs no GPU."""
+    with suppress(*_UNFAMILIAR):
+        known = import_module("flashinfer.jit.core").current_compilation_context.TARGET_CUDA_ARCHS
+        if known and "FLASHINFER_CUDA_ARCH_LIST" not in os.environ:
+            return {"FLASHINFER_CUDA_ARCH_LIST": " ".join(f"{major}.{minor}" for major, minor in sorted(known))}
+    return {}
+
+
+def say(message: str) -> None:
+    from attnfix.compat.status import messages
+
+    with suppress(Exception):
+        messages.logger("sglang").info("attnfix: %s", message)
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def main(kernels: list[list[Any]]) -> None:
+    """Compile them side by side, by as many compilers in all as FlashInfer would start for one, since each takes gigabytes."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    specs = [Kernel(*kernel).spec() for kernel in kernels]
+    given = os.environ.get("MAX_JOBS", "")
+    compilers = int(given) if given.isdigit() else os.cpu_count() or 1
+    os.environ["MAX_JOBS"] = str(max(1, compilers // len(specs)))
+    with ThreadPoolExecutor(len(specs)) as pool:
+        list(pool.map(lambda spec: spec.build_and_load(), specs))
+
+
+if __name__ == "__main__":
+    import json
+
+    main(json.loads(sys.argv[1]))

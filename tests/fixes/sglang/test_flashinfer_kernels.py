@@ -1,0 +1,234 @@
+"""Kernels that fixes plan with are compiled when a backend is made: apart, for a limited time, and never where they are there.
+
+FlashInfer is emulated: a package in a folder of its own, whose compiler writes a file, fails, or sleeps.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from attnfix.patches.sglang.eagle_swa_verify import wrap as verify
+from attnfix.patches.sglang.flashinfer_soft_cap import wrap as caps
+from attnfix.patches.sglang.flashinfer_swa_prefill import wrap as prefill
+from attnfix.patches.sglang.shared import flashinfer_kernels
+from attnfix.patches.sglang.shared.flashinfer_kernels import CAP, Kernel
+
+MODULE = """
+import os, subprocess, time
+from pathlib import Path
+FOLDER = Path(__file__).parent.parent
+LOADED = []
+
+class Spec:
+    def __init__(self, *arguments):
+        self.aot_path, self.jit_library_path = None, FOLDER / (str(arguments).replace("/", "") + ".so")
+
+    def build_and_load(self):
+        how = (FOLDER / "how").read_text()
+        if how == "no compiler":
+            raise RuntimeError("Could not find nvcc")
+        if how == "slow":
+            (FOLDER / "compiler").write_text(str(subprocess.Popen(["sleep", "300"]).pid))
+            time.sleep(300)
+        with open(FOLDER / "compiled", "a") as file:
+            print(os.getpid(), os.environ["MAX_JOBS"], file=file)
+        self.jit_library_path.touch()
+
+gen_batch_prefill_module = gen_batch_decode_module = Spec
+
+def get_batch_prefill_module(*arguments):
+    assert Spec(*arguments).jit_library_path.exists(), "a request would wait"
+    LOADED.append(arguments)
+
+get_batch_decode_module = get_batch_prefill_module
+"""
+WINDOW = Kernel("fa2", "float16", "float8_e4m3fn", 256, True, False)
+DECODE = Kernel("", "float16", "float16", 256, False, True)
+
+
+class Target:
+    reason = None
+
+    def give_up(self, reason):
+        self.reason = reason
+
+
+@pytest.fixture
+def flashinfer(tmp_path, monkeypatch):
+    """`flashinfer(how)`: the folder of one whose compiler behaves so."""
+
+    def make(how="compiles"):
+        (tmp_path / "flashinfer").mkdir(exist_ok=True)
+        for name in ("__init__", "prefill", "decode"):
+            (tmp_path / "flashinfer" / f"{name}.py").write_text(MODULE if name != "__init__" else "")
+        (tmp_path / "how").write_text(how)
+        return tmp_path
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(flashinfer_kernels, "_loaded", set())
+    monkeypatch.setattr(flashinfer_kernels, "_waited", 0.0)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield make
+    for name in [name for name in sys.modules if name.partition(".")[0] == "flashinfer"]:
+        del sys.modules[name]
+
+
+def test_a_cold_kernel_is_compiled_by_another_process_and_loaded_here(flashinfer, monkeypatch):
+    folder, target = flashinfer(), Target()
+    monkeypatch.setenv("MAX_JOBS", "12")
+    assert flashinfer_kernels.ready(target, [WINDOW, DECODE, WINDOW, None]) and target.reason is None
+    compiled = [line.split() for line in (folder / "compiled").read_text().splitlines()]
+    assert [jobs for _, jobs in compiled] == ["6", "6"], "no more compilers than for one"
+    assert all(int(pid) != os.getpid() for pid, _ in compiled)
+    q, kv = torch.float16, torch.float8_e4m3fn
+    assert [("fa2", q, kv, q, torch.int32, 256, 256, 0, True, False, False)] == sys.modules["flashinfer.prefill"].LOADED
+    assert [(q, q, q, torch.int32, 256, 256, 0, False, True)] == sys.modules["flashinfer.decode"].LOADED
+
+
+def test_a_warm_one_is_loaded_and_a_loaded_one_is_not_asked_for_again(flashinfer, monkeypatch):
+    flashinfer()
+    WINDOW.spec().jit_library_path.touch()
+    monkeypatch.setattr(subprocess, "Popen", None)
+    for _ in range(2):
+        assert flashinfer_kernels.ready(Target(), [WINDOW])
+    assert len(sys.modules["flashinfer.prefill"].LOADED) == 1
+
+
+def test_without_a_compiler_the_fix_is_given_up_at_start(flashinfer):
+    flashinfer("no compiler")
+    target = Target()
+    assert not flashinfer_kernels.ready(target, [WINDOW]) and "Could not find nvcc" in target.reason
+
+
+def running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_past_its_time_the_compiler_is_killed_and_what_the_process_waits_is_limited_as_a_whole(flashinfer, monkeypatch):
+    folder, target = flashinfer("slow"), Target()
+    monkeypatch.setattr(flashinfer_kernels, "LIMIT", 30.0)
+    wait = subprocess.Popen.wait
+
+    def once_it_compiles(self, timeout=None):
+        """As if its time were up as soon as the compiler runs: importing torch takes a while on a busy machine."""
+        if timeout is None:
+            return wait(self)
+        end = time.monotonic() + 120
+        while not (folder / "compiler").exists() or not (folder / "compiler").read_text():
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        return wait(self, 0.1)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", once_it_compiles)
+    assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
+    compiler = int((folder / "compiler").read_text())
+    end = time.monotonic() + 10
+    while running(compiler) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not running(compiler)
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    monkeypatch.setattr(flashinfer_kernels, "_waited", 30.0)
+    begun = time.monotonic()
+    assert not flashinfer_kernels.ready(target, [DECODE]) and time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("lacks", ["gen_batch_prefill_module", "flashinfer"])
+def test_of_another_flashinfer_nothing_is_asked(flashinfer, lacks):
+    """Its plans are guarded."""
+    folder, target = flashinfer(), Target()
+    for path in (folder / "flashinfer").iterdir():
+        path.unlink()
+    if lacks != "flashinfer":
+        (folder / "flashinfer" / "prefill.py").write_text("")
+        (folder / "flashinfer" / "__init__.py").write_text("")
+    assert flashinfer_kernels.ready(target, [WINDOW]) and target.reason is None
+
+
+# Which kernels a deployment needs
+
+
+def backend(**given):
+    paged = SimpleNamespace(_backend="fa2")
+    ragged = SimpleNamespace(_backend="fa3", begin_forward=None)
+    return SimpleNamespace(
+        prefill_wrappers_paged=[paged] * 2, prefill_wrappers_verify=[paged] * 2, prefill_wrapper_ragged=ragged,
+        decode_wrappers=[SimpleNamespace(use_tensor_cores=False)] * 2, is_multimodal=False, **given,
+    )  # fmt: skip
+
+
+def runner(algorithm=None, context=4096, **given):
+    return SimpleNamespace(
+        server_args=SimpleNamespace(speculative_algorithm=algorithm), model_config=SimpleNamespace(context_len=context), **given
+    )
+
+
+def updater(**given):
+    return SimpleNamespace(q_data_type=torch.bfloat16, data_type=torch.float8_e4m3fn, head_dim=128, **given)
+
+
+BF16, FP8 = "bfloat16", "float8_e4m3fn"
+TARGET = SimpleNamespace(function=lambda: None)
+
+
+@pytest.mark.parametrize(
+    "learnt, made, model_runner, wanted",
+    [
+        ((512, False, False), {}, {}, True),
+        ((512, False, False), {}, {"prefill_attention_backend_str": "flashinfer"}, True),
+        ((512, False, False), {}, {"prefill_attention_backend_str": "fa3"}, False),
+        ((512, False, False), {}, {"prefill_attention_backend_str": "fa3", "is_draft_worker": True}, True),
+        ((512, False, False), {}, {"context": 512}, True),  # cached prefixes are misread at any length
+        ((512, True, True), {}, {"context": 512}, False),
+        ((512, True, True), {"use_paged": True}, {}, False),  # the engine plans the window
+        ((512, False, True), {"use_paged": True}, {}, True),
+        ((512, False, False), {"is_dllm_model": True}, {}, False),
+    ],
+)
+def test_prefill_with_a_window(learnt, made, model_runner, wanted):
+    for given, capped in (({}, False), ({CAP: 50.0}, True)):
+        found = prefill.kernels(TARGET, updater(**given), backend(**made), runner(**model_runner), prefill.Learnt(*learnt))
+        assert found == ([Kernel("fa2", BF16, FP8, 128, True, capped)] if wanted else [])
+
+
+@pytest.mark.parametrize("algorithm, wanted", [(None, False), ("EAGLE", True), ("NGRAM", True), ("DFLASH", False)])
+def test_verification_with_a_window(algorithm, wanted):
+    found = verify.kernels(updater(), backend(), runner(algorithm))
+    assert found == ([Kernel("fa2", BF16, FP8, 128, True, False)] if wanted else [])
+
+
+def test_a_soft_cap_in_all_plans():
+    paged, ragged = Kernel("fa2", BF16, FP8, 128, False, True), Kernel("fa3", BF16, BF16, 128, False, True)
+    decode = Kernel("", BF16, FP8, 128, False, True)
+    assert caps.kernels(updater(), backend(), runner()) == [paged, ragged, decode]
+    made = backend()
+    made.prefill_wrapper_ragged._backend, made.decode_wrappers[0].use_tensor_cores = "cutlass", True
+    made.decode_wrappers[0]._backend = "fa2"
+    assert caps.kernels(updater(), made, runner()) == [paged, paged], "CUTLASS has no kernel with one"
+    assert caps.kernels(updater(), backend(), runner(prefill_attention_backend_str="fa3")) == [decode]
+
+
+def test_what_flashinfer_chooses_by_itself(flashinfer):
+    folder = flashinfer()
+    made = SimpleNamespace(_backend="auto", device="cuda:0")
+    assert flashinfer_kernels.of_prefill(updater(), made, soft_cap=True) is None, "another FlashInfer: nobody can say"
+    for parameters in ("", ", *, head_dim_qk=None, head_dim_vo=None"):
+        sys.modules.pop("flashinfer.utils", None)
+        (folder / "flashinfer" / "utils.py").write_text(
+            f"def determine_attention_backend(device, position, reduction, mask, q, kv{parameters}):\n"
+            f"    return 'fa3' if device == 'cuda:0' and q != kv{' and head_dim_qk == 128' if parameters else ''} else 'fa2'\n"
+        )
+        sys.path_importer_cache.clear()
+        assert flashinfer_kernels.of_prefill(updater(), made, soft_cap=True) == Kernel("fa3", BF16, FP8, 128, False, True)
