@@ -40,7 +40,8 @@ class Graphed(proof.Prefill):
     # Captured with requests that have nothing cached, and replayed with whatever comes
 
     def capture(self):
-        self.static = [torch.zeros(ROOM, heads, proof._DIM).half() for heads in (proof._HEADS, proof._KV_HEADS, proof._KV_HEADS)]
+        heads = proof._HEADS, proof._KV_HEADS, proof._KV_HEADS
+        self.static = [torch.zeros(ROOM, count, proof._DIM).half() for count in heads]
         self.out = torch.zeros(ROOM, proof._HEADS * proof._DIM).half()
         graph = SimpleNamespace(_break_fns=[])
         segment = lambda: None
