@@ -16,10 +16,16 @@ _FLAGS = ("enable_dp_attention", "enable_prefill_cp", "enable_prefill_context_pa
 def init(call: Any, instance: Any, model_runner: Any) -> Any:
     """`FlashAttentionBackend(model_runner, …)`."""
     result = call()
-    if getattr(instance, "_get_scheduler_metadata", None) is not None and heads_are_shared_otherwise(model_runner.server_args):
+    if makes_a_schedule(instance) and heads_are_shared_otherwise(model_runner.server_args):
         instance._get_scheduler_metadata = None
         call.corrected()
     return result
+
+
+def makes_a_schedule(backend: Any) -> bool:
+    """Not for latent attention; from 0.5.12 on, not in the deployments of which upstream knows either."""
+    spared = backend.use_mla or getattr(backend, "_disable_scheduler_metadata_precompute", False)
+    return not spared and getattr(backend, "_get_scheduler_metadata", None) is not None
 
 
 def heads_are_shared_otherwise(server_args: Any) -> bool:

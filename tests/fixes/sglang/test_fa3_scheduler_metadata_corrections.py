@@ -16,11 +16,13 @@ INIT = one_call.target_of(FIX, "__init__")
 
 class Backend:
     def __init__(self, model_runner, skip_prefill=False):
-        self._get_scheduler_metadata = model_runner.schedule
+        self._get_scheduler_metadata, self.use_mla = model_runner.schedule, model_runner.use_mla
+        if model_runner.spared is not None:  # from 0.5.12 on
+            self._disable_scheduler_metadata_precompute = model_runner.spared
 
 
-def made(schedule="the kernel's", **flags):
-    runner = SimpleNamespace(schedule=schedule, server_args=SimpleNamespace(**flags))
+def made(schedule="the kernel's", use_mla=False, spared=None, **flags):
+    runner = SimpleNamespace(schedule=schedule, use_mla=use_mla, spared=spared, server_args=SimpleNamespace(**flags))
     backend, state = object.__new__(Backend), FixState(FIX)
     one_call.run(INIT, Backend.__init__, state, backend, runner, False)
     return backend._get_scheduler_metadata, state.counters.corrections
@@ -38,6 +40,12 @@ def test_tensor_parallelism_alone_keeps_it(flags):
 
 def test_a_backend_without_one_is_no_correction():
     assert made(schedule=None, enable_dp_attention=True) == (None, 0)
+
+
+@pytest.mark.parametrize("spares", [{"use_mla": True}, {"spared": True}])
+def test_a_backend_that_makes_none_keeps_what_it_has(spares):
+    assert made(**spares, attn_cp_size=2) == ("the kernel's", 0)
+    assert made(**dict.fromkeys(spares, False), attn_cp_size=2) == (None, 1)
 
 
 def test_an_error_of_the_engine_passes():

@@ -69,8 +69,10 @@ def test_an_argument_is_handed_over():
 
 def test_one_behind_the_other():
     plans = Attends()
-    split, _ = made(Hybrid, "runner", plans, object())
-    assert made(HybridLinear, split, object(), [0])[0].init_mha_chunk_metadata("batch", False) == "planned"
+    linear, inner = made(HybridLinear, plans, object(), [0])
+    split, outer = made(Hybrid, "runner", linear, object())
+    assert split.init_mha_chunk_metadata("batch", False) == "planned" and len(plans.planned) == 1
+    assert (inner.counters.corrections, outer.counters.corrections) == (1, 0), "one plan is one correction"
 
 
 def test_a_backend_that_plans_nothing_stays_without():
@@ -82,12 +84,46 @@ def test_the_engines_own_method_stays():
     assert hybrid.init_mha_chunk_metadata("batch") == "the engine's" and not state.counters.corrections
 
 
-def test_an_error_of_the_plan_passes():
+def test_a_plan_that_fails_gives_the_fix_up():
+    """The engine goes on without a plan, as it does where the hybrid backend has no such method."""
+
     class Fails:
         def init_mha_chunk_metadata(self, forward_batch):
-            raise ValueError("the engine's")
+            raise ValueError("no compiler")
 
     hybrid, state = made(Hybrid, "runner", Fails(), object())
-    with pytest.raises(ValueError, match="the engine's"):
-        hybrid.init_mha_chunk_metadata("batch")
-    assert state.state != "failed"
+    assert hybrid.init_mha_chunk_metadata("batch") is None
+    assert state.state == "failed" and "no compiler" in state.reason and not state.counters.corrections
+
+
+def test_a_fix_that_is_disarmed_plans_nothing():
+    plans = Attends()
+    hybrid, state = made(Hybrid, "runner", plans, object())
+    state.armed = False
+    assert hybrid.init_mha_chunk_metadata("batch") is None and not plans.planned
+
+
+class TRTLLMMLABackend(Attends):
+    """Its name is what tells it."""
+
+
+class Heir(TRTLLMMLABackend):
+    pass
+
+
+@pytest.mark.parametrize("attends", [TRTLLMMLABackend, Heir])
+def test_a_backend_with_a_kernel_of_its_own_is_left_alone(attends):
+    split, _ = made(Hybrid, "runner", attends(), object())
+    linear, _ = made(HybridLinear, attends(), object(), [0])
+    around, _ = made(Hybrid, "runner", linear, object())
+    assert not any("init_mha_chunk_metadata" in vars(one) for one in (split, linear, around))
+
+
+class LinearOfLaterReleases(HybridLinear):
+    def init_mha_chunk_metadata(self, forward_batch, disable_flashinfer_ragged=False):
+        return self.attn_backend_list[0].init_mha_chunk_metadata(forward_batch, disable_flashinfer_ragged)
+
+
+def test_a_backend_with_a_kernel_of_its_own_is_seen_behind_one_that_hands_over_by_itself():
+    linear = LinearOfLaterReleases(TRTLLMMLABackend(), object(), [0])
+    assert "init_mha_chunk_metadata" not in vars(made(Hybrid, "runner", linear, object())[0])
