@@ -33,7 +33,12 @@ FIX = Fix(
     default_reason="silent wrong output; two H200s served with and without it, and where stock is right it has stock's bits",
     targets=(
         Target(wrap.build, needed=wrap.on_flash_attention_2, paths=(f"{_BUILDER}.build",)),
-        Target(wrap.run_split, needed=wrap.leaves_out_contexts, paths=(f"{_CP}:run_split_fa2_dcp_context_attention",)),
+        Target(
+            wrap.run_split,
+            needed=wrap.leaves_out_contexts,
+            paths=(f"{_CP}:run_split_fa2_dcp_context_attention",),
+            repeatable=True,
+        ),
     ),
     # Who counts, and who reads the counts
     witnesses=(
