@@ -31,7 +31,7 @@ _KEYS = 4096  # computed at a time: a copy of all keys in fp32 may not fit
 
 #: The names that tell a kernel path from others
 Path = tuple[Hashable, ...]
-#: (what the kernel returned, what the row's natural LSE is), or None where the host knows that no row can be judged in this call
+#: (what the kernel returned, what the row's natural LSE is), or None where the host knows that this call has no row to judge
 Row = Callable[[], "tuple[float, float] | None"]
 #: A row of which nothing can be told, though the host may have waited for it
 NOTHING = (math.nan, math.nan)
