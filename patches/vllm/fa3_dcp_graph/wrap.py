@@ -51,7 +51,8 @@ def forward_with_dcp(call: Any, instance: Any, attn_metadata: Any) -> Any:
     made for: the function's own code is run with the name of the kernel bound to one that is told.
     """
     function = call.target.function
-    told = partial(function.__globals__[_KERNEL], num_splits=splits(attn_metadata))
+    kernel = function.__globals__[_KERNEL]
+    told = call.guard(partial(kernel, num_splits=splits(attn_metadata)), kernel)
     result = call.run(rebound(function, **{_KERNEL: told}))
     call.corrected()
     return result

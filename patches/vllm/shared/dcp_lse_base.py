@@ -22,6 +22,8 @@ from attnfix.patches.shared import lse_base
 from attnfix.patches.shared.rebound import rebound
 
 _STEP = "attnfix_planned_step"
+#: On a wrapper whose kernels are both known: no plan is of use
+_KNOWN = "attnfix_both_known"
 
 
 class Step(NamedTuple):
@@ -34,6 +36,10 @@ class Step(NamedTuple):
     @property
     def has_context(self) -> bool:
         return self.pages_at[0] < self.pages_at[-1]
+
+
+def unknown(target: Any, instance: Any) -> bool:
+    return _KNOWN not in vars(instance)
 
 
 def plan(
@@ -51,6 +57,8 @@ def unsettled(target: Any, instance: Any, prefill_query: Any) -> Any:
     context, new_tokens = paths = _paths(instance._context, instance._new_tokens, prefill_query.dtype)
     left_alone = target.left_alone
     step = vars(instance).get(_STEP)
+    if step and target.observation(context) and target.observation(new_tokens):
+        vars(instance).update({_STEP: None, _KNOWN: True})
     if new_tokens in left_alone and (context in left_alone or _unseen(target, context, step)):
         return None
     return paths if target.engine_function and can_be_told(target, instance._context, *paths) else None

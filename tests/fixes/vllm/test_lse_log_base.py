@@ -377,6 +377,17 @@ def test_where_the_plan_was_not_seen_nothing_is_judged():
     assert len(rank.state.observations) == 2
 
 
+@pytest.mark.parametrize("base", [2.0, math.e])
+def test_once_both_kernels_are_known_no_plan_is_read(base, monkeypatch):
+    rank = Rank(0.18, base)
+    rank.run()
+    rank.run()
+    monkeypatch.setattr(dcp_lse_base, "Step", pytest.fail)
+    rank.plan([0, 0, 0], torch.zeros(3, dtype=torch.int32))
+    rank.run()
+    assert rank.state.armed and rank.state.counters.corrections == (6 if base == 2 else 0)
+
+
 def test_up_to_013_the_last_page_lengths_begin_with_the_decodes():
     def plan(self, qo_indptr_cpu, paged_kv_indptr_cpu, paged_kv_last_page_len_cpu, prefill_start):
         return None
