@@ -32,7 +32,8 @@ def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
         wrong = hasattr(instance, _COUNTS) or former != instance.dcp_kv_cache_interleave_size
     finally:
         instance.dcp_kv_cache_interleave_size = former
-    if wrong or not lens_of(common).equal(lens_of(common_attn_metadata)):
+    taken_off = common is not common_attn_metadata and not lens_of(common).equal(lens_of(common_attn_metadata))
+    if wrong or taken_off:
         call.corrected(rows=common.num_reqs)
     return result
 
@@ -54,6 +55,7 @@ def with_own_lens(common: Any) -> Any:
 
 
 def lens_of(common: Any) -> Any:
+    """Its own lengths, which nobody waits for."""
     return getattr(common, _of_lens(common))
 
 
