@@ -2,8 +2,9 @@
 
 At the first call of a kernel path in a process, one row of one head is computed again in fp32 from its own query and keys. What
 it shows holds for the path from then on: base 2 is brought to the natural base that the engine merges with, anything else is
-left alone. Later calls cost one look-up and, where needed, one launch over the LSE. Kernels write base 2 because their softmax
-works with exp2; later FlashInfer returns the natural base on request.
+left alone. Later calls cost one look-up and, where needed, one launch over the LSE. A row that shows nothing is followed by
+another, but not for ever. Kernels write base 2 because their softmax works with exp2; later FlashInfer returns the natural base
+on request.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ _LN2 = math.log(2)
 #: A tensor that has this attribute has been brought to the natural base
 NATURAL = "attnfix_natural_lse"
 _FIRST = "attnfix_first_halves"
+_ROWS = "attnfix_rows_that_show_nothing"
+#: So many rows of a path are looked at; each costs a wait for the GPU
+MOST_ROWS = 1024
 _KEYS = 4096  # computed at a time: a copy of all keys in fp32 may not fit
 
 #: The names that tell a kernel path from others
 Path = tuple[Hashable, ...]
-#: (what the kernel returned, what the row's natural LSE is), or None where no row can be judged
+#: (what the kernel returned, what the row's natural LSE is), or None where the host knows that this call has no row to judge
 Row = Callable[[], "tuple[float, float] | None"]
+#: A row of which nothing can be told, though the host may have waited for it
+NOTHING = (math.nan, math.nan)
 
 
 def to_natural(target: Link, path: Path, lse: Any, row: Row, other: Path | None = None) -> None:
@@ -37,12 +43,14 @@ def to_natural(target: Link, path: Path, lse: Any, row: Row, other: Path | None 
     `row` is called at the path's first call outside CUDA graph capture: it waits for the GPU. A tensor is brought there once,
     however many targets it passes on its way to the merge. `other` is the path of the merge's other half: both are converted or
     none. A half that nobody can judge goes by the other, since one library makes both; one of neither base keeps the other
-    as it is.
+    as it is. So does one that is left alone because none of its rows showed anything.
     """
     if path in target.left_alone or hasattr(lse, NATURAL):  # in this order: a tensor is slow to say no
         return
     mine = look(target, path, lse, row)
     theirs = target.observation(other) if other else None
+    if mine is None and _rows(target).get(path, 0) >= MOST_ROWS:
+        mine = _unseen_for_good(target, path, theirs)
     seen = mine or theirs
     if other and mine and mine.needed is None:
         _leave(target, other)
@@ -54,6 +62,18 @@ def to_natural(target: Link, path: Path, lse: Any, row: Row, other: Path | None 
             _convert(target, first)
     if other and theirs is None:
         vars(target.state).setdefault(_FIRST, {})[path] = weakref.ref(lse)
+
+
+def _unseen_for_good(target: Link, path: Path, theirs: KernelObservation | None) -> KernelObservation:
+    """What holds for a path of which enough was looked at in vain."""
+    what = f"{MOST_ROWS} rows told no base, {f'as its other half: {theirs.what}' if theirs else 'left so'}"
+    target.observe(path, observation := KernelObservation(what, theirs and theirs.needed))
+    return observation
+
+
+def _rows(target: Link) -> dict[Path, int]:
+    """How many rows of a path were looked at in vain."""
+    return vars(target.state).setdefault(_ROWS, {})
 
 
 def _convert(target: Link, lse: Any) -> None:
@@ -83,7 +103,7 @@ def scale(lse: Any) -> None:
     lse.mul_(_LN2)
 
 
-def one_row(q: Any, k: Any, lse: Any, q_at: Sequence[int], kv_at: Sequence[int], scaling: float) -> tuple[float, float] | None:
+def one_row(q: Any, k: Any, lse: Any, q_at: Sequence[int], kv_at: Sequence[int], scaling: float) -> tuple[float, float]:
     """(returned, natural) of the last query row of a request, in the head where the returned LSE is largest.
 
     q: [tokens, heads, d]; k: [kv, KV heads, d]; lse: [tokens, heads]; q_at, kv_at: where each request begins, and the last
@@ -93,7 +113,7 @@ def one_row(q: Any, k: Any, lse: Any, q_at: Sequence[int], kv_at: Sequence[int],
 
     found = a_request(q_at, kv_at)
     if found is None:
-        return None
+        return NOTHING
     row, start, stop = q_at[found + 1] - 1, kv_at[found], kv_at[found + 1]
     head = int(lse[row].abs().argmax())
     keys = k[start:stop, head * k.shape[1] // q.shape[1]]
@@ -115,10 +135,11 @@ def look(target: Link, path: Path, lse: Any, row: Row) -> KernelObservation | No
         return known
     import torch
 
-    if lse.is_cuda and torch.cuda.is_current_stream_capturing():
+    rows = _rows(target)
+    if rows.get(path, 0) >= MOST_ROWS or (lse.is_cuda and torch.cuda.is_current_stream_capturing()) or not (seen := row()):
         return None
-    seen = row()
-    if seen is None or not all(map(math.isfinite, seen)) or abs(seen[1]) <= 1:
+    if not all(map(math.isfinite, seen)) or abs(seen[1]) <= 1:
+        rows[path] = rows.get(path, 0) + 1
         return None
     observation = judge(*seen)
     target.observe(path, observation._replace(what=f"{observation.what} ({_flashinfer()})"))

@@ -42,9 +42,9 @@ def to_natural(
         return result
     path, lse, prefix = call.found, result[1], forward_batch.attn_attend_prefix_cache
 
-    def row() -> tuple[float, float] | None:
+    def row() -> tuple[float, float]:
         if q_rope is not None or k_rope is not None:
-            return None
+            return lse_base.NOTHING
         heads = layer.tp_q_head_num, layer.tp_k_head_num
         query, keys = (x.reshape(-1, n, layer.head_dim) for x, n in zip((q, k), heads))
         q_at = [0, *forward_batch.extend_seq_lens.cumsum(0).tolist()]

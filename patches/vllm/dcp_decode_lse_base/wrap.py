@@ -11,7 +11,7 @@ from copy import copy
 from typing import Any
 
 from attnfix.patches.shared import lse_base
-from attnfix.patches.vllm.shared.dcp_lse_base import Step, context_row
+from attnfix.patches.vllm.shared.dcp_lse_base import Step, can_be_told, context_row
 
 
 def unsettled(target: Any, instance: Any, query: Any, attn_metadata: Any) -> Any:
@@ -21,36 +21,27 @@ def unsettled(target: Any, instance: Any, query: Any, attn_metadata: Any) -> Any
         return None
     kernel = metadata.decode_wrapper
     path = (type(kernel).__name__, getattr(kernel, "_backend", "?"), "DCP", "decode", query.dtype)
-    return None if path in target.left_alone else path
+    return path if path not in target.left_alone and can_be_told(target, kernel, path) else None
 
 
 def forward(call: Any, instance: Any, attn_metadata: Any) -> Any:
-    own = copy(attn_metadata)
-    own.decode_wrapper = watch = _Watch(call.target, attn_metadata.decode_wrapper, call.found)
-    result = call(attn_metadata=own)
-    if watch.errors:
-        raise watch.errors[0]
-    return result
+    own, kernel = copy(attn_metadata), attn_metadata.decode_wrapper
+
+    def natural(result: Any, query: Any, cache: Any, *, lse: Any, k_scale: Any = None, **options: Any) -> None:
+        lse_base.to_natural(call.target, call.found, lse, lambda: row(kernel, query, cache, lse, k_scale or 1.0))
+
+    own.decode_wrapper = _Watched(kernel, call.watch(kernel.run, natural))
+    return call(attn_metadata=own)
 
 
-class _Watch:
-    """The engine's decode wrapper, whose LSE is brought to base e."""
+class _Watched:
+    """The engine's decode wrapper, with another `run`."""
 
-    def __init__(self, target: Any, kernel: Any, path: tuple):
-        self._target, self._kernel, self._path = target, kernel, path
-        self.errors: list[Exception] = []
+    def __init__(self, kernel: Any, run: Any):
+        self._kernel, self.run = kernel, run
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
-
-    def run(self, query: Any, cache: Any, **options: Any) -> Any:
-        result = self._kernel.run(query, cache, **options)
-        try:
-            lse, scale = options["lse"], options.get("k_scale") or 1.0
-            lse_base.to_natural(self._target, self._path, lse, lambda: row(self._kernel, query, cache, lse, scale))
-        except Exception as error:  # no error of the engine's: it disarms the fix once the engine's function is through
-            self.errors.append(error)
-        return result
 
 
 def row(kernel: Any, q: Any, cache: Any, lse: Any, k_scale: float) -> tuple[float, float] | None:

@@ -97,8 +97,8 @@ FIX = Fix(
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.28.0 is served with decode context parallelism",
     cost=(
-        "On several ranks two small launches per layer and decode step, inside CUDA graphs, too; up to 0.24.0 and with a2a one "
-        "more that passes over the gathered output (batch x heads x 512). On one rank about a µs of host time per layer."
+        "On several ranks two small launches per layer and decode step, inside CUDA graphs, too; up to 0.24.0 and with a2a the "
+        "second writes the output of empty requests, and reads no output. On one rank about a µs of host time per layer."
     ),
     expect=(
         "On one replica with --decode-context-parallel-size 8, ask `The capital of France is`: stock ` Paris!!!!!!!!!`, fixed "

@@ -8,6 +8,8 @@ from copy import copy
 from typing import Any
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
+#: A builder has it from 0.14.0
+_COUNTS = "_compute_flashinfer_kv_metadata"
 
 
 def on_several_ranks(target: Any, instance: Any) -> bool:
@@ -18,7 +20,8 @@ def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
     """The engine takes the new tokens of prefills off `seq_lens_cpu`, in place.
 
     All groups of layers, drafters and Mamba's builders build of that metadata, or of copies that share the tensor: here the
-    engine gets lengths of its own. (In 0.14.0-0.15.1 it copies them from the GPU by itself.)
+    engine gets lengths of its own. (In 0.14.0-0.15.1 it copies them from the GPU by itself.) From 0.14.0 pages are counted
+    wrong in every step; before, a step without prefills, whose interleave size is the builder's, is right and not counted.
     """
     common = common_attn_metadata
     if "seq_lens_cpu" in call.target.function.__code__.co_names:
@@ -26,9 +29,12 @@ def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
     former, instance.dcp_kv_cache_interleave_size = instance.dcp_kv_cache_interleave_size, interleave(instance)
     try:
         result = call(common_attn_metadata=common)
+        wrong = hasattr(instance, _COUNTS) or former != instance.dcp_kv_cache_interleave_size
     finally:
         instance.dcp_kv_cache_interleave_size = former
-    call.corrected(rows=common.num_reqs)
+    taken_off = common is not common_attn_metadata and not lens_of(common).equal(lens_of(common_attn_metadata))
+    if wrong or taken_off:
+        call.corrected(rows=common.num_reqs)
     return result
 
 
@@ -44,8 +50,17 @@ def with_own_lens(common: Any) -> Any:
     with may_wait():
         lens = common.seq_lens_cpu
     own = copy(common)
-    setattr(own, "_seq_lens_cpu" if "_seq_lens_cpu" in vars(own) else "seq_lens_cpu", lens.clone())
+    setattr(own, _of_lens(own), lens.clone())
     return own
+
+
+def lens_of(common: Any) -> Any:
+    """Its own lengths, which nobody waits for."""
+    return getattr(common, _of_lens(common))
+
+
+def _of_lens(common: Any) -> str:
+    return "_seq_lens_cpu" if "_seq_lens_cpu" in vars(common) else "seq_lens_cpu"
 
 
 def compute_kv_metadata(call: Any, instance: Any, seq_lens_np: Any, page_size: int) -> Any:

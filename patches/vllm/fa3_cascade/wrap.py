@@ -19,7 +19,8 @@ def leaves_out(target: Any, instance: Any, attn_metadata: Any) -> bool:
 def forward(call: Any, instance: Any, attn_metadata: Any) -> Any:
     """The engine's own code is run, with the name of the kernel bound to one that is told what the caller leaves out.
 
-    A sink counts once: in the first part, the prefix, whose LSE has it then. That part alone is not causal.
+    A sink counts once: in the first part, the prefix, whose LSE has it then. That part alone is not causal. Where the kernel
+    refuses what it is told, it is launched as the engine does.
     """
     function = call.target.function
     cascade = function.__globals__[_CASCADE]

@@ -107,7 +107,7 @@ def _natural(
 ) -> tuple:
     lse, path = result[1], path or call.found
 
-    def row() -> tuple[float, float] | None:
+    def row() -> tuple[float, float]:
         q_at, kv_at = starts()
         return lse_base.one_row(q, k, lse.t(), q_at.tolist(), kv_at.tolist(), scale)
 

@@ -17,10 +17,11 @@ _BY_ORDER = "MAMBA2"
 
 
 def sorts_decodes_with_prompts(target: Any, instance: Any, scheduler_output: Any, dummy_run: bool) -> bool:
-    """Whether the batch may have such rows: a decode without drafts, of a server that has drafts."""
+    """Whether the batch may have such rows, of a model that goes by them: a decode without drafts, of a server with drafts."""
     if dummy_run or instance.decode_query_len == 1 or instance.pcp_manager is not None:  # which shares out a prompt's rows
         return False
-    return len(scheduler_output.scheduled_spec_decode_tokens) < len(scheduler_output.num_scheduled_tokens)
+    drafting, all_of_them = scheduler_output.scheduled_spec_decode_tokens, scheduler_output.num_scheduled_tokens
+    return len(drafting) < len(all_of_them) and goes_by_order(instance)
 
 
 def gather_batch_req_state(call: Any, instance: Any, scheduler_output: Any) -> Any:
@@ -34,7 +35,7 @@ def gather_batch_req_state(call: Any, instance: Any, scheduler_output: Any) -> A
         return result
     verified = sum(map(bool, scheduler_output.scheduled_spec_decode_tokens.values()))
     order = decodes_first(batch, verified, instance.decode_query_len)
-    if order is None or not goes_by_order(instance):
+    if order is None:
         return result
     call.corrected()
     return reordered(batch, order), uniform

@@ -12,16 +12,18 @@ and to ask there would wait for the GPU in every layer of every step until some 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from inspect import unwrap
 from itertools import accumulate
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
+from attnfix.compat.status.fix_state import KernelObservation
 from attnfix.patches.shared import lse_base
 from attnfix.patches.shared.rebound import rebound
 
 _STEP = "attnfix_planned_step"
+#: On a wrapper whose kernels are both known: no plan is of use
+_KNOWN = "attnfix_both_known"
 
 
 class Step(NamedTuple):
@@ -34,6 +36,10 @@ class Step(NamedTuple):
     @property
     def has_context(self) -> bool:
         return self.pages_at[0] < self.pages_at[-1]
+
+
+def unknown(target: Any, instance: Any) -> bool:
+    return _KNOWN not in vars(instance)
 
 
 def plan(
@@ -51,70 +57,61 @@ def unsettled(target: Any, instance: Any, prefill_query: Any) -> Any:
     context, new_tokens = paths = _paths(instance._context, instance._new_tokens, prefill_query.dtype)
     left_alone = target.left_alone
     step = vars(instance).get(_STEP)
+    if step and target.observation(context) and target.observation(new_tokens):
+        vars(instance).update({_STEP: None, _KNOWN: True})
     if new_tokens in left_alone and (context in left_alone or _unseen(target, context, step)):
         return None
-    return paths if target.engine_function else None
+    return paths if target.engine_function and can_be_told(target, instance._context, *paths) else None
+
+
+def can_be_told(target: Any, kernel: Any, *paths: tuple) -> bool:
+    """Whether the base of these paths is known, or a row can show it. Windows and soft caps are the layer's own, as the host
+    knows: where no other layer shows the base, these paths are left alone, which is said once."""
+    if _plain(kernel) or any(seen.needed for seen in map(target.observation, paths) if seen):
+        return True
+    for path in paths:
+        if (capped := (*path, "with a window or a soft cap")) not in target.left_alone:
+            target.observe(capped, KernelObservation("its rows tell no base, left so until another layer's do", None))
+    return False
 
 
 def run(call: Any, instance: Any) -> Any:
-    """Returns out [tokens, heads, d]."""
-    function = call.target.function
-    watch = _Watch(call.target, instance, function, call.found)
-    result = call.run(rebound(function, merge_attn_states=watch.merge), watch.parts)
-    if watch.errors:
-        raise watch.errors[0]
-    return result
-
-
-class _Watch:
-    """One call of the target.
+    """Returns out [tokens, heads, d].
 
     The base of either kernel is seen from its own rows. A rank that holds none of the context cannot see the context's: it
     goes by the new tokens', since both are FlashInfer's. Both are converted or none.
     """
+    target, (context_path, new_tokens_path) = call.target, call.found
+    function, context, new_tokens, step = target.function, instance._context, instance._new_tokens, vars(instance).get(_STEP)
+    engines_merge, base_2 = function.__globals__["merge_attn_states"], combines_base_2(function)
 
-    def __init__(self, target: Any, instance: Any, function: FunctionType, paths: tuple[tuple, tuple]):
-        self.target, (self.context_path, self.new_tokens_path) = target, paths
-        self.errors: list[Exception] = []
-        self.context, self.new_tokens = instance._context, instance._new_tokens
-        self.step: Step | None = vars(instance).get(_STEP)
-        self.engine_names = function.__globals__
-        self.parts = SimpleNamespace(**vars(instance))
-        self.parts._context = SimpleNamespace(run=self.run_context)
-        self.parts._new_tokens = SimpleNamespace(run=self.run_new_tokens)
-
-    @property
-    def combines_base_2(self) -> bool:
-        return "is_lse_base_on_e" in unwrap(self.engine_names["cp_lse_ag_out_rs"]).__code__.co_varnames
-
-    def run_context(self, query: Any, cache: Any, **options: Any) -> tuple:
-        out, lse = self.context.run(query, cache, **options)
-        scale = options.get("k_scale") or 1.0
-        row = lambda: context_row(self.context, self.step, query, cache, lse, scale)  # noqa: E731
-        if self.combines_base_2:
-            self._do(lse_base.look, self.target, self.context_path, lse, row)
+    def see_context(result: tuple, query: Any, cache: Any, **options: Any) -> None:
+        lse, scale = result[1], options.get("k_scale") or 1.0
+        row = lambda: context_row(context, step, query, cache, lse, scale)  # noqa: E731
+        if base_2:
+            lse_base.look(target, context_path, lse, row)
         else:
-            self._do(lse_base.to_natural, self.target, self.context_path, lse, row, self.new_tokens_path)
-        return out, lse
+            lse_base.to_natural(target, context_path, lse, row, new_tokens_path)
 
-    def run_new_tokens(self, query: Any, key: Any, value: Any, **options: Any) -> tuple:
-        out, lse = self.new_tokens.run(query, key, value, **options)
-        row = lambda: new_tokens_row(self.new_tokens, self.step, query, key, lse)  # noqa: E731
-        self._do(lse_base.to_natural, self.target, self.new_tokens_path, lse, row, self.context_path)
-        return out, lse
+    def see_new_tokens(result: tuple, query: Any, key: Any, *others: Any, **options: Any) -> None:
+        row = lambda: new_tokens_row(new_tokens, step, query, key, result[1])  # noqa: E731
+        lse_base.to_natural(target, new_tokens_path, result[1], row, context_path)
 
-    def merge(self, out: Any, output_context: Any, lse_context: Any, output_query: Any, lse_query: Any) -> Any:
-        if self.combines_base_2:  # what this LSE is made of was looked at in `run_context`
-            unseen = lambda: None  # noqa: E731
-            self._do(lse_base.to_natural, self.target, self.context_path, lse_context, unseen, self.new_tokens_path)
-        return self.engine_names["merge_attn_states"](out, output_context, lse_context, output_query, lse_query)
+    def merge(out: Any, output_context: Any, lse_context: Any, *new_tokens: Any) -> Any:
+        """What the context's LSE is made of was looked at in `see_context`."""
+        lse_base.to_natural(target, context_path, lse_context, lambda: None, new_tokens_path)
+        return engines_merge(out, output_context, lse_context, *new_tokens)
 
-    def _do(self, step: Callable, *args: Any) -> None:
-        """What goes wrong here is no error of the engine's: it disarms the fix once the engine's function is through."""
-        try:
-            step(*args)
-        except Exception as error:
-            self.errors.append(error)
+    parts = SimpleNamespace(**vars(instance))
+    parts._context = SimpleNamespace(run=call.watch(context.run, see_context))
+    parts._new_tokens = SimpleNamespace(run=call.watch(new_tokens.run, see_new_tokens))
+    names = {"merge_attn_states": call.guard(merge, engines_merge)} if base_2 else {}
+    return call.run(rebound(function, **names), parts)
+
+
+def combines_base_2(function: FunctionType) -> bool:
+    """Whether the combine over the ranks, as `function` calls it, wants an LSE of base 2."""
+    return "is_lse_base_on_e" in unwrap(function.__globals__["cp_lse_ag_out_rs"]).__code__.co_varnames
 
 
 def _paths(context: Any, new_tokens: Any, dtype: Any) -> tuple[tuple, tuple]:
@@ -125,15 +122,19 @@ def _paths(context: Any, new_tokens: Any, dtype: Any) -> tuple[tuple, tuple]:
 
 
 def new_tokens_row(kernel: Any, step: Step | None, q: Any, k: Any, lse: Any) -> tuple[float, float] | None:
-    """q: [tokens, heads, d]; k: [tokens, KV heads, d]; lse: [tokens, heads]. None where nothing of the step is known."""
-    if step is None or not _plain(kernel):
+    """q: [tokens, heads, d]; k: [tokens, KV heads, d]; lse: [tokens, heads]. Nothing where nothing of the step is known."""
+    if step is None:
+        return lse_base.NOTHING
+    if not _plain(kernel):
         return None
     return lse_base.one_row(q, k, lse, step.q_at, step.q_at, kernel._sm_scale)
 
 
 def context_row(kernel: Any, step: Step | None, q: Any, cache: Any, lse: Any, k_scale: float) -> tuple[float, float] | None:
     """The same from this rank's pages; cache: (k, v), or [pages, 2, …], in the wrapper's layout."""
-    if step is None or not step.has_context or not _plain(kernel):
+    if step is None:
+        return lse_base.NOTHING
+    if not step.has_context or not _plain(kernel):
         return None
     keys = cache[0] if isinstance(cache, tuple) else cache[:, 0]
     if kernel._kv_layout == "HND":

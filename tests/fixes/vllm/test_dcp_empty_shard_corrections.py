@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from attnfix import kernels
 from attnfix.compat.status.fix_state import EFFECTIVE, FAILED, FIXED_UPSTREAM, INSTALLED, FixState
 from attnfix.patches.vllm.dcp_empty_shard.fix import FIX
 from tests.support import one_call
@@ -110,3 +112,50 @@ def test_one_backend_that_needs_nothing_does_not_speak_for_another():
     assert state.state == FIXED_UPSTREAM
     decode(result(2), state, type("CutlassMLAImpl", (), {"dcp_world_size": 2})(), batch)
     assert state.state == EFFECTIVE
+
+
+class Passes(TorchDispatchMode):
+    """Every operator that gets as many numbers as the output has, but for views."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.size, self.seen = out.numel(), []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        written = function._schema.is_mutable or function.overloadpacket.__name__ in ("eq", "where", "mul")
+        if written and any(isinstance(one, torch.Tensor) and one.numel() >= self.size for one in args):
+            self.seen.append(function.overloadpacket.__name__)
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("target", [TRITON, CUTLASS])
+def test_the_output_is_written_in_empty_rows_alone(monkeypatch, target, queries, dtype):
+    """The kernel is emulated: that of a GPU costs for empty rows. Its bits are those of a mask over all rows."""
+    lens, launches = torch.tensor([0, 2, 0, 1], dtype=torch.int32), []
+
+    def fixup_zero_kv_rows(out, lse, kv_lens, cum_seq_lens):
+        launches.append(cum_seq_lens.tolist())
+        for b in (kv_lens == 0).nonzero().flatten().tolist():
+            rows = slice(cum_seq_lens[b], cum_seq_lens[b + 1])
+            out[rows], lse[rows] = 0, -math.inf
+
+    monkeypatch.setattr(kernels, "fixup_zero_kv_rows", fixup_zero_kv_rows, raising=False)
+    rows, state = len(lens) * queries, state_on()
+    out, lse = torch.randn(rows, HEADS, DIM).to(dtype), torch.randn(rows, HEADS).to(dtype)
+    empty = (lens == 0).repeat_interleave(queries)
+    wanted = out.masked_fill(empty[:, None, None], 0), lse.masked_fill(empty[:, None], -math.inf)
+    if target is TRITON:
+        wanted = wanted[0], lse.clone()  # its kernel has written that by itself
+    with Passes(out) as passes:
+        found = decode((out, lse), state, on(2), SimpleNamespace(decode=SimpleNamespace(seq_lens=lens)), target=target)
+    assert passes.seen == [] and launches == [[b * queries for b in range(len(lens) + 1)]]
+    assert all(one.equal(other) for one, other in zip(found, wanted))
+
+
+@pytest.mark.parametrize("heads, size", [(257, 8), (3, 12), (3, 584)])
+def test_an_output_that_the_kernel_does_not_take_is_masked(heads, size):
+    out, lse, state = torch.full((2, heads, size), math.nan), torch.zeros(2, heads), state_on()
+    decode((out, lse), state, on(2), metadata([0, 1]))
+    assert (out[0] == 0).all() and out[1].isnan().all() and (lse[0] == -math.inf).all() and (lse[1] == 0).all()

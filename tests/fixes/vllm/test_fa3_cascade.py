@@ -63,6 +63,21 @@ def test_without_a_cascade_nothing_is_added(call):
     assert forward(SINKS, 32, **call) == ((True, {"num_splits": "its own"}), 0)
 
 
+def test_a_kernel_that_refuses_sinks_leaves_the_engines_launch(monkeypatch):
+    """Such as FlashAttention built without them: the cascade is the engine's own, and the fix is given up."""
+
+    def refuses(q, causal, k):
+        return causal, {"k": k}
+
+    monkeypatch.setitem(globals(), "flash_attn_varlen_func", refuses)
+    state = FixState(FIX)
+    function = one_call.wrapper(FORWARD, engine_forward, state).function
+    metadata = SimpleNamespace(use_cascade=True, max_num_splits=0)
+    result = function(SimpleNamespace(sinks=SINKS), "layer", "q", *"kvc", metadata)
+    assert result == ((False, {"k": "k"}), (True, {"k": "k"}))
+    assert state.state == "failed" and "s_aux" in state.reason and state.counters.corrections == 0
+
+
 def test_the_engines_names_are_as_they_were():
     forward(SINKS, 32)
     assert cascade_attention("q") == ((False, {"k": "k"}), (True, {"k": "k"}))

@@ -106,6 +106,21 @@ def test_a_release_that_says_it_itself_is_left_alone(function):
     assert forward(function, 32) == (32, 0)
 
 
+def test_a_kernel_that_refuses_the_number_is_launched_as_the_engine_does(monkeypatch):
+    """Such as a build of FlashAttention that knows no splits."""
+
+    def refuses(q, **others):
+        if "num_splits" in others:
+            raise RuntimeError("no splits here")
+        return "stock"
+
+    monkeypatch.setitem(globals(), "flash_attn_varlen_func", refuses)
+    state = new_state()
+    function = one_call.wrapper(FORWARD, silent, state).function
+    assert function("the layer", "q", *"kvKVo", SimpleNamespace(max_num_splits=32)) == ("stock", "stock")
+    assert state.state == "failed" and "no splits here" in state.reason and state.counters.corrections == 0
+
+
 def test_an_error_of_the_engine_passes():
     with pytest.raises(RuntimeError, match="the engine's"):
         forward(silent, 32, query=None)

@@ -312,7 +312,7 @@ def test_a_natural_lse_is_left_alone(release, monkeypatch):
     for _ in range(2):
         for merged, right in zip(rank.run(), rank.right()):
             torch.testing.assert_close(merged, right)
-        monkeypatch.setattr(dcp_lse_base, "_Watch", pytest.fail)  # once both kernels are known, nothing is looked on at
+        monkeypatch.setattr(dcp_lse_base, "rebound", pytest.fail)  # once both kernels are known, nothing is looked on at
     assert rank.state.counters.corrections == 0 and rank.state.state == "fixed upstream"
 
 
@@ -344,7 +344,7 @@ def test_once_the_new_tokens_need_nothing_a_step_without_context_is_left_alone(s
     rank.wrapper._context.run = lambda *args, **kwargs: (torch.zeros_like(rank.q), torch.full((sum(NEW), HEADS), 3.0))
     rank.run()
     if not seen_at_work:
-        monkeypatch.setattr(dcp_lse_base, "_Watch", pytest.fail)
+        monkeypatch.setattr(dcp_lse_base, "rebound", pytest.fail)
     context, _ = rank.run()
     torch.testing.assert_close(context, torch.full((HEADS, sum(NEW)), 3 * math.log(2) if seen_at_work else 3.0))
 
@@ -377,6 +377,17 @@ def test_where_the_plan_was_not_seen_nothing_is_judged():
     assert len(rank.state.observations) == 2
 
 
+@pytest.mark.parametrize("base", [2.0, math.e])
+def test_once_both_kernels_are_known_no_plan_is_read(base, monkeypatch):
+    rank = Rank(0.18, base)
+    rank.run()
+    rank.run()
+    monkeypatch.setattr(dcp_lse_base, "Step", pytest.fail)
+    rank.plan([0, 0, 0], torch.zeros(3, dtype=torch.int32))
+    rank.run()
+    assert rank.state.armed and rank.state.counters.corrections == (6 if base == 2 else 0)
+
+
 def test_up_to_013_the_last_page_lengths_begin_with_the_decodes():
     def plan(self, qo_indptr_cpu, paged_kv_indptr_cpu, paged_kv_last_page_len_cpu, prefill_start):
         return None
@@ -392,7 +403,9 @@ def test_other_attention_is_not_judged(attribute):
     for kernel in (rank.wrapper._context, rank.wrapper._new_tokens):
         setattr(kernel, attribute, 30)
     rank.run()
-    assert not rank.state.observations and rank.state.counters.corrections == 0 and rank.state.armed
+    rank.run()
+    assert [path[-1] for path in rank.state.observations] == ["with a window or a soft cap"] * 2  # which is said once
+    assert rank.state.counters.corrections == 0 and rank.state.armed and rank.state.state == "unknown source"
 
 
 def test_an_error_of_ours_disarms_and_the_engine_goes_on():

@@ -110,3 +110,32 @@ def test_a_half_of_neither_base_keeps_the_other_as_it_is(engine_fork, release, b
 def test_a_half_that_cannot_be_seen_goes_by_the_other(engine_fork, unseen):
     (_, second), state = halves(engine_fork, "0.18.0", (2, 2), [unseen])
     assert second[0] < 0.01 and state == ["effective", True]
+
+
+CAPPED = """
+def capped(cls):
+    "The stand-in, planned with a soft cap."
+    class Capped(cls):
+        def plan(self, *args, **options):
+            super().plan(*args, **options)
+            self._logits_soft_cap = 30.0
+    return Capped
+
+def layer():
+    backend.BatchPrefillWithRaggedKVCacheWrapper = lambda *args, **kwargs: capped(emulators.RaggedWrapper)(2)
+    backend.BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: capped(emulators.PagedWrapper)(2, layout)
+    return observe(*dcp_prefill.outputs(backend, 5, (37, 1, 33, 48), (5, 2, 6, 3), "NHD", "bfloat16")).bits
+"""
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.28.0"])
+def test_a_soft_cap_is_left_alone_aloud(engine_fork, release):
+    """Told from the plan, once: later layers are the engine's own, without a twin of its code around them."""
+    code = HEAD + CAPPED + (
+        "from attnfix.patches.vllm.shared import dcp_lse_base\n"
+        "twins, rebound = [], dcp_lse_base.rebound\n"
+        "dcp_lse_base.rebound = lambda *args, **names: twins.append(names) or rebound(*args, **names)\n"
+        "answer([layer(), state(), len(twins)])"
+    )  # fmt: skip
+    stock = engine_fork("vllm", release).evaluate(HEAD + CAPPED + "answer(layer())", ATTNFIX="0")
+    assert engine_fork("vllm", release).evaluate(code) == [stock, ["unknown source", False], 0]

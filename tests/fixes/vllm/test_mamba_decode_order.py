@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attnfix.compat.status.fix_state import FixState
+from attnfix.patches.vllm.mamba_decode_order import wrap
 from attnfix.patches.vllm.mamba_decode_order.fix import FIX
 from tests.support import one_call
 
@@ -89,6 +90,12 @@ def test_where_no_decode_stands_behind_a_prompt_nothing_is_done(rows):
 @pytest.mark.parametrize("kinds", [(), ("GDN_ATTN",), ("MAMBA1",), ("LINEAR",), ("GDN_ATTN", "SHORT_CONV")])
 def test_layers_that_do_not_go_by_the_order(kinds):
     assert gathered({"short": SHORT, "decode": DECODE}, kinds) == (["short", "decode"], 0, True)
+
+
+def test_layers_that_do_not_go_by_the_order_cost_no_order(monkeypatch):
+    monkeypatch.setattr(wrap, "decodes_first", lambda *batch: pytest.fail("an order was made"))
+    rows = {"verified": VERIFIED, "short": SHORT, "decode": DECODE}
+    assert gathered(rows, ["GDN_ATTN"]) == (list(rows), 0, True)
 
 
 def test_layers_of_several_kinds():

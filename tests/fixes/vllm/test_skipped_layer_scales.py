@@ -68,6 +68,17 @@ def test_scales_of_1_are_no_correction():
     assert run(layer("auto", **ONES)) == (ONES, 0)
 
 
+@pytest.mark.parametrize(
+    "module, acts", [("flash_attn", False), ("triton_attn", False), ("flashinfer", True), ("rocm_attn", True)]
+)
+def test_a_backend_that_takes_scales_for_fp8_alone_keeps_them(module, acts):
+    """Stock is right there: nothing is written, and nothing is counted."""
+    given = layer("auto", **ALL)
+    given.impl = type("Impl", (), {"__module__": f"vllm.v1.attention.backends.{module}"})()
+    taken, corrections = run(given)
+    assert corrections == acts and (taken == ONES) is acts
+
+
 def test_what_is_loaded_anew_is_corrected_anew_in_its_place():
     given = layer("auto", **ALL)
     parameter, held = given.k_scale, given.k_scale.data_ptr()

@@ -112,7 +112,7 @@ def test_many_keys_are_taken_in_pieces(monkeypatch):
 
 def test_without_keys_there_is_no_row():
     nothing = torch.zeros(0, 2, 8)
-    assert lse_base.one_row(nothing, nothing, torch.zeros(0, 2), [0, 0], [0, 0], 1.0) is None
+    assert lse_base.one_row(nothing, nothing, torch.zeros(0, 2), [0, 0], [0, 0], 1.0) is lse_base.NOTHING
 
 
 def test_independent_targets_arm_one_by_one(engine):
@@ -125,3 +125,41 @@ def test_independent_targets_arm_one_by_one(engine):
     assert state.state == "installed" and backend.forward(1) == 102
     assert engine.load(activation, "planning").plan(1) == 1002
     assert len(state.patch_points) == 2
+
+
+OTHER = "a kernel", "new tokens"
+UNCLEAR = (0.5, 0.5)
+
+
+def asked(state, calls, other=None):
+    """How many rows of `calls` calls are looked at, none of which shows anything; and the LSE of 3 that the last one leaves."""
+    rows, link = [], one_call.link(one_call.target_of(FIX, "forward"), forward, state)
+    for _ in range(calls):
+        lse = torch.tensor([3.0])
+        lse_base.to_natural(link, PATH, lse, lambda: rows.append(PATH) or UNCLEAR, other)
+    return len(rows), lse.item()
+
+
+def test_looks_that_show_nothing_come_to_an_end_aloud(state, monkeypatch):
+    said = []
+    monkeypatch.setattr(messages, "warn", lambda engine, message: said.append(message))
+    rows, left = asked(state, 3000)
+    assert 100 < rows < 3000 and left == 3 and state.state == "unknown source" and PATH in state.left_alone
+    assert len(said) == 1 and f"{rows} rows" in said[0]
+
+
+@pytest.mark.parametrize("base_2", [True, False])
+def test_a_half_that_never_tells_goes_by_the_other_for_good(state, base_2):
+    state.found(OTHER, lse_base.judge(3.0, 3.0 * math.log(2) if base_2 else 3.0))
+    rows, left = asked(state, 3000, OTHER)
+    assert rows < 3000 and left == pytest.approx(3 * math.log(2) if base_2 else 3)
+    assert state.observations[PATH].needed is base_2 and (PATH in state.left_alone) is not base_2
+    assert state.counters.corrections == (3000 if base_2 else 0)
+
+
+def test_calls_with_no_row_are_no_looks(state):
+    """Told on the host, for nothing: a rank may hold no context for days."""
+    link = one_call.link(one_call.target_of(FIX, "forward"), forward, state)
+    for _ in range(3000):
+        lse_base.to_natural(link, PATH, torch.tensor([3.0]), lambda: None)
+    assert not state.observations and not state.left_alone
