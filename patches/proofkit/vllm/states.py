@@ -39,11 +39,17 @@ _STRANGE = -1
 
 
 class _Request:
-    """known: its tokens so far; computed: how many are in its state; accepted: of the last step, the sampled one too."""
+    """known: its tokens so far; computed: how many are in its state; accepted: of the last step, the sampled one too; judged:
+    whether it counts what its state holds."""
 
     def __init__(self, request: Any):
         self.request, self.known = request, list(request.all_token_ids)
-        self.prompt, self.computed, self.accepted = len(self.known), 0, 1
+        self.prompt, self.computed, self.accepted, self.judged = len(self.known), 0, 1, True
+
+    @property
+    def over(self) -> bool:
+        """Whether it has all its tokens, which the scheduler may not know yet."""
+        return len(self.known) >= self.request.num_prompt_tokens + self.request.max_tokens
 
 
 class Runner:
@@ -83,26 +89,29 @@ class Runner:
 
     def step(self) -> Any:
         """One step of the engine: what was scheduled."""
-        scheduler = self.engine.scheduler
-        table = scheduler.dynamic_sd_lookup
-        step = self.engine.schedule()
-        self.misled |= scheduler.dynamic_sd_lookup is not table
+        table = self.engine.scheduler.dynamic_sd_lookup
+        step = self.engine.step(self._run)
+        self.misled |= self.engine.scheduler.dynamic_sd_lookup is not table
         self.misled |= table is None and step.num_spec_tokens_to_schedule != self.engine.drafts
+        return step
+
+    def _run(self, step: Any) -> tuple[dict[str, list[int]], set[str]]:
+        """What each request gets, and whose drafts a grammar refuses."""
         names = self._in_order(step)
         if not names:
-            self.engine.finish(step, {})
-            return step
+            return {}, set()
         drafts = {name: len(step.scheduled_spec_decode_tokens.get(name, ())) for name in names}
         for name, held in self._begun(step).items():
             self._begin(self.requests[name], name, held)
         rows = {name: self._tokens(name, step.num_scheduled_tokens[name], drafts[name]) for name in names}
         padded = {name for name in names if drafts[name] and name in self._begun(step)}
+        if self.engine.ahead and not any(drafts[name] for name in names if name not in padded):
+            for name in padded:
+                self.requests[name].judged = False
         after = self._layer(names, rows, drafts)
         sampled = {name: self._sample(name, rows[name], after[name], 0 if name in padded else drafts[name]) for name in names}
         self.log.append(sorted((name, len(rows[name]), drafts[name], sampled[name]) for name in names))
-        refused = {name for name in names if self.refused and self.draw.random() < self.refused}
-        self.engine.finish(step, sampled, refused)
-        return step
+        return sampled, {name for name in names if self.refused and self.draw.random() < self.refused}
 
     def _begun(self, step: Any) -> dict[str, int]:
         """Requests that are scheduled for the first time, or again after a preemption -> tokens that are computed."""
@@ -113,7 +122,7 @@ class Runner:
 
     def _begin(self, running: _Request, name: str, held: int) -> None:
         """Its blocks hold what their last owner left; but for what a connector has brought."""
-        running.computed, running.accepted = held, 1
+        running.computed, running.accepted, running.known = held, 1, list(running.request.all_token_ids)
         self.last.pop(name, None)
         if self.v2:  # what is computed again after a preemption is its prompt, too
             running.prompt = len(running.known)
@@ -127,16 +136,18 @@ class Runner:
     def _sample(self, name: str, row: list[int], after: list[int], drafts: int) -> list[int]:
         """What the request gets; and whether its state and its outputs are of its own tokens."""
         running = self.requests[name]
+        over = running.over
         begin, at_prompt = running.computed, running.computed + len(row) < len(running.known)
         accepted = 0 if at_prompt else self.draw.randint(0, drafts)
         kept = len(running.known) - begin + accepted if not at_prompt else len(row)
         running.known += [] if at_prompt else row[len(running.known) - begin :][:accepted]
         running.computed, running.accepted = begin + kept, 1 + accepted
         chains = _chains(running.known)[begin : begin + kept]
-        self.seen += 2
-        self.wrong += after[:kept] != chains
         column = self._column(begin + len(row))
-        self.wrong += self.states.get(self._table(name)[column + accepted]) != chains[-1]
+        if running.judged and not over:
+            self.seen += 2
+            self.wrong += after[:kept] != chains
+            self.wrong += self.states.get(self._table(name)[column + accepted]) != chains[-1]
         self._finish(name, column, begin + len(row) - drafts, whole=len(row) == 1 + self.engine.drafts)
         if at_prompt:
             return []
