@@ -47,7 +47,13 @@ class Proof(proof.Proof):
         yield from (self._serve(seed, model, drafts, _ONE, mode) for model, mode in ways)
         yield from (self._ahead(seed, model, drafts, mode) for model, mode in ways if mode != "all")
         if "all" in modes():
-            yield self._ahead(seed, NEMOTRON_H, drafts, "all", **connector())
+            yield self._ahead(seed, NEMOTRON_H, drafts, "all", **(connector() if self._verifies_tails() else {}))
+
+    def _verifies_tails(self) -> bool:
+        """Whether a padded prompt, all but one token of which is there, is a verification to Mamba2: else, in mode "all", a step
+        with nothing beside it ends a stock server."""
+        builder = self.engine[_BUILDERS[0]].BaseMambaAttentionMetadataBuilder
+        return "num_decode_draft_tokens_cpu" in code_of(builder._compute_common_metadata).co_varnames
 
     def control(self, seed: int) -> Observation:
         """Two tokens and more, and chunks of which the last is one; and one token that is left of a prompt, which is padded as
