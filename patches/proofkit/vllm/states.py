@@ -9,8 +9,8 @@
 All is wrong if a step left the scheduler with another table of drafts, or asks for another number of them, or ended the server.
 
 With an `Engine` that is `ahead`, all is wrong, too, if a state was right and is not once its request goes on. And those do not
-count whose step a correction of padded prompts has to leave as it is: prompts that are padded where nobody verifies drafts; and
-who decodes where nobody has drafts, and nothing begins that would bring some.
+count whose step a correction of padded prompts has to leave as it is: who begins with one token where nobody verifies drafts;
+and who decodes where nobody has drafts, and nothing begins that would bring some.
 
 Real: the scheduler and its steps, the tables of blocks, the order of a batch (`reorder_batch…` of the V1 runner, or of V2
 `sort_batch_req_ids`), and the metadata builder of the layers, by its own constructor. Emulated: the rest of the runner
@@ -131,11 +131,11 @@ class Runner:
     def _leave_out(self, step: Any, drafts: dict[str, int], padded: set[str]) -> None:
         """Those that do not count."""
         begun, new = self._begun(step), step.num_scheduled_tokens
-        left = padded
-        if not any(drafts.values()) and all(new[name] > 1 for name in begun):
+        if any(drafts[name] for name in new if name not in padded):
+            return
+        left = padded | {name for name in begun if new[name] == 1}
+        if not left:
             left = {name for name in new if name not in begun and self.requests[name].computed >= self.requests[name].prompt}
-        elif any(drafts[name] for name in new if name not in padded):
-            left = set()
         for name in left:
             self.requests[name].judged = False
 

@@ -50,8 +50,8 @@ class Proof(proof.Proof):
             yield self._ahead(seed, NEMOTRON_H, drafts, "all", **(connector() if self._verifies_tails() else {}))
 
     def _verifies_tails(self) -> bool:
-        """Whether a padded prompt, all but one token of which is there, is a verification to Mamba2: else, in mode "all", a step
-        with nothing beside it ends a stock server."""
+        """Whether a padded prompt of which one token is left is a verification to Mamba2. Else, in mode "all", a step with
+        nothing beside it ends a stock server."""
         builder = self.engine[_BUILDERS[0]].BaseMambaAttentionMetadataBuilder
         return "num_decode_draft_tokens_cpu" in code_of(builder._compute_common_metadata).co_varnames
 
