@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from typing import Any, get_args
+
+from attnfix.patches.proofkit.proof import Observation
+
+from .models import NEMOTRON_H
+from .states import Ended
 
 
 def connector() -> dict[str, Any]:
@@ -22,6 +27,29 @@ def modes() -> list[str]:
 def caching(mode: str) -> dict[str, Any]:
     """How an `Engine` keeps states in this mode."""
     return {"caching": mode != "none", "cache": {"mamba_cache_mode": mode}}
+
+
+def ends_meet(runner: Any, waves: int) -> Observation:
+    """Prompts of one token, and others that a connector brings, begin where requests end: at their last token, which the step
+    under way gives; at the context limit, where there is no room for drafts; because their clients go away.
+
+    None is at the limit where that is a bug by itself: Gated DeltaNet, and mode "all".
+    """
+    context = runner.engine.config.model_config.max_model_len
+    limit = runner.mode != "all" and runner.engine.model is NEMOTRON_H
+    with suppress(Ended):
+        for wave in range(waves):
+            first = runner.ask(9, 1 + wave % 3)
+            if limit:
+                runner.ask(context - 6 + wave % 3, context)
+            for at in range(6):
+                runner.step()
+                if at == 1 and wave % 4 == 3 and not first.is_finished():
+                    runner.engine.abort(first)
+                runner.ask(1, 1 + wave % 2)  # the step that it begins in is its last one, or the next
+                if runner.brought:
+                    runner.ask(5, 1)
+    return runner.observe()
 
 
 def within_a_block(prompt: int) -> int:

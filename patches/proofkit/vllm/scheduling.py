@@ -9,11 +9,15 @@ As in the engine core: block sizes, groups of layers, hashes and the scheduler's
 The layers are given by their specs: attention's is its own, that of Gated DeltaNet or Mamba2 the engine's common one for the
 shape of a state that the model's class says, and a head for MTP has attention. No runner and no kernel runs: who wants them
 to, does it between `schedule` and `finish`. Drafts are proposed at every step of a decode, none are while a prompt is computed.
+
+    engine.step(run)  # both, and between them `run` of the SchedulerOutput, which returns what `finish` gets behind it
+
+With `ahead`, `step` is the engine core's with async scheduling: the scheduler does not know yet what the steps under way give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from importlib import import_module
 from inspect import signature
@@ -36,6 +40,7 @@ class Engine:
     """drafts: tokens of MTP, 0 for none. drafter: how the one layer of another drafter is made. caching: of
     prefixes. blocks: of the pool. max_tokens: of a step; context: of a request. `more` as for a `Worker`.
 
+    ahead: whether `step` schedules ahead of results: by one step, in a pipeline by one for each stage.
     state_layer: whose own spec the layers with a state have, where it is not the common one."""
 
     state_layer: Any = None
@@ -51,14 +56,18 @@ class Engine:
         context: int = 1024,
         backend: str = "flash_attn.FlashAttentionBackend",
         drafter: Mapping[str, Any] | None = None,
+        ahead: bool = False,
         **more: Any,
     ):
-        self.model, self.drafts, self.drafter = model, drafts, drafter
+        self.model, self.drafts, self.drafter, self.ahead = model, drafts, drafter, ahead
+        if ahead:
+            more["scheduler"] = {"async_scheduling": True, **more.get("scheduler", {})}
         if drafts:
             more["speculative"] = {"method": "mtp", "num_speculative_tokens": drafts, **more.get("speculative", {})}
         cache = {"enable_prefix_caching": caching, "num_gpu_blocks_override": blocks, **more.pop("cache", {})}
         self.worker = Worker(model, backend=backend, max_tokens=max_tokens, context=context, cache=cache, **more)
         self.config = self.worker.config
+        self.under_way: list[Any] = []  # (step, what it gives) …, the oldest first
         self._count = 0
 
     def __enter__(self) -> Engine:
@@ -110,6 +119,20 @@ class Engine:
         request = cls(**_known(cls.__init__, given))
         self.scheduler.add_request(request)
         return request
+
+    def abort(self, request: Any) -> None:
+        """As a client that goes away does."""
+        status: Any = import_module("vllm.v1.request").RequestStatus
+        self.scheduler.finish_requests(request.request_id, status.FINISHED_ABORTED)
+
+    def step(self, run: Callable[[Any], tuple[Any, ...]]) -> Any:
+        """One step of the engine core: what was scheduled."""
+        step = self.schedule()
+        self.under_way.append((step, *run(step)))
+        most = getattr(self.config, "max_concurrent_batches", 2) - 1 if self.ahead else 0
+        while len(self.under_way) > most:
+            self.finish(*self.under_way.pop(0))
+        return step
 
     def schedule(self) -> Any:
         return self.scheduler.schedule()

@@ -6,7 +6,11 @@
         runner.step()
         runner.wrong    # states and outputs that were of other tokens than the request's, so far; of runner.seen
 
-All is wrong if a step left the scheduler with another table of drafts, or asks for another number of them.
+All is wrong if a step left the scheduler with another table of drafts, or asks for another number of them, or ended the server.
+
+With an `Engine` that is `ahead`, all is wrong, too, if a state was right and is not once its request goes on. And those do not
+count whose step a correction of padded prompts has to leave as it is: who begins with one token where nobody verifies drafts;
+and who decodes where nobody has drafts, and nothing begins that would bring some.
 
 Real: the scheduler and its steps, the tables of blocks, the order of a batch (`reorder_batch…` of the V1 runner, or of V2
 `sort_batch_req_ids`), and the metadata builder of the layers, by its own constructor. Emulated: the rest of the runner
@@ -38,12 +42,23 @@ _WORDS = 1 << 30
 _STRANGE = -1
 
 
+class Ended(Exception):
+    """A layer's assertion ends the server."""
+
+
 class _Request:
-    """known: its tokens so far; computed: how many are in its state; accepted: of the last step, the sampled one too."""
+    """known: its tokens so far; computed: how many are in its state; accepted: of the last step, the sampled one too; judged:
+    whether it counts what its state holds; right: whether that was its own tokens so far."""
 
     def __init__(self, request: Any):
         self.request, self.known = request, list(request.all_token_ids)
         self.prompt, self.computed, self.accepted = len(self.known), 0, 1
+        self.judged = self.right = True
+
+    @property
+    def over(self) -> bool:
+        """Whether it has all its tokens, which the scheduler may not know yet."""
+        return len(self.known) >= self.request.num_prompt_tokens + self.request.max_tokens
 
 
 class Runner:
@@ -66,7 +81,7 @@ class Runner:
         self.last: dict[str, int] = {}  # request -> column of the block in which its last step ended
         self.requests: dict[str, _Request] = {}
         self.wrong = self.seen = 0
-        self.misled = False
+        self.misled = self.harmed = False
         self.log: list[Any] = []
 
     def words(self, count: int) -> list[int]:
@@ -78,31 +93,51 @@ class Runner:
         return request
 
     def observe(self) -> Observation:
-        share = 1.0 if self.misled else self.wrong / max(self.seen, 1)
+        share = 1.0 if self.misled or self.harmed else self.wrong / max(self.seen, 1)
         return Observation(share, hashlib.sha256(repr(self.log).encode()).hexdigest())
 
     def step(self) -> Any:
         """One step of the engine: what was scheduled."""
-        scheduler = self.engine.scheduler
-        table = scheduler.dynamic_sd_lookup
-        step = self.engine.schedule()
-        self.misled |= scheduler.dynamic_sd_lookup is not table
+        table = self.engine.scheduler.dynamic_sd_lookup
+        try:
+            step = self.engine.step(self._run)
+        except Ended:
+            self.misled = True
+            raise
+        self.misled |= self.engine.scheduler.dynamic_sd_lookup is not table
         self.misled |= table is None and step.num_spec_tokens_to_schedule != self.engine.drafts
+        return step
+
+    def _run(self, step: Any) -> tuple[dict[str, list[int]], set[str]]:
+        """What each request gets, and whose drafts a grammar refuses."""
         names = self._in_order(step)
         if not names:
-            self.engine.finish(step, {})
-            return step
+            return {}, set()
         drafts = {name: len(step.scheduled_spec_decode_tokens.get(name, ())) for name in names}
         for name, held in self._begun(step).items():
             self._begin(self.requests[name], name, held)
         rows = {name: self._tokens(name, step.num_scheduled_tokens[name], drafts[name]) for name in names}
         padded = {name for name in names if drafts[name] and name in self._begun(step)}
+        if self.engine.ahead:
+            self._leave_out(step, drafts, padded)
         after = self._layer(names, rows, drafts)
-        sampled = {name: self._sample(name, rows[name], after[name], 0 if name in padded else drafts[name]) for name in names}
+        begun, sampled = self._begun(step), {}
+        for name in names:
+            kept = 0 if name in padded else drafts[name]
+            sampled[name] = self._sample(name, rows[name], after[name], kept, goes_on=name not in begun)
         self.log.append(sorted((name, len(rows[name]), drafts[name], sampled[name]) for name in names))
-        refused = {name for name in names if self.refused and self.draw.random() < self.refused}
-        self.engine.finish(step, sampled, refused)
-        return step
+        return sampled, {name for name in names if self.refused and self.draw.random() < self.refused}
+
+    def _leave_out(self, step: Any, drafts: dict[str, int], padded: set[str]) -> None:
+        """Those that do not count."""
+        begun, new = self._begun(step), step.num_scheduled_tokens
+        if any(drafts[name] for name in new if name not in padded):
+            return
+        left = padded | {name for name in begun if new[name] == 1}
+        if not left:
+            left = {name for name in new if name not in begun and self.requests[name].computed >= self.requests[name].prompt}
+        for name in left:
+            self.requests[name].judged = False
 
     def _begun(self, step: Any) -> dict[str, int]:
         """Requests that are scheduled for the first time, or again after a preemption -> tokens that are computed."""
@@ -113,7 +148,7 @@ class Runner:
 
     def _begin(self, running: _Request, name: str, held: int) -> None:
         """Its blocks hold what their last owner left; but for what a connector has brought."""
-        running.computed, running.accepted = held, 1
+        running.computed, running.accepted, running.known = held, 1, list(running.request.all_token_ids)
         self.last.pop(name, None)
         if self.v2:  # what is computed again after a preemption is its prompt, too
             running.prompt = len(running.known)
@@ -124,19 +159,22 @@ class Runner:
         running = self.requests[name]
         return running.known[running.computed : running.computed + count - drafts] + self.words(drafts)
 
-    def _sample(self, name: str, row: list[int], after: list[int], drafts: int) -> list[int]:
+    def _sample(self, name: str, row: list[int], after: list[int], drafts: int, goes_on: bool) -> list[int]:
         """What the request gets; and whether its state and its outputs are of its own tokens."""
         running = self.requests[name]
+        over = running.over
         begin, at_prompt = running.computed, running.computed + len(row) < len(running.known)
         accepted = 0 if at_prompt else self.draw.randint(0, drafts)
         kept = len(running.known) - begin + accepted if not at_prompt else len(row)
         running.known += [] if at_prompt else row[len(running.known) - begin :][:accepted]
         running.computed, running.accepted = begin + kept, 1 + accepted
         chains = _chains(running.known)[begin : begin + kept]
-        self.seen += 2
-        self.wrong += after[:kept] != chains
         column = self._column(begin + len(row))
-        self.wrong += self.states.get(self._table(name)[column + accepted]) != chains[-1]
+        if running.judged and not over:
+            wrong = (after[:kept] != chains) + (self.states.get(self._table(name)[column + accepted]) != chains[-1])
+            self.seen, self.wrong = self.seen + 2, self.wrong + wrong
+            self.harmed |= self.engine.ahead and bool(wrong) and running.right and goes_on
+            running.right = not wrong
         self._finish(name, column, begin + len(row) - drafts, whole=len(row) == 1 + self.engine.drafts)
         if at_prompt:
             return []
@@ -293,6 +331,8 @@ def _of_mamba_all(metadata: Any, size: int) -> Any:
     """The same where each block keeps a state."""
     decodes, start = metadata.num_decodes, metadata.num_decode_tokens
     ends = metadata.block_idx_last_scheduled_token.tolist()
+    if decodes and metadata.block_idx_last_scheduled_token_prev_step is None:
+        raise Ended
     if decodes:
         begins = metadata.block_idx_last_scheduled_token_prev_step.tolist()
         starts, accepted = metadata.query_start_loc_d.tolist(), metadata.num_accepted_tokens.tolist()

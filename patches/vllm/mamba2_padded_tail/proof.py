@@ -15,13 +15,13 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import caching, connector, fewer, leave, modes, within_a_block
+from attnfix.patches.proofkit.vllm.padding import caching, connector, ends_meet, fewer, leave, modes, within_a_block
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
 from attnfix.patches.proofkit.vllm.states import Runner
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _BUILDER = "vllm.v1.attention.backends.mamba_attn"
-_STEPS = 18
+_STEPS, _WAVES = 18, 8
 
 
 class Proof(proof.Proof):
@@ -38,10 +38,16 @@ class Proof(proof.Proof):
             raise NoSuchPath("the last token of a prompt is not padded")
 
     def scenario(self, seed: int) -> Iterator[Observation]:
-        """Requests that arrive one by one, and two at a time, with all but one token of their prompts."""
+        """Requests that arrive one by one, and two at a time, with all but one token of their prompts; and where others end,
+        with the scheduler a step ahead."""
         several = random.Random(seed).choice((2, 3))
         ways = [("none", 1), ("none", several), *((mode, several) for mode in modes())]
-        return (self._serve(seed, NEMOTRON_H, drafts, mode, brought=True) for mode, drafts in ways)
+        yield from (self._serve(seed, NEMOTRON_H, drafts, mode, brought=True) for mode, drafts in ways)
+        for mode in ("none", "align"):  # in mode "all" stock ends the server
+            with Engine(
+                NEMOTRON_H, drafts=several, ahead=True, max_tokens=128, context=64, **caching(mode), **connector()
+            ) as engine:
+                yield ends_meet(Runner(engine, seed), _WAVES)
 
     def control(self, seed: int) -> Observation:
         """Prompts that are computed here: in one step, in chunks, and in chunks of which the last is one token. And a model
@@ -78,5 +84,6 @@ class Proof(proof.Proof):
             ),
             "the table stays": replaced(wrap, "unpadded", partial(leave, wrap.unpadded)),
             "a table of fewer drafts": replaced(wrap, "unpadded", partial(fewer, wrap.unpadded)),
+            "whoever runs has drafts": replaced(wrap, "verifies", lambda scheduler: bool(scheduler.running)),
             "Mamba2 is not known": replaced(wrap, "kinds_of_states", lambda scheduler: frozenset()),
         }

@@ -15,13 +15,13 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import caching, connector, fewer, leave, modes, within_a_block
+from attnfix.patches.proofkit.vllm.padding import caching, connector, ends_meet, fewer, leave, modes, within_a_block
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
 from attnfix.patches.proofkit.vllm.states import Runner
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _BUILDERS = "vllm.v1.attention.backends.mamba_attn", "vllm.v1.attention.backends.gdn_attn"
-_STEPS, _LONG = 18, 60
+_STEPS, _LONG, _WAVES = 18, 60, 8
 #: Beside a request that decodes all the time: one token alone, two in one step, and with a prompt that takes some chunks
 _ONE = {3: (1,), 6: (1, 1), 9: (1, 70), 10: (1,)}
 
@@ -40,10 +40,20 @@ class Proof(proof.Proof):
             raise NoSuchPath("the last token of a prompt is not padded")
 
     def scenario(self, seed: int) -> Iterator[Observation]:
-        """One token: as a prefill, Mamba2 takes in the padding; as a verification, Gated DeltaNet begins elsewhere."""
+        """One token: as a prefill, Mamba2 takes in the padding; as a verification, Gated DeltaNet begins elsewhere. And what
+        becomes of the others where the scheduler is a step ahead."""
         drafts = random.Random(seed).choice((1, 2, 3))
         ways = [(QWEN3_NEXT, "none"), (QWEN3_NEXT, "align"), *((NEMOTRON_H, mode) for mode in ("none", *modes()))]
-        return (self._serve(seed, model, drafts, _ONE, mode) for model, mode in ways)
+        yield from (self._serve(seed, model, drafts, _ONE, mode) for model, mode in ways)
+        yield from (self._ahead(seed, model, drafts, mode) for model, mode in ways if mode != "all")
+        if "all" in modes():
+            yield self._ahead(seed, NEMOTRON_H, drafts, "all", **(connector() if self._verifies_tails() else {}))
+
+    def _verifies_tails(self) -> bool:
+        """Whether a padded prompt of which one token is left is a verification to Mamba2. Else, in mode "all", a step with
+        nothing beside it ends a stock server."""
+        builder = self.engine[_BUILDERS[0]].BaseMambaAttentionMetadataBuilder
+        return "num_decode_draft_tokens_cpu" in code_of(builder._compute_common_metadata).co_varnames
 
     def control(self, seed: int) -> Observation:
         """Two tokens and more, and chunks of which the last is one; and one token that is left of a prompt, which is padded as
@@ -67,6 +77,11 @@ class Proof(proof.Proof):
                 runner.step()
             return runner.observe()
 
+    def _ahead(self, seed: int, model: dict, drafts: int, mode: str, **more: Any) -> Observation:
+        """The scheduler a step ahead."""
+        with Engine(model, drafts=drafts, ahead=True, max_tokens=128, context=64, **caching(mode), **more) as engine:
+            return ends_meet(Runner(engine, seed), _WAVES)
+
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
@@ -81,5 +96,6 @@ class Proof(proof.Proof):
             ),
             "the table stays": replaced(wrap, "unpadded", partial(leave, wrap.unpadded)),
             "a table of fewer drafts": replaced(wrap, "unpadded", partial(fewer, wrap.unpadded)),
+            "whoever runs has drafts": replaced(wrap, "verifies", lambda scheduler: bool(scheduler.running)),
             "no layer has a state": replaced(wrap, "kinds_of_states", lambda scheduler: frozenset()),
         }

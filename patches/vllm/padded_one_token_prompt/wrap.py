@@ -15,6 +15,8 @@ from attnfix.patches.vllm.shared.unpadded import (
 
 #: Kept with the scheduler: the requests of one token, by id
 _WAIT = "attnfix_one_token"
+#: Status of a request whose KV is on its way from another server
+_IS_LOADED = "WAITING_FOR_REMOTE_KVS"
 
 
 def is_one_token(target: Any, instance: Any, request: Any) -> bool:
@@ -30,14 +32,23 @@ def add_request(call: Any, instance: Any, request: Any) -> Any:
 
 
 def waits_with_one_token(target: Any, instance: Any) -> bool:
-    return bool(vars(instance).get(_WAIT)) and pads(instance) and verifies(instance)
+    return bool(vars(instance).get(_WAIT)) and pads(instance) and one_may_begin(instance) and verifies(instance)
+
+
+def one_may_begin(scheduler: Any) -> bool:
+    """Whether one of them may be in the next step: it does not run, and nothing of it is still to be loaded."""
+    forget(scheduler)
+    return any(may_begin(scheduler, scheduler.requests[name]) for name in vars(scheduler)[_WAIT])
+
+
+def may_begin(scheduler: Any, request: Any) -> bool:
+    if request.status.name == _IS_LOADED:
+        return request.request_id in scheduler.finished_recving_kv_req_ids
+    return bool(request.num_computed_tokens == 0)
 
 
 def schedule(call: Any, instance: Any) -> Any:
     """Returns SchedulerOutput, in which a prompt of one token is one token."""
-    forget(instance)
-    if not vars(instance)[_WAIT]:
-        return call()
     with unpadded(instance):
         step = call()
     if begun_with_one_token(step):

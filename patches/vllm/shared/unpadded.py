@@ -37,13 +37,27 @@ def pads(scheduler: Any) -> bool:
 
 
 def verifies(scheduler: Any) -> bool:
-    """Whether a request that runs has drafts, and room for one of them.
+    """Whether drafts of a request are verified in the step that is scheduled next.
 
     In a step without any, layers are not told how many drafts were accepted last: they begin with another state, and with
     `mamba_cache_mode` "all" they end the server. There it is the padding that brings drafts, and it stays.
     """
-    room: int = scheduler.max_model_len - 2
-    return any(request.spec_token_ids and request.num_computed_tokens < room for request in scheduler.running)
+    return any(request.spec_token_ids and runs_next(scheduler, request) for request in scheduler.running)
+
+
+def runs_next(scheduler: Any, request: Any) -> bool:
+    """Whether the scheduler takes this request, which runs and has drafts, into its next step, with one of them at least.
+
+    It passes over one whose step under way is sure to be its last, and in a pipeline one whose step under way is too near.
+    """
+    tokens, under_way = request.num_computed_tokens, request.num_output_placeholders
+    if tokens >= scheduler.max_model_len - 2:  # no room for a draft
+        return False
+    if under_way > 0 and tokens + 2 - under_way >= request.num_prompt_tokens + request.max_tokens:
+        return False
+    if scheduler.current_step + 1 < request.next_decode_eligible_step or request.is_prefill_chunk:
+        return False
+    return not (request.mm_features and getattr(scheduler, "ec_connector", None))  # who may wait for embeddings once more
 
 
 def unpadded(scheduler: Any) -> AbstractContextManager[None]:

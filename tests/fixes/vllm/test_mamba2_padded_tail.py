@@ -47,15 +47,25 @@ def group(kind=None, nested=False):
     return SimpleNamespace(kv_cache_spec=SimpleNamespace(kv_cache_specs={"layer": spec}) if nested else spec)
 
 
-def running(drafts=DRAFTS, computed=50):
-    return SimpleNamespace(spec_token_ids=[-1] * drafts, num_computed_tokens=computed)
+def running(drafts=DRAFTS, computed=50, under_way=0, **more):
+    """A request of a prompt of 40 tokens that wants 20, in step 8; under_way: tokens that it may get of steps under way."""
+    given = dict(num_prompt_tokens=40, max_tokens=20, is_prefill_chunk=False, mm_features=[], next_decode_eligible_step=8)
+    return SimpleNamespace(
+        spec_token_ids=[-1] * drafts, num_computed_tokens=computed, num_output_placeholders=under_way, **(given | more)
+    )
+
+
+def one(**more):
+    """A prompt of one token that waits."""
+    given = dict(num_tokens=1, num_computed_tokens=0, status=SimpleNamespace(name="WAITING"))
+    return SimpleNamespace(**(given | more))
 
 
 def scheduler(*kinds, waiting=("a",), skipped=(), nested=False, **more):
     """One that has a request to run, and pads those that begin where it has no table."""
     given: dict[str, Any] = dict(
         waiting=list(waiting), skipped_waiting=list(skipped), num_spec_tokens=DRAFTS, dynamic_sd_lookup=None, requests={},
-        max_model_len=100, running=[running()],
+        max_model_len=100, running=[running()], current_step=7, finished_recving_kv_req_ids=set(),
         kv_cache_config=SimpleNamespace(kv_cache_groups=[group(), *(group(kind, nested) for kind in kinds)]),
     )  # fmt: skip
     return SimpleNamespace(**(given | more))
@@ -99,15 +109,35 @@ def test_other_models_are_padded_as_ever(kinds):
     [
         ([], 1 + DRAFTS),
         ([running(drafts=0)], 1 + DRAFTS),
-        ([running(computed=98)], 1 + DRAFTS),
-        ([running(drafts=0), running(drafts=1, computed=97)], 1),
+        ([running(computed=98, max_tokens=900)], 1 + DRAFTS),
+        ([running(drafts=0), running(drafts=1, computed=97, max_tokens=900)], 1),
+        ([running(computed=62, under_way=4)], 1 + DRAFTS),
+        ([running(computed=61, under_way=4)], 1),
+        ([running(computed=60)], 1),
+        ([running(next_decode_eligible_step=9)], 1 + DRAFTS),
+        ([running(next_decode_eligible_step=9), running()], 1),
+        ([running(is_prefill_chunk=True)], 1 + DRAFTS),
+        ([running(mm_features=["image"])], 1),
     ],
-    ids=["none runs", "one without drafts", "no room for a draft", "one has a draft and room"],
-)
+    ids=[
+        "none runs", "one without drafts", "no room for a draft", "one has a draft and room", "its last step is under way",
+        "its last step but one is under way", "nothing is under way", "a pipeline takes it later", "a pipeline takes another",
+        "one is at its prompt", "an image",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("fix", [TAIL, ONE])
 def test_where_no_other_request_verifies_drafts_the_padding_stays(fix, others, size):
-    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token={"a"}, requests={"a": SimpleNamespace(num_tokens=1)})
+    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token={"a"}, requests={"a": one()})
     assert schedule(instance, fix)[0] == size
+
+
+@pytest.mark.parametrize("fix", [TAIL, ONE])
+def test_where_another_server_makes_embeddings_who_has_images_may_wait(fix):
+    instance = scheduler(
+        Kind.MAMBA2, running=[running(mm_features=["image"])], ec_connector=object(), attnfix_one_token={"a"},
+        requests={"a": one()},
+    )  # fmt: skip
+    assert schedule(instance, fix)[0] == 1 + DRAFTS
 
 
 def test_where_nothing_waits_nothing_is_done():
@@ -133,14 +163,14 @@ def test_the_table_is_gone_where_the_engine_fails(fix):
     def fails(self):
         raise ValueError("the engine's own")
 
-    instance = scheduler(Kind.MAMBA2, attnfix_one_token={"a"}, requests={"a": SimpleNamespace(num_tokens=1)})
+    instance = scheduler(Kind.MAMBA2, attnfix_one_token={"a"}, requests={"a": one()})
     with pytest.raises(ValueError, match="the engine's own"):
         one_call.run(one_call.target_of(fix, "schedule"), fails, FixState(fix), instance)
     assert instance.dynamic_sd_lookup is None
 
 
 def add(instance, name, tokens, state=None):
-    request = SimpleNamespace(request_id=name, num_tokens=tokens)
+    request = one(request_id=name, num_tokens=tokens)
 
     def add_in(self, request):
         self.requests[request.request_id] = request
@@ -172,6 +202,31 @@ def test_a_request_that_is_gone_is_forgotten():
     add(instance, "a", 1)
     del instance.requests["a"]
     assert schedule(instance, ONE) == (1 + DRAFTS, DRAFTS, 0)
+
+
+def test_where_nobody_ever_has_drafts_requests_are_forgotten_all_the_same():
+    instance = scheduler(Kind.GDN_ATTN, running=[running(drafts=0)])
+    for at in range(9):
+        add(instance, f"{at}", 1).num_tokens += at > 0
+        schedule(instance, ONE)
+    assert instance.attnfix_one_token == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("request_of_one", "size"),
+    [
+        (one(num_computed_tokens=1), 1 + DRAFTS),
+        (one(num_computed_tokens=1, status=SimpleNamespace(name="WAITING_FOR_REMOTE_KVS"), request_id="b"), 1 + DRAFTS),
+        (one(num_computed_tokens=1, status=SimpleNamespace(name="WAITING_FOR_REMOTE_KVS"), request_id="here"), 1),
+    ],
+    ids=["its step is under way", "it is still loaded", "it is loaded"],
+)
+def test_a_prompt_of_one_token_that_cannot_begin_leaves_others_as_they_are(request_of_one, size):
+    instance = scheduler(
+        Kind.GDN_ATTN, attnfix_one_token={"b"}, requests={"b": request_of_one}, finished_recving_kv_req_ids={"here"}
+    )
+    assert schedule(instance, ONE)[0] == size
+    assert instance.attnfix_one_token == {"b"}, "it may be preempted, and begin again"
 
 
 @pytest.fixture

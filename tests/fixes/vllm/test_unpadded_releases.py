@@ -1,0 +1,77 @@
+"""vllm.padded-one-token-prompt and vllm.mamba2-padded-tail in real releases, whose scheduler is a step ahead of results."""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+from contextlib import ExitStack
+from attnfix.patches.proofkit.vllm import kernels
+kernels.stand_in()
+from attnfix.patches.proofkit.vllm.padding import caching, connector, ends_meet, modes
+from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, Engine
+from attnfix.patches.proofkit.vllm.states import Runner
+
+def serve(mode, drafts, watch=lambda engine: None, v2=False, waves=8, **more):
+    with Engine(NEMOTRON_H, drafts=drafts, ahead=True, max_tokens=128, context=64, **caching(mode), **more) as engine:
+        watch(engine)
+        runner = Runner(engine, 7, v2=v2)
+        ends_meet(runner, waves)
+        return runner
+"""
+
+FORETOLD = """
+from attnfix.patches.vllm.shared.unpadded import verifies
+
+seen = []
+
+def watch(engine):
+    def schedule(real=engine.scheduler.schedule):
+        said = verifies(engine.scheduler)
+        step = real()
+        begun = {new.req_id for new in step.scheduled_new_reqs} | set(step.scheduled_cached_reqs.resumed_req_ids)
+        seen.append((said, any(step.scheduled_spec_decode_tokens.get(name) for name in step.num_scheduled_tokens
+                               if name not in begun), len(engine.under_way)))
+    
+        return step
+    engine.scheduler.schedule = schedule
+"""
+
+
+@pytest.mark.parametrize("release", ["0.25.0", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.33.0"])
+def test_it_is_foretold_in_which_steps_drafts_are_verified(engine_fork, release):
+    """By the engine's own scheduler, stock."""
+    code = HEAD + FORETOLD + "for drafts in 1, 3:\n    serve('none', drafts, watch)\nanswer(seen)"
+    seen = engine_fork("vllm", release).evaluate(code, ATTNFIX="0")
+    assert {under_way for *_, under_way in seen} == {0, 1}
+    assert {said for said, *_ in seen} == {True, False}
+    assert all(said == verified for said, verified, _ in seen)
+
+
+def test_in_a_pipeline_too_whose_stages_have_a_step_each_under_way(engine_fork):
+    more = "v2=True, parallel={'pipeline_parallel_size': 2}"
+    code = HEAD + FORETOLD + f"serve('none', 2, watch, {more})\nanswer(seen)"
+    seen = engine_fork("vllm", "0.33.0").evaluate(code, ATTNFIX="0")
+    assert max(under_way for *_, under_way in seen) == 2
+    assert {said for said, *_ in seen} == {True, False}
+    assert all(said == verified for said, verified, _ in seen)
+
+
+@pytest.mark.parametrize("release", ["0.30.0", "0.31.0"])
+def test_no_server_ends_where_prompts_of_one_token_begin_beside_others_that_end(engine_fork, release):
+    """With a KV connector, where each block keeps a state: a layer asserts that drafts are verified where anybody decodes."""
+    code = HEAD + "runner = serve('all', 2, **connector())\nanswer([runner.misled, runner.harmed, runner.wrong, runner.seen])"
+    environment = engine_fork("vllm", release)
+    stock, fixed = environment.evaluate(code, ATTNFIX="0"), environment.evaluate(code)
+    assert stock[:2] == fixed[:2] == [False, False]
+    assert stock[2] > 0 == fixed[2]
+
+
+@pytest.mark.parametrize("release", ["0.28.0", "0.33.0"])
+def test_nobody_at_the_context_limit_pays_for_a_prompt_of_one_token(engine_fork, release):
+    code = (
+        HEAD + "served = [serve('none', drafts) for drafts in (1, 3)]\nanswer([[each.harmed, each.wrong] for each in served])"
+    )
+    environment = engine_fork("vllm", release)
+    assert all(wrong for _, wrong in environment.evaluate(code, ATTNFIX="0"))
+    assert environment.evaluate(code) == [[False, 0], [False, 0]]
