@@ -5,7 +5,8 @@ case that hangs or dies ends nothing else. Nothing here patches: the installed `
 
 A request is {"case": …, "seconds": limit of time} and may have "mutation": a way to break this harness, "sabotage": a way to
 break the corrections (`_SABOTAGES`, or a fault that a correction once had: `FAULTS` of the engine's server), "record": how many
-launches of stand-ins to keep of each kind (`recorder`), or "branches": whether to measure which are entered (`branches`).
+launches of stand-ins to keep of each kind (`recorder`), "branches": whether to measure which are entered (`branches`), or
+"only": the fixes that are on, those of them that stand.
 """
 
 from __future__ import annotations
@@ -140,6 +141,8 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     from attnfix.patches.proofkit import emulators
 
     case = request["case"]
+    if "only" in request:
+        _switch_off_but(request["only"])
     if (sabotage := request.get("sabotage")) in _SABOTAGES:
         _sabotage(_SABOTAGES[sabotage])
     elif sabotage:
@@ -233,6 +236,18 @@ def _failure(error: Exception) -> Failure:
         if not any(part in frame.filename for part in _OURS) and f"{os.sep}torch{os.sep}" not in frame.filename:
             where = f"{os.sep.join(frame.filename.rsplit(os.sep, 3)[1:])}:{frame.name}:{frame.lineno}"
     return {"type": type(error).__name__, "message": str(error)[:300], "where": where}
+
+
+def _switch_off_but(fixes: list[str]) -> None:
+    """In this process, modules that it has yet to import included."""
+    from attnfix.bootstrap.process import activation
+    from attnfix.compat.status.fix_state import OFF
+
+    for state in activation().states.values():
+        if state.fix.id not in fixes:
+            os.environ[state.fix.switch] = "0"
+            state.settle(OFF, "another one is tried alone")
+            activation()._withdraw(state)
 
 
 # Ways to break the corrections of every fix: a run that sees none of them proves nothing

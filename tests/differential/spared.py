@@ -1,0 +1,107 @@
+"""Where the condition of a fix does not hold: it counts nothing there, and what the engine computes is stock's to the bit.
+
+A configuration runs stock, and patched with those fixes alone whose `hits` say that it does not hit their bug. Fixes that are
+off by default are among them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from packaging.version import Version
+
+from attnfix.compat.doctor import diagnosis, gpus
+from attnfix.compat.doctor.condition import NOT_HIT
+from attnfix.compat.doctor.deployment import Deployment
+from attnfix.compat.doctor.launch_command import read
+from attnfix.compat.gate import ledger
+from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
+
+from . import judge, run, space
+from .protocol import Answer, Case, Settings
+
+#: engine -> family -> what its configurations have in common
+FAMILIES: dict[str, dict[str, Settings]] = {
+    "sglang": {
+        "paged": {"model": "gqa", "speculative-algorithm": None},
+        "latent": {"model": "mla", "speculative-algorithm": None},
+        "windows": {"model": "windows", "speculative-algorithm": None},
+        "recurrent": {"model": "hybrid"},
+        "speculation": {"speculative-algorithm": "EAGLE"},
+    },
+    "vllm": {
+        "latent": {"attention": "MLA", "decode-context-parallel-size": 1},
+        "ranks": {"decode-context-parallel-size": 2, "tensor-parallel-size": 2, "dtype": "float16"},
+        "flashinfer": {"attention-backend": "FLASHINFER", "decode-context-parallel-size": 1, "recurrent": "none"},
+        "recurrent": {"recurrent": "mamba2"},
+        "scheduling": {"recurrent": "none", "attention-backend": "FLASH_ATTN", "async-scheduling": True},
+    },
+}
+
+
+def spared(case: Case) -> list[str]:
+    """The fixes that the code of this release needs, and this configuration does not."""
+    settings: Settings = space.whole(case)["settings"]
+    part = importlib.import_module(f"tests.differential.{case['engine']}.space")
+    config, gpu, words = part.deployment(settings)
+    launch = read(words)
+    deployment = Deployment(case["engine"], Version(case["release"]), config, gpus.named(gpu), launch, launch.variables)
+    facts = diagnosis.facts(deployment, facts_of_fixes(case["engine"]))
+    fixes = [fix for fix in FIXES if fix.engine == case["engine"] and fix.hits]
+    affected = (fix for fix in fixes if ledger.load(fix).verdict(case["release"]) == ledger.AFFECTED)
+    return [fix.id for fix in affected if fix.hits(facts).verdict == NOT_HIT]
+
+
+def harm(stock: Answer, patched: Answer) -> str | None:
+    """What fixes did where none was needed: which of them counted, or where the patched side is another one than stock."""
+    if counted := patched.get("corrections"):
+        return f"{', '.join(sorted(counted))} counted"
+    if stock["ended"] != patched["ended"]:
+        return f"stock {stock['ended']}, patched {patched['ended']}"
+    if stock.get("error") != patched.get("error"):
+        return f"stock raised {stock.get('error')}, patched {patched.get('error')}"
+    return judge.difference(stock, {**patched, "corrected_by": {}})
+
+
+@dataclass
+class Tally:
+    """configurations: that spared a fix and ran. spared, called: of each fix, in how many, and in how many of these its target
+    was called with the fix armed. harms: (case, what)."""
+
+    configurations: int = 0
+    spared: Counter[str] = field(default_factory=Counter)
+    called: Counter[str] = field(default_factory=Counter)
+    harms: list[tuple[Case, str]] = field(default_factory=list)
+
+    def take(self, sides: run.Sides, case: Case, **more: str) -> None:
+        case = space.whole(case)
+        if not (fixes := spared(case)):
+            return
+        sides.stock.ask(case)
+        sides.patched.ask(case, only=fixes, **more)
+        stock, patched = sides.stock.answer(), sides.patched.answer()
+        if stock["ended"] == patched["ended"] == "refused":
+            return
+        self.configurations += 1
+        self.spared.update(fixes)
+        self.called.update(patched.get("effective", ()))
+        if what := harm(stock, patched):
+            self.harms.append((case, what))
+
+
+def drawn(engine: str, release: str, family: str, seed: int, first: int = 0) -> Iterator[Case]:
+    """Without end, from the draw with that index on."""
+    cases = space.cases(engine, release, seed, FAMILIES[engine][family])
+    return (case for _, case in islice(cases, first, None))
+
+
+def tally(sides: run.Sides, cases: Iterator[Case], count: int, **more: str) -> Tally:
+    """Of as many configurations as are to spare a fix and run."""
+    found = Tally()
+    while found.configurations < count:
+        found.take(sides, next(cases), **more)
+    return found
