@@ -144,7 +144,7 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     if "only" in request:
         _switch_off_but(request["only"])
     if (sabotage := request.get("sabotage")) in _SABOTAGES:
-        _sabotage(_SABOTAGES[sabotage])
+        _sabotage(sabotage)
     elif sabotage:
         server.FAULTS[sabotage]()
     # The engine collects garbage at every turn, over all that the parent has imported
@@ -282,15 +282,22 @@ def _worse(result: Any) -> Any:
     return result
 
 
+def _spoil_alone(act: Any) -> Any:
+    return _spoil(lambda call, instance, args, kwargs: call())
+
+
 _SABOTAGES = {"corrections do nothing": _nothing, "corrections spoil": _spoil}
+#: At every call, whether or not the fix needs to correct it
+_SABOTAGES |= (_ANYWHERE := {"corrections count anywhere": _nothing, "corrections spoil anywhere": _spoil_alone})
 
 
-def _sabotage(way: Callable[[Any], Any]) -> None:
+def _sabotage(name: str) -> None:
     from attnfix.compat.arming.wrapper import Link
 
     gc.unfreeze()
     for link in [found for found in gc.get_objects() if type(found) is Link]:
-        link.act = way(link.act)
+        link.act = _SABOTAGES[name](link.act)
+        link.look = None if name in _ANYWHERE else link.look
 
 
 if __name__ == "__main__":

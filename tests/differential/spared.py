@@ -7,15 +7,18 @@ off by default are among them.
 from __future__ import annotations
 
 import importlib
+import json
+import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from packaging.version import Version
 
 from attnfix.compat.doctor import diagnosis, gpus
-from attnfix.compat.doctor.condition import NOT_HIT
+from attnfix.compat.doctor.condition import NOT_HIT, OFF, ON
 from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.gate import ledger
@@ -32,6 +35,10 @@ FAMILIES: dict[str, dict[str, Settings]] = {
         "windows": {"model": "windows", "speculative-algorithm": None},
         "recurrent": {"model": "hybrid"},
         "speculation": {"speculative-algorithm": "EAGLE"},
+        "two backends": {
+            "model": "mla", "dtype": "bfloat16", "attention-backend": "trtllm_mla", "prefill-attention-backend": None,
+            "speculative-algorithm": None, "latent-prefix": "chunks", "disable-radix-cache": False,
+        },
     },
     "vllm": {
         "latent": {"attention": "MLA", "decode-context-parallel-size": 1},
@@ -41,6 +48,24 @@ FAMILIES: dict[str, dict[str, Settings]] = {
         "scheduling": {"recurrent": "none", "attention-backend": "FLASH_ATTN", "async-scheduling": True},
     },
 }
+#: What is laid over what was drawn of a family: values that the axes lack
+_BEYOND: dict[str, Settings] = {
+    "two backends": {"attention-backend": "flashinfer", "prefill-attention-backend": "trtllm_mla"},
+}
+_WORDS = {True: ON, False: OFF}
+#: What a model of `hit_cases` is in the space of an engine
+_MODELS: dict[str, dict[str, Settings]] = {
+    "sglang": {
+        "Llama": {"model": "gqa"}, "R1": {"model": "mla"}, "V2": {"model": "mla"}, "Gemma3": {"model": "windows"},
+        "Gemma2": {"model": "soft-cap"}, "gpt-oss": {"model": "windows-sinks"}, "Nemotron": {"model": "hybrid"},
+        "FP8-KV": {"model": "gqa", "scales": "checkpoint"},
+    },
+    "vllm": {
+        "Llama": {"attention": "MQA", "recurrent": "none", "windows": "none", "sinks": False, "scales": "none"},
+        "R1": {"attention": "MLA"}, "V2": {"attention": "MLA"}, "Nemotron": {"recurrent": "mamba2", "windows": "none"},
+        "gpt-oss": {"sinks": True, "recurrent": "none"}, "FP8-KV": {"attention": "MQA", "scales": "checkpoint"},
+    },
+}  # fmt: skip
 
 
 def spared(case: Case) -> list[str]:
@@ -95,8 +120,24 @@ class Tally:
 
 def drawn(engine: str, release: str, family: str, seed: int, first: int = 0) -> Iterator[Case]:
     """Without end, from the draw with that index on."""
-    cases = space.cases(engine, release, seed, FAMILIES[engine][family])
-    return (case for _, case in islice(cases, first, None))
+    cases, beyond = space.cases(engine, release, seed, FAMILIES[engine][family]), _BEYOND.get(family, {})
+    return ({**case, "settings": case["settings"] | beyond} for _, case in islice(cases, first, None))
+
+
+def named(engine: str, release: str, deployments: Iterable[tuple[Any, ...]], seed: int) -> Iterator[tuple[Case, set[str]]]:
+    """Of what tests of `hits` name as spared: a case of each model and options that the space has, and the fixes named for it."""
+    axes, of_axes = space.space_of(engine).axes, dict[str, set[str]]()
+    for fix, _, model, _, launch, verdict, _ in deployments:
+        options = read(shlex.split(launch)).options if launch and fix.startswith(engine) else {"": ""}
+        given = {name: [value for value in axes.get(name, ()) if _WORDS.get(value, str(value)) == word]
+                 for name, word in options.items() if name != "model-path"}  # fmt: skip
+        if verdict == NOT_HIT and model in _MODELS[engine] and all(given.values()):
+            settings = _MODELS[engine][model] | {name: values[0] for name, values in given.items()}
+            of_axes.setdefault(json.dumps(settings, sort_keys=True), set()).add(fix)
+    for settings_of, fixes in of_axes.items():
+        settings = json.loads(settings_of)
+        if not space.why_not(space.space_of(engine), release, settings):
+            yield next(case for _, case in space.cases(engine, release, seed, settings)), fixes
 
 
 def tally(sides: run.Sides, cases: Iterator[Case], count: int, **more: str) -> Tally:
