@@ -39,6 +39,7 @@ FAMILIES: dict[str, dict[str, Settings]] = {
             "model": "mla", "dtype": "bfloat16", "attention-backend": "trtllm_mla", "prefill-attention-backend": None,
             "speculative-algorithm": None, "latent-prefix": "chunks", "disable-radix-cache": False,
         },
+        "context parallelism": {"model": "gqa", "attention-backend": "fa3", "speculative-algorithm": None},
     },
     "vllm": {
         "latent": {"attention": "MLA", "decode-context-parallel-size": 1},
@@ -51,6 +52,7 @@ FAMILIES: dict[str, dict[str, Settings]] = {
 #: What is laid over what was drawn of a family: values that the axes lack
 _BEYOND: dict[str, Settings] = {
     "two backends": {"attention-backend": "flashinfer", "prefill-attention-backend": "trtllm_mla"},
+    "context parallelism": {"enable-prefill-cp": True},
 }
 _WORDS = {True: ON, False: OFF}
 #: What a model of `hit_cases` is in the space of an engine
