@@ -30,7 +30,7 @@ def test_drawn_configurations(sides):
     for family in spared.FAMILIES[sides.engine]:
         cases = spared.drawn(sides.engine, sides.release, family, seed=1)
         found = spared.tally(sides, cases, COUNT or 1)
-        assert found.harms == [], family
+        assert found.harms == [] and found.configurations == (COUNT or 1), family
         assert any(found.called[fix] for fix in found.spared), f"{family}: no spared fix has seen a call"
 
 
