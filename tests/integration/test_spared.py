@@ -17,7 +17,14 @@ from tests.unit.doctor.hit_cases import CASES
 
 COUNT = int(os.environ.get("SPARED", 0))
 FEW = ("sglang", "0.5.16"), ("vllm", "0.27.1")
-ALL = ("sglang", "0.5.12.post1"), ("sglang", "0.5.16"), ("sglang", "0.5.23"), ("vllm", "0.24.0"), ("vllm", "0.27.1"), ("vllm", "0.33.0")
+ALL = (
+    ("sglang", "0.5.12.post1"),
+    ("sglang", "0.5.16"),
+    ("sglang", "0.5.23"),
+    ("vllm", "0.24.0"),
+    ("vllm", "0.27.1"),
+    ("vllm", "0.33.0"),
+)
 
 
 @pytest.fixture(scope="module", params=ALL if COUNT else FEW, ids=" ".join)

@@ -97,7 +97,13 @@ def environment(settings: Settings) -> dict[str, str]:
 def deployment(settings: Settings) -> tuple[dict[str, Any], str, list[str]]:
     """What `attnfix doctor` is told of a server: config.json, GPU, launch command. Flags have the names of the newest release."""
     variables = [f"{name}={value}" for name, value in environment(settings).items()]
-    words = ["sglang", "serve", "--model-path", "m", *flags(settings, lambda name: name in AXES or not name.startswith("cuda-"))]
+    words = [
+        "sglang",
+        "serve",
+        "--model-path",
+        "m",
+        *flags(settings, lambda name: name in AXES or not name.startswith("cuda-")),
+    ]
     config = models.config(settings)
     if settings["scales"] == "checkpoint":
         config["quantization_config"] = {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}}

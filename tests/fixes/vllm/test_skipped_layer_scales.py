@@ -34,9 +34,9 @@ def base(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, wrap._BASE, engine)
 
 
-def layer(dtype, **scales):
+def layer(dtype, backend="FLASHINFER", **scales):
     loaded = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in scales.items()}
-    return SimpleNamespace(kv_cache_dtype=dtype, **loaded)
+    return SimpleNamespace(kv_cache_dtype=dtype, attn_backend=SimpleNamespace(get_name=lambda: backend), **loaded)
 
 
 def run(given):
@@ -61,6 +61,12 @@ def test_nor_has_it_scales_of_heads():
 
 def test_a_quantised_layer_keeps_them():
     taken, corrections = run(layer("fp8", **ALL))
+    assert taken == {name: pytest.approx(value) for name, value in ALL.items()} and not corrections
+
+
+@pytest.mark.parametrize("backend", ("FLASH_ATTN", "TRITON_ATTN", "CPU_ATTN"))
+def test_backends_that_do_not_multiply_keep_them(backend):
+    taken, corrections = run(layer("auto", backend, **ALL))
     assert taken == {name: pytest.approx(value) for name, value in ALL.items()} and not corrections
 
 
