@@ -22,7 +22,7 @@ from attnfix.compat.doctor.condition import NOT_HIT, OFF, ON
 from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.gate import ledger
-from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
+from attnfix.patches.catalogue import FIXES, facts_of_fixes
 
 from . import judge, run, space
 from .protocol import Answer, Case, Settings
@@ -59,7 +59,7 @@ _BEYOND: dict[str, Settings] = {
     "two backends": {"attention-backend": "flashinfer", "prefill-attention-backend": "trtllm_mla"},
     "context parallelism": {"enable-prefill-cp": True, "cp-strategy": "zigzag"},
 }
-_WORDS = {True: ON, False: OFF}
+_WORDS = {"True": ON, "False": OFF}
 #: What a model of `hit_cases` is in the space of an engine
 _MODELS: dict[str, dict[str, Settings]] = {
     "sglang": {
@@ -90,13 +90,13 @@ def spared(case: Case) -> list[str]:
 
 def harm(stock: Answer, patched: Answer) -> str | None:
     """What fixes did where none was needed: which of them counted, or where the patched side is another one than stock."""
-    if counted := patched.get("corrections"):
-        return f"{', '.join(sorted(counted))} counted"
-    if stock["ended"] != patched["ended"]:
-        return f"stock {stock['ended']}, patched {patched['ended']}"
-    if stock.get("error") != patched.get("error"):
-        return f"stock raised {stock.get('error')}, patched {patched.get('error')}"
-    return judge.difference(stock, {**patched, "corrected_by": {}})
+    found = [f"{fix} counted" for fix in sorted(patched.get("corrections", {}))]
+    ends = [(answer["ended"], answer.get("error")) for answer in (stock, patched)]
+    if ends[0] != ends[1]:
+        found.append(f"stock {ends[0]}, patched {ends[1]}")
+    elif other := judge.difference(stock, {**patched, "corrected_by": {}}):
+        found.append(other)
+    return "; ".join(found) or None
 
 
 @dataclass
@@ -125,21 +125,22 @@ class Tally:
             self.harms.append((case, what))
 
 
-def drawn(engine: str, release: str, family: str, seed: int, first: int = 0) -> Iterator[Case]:
-    """Without end, from the draw with that index on."""
+def drawn(engine: str, release: str, family: str, seed: int) -> Iterator[Case]:
+    """Without end."""
     cases, beyond = space.cases(engine, release, seed, FAMILIES[engine][family]), _BEYOND.get(family, {})
-    return ({**case, "settings": case["settings"] | beyond} for _, case in islice(cases, first, None))
+    return ({**case, "settings": case["settings"] | beyond} for _, case in cases)
 
 
 def named(engine: str, release: str, deployments: Iterable[tuple[Any, ...]], seed: int) -> Iterator[tuple[Case, set[str]]]:
-    """Of what tests of `hits` name as spared: a case of each model and options that the space has, and the fixes named for it."""
+    """Of what tests of `hits` name as spared: a case of each launch that the space has, and the fixes named for it."""
     axes, of_axes = space.space_of(engine).axes, dict[str, set[str]]()
+    words = {name: {_WORDS.get(str(value), str(value)): value for value in values} for name, values in axes.items()}
     for fix, _, model, _, launch, verdict, _ in deployments:
-        options = read(shlex.split(launch)).options if launch and fix.startswith(engine) else {"": ""}
-        given = {name: [value for value in axes.get(name, ()) if _WORDS.get(value, str(value)) == word]
-                 for name, word in options.items() if name != "model-path"}  # fmt: skip
-        if verdict == NOT_HIT and model in _MODELS[engine] and all(given.values()):
-            settings = _MODELS[engine][model] | {name: values[0] for name, values in given.items()}
+        if verdict != NOT_HIT or not launch or not fix.startswith(engine) or model not in _MODELS[engine]:
+            continue
+        options = {name: word for name, word in read(shlex.split(launch)).options.items() if name != "model-path"}
+        if all(word in words.get(name, ()) for name, word in options.items()):
+            settings = _MODELS[engine][model] | {name: words[name][word] for name, word in options.items()}
             of_axes.setdefault(json.dumps(settings, sort_keys=True), set()).add(fix)
     for settings_of, fixes in of_axes.items():
         settings = json.loads(settings_of)

@@ -95,7 +95,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def deployment(settings: Settings) -> tuple[dict[str, Any], str, list[str]]:
-    """What `attnfix doctor` is told of a server: config.json, GPU, launch command. Flags have the names of the newest release."""
+    """What `attnfix doctor` is told of a server: config.json, GPU, launch command. Flags are those of the newest release."""
     variables = [f"{name}={value}" for name, value in environment(settings).items()]
     words = [
         "sglang",
