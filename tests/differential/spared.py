@@ -109,7 +109,7 @@ class Tally:
     called: Counter[str] = field(default_factory=Counter)
     harms: list[tuple[Case, str]] = field(default_factory=list)
 
-    def take(self, sides: run.Sides, case: Case, **more: str) -> None:
+    def take(self, sides: run.Sides, case: Case, **more: Any) -> None:
         case = space.whole(case)
         if not (fixes := spared(case)):
             return
@@ -148,7 +148,7 @@ def named(engine: str, release: str, deployments: Iterable[tuple[Any, ...]], see
             yield next(case for _, case in space.cases(engine, release, seed, settings)), fixes
 
 
-def tally(sides: run.Sides, cases: Iterator[Case], count: int, **more: str) -> Tally:
+def tally(sides: run.Sides, cases: Iterator[Case], count: int, **more: Any) -> Tally:
     """Of so many configurations that spare a fix and that the engine does not refuse; fewer where it refuses nearly all."""
     found = Tally()
     for case in islice(cases, 20 * count):
