@@ -52,6 +52,6 @@ def test_deployments_that_are_named_as_spared(sides):
 
 @pytest.mark.parametrize("sabotage", ["corrections count anywhere", "corrections spoil anywhere"])
 def test_corrections_beyond_their_condition_are_seen(sides, sabotage):
-    family = {"sglang": "paged", "vllm": "ranks"}[sides.engine]
+    family = {"sglang": "paged", "vllm": "flashinfer"}[sides.engine]
     cases = spared.drawn(sides.engine, sides.release, family, seed=1)
     assert spared.tally(sides, cases, 1, sabotage=sabotage).harms
