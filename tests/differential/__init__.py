@@ -7,6 +7,7 @@
     run        draws cases, has both sides run them, appends what came out to a file
     judge      what the answers of both sides mean
     shrink     a case made as small as it can be
+    spared     configurations in which fixes are to do nothing
     branches   which branches of the engine and of the corrections a run entered
     launches, recorder, record      launches of stand-ins, recorded
     stand_ins, stand_ins_worker     the same on a GPU, beside the real kernels

@@ -62,8 +62,8 @@ def judge(
     ours, theirs = _fault(patched), _fault(stock)
     if ours and (not theirs or ours.step < theirs.step):
         return Verdict(HARM, f"patched only: {ours.what}", ours.sign, band)
-    if stock["ended"] in _WHOLE and (difference := _difference(stock, patched)):
-        return Verdict(HARM, f"no correction was counted, but {difference}", "uncounted", band)
+    if stock["ended"] in _WHOLE and (other := difference(stock, patched)):
+        return Verdict(HARM, f"no correction was counted, but {other}", "uncounted", band)
     if not theirs:
         return Verdict(OK, in_band=band)
     if not ours and not patched.get("corrected_by"):
@@ -117,7 +117,7 @@ def _fault(answer: Answer) -> Fault | None:
     return None
 
 
-def _difference(stock: Answer, patched: Answer) -> str | None:
+def difference(stock: Answer, patched: Answer) -> str | None:
     """In which of its steps before the first correction the patched side is not stock's to the bit."""
     first = min(patched.get("corrected_by", {}).values(), default=None)
     for number, (one, other) in enumerate(zip(stock["steps"], patched["steps"])):

@@ -5,7 +5,8 @@ case that hangs or dies ends nothing else. Nothing here patches: the installed `
 
 A request is {"case": …, "seconds": limit of time} and may have "mutation": a way to break this harness, "sabotage": a way to
 break the corrections (`_SABOTAGES`, or a fault that a correction once had: `FAULTS` of the engine's server), "record": how many
-launches of stand-ins to keep of each kind (`recorder`), or "branches": whether to measure which are entered (`branches`).
+launches of stand-ins to keep of each kind (`recorder`), "branches": whether to measure which are entered (`branches`), or
+"only": the fixes that are on, those of them that stand.
 """
 
 from __future__ import annotations
@@ -140,8 +141,10 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     from attnfix.patches.proofkit import emulators
 
     case = request["case"]
+    if "only" in request:
+        _switch_off_but(request["only"])
     if (sabotage := request.get("sabotage")) in _SABOTAGES:
-        _sabotage(_SABOTAGES[sabotage])
+        _sabotage(sabotage)
     elif sabotage:
         server.FAULTS[sabotage]()
     # The engine collects garbage at every turn, over all that the parent has imported
@@ -235,6 +238,18 @@ def _failure(error: Exception) -> Failure:
     return {"type": type(error).__name__, "message": str(error)[:300], "where": where}
 
 
+def _switch_off_but(fixes: list[str]) -> None:
+    """In this process, modules that it has yet to import included."""
+    from attnfix.bootstrap.process import activation
+    from attnfix.compat.status.fix_state import OFF
+
+    for state in activation().states.values():
+        if state.fix.id not in fixes:
+            os.environ[state.fix.switch] = "0"
+            state.settle(OFF, "another one is tried alone")
+            activation()._withdraw(state)
+
+
 # Ways to break the corrections of every fix: a run that sees none of them proves nothing
 
 
@@ -267,15 +282,22 @@ def _worse(result: Any) -> Any:
     return result
 
 
+def _spoil_alone(act: Any) -> Any:
+    return _spoil(lambda call, instance, args, kwargs: call())
+
+
 _SABOTAGES = {"corrections do nothing": _nothing, "corrections spoil": _spoil}
+#: At every call, whether or not the fix needs to correct it
+_SABOTAGES |= (_ANYWHERE := {"corrections count anywhere": _nothing, "corrections spoil anywhere": _spoil_alone})
 
 
-def _sabotage(way: Callable[[Any], Any]) -> None:
+def _sabotage(name: str) -> None:
     from attnfix.compat.arming.wrapper import Link
 
     gc.unfreeze()
     for link in [found for found in gc.get_objects() if type(found) is Link]:
-        link.act = way(link.act)
+        link.act = _SABOTAGES[name](link.act)
+        link.look = None if name in _ANYWHERE else link.look
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attnfix.patches.catalogue import FIXES
-from tests.differential import judge, protocol, reference, shrink, space
+from tests.differential import judge, protocol, reference, shrink, space, spared
 
 FOLDER = Path(space.__file__).parent
 ENGINES = sorted(path.parent.name for path in FOLDER.glob("*/space.py"))
@@ -54,6 +54,30 @@ RAISED = {"error": {"type": "ValueError", "message": "no", "where": "a.py:f:3"}}
 )
 def test_what_two_answers_mean(stock, patched, kind):
     assert judge.judge(stock, patched).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("patched", "says"),
+    [
+        (answer(corrections={"a.fix": 2}), "a.fix counted"),
+        (answer(bits="b"), "step 0 has other bits"),
+        (answer([0.001, 0.001]), "the numbers of steps differ"),
+        (answer([], "raised", **RAISED), "stock ('done', None), patched ('raised', "),
+        (answer(bits="b", corrected_by={"a.fix": 0}, corrections={"a.fix": 1}), "a.fix counted; step 0 has other bits"),
+    ],
+)
+def test_where_nothing_is_needed_any_difference_is_harm(patched, says):
+    assert spared.harm(answer(), answer()) is None
+    assert spared.harm(answer(), patched).startswith(says)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_family_pins_is_of_the_space(engine):
+    axes = space.space_of(engine).axes
+    for name, settings in spared.FAMILIES[engine].items():
+        assert all(value in axes[axis] for axis, value in settings.items()), name
+        case = next(spared.drawn(engine, NEWEST[engine], name, seed=1))
+        assert spared.spared(case), f"{name}: no fix is spared"
 
 
 KNOWN = protocol.Known("reported", {"scales": "none"})

@@ -12,6 +12,8 @@ from typing import Any
 def extra_context_len(call: Any, instance: Any, server_args: Any = None) -> int:
     """Slots of a row of `req_to_token` behind the context length. Later releases take no arguments."""
     result = call()
+    if server_args is not None and server_args.speculative_algorithm is None:
+        return result  # without drafts, a step gives no slot behind the context length
     needed = given_ahead(call.target.function, *([] if server_args is None else [server_args]))
     if needed <= result:
         return result

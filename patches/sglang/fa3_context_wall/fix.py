@@ -25,7 +25,7 @@ FIX = Fix(
     ),
     correction=(
         "The tables get as wide as the rows of `req_to_token`, from which they are filled: the engine made these wide enough "
-        "for draft tokens. Without speculative decoding nothing changes. With more than 8 draft tokens and the overlap "
+        "for draft tokens. Without drafts or CUDA graphs nothing changes. With more than 8 draft tokens and the overlap "
         "scheduler, the lengths of a request that has just ended may pass the rows, too: that is the matter of "
         "sglang.draft-row-spill."
     ),

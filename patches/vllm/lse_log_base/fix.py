@@ -105,15 +105,18 @@ FIX = Fix(
         "for it in one step: stock, they differ by tenths; fixed, by rounding."
     ),
     harm=WRONG_OUTPUT,
-    hits=AllOf(
-        Is("cached prefix", ON),
-        AnyOf(
-            AllOf(Is("attention", "MLA"), Is("MLA prefill backend", "flashinfer", "trtllm_ragged"), Is("engine core", "V1")),
-            AllOf(
-                Is("attention", "MHA"),
-                Above("decode context parallel size", 1),
-                Is("attention backend", "FLASHINFER"),
-            ),
+    hits=AnyOf(
+        AllOf(
+            Is("cached prefix", ON),
+            Is("attention", "MLA"),
+            Is("MLA prefill backend", "flashinfer", "trtllm_ragged"),
+            Is("engine core", "V1"),
+        ),
+        AllOf(
+            AnyOf(Is("cached prefix", ON), Is("speculative decoding", ON)),  # a verification has its request's context
+            Is("attention", "MHA"),
+            Above("decode context parallel size", 1),
+            Is("attention backend", "FLASHINFER"),
         ),
     ),
 )

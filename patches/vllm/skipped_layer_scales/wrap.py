@@ -9,7 +9,7 @@ Who reads what of a layer whose cache is not quantised, in 0.20.0-0.33.0:
 | FLASH_ATTN, TRITON_ATTN | hand over the tensors, which their kernels take for FP8 alone |
 | CPU_ATTN, backends of ROCm and others | hand over numbers or tensors; their kernels were not read |
 
-Where nothing was divided by a scale, 1 is right for all of them, and FLASH_ATTN and TRITON_ATTN are right without it. MLA:
+Where nothing was divided by a scale, 1 is right for all of them; the first alone needs it, and no other is touched. MLA:
 compressed-tensors gives its method to `Attention` alone.
 """
 
@@ -22,14 +22,12 @@ from typing import Any
 _BASE = "vllm.model_executor.layers.quantization.kv_cache"
 #: Parameters of a layer while a checkpoint is loaded. Of the query, too: only an FP8 cache makes queries of FP8
 LOADED = ("k_scale", "v_scale", "q_scale")
-#: Modules of backends whose kernels take scales for FP8 alone
-FOR_FP8_ALONE = frozenset(f"vllm.v1.attention.backends.{name}" for name in ("flash_attn", "triton_attn"))
+_MULTIPLIES = "FLASHINFER"
 
 
 def of_no_use(target: Any, instance: Any, layer: Any) -> list[Any]:
-    """Scales that were loaded for a layer whose cache is not quantised, and which its backend may read: float32, one value or
-    one for each head of KV."""
-    if is_quantised(layer) or type(getattr(layer, "impl", None)).__module__ in FOR_FP8_ALONE:
+    """Scales that were loaded for a layer whose cache is not quantised: float32, one value or one for each head of KV."""
+    if layer.attn_backend.get_name() != _MULTIPLIES or is_quantised(layer):
         return []
     # Not there where weights are loaded anew without them
     loaded = [getattr(layer, name) for name in LOADED if hasattr(layer, name)]

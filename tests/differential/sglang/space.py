@@ -94,6 +94,24 @@ def environment(settings: Settings) -> dict[str, str]:
     return given
 
 
+def deployment(settings: Settings) -> tuple[dict[str, Any], str, list[str]]:
+    """What `attnfix doctor` is told of a server: config.json, GPU, launch command. Flags are those of the newest release."""
+    variables = [f"{name}={value}" for name, value in environment(settings).items()]
+    words = [
+        "sglang",
+        "serve",
+        "--model-path",
+        "m",
+        *flags(settings, lambda name: name in AXES or not name.startswith("cuda-")),
+    ]
+    config = models.config(settings)
+    if settings["scales"] == "checkpoint":
+        config["quantization_config"] = {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}}
+    if models.draft(settings):
+        words += ["--speculative-draft-model-path", "m" if settings["model"] == "mla" else "d"]
+    return config, "b200" if backends(settings) & {"trtllm_mla", "trtllm_mha"} else "h100", [*variables, *words]
+
+
 def speculates(settings: Settings) -> bool:
     return settings.get("speculative-algorithm") is not None
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from ..protocol import Known, Settings, Space
 
@@ -32,6 +34,48 @@ def shape(settings: Settings) -> tuple[int, int, int]:
     """SHAPES with these settings."""
     heads, kv_heads, size = SHAPES[settings["attention"]]
     return heads, kv_heads, max(size, _FLASHINFER_HEAD) if settings["attention-backend"] == "FLASHINFER" else size
+
+
+def deployment(settings: Settings) -> tuple[dict[str, Any] | None, str, list[str]]:
+    """What `attnfix doctor` is told of a server: config.json, GPU, launch command. No config says what a model with sinks and
+    recurrent states is."""
+    config: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": settings["dtype"]}
+    if settings["attention"] == "MLA":
+        config |= {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 512}
+    if settings["sinks"]:
+        config |= {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
+    if settings["recurrent"] != "none":
+        config |= {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "hybrid_override_pattern": "**MM"}
+    if settings["windows"] != "none":
+        config["sliding_window"] = WINDOW
+    if settings["scales"] != "none":
+        config["quantization_config"] = {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8}}
+    words = [f"VLLM_USE_V2_MODEL_RUNNER={int(not settings['former-model-runner'])}", "vllm", "serve", "m"]
+    for name in _VALUES:
+        words += [f"--{name}", str(settings[name])]
+    words += [f"--{'' if settings[name] else 'no-'}{name}" for name in _SWITCHES]
+    words += [f"-cc.cudagraph_mode={settings['cudagraph-mode']}", f"--{_CASCADE}"][: 1 + settings[_CASCADE]]
+    if skipped := settings["kv-cache-dtype-skip-layers"]:
+        words += ["--kv-cache-dtype-skip-layers", *skipped]
+    if (method := settings["speculative-method"]) != "none":
+        count = settings["num-speculative-tokens"]
+        drafts: dict[str, Any] = {"method": method, "num_speculative_tokens": count}
+        drafts |= {"model": "d"} if method == "eagle" else {}
+        if settings["drafts-by-batch-size"]:
+            few, many = min(2, settings["max-num-seqs"] - 1), settings["max-num-seqs"]
+            drafts["num_speculative_tokens_per_batch_size"] = [[1, few, count], [few + 1, many, 0]]
+        words += ["--speculative-config", json.dumps(drafts)]
+    if settings["dummy-batches"]:
+        words += ["--data-parallel-size", "2"]
+    return None if settings["sinks"] and settings["recurrent"] != "none" else config, _GPUS[settings["capability"][0]], words
+
+
+_CASCADE, _GPUS = "disable-cascade-attn", {9: "h100", 8: "a100"}
+_SWITCHES = "enable-prefix-caching", "enable-chunked-prefill", "async-scheduling"
+_VALUES = (
+    "attention-backend", "dtype", "kv-cache-dtype", "block-size", "max-model-len", "max-num-batched-tokens", "max-num-seqs",
+    "tensor-parallel-size", "decode-context-parallel-size", "cp-kv-cache-interleave-size",
+)  # fmt: skip
 
 
 def edges(settings: Settings) -> list[int]:

@@ -21,7 +21,7 @@ def width(reserve: int, extra: int, **arguments) -> tuple[int, int]:
     exec(old if arguments else new, names)
     function, state = names["function"], FixState(FIX)
     assert isinstance(function, FunctionType)
-    given = [SimpleNamespace(**arguments)] if arguments else []
+    given = [SimpleNamespace(**{"speculative_algorithm": "EAGLE", **arguments})] if arguments else []
     return one_call.run(WIDTH, function, state, *given), state.counters.corrections
 
 
@@ -37,6 +37,10 @@ def test_up_to_the_end_of_a_page():
 @pytest.mark.parametrize("reserve", [2, 12])
 def test_rows_that_are_wide_enough_stay(reserve):
     assert width(reserve=reserve, extra=12) == (12, 0)
+
+
+def test_without_drafts_rows_stay():
+    assert width(reserve=2, extra=4, page_size=16, speculative_algorithm=None) == (4, 0)
 
 
 def test_an_error_of_the_engine_passes():

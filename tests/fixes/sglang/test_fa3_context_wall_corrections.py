@@ -20,8 +20,8 @@ class Backend:
         vars(self).update(vars(model_runner))
 
 
-def made(row=58, **given):
-    runner = SimpleNamespace(max_context_len=48, page_size=1, req_to_token=torch.zeros(2, row), **given)
+def made(row=58, flags=SimpleNamespace(), **given):
+    runner = SimpleNamespace(max_context_len=48, page_size=1, req_to_token=torch.zeros(2, row), server_args=flags, **given)
     backend, state = object.__new__(Backend), FixState(FIX)
     one_call.run(INIT, Backend.__init__, state, backend, runner, False)
     return backend, state.counters.corrections
@@ -36,6 +36,7 @@ def test_later_releases_have_the_width_in_pages_too():
     backend, _ = made(speculative_num_draft_tokens=6, max_num_pages=48)
     assert backend.max_num_pages == 58
     runner = SimpleNamespace(max_context_len=48, page_size=4, req_to_token=torch.zeros(2, 58), max_num_pages=12)
+    runner.server_args = SimpleNamespace(disable_cuda_graph=False, disaggregation_mode="null")
     runner.speculative_num_draft_tokens = 6
     backend = object.__new__(Backend)
     one_call.run(INIT, Backend.__init__, FixState(FIX), backend, runner, False)
@@ -52,6 +53,13 @@ def test_without_drafts_nothing_changes(given):
 def test_rows_that_are_no_wider_than_the_context_narrow_nothing(row):
     backend, corrections = made(row=row, speculative_num_draft_tokens=6)
     assert (backend.max_context_len, corrections) == (48, 0)
+
+
+@pytest.mark.parametrize("mode, width, counted", [("null", 48, 0), ("prefill", 58, 1)])
+def test_without_graphs_nothing_changes(mode, width, counted):
+    flags = SimpleNamespace(disable_cuda_graph=True, disaggregation_mode=mode)
+    backend, corrections = made(flags=flags, speculative_num_draft_tokens=6)
+    assert (backend.max_context_len, corrections) == (width, counted)
 
 
 def test_an_error_of_the_engine_passes():

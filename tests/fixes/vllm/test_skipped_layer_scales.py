@@ -34,9 +34,9 @@ def base(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, wrap._BASE, engine)
 
 
-def layer(dtype, **scales):
+def layer(dtype, backend="FLASHINFER", **scales):
     loaded = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in scales.items()}
-    return SimpleNamespace(kv_cache_dtype=dtype, **loaded)
+    return SimpleNamespace(kv_cache_dtype=dtype, attn_backend=SimpleNamespace(get_name=lambda: backend), **loaded)
 
 
 def run(given):
@@ -64,19 +64,14 @@ def test_a_quantised_layer_keeps_them():
     assert taken == {name: pytest.approx(value) for name, value in ALL.items()} and not corrections
 
 
+@pytest.mark.parametrize("backend", ("FLASH_ATTN", "TRITON_ATTN", "CPU_ATTN"))
+def test_backends_that_do_not_multiply_keep_them(backend):
+    taken, corrections = run(layer("auto", backend, **ALL))
+    assert taken == {name: pytest.approx(value) for name, value in ALL.items()} and not corrections
+
+
 def test_scales_of_1_are_no_correction():
     assert run(layer("auto", **ONES)) == (ONES, 0)
-
-
-@pytest.mark.parametrize(
-    "module, acts", [("flash_attn", False), ("triton_attn", False), ("flashinfer", True), ("rocm_attn", True)]
-)
-def test_a_backend_that_takes_scales_for_fp8_alone_keeps_them(module, acts):
-    """Stock is right there: nothing is written, and nothing is counted."""
-    given = layer("auto", **ALL)
-    given.impl = type("Impl", (), {"__module__": f"vllm.v1.attention.backends.{module}"})()
-    taken, corrections = run(given)
-    assert corrections == acts and (taken == ONES) is acts
 
 
 def test_what_is_loaded_anew_is_corrected_anew_in_its_place():

@@ -65,6 +65,7 @@ BF16 = "--kv-cache-dtype bfloat16 "
 COMPUTED, KEPT = "--kv-cache-dtype fp8 --calculate-kv-scales ", "-ac.disable_flashinfer_q_quantization=true "
 CACHED, MTP_METHOD = VLLM + "--enable-prefix-caching ", "-sc.method=mtp -sc.num_speculative_tokens=2 "
 ONE_DRAFT = "-sc.method=ngram -sc.num_speculative_tokens=1 "
+UNCACHED = VLLM + "-dcp 2 --attention-backend FLASHINFER --no-enable-prefix-caching --no-enable-chunked-prefill "
 DFLASH_METHOD = "-sc.method=dflash -sc.model=d -sc.num_speculative_tokens=4 "
 MTP = VLLM + "-sc.num_speculative_tokens=3 "
 BY_BATCH_SIZE = "-sc.num_speculative_tokens_per_batch_size='[[1,4,3],[5,64,0]]' "
@@ -447,6 +448,8 @@ CASES = [
     ("vllm.lse-log-base", "0.13.0", "Llama", "h100", "VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM + "-dcp 2", HIT, "VLLM_ATT"),
     ("vllm.lse-log-base", "0.25.1", "Llama", "h100", VLLM + "-dcp 2", POSSIBLE, "the default depends on"),
     ("vllm.lse-log-base", "0.25.1", "Llama", "h100", VLLM + "--attention-backend FLASHINFER", NOT_HIT, "parallel size: 1"),
+    ("vllm.lse-log-base", "0.25.1", "Llama", "h100", UNCACHED, NOT_HIT, "cached prefix: off"),
+    ("vllm.lse-log-base", "0.25.1", "Llama", "h100", UNCACHED + ONE_DRAFT, HIT, "speculative decoding: on"),
     ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM + "--attention-backend FLASHINFER", HIT, "kv_cache_scheme"),
     ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "FLASH_ATTN"),
     ("vllm.kv-scale-float", "0.19.1", "FP8-KV", "l40s", VLLM, POSSIBLE, "the default depends on GPU"),
