@@ -21,6 +21,7 @@ import fcntl
 import json
 import mmap
 import os
+import re
 import secrets
 import socket
 import stat
@@ -57,42 +58,100 @@ def folder() -> Path:
         return Path(named)
     import tempfile
 
-    return Path(tempfile.gettempdir()) / f"attnfix-{os.getuid()}"
+    try:
+        return Path(tempfile.gettempdir()) / _of(os.getuid())
+    except FileNotFoundError:  # nothing can be written: to make the folder fails, in a sentence that names it
+        return Path("/tmp") / _of(os.getuid())  # nosec B108
+
+
+def _of(user: int) -> str:
+    return f"attnfix-{user}"
 
 
 def _own_folder() -> Path:
-    """`folder`, made if need be. Raises OSError where it is not safely ours."""
+    """`folder`, made if need be; in a named folder of another user, as a pod's emptyDir, a subfolder of our own. Raises OSError
+    where it is not safely ours."""
     home = folder()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if fault := _fault(found := home.lstat()):
+    if _named():
+        if (owner := home.stat().st_uid) == os.getuid():
+            return home  # whoever else may write there is the operator's business
+        try:
+            (home := home / _of(os.getuid())).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise PermissionError(
+                f"{home.parent} belongs to {user(owner)}, and this is {user(os.getuid())}: {error}"
+            ) from error
+    if fault := _fault(home):
         raise PermissionError(f"{home} {fault}")
-    if found.st_uid != os.getuid():
-        raise PermissionError(f"{home} belongs to another user")
     return home
 
 
-def _fault(found: os.stat_result) -> str | None:
-    """Why records are neither left in nor read from a folder. One that the operator has named is the operator's business."""
-    if os.environ.get("ATTNFIX_RUN_DIR"):
-        return None
+def _named() -> bool:
+    return bool(os.environ.get("ATTNFIX_RUN_DIR"))
+
+
+def user(number: int) -> str:
+    """A user as sentences call it."""
+    return f"user {number}" if number else "root"
+
+
+def _fault(home: Path) -> str | None:
+    """Why records are neither left in nor read from a folder that another user may have made first."""
+    found = home.lstat()
     if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o022:
         return "is a link or can be written by others"
-    return "belongs to another user" if found.st_uid != os.getuid() else None
+    if found.st_uid != os.getuid():
+        return f"belongs to another user: it is {user(found.st_uid)}'s, and this is {user(os.getuid())}"
+    return None
 
 
 def refused() -> str | None:
     """Why no record is read here, where somebody else may have made the folder; None where all is well."""
+    home = folder() / _of(os.getuid()) if _named() else folder()
     try:
-        fault = _fault(folder().lstat())
+        fault = _fault(home)
     except OSError:
         return None
-    return f"records are not read: {folder()} {fault}" if fault else None
+    return f"records are not read: {home} {fault}" if fault else None
+
+
+def unseen() -> str:
+    """Where records were looked for, and as whom: for whoever finds none."""
+    if fault := refused():
+        return fault
+    home = folder()
+    try:
+        owner = home.stat().st_uid
+        others = {name for name in os.listdir(home) if re.fullmatch(r"attnfix-\d{1,10}", name)} - set(map(_of, _owners()))
+    except OSError as error:
+        return f"no record in {home}: {error.strerror or error}"
+    told = f"no record in {home}, which belongs to {user(owner)}, for {user(os.getuid())}"
+    return told + (f"; others have theirs in {', '.join(sorted(others)[:3])}" if others else "")
+
+
+def folders() -> list[Path]:
+    """Where records are read: the folder, and in one that was named those of the users whose records are believed. Raises
+    OSError where there is no folder."""
+    home = folder()
+    if not _named():
+        return [] if refused() else [home]
+    return [home, *(home / name for name in map(_of, sorted(_owners())) if _safe(home / name))]
+
+
+def _safe(home: Path) -> bool:
+    """Whether a subfolder is its user's alone, so that nobody else can have placed a record there."""
+    try:
+        found = home.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o022 and _of(found.st_uid) == home.name
 
 
 def _owners() -> frozenset[int]:
     """Whose records are believed: this user's, root's and, in a folder that was named, its owner's, who could replace any of
     them. Raises OSError where there is no folder."""
-    return untrusted.trusted(folder().stat().st_uid) if os.environ.get("ATTNFIX_RUN_DIR") else untrusted.trusted()
+    return untrusted.trusted(folder().stat().st_uid) if _named() else untrusted.trusted()
 
 
 class MappedCounters(ctypes.Structure):
@@ -291,16 +350,21 @@ def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
 
 def read_all() -> Iterator[dict[str, Any]]:
     """Every readable record in the folder, each with `alive`: False for a process that has ended. None where `refused`."""
-    try:
-        paths = [] if refused() else sorted(folder().glob("*.attnfix"))
-    except OSError:
-        return
-    for path in paths:
-        if text := _seen(path):
+    for path in paths():
+        if text := seen(path):
             yield text | _called_now(text)
 
 
-def _seen(path: Path) -> dict[str, Any] | None:
+def paths() -> list[Path]:
+    """Every file in the folders that is called as a record is."""
+    try:
+        return sorted(path for home in folders() for path in home.glob("*.attnfix"))
+    except OSError:
+        return []
+
+
+def seen(path: Path) -> dict[str, Any] | None:
+    """`read`, with `alive`."""
     with suppress(OSError), _opened(path) as descriptor:
         if text := _text(descriptor):
             return text | {"alive": _alive(descriptor, text)}
