@@ -145,6 +145,9 @@ def collect(expect: bool = True) -> dict[str, Any]:
     roots = {engine.name: root for engine in ENGINES.values() if (root := installed_root(engine))}
     here = socket.gethostname()
     recorded = [(process["pid"], process["started"]) for process in running if process["alive"] and process["host"] == here]
+    children = list(processes.forked(recorded))
+    running += children
+    recorded += [(process["pid"], process["started"]) for process in children]
     unrecorded = list(processes.without_record(roots, recorded))
     engines = [{"engine": name, "release": version_beside(root), "location": str(root)} for name, root in roots.items()]
     found = {

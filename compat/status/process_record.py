@@ -34,6 +34,7 @@ from typing import Any
 
 from .. import untrusted
 from . import process_role
+from .fix_state import MISSING
 
 MAGIC = b"attnfix1"
 _COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 15
@@ -45,6 +46,7 @@ _MAY_LACK: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("release", "role", "rank", "attnfix", "fixset"), (str, _NONE)),
     "activated": (int, float, _NONE),
 }
+_TIDIED = 64  # records that a process looks at when it takes its own
 _LOOKS = 5  # at a text that is just being written
 
 
@@ -235,14 +237,33 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def _forget_ended(home: Path) -> None:
-    """Remove old records of processes that have ended, whoever's host they ran on: engines restart, and files pile up."""
-    for path in (*home.glob("*.attnfix"), *home.glob("*.new")):
+    """Remove records of processes that have ended, whoever's host they ran on: old ones, and those that tell of nothing.
+
+    Engines restart, and files pile up. A few at a time, from anywhere in the folder: a start does not wait for thousands.
+    """
+    names = [name for name in os.listdir(home) if name.endswith((".attnfix", ".new"))]
+    at = secrets.randbelow(len(names)) if names else 0
+    for path in map(home.joinpath, (*names[at:], *names[:at])[:_TIDIED]):
         with suppress(OSError):
-            if time.time() - path.lstat().st_mtime > _KEPT_S:
-                with _opened(path) as descriptor:
-                    ended = not _alive(descriptor, _text(descriptor) or {})
-                if ended:
-                    path.unlink()
+            old = time.time() - path.lstat().st_mtime > _KEPT_S
+            if not old and path.suffix == ".new":
+                continue
+            with _opened(path) as descriptor:
+                ended = _over(descriptor) if old else not _held(descriptor) and _tells_nothing(descriptor)
+            if ended:
+                path.unlink()
+
+
+def _over(descriptor: int) -> bool:
+    return not _alive(descriptor, _text(descriptor) or {})
+
+
+def _tells_nothing(descriptor: int) -> bool:
+    """Whether a process that has ended corrected nothing, and had nothing to complain of."""
+    text = _text(descriptor)
+    if text is None or not text.get("locked", True):
+        return False
+    return not any(row["counters"]["corrections"] or row["state"] in MISSING for row in text["fixes"])
 
 
 def _opened(path: Path) -> AbstractContextManager[int]:
@@ -350,17 +371,19 @@ def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
 
 def read_all() -> Iterator[dict[str, Any]]:
     """Every readable record in the folder, each with `alive`: False for a process that has ended. None where `refused`."""
-    for path in paths():
-        if text := seen(path):
+    for path in sorted(paths()):
+        if text := seen(Path(path)):
             yield text | _called_now(text)
 
 
-def paths() -> list[Path]:
+def paths() -> list[str]:
     """Every file in the folders that is called as a record is."""
-    try:
-        return sorted(path for home in folders() for path in home.glob("*.attnfix"))
-    except OSError:
-        return []
+    found = []
+    with suppress(OSError):
+        for home in map(str, folders()):
+            with suppress(OSError):
+                found += [f"{home}/{name}" for name in os.listdir(home) if name.endswith(".attnfix")]
+    return found
 
 
 def seen(path: Path) -> dict[str, Any] | None:
