@@ -7,7 +7,7 @@ import socket
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from attnfix.patches.catalogue import BY_ID, FIXES
 
 from . import fleet, fleet_view, status_view
 from .errors import CliError
-from .output import console, print_json, print_line
+from .output import console, few, print_json, print_line
 
 NAME = "status"
 BRIEF = "what is patched here, in which process, and did it fire?"
@@ -114,7 +114,7 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
     No state of a fix matters: a correction that fails while the engine serves would take all equal replicas out at once.
     """
     if unreached := list(_unreached(found)):
-        return EXIT_MISSING, bounded(unreached)
+        return EXIT_MISSING, "; ".join(few(unreached, _TOLD))
     running = [process for process in found["processes"] if process["alive"]]
     others = [process for process in found["unrecorded"] if process["state"] != processes.ELSEWHERE]
     if found["reason"] == "ATTNFIX=0":
@@ -124,13 +124,7 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
     if not running and not others:
         return 1, f"not ready: no engine is running here: {process_record.unseen()}"
     told = f"ready: attnfix is at work in {len(running)} process{'es' if running[1:] else ''}"
-    return 0, f"{told}; {bounded(found['missing'])}" if found["missing"] else told
-
-
-def bounded(sentences: Sequence[str]) -> str:
-    """The first of them, and how many there are more: a probe's line goes into an event."""
-    more = f"; and {len(sentences) - _TOLD} more" if len(sentences) > _TOLD else ""
-    return "; ".join(sentences[:_TOLD]) + more
+    return 0, f"{told}; {'; '.join(few(found['missing'], _TOLD))}" if found["missing"] else told
 
 
 def exit_code(found: dict[str, Any]) -> int:

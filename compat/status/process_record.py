@@ -46,6 +46,8 @@ _MAY_LACK: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("release", "role", "rank", "attnfix", "fixset"), (str, _NONE)),
     "activated": (int, float, _NONE),
 }
+_KERNELS = 100  # in a record, at most
+_NAME = 200  # letters of a name in it
 _TIDIED = 64  # records that a process looks at when it takes its own
 _LOOKS = 5  # at a text that is just being written
 
@@ -343,6 +345,8 @@ def _parsed(data: bytes) -> dict[str, Any]:
     text = {**dict.fromkeys(_MAY_LACK), "kernels": {}, **untrusted.parsed(data[_TEXT : _TEXT + length])}
     _check(text, pid=int, started=int, host=str, engine=str, fixes=list, kernels=dict, **_MAY_LACK)
     _name(text, "host", "engine", "release", "role", "rank", "attnfix", "fixset")
+    if len(text["fixes"]) > (_TEXT - _COUNTERS) // ctypes.sizeof(MappedCounters) or len(text["kernels"]) > _KERNELS:
+        raise ValueError("more than a record has room for")
     for told in text["kernels"].values():
         _check(told, path=str)
     for index, row in enumerate(text["fixes"]):
@@ -359,7 +363,7 @@ def _name(found: dict[str, Any], *names: str) -> None:
     """Make these one printable line each: they go into sentences, tables and labels."""
     for name in names:
         if found[name] is not None:
-            found[name] = untrusted.line(found[name])
+            found[name] = untrusted.line(found[name][:_NAME])
 
 
 def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
