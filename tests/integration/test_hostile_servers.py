@@ -236,7 +236,7 @@ def put(found, at, value):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_stands_in_a_reply_no_server_is_called_broken_for_it(engine, data, capsys):
     """Each path of the protocol in turn, each place in its JSON: another value."""
