@@ -7,23 +7,28 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPHandler, HTTPSHandler, Request, build_opener
 
 from packaging.version import InvalidVersion, Version
 
+from attnfix.compat import untrusted
 from attnfix.compat.fix import Fix
 from attnfix.compat.status import fix_state, messages, metrics_page
 from attnfix.compat.status.recorder import fixset_name
 from attnfix.patches.catalogue import BY_ID
+from attnfix.probe.deadline import Deadline
 
 from .errors import CliError
 
-_TIMEOUT_S = 10
+_TIMEOUT_S = 10  # for a whole page
+_LATE = f"no whole page within {_TIMEOUT_S} s"
+_SENTENCE = 200  # letters of an error, of which a server may have written most
+_SAMPLES = 20_000  # of attnfix on a page
 _LIMIT = 16 << 20  # bytes of a page
 _AT_ONCE = 32  # requests
 _STANDS = frozenset({fix_state.INSTALLED, fix_state.EFFECTIVE})
@@ -101,17 +106,59 @@ def _replica(url: str) -> dict[str, Any]:
         return _read(url, _page(url))
     except (OSError, HTTPException, ValueError) as error:  # what urllib, a socket, and a name that is none raise
         reason = str(getattr(error, "reason", None) or error) or type(error).__name__
-        return _read(url, "") | {"error": reason, "missing": []}
+        return _read(url, "") | {"error": untrusted.line(reason[:_SENTENCE]), "missing": []}
 
 
 def _page(url: str) -> str:
+    """Raises OSError, HTTPException or ValueError where none comes in time, or it is larger than any page of an engine."""
     request = Request(url, headers={"Accept": "text/plain;version=0.0.4"})
-    with urlopen(request, timeout=_TIMEOUT_S) as response:  # nosec B310: http and https alone, see `_address`
-        data = response.read(_LIMIT + 1)
+    with Deadline(_TIMEOUT_S) as deadline:
+        try:
+            with build_opener(*_watched(deadline)).open(request, timeout=_TIMEOUT_S) as response:
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise ValueError("the page is compressed, though that was not asked for")
+                data = response.read(_LIMIT + 1)
+        except (OSError, HTTPException) as error:
+            if deadline.over:
+                raise TimeoutError(_LATE) from error
+            raise
+        if deadline.over:  # what has no length of its own seems whole
+            raise TimeoutError(_LATE)
     if len(data) > _LIMIT:
         raise ValueError(f"the page is larger than {_LIMIT} bytes")
     text: str = data.decode(errors="replace")
     return text
+
+
+def _watched(deadline: Deadline) -> tuple[HTTPHandler, HTTPSHandler]:
+    """Handlers whose connections end with the deadline: each is watched from its first moment on, before TLS takes it."""
+
+    class Watched:
+        _sock: Any = None
+
+        @property
+        def sock(self) -> Any:
+            return self._sock
+
+        @sock.setter
+        def sock(self, value: Any) -> None:
+            if value is not None and self._sock is None:
+                deadline.watch(value)
+            self._sock = value
+
+    class Plain(Watched, HTTPConnection): ...
+
+    class Secure(Watched, HTTPSConnection): ...
+
+    class ToPlain(HTTPHandler):
+        def http_open(self, request: Request) -> Any:
+            return self.do_open(Plain, request)
+
+    class ToSecure(HTTPSHandler):
+        def https_open(self, request: Request) -> Any:
+            return self.do_open(Secure, request)
+
+    return ToPlain(), ToSecure()
 
 
 def _read(url: str, page: str) -> dict[str, Any]:
@@ -121,7 +168,9 @@ def _read(url: str, page: str) -> dict[str, Any]:
     versions: set[str] = set()
     engines: set[str] = set()
     processes = 0
-    for name, labels, value in metrics_page.samples(page):
+    for number, (name, labels, value) in enumerate(metrics_page.samples(page)):
+        if number == _SAMPLES:
+            raise ValueError(f"the page has more than {_SAMPLES} lines of attnfix")
         if name == "attnfix_processes":
             versions.add(labels["attnfix"])
             engines.add(f"{labels['engine']} {labels['release'] or '(no version)'}")

@@ -12,7 +12,7 @@ from rich.text import Text
 from attnfix.compat.untrusted import line
 
 from . import fleet
-from .output import coloured, table
+from .output import coloured, few, table
 from .status_view import short
 
 _COLOURS = {fleet.FINE: "green", fleet.BEHIND: "yellow"}
@@ -31,7 +31,7 @@ def view(found: dict[str, Any], width: int) -> Group:
         )
     ]
     parts += _sets(replicas)
-    parts += [Text(line(sentence), "bold red") for sentence in (*found["missing"], *found["warnings"])]
+    parts += [Text(line(sentence), "bold red") for told in ("missing", "warnings") for sentence in few(found[told])]
     return Group(*parts)
 
 
@@ -48,11 +48,11 @@ def _row(name: str, replica: dict[str, Any]) -> tuple[str | Text, ...]:
     return (
         name,
         coloured(verdict, _COLOURS.get(verdict, "red")),
-        "\n".join(replica["engines"]) or "-",
+        "\n".join(few(replica["engines"], 5)) or "-",
         replica["attnfix"] or "-",
         str(replica["processes"] or "-"),
         (replica["fixset"] or "-")[:8],
-        "\n".join(f"{fix.partition('.')[2]} {short(count)}" for fix, count in corrected.items()) or "-",
+        "\n".join(few([f"{fix.partition('.')[2]} {short(count)}" for fix, count in corrected.items()])) or "-",
     )
 
 
@@ -61,4 +61,4 @@ def _sets(replicas: list[dict[str, Any]]) -> Iterator[Text]:
     sets = {replica["fixset"]: replica for replica in replicas if replica["fixset"]}
     for name, replica in sets.items():
         standing = [row["fix"] for row in replica["fixes"] if row["stands"]]
-        yield Text(line(f"{name[:8]}: {', '.join(standing) or 'none stands'}"))
+        yield Text(line(f"{name[:8]}: {', '.join(few(standing, 200)) or 'none stands'}"))

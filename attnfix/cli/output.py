@@ -137,6 +137,11 @@ def _one_line(head: Any) -> Text:
     return Text(" ".join(head.plain.split()))
 
 
+def few(told: Sequence[str], most: int = 40) -> list[str]:
+    """The first of them, and how many there are more: a record or a page of somebody else may hold any number."""
+    return [*told[:most], f"and {len(told) - most} more"] if len(told) > most else [*told]
+
+
 def print_line(*parts: str | Text) -> None:
     """One line, however long it is and whatever its parts hold."""
     plain = (line(part) if isinstance(part, str) else part for part in parts)

@@ -87,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
     plan = _plan(options)
     before = _saved(options.against) if options.against else None
     key = options.key or os.environ.get("PROBE_API_KEY")
+    if key and not (key.isascii() and key.isprintable()):
+        raise CliError("the API key holds letters that no header takes", 2)
     try:
         with client.connect(_url(options.url), key) as server:
             with _progress(options.json) as step:
@@ -98,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
             )
     except ProbeError as error:
         raise CliError(str(error), 2) from error
+    except Exception as error:  # a traceback would end with 1, which says that the server is broken
+        raise CliError(f"unexpected, please report it: {type(error).__name__}: {str(error)[:200]}", 2) from error
     found["sentence"] = _sentence(found)
     found["against"] = _compared(before, found) if before else None
     if options.save:

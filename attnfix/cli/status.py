@@ -24,7 +24,7 @@ from attnfix.patches.catalogue import BY_ID, FIXES
 
 from . import fleet, fleet_view, status_view
 from .errors import CliError
-from .output import console, print_json, print_line
+from .output import console, few, print_json, print_line
 
 NAME = "status"
 BRIEF = "what is patched here, in which process, and did it fire?"
@@ -34,6 +34,7 @@ HELP = (
 )
 EXAMPLE = "attnfix status --watch"
 EXIT_MISSING = 3
+_TOLD = 5  # sentences in one line
 _STANDS = (fix_state.INSTALLED, fix_state.EFFECTIVE)
 _LEFT = (*fix_state.MISSING, fix_state.UNKNOWN_SOURCE, fix_state.OFF, fix_state.NOT_AFFECTED, fix_state.FIXED_UPSTREAM)
 
@@ -49,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pages = "many replicas by their metrics pages: addresses, or files with one on each line"
     parser.add_argument("--watch", nargs="?", type=float, const=2.0, metavar="SECONDS", help=watch)
     parser.add_argument("--metrics", nargs="+", metavar="URL", help=pages)
-    parser.add_argument("--ready", action="store_true", help="one line: is a server here, with every fix that it needs?")
+    parser.add_argument(
+        "--ready", action="store_true", help="one line: is attnfix at work in a server here? For a startup probe"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -106,9 +109,12 @@ def _ready(options: argparse.Namespace) -> int:
 
 
 def readiness(found: dict[str, Any]) -> tuple[int, str]:
-    """Whether a replica may take requests, as exit code and one sentence. What the operator has switched off is not needed."""
-    if found["missing"]:
-        return EXIT_MISSING, "; ".join(found["missing"])
+    """Whether attnfix has done here all that it does before an engine serves, as exit code and one sentence.
+
+    No state of a fix matters: a correction that fails while the engine serves would take all equal replicas out at once.
+    """
+    if unreached := list(_unreached(found)):
+        return EXIT_MISSING, "; ".join(few(unreached, _TOLD))
     running = [process for process in found["processes"] if process["alive"]]
     others = [process for process in found["unrecorded"] if process["state"] != processes.ELSEWHERE]
     if found["reason"] == "ATTNFIX=0":
@@ -116,8 +122,9 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
     if waiting := [process for process in others if process["state"] == processes.STARTING]:
         return 1, f"not ready: {waiting[0]['engine']} {status_view.named(waiting[0])} is starting"
     if not running and not others:
-        return 1, "not ready: no engine is running here"
-    return 0, f"ready: no fix that is needed is missing, in {len(running)} process{'es' if running[1:] else ''}"
+        return 1, f"not ready: no engine is running here: {process_record.unseen()}"
+    told = f"ready: attnfix is at work in {len(running)} process{'es' if running[1:] else ''}"
+    return 0, f"{told}; {'; '.join(few(found['missing'], _TOLD))}" if found["missing"] else told
 
 
 def exit_code(found: dict[str, Any]) -> int:
@@ -132,6 +139,9 @@ def collect(expect: bool = True) -> dict[str, Any]:
     roots = {engine.name: root for engine in ENGINES.values() if (root := installed_root(engine))}
     here = socket.gethostname()
     recorded = [(process["pid"], process["started"]) for process in running if process["alive"] and process["host"] == here]
+    children = list(processes.forked(recorded))
+    running += children
+    recorded += [(process["pid"], process["started"]) for process in children]
     unrecorded = list(processes.without_record(roots, recorded))
     engines = [{"engine": name, "release": version_beside(root), "location": str(root)} for name, root in roots.items()]
     found = {
@@ -191,16 +201,21 @@ def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
 
 def missing(found: dict[str, Any]) -> Iterator[str]:
     """One sentence for each place where a fix that is needed and on does not stand."""
+    yield from _unreached(found)
+    for process in found["processes"]:
+        for row in process["fixes"] if process["alive"] else ():
+            if row["state"] in fix_state.MISSING or _in_doubt(row, process["release"]):
+                yield f"{row['fix']} is missing in {process['engine']} {status_view.named(process)}: {row['state']}"
+
+
+def _unreached(found: dict[str, Any]) -> Iterator[str]:
+    """One sentence for each engine, and each process of one, in which attnfix is not at work."""
     if not found["active"] and found["reason"] != "ATTNFIX=0":
         for row in found["engines"]:
             yield f"NOT ACTIVE: {row['engine']} {row['release'] or ''} is installed, and {found['reason']}"
     for process in found["unrecorded"]:
         if process["state"] == processes.RESTART_NEEDED:
             yield f"restart needed: {process['engine']} {status_view.named(process)}: {process['reason']}"
-    for process in found["processes"]:
-        for row in process["fixes"] if process["alive"] else ():
-            if row["state"] in fix_state.MISSING or _in_doubt(row, process["release"]):
-                yield f"{row['fix']} is missing in {process['engine']} {status_view.named(process)}: {row['state']}"
 
 
 def _in_doubt(row: dict[str, Any], version: str | None) -> bool:

@@ -16,11 +16,13 @@ from attnfix.compat.status import fix_state
 from attnfix.compat.status.unpatched_processes import ELSEWHERE, RESTART_NEEDED
 from attnfix.compat.untrusted import line
 
-from .output import coloured, table
+from .output import coloured, few, table
 
 _FIX_WIDTH = 14  # of the longest state
 _WIDTHS = {"process": 14, "pid": 8, "host": 12, "fixset": 8}
-_ENDED_SHOWN = 5
+_OPS = 5  # of a process; we have two
+_SHOWN, _ENDED_SHOWN = 256, 5  # processes that run, and that have ended
+_LETTERS, _REASONS = 1000, 200  # of a reason; of a release
 _HEALTHY = (fix_state.NOT_AFFECTED, fix_state.FIXED_UPSTREAM)
 
 
@@ -31,16 +33,19 @@ def view(found: dict[str, Any], width: int) -> Group:
     for _, group in groupby(sorted(shown, key=_engine), key=_engine):
         parts += _release([*group], width)
     if more := len(found["processes"]) - len(shown):
-        parts.append(Text(f"and {more} more that have ended", "dim"))
+        ended = len(shown) <= _SHOWN  # all that run are shown
+        parts.append(Text(f"and {more} more{' that have ended' if ended else ''}", "dim"))
     if not found["processes"]:
         parts.append(Text(f"No process has left a record in {found['records']}"))
     if not any(process["alive"] for process in found["processes"]):
         parts += _expected(found)
-    for process in found["unrecorded"]:
-        if process["state"] not in (RESTART_NEEDED, ELSEWHERE):  # told below; of another deployment
-            told = f"{process['engine']} {named(process)} has no record: {process['state']}, {process['reason']}"
-            parts.append(Text(line(told), "yellow"))
-    parts += [Text(line(sentence), "bold red") for sentence in (*found["missing"], *found["warnings"])]
+    unrecorded = [
+        f"{process['engine']} {named(process)} has no record: {process['state']}, {process['reason']}"
+        for process in found["unrecorded"]
+        if process["state"] not in (RESTART_NEEDED, ELSEWHERE)  # told below; of another deployment
+    ]
+    parts += [Text(line(told), "yellow") for told in few(unrecorded)]
+    parts += [Text(line(sentence[:_LETTERS]), "bold red") for told in ("missing", "warnings") for sentence in few(found[told])]
     return Group(*parts)
 
 
@@ -79,8 +84,9 @@ def _head(found: dict[str, Any]) -> Iterator[Text]:
 
 def _shown(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that run, then the last that have ended: a server that starts again and again must not fill the screen."""
-    ended = sorted((p for p in processes if not p["alive"]), key=lambda p: p.get("activated") or 0, reverse=True)
-    return [p for p in processes if p["alive"]] + ended[:_ENDED_SHOWN]
+    alive, ended = ([p for p in processes if bool(p["alive"]) is lives] for lives in (True, False))
+    ended.sort(key=lambda p: p.get("activated") or 0, reverse=True)
+    return alive[:_SHOWN] + ended[:_ENDED_SHOWN]
 
 
 # One release: its processes and their fixes
@@ -166,8 +172,10 @@ def _reasons(processes: list[dict[str, Any]], fixes: list[str]) -> Iterator[Tabl
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        for (state, reason), where in why.items():
-            grid.add_row(coloured(state), Text(f"{reason}: {'; '.join(_places(where, len(alive)))}"))
+        for (state, reason), where in [*why.items()][:_REASONS]:
+            grid.add_row(
+                coloured(state), Text(f"{reason[:_LETTERS]}: {'; '.join(few([*_places(where, len(alive))]))}"[: 4 * _LETTERS])
+            )
         yield grid
 
 
@@ -184,6 +192,6 @@ def _references(processes: list[dict[str, Any]]) -> Iterator[Text]:
     """Where our ops are served by the torch reference, which is slower than the compiled kernels, and why."""
     for process in processes:
         slow = {op: told for op, told in process.get("kernels", {}).items() if told["path"] == "reference"}
-        for op, told in slow.items() if process["alive"] else ():
-            why = told.get("reason") or "CPU tensors"
+        for op, told in [*slow.items()][:_OPS] if process["alive"] else ():
+            why = str(told.get("reason") or "CPU tensors")[:_LETTERS]
             yield Text(line(f"{named(process)}: torch reference serves {op} ({why})"), "yellow")

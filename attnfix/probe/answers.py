@@ -95,4 +95,5 @@ def _moved(left: Listed, right: Listed) -> float:
 
 def _kl(p: Sequence[float], q: Sequence[float]) -> float:
     total_p, total_q = sum(p), sum(q)
-    return sum(a / total_p * math.log(a / total_p / max(b / total_q, 1e-12)) for a, b in zip(p, q) if a > 0)
+    shares = ((a / total_p, b / total_q) for a, b in zip(p, q))
+    return sum(a * math.log(a / max(b, 1e-12)) for a, b in shares if a > 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -15,15 +14,20 @@ from typing import Any
 
 import httpx
 
+from attnfix.compat import untrusted
+
 from .answers import Answer, Died, ProbeError, Question, Refused
+from .wire import Wire, brief
 
 #: Log-probabilities asked for: what `--max-logprobs` of vLLM allows by default
 TOP = 20
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _LAG = 10  # times that the counters are read until they have counted a question
 _GRACE_S = 10  # that a server may take to show that it lives
+_NAME = 1000  # letters of a name
+_MOST = 1 << 32  # of any size that is told
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.M)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_LABEL = re.compile(r'\b(\w+)="([^"]*)"')
 
 
 @dataclass
@@ -54,29 +58,26 @@ def connect(
     transport: httpx.BaseTransport | None = None,
 ) -> Server:
     """The server at `url`. Raises ProbeError where none of either engine answers. SSL_CERT_FILE names certificates to trust."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)  # a server that closes idle ones looks as if it died
-    http = httpx.Client(  # straight to the server: a proxy may hand each question to another one
-        base_url=url, headers=headers, verify=ssl.create_default_context(), timeout=timeout_s, transport=transport,
-        limits=limits, trust_env=False,
-    )  # fmt: skip
+    wire = Wire(url, key, timeout_s, transport)
     try:
         for kind in (Vllm, Sglang):  # sglang has no /version, and a vLLM in development mode has a /server_info
-            facts = kind.look(http)
-            if facts:
-                return kind(http, facts)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        http.close()
-        raise ProbeError(f"{url} does not answer: {error or type(error).__name__}") from error
-    http.close()
+            if facts := kind.look(wire):
+                return kind(wire, facts)
+    except httpx.HTTPError as error:
+        wire.close()
+        raise ProbeError(f"{url} does not answer: {brief(error)}") from error
+    except ProbeError:
+        wire.close()
+        raise
+    wire.close()
     raise ProbeError(f"{url} answers neither as a vLLM nor as an sglang server")
 
 
 class Server(ABC):
     """One server, which one thread asks."""
 
-    def __init__(self, http: httpx.Client, facts: Facts):
-        self.http, self.facts = http, facts
+    def __init__(self, wire: Wire, facts: Facts):
+        self.wire, self.facts = wire, facts
         self.asked = self.tokens = 0  # the load put on it
         self.verified = 0  # steps of speculation that answers told of
         self.drafted = self._drafts()  # counted by the server so far, None where it counts none
@@ -86,11 +87,11 @@ class Server(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.http.close()
+        self.wire.close()
 
     @classmethod
     @abstractmethod
-    def look(cls, http: httpx.Client) -> Facts | None:
+    def look(cls, wire: Wire) -> Facts | None:
         """What a server of this engine says of itself; None: it is none."""
 
     @abstractmethod
@@ -146,21 +147,21 @@ class Server(ABC):
         self.tokens += len(question.tokens) + question.new * question.samples
         path, body = self._request(question)
         try:
-            reply = self.http.post(path, json=body, headers=self._headers())
+            reply = self.wire.post(path, body, self._headers())
         except httpx.TransportError as error:
             raise self._lost(question, error) from error
-        if reply.status_code != 200:
+        if reply.status != 200:
             if "not JSON compliant" in reply.text:  # a NaN among the log-probabilities
                 return Answer(not_finite=True)
-            if reply.status_code >= 500 and not self.alive():
-                raise self._died(question, f"status {reply.status_code}")
-            raise Refused(f"status {reply.status_code}: {' '.join(reply.text.split())[:200]}")
+            if reply.status >= 500 and not self.alive():
+                raise self._died(question, f"status {reply.status}")
+            raise Refused(f"status {reply.status}: {' '.join(reply.text.split())[:200]}")
         try:
             answer = self._answer(reply.json())
             self.verified += answer.verified or 0
             return answer
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise Refused(f"an answer of another form: {type(error).__name__} {error}") from error
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise Refused(f"an answer of another form: {type(error).__name__} {brief(error)}") from error
 
     def ask_all(self, questions: Sequence[Question], apart_s: float = 0.004, cached: int | None = None) -> list[Answer]:
         """At once, but so that they arrive in this order. cached: which of them alone should find something in the cache."""
@@ -192,9 +193,10 @@ class Server(ABC):
         until = time.monotonic() + _GRACE_S
         while True:
             try:
-                status = self.http.get("/health", timeout=_GRACE_S / 2).status_code
-                if status < 500:
+                if self.wire.get("/health", _GRACE_S / 2).status < 500:
                     return True
+            except Refused:
+                return True
             except httpx.ConnectError:
                 return False
             except httpx.TransportError:
@@ -204,7 +206,7 @@ class Server(ABC):
             time.sleep(1)
 
     def _lost(self, question: Question, error: httpx.TransportError) -> ProbeError:
-        reason = str(error) or type(error).__name__
+        reason = brief(error)
         if self.alive() and not self.several():  # what was started anew has died
             return Refused(f"no answer: {reason}")
         return self._died(question, reason)
@@ -214,28 +216,28 @@ class Server(ABC):
         return Died(told, reason)
 
     def page(self) -> str:
-        return _text(self.http, "/metrics")
+        return _text(self.wire, "/metrics")
 
 
 class Vllm(Server):
-    def __init__(self, http: httpx.Client, facts: Facts):
-        super().__init__(http, facts)
+    def __init__(self, wire: Wire, facts: Facts):
+        super().__init__(wire, facts)
         self._tells = False  # whether its answers tell what was cached; else its metrics may
 
     @classmethod
-    def look(cls, http: httpx.Client) -> Facts | None:
-        told = _json(http, "/version")
+    def look(cls, wire: Wire) -> Facts | None:
+        told = _json(wire, "/version")
         if "version" not in told:
             return None
-        models = _json(http, "/v1/models").get("data") or [{}]
-        page = _text(http, "/metrics")
+        model = _first("/v1/models", _json(wire, "/v1/models").get("data"))
+        page = _text(wire, "/metrics")
         cache = next((labels for name, labels, _ in samples(page) if name == "vllm:cache_config_info"), {})
         block, blocks = _number(cache.get("block_size")), _number(cache.get("num_gpu_blocks"))
         ranks = {labels.get("engine") for name, labels, _ in samples(page) if name == "vllm:num_requests_running"}
         drafts = {labels.get("position") for name, labels, _ in samples(page) if name == _PER_POSITION}
         return Facts(
-            "vllm", str(told["version"]), models[0].get("id"), dict(cache), block=block or 16,
-            window=_number(cache.get("sliding_window")), longest=_number(models[0].get("max_model_len")),
+            "vllm", _name("its release", told["version"]), _name("its model", model.get("id")), dict(cache), block=block or 16,
+            window=_number(cache.get("sliding_window")), longest=_number(model.get("max_model_len")),
             capacity=block * blocks if block and blocks else None, ranks=max(len(ranks), 1),
             drafts=len(drafts), fixes=_fixes(page),
         )  # fmt: skip
@@ -302,7 +304,7 @@ class Vllm(Server):
 
     def _answer(self, body: Any) -> Answer:
         details = (body.get("usage") or {}).get("prompt_tokens_details") or {}
-        first, *others = (self._choice(choice, details.get("cached_tokens")) for choice in body["choices"])
+        first, *others = (self._choice(choice, _number(details.get("cached_tokens"), 0)) for choice in body["choices"])
         return replace(first, others=tuple(others))
 
     @staticmethod
@@ -314,26 +316,28 @@ class Vllm(Server):
 
     def tokenize(self, text: str) -> list[int] | None:
         body = {"model": self.facts.model, "prompt": text, "add_special_tokens": False}
-        return _tokens(self.http, body)
+        return _tokens(self.wire, body)
 
 
 class Sglang(Server):
     @classmethod
-    def look(cls, http: httpx.Client) -> Facts | None:
-        told = _json(http, "/get_server_info") or _json(http, "/server_info")
-        model = _json(http, "/get_model_info") or _json(http, "/model_info")
+    def look(cls, wire: Wire) -> Facts | None:
+        told = _json(wire, "/get_server_info") or _json(wire, "/server_info")
+        model = _json(wire, "/get_model_info") or _json(wire, "/model_info")
         if not model.get("model_path") and not told:
             return None
         capacity = _number(told.get("max_total_num_tokens"))
-        states = told.get("internal_states") or [{}]
+        state = _first("internal_states", told.get("internal_states"))
+        usage = state.get("memory_usage")
         longest = _number(told.get("max_req_input_len")) or _number(told.get("context_length"))
         chunk = _number(told.get("chunked_prefill_size"))
         return Facts(
-            "sglang", told.get("version"), model.get("model_path") or told.get("model_path"),
+            "sglang", _name("its release", told.get("version")),
+            _name("its model", model.get("model_path") or told.get("model_path")),
             {name: value for name, value in told.items() if not isinstance(value, (dict, list))}, complete=bool(told),
-            block=_number(told.get("page_size")) or 1, chunk=chunk if chunk and chunk > 0 else None, longest=longest,
-            capacity=capacity or _number((states[0].get("memory_usage") or {}).get("token_capacity")),
-            ranks=_number(told.get("dp_size")) or 1, drafts=_sglang_drafts(told), fixes=_fixes(_text(http, "/metrics")),
+            block=_number(told.get("page_size")) or 1, chunk=chunk, longest=longest,
+            capacity=capacity or _number(usage.get("token_capacity") if isinstance(usage, dict) else None),
+            ranks=_number(told.get("dp_size")) or 1, drafts=_sglang_drafts(told), fixes=_fixes(_text(wire, "/metrics")),
         )  # fmt: skip
 
     def _drafts(self) -> float | None:
@@ -341,7 +345,7 @@ class Sglang(Server):
 
     def _mark(self) -> dict[str, str]:
         """Its seed is drawn anew by each process that is not given one."""
-        told = _json(self.http, "/get_server_info") or _json(self.http, "/server_info")
+        told = _json(self.wire, "/get_server_info") or _json(self.wire, "/server_info")
         names = "random_seed", "nccl_port", "host", "port", "max_total_num_tokens"
         return {name: str(told[name]) for name in names if told.get(name) is not None}
 
@@ -367,13 +371,13 @@ class Sglang(Server):
     @staticmethod
     def _one(body: Any) -> Answer:
         told = body["meta_info"]
-        listed = [[(int(token), value) for value, token, *_ in each] for each in told["output_top_logprobs"]]
-        tokens = tuple(int(token) for _, token, *_ in told["output_token_logprobs"])
-        answer = _read(tokens, listed, told.get("cached_tokens"), str(body.get("text") or ""))
-        return replace(answer, verified=_number(told.get("spec_verify_ct")))
+        listed = [[(_token_id(token), value) for value, token, *_ in each] for each in told["output_top_logprobs"]]
+        tokens = tuple(_token_id(token) for _, token, *_ in told["output_token_logprobs"])
+        answer = _read(tokens, listed, _number(told.get("cached_tokens"), 0), str(body.get("text") or ""))
+        return replace(answer, verified=_number(told.get("spec_verify_ct"), 0))
 
     def tokenize(self, text: str) -> list[int] | None:
-        return _tokens(self.http, {"model": self.facts.model, "prompt": text, "add_special_tokens": False})
+        return _tokens(self.wire, {"model": self.facts.model, "prompt": text, "add_special_tokens": False})
 
 
 def _sglang_drafts(told: Mapping[str, Any]) -> int:
@@ -384,10 +388,20 @@ def _sglang_drafts(told: Mapping[str, Any]) -> int:
 
 def _read(tokens: tuple[int, ...], listed: list[list[tuple[int, Any]]], cached: int | None, text: str) -> Answer:
     """A position of whose tokens none has a number is one where the model had none."""
-    numbers = tuple({token: _float(value) for token, value in each if math.isfinite(_float(value))} for each in listed)
-    if not numbers:
+    if not listed or not all(listed):
         raise ValueError("no log-probabilities")
+    told = [[(token, _log_probability(value)) for token, value in each] for each in listed]
+    numbers = tuple({token: value for token, value in each if math.isfinite(value)} for each in told)
     return Answer(tokens, numbers, cached, not all(numbers), text)
+
+
+def _log_probability(value: Any) -> float:
+    """A number, or none: NaN. Raises ValueError for anything else."""
+    if value is None:
+        return math.nan
+    if not isinstance(value, int | float) or 1 < value < math.inf:  # one above 0 by a rounding is none of a model that fails
+        raise ValueError("that is no log-probability")
+    return float(value)
 
 
 # Pages
@@ -401,47 +415,75 @@ def samples(page: str) -> list[tuple[str, dict[str, str], float]]:
 def _fixes(page: str) -> tuple[str, ...]:
     """The fixes of attnfix that are in place, as its lines on the engine's page say."""
     found = [labels for name, labels, value in samples(page) if name == "attnfix_fix_info" and value]
-    return tuple(sorted({each.get("fix", "") for each in found if each.get("state") in ("installed", "effective")}))
+    named = {each.get("fix", "") for each in found if each.get("state") in ("installed", "effective")}
+    return tuple(sorted(untrusted.line(name[:_NAME]) for name in named)[:_NAME])
 
 
-def _text(http: httpx.Client, path: str) -> str:
-    reply = http.get(path)
-    if reply.status_code == 401:
+def _text(wire: Wire, path: str) -> str:
+    reply = wire.get(path)
+    if reply.status == 401:
         raise ProbeError("the server wants an API key: --key, or PROBE_API_KEY")
-    return reply.text if reply.status_code == 200 else ""
+    return reply.text if reply.status == 200 else ""
 
 
-def _json(http: httpx.Client, path: str) -> dict[str, Any]:
-    reply = _text(http, path)
+def _json(wire: Wire, path: str) -> dict[str, Any]:
+    reply = wire.get(path)
+    if reply.status == 401:
+        raise ProbeError("the server wants an API key: --key, or PROBE_API_KEY")
     try:
-        found = httpx.Response(200, text=reply).json() if reply else {}
+        found = reply.json() if reply.status == 200 else {}
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _tokens(http: httpx.Client, body: Mapping[str, Any]) -> list[int] | None:
+def _tokens(wire: Wire, body: Mapping[str, Any]) -> list[int] | None:
+    """None: the server has no tokenizer. Raises ProbeError for ids that are none: one beyond a vocabulary may end a server."""
     try:
-        reply = http.post("/tokenize", json=body)
-        found = reply.json().get("tokens") if reply.status_code == 200 else None
+        reply = wire.post("/tokenize", body)
+        found = reply.json().get("tokens") if reply.status == 200 else None
     except (httpx.TransportError, ValueError, AttributeError):
         return None
-    return [int(token) for token in found] if found else None
-
-
-def _token_id(name: str) -> int:
-    return int(name.removeprefix("token_id:"))
-
-
-def _number(value: Any) -> int | None:
     try:
-        return int(value)
-    except (TypeError, ValueError):
+        return list(map(_token_id, found)) if found else None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ProbeError("/tokenize answers with what are no token ids") from error
+
+
+def _first(what: str, found: Any) -> dict[str, Any]:
+    """The first object of a list that a server tells; {}: it tells none."""
+    if not found:
+        return {}
+    if isinstance(found, list) and isinstance(found[0], dict):
+        return found[0]
+    raise ProbeError(f"{what} is no list of objects")
+
+
+def _name(what: str, found: Any) -> str | None:
+    if found is None or (isinstance(found, str) and len(found) <= _NAME):
+        return found
+    raise ProbeError(f"the server calls {what} by what is no name")
+
+
+def _token_id(name: Any) -> int:
+    """Raises TypeError or ValueError."""
+    found = int(name.removeprefix("token_id:") if isinstance(name, str) else name)
+    if not 0 <= found < 1 << 31:
+        raise ValueError("that is no token id")
+    return found
+
+
+def _number(value: Any, least: int = 1) -> int | None:
+    """A size that a server may have; what is none is as if it had not been told."""
+    try:
+        found = int(value)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return found if least <= found <= _MOST else None
 
 
 def _float(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan

@@ -88,7 +88,7 @@ class Circumstances:
         answer = self.server.ask(question)
         if answer.cached:
             raise Refused(f"a prompt that nobody has sent before was found in the cache ({answer.cached} tokens)")
-        known = name if name and name in answer.text and max(answer.listed[0].values()) > _SURE else ""
+        known = _said(answer, name)
         self.needles += bool(known)
         return Reference(question, answer, known)
 
@@ -190,7 +190,7 @@ class Circumstances:
         """A prompt whose answer ends at the context limit, cold and with the rest of it cached."""
         yield from self._cold()
         longest = self.server.facts.longest
-        if not longest:
+        if not longest or longest < 2 * _NEW:
             raise Refused("the server does not tell its context limit")
         length = longest - _NEW
         if length > self.sizes.in_flight:
@@ -200,7 +200,7 @@ class Circumstances:
         tokens, name = self.prompts.with_needle(length)
         question = self._question(tokens, f"{length} tokens of at most {longest}, cold")
         cold = self.server.ask(question)
-        known = name if name and name in cold.text and max(cold.listed[0].values()) > _SURE else ""
+        known = _said(cold, name)
         whole = Reference(question, cold, known)
         again = Question(tokens, question.salt, _NEW, f"{length} tokens of at most {longest}, again")
         yield self._hit(whole, self.server.ask(again), at=WHOLE)
@@ -261,6 +261,12 @@ class Circumstances:
         if answer.cached < least:
             return Seen(None, f"only {answer.cached} tokens were found in the cache")
         return self._seen(reference, answer, at)
+
+
+def _said(answer: Answer, name: str) -> str:
+    """The name, if the answer says it for sure."""
+    sure = name and not answer.not_finite and name in answer.text and max(answer.listed[0].values()) > _SURE
+    return name if sure else ""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def sizes(facts: Facts, plan: Plan) -> Sizes:
     flight = int(facts.capacity * plan.share) if facts.capacity else 64 * 1024
     afford = plan.tokens // (_FACTOR * plan.prompts)
     length = min(wished, flight // 2, afford, (facts.longest or wished + 96) - 96)
-    length = min(max(length, 3 * facts.block, 48), (facts.longest or 1 << 20) - 80)
+    length = max(2, min(max(length, 3 * facts.block, 48), (facts.longest or 1 << 20) - 80, max(plan.tokens, 48)))
     return Sizes(length, plan.concurrency, max(flight, 2 * length))
 
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from .fix_state import DORMANT, EFFECTIVE, INSTALLED
 
@@ -30,6 +33,10 @@ _COUNTED = {
 }
 #: In it a process names its server to the workers that Ray starts for it, which are no children of its own
 SERVER = "ATTNFIX_SERVER"
+_WAIT_S = 0.25  # of a scrape for the thread that reads the records
+_READING_S = 0.02  # that one scrape reads records of which nothing is known yet
+_Totals: TypeAlias = dict[tuple[str, str], list[int]]
+_Found: TypeAlias = tuple[list[dict[str, Any]], _Totals]
 _LABELS = ("fix", "engine", "state", "release")
 _PROCESS = ("engine", "release", "attnfix")
 #: Every metric on a page, as Prometheus names it, with its labels
@@ -83,7 +90,7 @@ class _Collector:
 
     def describe(self) -> Iterable[Any]:
         """The names alone: a registry refuses the same twice."""
-        return _families([])
+        return _families([], {})
 
     def collect(self) -> Iterable[Any]:
         return [] if "PROMETHEUS_MULTIPROC_DIR" in os.environ else families()
@@ -92,33 +99,98 @@ class _Collector:
 def families() -> list[Any]:
     """What this server's processes have counted so far, in `prometheus_client`'s form; empty where there is nothing to say."""
     with suppress(Exception):
-        from . import process_record
-
-        mine = server()
-        processes = [process for process in process_record.read_all() if process.get("server") == mine]
-        return [family for family in _families(processes) if family.samples]
+        return [family for family in _families(*_counts.now()) if family.samples]
     return []
 
 
-def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
+class _Counts:
+    """Of this server: the processes that run, and what all have counted (by fix, engine).
+
+    A process that has ended is read once, and one whose record is gone keeps what it had counted: no sum ever falls. A thread
+    reads the folder, since engines make their page in the loop that serves requests; and never for long, the newest first.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[str, str] | None = None
+        self._thread: threading.Thread | None = None
+        self._found: _Found = [], {}
+
+    def now(self) -> _Found:
+        if self._thread is None or not self._thread.is_alive():  # that of a forked child's parent is not
+            self._thread = threading.Thread(target=self._look, name="attnfix-metrics", daemon=True)
+            self._thread.start()
+        self._thread.join(_WAIT_S)
+        return self._found
+
+    def _look(self) -> None:
+        with suppress(Exception):
+            from . import process_record
+
+            mine = server()
+            if self._of != (of := (mine, str(process_record.folder()))):
+                self._of, self._found = of, ([], {})
+                self._done: set[str] = set()  # records of other servers, and those whose counts are in `_ended`
+                self._ended: _Totals = {}
+                self._last: dict[str, dict[str, Any]] = {}
+            names = set(process_record.paths())
+            self._done &= names
+            until = time.monotonic() + _READING_S
+            new = sorted(names - self._done - self._last.keys(), key=_written, reverse=True)
+            for name in [*self._last, *new]:
+                known = self._last.get(name)
+                if not known and time.monotonic() > until:
+                    break
+                text = process_record.seen(Path(name))
+                if text and text.get("server") != mine:
+                    self._done.add(name)
+                elif text and text["alive"]:
+                    self._last[name] = text
+                elif text or (known and name not in names):
+                    _add(self._ended, text or known or {})
+                    self._done.add(name)
+                    self._last.pop(name, None)
+            totals = {key: [*counts] for key, counts in self._ended.items()}
+            for text in self._last.values():
+                _add(totals, text)
+            self._found = list(self._last.values()), totals
+
+
+_counts = _Counts()
+
+
+def _written(name: str) -> float:
+    try:
+        return os.lstat(name).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _rows(process: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[int]]]:
+    for row in process["fixes"]:
+        if row["fix"].startswith(f"{process['engine']}."):
+            yield row, [row["counters"][name] for name in _COUNTED]
+
+
+def _add(totals: _Totals, process: dict[str, Any]) -> None:
+    for row, counts in _rows(process):
+        if row["state"] in (INSTALLED, EFFECTIVE) or any(counts):
+            before = totals.get((row["fix"], process["engine"]), [0] * len(counts))
+            totals[row["fix"], process["engine"]] = [a + b for a, b in zip(before, counts)]
+
+
+def _families(processes: Iterable[dict[str, Any]], totals: _Totals) -> list[Any]:
     """Counters over all processes, so that they never fall when one ends; states of those that run."""
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
     from .recorder import own_version
 
-    totals: dict[tuple[str, str], list[int]] = {}
     states: set[tuple[str, ...]] = set()
     running: Counter[tuple[str, ...]] = Counter()
     for process in processes:
         engine = process["engine"]
-        running[engine, process["release"] or "", process.get("attnfix") or ""] += bool(process["alive"])
-        for row in (row for row in process["fixes"] if row["fix"].startswith(f"{engine}.")):
-            counts = [row["counters"][name] for name in _COUNTED]
-            if row["state"] in (INSTALLED, EFFECTIVE) or any(counts):
-                before = totals.get((row["fix"], engine), [0] * len(counts))
-                totals[row["fix"], engine] = [a + b for a, b in zip(before, counts)]
-            if process["alive"] and row["state"] != DORMANT:
-                states.add((row["fix"], engine, row["state"], process["release"] or ""))
+        running[engine, process["release"] or "", process.get("attnfix") or ""] += 1
+        states |= {(row["fix"], engine, row["state"], process["release"] or "") for row, _ in _rows(process)
+                   if row["state"] != DORMANT}  # fmt: skip
     counters = [CounterMetricFamily(f"attnfix_{name}", text, labels=("fix", "engine")) for name, text in _COUNTED.items()]
     for place, counter in enumerate(counters):
         for labels, total in sorted(totals.items()):
@@ -129,6 +201,5 @@ def _families(processes: Iterable[dict[str, Any]]) -> list[Any]:
     told = "Processes of this server on this node in which attnfix is active; its ranks on other nodes are missing here."
     gauge = GaugeMetricFamily("attnfix_processes", told, labels=_PROCESS)
     for process_labels, number in sorted(running.items()):
-        if number:
-            gauge.add_metric(process_labels, number)
+        gauge.add_metric(process_labels, number)
     return [*counters, info, gauge]

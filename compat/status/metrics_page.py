@@ -13,7 +13,8 @@ from .metrics import METRICS
 
 _TEXT = r'"((?:[^"\\]|\\.)*)"'
 _SAMPLE = re.compile(rf'(attnfix_\w+)\{{((?:[^"}}]|{_TEXT})*)\}}[ \t]+(\S+)')
-_LABEL = re.compile(rf"(\w+)={_TEXT}")
+_LABEL = re.compile(rf"\b(\w+)={_TEXT}")
+_LINE = 4096  # letters: what is longer is none of ours
 _ESCAPED = {r"\\": "\\", r"\"": '"', r"\n": "\n"}
 
 
@@ -26,7 +27,7 @@ class Sample(NamedTuple):
 def samples(page: str) -> Iterator[Sample]:
     """Those that have all the labels that they should have; labels are printable lines."""
     for line in page.split("\n"):
-        found = _SAMPLE.match(line)
+        found = _SAMPLE.match(line) if len(line) <= _LINE else None
         if found and found[1] in METRICS:
             labels = {name: untrusted.line(_unescaped(text)) for name, text in _LABEL.findall(found[2])}
             try:

@@ -21,6 +21,7 @@ import fcntl
 import json
 import mmap
 import os
+import re
 import secrets
 import socket
 import stat
@@ -33,6 +34,7 @@ from typing import Any
 
 from .. import untrusted
 from . import process_role
+from .fix_state import MISSING
 
 MAGIC = b"attnfix1"
 _COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 15
@@ -44,6 +46,9 @@ _MAY_LACK: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("release", "role", "rank", "attnfix", "fixset"), (str, _NONE)),
     "activated": (int, float, _NONE),
 }
+_KERNELS = 100  # in a record, at most
+_NAME = 200  # letters of a name in it
+_TIDIED = 64  # records that a process looks at when it takes its own
 _LOOKS = 5  # at a text that is just being written
 
 
@@ -57,42 +62,100 @@ def folder() -> Path:
         return Path(named)
     import tempfile
 
-    return Path(tempfile.gettempdir()) / f"attnfix-{os.getuid()}"
+    try:
+        return Path(tempfile.gettempdir()) / _of(os.getuid())
+    except FileNotFoundError:  # nothing can be written: to make the folder fails, in a sentence that names it
+        return Path("/tmp") / _of(os.getuid())  # nosec B108
+
+
+def _of(user: int) -> str:
+    return f"attnfix-{user}"
 
 
 def _own_folder() -> Path:
-    """`folder`, made if need be. Raises OSError where it is not safely ours."""
+    """`folder`, made if need be; in a named folder of another user, as a pod's emptyDir, a subfolder of our own. Raises OSError
+    where it is not safely ours."""
     home = folder()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if fault := _fault(found := home.lstat()):
+    if _named():
+        if (owner := home.stat().st_uid) == os.getuid():
+            return home  # whoever else may write there is the operator's business
+        try:
+            (home := home / _of(os.getuid())).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise PermissionError(
+                f"{home.parent} belongs to {user(owner)}, and this is {user(os.getuid())}: {error}"
+            ) from error
+    if fault := _fault(home):
         raise PermissionError(f"{home} {fault}")
-    if found.st_uid != os.getuid():
-        raise PermissionError(f"{home} belongs to another user")
     return home
 
 
-def _fault(found: os.stat_result) -> str | None:
-    """Why records are neither left in nor read from a folder. One that the operator has named is the operator's business."""
-    if os.environ.get("ATTNFIX_RUN_DIR"):
-        return None
+def _named() -> bool:
+    return bool(os.environ.get("ATTNFIX_RUN_DIR"))
+
+
+def user(number: int) -> str:
+    """A user as sentences call it."""
+    return f"user {number}" if number else "root"
+
+
+def _fault(home: Path) -> str | None:
+    """Why records are neither left in nor read from a folder that another user may have made first."""
+    found = home.lstat()
     if not stat.S_ISDIR(found.st_mode) or stat.S_IMODE(found.st_mode) & 0o022:
         return "is a link or can be written by others"
-    return "belongs to another user" if found.st_uid != os.getuid() else None
+    if found.st_uid != os.getuid():
+        return f"belongs to another user: it is {user(found.st_uid)}'s, and this is {user(os.getuid())}"
+    return None
 
 
 def refused() -> str | None:
     """Why no record is read here, where somebody else may have made the folder; None where all is well."""
+    home = folder() / _of(os.getuid()) if _named() else folder()
     try:
-        fault = _fault(folder().lstat())
+        fault = _fault(home)
     except OSError:
         return None
-    return f"records are not read: {folder()} {fault}" if fault else None
+    return f"records are not read: {home} {fault}" if fault else None
+
+
+def unseen() -> str:
+    """Where records were looked for, and as whom: for whoever finds none."""
+    if fault := refused():
+        return fault
+    home = folder()
+    try:
+        owner = home.stat().st_uid
+        others = {name for name in os.listdir(home) if re.fullmatch(r"attnfix-\d{1,10}", name)} - set(map(_of, _owners()))
+    except OSError as error:
+        return f"no record in {home}: {error.strerror or error}"
+    told = f"no record in {home}, which belongs to {user(owner)}, for {user(os.getuid())}"
+    return told + (f"; others have theirs in {', '.join(sorted(others)[:3])}" if others else "")
+
+
+def folders() -> list[Path]:
+    """Where records are read: the folder, and in one that was named those of the users whose records are believed. Raises
+    OSError where there is no folder."""
+    home = folder()
+    if not _named():
+        return [] if refused() else [home]
+    return [home, *(home / name for name in map(_of, sorted(_owners())) if _safe(home / name))]
+
+
+def _safe(home: Path) -> bool:
+    """Whether a subfolder is its user's alone, so that nobody else can have placed a record there."""
+    try:
+        found = home.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and not stat.S_IMODE(found.st_mode) & 0o022 and _of(found.st_uid) == home.name
 
 
 def _owners() -> frozenset[int]:
     """Whose records are believed: this user's, root's and, in a folder that was named, its owner's, who could replace any of
     them. Raises OSError where there is no folder."""
-    return untrusted.trusted(folder().stat().st_uid) if os.environ.get("ATTNFIX_RUN_DIR") else untrusted.trusted()
+    return untrusted.trusted(folder().stat().st_uid) if _named() else untrusted.trusted()
 
 
 class MappedCounters(ctypes.Structure):
@@ -176,14 +239,33 @@ def _identity(descriptor: int) -> tuple[int, int]:
 
 
 def _forget_ended(home: Path) -> None:
-    """Remove old records of processes that have ended, whoever's host they ran on: engines restart, and files pile up."""
-    for path in (*home.glob("*.attnfix"), *home.glob("*.new")):
+    """Remove records of processes that have ended, whoever's host they ran on: old ones, and those that tell of nothing.
+
+    Engines restart, and files pile up. A few at a time, from anywhere in the folder: a start does not wait for thousands.
+    """
+    names = [name for name in os.listdir(home) if name.endswith((".attnfix", ".new"))]
+    at = secrets.randbelow(len(names)) if names else 0
+    for path in map(home.joinpath, (*names[at:], *names[:at])[:_TIDIED]):
         with suppress(OSError):
-            if time.time() - path.lstat().st_mtime > _KEPT_S:
-                with _opened(path) as descriptor:
-                    ended = not _alive(descriptor, _text(descriptor) or {})
-                if ended:
-                    path.unlink()
+            old = time.time() - path.lstat().st_mtime > _KEPT_S
+            if not old and path.suffix == ".new":
+                continue
+            with _opened(path) as descriptor:
+                ended = _over(descriptor) if old else not _held(descriptor) and _tells_nothing(descriptor)
+            if ended:
+                path.unlink()
+
+
+def _over(descriptor: int) -> bool:
+    return not _alive(descriptor, _text(descriptor) or {})
+
+
+def _tells_nothing(descriptor: int) -> bool:
+    """Whether a process that has ended corrected nothing, and had nothing to complain of."""
+    text = _text(descriptor)
+    if text is None or not text.get("locked", True):
+        return False
+    return not any(row["counters"]["corrections"] or row["state"] in MISSING for row in text["fixes"])
 
 
 def _opened(path: Path) -> AbstractContextManager[int]:
@@ -263,6 +345,8 @@ def _parsed(data: bytes) -> dict[str, Any]:
     text = {**dict.fromkeys(_MAY_LACK), "kernels": {}, **untrusted.parsed(data[_TEXT : _TEXT + length])}
     _check(text, pid=int, started=int, host=str, engine=str, fixes=list, kernels=dict, **_MAY_LACK)
     _name(text, "host", "engine", "release", "role", "rank", "attnfix", "fixset")
+    if len(text["fixes"]) > (_TEXT - _COUNTERS) // ctypes.sizeof(MappedCounters) or len(text["kernels"]) > _KERNELS:
+        raise ValueError("more than a record has room for")
     for told in text["kernels"].values():
         _check(told, path=str)
     for index, row in enumerate(text["fixes"]):
@@ -279,7 +363,7 @@ def _name(found: dict[str, Any], *names: str) -> None:
     """Make these one printable line each: they go into sentences, tables and labels."""
     for name in names:
         if found[name] is not None:
-            found[name] = untrusted.line(found[name])
+            found[name] = untrusted.line(found[name][:_NAME])
 
 
 def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
@@ -291,16 +375,23 @@ def _check(found: dict[str, Any], **kinds: type | tuple[type, ...]) -> None:
 
 def read_all() -> Iterator[dict[str, Any]]:
     """Every readable record in the folder, each with `alive`: False for a process that has ended. None where `refused`."""
-    try:
-        paths = [] if refused() else sorted(folder().glob("*.attnfix"))
-    except OSError:
-        return
-    for path in paths:
-        if text := _seen(path):
+    for path in sorted(paths()):
+        if text := seen(Path(path)):
             yield text | _called_now(text)
 
 
-def _seen(path: Path) -> dict[str, Any] | None:
+def paths() -> list[str]:
+    """Every file in the folders that is called as a record is."""
+    found = []
+    with suppress(OSError):
+        for home in map(str, folders()):
+            with suppress(OSError):
+                found += [f"{home}/{name}" for name in os.listdir(home) if name.endswith(".attnfix")]
+    return found
+
+
+def seen(path: Path) -> dict[str, Any] | None:
+    """`read`, with `alive`."""
     with suppress(OSError), _opened(path) as descriptor:
         if text := _text(descriptor):
             return text | {"alive": _alive(descriptor, text)}

@@ -21,6 +21,19 @@ from .fix_state import FixState, PlainCounters
 from .process_record import Record, started
 
 
+class Unrecorded(PlainCounters):
+    """Counters of a forked child that has no record yet: the first store asks for one."""
+
+    def __init__(self, wanted: Callable[[], None]):
+        super().__init__()
+        self._wanted = wanted  # from here on
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name != "_wanted" and "_wanted" in self.__dict__:
+            self._wanted()
+
+
 class Recorder:
     """One in each process. A disk that takes no record costs a WARNING and nothing else."""
 
@@ -30,20 +43,22 @@ class Recorder:
         self._states, self._facts = states, facts
         self._engine: Engine | None = None
         self._record: Record | None = None
+        self._parents: Record | None = None  # in a forked child that has none of its own
         self._refused = False
         self._activated = time.time()
         self._lock = threading.RLock()
         # A multiprocessing child has its name only after the fork
-        util.register_after_fork(self, Recorder.note)
+        util.register_after_fork(self, Recorder._write)
 
     def open(self, engine: Engine | None = None) -> None:
         """Have a record and bring it up to date. `engine`: the one whose target module was loaded, None for a mere package."""
-        self._engine = engine or self._engine or _first_imported()
-        if self._record is None and not self._refused and self._engine:
-            self._open(self._engine.name)
-        if self._record is not None:
-            self._count_in(self._record)
-        self.note()
+        with self._lock:
+            self._engine = engine or self._engine or _first_imported()
+            if self._record is None and not self._refused and self._engine:
+                self._open(self._engine.name)
+            if self._record is not None:
+                self._count_in(self._record)
+        self._write()
 
     def _open(self, engine: str) -> None:
         try:
@@ -65,24 +80,39 @@ class Recorder:
 
     def note(self) -> None:
         """Bring the record up to date. Called while the engine serves, too: lets no exception out."""
+        if self._record is None and self._parents is not None:
+            self._first_use()
+        else:
+            self._write()
+
+    def _write(self) -> None:
         if self._record is not None:
             with suppress(Exception), self._lock:
                 self._record.write(self._text())
 
     def forked(self) -> None:
-        """In a forked child: a record of its own, with counters from zero; the parent's is left alone."""
+        """In a forked child: counters from zero, and no record before there is something to say. Most children of an engine
+        start a program or answer one question, and a record costs more than their fork.
+
+        The parent's record stays mapped: so `attnfix status` knows a child without one (`unpatched_processes.forked`).
+        """
         self._lock = threading.RLock()
-        if self._record is None:
+        if self._record is None and self._parents is None:
             return
-        try:
+        if self._record is not None:
             self._record.leave_to_parent()
-            self._record = None
-            self._activated = time.time()
-            for state in self._states():
-                state.counters = PlainCounters()
-            self.open()
-        except Exception as error:
-            messages.warn("attnfix", f"no process record in a forked child: {error}")
+            self._parents, self._record = self._record, None
+        self._activated = time.time()
+        for state in self._states():
+            state.counters = Unrecorded(self._first_use)
+
+    def _first_use(self) -> None:
+        """Have a record in a forked child."""
+        with suppress(Exception), self._lock:
+            for state in self._states() if self._refused else ():
+                state.counters.__dict__.pop("_wanted", None)  # it is not asked for again
+            if self._record is None and not self._refused:
+                self.open()
 
     def _text(self) -> dict[str, Any]:
         pid, role, version, states = os.getpid(), process_role.of_this_process(), own_version(), self._states()

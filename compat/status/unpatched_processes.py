@@ -8,6 +8,7 @@ its start are not seen either.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +18,10 @@ from typing import Any
 
 from ..arming import switches
 from ..engines import ENGINES
+from ..untrusted import line
 from . import process_role
-from .process_record import parent, runs, started
+from .fix_state import EFFECTIVE, INSTALLED
+from .process_record import folders, parent, read, runs, started
 
 _STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
 OFF, STARTING, ELSEWHERE, RESTART_NEEDED = "off", "starting", "elsewhere", "restart needed"
@@ -29,12 +32,9 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
 
     roots: package folder of each engine that is installed here; none, no process.
     """
-    known = {*recorded, (os.getpid(), started(os.getpid()))}
     since = _installed_at()
-    for pid in _own_pids() if roots else ():
-        start, command = started(pid), process_role.command_line(pid)
-        if (pid, start) in known or not runs(pid, start):
-            continue
+    for pid, start in _others(recorded) if roots else ():
+        command = process_role.command_line(pid)
         if engine := _engine(pid, command, roots):
             role = process_role.of_title(" ".join(command))
             if role.name == process_role.UNKNOWN:
@@ -42,6 +42,34 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
             state, reason = _why(pid, start, since)
             yield {"pid": pid, "started": start, "engine": engine, "role": role.name, "rank": role.rank, "state": state,
                    "reason": reason}  # fmt: skip
+
+
+def forked(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """What a record would say of each forked child that has none yet, for nothing was called there (`Recorder.forked`): the
+    same as its parent's, which stays mapped in it, and nothing counted."""
+    homes = {os.path.realpath(home) for home in folders()}
+    for pid, start in _others(recorded):
+        for path in map(Path, _mapped(pid)):
+            if path.suffix == ".attnfix" and str(path.parent) in homes and (text := read(path)):
+                role = process_role.of_title(process_role.title(pid))
+                rows = [row | {"state": _uncalled(row["state"]), "counters": dict.fromkeys(row["counters"], 0)}
+                        for row in text["fixes"]]  # fmt: skip
+                yield text | {"pid": pid, "started": start, "host": socket.gethostname(), "role": line(role.name),
+                              "rank": role.rank, "activated": None, "fixes": rows, "alive": True}  # fmt: skip
+                break
+
+
+def _uncalled(state: str) -> str:
+    return INSTALLED if state == EFFECTIVE else state
+
+
+def _others(recorded: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Python processes of this user that run, but not this one, and none of `recorded`: pid, start time."""
+    known = {*recorded, (os.getpid(), started(os.getpid()))}
+    for pid in _own_pids():
+        start = started(pid)
+        if (pid, start) not in known and runs(pid, start):
+            yield pid, start
 
 
 def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:

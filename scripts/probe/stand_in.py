@@ -359,7 +359,7 @@ class Listening:
                 except ConnectionAbortedError:
                     self.close_connection = True
                     return
-                text = (found if isinstance(found, str) else json.dumps(found)).encode()
+                text = found if isinstance(found, bytes) else (found if isinstance(found, str) else json.dumps(found)).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()

@@ -133,7 +133,10 @@ def record_file(data: bytes) -> None:
         output.Terminal(file=out, width=120).print(status_view.view(found, 120))
         assert out.buffer.getvalue().decode().replace("\n", "").isprintable()
         json.dumps(found)
-        metrics._families(processes)
+        totals: dict[tuple[str, str], list[int]] = {}
+        for process in processes:
+            metrics._add(totals, process)
+        metrics._families(processes, totals)
 
 
 def switch_values(data: bytes) -> None:

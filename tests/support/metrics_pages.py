@@ -19,6 +19,14 @@ def process(states, *, corrections=0, version="0.2.0", release="0.5.9", calls=0)
     return {"engine": "sglang", "release": release, "attnfix": version, "alive": True, "fixes": rows}
 
 
+def families(processes):
+    """As on the page of a server of which these are all processes."""
+    totals = {}
+    for process in processes:
+        metrics._add(totals, process)
+    return metrics._families([process for process in processes if process["alive"]], totals)
+
+
 def exposition(monkeypatch, *processes) -> str:
     """A server's page: what the engine counts, and what attnfix has found in these processes."""
     registry = prometheus_client.CollectorRegistry()
@@ -26,7 +34,7 @@ def exposition(monkeypatch, *processes) -> str:
 
     class Ours:
         def collect(self):
-            return [family for family in metrics._families(processes) if family.samples]
+            return [family for family in families(processes) if family.samples]
 
     version = processes[0]["attnfix"] if processes else None
     with monkeypatch.context() as patched:

@@ -174,8 +174,10 @@ def test_a_quickstart_shows_each_way_to_run(engine):
     assert len(page.blocks_in("dockerfile")) == 1
     (deployment,) = [yaml.safe_load(block) for block in page.blocks_in("yaml")]
     (container,) = next(_with_key(deployment, "containers"))["containers"]
-    assert ["status", "--ready"] in _calls_in_yaml(container["readinessProbe"])
-    assert container["readinessProbe"]["timeoutSeconds"] > 1, "the default is less than a Python takes to start"
+    assert list(_calls_in_yaml(container["startupProbe"])) == [["status", "--ready"]]
+    assert container["startupProbe"]["timeoutSeconds"] > 1, "the default is less than a Python takes to start"
+    later = [container[name] for name in ("readinessProbe", "livenessProbe") if name in container]
+    assert later[0]["httpGet"]["path"] == "/health" and not [*_calls_in_yaml(later)], "a fix that fails is an alert"
     assert {"name": "ATTNFIX_RUN_DIR", "value": "/run/attnfix"} in container["env"]
     assert "/run/attnfix" in [mount["mountPath"] for mount in container["volumeMounts"]]
 

@@ -261,6 +261,34 @@ def test_a_text_nested_deeper_than_any_of_ours_is_no_record(home):
     assert list(process_record.read_all()) == []
 
 
+@pytest.mark.parametrize("number", [168, 169, 5000])
+def test_a_record_shows_no_more_than_it_has_room_for(home, number, monkeypatch):
+    """Its counters have room for 168 fixes; each may have a reason of its own, and be missing."""
+    monkeypatch.setattr(process_record, "_SIZE", 1 << 20)
+    rows = [{"fix": f"{FIX.engine}.f{at}", "state": "failed", "reason": f"why {at}", "counters": {}} for at in range(number)]
+    written(fixes=rows)
+    found = status.collect()
+    assert bool(found["processes"]) is (number == 168)
+    assert len(shown(found, 80).splitlines()) < 900
+
+
+@pytest.mark.parametrize(
+    "says", [{"role": "r" * 500_000}, {"release": "1" * 500_000}, {"kernels": {"op": {"path": "reference"}}}]
+)
+def test_no_text_of_a_record_fills_the_screen(home, says, monkeypatch):
+    monkeypatch.setattr(process_record, "_SIZE", 1 << 20)
+    written(**{"fixes": [{"fix": FIX.id, "state": "failed", "reason": "r" * 400_000, "counters": {}}], **says})
+    assert len(shown(status.collect(), 80)) < 30_000
+
+
+def test_a_thousand_processes_do_not_fill_the_screen(home):
+    record = written()
+    (one,) = process_record.read_all()
+    found = status.collect() | {"processes": [one | {"pid": number} for number in range(5000)]}
+    found["missing"] = [f"sentence {number}" for number in range(5000)]
+    assert len(shown(found, 80).splitlines()) < 2500 and record
+
+
 def test_the_page_does_not_wait_for_a_fifo(home):
     written()
     plant(home, "fifo")

@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import time
 from importlib.metadata import version
 
 import prometheus_client
@@ -22,6 +24,7 @@ from attnfix.compat.status import metrics, metrics_page, process_record
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "run"))
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
+    monkeypatch.setattr(metrics, "_WAIT_S", 10, raising=False)  # on a machine with much to do
 
 
 def page(*collectors) -> list[str]:
@@ -113,6 +116,64 @@ def test_processes_add_up_and_one_that_ended_is_not_taken_away(monkeypatch):
     lines = page(metrics._Collector())
     assert 'attnfix_calls_total{engine="sglang",fix="sglang.f0"} 12.0' in lines
     assert [line for line in lines if 'state="failed"' in line] == []
+
+
+def sums():
+    return [float(line.rpartition(" ")[2]) for line in page(metrics._Collector()) if line.startswith("attnfix_calls_total")]
+
+
+def test_no_sum_falls_when_a_record_goes(tmp_path):
+    """A record that tells of nothing is removed, and old ones are: the page has shown their calls."""
+    record, other = written((5, 0, 0)), written((7, 0, 0))
+    assert sums() == [12]
+    other.counters(0).calls = 8
+    other.path.unlink()
+    assert sums() == [12], "as it was seen last"
+    record.counters(0).calls = 6
+    assert sums() == [13]
+
+
+def ended(tmp_path, count, mine):
+    """Records of processes that have ended: copies, of which nobody holds the lock."""
+    record = written((3, 1, 1), server=None if mine else "another", states=["installed"] * 69)
+    for number in range(count):
+        (tmp_path / "run" / f"host-{number}-00.attnfix").write_bytes(record.path.read_bytes())
+    return record
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_a_scrape_of_thousands_of_ended_records_takes_little(tmp_path, mine):
+    ended(tmp_path, 3000, mine)
+    taken = []
+    for _ in range(4):
+        begin = time.process_time()  # of all threads
+        metrics.families()
+        taken.append(time.process_time() - begin)
+    print([f"{each * 1e3:.1f} ms" for each in taken])
+    assert max(taken) < 0.05
+
+
+def test_all_of_them_are_counted_in_the_end(tmp_path):
+    ended(tmp_path, 300, True)
+    for _ in range(60):
+        found = sums()
+        if found[0] == 301 * 3:
+            break
+    assert found[0] == 301 * 3
+    looked = metrics._counts._last
+    assert len(looked) == 1 and len(metrics._counts._done) == 300, "each is read once"
+
+
+def test_what_holds_the_folder_up_does_not_hold_up_the_page(monkeypatch):
+    """As a network volume whose server is gone: the page is made in the loop that serves requests."""
+    written((5, 2, 30))
+    assert sums() == [5]
+    over = threading.Event()
+    monkeypatch.setattr(process_record, "paths", lambda: over.wait(20) and [])
+    monkeypatch.setattr(metrics, "_WAIT_S", 0.25)
+    begin = time.monotonic()
+    assert sums() == [5] and sums() == [5] and time.monotonic() - begin < 5
+    over.set()
 
 
 @pytest.mark.parametrize("counts, server", [((5, 2, 30), "another"), (None, None)])

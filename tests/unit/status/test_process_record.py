@@ -264,10 +264,10 @@ def test_more_fixes_than_fit_is_an_error(home):
 
 
 def test_old_records_of_ended_processes_are_removed_whatever_their_host(home, holder):
-    """By the lock: a record of a live process stays, however old its file is."""
-    files = []
+    """By the lock: a record of a live process stays, however old its file is. So does one that tells of something."""
+    files, failed = [], {"fix": "vllm.f", "state": "failed", "reason": ""}
     for _ in range(3):
-        process = holder(host="elsewhere")
+        process = holder(host="elsewhere", fixes=[failed])
         files += set(home.glob("*.attnfix")) - set(files)
         if len(files) > 1:
             end(process)
@@ -276,6 +276,32 @@ def test_old_records_of_ended_processes_are_removed_whatever_their_host(home, ho
         os.utime(path, (time.time() - 3 * 86400,) * 2)
     record = written()
     assert set(home.glob("*.attnfix")) == {living, new, record.path}
+
+
+@pytest.mark.parametrize(
+    "counts, state, kept",
+    [((0, 0, 0), "installed", False), ((9, 0, 0), "installed", False), ((9, 1, 0), "installed", True),
+     ((0, 0, 0), "failed", True), ((0, 0, 0), "dormant", False)],
+)  # fmt: skip
+def test_a_record_that_tells_of_nothing_goes_with_its_process(home, holder, counts, state, kept):
+    process = holder(fixes=[{"fix": "vllm.f", "state": state, "reason": ""}])
+    tell(process, f"c = record.counters(0); c.calls, c.corrections, c.rows = {counts}")
+    process_record.Record()
+    assert len(list(home.glob("*.attnfix"))) == 2, "it lives"
+    end(process)
+    last = process_record.Record()
+    assert [path != last.path for path in home.glob("*.attnfix")].count(True) == 1 + kept, "one is of this process, not closed"
+
+
+def test_a_process_looks_at_a_few_of_thousands(home, monkeypatch):
+    record = written()
+    for number in range(500):
+        (home / f"copy-{number}.attnfix").write_bytes(record.path.read_bytes())
+    looked = []
+    opened = process_record._opened
+    monkeypatch.setattr(process_record, "_opened", lambda path: looked.append(path) or opened(path))
+    process_record.Record()
+    assert 0 < len(looked) <= 64
 
 
 def test_the_default_folder_is_not_shared_and_not_a_link(tmp_path, monkeypatch):
