@@ -14,6 +14,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ..gate import module_lookup, source_files
+from .wrapper import TargetWrapper
 
 _NONE = object()
 _IMPORT = re.compile(
@@ -66,7 +67,12 @@ def _agrees(value: Any, home: str, given: str | None) -> bool:
     if held is _NONE:
         lazily = vars(there).get("__getattr__")
         return type(lazily) is not FunctionType or _is_of_one_kind(value, lazily, given)
-    return held is value or getattr(value, "__wrapped__", _NONE) is held or not isinstance(held, _TOLD)
+    return _own(held) is _own(value) or not isinstance(held, _TOLD)
+
+
+def _own(value: Any) -> Any:
+    """The engine's function behind our wrapper; anything else as it is."""
+    return wrapper.wrapped if (wrapper := TargetWrapper.of(value)) else value
 
 
 def _is_of_one_kind(value: Any, lazily: FunctionType, given: str) -> bool:
