@@ -3,30 +3,31 @@
 Puts one finder on `sys.meta_path` that answers only the exact names in `target_modules`, finds them with the other finders, and
 calls `process.module_loaded` when the body of one has run. Where another finder comes to stand before it, it takes the first
 place again, and what was loaded past it is caught up with. Everything else is imported at that moment, not here, and
-`target_modules` where one of PACKAGES is imported, which most programs never do.
+`target_modules` where one of PACKAGES is imported, which most programs never do. A program without an engine gets no more than
+that, and is never ended.
 """
 
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any
 else:
     Loader = object
 
+ENGINES = ("sglang", "vllm")
 # How the names in `target_modules` begin
-PACKAGES = ("prometheus_client", "sglang", "vllm")
-# What attnfix imports itself while it catches up
+PACKAGES = ("prometheus_client", *ENGINES)
+# What attnfix imports itself while it catches up, beside the standard library
 _OWN = ("attnfix", "packaging", "wrapt")
-# Names being looked up: another finder that asks every finder, as ours does, must not ask in a circle. One thread at a time
-# looks up: Python holds its import lock meanwhile.
-_busy: "set[str]" = set()
 # Targets whose body ran, or began to, without us: another finder loaded them, or a private copy was made
 _passed_by: "set[str]" = set()
+# Targets that are dealt with: they came through us, or were caught up with
+_dealt_with: "set[str]" = set()
 # The words of `compat.switches`, which may be what does not work
 ON, OFF = ("1", "on", "yes", "true"), ("0", "off", "no", "false")
 
@@ -60,36 +61,71 @@ class _Loader(Loader):
 
 def _executed(module: "ModuleType") -> None:
     """The body of `module` has run. A private copy, which is not the module of that name, is no concern of ours until it is
-    made that."""
+    made that. What makes a metrics page is none before an engine is there, which catches up with it."""
     name = module.__name__
-    if _is_target(name):
-        if sys.modules.get(name) is module or getattr(module.__spec__, "_initializing", False):
+    if _is_target(name) and _is_engine(name):
+        install()  # somebody may have taken our finder out meanwhile
+        if sys.modules.get(name) is module or _is_half_done(module):
+            _deal_with({name})
             from .process import module_loaded
 
             module_loaded(name)
         else:
             _passed_by.add(name)
-    if there := _there():
-        _passed_by.difference_update(there)
+    if there := _to_catch_up_with(name):
+        _catch_up(there)
+
+
+def _catch_up(there: "set[str]") -> None:
+    try:
         from .process import catch_up
 
         catch_up()
+    except Exception:  # said once; an interrupt leaves it to the next import
+        _deal_with(there)
+        raise
+    _deal_with(there)
 
 
-def _there() -> "set[str]":
-    """Those of `_passed_by` that are imported by now."""
-    found = {name: sys.modules.get(name) for name in _passed_by}
-    return {
-        name
-        for name, module in found.items()
-        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
-    }
+def _deal_with(names: "set[str]") -> None:
+    _dealt_with.update(names)
+    _passed_by.difference_update(names)
+
+
+def _to_catch_up_with(loading: str) -> "set[str]":
+    """Those of `_passed_by` that are there while `loading` is imported. None in the midst of catching up, nor while a module
+    that it may need is half-done."""
+    there = {name for name in _passed_by if name in sys.modules and not _is_half_done(sys.modules[name])}
+    if not there or any(_callers(_catch_up)):
+        return set()
+    for name, module in list(sys.modules.items()):
+        package = name.partition(".")[0]
+        if (package in sys.stdlib_module_names or package in _OWN) and name != loading and _is_half_done(module):
+            return set()
+    return there
+
+
+def _is_half_done(module: "ModuleType | None") -> bool:
+    return module is None or getattr(getattr(module, "__spec__", None), "_initializing", False)
+
+
+def _callers(function: "Any") -> "Iterator[FrameType]":
+    """Calls of `function` in this thread that have not returned. A set of what is under way would keep, after an interrupt,
+    what is not."""
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        if frame.f_code is function.__code__:
+            yield frame
+        frame = frame.f_back
 
 
 def broken(where: str, error: Exception) -> None:
-    """attnfix itself does not work here: said at once, and a process that requires a fix ends."""
+    """attnfix itself does not work here: said at once, and a process that requires a fix ends. One without an engine has no
+    use for attnfix: there it is nothing."""
     import os
 
+    if not _is_engine(where):
+        return
     try:
         if sys.stderr is not None:
             said = f"attnfix: not active in {where}: {type(error).__name__}: {error}"
@@ -113,8 +149,8 @@ class _Finder:
                 self._first_again()
             # What was loaded without us is told by the next module that is: here Python holds its import lock, and a thread
             # that is arming may wait for it
-            carries = _passed_by and not name.startswith(_OWN) and _there()
-            if (carries or _is_target(name)) and name not in _busy:
+            carries = _passed_by and not name.startswith(_OWN) and _to_catch_up_with(name)
+            if (carries or _is_target(name)) and not self._asks_for(name):
                 spec, theirs = self._ask_the_others(name, path, target)
                 if theirs is None:
                     return spec
@@ -127,32 +163,36 @@ class _Finder:
     def _first_again(self) -> None:
         """A finder that stands before us may have loaded targets without asking us, and may again."""
         if self in sys.meta_path:
-            sys.meta_path.remove(self)
-            sys.meta_path.insert(0, self)
-            if any(package in sys.modules for package in PACKAGES):
+            sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if finder is not self)]
+            if _is_engine():
                 from .target_modules import MODULES
 
-                _passed_by.update(MODULES & sys.modules.keys())
+                _passed_by.update((MODULES & sys.modules.keys()) - _dealt_with)
+
+    def _asks_for(self, name: str) -> bool:
+        """Whether another finder asks every finder, as ours does: it must not be asked in a circle."""
+        return any(caller.f_locals["name"] == name for caller in _callers(_Finder._ask_the_others))
 
     def _ask_the_others(
         self, name: str, path: "Sequence[str] | None", target: "ModuleType | None"
     ) -> "tuple[ModuleSpec | None, Exception | None]":
         """(spec, or None where nobody has one; what another finder raised, or None)"""
-        _busy.add(name)
-        try:
-            for finder in sys.meta_path:
-                if finder is not self and hasattr(finder, "find_spec"):
-                    try:
-                        spec = finder.find_spec(name, path, target)
-                    except Exception as error:
-                        return None, error
-                    if spec is not None:
-                        if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                            spec.loader = _Loader(spec.loader)
-                        return spec, None
-            return None, None
-        finally:
-            _busy.discard(name)
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                try:
+                    spec = finder.find_spec(name, path, target)
+                except Exception as error:
+                    return None, error
+                if spec is not None:
+                    if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                        spec.loader = _Loader(spec.loader)
+                    return spec, None
+        return None, None
+
+
+def _is_engine(where: str = "") -> bool:
+    """Whether an engine is imported here, or `where` is a module of one."""
+    return where.partition(".")[0] in ENGINES or any(sys.modules.get(engine) is not None for engine in ENGINES)
 
 
 def _is_target(name: str) -> bool:

@@ -28,7 +28,9 @@ def activation(*engines: str) -> Activation:
     with _lock:  # two target modules may finish in two threads: each must see the other's
         if _activation is None:
             from attnfix.compat.arming.activation import Activation
+            from attnfix.compat.status import metrics
 
+            metrics.catch_up()  # with what makes the page, imported before an engine was
             _activation = Activation(facts=_facts, every_fix=_every_fix)
         from attnfix.compat.engines import ENGINES
         from attnfix.compat.gate import module_lookup
@@ -61,7 +63,7 @@ def module_loaded(name: str) -> None:
             found.catch_up()  # a module whose hook failed
             found.module_loaded(name)
     elif not killed():
-        from attnfix.compat.status import metrics  # alone: the program need be no engine
+        from attnfix.compat.status import metrics
 
         metrics.module_loaded(name)
 

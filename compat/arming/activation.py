@@ -244,6 +244,7 @@ class Activation:
             if not point.stands:
                 raise Refused(CONFLICT, f"{code_path.qualname} was replaced by {standing_at(code_path)} after it was wrapped")
         witnesses.check_in_place(state.fix, verdict, sources)
+        witnesses.check_globals(verdict, sources)
         state.recheck_on_first_call = partial(self._recheck, state, verdict, verdict.modules & sys.modules.keys())
         state.settle(INSTALLED, verdict.reason)
 

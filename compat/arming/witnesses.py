@@ -17,6 +17,7 @@ from ..fix import CodePath, Fix
 from ..gate import judge, loaded_code, module_lookup, source_files
 from ..gate.digest import definitions
 from ..status.fix_state import CONFLICT
+from . import global_names
 from .patch_points import Refused, origin, same_file, says_so
 from .wrapper import TargetWrapper
 
@@ -50,6 +51,28 @@ def check_in_place(fix: Fix, verdict: judge.Verdict, sources: source_files.Sourc
             _refuse(code_path, _foreign(code_path, modules[code_path.module], sources))
     for code_path, module in _imported(verdict.present, modules):
         _refuse(code_path, _foreign_import(code_path, module, sources))
+
+
+def check_globals(verdict: judge.Verdict, sources: source_files.Sources) -> None:
+    """Raise Refused where a global name that a witness reads holds something else than its file imports. Looked at once, at
+    arming: what comes later under such a name, as a profiler's, is no other code than the engine's."""
+    for name, module in _loaded(verdict).items():
+        if (source := sources[name]) is None:
+            continue
+        at = [code_path for code_path in verdict.present if code_path.module == name]
+        read = global_names.read_by(function for code_path in at for function in _functions(code_path, module))
+        if found := global_names.foreign(read, module, source):
+            raise Refused(CONFLICT, f"{name}:{found[0]}, which the judged code reads, was replaced by {origin(found[1])}")
+
+
+def _functions(code_path: CodePath, module: ModuleType) -> Iterator[FunctionType]:
+    """What is defined at `code_path`, in a class or module its members, too."""
+    value: Any = module
+    for name in filter(None, code_path.qualname.split(".")):
+        value = _members(value).get(name, _NONE)
+    for held in _members(value).values() if issubclass(type(value), (type, ModuleType)) else (value,):
+        inside = (held,) if type(held) is FunctionType and not TargetWrapper.of(held) else _inside(held, deep=True)
+        yield from (function for function in inside if function.__module__ == code_path.module)
 
 
 def _loaded(verdict: judge.Verdict) -> dict[str, ModuleType]:

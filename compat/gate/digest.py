@@ -12,17 +12,28 @@ import hashlib
 from collections.abc import Iterator
 from typing import cast
 
+from . import bindings
+
 #: Changes whenever the same source would give another digest; a ledger of another format is not read.
-DIGEST_FORMAT = 1
+DIGEST_FORMAT = 2
 
 _LEFT_OUT = frozenset({"ctx", "kind", "type_comment"})
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
-def digest(node: ast.AST) -> str:
-    """sha256 of the canonical serialisation of `node`, as 64 hex digits."""
-    return hashlib.sha256("".join(_canonical(node)).encode()).hexdigest()
+def digest(tree: ast.Module, qualname: str) -> str | None:
+    """Digest of `qualname` in `tree`: sha256, as 64 hex digits, of the canonical serialisation of its definition, and of what
+    binds the global names that it reads. None if it is not defined there."""
+    node = in_context(tree, qualname)
+    if node is None:
+        return None
+    written = _serialised(bindings.only(node, qualname)) + bindings.of(tree, node, qualname, _serialised)
+    return hashlib.sha256(written.encode()).hexdigest()
+
+
+def _serialised(node: object) -> str:
+    return "".join(_canonical(node))
 
 
 def find(tree: ast.Module, qualname: str) -> ast.AST | None:
@@ -68,8 +79,7 @@ def in_context(tree: ast.Module, qualname: str) -> ast.AST | None:
 
 def digest_of(source: str, qualname: str) -> str | None:
     """Digest of `qualname` in `source`; None if it is not defined there. Raises SyntaxError for a broken file."""
-    node = in_context(ast.parse(source), qualname)
-    return None if node is None else digest(node)
+    return digest(ast.parse(source), qualname)
 
 
 def statements(node: ast.AST) -> Iterator[ast.stmt]:

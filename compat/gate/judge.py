@@ -109,8 +109,7 @@ def parsed(data: bytes) -> ast.Module:
 
 
 def _digest(data: bytes, qualname: str) -> str | None:
-    node = in_context(parsed(data), qualname)
-    return None if node is None else digest(node)
+    return digest(parsed(data), qualname)
 
 
 def _sha256(data: bytes) -> str:

@@ -38,13 +38,27 @@ def stamp(fix: Fix, sources: source_files.Sources) -> Stamp:
 def may_differ(module: ModuleType | None, path: Path, root: Path) -> str | None:
     """Why what `module` holds need not be what the file at `path` defines; None where it must be.
 
-    The file may be younger, or the module may come from a loader that compiles something else: typeguard's does.
+    The file may be younger, the module may come from a loader that compiles something else, as typeguard's, or from compiled
+    code that Python takes without a look at the file.
     """
     loader = getattr(getattr(module, "__spec__", None), "loader", None)
     if type(loader) is not SourceFileLoader:
         by = f"{type(loader).__module__}.{type(loader).__qualname__}"
         return f"what runs is not what {path} defines: {by} loaded it"
+    if cached := _unchecked(module):
+        return f"what runs is not what {path} defines: Python took {cached} without comparing"
     return CHANGED if younger_than_process(path, root) else None
+
+
+def _unchecked(module: ModuleType | None) -> str | None:
+    """The file of compiled code of `module`, if its flags say that Python never compares it with the source (PEP 552)."""
+    cached = getattr(getattr(module, "__spec__", None), "cached", None)
+    try:
+        with open(cached or "", "rb") as file:
+            flags = int.from_bytes(file.read(8)[4:], "little")
+    except OSError:
+        return None
+    return cached if flags & 0b11 == 0b01 else None  # by hash, and not to be checked
 
 
 def younger_than_process(path: Path, root: Path) -> bool:

@@ -6,7 +6,7 @@
     python -m scripts.ledger.ledgers --new
         the same for releases that no ledger has yet: what to do when an engine is released
     python -m scripts.ledger.ledgers --witnesses
-        the verdicts that are there, with the digests of fixes whose witnesses have changed
+        the verdicts that are there, with new digests: after witnesses or the format of digests have changed
     python -m scripts.ledger.ledgers --check
         recompute digests and generated files, compare verdicts with the committed matrix, run
         what it has not run and some releases drawn anew; fail if anything differs
@@ -35,7 +35,7 @@ from attnfix.compat.arming import ray_workers
 from attnfix.compat.arming.activation import watched_modules
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger, source_files
-from attnfix.compat.gate.digest import DIGEST_FORMAT, digest, in_context
+from attnfix.compat.gate.digest import DIGEST_FORMAT, digest
 from attnfix.compat.releases import fetch
 from attnfix.compat.status import metrics
 from attnfix.patches.catalogue import BY_ID, FIXES
@@ -197,8 +197,7 @@ class Code:
 
 def _digests_in(path: Path, names: set[str]) -> dict[str, str | None]:
     tree = judge.parsed(path.read_bytes())
-    found = {name: in_context(tree, name) for name in names}
-    return {name: None if node is None else digest(node) for name, node in found.items()}
+    return {name: digest(tree, name) for name in names}
 
 
 def make(fix: Fix, verdicts: dict[str, str], code: Code) -> dict:

@@ -91,3 +91,16 @@ def test_a_copy_that_is_made_the_module_afterwards_is_seen(engine_fork, engine, 
     code = f"import {engine}\n" + COPY.format(module=module) + f"sys.modules[{module!r}] = copy\nimport wave\n" + row(fix)
     state, reason = engine_fork(engine, release).evaluate(code + "answer([row['state'], row['reason']])")
     assert state in ("pending", "installed"), reason
+
+
+# What programs import before their engine: makes a page, and puts a finder before ours
+BEFORE = "import prometheus_client, setuptools\n"
+
+
+@pytest.mark.parametrize("engine, release", ENGINES)
+def test_strict_lets_an_engine_serve_behind_finders_that_load_none_of_its_modules(engine_fork, engine, release):
+    stubs = f"from attnfix.prove import stubs\nstubs.install({engine!r})\n"
+    script = BEFORE + stubs + "".join(f"import {module}\n" for module in TARGETS[engine]) + "import wave\nprint('served')"
+    done = engine_fork(engine, release).run("-c", script, check=False, ATTNFIX_STRICT="1")
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["served"]), done.stderr
+    assert "not active" not in done.stderr

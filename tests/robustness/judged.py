@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from attnfix.compat.fix import CodePath, Fix
-from attnfix.compat.gate import judge, source_files
+from attnfix.compat.gate import bindings, judge, source_files
 from attnfix.compat.releases import fetch
 
 
@@ -57,12 +57,13 @@ class Sources:
 
 
 def _written(code_path: CodePath, read: source_files.READ) -> str | None:
-    """A witness without docstrings, as text."""
+    """A witness without docstrings, and what binds the names that it reads, as text."""
     node = deepcopy(judge.witness(code_path, read))
+    bound = node and bindings.of(judge.parsed(read(code_path.module) or b""), node, code_path.qualname, ast.dump)
     for child in ast.walk(node) if node else ():
         if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(child) is not None:
             child.body = child.body[1:]
-    return node and ast.dump(node)
+    return node and f"{ast.dump(node)} {bound}"
 
 
 @contextmanager

@@ -10,10 +10,11 @@ import random
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from attnfix.compat.gate.digest import find
+from attnfix.compat.gate import bindings
+from attnfix.compat.gate.digest import find, statements
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Definition, number of a node in its walk, what is done to that node; None: the definition goes elsewhere as it is
@@ -68,10 +69,21 @@ class Mutations:
                         found.setdefault(kind, []).append((definition, number, change))
             if isinstance(definition, _FUNCTIONS):
                 found.setdefault("function moved", []).append((definition, 0, None))
+        for statement, change in self._imports() if self.qualname else ():
+            found.setdefault("import line of a global changed", []).append((statement, 0, change))
         if self._owner:
             for kind, change in _of_class(self._owner):
                 found.setdefault(f"{kind} of its class", []).append((self._owner, 0, change))
         return found
+
+    def _imports(self) -> Iterator[tuple[ast.AST, Callable]]:
+        """Imports of the module, of a name that the definition reads."""
+        wanted = {name for definition in self._definitions for name in bindings.read(definition)}
+        for statement in statements(self._tree):
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                for number, alias in enumerate(statement.names):
+                    if (alias.asname or alias.name.partition(".")[0]) in wanted:
+                        yield statement, partial(_imported_from_elsewhere, number)
 
     def _mutant(self, kind: str, site: Site) -> Mutant | None:
         definition, number, change = site
@@ -244,6 +256,12 @@ def _argument_renamed(node: ast.arg, copy: ast.AST) -> None:
 
 def _decorated(node: Any, copy: ast.AST) -> None:
     node.decorator_list.append(ast.Name("staticmethod" if isinstance(node, _FUNCTIONS) else "object", ast.Load()))
+
+
+def _imported_from_elsewhere(number: int, node: ast.Import | ast.ImportFrom, copy: ast.AST) -> None:
+    alias = node.names[number]
+    bound = alias.asname or (alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0])
+    node.names[number] = ast.alias(f"{bound}_2", bound)
 
 
 def _base_added(node: ast.ClassDef, copy: ast.AST) -> None:

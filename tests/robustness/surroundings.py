@@ -108,7 +108,7 @@ def _ledgers() -> Iterator[Case]:
     for twentieth in range(20):
         cut = edited(lambda text, twentieth=twentieth: text[: len(text) * twentieth // 20])  # type: ignore[misc]
         yield Case(f"a ledger cut off after {5 * twentieth} %", unknown, around=cut)
-    for content in (b"[]", b"null", b"\xff\xfe\x00", b'{"digest_format": 1}'):
+    for content in (b"[]", b"null", b"\xff\xfe\x00", b'{"digest_format": 2}'):
         yield Case(f"a ledger that holds {content!r}", unknown, around=edited(lambda text, content=content: content))  # type: ignore[misc]
     for name in ("code", "witnesses", "fix"):
         gone = edited(lambda text, name=name: json.dumps({k: v for k, v in json.loads(text).items() if k != name}).encode())  # type: ignore[misc]

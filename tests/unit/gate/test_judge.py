@@ -9,6 +9,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 import pytest
 
 from attnfix.compat.gate import judge, ledger, source_files
+from attnfix.compat.gate.digest import DIGEST_FORMAT
 from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID
 from attnfix.prove import edited_release
@@ -112,7 +113,7 @@ def test_a_ledger_that_cannot_be_used_leaves_everything_alone(release, tmp_path,
     text = ledger.path_of(FIX).read_text()
     edits = {
         "not json": ("{", "["),
-        "other format": ('"digest_format": 1', '"digest_format": 0'),
+        "other format": (f'"digest_format": {DIGEST_FORMAT}', '"digest_format": 0'),
         "other witnesses": ("trtllm", "x"),
     }
     if damage != "missing":

@@ -7,11 +7,12 @@ import json
 import logging
 import math
 import os
+import py_compile
 import sys
 import time
 from dataclasses import replace
 from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import cache_from_source, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import FunctionType
 
@@ -340,3 +341,64 @@ def test_what_a_wrapper_stands_for_is_not_compared(engine, kind):
     assert not loaded_code.holds_other_code(CodePath("sglang.attention", "Backend"), attention, read)
     attention.Backend = Proxy(kind)
     assert not loaded_code.holds_other_code(CodePath("sglang.attention", "Backend.forward"), attention, read)
+
+
+@pytest.fixture
+def compiled(engine, monkeypatch):
+    """`compiled(module, source, mode)`: compiled code of `source` in the place of the module's, whose file stays as it is. The
+    files here are as old as the test; an installed engine's are older than its process."""
+    monkeypatch.setattr(loaded_code, "younger_than_process", lambda path, root: False)
+
+    def compiled(module, source, mode):
+        path = engine.root / f"{module}.py"
+        stock, times = path.read_bytes(), path.stat()
+        path.write_text(source)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        py_compile.compile(str(path), cfile=cache_from_source(str(path)), doraise=True, invalidation_mode=mode)
+        path.write_bytes(stock)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    return compiled
+
+
+UNCHECKED, CHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH, py_compile.PycInvalidationMode.CHECKED_HASH
+OTHER_PLAN = "\ndef plan(x):\n    return x - 1\n"  # on the line of the judged one
+
+
+def test_compiled_code_of_a_target_that_python_never_compares(engine, compiled):
+    compiled("planning", OTHER_PLAN, UNCHECKED)
+    activation = Activation([engine.fix])
+    planning = engine.load(activation, "attention", "planning")
+    (row,) = activation.rows()
+    assert planning.plan(1) == 0, "what was compiled runs, unpatched"
+    assert row["state"] == "conflict" and "without comparing" in row["reason"]
+
+
+def test_compiled_code_of_a_witness_that_python_never_compares(engine, witnessed, compiled):
+    compiled("caller", CALLER.replace("return x", "return -x"), UNCHECKED)
+    import sglang.caller
+
+    activation = Activation([witnessed])
+    engine.load(activation, "attention", "planning")
+    (row,) = activation.rows()
+    assert sglang.caller.call(1) == -1 and row["state"] == "conflict" and "without comparing" in row["reason"]
+
+
+@pytest.mark.parametrize("mode", [UNCHECKED, CHECKED])
+def test_compiled_code_of_the_file_is_what_was_judged(engine, witnessed, compiled, mode):
+    for name in ("attention", "planning", "caller"):
+        compiled(name, (engine.root / f"{name}.py").read_text(), mode)
+    import sglang.caller  # noqa: F401
+
+    activation = Activation([witnessed])
+    engine.load(activation, "attention", "planning")
+    assert activation.rows()[0]["state"] == "installed"
+
+
+def test_a_file_whose_compiled_code_python_compares_is_not_parsed(engine, compiled, monkeypatch):
+    for name in ("attention", "planning"):
+        compiled(name, (engine.root / f"{name}.py").read_text(), CHECKED)
+    monkeypatch.setattr(judge, "parsed", lambda data: pytest.fail("parsed"))
+    activation = Activation([engine.fix])
+    engine.load(activation, "attention", "planning")
+    assert activation.rows()[0]["state"] == "installed"

@@ -218,8 +218,9 @@ def test_the_server_is_one_name_in_all_its_processes_and_another_in_the_next(tmp
 
 
 HOOKED = """
-import os, sys
+import os, sys, types
 {setting}
+sys.modules["vllm"] = types.ModuleType("vllm")  # a program without an engine has no page of ours
 import attnfix
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 {code}
