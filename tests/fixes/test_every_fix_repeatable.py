@@ -70,7 +70,10 @@ if request["twice"]:
                 function = live(path)
             except (AttributeError, KeyError):
                 continue
-            swap(path, twice(function))
+            swap(path, often := twice(function))
+            for module in list(sys.modules.values()):  # who has imported it by name
+                for name in [name for name, value in vars(module).items() if value is function]:
+                    setattr(module, name, often)
 proof.prepare()
 if request["fails"]:
     def fails(*args, **kwargs): raise ValueError("ours")
