@@ -20,7 +20,10 @@ class Backend:
         vars(self).update(vars(model_runner))
 
 
-def made(row=58, flags=SimpleNamespace(), **given):
+NO_FLAGS = SimpleNamespace()
+
+
+def made(row=58, flags=NO_FLAGS, **given):
     runner = SimpleNamespace(max_context_len=48, page_size=1, req_to_token=torch.zeros(2, row), server_args=flags, **given)
     backend, state = object.__new__(Backend), FixState(FIX)
     one_call.run(INIT, Backend.__init__, state, backend, runner, False)
