@@ -67,8 +67,9 @@ if request["twice"]:
     for target in fix.targets:
         for path in target.code_paths if target.repeatable else ():
             try:
+                importlib.import_module(path.module)  # which the engine may do in its first call
                 function = live(path)
-            except (AttributeError, KeyError):
+            except (ImportError, AttributeError, KeyError):
                 continue
             swap(path, often := twice(function))
             for module in list(sys.modules.values()):  # who has imported it by name
