@@ -73,8 +73,8 @@ if request["twice"]:
                 continue
             swap(path, often := twice(function))
             for module in list(sys.modules.values()):  # who has imported it by name
-                for name in [name for name, value in vars(module).items() if value is function]:
-                    setattr(module, name, often)
+                if getattr(vars(module).get(function.__name__), "__module__", None) == path.module:
+                    setattr(module, function.__name__, often)
 proof.prepare()
 if request["fails"]:
     def fails(*args, **kwargs): raise ValueError("ours")
