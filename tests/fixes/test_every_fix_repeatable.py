@@ -61,7 +61,7 @@ def tensors(result):
     return [value for value in (result if isinstance(result, tuple) else [result]) if isinstance(value, torch.Tensor)]
 
 def equal(one, other):
-    return one.contiguous().view(torch.uint8).equal(other.contiguous().view(torch.uint8))
+    return one.flatten().contiguous().view(torch.uint8).equal(other.flatten().contiguous().view(torch.uint8))
 
 if request["twice"]:
     for target in fix.targets:
