@@ -61,7 +61,7 @@ def tensors(result):
     return [value for value in (result if isinstance(result, tuple) else [result]) if isinstance(value, torch.Tensor)]
 
 def equal(one, other):
-    return one.contiguous().view(torch.uint8).equal(other.contiguous().view(torch.uint8))
+    return one.flatten().contiguous().view(torch.uint8).equal(other.flatten().contiguous().view(torch.uint8))
 
 if request["twice"]:
     for target in fix.targets:
@@ -73,8 +73,8 @@ if request["twice"]:
                 continue
             swap(path, often := twice(function))
             for module in list(sys.modules.values()):  # who has imported it by name
-                for name in [name for name, value in vars(module).items() if value is function]:
-                    setattr(module, name, often)
+                if getattr(vars(module).get(function.__name__), "__module__", None) == path.module:
+                    setattr(module, function.__name__, often)
 proof.prepare()
 if request["fails"]:
     def fails(*args, **kwargs): raise ValueError("ours")
