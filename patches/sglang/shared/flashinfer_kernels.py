@@ -131,7 +131,7 @@ def is_compiled(kernel: Kernel) -> bool:
 
 
 def compile_apart(kernels: list[Kernel]) -> None:
-    """Raises RuntimeError with what the compiling process said last."""
+    """Raises RuntimeError with what the compiling process said."""
     import json
     import signal
     import subprocess  # nosec B404: this very Python
@@ -157,7 +157,8 @@ def compile_apart(kernels: list[Kernel]) -> None:
         if code:
             said.seek(0)
             lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
-            raise RuntimeError(lines[-1].strip() if lines else f"the compiling process ended with {code}")
+            telling = [line for line in lines if "not found" in line or "error:" in line] + lines[-1:]
+            raise RuntimeError(telling[0].strip() if telling else f"the compiling process ended with {code}")
 
 
 def architectures() -> dict[str, str]:
