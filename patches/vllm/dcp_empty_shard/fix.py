@@ -98,7 +98,8 @@ FIX = Fix(
     remove_when="no vLLM below 0.28.0 is served with decode context parallelism",
     cost=(
         "On several ranks two small launches per layer and decode step, inside CUDA graphs, too; up to 0.24.0 and with a2a the "
-        "second writes the output of empty requests, and reads no output. On one rank about a µs of host time per layer."
+        "second writes the output of empty requests, and reads no output: 0.13 to 0.23 ms for the 61 layers of a step on one "
+        "H200, with 256 requests and one empty. On one rank about a µs of host time per layer."
     ),
     expect=(
         "On one replica with --decode-context-parallel-size 8, ask `The capital of France is`: stock ` Paris!!!!!!!!!`, fixed "
