@@ -55,8 +55,8 @@ def foreign(names: set[str], module: ModuleType, source: source_files.Source) ->
 
 
 def _agrees(value: Any, home: str, given: str | None) -> bool:
-    """Whether `value` may be what an import of `given` from `home` gives. Where nothing can be told, it may: a module of a class
-    of its own answers as it likes."""
+    """Whether `value` may be what an import of `given` from `home` gives. Where nothing can be told, it may: a module of a
+    class of its own answers as it likes."""
     there = module_lookup.module(home)
     if there is None or (given is None and _named(value) == (home, None)):
         return True

@@ -8,6 +8,8 @@
 | the fix is `ranks_alike`, and there are several ranks | it is `failed`, says on which rank, and the engine gets the error |
 | anything else | the fix is `failed` for good, and says what that means for answers |
 
+Where a correction plans, captures or compiles, want of memory is like anything else: the next plan would ask for as much.
+
 Whether the engine's own result is right is what `Fix.harm` says: it is, where the bug only makes the engine slower.
 """
 
@@ -41,17 +43,17 @@ _WITHOUT_IT = {
 }
 
 
-def settle(state: FixState, part: Callable[..., Any] | None, error: Exception) -> None:
-    """Carry out the policy for `error`, which `part` of a correction raised.
+def settle(state: FixState, part: Callable[..., Any] | None, error: Exception, plans: bool = False) -> None:
+    """Carry out the policy for `error`, which `part` of a correction raised. `plans`: it plans, captures or compiles.
 
     Returns where the engine's own result serves. Raises the error again where it is the engine's to handle.
     """
     with suppress(AttributeError):  # of a class with `__slots__`
         setattr(error, _SETTLED, True)  # a correction around this one is not to blame
-    reason, serves = reason_of(part, error), spares(state, error)
+    reason, serves = reason_of(part, error), spares(state, error, plans)
     if switches.required(state.fix):
         messages.end_serving(state, reason)
-    if not is_shortage(error):
+    if plans or not is_shortage(error):
         give_up(state, reason, error)
     elif serves:
         messages.skipped(state, reason)
@@ -59,11 +61,11 @@ def settle(state: FixState, part: Callable[..., Any] | None, error: Exception) -
         raise error
 
 
-def spares(state: FixState, error: Exception) -> bool:
+def spares(state: FixState, error: Exception, plans: bool = False) -> bool:
     """Whether the engine's own result serves in the place of a correction that raised `error`."""
     if state.fix.ranks_alike and _rank():
         return False
-    return state.fix.harm == SLOWER or not is_shortage(error)
+    return plans or state.fix.harm == SLOWER or not is_shortage(error)
 
 
 def reason_of(part: Callable[..., Any] | None, error: Exception) -> str:

@@ -133,10 +133,11 @@ class Call:
         if not self.failed:
             self.target.corrected(rows)
 
-    def guard(self, ours: Callable[..., Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+    def guard(self, ours: Callable[..., Any], stock: Callable[..., Any], *, plans: bool = False) -> Callable[..., Any]:
         """`ours`, for the engine to call while its own function runs, or later. Where it raises, as for want of a compiler,
         `stock` gets the same arguments, and the fix is given up. An error of `stock` is the engine's own. Once the fix is not
-        armed, `stock` alone runs. The engine gets the error of `ours` where `serving_failure` says so."""
+        armed, `stock` alone runs. The engine gets the error of `ours` where `serving_failure` says so: for want of memory, too,
+        but not from what `plans`, captures or compiles."""
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
             if not self.target.state.armed:
@@ -144,11 +145,11 @@ class Call:
             try:
                 return ours(*args, **kwargs)
             except Exception as error:
-                if not serving_failure.spares(self.target.state, error):
-                    self.fail(ours, error)
+                if not serving_failure.spares(self.target.state, error, plans):
+                    self.fail(ours, error, plans)
                 failure = error
             result = stock(*args, **kwargs)  # outside of the `except`: an error of the engine's has no other behind it
-            self.fail(ours, failure)
+            self.fail(ours, failure, plans)
             del failure  # its traceback holds this frame, and with it the arguments
             return result
 
@@ -169,10 +170,10 @@ class Call:
 
         return watched
 
-    def fail(self, part: Callable[..., Any], error: Exception) -> None:
+    def fail(self, part: Callable[..., Any], error: Exception, plans: bool = False) -> None:
         """Carry out the policy for `part`, which raised `error`. It returns where the engine's own result serves."""
         self.failed = True
-        serving_failure.settle(self.target.state, part, error)
+        serving_failure.settle(self.target.state, part, error, plans)
 
     def _with(self, changes: dict[str, Any]) -> tuple[Arguments, Keywords]:
         args, kwargs = list(self.args), dict(self.kwargs)

@@ -37,6 +37,20 @@ KEPT = {
     "sglang/fa3_mla_tree_pages:forward_extend.by_slots": "paged_kernel calls it, within its guard",
     "sglang/fa3_tree_sinks:forward.once": "paged_kernel calls it, within its guard",
     "sglang/xqa_verify_mask:masked.trtllm_batch_decode_with_kv_cache": "its caller guards it",
+    "sglang/eagle_swa_verify:windowed.begin_forward": "update_sliding_window guards it",
+    "sglang/eagle_swa_verify:as_it_was.begin_forward": "the engine's side of that guard",
+    "sglang/eagle_swa_verify:call_with_the_planned_window.forward": "one look-up before FlashInfer's own call, around which no "
+    "correction of this fix stands: an error of FlashInfer's is charged to nobody",
+    "sglang/flashinfer_swa_prefill:with_window.begin_forward": "init_forward_metadata guards it",
+    "sglang/flashinfer_swa_prefill:without_window.begin_forward": "the engine's side of that guard",
+    "sglang/flashinfer_soft_cap:with_cap.begin_forward": "planned guards it",
+    "sglang/flashinfer_fp8_prefix:with_scales.forward_return_lse": "forward_extend guards it",
+    "sglang/hybrid_chunk_metadata:handing_over.init_mha_chunk_metadata": "_with_plan guards it",
+    "vllm/dcp_decode_lse_base:forward.natural.<lambda>": "lse_base calls it, within what call.watch calls",
+    "vllm/shared/dcp_lse_base:run.see_context.<lambda>": "lse_base calls it, within what call.watch calls",
+    "vllm/shared/dcp_lse_base:run.see_new_tokens.<lambda>": "lse_base calls it, within what call.watch calls",
+    "vllm/shared/dcp_lse_base:run.merge.<lambda>": "lse_base calls it, within what call.guard calls",
+    "vllm/dcp_spec_graph:_OfOneToken.get_builder_cls": "returns itself",
     "sglang/fa3_encoder_replay:_bounded_table.BoundedTable.__getitem__": "torch's own look-up; the clamp before it is of "
     "indices that the engine has just made",
     "sglang/mamba_float16_conv:_converting_tensor.ConvertingTensor.__setitem__": "torch's own assignment, of values that are "
@@ -46,12 +60,6 @@ KEPT = {
     "vllm/skip_context_zero_fill:unfilled.Torch.<lambda>": "names torch.empty",
     "vllm/accepted_counts_race:Rows.moved": "the correction calls it",
 }
-#: Fixes whose closures are guarded elsewhere
-PENDING = {
-    "sglang/flashinfer_swa_prefill", "sglang/eagle_swa_verify", "sglang/flashinfer_soft_cap", "sglang/flashinfer_fp8_prefix",
-    "sglang/hybrid_chunk_metadata", "sglang/fa3_scheduler_metadata", "vllm/dcp_decode_lse_base", "vllm/shared/dcp_lse_base",
-    "vllm/dcp_spec_graph",
-}  # fmt: skip
 
 
 def _functions(within: ast.AST) -> set[str]:
@@ -178,7 +186,7 @@ def everywhere() -> Iterator[tuple[str, str]]:
 def test_what_a_fix_hands_to_the_engine_is_guarded(path):
     module = module_of(path)
     left = {f"{module}:{name}": line for name, line in unguarded(path.read_text()).items() if f"{module}:{name}" not in KEPT}
-    assert not left or module in PENDING, f"hand these to call.guard or call.watch, or say in KEPT why not: {left}"
+    assert not left, f"hand these to call.guard or call.watch, or say in KEPT why not: {left}"
 
 
 def test_each_exception_is_of_something():

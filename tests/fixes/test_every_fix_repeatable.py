@@ -18,10 +18,13 @@ from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove.runner import CPU
 
-#: Fix -> what fails of ours, behind the engine's function: (module, name). Nothing of one that is off by default
+#: Fix -> what fails of ours, behind the engine's function: (module, name). Nothing of one that is off by default, nor where
+#: all that can fail is FlashInfer's plan, as in sglang/test_flashinfer_plans_that_fail.py
 FAILS = {
     "vllm.dcp-fa2-split": ("attnfix.kernels", "fixup_zero_kv_rows"),
     "vllm.skip-context-zero-fill": None,
+    "sglang.flashinfer-swa-prefill": None,
+    "sglang.eagle-swa-verify": ("attnfix.patches.sglang.eagle_swa_verify.wrap", "rows_behind"),
     "sglang.fa3-cross-lengths": ("attnfix.patches.sglang.fa3_cross_lengths.wrap", "text_slots"),
 }
 SEED = 20261127

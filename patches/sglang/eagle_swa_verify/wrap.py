@@ -67,9 +67,8 @@ def within_window(window: int, draft: int, seq_lens_cpu: Any) -> bool:
 def update_sliding_window(call: Any, instance: Any, seq_lens: Any, prefill_wrappers: Any, spec_info: Any) -> Any:
     window, wrapper, backend = instance.sliding_window_size, prefill_wrappers[0], instance.attn_backend
     plan = wrapper.begin_forward
-    guarded = call.guard(
-        windowed(call.target.state, wrapper, plan, window, spec_info, backend), as_it_was(wrapper, plan, backend)
-    )
+    ours = windowed(call.target.state, wrapper, plan, window, spec_info, backend)
+    guarded = call.guard(ours, as_it_was(wrapper, plan, backend), plans=True)
     with ExitStack() as stack:
         stack.enter_context(attribute(instance, "sliding_window_size", WHOLE))
         stack.enter_context(attribute(wrapper, "begin_forward", guarded))
@@ -158,9 +157,10 @@ def call_with_the_planned_window(state: Any, wrapper: Any) -> None:
         return
     call = wrapper.forward
 
-    def forward(*args: Any, window_left: int, **kwargs: Any) -> Any:
-        planned = getattr(wrapper, _PLANNED, window_left) if state.armed else window_left
-        return call(*args, window_left=planned, **kwargs)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if state.armed and "window_left" in kwargs:
+            kwargs["window_left"] = getattr(wrapper, _PLANNED, kwargs["window_left"])
+        return call(*args, **kwargs)
 
     wrapper.forward = forward
 

@@ -85,7 +85,8 @@ def planned(call: Any, wrappers: list[Any]) -> Any:
     with ExitStack() as stack:
         for wrapper in wrappers:
             plan = wrapper.begin_forward
-            stack.enter_context(attribute(wrapper, "begin_forward", call.guard(with_cap(plan, call.found), plan)))
+            capped = call.guard(with_cap(plan, call.found), plan, plans=True)
+            stack.enter_context(attribute(wrapper, "begin_forward", capped))
         result = call()
     if call.failed:
         return call() if len(wrappers) > 1 else result  # none of them capped

@@ -119,7 +119,8 @@ def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
     ragged, learnt = call.found
     wrapper = instance.prefill_wrappers_paged[0]
     plan = wrapper.begin_forward
-    guarded = call.guard(plan if learnt.plans_window else with_window(plan, learnt.window), without_window(plan))
+    ours = plan if learnt.plans_window else with_window(plan, learnt.window)
+    guarded = call.guard(ours, without_window(plan), plans=True)
     with ExitStack() as stack:
         if ragged:
             stack.enter_context(attribute(instance, switch(instance), True))

@@ -31,7 +31,7 @@ def _with_plan(call: Any, instance: Any) -> Any:
     if plan is None or hasattr(instance, _METHOD) or attends_by_its_own_kernel(inner):
         return result
     if _METHOD not in vars(inner):  # else a hybrid backend within has got its own here, which counts
-        plan = call.guard(handing_over(plan, call.corrected), no_plan)
+        plan = call.guard(handing_over(plan, call.corrected), no_plan, plans=True)
     setattr(instance, _METHOD, plan)
     return result
 

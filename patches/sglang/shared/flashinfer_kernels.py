@@ -37,20 +37,19 @@ class Kernel(NamedTuple):
     def spec(self) -> Any:
         """FlashInfer's own description of how to compile it."""
         if not self.backend:
-            return import_module("flashinfer.decode").gen_batch_decode_module(*self._arguments)
+            return import_module("flashinfer.decode").gen_batch_decode_module(*self._arguments())
         prefill = import_module("flashinfer.prefill")
         primary = getattr(prefill, "_gen_batch_prefill_primary_module", None)  # from 0.7 on
         made = primary if primary and self.backend == "fa2" else prefill.gen_batch_prefill_module
-        return made(self.backend, *self._arguments, False)
+        return made(self.backend, *self._arguments(), False)
 
     def load(self) -> None:
         """As a plan does, which finds it loaded then."""
         if self.backend:
-            import_module("flashinfer.prefill").get_batch_prefill_module(self.backend, *self._arguments, False)
+            import_module("flashinfer.prefill").get_batch_prefill_module(self.backend, *self._arguments(), False)
         else:
-            import_module("flashinfer.decode").get_batch_decode_module(*self._arguments)
+            import_module("flashinfer.decode").get_batch_decode_module(*self._arguments())
 
-    @property
     def _arguments(self) -> tuple[Any, ...]:
         import torch
 

@@ -33,10 +33,12 @@ def backend_of_one_token(
 
 def check_and_update_cudagraph_mode(call: Any, instance: Any, min_cg_support: Any = None, attention_backends: Any = ()) -> Any:
     """The engine is told that this backend has graphs of one token per request; what follows from that, it knows."""
-    call.corrected()
     if min_cg_support is not None:
-        return call(min_cg_support=of_one_token(min_cg_support), min_cg_attn_backend=call.found)
-    return call(attention_backends=[{told(backend, call.found) for backend in group} for group in attention_backends])
+        result = call(min_cg_support=of_one_token(min_cg_support), min_cg_attn_backend=call.found)
+    else:
+        result = call(attention_backends=[{told(call, backend) for backend in group} for group in attention_backends])
+    call.corrected()
+    return result
 
 
 def takes_one_token(builder: type) -> bool:
@@ -57,19 +59,20 @@ def of_one_token(support: Any) -> Any:
     return type(support).UNIFORM_SINGLE_TOKEN_DECODE
 
 
-def told(backend: Any, name: str) -> Any:
-    return _OfOneToken(backend) if backend.__name__ == name else backend
+def told(call: Any, backend: Any) -> Any:
+    return _OfOneToken(call, backend) if backend.__name__ == call.found else backend
 
 
 class _OfOneToken:
     """A backend and its builder, as far as the V1 runner asks them here, with graphs of one token per request."""
 
-    def __init__(self, backend: Any):
+    def __init__(self, call: Any, backend: Any):
         self.builder, self.__name__ = backend.get_builder_cls(), backend.__name__
+        self.get_cudagraph_support = call.guard(self.support_of_one_token, self.builder.get_cudagraph_support)
 
     def get_builder_cls(self) -> Any:
         return self
 
-    def get_cudagraph_support(self, vllm_config: Any, kv_cache_spec: Any) -> Any:
+    def support_of_one_token(self, vllm_config: Any, kv_cache_spec: Any) -> Any:
         support = self.builder.get_cudagraph_support(vllm_config, kv_cache_spec)
         return min(support, of_one_token(support), key=lambda level: level.value)

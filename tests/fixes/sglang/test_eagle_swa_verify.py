@@ -49,7 +49,7 @@ class Wrapper:
             raise RuntimeError("nvcc not found")
         return kwargs
 
-    def forward(self, q, *, causal, window_left):
+    def forward(self, q, *, causal, window_left=-1):
         return window_left
 
 
@@ -237,6 +237,14 @@ def test_without_a_kernel_with_a_window_the_engine_plans_and_captures_as_it_woul
     assert it.lens == [WINDOW, 3] and it.plan == {"custom_mask": spec.custom_mask, "q_data_type": "half"}
     assert wrappers[0]._custom_mask_buf is wrappers[1]._custom_mask_buf is shared
     assert wrappers[0].forward("q", causal=True, window_left=WINDOW) == WINDOW
+
+
+def test_a_call_of_flashinfer_is_its_own_but_for_the_window():
+    it, wrappers = updater(), [Wrapper(), Wrapper()]
+    assert update(it, input_of([30, 3]), [30, 3], wrappers) == 1 and "forward" in vars(wrappers[0])
+    assert wrappers[0].forward("q", causal=True) == -1
+    with pytest.raises(TypeError, match=r"Wrapper\.forward\(\) missing .* 'causal'"):
+        wrappers[0].forward("q", window_left=WINDOW)
 
 
 def test_a_graph_that_was_captured_keeps_its_mask_where_a_later_plan_fails():

@@ -1,5 +1,5 @@
-"""FlashInfer has no kernel with a window, or with a soft cap, and no compiler: the engine serves as it would have, to the bit,
-and the fix says that it failed."""
+"""FlashInfer has no kernel with a window, or with a soft cap, and no compiler; or there is no memory for its plan. The engine
+serves as it would have, to the bit, and the fix says that it failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def without(name, value):
     for kind in (flashinfer.PagedPrefill, flashinfer.RaggedPrefill, flashinfer.PagedDecode):
         def begin_forward(self, *args, own=kind.begin_forward, **kwargs):
             if kwargs.get(name, value) != value:
-                raise RuntimeError("Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist")
+                raise {error}
             return own(self, *args, **kwargs)
         kind.begin_forward = begin_forward
 
@@ -59,6 +59,11 @@ one = server(windows=False, soft_cap=2.0)
 found = [seen(one.prefill([0, 0], [20, 5])), seen(one.prefill([30, 3], [4, 2])), seen(one.decode([30, 3], graph=True))]
 answer([found, state("sglang.flashinfer-soft-cap")])
 """
+ERRORS = {
+    "compiler": """RuntimeError("Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist")""",
+    "memory": 'torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 128.00 MiB")',
+}
+SAYS = {"compiler": "Could not find nvcc", "memory": "OutOfMemoryError: CUDA out of memory"}
 CASES = {
     "prefill": ("flashinfer_swa_prefill", PREFILL, ("0.5.10.post1", "0.5.13", "0.5.16", "0.5.23")),
     "verify": ("eagle_swa_verify", VERIFY, ("0.5.16", "0.5.23")),
@@ -66,12 +71,14 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("lacks", ERRORS)
 @pytest.mark.parametrize("case, release", [(case, release) for case, (*_, releases) in CASES.items() for release in releases])
-def test_without_a_compiler_the_engine_serves_as_it_would(engine_fork, case, release):
+def test_the_engine_serves_as_it_would_without(engine_fork, case, release, lacks):
     proof, script, _ = CASES[case]
-    environment, script = engine_fork("sglang", release), HEAD.replace("{proof}", proof) + script
+    script = HEAD.replace("{proof}", proof).replace("{error}", ERRORS[lacks]) + script
+    environment = engine_fork("sglang", release)
     stock, _ = environment.evaluate(script, ATTNFIX="0")
     others = {f"ATTNFIX_SGLANG_{name.upper()}": "0" for name, *_ in CASES.values() if name != proof}
     fixed, (state, reason, corrections) = environment.evaluate(script, **others)
     assert fixed == stock
-    assert (state, corrections) == ("failed", 0) and "Could not find nvcc" in reason, reason
+    assert (state, corrections) == ("failed", 0) and SAYS[lacks] in reason, reason

@@ -84,12 +84,13 @@ def test_the_engines_own_method_stays():
     assert hybrid.init_mha_chunk_metadata("batch") == "the engine's" and not state.counters.corrections
 
 
-def test_a_plan_that_fails_gives_the_fix_up():
+@pytest.mark.parametrize("error", [ValueError("no compiler"), MemoryError("no compiler")])
+def test_a_plan_that_fails_gives_the_fix_up(error):
     """The engine goes on without a plan, as it does where the hybrid backend has no such method."""
 
     class Fails:
         def init_mha_chunk_metadata(self, forward_batch):
-            raise ValueError("no compiler")
+            raise error
 
     hybrid, state = made(Hybrid, "runner", Fails(), object())
     assert hybrid.init_mha_chunk_metadata("batch") is None

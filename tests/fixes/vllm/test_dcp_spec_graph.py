@@ -126,11 +126,17 @@ def check_and_update_cudagraph_mode(self, attention_backends, kv_cache_groups):
 
 
 def runner(*builders, drafts=2):
-    instance = SimpleNamespace(compilation_config=config(*map(layer, builders)), uniform_decode_query_len=1 + drafts)
     state = FixState(FIX)
     state.fired = True
-    found = one_call.run(TARGET, check_and_update_cudagraph_mode, state, instance, [set(map(backend, builders))], ["group"])
+    found = decided(state, builders, drafts)
+    assert state.armed
     return found, state.counters.corrections
+
+
+def decided(state, builders, drafts=2):
+    instance = SimpleNamespace(compilation_config=config(*map(layer, builders)), uniform_decode_query_len=1 + drafts)
+    run = one_call.wrapper(TARGET, check_and_update_cudagraph_mode, state).function
+    return run(instance, [set(map(backend, builders))], ["group"])
 
 
 def test_the_runner_is_told_of_that_backend_alone():
@@ -144,5 +150,27 @@ def test_the_runner_is_told_nothing_without_drafts():
 
 
 def test_a_level_is_never_raised():
-    told = wrap.told(backend(Never), "BackendNever").get_builder_cls()
-    assert told.get_cudagraph_support(None, None) is Support.NEVER
+    assert runner(Never) == ([{("BackendNever", Support.NEVER)}], 1)
+
+
+def test_an_error_of_the_builder_is_the_engines():
+    class Raises(Inherits):
+        @classmethod
+        def get_cudagraph_support(cls, vllm_config, kv_cache_spec):
+            raise KeyError("the engine's")
+
+    Raises.__module__ = Inherits.__module__
+    state = FixState(FIX)
+    with pytest.raises(KeyError, match="the engine's"):
+        decided(state, [Raises])
+    assert state.armed
+
+
+def test_where_the_level_cannot_be_told_the_engines_stays(monkeypatch):
+    def fails(support):
+        raise AttributeError("no such level")
+
+    monkeypatch.setattr(wrap, "of_one_token", fails)
+    state = FixState(FIX)
+    assert decided(state, [OneToken]) == [{("BackendOneToken", Support.UNIFORM_BATCH)}]
+    assert state.state == "failed" and "no such level" in state.reason and state.counters.corrections == 0

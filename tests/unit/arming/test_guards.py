@@ -84,12 +84,16 @@ class Engine:
         return wrapper.function
 
 
-def guarding(ours, path=ONE):
+def guarding(ours, path=ONE, **how):
     return code_of_a_fix(
-        "def it(call, instance):\n    result = call(kernel=call.guard(ours, stock))\n    call.corrected()\n    return result",
+        "def it(call, instance):\n"
+        "    result = call(kernel=call.guard(ours, stock, **how))\n"
+        "    call.corrected()\n"
+        "    return result",
         path,
         ours=ours,
         stock=doubled,
+        how=how,
     )
 
 
@@ -207,15 +211,38 @@ def test_want_of_memory_within_the_engines_call_disarms_nothing(error, harm, kin
     assert state.armed and state.base != "failed" and state.counters.corrections == 0
 
 
+@pytest.mark.parametrize("error", [*NO_MEMORY, RecursionError("ours")], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("harm", [WRONG_OUTPUT, SLOWER])
+def test_want_of_memory_for_a_plan_fails_no_request(error, harm):
+    def ours(*args):
+        raise error
+
+    state = armed(replace(WRONG, harm=harm))
+    run = Engine().wrapped((state, guarding(ours, plans=True)))
+    assert run(4) == 9 and state.state == "failed" and f"ours raised {type(error).__name__}" in state.reason
+    assert run(4) == 9 and state.counters.corrections == 0
+
+
+def test_of_a_plan_that_nothing_makes_the_engine_gets_its_own_error():
+    def ours(*args):
+        raise torch.OutOfMemoryError("ours")
+
+    state = armed()
+    with pytest.raises(ZeroDivisionError, match="the engine's") as raised:
+        Engine().wrapped((state, guarding(ours, plans=True)))(None)
+    assert state.armed and raised.value.__context__ is None
+
+
 @pytest.mark.parametrize("error", [ValueError("ours"), NO_MEMORY[0]], ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("kind", ["guard", "watch"])
+@pytest.mark.parametrize("kind", ["guard", "plan", "watch"])
 def test_a_required_fix_ends_the_process_from_within_the_engines_call(error, kind, monkeypatch):
     monkeypatch.setenv("ATTNFIX_STRICT", "1")
 
     def ours(*args):
         raise error
 
-    correct = guarding(ours) if kind == "guard" else lambda call, instance: call(kernel=call.watch(doubled, ours))
+    watching = lambda call, instance: call(kernel=call.watch(doubled, ours))  # noqa: E731
+    correct = watching if kind == "watch" else guarding(ours, plans=kind == "plan")
     code, said = ended(lambda: Engine("swallows").wrapped((armed(), correct))(4))
     assert code == messages.EXIT_STRICT and said.count("\n") == 1 and type(error).__name__ in said
 
