@@ -52,17 +52,17 @@ class _Loader(Loader):
             module.__spec__.loader = module.__loader__ = self.loader
         except Exception as error:
             broken(module.__name__, error)
-        self.loader.exec_module(module)
+        name = module.__name__
+        self.loader.exec_module(module)  # a lazy loader's module would now be loaded by a look at it
         try:
-            _executed(module)
+            _executed(name, module)
         except Exception as error:  # an engine turns an exception here into another backend, silently
-            broken(module.__name__, error)
+            broken(name, error)
 
 
-def _executed(module: "ModuleType") -> None:
+def _executed(name: str, module: "ModuleType") -> None:
     """The body of `module` has run. A private copy, which is not the module of that name, is no concern of ours until it is
     made that. What makes a metrics page is none before an engine is there, which catches up with it."""
-    name = module.__name__
     if _is_target(name) and _is_engine(name):
         install()  # somebody may have taken our finder out meanwhile
         if sys.modules.get(name) is module or _is_half_done(module):

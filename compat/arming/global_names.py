@@ -7,18 +7,19 @@ binds in another way, too, is not told.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from importlib.util import resolve_name
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from ..gate import module_lookup, source_files
+from ..gate import judge, module_lookup, source_files
 from .wrapper import TargetWrapper
 
 _NONE = object()
 _IMPORT = re.compile(
-    rb"import[ \t]+(\((?:[^)#]+|#[^\n]*)*\)|[^\n;]+)"
+    rb"import[ \t]+(\((?:[^)#]|#[^\n]*\n)*\)|[^\n;]+)"
 )  # begins with letters: any other takes twenty times as long
 _COMMENT = re.compile(rb"#[^\n]*")
 #: What is told: by identity, or by what it says of itself
@@ -49,7 +50,9 @@ def foreign(names: set[str], module: ModuleType, source: source_files.Source) ->
             continue
         homes = [(_absolute(home, module), given) for home, given in imports[name]]
         if not any(_agrees(held[name], home, given) for home, given in homes) and not _is_bound_otherwise(name, source):
-            return name, held[name]
+            written = _by_syntax(name, source)
+            if written is not None and not any(_agrees(held[name], _absolute(home, module), given) for home, given in written):
+                return name, held[name]
         _agreed[module.__name__, name] = held[name]
     return None
 
@@ -118,6 +121,24 @@ def _read(data: bytes) -> Imports:
                 else:
                     home = given if len(words) == 3 else given.partition(".")[0]  # `import a.b` binds `a`
                     found.setdefault(name if len(words) == 3 else home, []).append((home, None))
+    return found
+
+
+def _by_syntax(name: str, source: source_files.Source) -> list[tuple[str, str | None]] | None:
+    """What may be imported under `name`, by a parse: a line by line look misses some forms. None where the file binds it
+    otherwise, too."""
+    found: list[tuple[str, str | None]] = []
+    for node in ast.walk(judge.parsed(source.data)):
+        if isinstance(node, ast.Name) and node.id == name and not isinstance(node.ctx, ast.Load):
+            return None
+        if isinstance(node, ast.ImportFrom):
+            if any(alias.name == "*" for alias in node.names):
+                return None
+            home = "." * node.level + (node.module or "")
+            found += [(home, alias.name) for alias in node.names if (alias.asname or alias.name) == name]
+        elif isinstance(node, ast.Import):
+            given = [alias for alias in node.names if (alias.asname or alias.name.partition(".")[0]) == name]
+            found += [(alias.name if alias.asname else name, None) for alias in given]
     return found
 
 

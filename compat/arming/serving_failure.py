@@ -34,6 +34,8 @@ _COMPAT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FIXES = os.path.join(os.path.dirname(_COMPAT), "patches", "")
 _OURS = os.path.join(_COMPAT, ""), _FIXES, os.path.join(os.path.dirname(_COMPAT), "kernels", "")
 _SHARED = os.path.join(os.sep, "shared")
+#: Functions that engines call before they serve: no request waits, so want of memory means stock there, as for a plan
+AT_START = frozenset({"__init__", "init_cuda_graph_state", "_capture_cuda_graph", "process_weights_after_loading"})
 #: In a proof these stand for kernels of the engine's
 _STAND_INS, _PROOF = os.path.join(_FIXES, "proofkit", ""), os.path.join(os.sep, "proof.py")
 _WITHOUT_IT = {

@@ -45,12 +45,25 @@ class Link:
     It is what `needed` gets as `target`, and what `correct` has as `call.target`.
     """
 
-    __slots__ = ("act", "correct", "function", "inside", "is_method", "look", "needed", "repeatable", "run_inside", "state")
+    __slots__ = (
+        "act",
+        "at_start",
+        "correct",
+        "function",
+        "inside",
+        "is_method",
+        "look",
+        "needed",
+        "repeatable",
+        "run_inside",
+        "state",
+    )
 
     def __init__(self, function: FunctionType, is_method: bool, state: FixState, correct: Correct, needed: Needed | None,
                  inside: tuple[Link, ...], repeatable: bool = False):  # fmt: skip
         self.function, self.is_method, self.state, self.inside = function, is_method, state, inside
         self.correct, self.needed, self.repeatable = correct, needed, repeatable
+        self.at_start = function.__name__ in serving_failure.AT_START
         self.act = by_name(correct, function, is_method)
         self.look = by_name(needed, function, is_method) if needed else None
         self.run_inside = _runner([inside], is_method)
@@ -214,7 +227,7 @@ def _runner(chain: list[tuple[Link, ...]], is_method: bool) -> Callable[[Any, An
                 running = call is not None and call.result is RUNNING
                 if running and not serving_failure.is_ours(error, link.correct):
                     raise  # the engine's own
-                serving_failure.settle(state, link.correct if call else link.needed, error)
+                serving_failure.settle(state, link.correct if call else link.needed, error, link.at_start)
                 if call is None or call.result is NOT_CALLED or (link.repeatable and (running or call.changed)):
                     continue  # the engine's function runs as its caller called it
                 if running:

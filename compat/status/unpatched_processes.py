@@ -47,7 +47,10 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
 def forked(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
     """What a record would say of each forked child that has none yet, for nothing was called there (`Recorder.forked`): the
     same as its parent's, which stays mapped in it, and nothing counted."""
-    homes = {os.path.realpath(home) for home in folders()}
+    try:
+        homes = {os.path.realpath(home) for home in folders()}
+    except OSError:  # no folder, and so no record of a parent
+        return
     for pid, start in _others(recorded):
         for path in map(Path, _mapped(pid)):
             if path.suffix == ".attnfix" and str(path.parent) in homes and (text := read(path)):

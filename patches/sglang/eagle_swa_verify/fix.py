@@ -62,10 +62,10 @@ FIX = Fix(
     examined=(">=0.5.1",),
     remove_when="no sglang with the bug serves such a model on FlashInfer with speculation",
     cost=(
-        "Up to the window, a look at lengths that the host has: 0.980 (0.949-1.012) times stock's tokens/s and the same tokens, "
-        "a Gemma 2 of 8 layers on one H200, 200 pairs. Beyond it, 0.916 (0.880-0.954): the plan of window layers lists all slots, "
-        "and trees take a copy of the mask and ten small launches per verification. A start whose FlashInfer cache is cold "
-        "compiles the kernel with a window, for 480 s at most."
+        "Up to the window, a look at lengths that the host has: 0.980 (0.949-1.012) times stock's tokens/s and the same "
+        "tokens, a Gemma 2 of 8 layers on one H200, 200 pairs. Beyond it, 0.916 (0.880-0.954): the plan of window layers lists "
+        "all slots, and trees take a copy of the mask and ten small launches per verification. A start whose FlashInfer cache "
+        "is cold compiles the kernel with a window, for 480 s at most."
     ),
     expect=(
         "On one replica, greedy answers to prompts longer than the window: stock they differ from those without speculation, "

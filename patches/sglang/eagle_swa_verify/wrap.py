@@ -21,6 +21,8 @@ from attnfix.patches.shared.attribute import attribute
 FROM_THE_START = frozenset({"EagleVerifyInput", "NgramVerifyInput", "EagleDraftInput", "EagleDraftExtendInput"})
 #: A window that no sequence reaches; the engine adds lengths to it in int32
 WHOLE = 1 << 30
+#: Why a plan is corrected
+CAPTURE, BEYOND = "a graph's first plan", "beyond the window"
 #: Bytes, as allocators of device memory align
 _ALIGNED = 256
 #: What an updater knows of its model; where a wrapper keeps the window of its plan, and a backend the mask of its graphs'
@@ -45,16 +47,17 @@ def kernels(updater: Any, backend: Any, model_runner: Any) -> list[Any]:
     return [flashinfer_kernels.of_prefill(updater, backend.prefill_wrappers_verify[0], window=True, soft_cap=capped)]
 
 
-def misplans(target: Any, instance: Any, prefill_wrappers: Any, spec_info: Any, seq_lens_cpu: Any) -> bool:
+def misplans(target: Any, instance: Any, prefill_wrappers: Any, spec_info: Any, seq_lens_cpu: Any) -> str | None:
     """Whether the window layers' plan would not be that of their window. A graph keeps the kernel that was planned first, at
-    its capture, and may be replayed with any lengths. Up to the window its plans with and without one are the same."""
+    its `CAPTURE`, and may be replayed with any lengths. Up to the window its plans with and without one are the same."""
     known = spec_info is not None and any(kind.__name__ in FROM_THE_START for kind in type(spec_info).__mro__)
     if not known or not getattr(instance, _ALIKE, False):
-        return False
+        return None
     wrapper = prefill_wrappers[0]
     if wrapper.is_cuda_graph_enabled and _PLANNED not in vars(wrapper):
-        return True
-    return not within_window(instance.sliding_window_size, getattr(spec_info, "draft_token_num", 0), seq_lens_cpu)
+        return CAPTURE
+    within = within_window(instance.sliding_window_size, getattr(spec_info, "draft_token_num", 0), seq_lens_cpu)
+    return None if within else BEYOND
 
 
 def within_window(window: int, draft: int, seq_lens_cpu: Any) -> bool:
@@ -75,7 +78,8 @@ def update_sliding_window(call: Any, instance: Any, seq_lens: Any, prefill_wrapp
         result = call()
     if call.failed:
         return call()  # that plan is over the whole text, without a window
-    call.corrected(len(seq_lens))
+    if call.found == BEYOND:  # a capture's lengths are made up
+        call.corrected(len(seq_lens))
     return result
 
 

@@ -109,10 +109,10 @@ def ready(target: Any, kernels: Iterable[Kernel | None]) -> bool:
     """Have these kernels compiled and loaded; False where that failed, and the fix is given up. `target`: `wrapper.Link`."""
     wanted = [kernel for kernel in dict.fromkeys(kernels) if kernel is not None and kernel not in _loaded]
     try:
-        cold = [kernel for kernel in wanted if not is_compiled(kernel)]
-    except _UNFAMILIAR:
-        return True  # its plans are guarded
-    try:
+        try:
+            cold = [kernel for kernel in wanted if not is_compiled(kernel)]
+        except _UNFAMILIAR:
+            return True  # its plans are guarded
         if cold:
             compile_apart(cold)
         for kernel in wanted:

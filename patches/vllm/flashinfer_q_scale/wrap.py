@@ -35,7 +35,11 @@ def forward(call: Any, instance: Any, layer: Any, attn_metadata: Any) -> Any:
         half.wrapper = Told(half.wrapper, instance.scale * layer._k_scale_float, call)
         setattr(own, part, half)
         told.append(half.wrapper)
-    result = call(attn_metadata=own)
+    try:
+        result = call(attn_metadata=own)
+    finally:
+        for wrapper in told:
+            del wrapper.run  # a circle, which would keep the call's tensors until Python collects it
     if rows := sum(wrapper.rows for wrapper in told):
         call.corrected(rows)
     return result

@@ -40,8 +40,12 @@ def verifies(scheduler: Any) -> bool:
     """Whether drafts of a request are verified in the step that is scheduled next.
 
     In a step without any, layers are not told how many drafts were accepted last: they begin with another state, and with
-    `mamba_cache_mode` "all" they end the server. There it is the padding that brings drafts, and it stays.
+    `mamba_cache_mode` "all" they end the server. There it is the padding that brings drafts, and it stays. A connector that is
+    about to free blocks may stop the scheduler before any request (from 0.30.0 on).
     """
+    about_to_free = getattr(getattr(scheduler, "connector", None), "has_pending_block_frees", None)
+    if about_to_free is not None and about_to_free():
+        return False
     return any(request.spec_token_ids and runs_next(scheduler, request) for request in scheduler.running)
 
 

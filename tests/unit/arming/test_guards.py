@@ -456,3 +456,20 @@ def test_an_engine_that_fills_the_stack_itself_gets_its_own_error():
 def test_the_cpu_allocators_error_is_no_stack(monkeypatch):
     assert serving_failure.is_shortage(torch.OutOfMemoryError("CUDA out of memory"))
     assert not serving_failure.is_shortage(RecursionError())
+
+
+@pytest.mark.parametrize("name, starts", [("__init__", True), ("init_cuda_graph_state", True), ("forward", False)])
+def test_want_of_memory_at_start_leaves_the_engine_as_it_is(name, starts):
+    """No request waits for a constructor: its server starts, and the fix is failed. Within a request the engine gets the error."""
+    functions: dict = {}
+    exec(f"def {name}(self, made):\n    made.append('stock')", functions)
+    state, made = armed(), []
+    wrapper = TargetWrapper(functions[name], CodePath("engine", f"Backend.{name}"))
+    wrapper.add(state, failing(error="MemoryError('no memory')"))
+    if starts:
+        wrapper.function(object(), made)
+        assert made == ["stock"] and not state.armed and "no memory" in state.reason
+    else:
+        with pytest.raises(MemoryError):
+            wrapper.function(object(), made)
+        assert state.armed and not made
