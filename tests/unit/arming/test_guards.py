@@ -460,7 +460,7 @@ def test_the_cpu_allocators_error_is_no_stack(monkeypatch):
 
 @pytest.mark.parametrize("name, starts", [("__init__", True), ("init_cuda_graph_state", True), ("forward", False)])
 def test_want_of_memory_at_start_leaves_the_engine_as_it_is(name, starts):
-    """No request waits for a constructor: its server starts, and the fix is failed. Within a request the engine gets the error."""
+    """A server starts though memory is short, and the fix is failed. Within a request the engine gets the error."""
     functions: dict = {}
     exec(f"def {name}(self, made):\n    made.append('stock')", functions)
     state, made = armed(), []
