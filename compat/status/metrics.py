@@ -108,7 +108,7 @@ class _Counts:
     """Of this server: the processes that run, and what all have counted (by fix, engine).
 
     A process that has ended is read once, and one whose record is gone keeps what it had counted: no sum ever falls. A thread
-    reads the folder, since some engines make their page in the loop that serves requests; and never for long: this process's
+    reads the folder, since engines make their page in the process that serves requests; and never for long: this process's
     record first, then the newest.
     """
 

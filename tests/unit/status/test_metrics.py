@@ -165,7 +165,7 @@ def test_all_of_them_are_counted_in_the_end(tmp_path):
 
 
 def test_what_holds_the_folder_up_does_not_hold_up_the_page(monkeypatch):
-    """As a network volume whose server is gone: some engines make the page in the loop that serves requests."""
+    """As a network volume whose server is gone: the page is made in the process that serves requests."""
     written((5, 2, 30))
     assert sums() == [5]
     over = threading.Event()
