@@ -6,7 +6,7 @@ import argparse
 import socket
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -111,7 +111,8 @@ def _ready(options: argparse.Namespace) -> int:
 def readiness(found: dict[str, Any]) -> tuple[int, str]:
     """Whether attnfix has done here all that it does before an engine serves, as exit code and one sentence.
 
-    No state of a fix matters: a correction that fails while the engine serves would take all equal replicas out at once.
+    No state of a fix matters: a correction that fails while the engine serves would take all equal replicas out at once. Nor
+    does a record that is missing: a full disk would stop every start.
     """
     if unreached := list(_unreached(found)):
         return EXIT_MISSING, "; ".join(few(unreached, _TOLD))
@@ -123,8 +124,16 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
         return 1, f"not ready: {waiting[0]['engine']} {status_view.named(waiting[0])} is starting"
     if not running and not others:
         return 1, f"not ready: no engine is running here: {process_record.unseen()}"
-    told = f"ready: attnfix is at work in {len(running)} process{'es' if running[1:] else ''}"
-    return 0, f"{told}; {'; '.join(few(found['missing'], _TOLD))}" if found["missing"] else told
+    states = Counter(process["state"] for process in others)
+    at_work = len(running) + states[processes.ACTIVE]
+    told = [f"attnfix is at work in {_counted(at_work)}"] if at_work else []
+    told += [f"attnfix is off in {_counted(states[processes.OFF])}, by ATTNFIX=0"] if states[processes.OFF] else []
+    ready = "ready: " if told else "ready, as far as can be told: "
+    return 0, ready + "; ".join([*told, *few(found["missing"], _TOLD)])
+
+
+def _counted(number: int) -> str:
+    return f"{number} process{'es' if number > 1 else ''}"
 
 
 def exit_code(found: dict[str, Any]) -> int:
@@ -200,8 +209,11 @@ def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
 
 
 def missing(found: dict[str, Any]) -> Iterator[str]:
-    """One sentence for each place where a fix that is needed and on does not stand."""
+    """One sentence for each place where a fix that is needed and on does not stand, or where nothing tells that it does."""
     yield from _unreached(found)
+    for process in found["unrecorded"]:
+        if process["state"] == processes.NO_RECORD:
+            yield f"no record of {process['engine']} {status_view.named(process)}: {process['reason']}"
     for process in found["processes"]:
         for row in process["fixes"] if process["alive"] else ():
             if row["state"] in fix_state.MISSING or _in_doubt(row, process["release"]):

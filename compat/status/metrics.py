@@ -37,6 +37,7 @@ _WAIT_S = 0.25  # of a scrape for the thread that reads the records
 _READING_S = 0.02  # that one scrape reads records of which nothing is known yet
 _Totals: TypeAlias = dict[tuple[str, str], list[int]]
 _Found: TypeAlias = tuple[list[dict[str, Any]], _Totals]
+_Stamp: TypeAlias = tuple[int, int]
 _LABELS = ("fix", "engine", "state", "release")
 _PROCESS = ("engine", "release", "attnfix")
 #: Every metric on a page, as Prometheus names it, with its labels
@@ -107,19 +108,25 @@ class _Counts:
     """Of this server: the processes that run, and what all have counted (by fix, engine).
 
     A process that has ended is read once, and one whose record is gone keeps what it had counted: no sum ever falls. A thread
-    reads the folder, since engines make their page in the loop that serves requests; and never for long, the newest first.
+    reads the folder, since engines make their page in the process that serves requests; and never for long: this process's
+    record first, then the newest.
     """
 
     def __init__(self) -> None:
         self._of: tuple[str, str] | None = None
         self._thread: threading.Thread | None = None
         self._found: _Found = [], {}
+        self._lock = threading.Lock()  # engines may make two pages at once
+
+    def forked(self) -> None:
+        self._lock = threading.Lock()  # another thread of the parent may have held it
 
     def now(self) -> _Found:
-        if self._thread is None or not self._thread.is_alive():  # that of a forked child's parent is not
-            self._thread = threading.Thread(target=self._look, name="attnfix-metrics", daemon=True)
-            self._thread.start()
-        self._thread.join(_WAIT_S)
+        with self._lock:
+            if (thread := self._thread) is None or not thread.is_alive():  # that of a forked child's parent is not
+                thread = self._thread = threading.Thread(target=self._look, name="attnfix-metrics", daemon=True)
+                thread.start()
+        thread.join(_WAIT_S)
         return self._found
 
     def _look(self) -> None:
@@ -129,40 +136,58 @@ class _Counts:
             mine = server()
             if self._of != (of := (mine, str(process_record.folder()))):
                 self._of, self._found = of, ([], {})
-                self._done: set[str] = set()  # records of other servers, and those whose counts are in `_ended`
+                self._done: set[str] = set()  # records of processes that have ended; the counts of ours are in `_ended`
+                self._passed: dict[str, _Stamp] = {}  # unreadable ones, and others' that run: each may become ours
+                self._waiting: dict[str, _Stamp] = {}  # those that no scrape had time for
                 self._ended: _Totals = {}
                 self._last: dict[str, dict[str, Any]] = {}
             names = set(process_record.paths())
             self._done &= names
+            self._passed = {name: stamp for name, stamp in self._passed.items() if name in names}
+            stamps = {name: self._waiting.get(name) or _stamp(name) for name in names - self._done - self._last.keys()}
+            new = [name for name, stamp in stamps.items() if self._passed.get(name) != stamp]
+            own = f"/{process_record.own_prefix()}"
+            new.sort(key=lambda name: (own in name, stamps[name]))
+            for name in list(self._last):
+                self._read(name, mine, name in names)
             until = time.monotonic() + _READING_S
-            new = sorted(names - self._done - self._last.keys(), key=_written, reverse=True)
-            for name in [*self._last, *new]:
-                known = self._last.get(name)
-                if not known and time.monotonic() > until:
+            while new:
+                self._read(name := new.pop(), mine)
+                if name not in self._last and name not in self._done:
+                    self._passed[name] = stamps[name]
+                if time.monotonic() > until:
                     break
-                text = process_record.seen(Path(name))
-                if text and text.get("server") != mine:
-                    self._done.add(name)
-                elif text and text["alive"]:
-                    self._last[name] = text
-                elif text or (known and name not in names):
-                    _add(self._ended, text or known or {})
-                    self._done.add(name)
-                    self._last.pop(name, None)
+            self._waiting = {name: stamps[name] for name in new}
             totals = {key: [*counts] for key, counts in self._ended.items()}
             for text in self._last.values():
                 _add(totals, text)
             self._found = list(self._last.values()), totals
 
+    def _read(self, name: str, mine: str, there: bool = True) -> None:
+        from . import process_record
+
+        text, known = process_record.seen(Path(name)), self._last.get(name)
+        ours = text and text.get("server") == mine
+        if text and text["alive"]:
+            if ours:
+                self._last[name] = text
+        elif text or (known and not there):
+            _add(self._ended, (text if ours else known) or {"fixes": ()})
+            self._done.add(name)
+            self._last.pop(name, None)
+
 
 _counts = _Counts()
+os.register_at_fork(after_in_child=lambda: _counts.forked())
 
 
-def _written(name: str) -> float:
+def _stamp(name: str) -> _Stamp:
+    """What changes with a record's text."""
     try:
-        return os.lstat(name).st_mtime
+        found = os.lstat(name)
     except OSError:
-        return 0.0
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
 
 
 def _rows(process: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[int]]]:

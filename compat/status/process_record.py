@@ -177,7 +177,7 @@ class Record:
         home = _own_folder()
         _forget_ended(home)
         # Containers may share host name and pid: chance makes the name unique
-        self.path = home / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.attnfix"
+        self.path = home / f"{own_prefix()}{secrets.token_hex(4)}.attnfix"
         unborn = self.path.with_suffix(".new")  # nobody reads it, or tries its lock, before it is locked
         descriptor = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
@@ -228,6 +228,13 @@ class Record:
         self._map[8:16] = struct.pack("<q", 0)
         self._map[_TEXT : _TEXT + len(data)] = data
         self._map[8:16] = struct.pack("<q", len(data))
+        with suppress(OSError):
+            os.utime(self.path, follow_symlinks=False)  # a store into a mapping does not, on every file system
+
+
+def own_prefix() -> str:
+    """How the names of this process's records begin."""
+    return f"{socket.gethostname()}-{os.getpid()}-"
 
 
 def _identity(descriptor: int) -> tuple[int, int]:

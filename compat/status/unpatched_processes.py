@@ -24,7 +24,10 @@ from .fix_state import EFFECTIVE, INSTALLED
 from .process_record import folders, parent, read, runs, started
 
 _STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
-OFF, STARTING, ELSEWHERE, RESTART_NEEDED = "off", "starting", "elsewhere", "restart needed"
+OFF, STARTING, ELSEWHERE = "off", "starting", "elsewhere"
+ACTIVE = "active"  #: attnfix is in it, and the record that it had from its parent is gone
+NO_RECORD = "no record"  #: /proc cannot tell whether attnfix is active in it
+RESTART_NEEDED = "restart needed"
 
 
 def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
@@ -47,19 +50,24 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
 def forked(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
     """What a record would say of each forked child that has none yet, for nothing was called there (`Recorder.forked`): the
     same as its parent's, which stays mapped in it, and nothing counted."""
-    try:
-        homes = {os.path.realpath(home) for home in folders()}
-    except OSError:  # no folder, and so no record of a parent
-        return
     for pid, start in _others(recorded):
-        for path in map(Path, _mapped(pid)):
-            if path.suffix == ".attnfix" and str(path.parent) in homes and (text := read(path)):
+        for path in _records(pid):
+            if text := read(path):
                 role = process_role.of_title(process_role.title(pid))
                 rows = [row | {"state": _uncalled(row["state"]), "counters": dict.fromkeys(row["counters"], 0)}
                         for row in text["fixes"]]  # fmt: skip
                 yield text | {"pid": pid, "started": start, "host": socket.gethostname(), "role": line(role.name),
                               "rank": role.rank, "activated": None, "fixes": rows, "alive": True}  # fmt: skip
                 break
+
+
+def _records(pid: int) -> list[Path]:
+    """Records of our folders that a process has mapped: its own or its parent's, which may be gone from the folder."""
+    homes: set[str] = set()
+    with suppress(OSError):
+        homes = {os.path.realpath(home) for home in folders()}
+    mapped = [Path(path.removesuffix(" (deleted)")) for path in _mapped(pid)]
+    return [path for path in mapped if path.suffix == ".attnfix" and str(path.parent) in homes]
 
 
 def _uncalled(state: str) -> str:
@@ -82,12 +90,14 @@ def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
             return OFF, "ATTNFIX=0"
         if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
             return ELSEWHERE, f"its records are in {named or 'the default folder'}"
+    if _records(pid):
+        return ACTIVE, "no fix was called in it yet, and the record of the process that it was forked from is gone"
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:
         return RESTART_NEEDED, "started before attnfix was installed"
     if time.time() - begun < _STARTING_S:
         return STARTING, "its engine is not imported yet"
-    return RESTART_NEEDED, "attnfix is not active in it, or could write no record: see its log"
+    return NO_RECORD, "attnfix could write none, or is not active in it: see its log"
 
 
 def _own_pids() -> Iterator[int]:
@@ -128,7 +138,7 @@ def _environment(pid: int) -> dict[str, str] | None:
     An engine that gives its process a title wipes the environment off /proc (tried): then its parent's, from which it came.
     None where there is none to be read.
     """
-    while pid > 1:
+    while pid > 0:  # the first of a container is 1
         with suppress(OSError):
             entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").strip("\0").split("\0")
             if entries != [""]:

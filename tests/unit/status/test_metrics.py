@@ -165,7 +165,7 @@ def test_all_of_them_are_counted_in_the_end(tmp_path):
 
 
 def test_what_holds_the_folder_up_does_not_hold_up_the_page(monkeypatch):
-    """As a network volume whose server is gone: the page is made in the loop that serves requests."""
+    """As a network volume whose server is gone: the page is made in the process that serves requests."""
     written((5, 2, 30))
     assert sums() == [5]
     over = threading.Event()
@@ -174,6 +174,93 @@ def test_what_holds_the_folder_up_does_not_hold_up_the_page(monkeypatch):
     begin = time.monotonic()
     assert sums() == [5] and sums() == [5] and time.monotonic() - begin < 5
     over.set()
+
+
+def slow(monkeypatch, seconds):
+    """A file system on which every look at a file takes so long, as a network volume's does."""
+    stock = os.lstat
+    monkeypatch.setattr(os, "lstat", lambda *args, **kwargs: time.sleep(seconds) or stock(*args, **kwargs))
+
+
+def test_the_process_that_makes_the_page_is_on_the_first(tmp_path, monkeypatch):
+    """However slow the folder is, and however new the records of others are."""
+    ended(tmp_path, 40, False)
+    written((5, 2, 30))
+    later = time.time() + 60
+    for path in (tmp_path / "run").glob("host-*"):
+        os.utime(path, (later, later))
+    slow(monkeypatch, 0.001)
+    monkeypatch.setattr(metrics, "_READING_S", 0)
+    assert sums() == [5]
+
+
+def test_every_scrape_reads_on(tmp_path, monkeypatch):
+    ended(tmp_path, 10, True)
+    slow(monkeypatch, 0.005)
+    monkeypatch.setattr(metrics, "_READING_S", 0)
+    found = [sums()[0] for _ in range(12)]
+    assert found == sorted(found) and found[-1] == 11 * 3
+
+
+def test_unreadable_records_take_the_time_of_one_scrape(tmp_path):
+    """As a process leaves them that is killed while it writes; the time is that of those that can be read."""
+    record = written((3, 0, 0))
+    torn = bytearray(record.path.read_bytes())
+    torn[8:16] = bytes(8)
+    for number in range(3):
+        (tmp_path / "run" / f"torn-{number}.attnfix").write_bytes(torn)
+    ended(tmp_path, 3, True)
+    later = time.time() + 60
+    for path in (tmp_path / "run").glob("torn-*"):
+        os.utime(path, (later, later))
+    assert [sums()[0] for _ in range(9)][-1] == 3 + 4 * 3
+    (tmp_path / "run" / "torn-0.attnfix").write_bytes(record.path.read_bytes())
+    assert sums()[0] == 3 + 5 * 3, "once it is whole"
+
+
+def test_scrapes_at_once_make_one_look(monkeypatch):
+    looks, begun = [], threading.Barrier(8)
+    stock = metrics._Counts._look
+    monkeypatch.setattr(metrics._Counts, "_look", lambda self: looks.append(1) or time.sleep(0.3) or stock(self))
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: time.sleep(0.02) or start(thread))
+    written((5, 2, 30))
+    found = []
+
+    def scrape_with_the_others():
+        begun.wait(20)
+        found.append(sums())
+
+    scrapes = [threading.Thread(target=scrape_with_the_others) for _ in range(8)]
+    for scrape in scrapes:
+        start(scrape)
+    for scrape in scrapes:
+        scrape.join(20)
+    assert found == [[5]] * 8 and len(looks) == 1
+
+
+def test_a_forked_child_scrapes_even_if_its_parent_did_at_the_fork():
+    written((5, 2, 30))
+    sums()
+    with metrics._counts._lock:
+        pid = os.fork()
+        if not pid:
+            scrape = threading.Thread(target=metrics.families, daemon=True)
+            scrape.start()
+            scrape.join(20)
+            os._exit(scrape.is_alive())
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_worker_that_is_named_later_comes_onto_the_page():
+    """Ray starts it under no name, and the driver's comes with its switches."""
+    written((5, 0, 0))
+    record = written((7, 0, 0), server="its own")
+    assert sums() == [5] and sums() == [5]
+    told = process_record.read(record.path)
+    time.sleep(0.02)  # the clock of a file system stands still for some milliseconds
+    record.write(told | {"server": metrics.server()})
+    assert sums() == [12]
 
 
 @pytest.mark.parametrize("counts, server", [((5, 2, 30), "another"), (None, None)])

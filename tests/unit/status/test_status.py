@@ -76,7 +76,7 @@ def test_not_active_is_missing_where_an_engine_is_installed():
     assert "NOT ACTIVE" in text(found(active=False, reason=reason))
 
 
-@pytest.mark.parametrize("state, code", [("restart needed", 3), ("starting", 0), ("off", 0)])
+@pytest.mark.parametrize("state, code", [("restart needed", 3), ("no record", 3), ("starting", 0), ("off", 0), ("active", 0)])
 def test_engine_processes_without_a_record(state, code):
     other = {"pid": 7, "started": 1, "engine": "sglang", "role": "server", "rank": None, "state": state, "reason": "why"}
     told = found(process(), unrecorded=[other])
@@ -182,6 +182,12 @@ def other(state):
         (found(process(), unrecorded=[other("starting")]), 1, "is starting"),
         (found(unrecorded=[other("elsewhere")]), 1, "no engine is running"),
         (found(unrecorded=[other("restart needed")]), 3, "restart needed"),
+        (found(unrecorded=[other("no record")]), 0, "ready, as far as can be told: no record of sglang server (pid 7): why"),
+        (found(process(), unrecorded=[other("no record")]), 0, "at work in 1 process; no record of sglang server (pid 7): why"),
+        (found(unrecorded=[other("active")]), 0, "ready: attnfix is at work in 1 process"),
+        (found(process(), unrecorded=[other("active")]), 0, "ready: attnfix is at work in 2 processes"),
+        (found(unrecorded=[other("off")]), 0, "ready: attnfix is off in 1 process, by ATTNFIX=0"),
+        (found(process(), unrecorded=[other("off")]), 0, "at work in 1 process; attnfix is off in 1 process, by ATTNFIX=0"),
         (found(active=False, reason="ATTNFIX=0", unrecorded=[other("off")]), 0, "ATTNFIX=0"),
         (found(active=False, reason="ATTNFIX=0"), 0, "ATTNFIX=0"),
         (found(active=False, reason="no .pth here"), 3, "NOT ACTIVE"),
@@ -190,6 +196,7 @@ def other(state):
 def test_a_replica_is_ready_once_attnfix_is_at_work_in_it(told, code, says):
     """Whatever becomes of a fix: equal replicas with equal requests would all fail, and go out of service, at once."""
     assert status.readiness(told)[0] == code and says in status.readiness(told)[1]
+    assert "in 0 process" not in status.readiness(told)[1]
 
 
 def test_the_line_of_a_probe_has_an_end():

@@ -81,7 +81,7 @@ def test_one_that_was_started_before_attnfix_needs_a_restart(start, roots, monke
     monkeypatch.setattr(unpatched_processes, "_installed_at", lambda: time.time() - 3600)
     assert found(roots, pid)["state"] == "starting"
     monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
-    assert found(roots, pid)["state"] == "restart needed" and "not active" in found(roots, pid)["reason"]
+    assert found(roots, pid)["state"] == "no record" and "could write none" in found(roots, pid)["reason"]
 
 
 def test_one_that_is_switched_off_is_told_apart(start, roots):
@@ -95,7 +95,7 @@ def test_one_of_another_deployment_keeps_its_records_elsewhere(start, roots, tmp
     pid = start(MAPS, roots["vllm"] / "_C.abi3.so", ATTNFIX_RUN_DIR=theirs)
     assert (found(roots, pid)["state"], found(roots, pid)["reason"]) == ("elsewhere", f"its records are in {theirs}")
     monkeypatch.setenv("ATTNFIX_RUN_DIR", theirs)
-    assert found(roots, pid)["state"] == "restart needed", "it should have one where we look"
+    assert found(roots, pid)["state"] == "no record", "it should have one where we look"
 
 
 def test_a_process_that_has_a_title_has_the_switches_of_its_parent(start, roots, tmp_path, monkeypatch):
@@ -113,6 +113,21 @@ def test_a_process_that_has_a_title_has_the_switches_of_its_parent(start, roots,
         assert found(roots, pid)["state"] == "off"
     finally:
         os.kill(pid, 9)
+
+
+def test_the_first_process_of_a_container_has_switches_of_its_own(monkeypatch):
+    """Beside it, a process whose environment was wiped, and which it started."""
+    shown = {"/proc/1/environ": b"A=1\0ATTNFIX=0\0", "/proc/7/environ": b"\0" * 40}
+    monkeypatch.setattr(Path, "read_bytes", lambda path: shown[str(path)])
+    monkeypatch.setattr(unpatched_processes, "parent", {7: 1, 1: 0}.__getitem__)
+    assert unpatched_processes._why(1, 0, None) == ("off", "ATTNFIX=0")
+    assert unpatched_processes._why(7, 0, None) == ("off", "ATTNFIX=0")
+
+
+def test_a_folder_that_is_missing_holds_nothing_up(start, roots, tmp_path, monkeypatch):
+    pid = start(MAPS, roots["vllm"] / "_C.abi3.so")
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "missing"))
+    assert list(unpatched_processes.forked([])) == [] and found(roots, pid)["engine"] == "vllm"
 
 
 def test_the_time_of_installation_is_the_pth_files(tmp_path, monkeypatch):
