@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ast
 import re
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import resolve_name
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -27,8 +29,9 @@ _TOLD = (FunctionType, ModuleType, type)
 #: Per name the modules and names that it may be imported from; None: the module itself
 Imports = dict[str, list[tuple[str, "str | None"]]]
 _found: dict[str, tuple[tuple[int, ...], Imports]] = {}
-#: What was found to agree, by module and name: many fixes have witnesses in one module
-_agreed: dict[tuple[str, str], Any] = {}
+#: What was found to agree, by module and name: many fixes have witnesses in one module. A target that is held cannot be wrapped
+#: late, so nothing is held here
+_agreed: dict[tuple[str, str], weakref.ref[Any]] = {}
 
 
 def read_by(functions: Iterator[FunctionType]) -> set[str]:
@@ -46,14 +49,15 @@ def foreign(names: set[str], module: ModuleType, source: source_files.Source) ->
     """(name, what it holds) of the first of `names` that `module` imports, and that is something else; None where none is."""
     imports, held = _imports(source), vars(module)
     for name in names & imports.keys() & held.keys():
-        if _agreed.get((module.__name__, name), _NONE) is held[name]:
+        if (agreed := _agreed.get((module.__name__, name))) and agreed() is held[name]:
             continue
         homes = [(_absolute(home, module), given) for home, given in imports[name]]
         if not any(_agrees(held[name], home, given) for home, given in homes) and not _is_bound_otherwise(name, source):
             written = _by_syntax(name, source)
             if written is not None and not any(_agrees(held[name], _absolute(home, module), given) for home, given in written):
                 return name, held[name]
-        _agreed[module.__name__, name] = held[name]
+        with suppress(TypeError):  # of what has no weak references
+            _agreed[module.__name__, name] = weakref.ref(held[name])
     return None
 
 

@@ -47,20 +47,23 @@ def test_beside_its_neighbour_and_with_tritons_merge(engine_fork):
 
 
 def test_the_builder_of_sparse_mla(engine_fork):
-    """It has imported the function that dense MLA shares with it."""
-    code = HEAD + (
-        "import torch\n"
+    """It has imported the function that dense MLA shares with it. It is loaded before a stand-in for the platform is put in."""
+    code = (
         "from vllm.model_executor.layers.attention import sparse_mla_attention as sparse\n"
-        "builder = object.__new__(sparse.SparseMLACommonMetadataBuilder)\n"
-        "builder.__dict__.update(dcp_world_size=1, dcp_local_block_size=1, dcp_virtual_block_size=1, device='cpu',\n"
-        "    chunked_prefill_workspace=torch.zeros(64, 8), chunked_prefill_workspace_size=64,\n"
-        "    kv_cache_spec=SimpleNamespace(block_size=16))\n"
-        "def length(context, new):\n"
-        "    starts, new = mla_prefill.cumulative(new), torch.tensor(new)\n"
-        "    common = SimpleNamespace(seq_lens_cpu_upper_bound=torch.tensor(context) + new, query_start_loc_cpu=starts)\n"
-        "    with mla_prefill.unpinned():\n"
-        "        made = builder._build_chunked_context_fields(common, 0, len(new), new)\n"
-        "    return made.prefill_tokens_with_context\n"
-        "answer([length([0, 40], [2, 3]), length([40, 0], [2, 3])])"
+        + HEAD
+        + (
+            "import torch\n"
+            "builder = object.__new__(sparse.SparseMLACommonMetadataBuilder)\n"
+            "builder.__dict__.update(dcp_world_size=1, dcp_local_block_size=1, dcp_virtual_block_size=1, device='cpu',\n"
+            "    chunked_prefill_workspace=torch.zeros(64, 8), chunked_prefill_workspace_size=64,\n"
+            "    kv_cache_spec=SimpleNamespace(block_size=16))\n"
+            "def length(context, new):\n"
+            "    starts, new = mla_prefill.cumulative(new), torch.tensor(new)\n"
+            "    common = SimpleNamespace(seq_lens_cpu_upper_bound=torch.tensor(context) + new, query_start_loc_cpu=starts)\n"
+            "    with mla_prefill.unpinned():\n"
+            "        made = builder._build_chunked_context_fields(common, 0, len(new), new)\n"
+            "    return made.prefill_tokens_with_context\n"
+            "answer([length([0, 40], [2, 3]), length([40, 0], [2, 3])])"
+        )
     )
     assert engine_fork("vllm", "0.27.1").evaluate(code) == [None, 2]  # stock: [2, 2]

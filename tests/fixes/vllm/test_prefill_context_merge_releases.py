@@ -75,4 +75,4 @@ def test_activated_late_the_names_imported_from_the_merge_are_rebound(engine_pyt
         plain, same, error, merge = environment.evaluate(code, **ON)
     finally:
         pth.write_text(text)
-    assert plain and same and error < 0.01 and merge == ["effective", 2]
+    assert (plain, same, merge, error < 0.01) == (True, True, ["effective", 2], True), (error, merge)
