@@ -156,9 +156,9 @@ def run_sides(
 
 
 def _switches(fixes: Sequence[Fix]) -> dict[str, str]:
-    """These fixes on, every other one off."""
-    on = {True: "auto", False: "1"}
-    return {fix.switch: on[fix.default] if fix in fixes else "0" for fix in FIXES}
+    """These fixes on, every other one off: by id, for they may have been sent to this process."""
+    on, wanted = {True: "auto", False: "1"}, {fix.id for fix in fixes}
+    return {fix.switch: on[fix.default] if fix.id in wanted else "0" for fix in FIXES}
 
 
 def _fresh(arguments: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
