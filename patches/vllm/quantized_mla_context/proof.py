@@ -141,15 +141,16 @@ class Proof(MlaPrefill):
             """Shows its weight to the linear method, too."""
 
             def __call__(self, latent: Any) -> Any:
-                parameters = self.func._parameters
+                layer: Any = self.func
+                parameters = layer._parameters
                 former = parameters.pop("weight", None)
-                self.func.__dict__["weight"] = self.weight
+                layer.__dict__["weight"] = self.weight
                 try:
-                    return self.func(latent)
+                    return layer(latent)
                 except AttributeError:  # it has a dtype, and nothing else
-                    return torch.full((len(latent), self.func.output_size), math.nan, dtype=latent.dtype), None
+                    return torch.full((len(latent), layer.output_size), math.nan, dtype=latent.dtype), None
                 finally:
-                    del self.func.__dict__["weight"]
+                    del layer.__dict__["weight"]
                     if former is not None:
                         parameters["weight"] = former
 
