@@ -22,7 +22,7 @@ else:
 ENGINES = ("sglang", "vllm")
 # How the names in `target_modules` begin
 PACKAGES = ("prometheus_client", *ENGINES)
-# What attnfix imports itself while it catches up, beside the standard library
+# Packages that attnfix imports itself while it catches up, beside the standard library
 _OWN = ("attnfix", "packaging", "wrapt")
 # Targets whose body ran, or began to, without us: another finder loaded them, or a private copy was made
 _passed_by: "set[str]" = set()
@@ -93,7 +93,7 @@ def _deal_with(names: "set[str]") -> None:
 
 
 def _to_catch_up_with(loading: str) -> "set[str]":
-    """Those of `_passed_by` that are there while `loading` is imported. None in the midst of catching up, nor while a module
+    """The targets of `_passed_by` that are there while `loading` is imported. None in the midst of catching up, nor while a module
     that it may need is half-done."""
     there = {name for name in _passed_by if name in sys.modules and not _is_half_done(sys.modules[name])}
     if not there or any(_callers(_catch_up)):
