@@ -93,8 +93,8 @@ def _deal_with(names: "set[str]") -> None:
 
 
 def _to_catch_up_with(loading: str) -> "set[str]":
-    """The targets of `_passed_by` that are there while `loading` is imported. None in the midst of catching up, nor while a module
-    that it may need is half-done."""
+    """The targets of `_passed_by` that are there while `loading` is imported. None in the midst of catching up, nor while a
+    module that it may need is half-done."""
     there = {name for name in _passed_by if name in sys.modules and not _is_half_done(sys.modules[name])}
     if not there or any(_callers(_catch_up)):
         return set()
