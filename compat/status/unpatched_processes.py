@@ -75,12 +75,23 @@ def _uncalled(state: str) -> str:
 
 
 def _others(recorded: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Python processes of this user that run, but not this one, and none of `recorded`: pid, start time."""
+    """Python processes of this user that run, but not this one, and none of `recorded`: pid, start time.
+
+    A process of a container names itself in its record as it is numbered there.
+    """
     known = {*recorded, (os.getpid(), started(os.getpid()))}
     for pid in _own_pids():
         start = started(pid)
-        if (pid, start) not in known and runs(pid, start):
+        if known.isdisjoint({(pid, start), (_in_its_container(pid), start)}) and runs(pid, start):
             yield pid, start
+
+
+def _in_its_container(pid: int) -> int:
+    """`pid` as the innermost namespace that the process is in numbers it."""
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        return int(next(line for line in lines if line.startswith("NSpid:")).split()[-1])
+    return pid
 
 
 def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:

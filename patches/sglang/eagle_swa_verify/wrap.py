@@ -56,8 +56,8 @@ def misplans(target: Any, instance: Any, prefill_wrappers: Any, spec_info: Any, 
     wrapper = prefill_wrappers[0]
     if wrapper.is_cuda_graph_enabled and _PLANNED not in vars(wrapper):
         return CAPTURE
-    within = within_window(instance.sliding_window_size, getattr(spec_info, "draft_token_num", 0), seq_lens_cpu)
-    return None if within else BEYOND
+    all_seen = within_window(instance.sliding_window_size, getattr(spec_info, "draft_token_num", 0), seq_lens_cpu)
+    return None if all_seen else BEYOND
 
 
 def within_window(window: int, draft: int, seq_lens_cpu: Any) -> bool:

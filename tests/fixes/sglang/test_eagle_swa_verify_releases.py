@@ -52,7 +52,8 @@ class DraftExtend(Server):
         batch = self._batch(cached, [draft] * count, "DRAFT_EXTEND_V2", True)
         batch.spec_info = spec
         with on_cpu():
-            self.backend.init_forward_metadata_out_graph(batch, in_capture=True)
+            for in_capture in (True, False):
+                self.backend.init_forward_metadata_out_graph(batch, in_capture=in_capture)
         found = []
         for layer_id, layer in enumerate(self.layers):
             q = self._queries(count * draft)
