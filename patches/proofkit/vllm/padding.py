@@ -11,6 +11,9 @@ from attnfix.patches.proofkit.proof import Observation
 from .models import NEMOTRON_H
 from .states import Ended
 
+#: A pool of an `Engine` with less room than `ends_meet` asks for: requests are preempted, and go on later
+TIGHT: dict[str, Any] = {"blocks": 24}
+
 
 def connector() -> dict[str, Any]:
     """How an `Engine` has the engine's own for benchmarks: it says that it has all of a prompt but the last token."""

@@ -57,12 +57,16 @@ class Proof(proof.Proof):
     def _serve(
         self, seed: int, drafts: int, prompts: Sequence[int], mode: str, *, table: bool = False, refused: float = 0.0
     ) -> Observation:
-        """Two long answers, and prompts beside them. table: whether a step of three requests or more drafts nothing."""
+        """Two long answers, and prompts beside them. table: whether a step of three requests or more drafts nothing.
+
+        The scheduler is a step ahead, but where a grammar refuses drafts: until it answers, each of them has its row.
+        """
         spoken = {"num_speculative_tokens_per_batch_size": [(1, 2, drafts), (3, 16, 0)]} if table else {}
-        scheduler = {"async_scheduling": not refused}  # ahead of a grammar's answer, a draft that is refused has its row
+        ahead = not refused
         with Engine(
-            NEMOTRON_H, drafts=drafts, max_tokens=_TOKENS, speculative=spoken, scheduler=scheduler, **caching(mode)
-        ) as engine:
+            NEMOTRON_H, drafts=drafts, max_tokens=_TOKENS, speculative=spoken, ahead=ahead,
+            scheduler={"async_scheduling": ahead}, **caching(mode),
+        ) as engine:  # fmt: skip
             runner = Runner(engine, seed, v2=True, refused=refused)
             for _ in range(2):
                 runner.ask(9, _ANSWER)

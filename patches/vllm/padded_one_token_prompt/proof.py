@@ -15,7 +15,7 @@ from typing import Any
 from attnfix.patches.proofkit import proof
 from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
 from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import caching, connector, ends_meet, fewer, leave, modes, within_a_block
+from attnfix.patches.proofkit.vllm.padding import TIGHT, caching, connector, ends_meet, fewer, leave, modes, within_a_block
 from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
 from attnfix.patches.proofkit.vllm.states import Runner
 
@@ -46,6 +46,7 @@ class Proof(proof.Proof):
         ways = [(QWEN3_NEXT, "none"), (QWEN3_NEXT, "align"), *((NEMOTRON_H, mode) for mode in ("none", *modes()))]
         yield from (self._serve(seed, model, drafts, _ONE, mode) for model, mode in ways)
         yield from (self._ahead(seed, model, drafts, mode) for model, mode in ways if mode != "all")
+        yield self._ahead(seed, NEMOTRON_H, drafts, "align", **TIGHT)
         if "all" in modes():
             yield self._ahead(seed, NEMOTRON_H, drafts, "all", **(connector() if self._verifies_tails() else {}))
 

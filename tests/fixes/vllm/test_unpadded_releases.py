@@ -75,3 +75,25 @@ def test_nobody_at_the_context_limit_pays_for_a_prompt_of_one_token(engine_fork,
     environment = engine_fork("vllm", release)
     assert all(wrong for _, wrong in environment.evaluate(code, ATTNFIX="0"))
     assert environment.evaluate(code) == [[False, 0], [False, 0]]
+
+
+@pytest.mark.parametrize("release", ["0.25.0", "0.29.0", "0.33.0"])
+def test_requests_that_are_preempted_go_on_right(engine_fork, release):
+    code = (
+        HEAD
+        + """
+from attnfix.patches.proofkit.vllm.padding import TIGHT
+preempted = []
+
+def watch(engine):
+    def preempt(request, *args, real=engine.scheduler._preempt_request, **kwargs):
+        preempted.append(request.request_id)
+        return real(request, *args, **kwargs)
+    engine.scheduler._preempt_request = preempt
+
+served = [serve("align", drafts, watch, waves=16, **TIGHT) for drafts in (1, 2, 3)]
+answer([len(preempted), [[each.harmed, each.wrong] for each in served]])
+"""
+    )
+    preempted, served = engine_fork("vllm", release).evaluate(code)
+    assert preempted and served == [[False, 0]] * 3
