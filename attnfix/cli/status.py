@@ -122,7 +122,9 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
     if waiting := [process for process in others if process["state"] == processes.STARTING]:
         return 1, f"not ready: {waiting[0]['engine']} {status_view.named(waiting[0])} is starting"
     if not running and not others:
-        return 1, f"not ready: no engine is running here: {process_record.unseen()}"
+        elsewhere = [f"{each['engine']} {status_view.named(each)}: {each['reason']}" for each in found["unrecorded"]]
+        told = [f"no engine is running here: {process_record.unseen()}", *few(elsewhere, _TOLD)]
+        return 1, f"not ready: {'; '.join(told)}"
     states = Counter(process["state"] for process in others)
     at_work = len(running) + states[processes.ACTIVE]
     told = [f"attnfix is at work in {_counted(at_work)}"] if at_work else []

@@ -143,6 +143,14 @@ def folders() -> list[Path]:
     return [home, *(home / name for name in map(_of, sorted(_owners())) if _safe(home / name))]
 
 
+def places() -> list[Path]:
+    """Folders in which records of ours may lie, as /proc calls them: also one that is not read, or is gone."""
+    found = [folder(), folder() / _of(os.getuid())]
+    with suppress(OSError):
+        found += folders()
+    return [Path(os.path.realpath(home)) for home in found]
+
+
 def _safe(home: Path) -> bool:
     """Whether a subfolder is its user's alone, so that nobody else can have placed a record there."""
     try:

@@ -14,15 +14,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..arming import switches
 from ..engines import ENGINES
 from ..untrusted import line
 from . import process_role
 from .fix_state import EFFECTIVE, INSTALLED
-from .process_record import folders, parent, read, runs, started
+from .process_record import folders, parent, places, read, runs, started
 
+_REMOVED = " (deleted)"  # behind the name of such a file in /proc
 _STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
 OFF, STARTING, ELSEWHERE = "off", "starting", "elsewhere"
 ACTIVE = "active"  #: attnfix is in it, and the record that it had from its parent is gone
@@ -51,8 +52,8 @@ def forked(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
     """What a record would say of each forked child that has none yet, for nothing was called there (`Recorder.forked`): the
     same as its parent's, which stays mapped in it, and nothing counted."""
     for pid, start in _others(recorded):
-        for path in _records(pid):
-            if text := read(path):
+        for record in _records(pid):
+            if text := _told(record):
                 role = process_role.of_title(process_role.title(pid))
                 rows = [row | {"state": _uncalled(row["state"]), "counters": dict.fromkeys(row["counters"], 0)}
                         for row in text["fixes"]]  # fmt: skip
@@ -61,13 +62,31 @@ def forked(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
                 break
 
 
-def _records(pid: int) -> list[Path]:
-    """Records of our folders that a process has mapped: its own or its parent's, which may be gone from the folder."""
-    homes: set[str] = set()
+class _Mapped(NamedTuple):
+    """A record that a process maps: its own, or that of a process that it was forked from."""
+
+    path: Path  # as the process has it: its container may call the folder otherwise
+    removed: bool
+
+
+def _records(pid: int) -> list[_Mapped]:
+    names = [(name.removesuffix(_REMOVED), name.endswith(_REMOVED)) for name in sorted(_mapped(pid))]
+    return [_Mapped(Path(name), removed) for name, removed in names if name.endswith(".attnfix")]
+
+
+def _elsewhere(record: _Mapped) -> bool:
+    """Whether a record belongs to a deployment that keeps its records in another folder."""
+    if record.removed:
+        return record.path.parent not in places()
+    return not any(os.path.exists(home / record.path.name) for home in places())
+
+
+def _told(record: _Mapped) -> dict[str, Any] | None:
+    """What a record says that lies in one of our folders."""
+    homes: list[Path] = []
     with suppress(OSError):
-        homes = {os.path.realpath(home) for home in folders()}
-    mapped = [Path(path.removesuffix(" (deleted)")) for path in _mapped(pid)]
-    return [path for path in mapped if path.suffix == ".attnfix" and str(path.parent) in homes]
+        homes = folders()
+    return next(filter(None, (read(home / record.path.name) for home in homes)), None)
 
 
 def _uncalled(state: str) -> str:
@@ -101,7 +120,9 @@ def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
             return OFF, "ATTNFIX=0"
         if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
             return ELSEWHERE, f"its records are in {named or 'the default folder'}"
-    if _records(pid):
+    if records := _records(pid):
+        if all(map(_elsewhere, records)):
+            return ELSEWHERE, f"its records are in {records[0].path.parent}"
         return ACTIVE, "no fix was called in it yet, and the record of the process that it was forked from is gone"
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:

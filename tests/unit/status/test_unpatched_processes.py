@@ -10,10 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from attnfix.cli import status
 from attnfix.compat.status import unpatched_processes
 from attnfix.compat.status.process_record import started
 
-MAPS = "import mmap, sys, time; file = open(sys.argv[1], 'rb'); held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+MAPS = "import mmap, os, sys, time; file = open(sys.argv[1], 'rb'); held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+#: A process of an engine, with a record in which a fix has failed
+RECORDED = (
+    MAPS
+    + """
+from attnfix.compat.status import process_record
+record = process_record.Record()
+row = {"fix": "vllm.empty-context-chunks", "state": "failed", "reason": "boom"}
+record.write({"pid": os.getpid(), "started": process_record.started(os.getpid()), "host": "h", "engine": "vllm",
+              "fixes": [row]})
+record.counters(0).calls = 5
+"""
+)
 CALLED = "import setproctitle, sys, time; setproctitle.setproctitle(sys.argv[1])\n"
 WAIT = "print('ready', flush=True); time.sleep(120)"
 
@@ -135,3 +148,44 @@ def test_the_time_of_installation_is_the_pth_files(tmp_path, monkeypatch):
     assert unpatched_processes._installed_at() is None
     (tmp_path / "attnfix.pth").touch()
     assert abs(unpatched_processes._installed_at() - time.time()) < 60
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The folder of the records, of which their files can be removed."""
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def empty(home):
+    for file in home.iterdir():
+        file.unlink()
+
+
+def shown(monkeypatch, roots, pid):
+    """All rows of a process in `attnfix status`, and what it says is missing there."""
+    monkeypatch.setattr(status, "installed_root", lambda engine: roots[engine.name])
+    told = status.collect(expect=False)
+    rows = [row for row in (*told["processes"], *told["unrecorded"]) if row["pid"] == pid]
+    return rows, [sentence for sentence in told["missing"] if f"(pid {pid})" in sentence]
+
+
+def test_one_with_another_temporary_folder_keeps_its_records_elsewhere(start, roots, tmp_path, monkeypatch):
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    (tmp_path / "job").mkdir()
+    pid = start(RECORDED, roots["vllm"] / "_C.abi3.so", TMPDIR=str(tmp_path / "job"))
+    theirs = tmp_path / "job" / f"attnfix-{os.getuid()}"
+    ((row,), missing) = shown(monkeypatch, roots, pid)
+    assert (row["state"], row["reason"], missing) == ("elsewhere", f"its records are in {theirs}", [])
+    empty(theirs)
+    assert found(roots, pid)["state"] == "elsewhere", "whether they are still there is not our business"
+
+
+def test_a_record_under_a_name_that_only_its_container_sees_is_elsewhere(start, roots, home, tmp_path, monkeypatch):
+    """Its folder is called as ours is, and is another."""
+    pid = start(RECORDED, roots["vllm"] / "_C.abi3.so")
+    seen = unpatched_processes._mapped(pid)
+    monkeypatch.setattr(unpatched_processes, "_mapped", lambda _: seen)
+    home.rename(tmp_path / "theirs")
+    home.mkdir()
+    assert found(roots, pid)["state"] == "elsewhere"
