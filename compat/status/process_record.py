@@ -245,6 +245,12 @@ def own_prefix() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-"
 
 
+def writer(path: Path) -> int | None:
+    """The process that a record is named after, as its container numbers it."""
+    parts = path.name.rsplit("-", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else None
+
+
 def _identity(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino
@@ -340,6 +346,13 @@ def read(path: Path) -> dict[str, Any] | None:
     """Text of one record with its counters filled in, or None if it is torn or not ours."""
     with suppress(OSError), _opened(path) as descriptor:
         return _text(descriptor)
+    return None
+
+
+def read_open(descriptor: Path) -> dict[str, Any] | None:
+    """`read` of a record that was removed, by a descriptor under /proc of a process of this user that holds it open."""
+    with suppress(OSError), untrusted.opened(descriptor, _LIMIT, owners=untrusted.trusted(), follow=True) as opened:
+        return _text(opened)
     return None
 
 

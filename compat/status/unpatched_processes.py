@@ -7,6 +7,7 @@ its start are not seen either.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -21,12 +22,13 @@ from ..engines import ENGINES
 from ..untrusted import line
 from . import process_role
 from .fix_state import EFFECTIVE, INSTALLED
-from .process_record import folders, parent, places, read, runs, started
+from .process_record import folders, parent, places, read, read_open, runs, started, writer
 
 _REMOVED = " (deleted)"  # behind the name of such a file in /proc
+_WRITTEN_S = 5  # the first text of a record has come by then
 _STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
 OFF, STARTING, ELSEWHERE = "off", "starting", "elsewhere"
-ACTIVE = "active"  #: attnfix is in it, and the record that it had from its parent is gone
+ACTIVE = "active"  #: attnfix is in it, and the record that it had from its parent cannot be read any more
 NO_RECORD = "no record"  #: /proc cannot tell whether attnfix is active in it
 RESTART_NEEDED = "restart needed"
 
@@ -48,30 +50,46 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
                    "reason": reason}  # fmt: skip
 
 
-def forked(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    """What a record would say of each forked child that has none yet, for nothing was called there (`Recorder.forked`): the
-    same as its parent's, which stays mapped in it, and nothing counted."""
+def by_mapping(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """What a record would say of each process that is not in `recorded` and maps one: its own, or that of its parent, in a
+    forked child in which nothing was called yet (`Recorder.forked`). removed: it was its own, and is gone from its folder."""
     for pid, start in _others(recorded):
         for record in _records(pid):
-            if text := _told(record):
-                role = process_role.of_title(process_role.title(pid))
-                rows = [row | {"state": _uncalled(row["state"]), "counters": dict.fromkeys(row["counters"], 0)}
-                        for row in text["fixes"]]  # fmt: skip
-                yield text | {"pid": pid, "started": start, "host": socket.gethostname(), "role": line(role.name),
-                              "rank": role.rank, "activated": None, "fixes": rows, "alive": True}  # fmt: skip
+            if text := _told(pid, record):
+                seen = _now(pid) if record.own else _forked(text, pid, start)
+                yield text | seen | {"alive": True, "removed": record.own and record.removed}
                 break
+
+
+def _now(pid: int) -> dict[str, Any]:
+    """Role and rank, as far as the title of a process tells them."""
+    role = process_role.of_title(process_role.title(pid))
+    if role.name == process_role.UNKNOWN:
+        return {}
+    return {"role": line(role.name)} | ({"rank": role.rank} if role.rank else {})
+
+
+def _forked(text: dict[str, Any], pid: int, start: int) -> dict[str, Any]:
+    """What is another in a forked child than its parent's record says: nothing is counted there."""
+    rows = [row | {"state": _uncalled(row["state"]), "counters": dict.fromkeys(row["counters"], 0)} for row in text["fixes"]]
+    named = {"role": process_role.UNKNOWN, "rank": None, **_now(pid)}
+    return named | {"pid": pid, "started": start, "host": socket.gethostname(), "activated": None, "fixes": rows}
 
 
 class _Mapped(NamedTuple):
     """A record that a process maps: its own, or that of a process that it was forked from."""
 
     path: Path  # as the process has it: its container may call the folder otherwise
+    own: bool
     removed: bool
 
 
 def _records(pid: int) -> list[_Mapped]:
+    """The records that a process maps; its own alone, if it has one."""
     names = [(name.removesuffix(_REMOVED), name.endswith(_REMOVED)) for name in sorted(_mapped(pid))]
-    return [_Mapped(Path(name), removed) for name, removed in names if name.endswith(".attnfix")]
+    mapped = [(Path(name), removed) for name, removed in names if name.endswith(".attnfix")]
+    own = [each for each in mapped if writer(each[0]) == _in_its_container(pid)]
+    return [_Mapped(path, bool(own), removed) for path, removed in own or mapped]
 
 
 def _elsewhere(record: _Mapped) -> bool:
@@ -81,12 +99,23 @@ def _elsewhere(record: _Mapped) -> bool:
     return not any(os.path.exists(home / record.path.name) for home in places())
 
 
-def _told(record: _Mapped) -> dict[str, Any] | None:
-    """What a record says that lies in one of our folders."""
+def _told(pid: int, record: _Mapped) -> dict[str, Any] | None:
+    """What a record of our folders says that a process maps; of one that was removed, what the process holds open."""
+    if record.removed:
+        return None if _elsewhere(record) else next(filter(None, map(read_open, _open(pid, record))), None)
     homes: list[Path] = []
     with suppress(OSError):
         homes = folders()
     return next(filter(None, (read(home / record.path.name) for home in homes)), None)
+
+
+def _open(pid: int, record: _Mapped) -> Iterator[Path]:
+    """Descriptors of a process to a record that was removed."""
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if os.readlink(descriptor) == f"{record.path}{_REMOVED}":
+                    yield descriptor
 
 
 def _uncalled(state: str) -> str:
@@ -121,15 +150,34 @@ def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
         if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
             return ELSEWHERE, f"its records are in {named or 'the default folder'}"
     if records := _records(pid):
-        if all(map(_elsewhere, records)):
-            return ELSEWHERE, f"its records are in {records[0].path.parent}"
-        return ACTIVE, "no fix was called in it yet, and the record of the process that it was forked from is gone"
+        return _unread(records)
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:
         return RESTART_NEEDED, "started before attnfix was installed"
     if time.time() - begun < _STARTING_S:
         return STARTING, "its engine is not imported yet"
     return NO_RECORD, "attnfix could write none, or is not active in it: see its log"
+
+
+def _unread(records: list[_Mapped]) -> tuple[str, str]:
+    """Why the records that a process maps tell nothing (`by_mapping`)."""
+    here = [record for record in records if not _elsewhere(record)]
+    if not here:
+        return ELSEWHERE, f"its records are in {records[0].path.parent}"
+    if not here[0].removed:
+        if any(_age(home / here[0].path.name) < _WRITTEN_S for home in places()):
+            return STARTING, "its record is being written"
+        return NO_RECORD, "its record cannot be read"
+    if here[0].own:
+        return NO_RECORD, "its record was removed: restart it"
+    return ACTIVE, "no fix was called in it yet, and the record of the process that it was forked from is gone"
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was written; endless where it is not there."""
+    with suppress(OSError):
+        return time.time() - path.lstat().st_mtime
+    return math.inf
 
 
 def _own_pids() -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -140,7 +141,7 @@ def test_the_first_process_of_a_container_has_switches_of_its_own(monkeypatch):
 def test_a_folder_that_is_missing_holds_nothing_up(start, roots, tmp_path, monkeypatch):
     pid = start(MAPS, roots["vllm"] / "_C.abi3.so")
     monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "missing"))
-    assert list(unpatched_processes.forked([])) == [] and found(roots, pid)["engine"] == "vllm"
+    assert list(unpatched_processes.by_mapping([])) == [] and found(roots, pid)["engine"] == "vllm"
 
 
 def test_the_time_of_installation_is_the_pth_files(tmp_path, monkeypatch):
@@ -189,3 +190,36 @@ def test_a_record_under_a_name_that_only_its_container_sees_is_elsewhere(start, 
     home.rename(tmp_path / "theirs")
     home.mkdir()
     assert found(roots, pid)["state"] == "elsewhere"
+
+
+@pytest.mark.parametrize("remove", [empty, shutil.rmtree])
+def test_a_record_that_was_removed_is_read_where_its_process_holds_it(start, roots, home, monkeypatch, remove):
+    pid = start(RECORDED, roots["vllm"] / "_C.abi3.so")
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    before, _ = shown(monkeypatch, roots, pid)
+    remove(home)
+    ((row,), missing) = shown(monkeypatch, roots, pid)
+    assert any("was removed" in sentence for sentence in status.removed([row])) and not status.removed(before)
+    assert missing and row["alive"] and row["fixes"] == before[0]["fixes"] and row["fixes"][0]["counters"]["calls"] == 5
+
+
+def test_a_record_that_was_removed_and_cannot_be_read_is_none(start, roots, home, monkeypatch):
+    """A process that has closed all descriptors, as one that goes into the background does."""
+    pid = start(RECORDED + "os.closerange(3, 256)\n", roots["vllm"] / "_C.abi3.so")
+    empty(home)
+    ((row,), missing) = shown(monkeypatch, roots, pid)
+    assert (row["state"], row["reason"], len(missing)) == ("no record", "its record was removed: restart it", 1)
+
+
+def test_a_process_that_let_go_of_its_lock_is_shown_with_what_it_counted(start, roots, home, monkeypatch):
+    pid = start(RECORDED + "os.closerange(3, 256)\n", roots["vllm"] / "_C.abi3.so")
+    (row,) = (row for row in shown(monkeypatch, roots, pid)[0] if row["alive"])
+    assert row["fixes"][0]["counters"]["calls"] == 5
+
+
+def test_a_record_that_cannot_be_read_is_none(start, roots, home, monkeypatch):
+    pid = start(RECORDED + "record._map[:8] = b'attnfix9'\n", roots["vllm"] / "_C.abi3.so")
+    assert shown(monkeypatch, roots, pid)[0][0]["state"] == "starting", "its first text may be on its way"
+    monkeypatch.setattr(unpatched_processes, "_WRITTEN_S", 0)
+    ((row,), missing) = shown(monkeypatch, roots, pid)
+    assert (row["state"], row["reason"], len(missing)) == ("no record", "its record cannot be read", 1)
