@@ -26,7 +26,10 @@ from .process_record import folders, parent, places, read, read_open, runs, star
 
 _REMOVED = " (deleted)"  # behind the name of such a file in /proc
 _WRITTEN_S = 5  # the first text of a record has come by then
-_STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
+#: How old a process is at most that still imports its engine. Its record comes with the engine's package, before any compiled
+#: module of the engine: but what the package needs, torch, takes minutes in a cold image on network storage. No longer, since a
+#: full disk takes no record, and the startup probes of docs/quickstart-*.md give a server ten minutes
+_STARTING_S, _IMPORTING_S = 60, 300  # with such a module mapped, and without one
 OFF, STARTING, ELSEWHERE = "off", "starting", "elsewhere"
 ACTIVE = "active"  #: attnfix is in it, and the record that it had from its parent cannot be read any more
 NO_RECORD = "no record"  #: /proc cannot tell whether attnfix is active in it
@@ -41,11 +44,12 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
     since = _installed_at()
     for pid, start in _others(recorded) if roots else ():
         command = process_role.command_line(pid)
-        if engine := _engine(pid, command, roots):
+        loaded = _loaded(pid, roots)
+        if engine := loaded or _called(pid, command, roots):
             role = process_role.of_title(" ".join(command))
             if role.name == process_role.UNKNOWN:
                 role = process_role.of_command(command)
-            state, reason = _why(pid, start, since)
+            state, reason = _why(pid, start, since, bool(loaded))
             yield {"pid": pid, "started": start, "engine": engine, "role": role.name, "rank": role.rank, "state": state,
                    "reason": reason}  # fmt: skip
 
@@ -142,7 +146,7 @@ def _in_its_container(pid: int) -> int:
     return pid
 
 
-def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
+def _why(pid: int, start: int, since: float | None, loaded: bool = True) -> tuple[str, str]:
     environment = _environment(pid)
     if environment is not None:
         if switches.killed(environment):
@@ -154,7 +158,7 @@ def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:
         return RESTART_NEEDED, "started before attnfix was installed"
-    if time.time() - begun < _STARTING_S:
+    if time.time() - begun < (_STARTING_S if loaded else _IMPORTING_S):
         return STARTING, "its engine is not imported yet"
     return NO_RECORD, "attnfix could write none, or is not active in it: see its log"
 
@@ -187,15 +191,20 @@ def _own_pids() -> Iterator[int]:
                 yield int(folder.name)
 
 
-def _engine(pid: int, command: list[str], roots: Mapping[str, Path]) -> str | None:
-    """The engine that a process runs, if it is one of `roots`."""
+def _loaded(pid: int, roots: Mapping[str, Path]) -> str | None:
+    """The engine of `roots` of which a process maps a compiled module."""
     mapped = _mapped(pid)
     for name, root in roots.items():
         folders = tuple(f"{root.parent / package}/" for package in ENGINES[name].compiled)
         if any(path.startswith(folders) for path in mapped):
             return name
+    return None
+
+
+def _called(pid: int, command: list[str], roots: Mapping[str, Path]) -> str | None:
+    """The engine of `roots` that a process is called after."""
     called = process_role.engine_titled(" ".join(command)) or process_role.engine_served_by(command)
-    return called if called in roots and _this_python(command, mapped) else None
+    return called if called in roots and _this_python(command, _mapped(pid)) else None
 
 
 def _this_python(command: list[str], mapped: set[str]) -> bool:

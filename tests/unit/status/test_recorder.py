@@ -209,7 +209,7 @@ def test_a_forked_child_whose_parents_record_is_gone_is_shown_as_its_parent_or_a
         "pid = fork(lambda: time.sleep(20), wait=False)\n"
         "recorder._record.path.unlink()\n"
         "unpatched_processes._STARTING_S = 0\n"
-        "unpatched_processes._engine = lambda *args: 'vllm'\n"
+        "unpatched_processes._loaded = lambda *args: 'vllm'\n"
         "(child,) = [row for row in unpatched_processes.without_record({'vllm': Path('vllm')}, []) if row['pid'] == pid]\n"
         "(shown,) = [row for row in status.collect(expect=False)['processes'] if row['pid'] == pid]\n"
         "print(child['state'], shown['engine'], shown['removed'])\n"

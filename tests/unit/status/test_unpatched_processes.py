@@ -223,3 +223,12 @@ def test_a_record_that_cannot_be_read_is_none(start, roots, home, monkeypatch):
     monkeypatch.setattr(unpatched_processes, "_WRITTEN_S", 0)
     ((row,), missing) = shown(monkeypatch, roots, pid)
     assert (row["state"], row["reason"], len(missing)) == ("no record", "its record cannot be read", 1)
+
+
+def test_an_import_may_take_minutes_where_nothing_of_the_engine_is_loaded(start, roots, monkeypatch):
+    """A cold image on network storage: what the engine needs is read first, and its own modules come last."""
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    pid = start(CALLED, "VLLM::Worker_TP1")
+    assert found(roots, pid)["state"] == "starting"
+    monkeypatch.setattr(unpatched_processes, "_IMPORTING_S", 0)
+    assert found(roots, pid)["state"] == "no record"
