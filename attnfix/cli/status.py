@@ -122,7 +122,9 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
     if waiting := [process for process in others if process["state"] == processes.STARTING]:
         return 1, f"not ready: {waiting[0]['engine']} {status_view.named(waiting[0])} is starting"
     if not running and not others:
-        return 1, f"not ready: no engine is running here: {process_record.unseen()}"
+        elsewhere = [f"{each['engine']} {status_view.named(each)}: {each['reason']}" for each in found["unrecorded"]]
+        told = [f"no engine is running here: {process_record.unseen()}", *few(elsewhere, _TOLD)]
+        return 1, f"not ready: {'; '.join(told)}"
     states = Counter(process["state"] for process in others)
     at_work = len(running) + states[processes.ACTIVE]
     told = [f"attnfix is at work in {_counted(at_work)}"] if at_work else []
@@ -147,9 +149,9 @@ def collect(expect: bool = True) -> dict[str, Any]:
     roots = {engine.name: root for engine in ENGINES.values() if (root := installed_root(engine))}
     # Whatever host they name: a container of this machine has one of its own
     recorded = [(process["pid"], process["started"]) for process in running if process["alive"]]
-    children = list(processes.forked(recorded))
-    running += children
-    recorded += [(process["pid"], process["started"]) for process in children]
+    mapped = list(processes.by_mapping(recorded))
+    running += mapped
+    recorded += [(process["pid"], process["started"]) for process in mapped]
     unrecorded = list(processes.without_record(roots, recorded))
     engines = [{"engine": name, "release": version_beside(root), "location": str(root)} for name, root in roots.items()]
     found = {
@@ -162,7 +164,12 @@ def collect(expect: bool = True) -> dict[str, Any]:
         "records": str(process_record.folder()),
         "processes": running,
         "unrecorded": unrecorded,
-        "warnings": [*filter(None, [process_record.refused()]), *disagreements(running), *switches.complaints(FIXES)],
+        "warnings": [
+            *filter(None, [process_record.refused()]),
+            *disagreements(running),
+            *removed(running),
+            *switches.complaints(FIXES),
+        ],
     }
     return {**found, "missing": list(missing(found))}
 
@@ -235,6 +242,13 @@ def _in_doubt(row: dict[str, Any], version: str | None) -> bool:
         return False
     doubtful: bool = messages.in_doubt(fix_state.FixState(BY_ID[row["fix"]]), version)
     return doubtful
+
+
+def removed(running: list[dict[str, Any]]) -> list[str]:
+    """One sentence for each process whose record somebody has removed: only what it holds open still tells of it."""
+    told = "the metrics page and other containers do not show it until it is restarted"
+    gone = [process for process in running if process.get("removed")]
+    return [f"the record of {process['engine']} {status_view.named(process)} was removed: {told}" for process in gone]
 
 
 def disagreements(processes: list[dict[str, Any]]) -> list[str]:

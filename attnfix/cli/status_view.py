@@ -37,12 +37,14 @@ def view(found: dict[str, Any], width: int) -> Group:
         parts.append(Text(f"and {more} more{' that have ended' if ended else ''}", "dim"))
     if not found["processes"]:
         parts.append(Text(f"No process has left a record in {found['records']}"))
-    if not any(process["alive"] for process in found["processes"]):
+    running = any(process["alive"] for process in found["processes"])
+    if not running:
         parts += _expected(found)
+    untold = (RESTART_NEEDED, ELSEWHERE) if running else (RESTART_NEEDED,)  # told below; of another deployment
     unrecorded = [
-        f"{process['engine']} {named(process)} has no record: {process['state']}, {process['reason']}"
+        f"{process['engine']} {named(process)} has no record here: {process['state']}, {process['reason']}"
         for process in found["unrecorded"]
-        if process["state"] not in (RESTART_NEEDED, ELSEWHERE)  # told below; of another deployment
+        if process["state"] not in untold
     ]
     parts += [Text(line(told), "yellow") for told in few(unrecorded)]
     parts += [Text(line(sentence[:_LETTERS]), "bold red") for told in ("missing", "warnings") for sentence in few(found[told])]

@@ -76,6 +76,8 @@ def connect(
 class Server(ABC):
     """One server, which one thread asks."""
 
+    _last: Question | None = None  # that it answered
+
     def __init__(self, wire: Wire, facts: Facts):
         self.wire, self.facts = wire, facts
         self.asked = self.tokens = 0  # the load put on it
@@ -159,6 +161,7 @@ class Server(ABC):
         try:
             answer = self._answer(reply.json())
             self.verified += answer.verified or 0
+            self._last = question
             return answer
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise Refused(f"an answer of another form: {type(error).__name__} {brief(error)}") from error
@@ -204,6 +207,11 @@ class Server(ABC):
             if time.monotonic() > until:
                 return False
             time.sleep(1)
+
+    def must_live(self) -> None:
+        """Raises Died, of the last question that it answered, where it does not live any more."""
+        if self._last and not self.alive():
+            raise self._died(self._last, "it answered, and does not live any more")
 
     def _lost(self, question: Question, error: httpx.TransportError) -> ProbeError:
         reason = brief(error)
@@ -274,16 +282,23 @@ class Vllm(Server):
         expected = sum(len(question.tokens) for question in questions)
         for _ in range(_LAG):
             after = self._counters()
-            if after and after[0] - before[0] == expected:
+            if after is None:
+                break
+            if after[0] - before[0] == expected:
                 answers[cached] = replace(answers[cached], cached=int(after[1] - before[1]))
                 break
             time.sleep(0.03)
         return answers
 
     def _counters(self) -> tuple[float, float] | None:
-        """(tokens looked up, tokens found) in the cache, of all ranks."""
+        """(tokens looked up, tokens found) in the cache, of all ranks. None also where the page does not come: whether the
+        server has died is seen by what is asked next."""
         found = {"queries": [0.0], "hits": [0.0]}
-        for name, _, value in samples(self.page()):
+        try:
+            page = self.page()
+        except (httpx.HTTPError, ProbeError):
+            return None
+        for name, _, value in samples(page):
             for what in found:
                 if name == f"vllm:prefix_cache_{what}_total":
                     found[what].append(value)

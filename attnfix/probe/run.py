@@ -74,6 +74,7 @@ class Run:
             else:
                 self._calibrate()
                 self._ask()
+                self.server.must_live()
                 self.several = self.server.several()
         except Died as error:
             self.died = error

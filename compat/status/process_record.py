@@ -143,6 +143,14 @@ def folders() -> list[Path]:
     return [home, *(home / name for name in map(_of, sorted(_owners())) if _safe(home / name))]
 
 
+def places() -> list[Path]:
+    """Folders in which records of ours may lie, as /proc calls them: also one that is not read, or is gone."""
+    found = [folder(), folder() / _of(os.getuid())]
+    with suppress(OSError):
+        found += folders()
+    return [Path(os.path.realpath(home)) for home in found]
+
+
 def _safe(home: Path) -> bool:
     """Whether a subfolder is its user's alone, so that nobody else can have placed a record there."""
     try:
@@ -235,6 +243,12 @@ class Record:
 def own_prefix() -> str:
     """How the names of this process's records begin."""
     return f"{socket.gethostname()}-{os.getpid()}-"
+
+
+def writer(path: Path) -> int | None:
+    """The process that a record is named after, as its container numbers it."""
+    parts = path.name.rsplit("-", 2)
+    return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else None
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
@@ -332,6 +346,13 @@ def read(path: Path) -> dict[str, Any] | None:
     """Text of one record with its counters filled in, or None if it is torn or not ours."""
     with suppress(OSError), _opened(path) as descriptor:
         return _text(descriptor)
+    return None
+
+
+def read_open(descriptor: Path) -> dict[str, Any] | None:
+    """`read` of a record that was removed, by a descriptor under /proc of a process of this user that holds it open."""
+    with suppress(OSError), untrusted.opened(descriptor, _LIMIT, owners=untrusted.trusted(), follow=True) as opened:
+        return _text(opened)
     return None
 
 

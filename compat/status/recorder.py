@@ -94,7 +94,7 @@ class Recorder:
         """In a forked child: counters from zero, and no record before there is something to say. Most children of an engine
         start a program or answer one question, and a record costs more than their fork.
 
-        The parent's record stays mapped: so `attnfix status` knows a child without one (`unpatched_processes.forked`).
+        The parent's record stays mapped: so `attnfix status` knows a child without one (`unpatched_processes.by_mapping`).
         """
         self._lock = threading.RLock()
         if self._record is None and self._parents is None:

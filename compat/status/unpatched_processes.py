@@ -7,6 +7,7 @@ its start are not seen either.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -14,18 +15,23 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..arming import switches
 from ..engines import ENGINES
 from ..untrusted import line
 from . import process_role
 from .fix_state import EFFECTIVE, INSTALLED
-from .process_record import folders, parent, read, runs, started
+from .process_record import folders, parent, places, read, read_open, runs, started, writer
 
-_STARTING_S = 60  # importing an engine takes this long at most; its record comes with it
+_REMOVED = " (deleted)"  # behind the name of such a file in /proc
+_WRITTEN_S = 5  # the first text of a record has come by then
+#: How old a process is at most that still imports its engine. Its record comes with the engine's package, before any compiled
+#: module of the engine: but what the package needs, torch, takes minutes in a cold image on network storage. No longer, since a
+#: full disk takes no record, and the startup probes of docs/quickstart-*.md give a server ten minutes
+_STARTING_S, _IMPORTING_S = 60, 300  # with such a module mapped, and without one
 OFF, STARTING, ELSEWHERE = "off", "starting", "elsewhere"
-ACTIVE = "active"  #: attnfix is in it, and the record that it had from its parent is gone
+ACTIVE = "active"  #: attnfix is in it, and the record that it had from its parent cannot be read any more
 NO_RECORD = "no record"  #: /proc cannot tell whether attnfix is active in it
 RESTART_NEEDED = "restart needed"
 
@@ -38,36 +44,82 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
     since = _installed_at()
     for pid, start in _others(recorded) if roots else ():
         command = process_role.command_line(pid)
-        if engine := _engine(pid, command, roots):
+        loaded = _loaded(pid, roots)
+        if engine := loaded or _called(pid, command, roots):
             role = process_role.of_title(" ".join(command))
             if role.name == process_role.UNKNOWN:
                 role = process_role.of_command(command)
-            state, reason = _why(pid, start, since)
+            state, reason = _why(pid, start, since, bool(loaded))
             yield {"pid": pid, "started": start, "engine": engine, "role": role.name, "rank": role.rank, "state": state,
                    "reason": reason}  # fmt: skip
 
 
-def forked(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    """What a record would say of each forked child that has none yet, for nothing was called there (`Recorder.forked`): the
-    same as its parent's, which stays mapped in it, and nothing counted."""
+def by_mapping(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """What a record would say of each process that is not in `recorded` and maps one: its own, or that of its parent, in a
+    forked child in which nothing was called yet (`Recorder.forked`). removed: it was its own, and is gone from its folder."""
     for pid, start in _others(recorded):
-        for path in _records(pid):
-            if text := read(path):
-                role = process_role.of_title(process_role.title(pid))
-                rows = [row | {"state": _uncalled(row["state"]), "counters": dict.fromkeys(row["counters"], 0)}
-                        for row in text["fixes"]]  # fmt: skip
-                yield text | {"pid": pid, "started": start, "host": socket.gethostname(), "role": line(role.name),
-                              "rank": role.rank, "activated": None, "fixes": rows, "alive": True}  # fmt: skip
+        for record in _records(pid):
+            if text := _told(pid, record):
+                seen = _now(pid) if record.own else _forked(text, pid, start)
+                yield text | seen | {"alive": True, "removed": record.own and record.removed}
                 break
 
 
-def _records(pid: int) -> list[Path]:
-    """Records of our folders that a process has mapped: its own or its parent's, which may be gone from the folder."""
-    homes: set[str] = set()
+def _now(pid: int) -> dict[str, Any]:
+    """Role and rank, as far as the title of a process tells them."""
+    role = process_role.of_title(process_role.title(pid))
+    if role.name == process_role.UNKNOWN:
+        return {}
+    return {"role": line(role.name)} | ({"rank": role.rank} if role.rank else {})
+
+
+def _forked(text: dict[str, Any], pid: int, start: int) -> dict[str, Any]:
+    """What is another in a forked child than its parent's record says: nothing is counted there."""
+    rows = [row | {"state": _uncalled(row["state"]), "counters": dict.fromkeys(row["counters"], 0)} for row in text["fixes"]]
+    named = {"role": process_role.UNKNOWN, "rank": None, **_now(pid)}
+    return named | {"pid": pid, "started": start, "host": socket.gethostname(), "activated": None, "fixes": rows}
+
+
+class _Mapped(NamedTuple):
+    """A record that a process maps: its own, or that of a process that it was forked from."""
+
+    path: Path  # as the process has it: its container may call the folder otherwise
+    own: bool
+    removed: bool
+
+
+def _records(pid: int) -> list[_Mapped]:
+    """The records that a process maps; its own alone, if it has one."""
+    names = [(name.removesuffix(_REMOVED), name.endswith(_REMOVED)) for name in sorted(_mapped(pid))]
+    mapped = [(Path(name), removed) for name, removed in names if name.endswith(".attnfix")]
+    own = [each for each in mapped if writer(each[0]) == _in_its_container(pid)]
+    return [_Mapped(path, bool(own), removed) for path, removed in own or mapped]
+
+
+def _elsewhere(record: _Mapped) -> bool:
+    """Whether a record belongs to a deployment that keeps its records in another folder."""
+    if record.removed:
+        return record.path.parent not in places()
+    return not any(os.path.exists(home / record.path.name) for home in places())
+
+
+def _told(pid: int, record: _Mapped) -> dict[str, Any] | None:
+    """What a record of our folders says that a process maps; of one that was removed, what the process holds open."""
+    if record.removed:
+        return None if _elsewhere(record) else next(filter(None, map(read_open, _open(pid, record))), None)
+    homes: list[Path] = []
     with suppress(OSError):
-        homes = {os.path.realpath(home) for home in folders()}
-    mapped = [Path(path.removesuffix(" (deleted)")) for path in _mapped(pid)]
-    return [path for path in mapped if path.suffix == ".attnfix" and str(path.parent) in homes]
+        homes = folders()
+    return next(filter(None, (read(home / record.path.name) for home in homes)), None)
+
+
+def _open(pid: int, record: _Mapped) -> Iterator[Path]:
+    """Descriptors of a process to a record that was removed."""
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                if os.readlink(descriptor) == f"{record.path}{_REMOVED}":
+                    yield descriptor
 
 
 def _uncalled(state: str) -> str:
@@ -94,21 +146,42 @@ def _in_its_container(pid: int) -> int:
     return pid
 
 
-def _why(pid: int, start: int, since: float | None) -> tuple[str, str]:
+def _why(pid: int, start: int, since: float | None, loaded: bool = True) -> tuple[str, str]:
     environment = _environment(pid)
     if environment is not None:
         if switches.killed(environment):
             return OFF, "ATTNFIX=0"
         if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
             return ELSEWHERE, f"its records are in {named or 'the default folder'}"
-    if _records(pid):
-        return ACTIVE, "no fix was called in it yet, and the record of the process that it was forked from is gone"
+    if records := _records(pid):
+        return _unread(records)
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:
         return RESTART_NEEDED, "started before attnfix was installed"
-    if time.time() - begun < _STARTING_S:
+    if time.time() - begun < (_STARTING_S if loaded else _IMPORTING_S):
         return STARTING, "its engine is not imported yet"
     return NO_RECORD, "attnfix could write none, or is not active in it: see its log"
+
+
+def _unread(records: list[_Mapped]) -> tuple[str, str]:
+    """Why the records that a process maps tell nothing (`by_mapping`)."""
+    here = [record for record in records if not _elsewhere(record)]
+    if not here:
+        return ELSEWHERE, f"its records are in {records[0].path.parent}"
+    if not here[0].removed:
+        if any(_age(home / here[0].path.name) < _WRITTEN_S for home in places()):
+            return STARTING, "its record is being written"
+        return NO_RECORD, "its record cannot be read"
+    if here[0].own:
+        return NO_RECORD, "its record was removed: restart it"
+    return ACTIVE, "no fix was called in it yet, and the record of the process that it was forked from is gone"
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was written; endless where it is not there."""
+    with suppress(OSError):
+        return time.time() - path.lstat().st_mtime
+    return math.inf
 
 
 def _own_pids() -> Iterator[int]:
@@ -118,15 +191,20 @@ def _own_pids() -> Iterator[int]:
                 yield int(folder.name)
 
 
-def _engine(pid: int, command: list[str], roots: Mapping[str, Path]) -> str | None:
-    """The engine that a process runs, if it is one of `roots`."""
+def _loaded(pid: int, roots: Mapping[str, Path]) -> str | None:
+    """The engine of `roots` of which a process maps a compiled module."""
     mapped = _mapped(pid)
     for name, root in roots.items():
         folders = tuple(f"{root.parent / package}/" for package in ENGINES[name].compiled)
         if any(path.startswith(folders) for path in mapped):
             return name
+    return None
+
+
+def _called(pid: int, command: list[str], roots: Mapping[str, Path]) -> str | None:
+    """The engine of `roots` that a process is called after."""
     called = process_role.engine_titled(" ".join(command)) or process_role.engine_served_by(command)
-    return called if called in roots and _this_python(command, mapped) else None
+    return called if called in roots and _this_python(command, _mapped(pid)) else None
 
 
 def _this_python(command: list[str], mapped: set[str]) -> bool:

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 from attnfix import cli
 from attnfix.cli import probe
 from attnfix.probe import client, relations
 from attnfix.probe.answers import Died, Question
+from attnfix.probe.run import Plan, Run
 from scripts.probe.stand_in import Behaviour, Listening, Protocol, transport
 
 ENGINES = "vllm", "sglang"
@@ -174,6 +176,52 @@ def test_a_server_that_was_started_anew_has_died():
         with pytest.raises(Died, match="what kills it"):
             protocol.engine.serve = lambda batch: (_ for _ in ()).throw(ConnectionAbortedError)
             server.ask(question)
+
+
+class Mortal(Protocol):
+    """A server that answers so many questions and then is gone; None: it lives."""
+
+    def __init__(self, behaviour, questions=None):
+        super().__init__(behaviour, 0)
+        self._questions = questions
+
+    def handle(self, method, path, body, key=""):
+        found = super().handle(method, path, body, key)
+        self.engine.dead = self._questions is not None and len(self.asked) >= self._questions
+        return found
+
+
+def told_by(protocol):
+    with client.connect("http://server", transport=transport(protocol)) as server:
+        return Run(server, Plan(prompts=2, length=60, relations=("again", "cached prefix"), concurrency=1, seed=1))()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("left", [None, 1, 0])
+def test_a_server_that_dies_between_two_questions_is_broken(engine, left):
+    """Where nothing but its counters is read then, and after the last question, too."""
+    healthy = Mortal(Behaviour(engine, shy=True))
+    assert told_by(healthy)["died"] is None
+    questions = 1 if left is None else len(healthy.asked) - left
+    found = told_by(mortal := Mortal(Behaviour(engine, shy=True), questions))
+    assert found["verdict"] == "broken" and found["died"]["why"], found
+    assert len(mortal.asked) == questions and "the server died under this question" in found["died"]["reason"]
+
+
+def test_counters_that_cannot_be_read_are_not_waited_for():
+    """Each look may take as long as an answer."""
+    protocol, looks = Protocol(Behaviour(shy=True), 0), []
+    with client.connect("http://server", transport=transport(protocol)) as server:
+        page = server.page()
+
+        def once():
+            looks.append(1)
+            if len(looks) > 1:
+                raise httpx.ReadTimeout("no whole answer")
+            return page
+
+        server.page = once
+        assert server.ask(Question(tuple(range(100, 150)), "salt", 3)).cached is None and len(looks) == 2
 
 
 def test_without_a_cache_what_is_about_it_is_unclear(ask):

@@ -200,7 +200,7 @@ def test_a_forked_child_without_a_record_is_shown_as_its_parent_with_nothing_cou
     assert run(code) == "True {'calls': 0, 'corrections': 0, 'rows': 0} 1 [] 0"
 
 
-def test_a_forked_child_whose_parents_record_is_gone_is_active(run):
+def test_a_forked_child_whose_parents_record_is_gone_is_shown_as_its_parent_or_active(run):
     """As a server that goes into the background: the next process that starts removes what told of nothing."""
     code = ARMED + (
         "from pathlib import Path\n"
@@ -209,12 +209,13 @@ def test_a_forked_child_whose_parents_record_is_gone_is_active(run):
         "pid = fork(lambda: time.sleep(20), wait=False)\n"
         "recorder._record.path.unlink()\n"
         "unpatched_processes._STARTING_S = 0\n"
-        "unpatched_processes._engine = lambda *args: 'vllm'\n"
+        "unpatched_processes._loaded = lambda *args: 'vllm'\n"
         "(child,) = [row for row in unpatched_processes.without_record({'vllm': Path('vllm')}, []) if row['pid'] == pid]\n"
-        "print(child['state'])\n"
+        "(shown,) = [row for row in status.collect(expect=False)['processes'] if row['pid'] == pid]\n"
+        "print(child['state'], shown['engine'], shown['removed'])\n"
         "os.kill(pid, 9)\n"
     )
-    assert run(code) == "active"
+    assert run(code) == "active vllm False"
 
 
 def test_a_fork_takes_at_most_two_milliseconds_longer(tmp_path, run):

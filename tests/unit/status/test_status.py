@@ -90,6 +90,17 @@ def test_a_process_of_another_deployment_is_in_the_json_alone():
     assert status.exit_code(told) == 0 and "pid 7" not in text(told)
 
 
+def test_where_nothing_else_runs_the_folder_of_anothers_records_is_told():
+    """It may be the server that is looked for, started with another TMPDIR."""
+    other = {"pid": 7, "started": 1, "engine": "sglang", "role": "server", "rank": None, "state": "elsewhere",
+             "reason": "its records are in /job/attnfix-0"}  # fmt: skip
+    for processes in ((), (process(alive=False),)):
+        told = found(*processes, unrecorded=[other])
+        assert status.exit_code(told) == 0 and "server (pid 7)" in text(told) and "/job/attnfix-0" in text(told)
+        code, why = status.readiness(told)
+        assert code == 1 and "sglang server (pid 7): its records are in /job/attnfix-0" in why
+
+
 @pytest.mark.parametrize(
     "one, other, says",
     [

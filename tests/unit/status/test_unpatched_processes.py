@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,10 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from attnfix.cli import status
 from attnfix.compat.status import unpatched_processes
 from attnfix.compat.status.process_record import started
 
-MAPS = "import mmap, sys, time; file = open(sys.argv[1], 'rb'); held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+MAPS = "import mmap, os, sys, time; file = open(sys.argv[1], 'rb'); held = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+#: A process of an engine, with a record in which a fix has failed
+RECORDED = (
+    MAPS
+    + """
+from attnfix.compat.status import process_record
+record = process_record.Record()
+row = {"fix": "vllm.empty-context-chunks", "state": "failed", "reason": "boom"}
+record.write({"pid": os.getpid(), "started": process_record.started(os.getpid()), "host": "h", "engine": "vllm",
+              "fixes": [row]})
+record.counters(0).calls = 5
+"""
+)
 CALLED = "import setproctitle, sys, time; setproctitle.setproctitle(sys.argv[1])\n"
 WAIT = "print('ready', flush=True); time.sleep(120)"
 
@@ -127,7 +141,7 @@ def test_the_first_process_of_a_container_has_switches_of_its_own(monkeypatch):
 def test_a_folder_that_is_missing_holds_nothing_up(start, roots, tmp_path, monkeypatch):
     pid = start(MAPS, roots["vllm"] / "_C.abi3.so")
     monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "missing"))
-    assert list(unpatched_processes.forked([])) == [] and found(roots, pid)["engine"] == "vllm"
+    assert list(unpatched_processes.by_mapping([])) == [] and found(roots, pid)["engine"] == "vllm"
 
 
 def test_the_time_of_installation_is_the_pth_files(tmp_path, monkeypatch):
@@ -135,3 +149,86 @@ def test_the_time_of_installation_is_the_pth_files(tmp_path, monkeypatch):
     assert unpatched_processes._installed_at() is None
     (tmp_path / "attnfix.pth").touch()
     assert abs(unpatched_processes._installed_at() - time.time()) < 60
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The folder of the records, of which their files can be removed."""
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def empty(home):
+    for file in home.iterdir():
+        file.unlink()
+
+
+def shown(monkeypatch, roots, pid):
+    """All rows of a process in `attnfix status`, and what it says is missing there."""
+    monkeypatch.setattr(status, "installed_root", lambda engine: roots[engine.name])
+    told = status.collect(expect=False)
+    rows = [row for row in (*told["processes"], *told["unrecorded"]) if row["pid"] == pid]
+    return rows, [sentence for sentence in told["missing"] if f"(pid {pid})" in sentence]
+
+
+def test_one_with_another_temporary_folder_keeps_its_records_elsewhere(start, roots, tmp_path, monkeypatch):
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    (tmp_path / "job").mkdir()
+    pid = start(RECORDED, roots["vllm"] / "_C.abi3.so", TMPDIR=str(tmp_path / "job"))
+    theirs = tmp_path / "job" / f"attnfix-{os.getuid()}"
+    ((row,), missing) = shown(monkeypatch, roots, pid)
+    assert (row["state"], row["reason"], missing) == ("elsewhere", f"its records are in {theirs}", [])
+    empty(theirs)
+    assert found(roots, pid)["state"] == "elsewhere", "whether they are still there is not our business"
+
+
+def test_a_record_under_a_name_that_only_its_container_sees_is_elsewhere(start, roots, home, tmp_path, monkeypatch):
+    """Its folder is called as ours is, and is another."""
+    pid = start(RECORDED, roots["vllm"] / "_C.abi3.so")
+    seen = unpatched_processes._mapped(pid)
+    monkeypatch.setattr(unpatched_processes, "_mapped", lambda _: seen)
+    home.rename(tmp_path / "theirs")
+    home.mkdir()
+    assert found(roots, pid)["state"] == "elsewhere"
+
+
+@pytest.mark.parametrize("remove", [empty, shutil.rmtree])
+def test_a_record_that_was_removed_is_read_where_its_process_holds_it(start, roots, home, monkeypatch, remove):
+    pid = start(RECORDED, roots["vllm"] / "_C.abi3.so")
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    before, _ = shown(monkeypatch, roots, pid)
+    remove(home)
+    ((row,), missing) = shown(monkeypatch, roots, pid)
+    assert any("was removed" in sentence for sentence in status.removed([row])) and not status.removed(before)
+    assert missing and row["alive"] and row["fixes"] == before[0]["fixes"] and row["fixes"][0]["counters"]["calls"] == 5
+
+
+def test_a_record_that_was_removed_and_cannot_be_read_is_none(start, roots, home, monkeypatch):
+    """A process that has closed all descriptors, as one that goes into the background does."""
+    pid = start(RECORDED + "os.closerange(3, 256)\n", roots["vllm"] / "_C.abi3.so")
+    empty(home)
+    ((row,), missing) = shown(monkeypatch, roots, pid)
+    assert (row["state"], row["reason"], len(missing)) == ("no record", "its record was removed: restart it", 1)
+
+
+def test_a_process_that_let_go_of_its_lock_is_shown_with_what_it_counted(start, roots, home, monkeypatch):
+    pid = start(RECORDED + "os.closerange(3, 256)\n", roots["vllm"] / "_C.abi3.so")
+    (row,) = (row for row in shown(monkeypatch, roots, pid)[0] if row["alive"])
+    assert row["fixes"][0]["counters"]["calls"] == 5
+
+
+def test_a_record_that_cannot_be_read_is_none(start, roots, home, monkeypatch):
+    pid = start(RECORDED + "record._map[:8] = b'attnfix9'\n", roots["vllm"] / "_C.abi3.so")
+    assert shown(monkeypatch, roots, pid)[0][0]["state"] == "starting", "its first text may be on its way"
+    monkeypatch.setattr(unpatched_processes, "_WRITTEN_S", 0)
+    ((row,), missing) = shown(monkeypatch, roots, pid)
+    assert (row["state"], row["reason"], len(missing)) == ("no record", "its record cannot be read", 1)
+
+
+def test_an_import_may_take_minutes_where_nothing_of_the_engine_is_loaded(start, roots, monkeypatch):
+    """A cold image on network storage: what the engine needs is read first, and its own modules come last."""
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    pid = start(CALLED, "VLLM::Worker_TP1")
+    assert found(roots, pid)["state"] == "starting"
+    monkeypatch.setattr(unpatched_processes, "_IMPORTING_S", 0)
+    assert found(roots, pid)["state"] == "no record"
