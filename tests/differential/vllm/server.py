@@ -89,6 +89,12 @@ class _Request:
     def __init__(self, request: Any, prompt: list[int]):
         self.request, self.known, self.prompt, self.computed = request, prompt, len(prompt), 0
 
+    @property
+    def over(self) -> bool:
+        """Whether it has all its words. A scheduler that is ahead may not know yet, and nobody reads what it gets then."""
+        over: bool = len(self.known) >= self.prompt + self.request.max_tokens
+        return over
+
 
 class _Rank:
     """A worker: its config, its model runner. ran, drafted: what its layers, and its drafter's, returned since the server last
@@ -185,6 +191,7 @@ class Server:
         self.requests: dict[str, _Request] = {}
         self.waiting = sorted(range(len(case["requests"])), key=lambda at: case["requests"][at]["arrives"])
         self.steps, self.draft_layer = 0, -1
+        self.under_way: list[tuple[Any, Any]] = []  # (what was scheduled, what it gave), the oldest first
         self._prompts = self._all_prompts()
         if tuple(self.set["capability"]) != _IMPORTED_ON:  # what the module says at its import, there
             flash: Any = import_module("vllm.v1.attention.backends.flash_attn")
@@ -344,7 +351,8 @@ class Server:
         step.outputs += self._sampled(scheduled, result)
         if state is not None and any(rank.drafted for rank in self.ranks):
             step.outputs += self._drafted(scheduled, result, rows, [state for _, state in ran])
-        self.group.on_first(lambda: self._taken(scheduled, result))
+        self.under_way.append((scheduled, result))
+        self.group.on_first(lambda: self._take(self._most_under_way()))
         if self.set["dummy-batches"] and not scheduled.total_num_scheduled_tokens:
             self.group.on_all(lambda rank: self.ranks[rank].idle())
         return step
@@ -354,6 +362,17 @@ class Server:
         if not self.scheduler.has_requests() and not self.waiting:
             return None
         return self.scheduler.schedule()
+
+    def _most_under_way(self) -> int:
+        """With async scheduling the scheduler is a step ahead of results, in a pipeline one for each stage."""
+        if not self.config.scheduler_config.async_scheduling:
+            return 0
+        most: int = getattr(self.config, "max_concurrent_batches", 2)
+        return most - 1
+
+    def _take(self, left: int) -> None:
+        while len(self.under_way) > left:
+            self._taken(*self.under_way.pop(0))
 
     def _taken(self, scheduled: Any, result: Any) -> None:
         self.scheduler.update_from_output(scheduled, result)
@@ -420,14 +439,16 @@ class Server:
         outputs = []
         for rank, state in zip(self.ranks, states):
             order = state.order
-            tokens, positions, labels = [], [], []
+            tokens, positions, labels, read = [], [], [], []
             for name in order:
                 start, words = rows[name]
+                read += [not self.requests[name].over] * (len(words) - start)
                 tokens += words[start:]
                 positions += range(start, len(words))
                 labels += [f"{name} at {at}" for at in range(start, len(words))]
             count = len(tokens)
-            kept = [row for row, word in enumerate(tokens) if word >= 0]  # nobody reads what follows of a placeholder
+            # Nobody reads what follows of a placeholder
+            kept = [row for row, word in enumerate(tokens) if word >= 0 and read[row]]
             fed = [(tokens[row], positions[row]) for row in kept]
             if len(rank.ran) != len(rank.runner.model.layers):
                 raise RuntimeError(f"{len(rank.ran)} layers ran in one step")
@@ -527,7 +548,7 @@ class Server:
                 one.computed = len(one.known) - 1
             else:
                 one.computed += scheduled.num_scheduled_tokens[name]
-                if one.computed >= len(one.known):
+                if one.computed >= len(one.known) and not one.over:
                     silent.append(Output("sampler", math.inf, "", self._within(), f"{name}, which gets no token"))
         return silent
 
