@@ -60,7 +60,10 @@ def settle(state: FixState, part: Callable[..., Any] | None, error: Exception, p
     elif serves:
         messages.skipped(state, reason)
     if not serves:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame, and all behind it: a circle would keep the tensors of the call
 
 
 def spares(state: FixState, error: Exception, plans: bool = False) -> bool:
