@@ -498,7 +498,10 @@ def test_the_cpu_allocators_error_is_no_stack(monkeypatch):
     assert not serving_failure.is_shortage(RecursionError())
 
 
-@pytest.mark.parametrize("name, starts", [("__init__", True), ("init_cuda_graph_state", True), ("forward", False)])
+@pytest.mark.parametrize(
+    "name, starts",
+    [("__init__", True), ("init_cuda_graph_state", True), ("process_weights_after_loading", False), ("forward", False)],
+)
 def test_want_of_memory_at_start_leaves_the_engine_as_it_is(name, starts):
     """A server starts though memory is short, and the fix is failed. Within a request the engine gets the error."""
     functions: dict = {}
@@ -513,3 +516,9 @@ def test_want_of_memory_at_start_leaves_the_engine_as_it_is(name, starts):
         with pytest.raises(MemoryError):
             wrapper.function(object(), made)
         assert state.armed and not made
+
+
+def test_each_function_that_runs_at_start_is_a_target():
+    """A name is compared with that of the engine's function: one that no function has would promise something to no fix."""
+    paths = (code_path for fix in FIXES for target in fix.targets for code_path in target.code_paths)
+    assert {code_path.qualname.rpartition(".")[2] for code_path in paths} >= serving_failure.AT_START
