@@ -100,7 +100,8 @@ def _to_catch_up_with(loading: str) -> "set[str]":
         return set()
     for name, module in list(sys.modules.items()):
         package = name.partition(".")[0]
-        if (package in sys.stdlib_module_names or package in _OWN) and name != loading and _is_half_done(module):
+        needed = package in sys.stdlib_module_names or package in _OWN
+        if needed and name != loading and module is not None and _is_half_done(module):  # None: it may not be imported
             return set()
     return there
 

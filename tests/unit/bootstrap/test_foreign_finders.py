@@ -106,6 +106,13 @@ def test_catching_up_waits_for_the_end_of_an_import_of_the_standard_library():
     assert ran(MIDST)[1] == ["[True]"]
 
 
+@pytest.mark.parametrize("name", ["winreg", "attnfix.extra"])
+def test_a_name_that_a_program_forbids_does_not_keep_us_from_catching_up(name):
+    """`None` in `sys.modules` says that there is no such module: none is half-done."""
+    forbids = f"sys.modules[{name!r}] = None\n"
+    assert ran(forbids + MIDST)[1] == ["[True]"]
+
+
 TAKEN = """
 ours = next(finder for finder in sys.meta_path if type(finder).__module__ == "attnfix.bootstrap.import_hook")
 sys.meta_path = [finder for finder in sys.meta_path if finder is not ours]
