@@ -158,7 +158,10 @@ class _Finder:
         except Exception as error:
             broken(name, error)
         if theirs is not None:
-            raise theirs
+            try:
+                raise theirs
+            finally:
+                del theirs  # its traceback holds this frame, and those of who imports: a circle would keep what they hold
         return None
 
     def _first_again(self) -> None:

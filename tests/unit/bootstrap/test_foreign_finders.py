@@ -113,6 +113,40 @@ def test_a_name_that_a_program_forbids_does_not_keep_us_from_catching_up(name):
     assert ran(forbids + MIDST)[1] == ["[True]"]
 
 
+REFUSED = """
+import gc, importlib.machinery, weakref
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{target}":
+            raise ImportError(name)
+
+class Held:
+    pass
+
+def imports(held):
+    try:
+        import {target}
+    except ImportError as error:
+        return str(error)
+
+import {package}
+sys.meta_path.append(Refuses())
+sys.meta_path.insert(1, sys.meta_path.pop())
+gc.disable()
+held = Held()
+known = weakref.ref(held)
+print(imports(held))
+del held
+print(known())
+"""
+
+
+def test_an_error_of_another_finder_keeps_nothing_of_who_imports_alive(engine):
+    code = REFUSED.format(target=TARGET, package=TARGET.rpartition(".")[0])
+    assert ran("import attnfix.bootstrap.import_hook\n" + code, **engine)[1:] == ([TARGET, "None"], "")
+
+
 TAKEN = """
 ours = next(finder for finder in sys.meta_path if type(finder).__module__ == "attnfix.bootstrap.import_hook")
 sys.meta_path = [finder for finder in sys.meta_path if finder is not ours]
