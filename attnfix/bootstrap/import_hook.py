@@ -1,10 +1,10 @@
 """The import hook: run by the `.pth` file at every interpreter start, so it imports `sys` alone and is small.
 
 Puts one finder on `sys.meta_path` that answers only the exact names in `target_modules`, finds them with the other finders, and
-calls `process.module_loaded` when the body of one has run. Where another finder comes to stand before it, it takes the first
-place again, and what was loaded past it is caught up with. Everything else is imported at that moment, not here, and
-`target_modules` where one of PACKAGES is imported, which most programs never do. A program without an engine gets no more than
-that, and is never ended.
+calls `process.module_loaded` when the body of one has run. Where another finder comes to stand before it, and an engine is
+there or asked for, it takes the first place again; what was loaded past it is caught up with. Everything else is imported at
+that moment, not here, and `target_modules` where one of PACKAGES is imported, which most programs never do. A program without
+an engine gets no more than that, keeps its finders in its own order, and is never ended.
 """
 
 import sys
@@ -62,7 +62,7 @@ class _Loader(Loader):
 
 def _executed(name: str, module: "ModuleType") -> None:
     """The body of `module` has run. A private copy, which is not the module of that name, is no concern of ours until it is
-    made that. What makes a metrics page is none before an engine is there, which catches up with it."""
+    made that. A module that makes a metrics page is none before an engine is there: the activation catches up with it."""
     if _is_target(name) and _is_engine(name):
         install()  # somebody may have taken our finder out meanwhile
         if sys.modules.get(name) is module or _is_half_done(module):
@@ -100,7 +100,8 @@ def _to_catch_up_with(loading: str) -> "set[str]":
         return set()
     for name, module in list(sys.modules.items()):
         package = name.partition(".")[0]
-        if (package in sys.stdlib_module_names or package in _OWN) and name != loading and _is_half_done(module):
+        needed = package in sys.stdlib_module_names or package in _OWN
+        if needed and name != loading and module is not None and _is_half_done(module):  # None: it may not be imported
             return set()
     return there
 
@@ -145,7 +146,8 @@ class _Finder:
     ) -> "ModuleSpec | None":
         theirs = None
         try:
-            if not _is_ours(sys.meta_path[0]):
+            # Without an engine the first place is the program's, which may take out whatever finder is first
+            if not any(map(_is_ours, sys.meta_path[:1])) and _is_engine(name):
                 self._first_again()
             # What was loaded without us is told by the next module that is: here Python holds its import lock, and a thread
             # that is arming may wait for it
@@ -157,7 +159,10 @@ class _Finder:
         except Exception as error:
             broken(name, error)
         if theirs is not None:
-            raise theirs
+            try:
+                raise theirs
+            finally:
+                del theirs  # its traceback holds this frame, and those of who imports: a circle would keep what they hold
         return None
 
     def _first_again(self) -> None:

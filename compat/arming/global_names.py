@@ -95,10 +95,12 @@ def _is_of_one_kind(value: Any, lazily: FunctionType, given: str) -> bool:
 
 
 def _named(value: Any) -> tuple[str, str | None] | None:
-    """What a function, class or module says of itself; None where it may have taken that over."""
-    if isinstance(value, ModuleType):
+    """What a function, class or module says of itself; None where it may have taken that over, as a wrapper does."""
+    value = _own(value)
+    kind = type(value)  # `isinstance` believes a wrapper
+    if issubclass(kind, ModuleType):
         return value.__name__, None
-    if not isinstance(value, _TOLD) or "__wrapped__" in vars(value):
+    if not issubclass(kind, _TOLD) or "__wrapped__" in vars(value):
         return None
     return value.__module__, value.__qualname__
 

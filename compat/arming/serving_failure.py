@@ -9,6 +9,7 @@
 | anything else | the fix is `failed` for good, and says what that means for answers |
 
 Where a correction plans, captures or compiles, want of memory is like anything else: the next plan would ask for as much.
+Where a target runs once before the engine serves (AT_START), no request waits, and it is the same.
 
 Whether the engine's own result is right is what `Fix.harm` says: it is, where the bug only makes the engine slower.
 """
@@ -34,8 +35,9 @@ _COMPAT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FIXES = os.path.join(os.path.dirname(_COMPAT), "patches", "")
 _OURS = os.path.join(_COMPAT, ""), _FIXES, os.path.join(os.path.dirname(_COMPAT), "kernels", "")
 _SHARED = os.path.join(os.sep, "shared")
-#: Functions that engines call before they serve: no request waits, so want of memory means stock there, as for a plan
-AT_START = frozenset({"__init__", "init_cuda_graph_state", "_capture_cuda_graph", "process_weights_after_loading"})
+#: Targets that engines call once before they serve: no request waits, so want of memory means stock there, as for a plan.
+#: What they call for each layer is none of these: layers that were corrected before would stay so, and the others would not
+AT_START = frozenset({"__init__", "init_cuda_graph_state"})
 #: In a proof these stand for kernels of the engine's
 _STAND_INS, _PROOF = os.path.join(_FIXES, "proofkit", ""), os.path.join(os.sep, "proof.py")
 _WITHOUT_IT = {
@@ -60,7 +62,10 @@ def settle(state: FixState, part: Callable[..., Any] | None, error: Exception, p
     elif serves:
         messages.skipped(state, reason)
     if not serves:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame, and all behind it: a circle would keep the tensors of the call
 
 
 def spares(state: FixState, error: Exception, plans: bool = False) -> bool:

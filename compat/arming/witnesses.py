@@ -25,6 +25,8 @@ _NONE = object()
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: Decorators that leave the function as it is, behind `__func__`
 _TRANSPARENT = frozenset({"staticmethod", "classmethod"})
+_DESCRIPTORS = (staticmethod, classmethod)
+_DEEP = 8  # how far in it is looked: a chain may be a circle
 #: Where decorators keep what they were put around: functools, Triton, property, cached_property
 _HOLDS = ("__wrapped__", "__func__", "fn", "fget", "func")
 
@@ -71,7 +73,7 @@ def _functions(code_path: CodePath, module: ModuleType) -> Iterator[FunctionType
     for name in filter(None, code_path.qualname.split(".")):
         value = _members(value).get(name, _NONE)
     for held in _members(value).values() if issubclass(type(value), (type, ModuleType)) else (value,):
-        inside = (held,) if type(held) is FunctionType and not TargetWrapper.of(held) else _inside(held, deep=True)
+        inside = (held,) if type(held) is FunctionType and not TargetWrapper.of(held) else _inside(held)
         yield from (function for function in inside if function.__module__ == code_path.module)
 
 
@@ -89,11 +91,11 @@ def _foreign(code_path: CodePath, module: ModuleType, sources: source_files.Sour
     value: Any = module
     for name in filter(None, code_path.qualname.split(".")):
         value = _members(value).get(name, _NONE)
-    if value is _NONE or isinstance(value, ModuleType):
+    if value is _NONE or issubclass(type(value), ModuleType):  # `isinstance` believes a wrapper
         return _NONE if value is _NONE else _foreign_member(code_path, value, sources)
     if issubclass(type(value), type) and CodePath(value.__module__, value.__qualname__) == code_path:
         return _foreign_member(code_path, value, sources)
-    if any(_says_so(inside, code_path, sources) for inside in _inside(value, deep=False)):
+    if _says_so(_bare(value), code_path, sources):
         return _NONE
     return _judged_by_source(code_path, value, module, sources)
 
@@ -102,8 +104,9 @@ def _foreign_member(code_path: CodePath, holder: Any, sources: source_files.Sour
     """The first foreign function among what a class or module defines."""
     for name, value in _members(holder).items():
         inside = CodePath(code_path.module, f"{code_path.qualname}.{name}".lstrip("."))
-        function = next(_inside(value, deep=False), None)
-        if type(function) is not FunctionType or _is_generated(name, function) or _says_so(function, inside, sources):
+        function = _bare(value)
+        plain = type(function) is FunctionType
+        if _is_generated(name, function) or _says_so(function, inside, sources) if plain else not _poses_as_one(function):
             continue
         if isinstance(holder, ModuleType) and function.__module__ != code_path.module:
             continue  # what a module imports is another's
@@ -114,7 +117,7 @@ def _foreign_member(code_path: CodePath, holder: Any, sources: source_files.Sour
 
 def _judged_by_source(code_path: CodePath, value: Any, holder: Any, sources: source_files.Sources) -> Any:
     """The same, for what does not look like a function of the file: it may be decorated, imported, or defined in two ways."""
-    if any(_is_decorated(inside, code_path, sources) for inside in _inside(value, deep=True)):
+    if any(_is_decorated(inside, code_path, sources) for inside in _inside(value)):
         return _NONE
     node = _definition(code_path, sources)
     if isinstance(node, ast.ImportFrom):
@@ -125,7 +128,7 @@ def _judged_by_source(code_path: CodePath, value: Any, holder: Any, sources: sou
         return _NONE
     if all(isinstance(one, ast.Name) and one.id in _TRANSPARENT for one in node.decorator_list):
         return value
-    functions = list(_inside(value, deep=True))
+    functions = list(_inside(value))
     return value if functions and not any(_says_so(one, code_path, sources) for one in functions) else _NONE
 
 
@@ -175,7 +178,26 @@ def _is_decorated(function: FunctionType, code_path: CodePath, sources: source_f
         return False
     lines = sources[code_path.module].lines  # type: ignore[union-attr]  # it says that it is of that file
     first = function.__code__.co_firstlineno  # that of the first decorator
-    return first <= len(lines) and lines[first - 1].lstrip().startswith(b"@")
+    decorator = lines[first - 1].strip() if first <= len(lines) else b""
+    return decorator.startswith(b"@") and decorator[1:].decode("utf-8", "replace") not in _TRANSPARENT
+
+
+def _poses_as_one(value: Any) -> bool:
+    """Whether what is no function says that it is one, or the descriptor of one, as a wrapper of wrapt's does."""
+    try:
+        return isinstance(value, (FunctionType, *_DESCRIPTORS))
+    except Exception:  # of somebody's `__class__`
+        return False
+
+
+def _bare(value: Any) -> Any:
+    """What a static or class method, or our wrapper, holds; anything else as it is."""
+    for _ in range(_DEEP):
+        value = _own(value)
+        if not issubclass(type(value), _DESCRIPTORS):
+            break
+        value = value.__func__
+    return value
 
 
 def _is_generated(name: str, function: FunctionType) -> bool:
@@ -183,14 +205,13 @@ def _is_generated(name: str, function: FunctionType) -> bool:
     return name.startswith("__") and function.__code__.co_filename.startswith("<")
 
 
-def _inside(value: Any, deep: bool) -> Iterator[FunctionType]:
-    """The functions in a value: itself, what a staticmethod or our wrapper holds; `deep`: what a decorator holds, too."""
-    for _ in range(8):  # a chain may be a circle
+def _inside(value: Any) -> Iterator[FunctionType]:
+    """The functions in a value: itself, what a static method, our wrapper or a decorator holds."""
+    for _ in range(_DEEP):
         value = _own(value)
         if type(value) is FunctionType:
             yield value
-        holds = _HOLDS if deep else ("__func__",) if isinstance(value, (staticmethod, classmethod)) else ()
-        value = next((held for name in holds if (held := _held(value, name)) is not None), None)
+        value = next((held for name in _HOLDS if (held := _held(value, name)) is not None), None)
         if value is None:
             return
 

@@ -161,9 +161,11 @@ class Call:
                 if not serving_failure.spares(self.target.state, error, plans):
                     self.fail(ours, error, plans)
                 failure = error
-            result = stock(*args, **kwargs)  # outside of the `except`: an error of the engine's has no other behind it
-            self.fail(ours, failure, plans)
-            del failure  # its traceback holds this frame, and with it the arguments
+            try:
+                result = stock(*args, **kwargs)  # outside of the `except`: an error of the engine's has no other behind it
+                self.fail(ours, failure, plans)
+            finally:
+                del failure  # its traceback holds this frame, and with it the arguments
             return result
 
         return guarded
@@ -186,7 +188,10 @@ class Call:
     def fail(self, part: Callable[..., Any], error: Exception, plans: bool = False) -> None:
         """Carry out the policy for `part`, which raised `error`. It returns where the engine's own result serves."""
         self.failed = True
-        serving_failure.settle(self.target.state, part, error, plans)
+        try:
+            serving_failure.settle(self.target.state, part, error, plans)
+        finally:
+            del error  # its traceback, where it is raised again, holds this frame
 
     def _with(self, changes: dict[str, Any]) -> tuple[Arguments, Keywords]:
         args, kwargs = list(self.args), dict(self.kwargs)

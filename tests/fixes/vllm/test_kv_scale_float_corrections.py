@@ -88,6 +88,23 @@ def test_numbers_that_are_right_are_no_correction(query):
     assert not hasattr(layer._k_scale, wrap.IN_NUMBER)
 
 
+def test_want_of_memory_while_a_model_is_loaded_leaves_no_layer_behind_the_others(monkeypatch):
+    """With the first layer corrected and the others not, the pages of the first would be multiplied twice."""
+    state, scales = FixState(FIX), torch.tensor(COPIED)
+
+    def process_weights_after_loading(self, layer):
+        layer._q_scale = layer._k_scale = layer._v_scale = scales
+
+    target = one_call.target_of(FIX, "process_weights_after_loading")
+    load_one = one_call.wrapper(target, process_weights_after_loading, state).function
+    first, second = layer_of(wrap.FLASHINFER), layer_of(wrap.FLASHINFER)
+    load_one(object(), first)
+    monkeypatch.setattr(wrap, "largest", lambda scale: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")))
+    with pytest.raises(torch.OutOfMemoryError):
+        load_one(object(), second)
+    assert state.armed and first._k_scale_float == COPIED
+
+
 def dequantised(k_scale, v_scale):
     """(scales that the engine's function gets, corrections)."""
 

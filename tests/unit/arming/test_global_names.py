@@ -8,9 +8,11 @@ import types
 from dataclasses import replace
 
 import pytest
+import wrapt
 
 from attnfix.compat.arming.activation import Activation
-from attnfix.compat.fix import Target
+from attnfix.compat.arming.wrapper import TargetWrapper
+from attnfix.compat.fix import CodePath, Target
 
 OPS = """
 import math
@@ -89,6 +91,15 @@ def wrapped(function):
     return functools.wraps(function)(lambda *given: function(*given))
 
 
+def instrumented(function):
+    """As OpenTelemetry and ddtrace do it."""
+    return wrapt.FunctionWrapper(function, lambda stock, instance, args, kwargs: -stock(*args, **kwargs))
+
+
+def ours(function):
+    return TargetWrapper(function, CodePath("sglang.ops", "merge")).function
+
+
 REPLACED = {
     "a module by nothing": lambda attention, ops: setattr(attention, "math", None),
     "a module by another": lambda attention, ops: setattr(attention, "math", types.ModuleType("fast_math")),
@@ -96,7 +107,10 @@ REPLACED = {
     "a module under another name": lambda attention, ops: setattr(attention, "text", types.ModuleType("text")),
     "a function": lambda attention, ops: setattr(attention, "joined", theirs),
     "a function by one that is wrapped": lambda attention, ops: setattr(attention, "joined", wrapped(ops.merge)),
+    "a function by one that wrapt wraps": lambda attention, ops: setattr(attention, "joined", instrumented(ops.merge)),
     "a class": lambda attention, ops: setattr(attention, "Plan", type("Plan", (ops.Plan,), {})),
+    "a class by its proxy": lambda attention, ops: setattr(attention, "Plan", wrapt.ObjectProxy(ops.Plan)),
+    "a module by its proxy": lambda attention, ops: setattr(attention, "math", wrapt.ObjectProxy(attention.math)),
     "what its module makes when asked": lambda attention, ops: setattr(attention, "current", object()),
 }
 LEFT = {
@@ -104,6 +118,11 @@ LEFT = {
     "a name that no witness reads": lambda attention, ops: setattr(attention, "OrderedDict", dict),
     "a name that the engine binds otherwise, too": lambda attention, ops: setattr(attention, "zlib", None),
     "a value": lambda attention, ops: setattr(ops, "LIMIT", 4),
+    "our own wrapper": lambda attention, ops: setattr(attention, "joined", ours(ops.merge)),
+    "our own wrapper, and another thing at home": lambda attention, ops: (
+        setattr(attention, "joined", ours(ops.merge)),
+        setattr(ops, "merge", theirs),
+    ),
     "the home's, after the import": lambda attention, ops: setattr(ops, "merge", theirs),
 }
 

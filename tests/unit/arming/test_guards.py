@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -308,20 +309,59 @@ def test_threads_that_fail_at_once_each_have_their_result(caplog):
     assert results == 16 * [9] and state.state == "failed" and state.counters.corrections == 0
 
 
-def test_a_failure_keeps_no_argument_alive():
-    class Tensor(float):
-        pass
+class Tensor(float):
+    """An argument of a call, which other than a number can be known to be gone."""
 
-    run = Engine().wrapped((armed(), guarding(failing())))
+
+def outlives(run, *errors):
+    """Whether the argument of a call is still there after it, where no collection of garbage helps."""
     tensor = Tensor(4)
     known = weakref.ref(tensor)
     gc.disable()
     try:
-        run(tensor)
+        with contextlib.suppress(*errors):
+            run(tensor)
         del tensor
-        assert known() is None
+        return known() is not None
     finally:
         gc.enable()
+
+
+def of_no_use(x):
+    raise ZeroDivisionError("the engine's")
+
+
+@pytest.mark.parametrize("plans", [False, True])
+@pytest.mark.parametrize("stock", [doubled, of_no_use])
+@pytest.mark.parametrize("error", ["ValueError('ours')", "MemoryError()"])
+def test_a_failure_in_a_guard_keeps_no_argument_alive(error, stock, plans):
+    correct = code_of_a_fix(
+        "def it(call, instance):\n    return call(kernel=call.guard(ours, stock, plans=plans))",
+        ours=failing(error=error),
+        stock=stock,
+        plans=plans,
+    )
+    assert not outlives(Engine().wrapped((armed(), correct)), MemoryError, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("harm", [WRONG_OUTPUT, SLOWER])
+@pytest.mark.parametrize("error", ["ValueError('ours')", "MemoryError()"])
+@pytest.mark.parametrize("part", ["look", "correct", "watch", "check"])
+def test_a_failure_keeps_no_argument_alive(part, error, harm):
+    """An error that the engine gets holds the frames that it came through, and these may not hold it."""
+    state, broken = armed(replace(WRONG, harm=harm)), failing(error=error)
+    correct = lambda call, instance, x: call(kernel=call.watch(doubled, broken)) if part == "watch" else broken()  # noqa: E731
+    wrapper = TargetWrapper(Engine().function(), CodePath("engine", "run"))
+    wrapper.add(state, correct, (lambda target, instance, x: broken()) if part == "look" else None)
+    if part == "check":
+        state.recheck_on_first_call = broken
+    assert not outlives(wrapper.function, MemoryError)
+
+
+def test_an_error_that_ranks_get_keeps_no_argument_alive(monkeypatch):
+    monkeypatch.setattr(serving_failure, "_rank", lambda: "rank 1 of 2")
+    state = armed(replace(WRONG, ranks_alike=True))
+    assert not outlives(Engine().wrapped((state, guarding(failing()))), ValueError) and state.base == "failed"
 
 
 # The engine's function once more
@@ -458,7 +498,10 @@ def test_the_cpu_allocators_error_is_no_stack(monkeypatch):
     assert not serving_failure.is_shortage(RecursionError())
 
 
-@pytest.mark.parametrize("name, starts", [("__init__", True), ("init_cuda_graph_state", True), ("forward", False)])
+@pytest.mark.parametrize(
+    "name, starts",
+    [("__init__", True), ("init_cuda_graph_state", True), ("process_weights_after_loading", False), ("forward", False)],
+)
 def test_want_of_memory_at_start_leaves_the_engine_as_it_is(name, starts):
     """A server starts though memory is short, and the fix is failed. Within a request the engine gets the error."""
     functions: dict = {}
@@ -473,3 +516,9 @@ def test_want_of_memory_at_start_leaves_the_engine_as_it_is(name, starts):
         with pytest.raises(MemoryError):
             wrapper.function(object(), made)
         assert state.armed and not made
+
+
+def test_each_function_that_runs_at_start_is_a_target():
+    """A name is compared with that of the engine's function: one that no function has would promise something to no fix."""
+    paths = (code_path for fix in FIXES for target in fix.targets for code_path in target.code_paths)
+    assert {code_path.qualname.rpartition(".")[2] for code_path in paths} >= serving_failure.AT_START

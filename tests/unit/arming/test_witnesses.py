@@ -8,6 +8,7 @@ import types
 from dataclasses import replace
 
 import pytest
+import wrapt
 
 from attnfix.compat.arming.activation import Activation
 from attnfix.compat.arming.wrapper import TargetWrapper
@@ -56,6 +57,16 @@ class Plan:
     def full(self):
         return self.lens > 4
 
+    @staticmethod
+    @functools.lru_cache
+    def kept(lens):
+        return lens // 8
+
+    @classmethod
+    @traced
+    def filled(cls):
+        return cls(4)
+
 class Kernel:
     def run(self, x):
         return x
@@ -95,7 +106,7 @@ class Backend:
 """
 WITNESSES = (
     *("merge", "decorated", "cached", "chosen", "optional"),
-    *("Mode.VERIFY", "Mode.is_verify", "Plan", "Plan.pages", "Kernel", "Field"),
+    *("Mode.VERIFY", "Mode.is_verify", "Plan", "Plan.pages", "Plan.kept", "Plan.filled", "Kernel", "Field"),
 )
 
 
@@ -137,6 +148,11 @@ def wrapped(function):
     return around
 
 
+def instrument(owner, name):
+    """As OpenTelemetry and ddtrace do it: what stands there, a static method's descriptor, too, behind a proxy."""
+    setattr(owner, name, wrapt.FunctionWrapper(vars(owner)[name], lambda stock, instance, args, kwargs: stock(*args)))
+
+
 CHANGES = {
     "a function": lambda merge, attention: setattr(merge, "merge", theirs),
     "one that is wrapped": lambda merge, attention: setattr(merge, "merge", wrapped(merge.merge)),
@@ -148,6 +164,20 @@ CHANGES = {
     "a method of an enum": lambda merge, attention: setattr(merge.Mode, "is_verify", theirs),
     "a static method": lambda merge, attention: setattr(merge.Plan, "pages", staticmethod(theirs)),
     "a class method": lambda merge, attention: setattr(merge.Plan, "empty", classmethod(theirs)),
+    "a function, by wrapt": lambda merge, attention: instrument(merge, "merge"),
+    "a method, by wrapt": lambda merge, attention: instrument(merge.Kernel, "run"),
+    "a method that no witness names, by wrapt": lambda merge, attention: instrument(merge.Field, "_find"),
+    "a function that no witness names, by wrapt": lambda merge, attention: instrument(merge, "traced"),
+    "a static method, by wrapt": lambda merge, attention: instrument(merge.Plan, "pages"),
+    "a class method, by wrapt": lambda merge, attention: instrument(merge.Plan, "empty"),
+    "a static method, by another of what wrapt wraps": lambda merge, attention: (
+        instrument(merge.Plan, "pages"),
+        setattr(merge.Plan, "pages", staticmethod(vars(merge.Plan)["pages"])),
+    ),
+    "a static method that is wrapped": lambda merge, attention: setattr(
+        merge.Plan, "pages", staticmethod(wrapped(merge.Plan.pages))
+    ),
+    "a function, by a module's proxy": lambda merge, attention: setattr(merge, "merge", wrapt.ObjectProxy(types)),
     "a class": lambda merge, attention: setattr(merge, "Kernel", type("Kernel", (merge.Kernel,), {})),
     "a dataclass": lambda merge, attention: setattr(merge, "Plan", type("Plan", (merge.Plan,), {})),
     "by something that can be called": lambda merge, attention: setattr(merge, "merge", functools.partial(merge.merge)),

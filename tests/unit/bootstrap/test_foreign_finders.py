@@ -24,6 +24,9 @@ FINDERS = {
     "has one package": FINDER.format(
         answer="importlib.machinery.PathFinder.find_spec(name, path, target) if 'prometheus' in name else None"
     ),
+    "has the engine": FINDER.format(
+        answer="importlib.machinery.PathFinder.find_spec(name, path, target) if name.startswith('sglang') else None"
+    ),
     "comes again": FINDER.format(answer="sys.meta_path.remove(self) or sys.meta_path.insert(0, self)"),
 }
 CLIENT = "import prometheus_client, prometheus_client.multiprocess\n"
@@ -77,7 +80,7 @@ def engine(tmp_path):
 ASKED = "try: import nobody_has_this\nexcept ImportError: pass\nimport sqlite3\n"
 
 
-@pytest.mark.parametrize("name", ["asks nobody", "comes again"])
+@pytest.mark.parametrize("name", ["asks nobody", "has the engine", "comes again"])
 def test_what_was_loaded_past_us_is_dealt_with_in_any_order_of_imports(engine, name):
     """Never in the midst of a module that is needed for it: each import of OTHERS may be the one that tells."""
     for parts in itertools.permutations((FINDERS[name], CLIENT, OTHERS, f"import {TARGET}\n")):
@@ -104,6 +107,84 @@ print(told)
 def test_catching_up_waits_for_the_end_of_an_import_of_the_standard_library():
     """`json` imports `json.decoder`, whose end is no moment for us: what we import may need `json`, which is half-done."""
     assert ran(MIDST)[1] == ["[True]"]
+
+
+@pytest.mark.parametrize("name", ["winreg", "attnfix.extra"])
+def test_a_name_that_a_program_forbids_does_not_keep_us_from_catching_up(name):
+    """`None` in `sys.modules` says that there is no such module: none is half-done."""
+    forbids = f"sys.modules[{name!r}] = None\n"
+    assert ran(forbids + MIDST)[1] == ["[True]"]
+
+
+BORROWED = (
+    FINDER.format(answer="None")
+    + """
+import wave
+taken = sys.meta_path.pop(0)
+print(type(taken).__module__, any(type(finder).__module__ == "attnfix.bootstrap.import_hook" for finder in sys.meta_path))
+"""
+)
+
+
+def test_a_program_without_an_engine_gets_back_the_finder_that_it_put_first():
+    """Who puts one there for an import takes the first out again, whatever it is."""
+    if not is_installed():
+        pytest.skip("the .pth file is not in this environment")
+    assert ran(BORROWED)[1] == ["__main__ True"]
+
+
+def test_the_first_place_is_taken_again_for_the_engine(engine):
+    """Before its first module, and once it is there."""
+    first = "import sglang\nprint(type(sys.meta_path[0]).__module__)\n"
+    again = FINDER.format(answer="None") + "import wave\nprint(type(sys.meta_path[0]).__module__)\n"
+    assert ran(FINDER.format(answer="None") + first + again, **engine)[1] == 2 * ["attnfix.bootstrap.import_hook"]
+
+
+NOWHERE = """
+sys.modules["sglang"] = __import__("types").ModuleType("sglang")
+ours = next(finder for finder in sys.meta_path if type(finder).__module__ == "attnfix.bootstrap.import_hook")
+sys.meta_path[:], finders = [], sys.meta_path[:]
+print(ours.find_spec("wave"))
+"""
+
+
+def test_a_finder_of_ours_that_stands_nowhere_has_nothing():
+    """As a tool asks that has saved the finders: with an empty list there is none before us."""
+    assert ran("import attnfix.bootstrap.import_hook\n" + NOWHERE)[1:] == (["None"], "")
+
+
+REFUSED = """
+import gc, importlib.machinery, weakref
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{target}":
+            raise ImportError(name)
+
+class Held:
+    pass
+
+def imports(held):
+    try:
+        import {target}
+    except ImportError as error:
+        return str(error)
+
+import {package}
+sys.meta_path.append(Refuses())
+sys.meta_path.insert(1, sys.meta_path.pop())
+gc.disable()
+held = Held()
+known = weakref.ref(held)
+print(imports(held))
+del held
+print(known())
+"""
+
+
+def test_an_error_of_another_finder_keeps_nothing_of_who_imports_alive(engine):
+    code = REFUSED.format(target=TARGET, package=TARGET.rpartition(".")[0])
+    assert ran("import attnfix.bootstrap.import_hook\n" + code, **engine)[1:] == ([TARGET, "None"], "")
 
 
 TAKEN = """
