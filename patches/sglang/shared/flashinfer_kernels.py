@@ -181,15 +181,9 @@ def _name(dtype: Any) -> str:
 
 
 def main(kernels: list[list[Any]]) -> None:
-    """Compile them side by side, by as many compilers in all as FlashInfer would start for one, since each takes gigabytes."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    specs = [Kernel(*kernel).spec() for kernel in kernels]
-    given = os.environ.get("MAX_JOBS", "")
-    compilers = int(given) if given.isdigit() else os.cpu_count() or 1
-    os.environ["MAX_JOBS"] = str(max(1, compilers // len(specs)))
-    with ThreadPoolExecutor(len(specs)) as pool:
-        list(pool.map(lambda spec: spec.build_and_load(), specs))
+    """Compile them one after another, as FlashInfer does: each compiler takes gigabytes. FlashInfer says how many run."""
+    for kernel in kernels:
+        Kernel(*kernel).spec().build_and_load()
 
 
 if __name__ == "__main__":
