@@ -6,6 +6,7 @@ FlashInfer is emulated: a package in a folder of its own, whose compiler writes 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -21,10 +22,14 @@ from attnfix.patches.sglang.shared import flashinfer_kernels
 from attnfix.patches.sglang.shared.flashinfer_kernels import CAP, Kernel
 
 MODULE = """
-import os, subprocess, time
+import os, signal, subprocess, time
 from pathlib import Path
 FOLDER = Path(__file__).parent.parent
 LOADED = []
+
+def stubborn():
+    os.setpgrp()  # as ninja starts its commands
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 class Spec:
     def __init__(self, *arguments):
@@ -35,8 +40,10 @@ class Spec:
         if how == "no compiler":
             raise RuntimeError("Could not find nvcc")
         if how == "slow":
-            (FOLDER / "compiler").write_text(str(subprocess.Popen(["sleep", "300"]).pid))
+            (FOLDER / "compiler").write_text(str(subprocess.Popen(["sleep", "300"], preexec_fn=stubborn).pid))
             time.sleep(300)
+        if how == "ninja":
+            subprocess.run(["ninja", "-C", str(FOLDER)], stdout=subprocess.PIPE, check=True)
         with open(FOLDER / "compiled", "a") as file:
             print("begun", os.getpid(), os.environ.get("MAX_JOBS"), file=file, flush=True)
             time.sleep(0.1)
@@ -135,32 +142,84 @@ def running(pid):
         return False
 
 
-def test_past_its_time_the_compiler_is_killed_and_what_the_process_waits_is_limited_as_a_whole(flashinfer, monkeypatch):
-    folder, target = flashinfer("slow"), Target()
-    monkeypatch.setattr(flashinfer_kernels, "LIMIT", 30.0)
+def gone(pid, seconds=10):
+    """Whether that process ends within so many seconds."""
+    end = time.monotonic() + seconds
+    while running(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not running(pid)
+
+
+def compiler(folder):
+    """Its process, once it runs: importing torch takes a while on a busy machine."""
+    end, path = time.monotonic() + 120, folder / "compiler"
+    while not path.exists() or not path.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return int(path.read_text())
+
+
+@pytest.fixture
+def time_is_up(monkeypatch):
+    """`time_is_up(folder)`: as if it were as soon as the compiler runs."""
     wait = subprocess.Popen.wait
 
-    def once_it_compiles(self, timeout=None):
-        """As if its time were up as soon as the compiler runs: importing torch takes a while on a busy machine."""
-        if timeout is None:
-            return wait(self)
-        end = time.monotonic() + 120
-        while not (folder / "compiler").exists() or not (folder / "compiler").read_text():
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        return wait(self, 0.1)
+    def make(folder):
+        monkeypatch.setattr(flashinfer_kernels, "LIMIT", 30.0)
+        monkeypatch.setattr(flashinfer_kernels, "GRACE", 0.5, raising=False)
+        monkeypatch.setattr(
+            subprocess.Popen, "wait", lambda self, timeout=None: wait(self, timeout and compiler(folder) and 0.1)
+        )
 
-    monkeypatch.setattr(subprocess.Popen, "wait", once_it_compiles)
+    yield make
+
+
+def test_past_its_time_the_compiler_is_killed_in_whatever_group_it_runs(flashinfer, time_is_up):
+    folder, target = flashinfer("slow"), Target()
+    time_is_up(folder)
     assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
-    compiler = int((folder / "compiler").read_text())
-    end = time.monotonic() + 10
-    while running(compiler) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not running(compiler)
-    monkeypatch.setattr(subprocess.Popen, "wait", wait)
-    monkeypatch.setattr(flashinfer_kernels, "_waited", 30.0)
+    assert gone(compiler(folder))
+
+
+@pytest.mark.skipif(not shutil.which("ninja"), reason="no ninja")
+def test_past_its_time_ninja_removes_what_is_half_written(flashinfer, time_is_up):
+    folder, target = flashinfer("ninja"), Target()
+    command = "echo half > $out; echo $$$$ > compiler; sleep 300; echo whole > $out"
+    (folder / "build.ninja").write_text(f"rule compile\n  command = {command}\nbuild kernel.o: compile\n")
+    time_is_up(folder)
+    assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
+    assert gone(compiler(folder)) and not (folder / "kernel.o").exists()
+
+
+def test_the_compiler_ends_with_the_process_that_waits_for_it(flashinfer):
+    folder = flashinfer("slow")
+    code = f"from {flashinfer_kernels.__name__} import *; compile_apart([Kernel{tuple(WINDOW)}])"
+    waiting = subprocess.Popen([sys.executable, "-c", code])
+    found = compiler(folder)
+    waiting.kill()
+    waiting.wait()
+    assert gone(found, 20)
+
+
+def test_what_the_process_waits_is_limited_as_a_whole(flashinfer, monkeypatch):
+    flashinfer("slow")
+    monkeypatch.setattr(flashinfer_kernels, "LIMIT", 30.0)
+    monkeypatch.setattr(flashinfer_kernels, "_waited", 31.0)
+    said = []
+    monkeypatch.setattr(flashinfer_kernels, "say", said.append)
     begun = time.monotonic()
-    assert not flashinfer_kernels.ready(target, [DECODE]) and time.monotonic() - begun < 5
+    assert not flashinfer_kernels.ready(Target(), [DECODE]) and time.monotonic() - begun < 5
+    assert "-" not in "".join(said)
+
+
+def test_no_module_of_the_working_folder_is_run(flashinfer, monkeypatch):
+    folder, target = flashinfer(), Target()
+    (folder / "cwd").mkdir()
+    for name in ("json", "torch", "attnfix"):
+        (folder / "cwd" / f"{name}.py").write_text("raise SystemExit('another module')")
+    monkeypatch.chdir(folder / "cwd")
+    monkeypatch.delenv("PYTHONPATH")  # what is found here is found there
+    assert flashinfer_kernels.ready(target, [WINDOW]), target.reason
 
 
 @pytest.mark.parametrize("lacks", ["gen_batch_prefill_module", "flashinfer"])
