@@ -85,10 +85,18 @@ def _chosen(device: Any, q: Any, kv: Any, head_dim: int) -> str:
 
 
 def of_decode(updater: Any, wrapper: Any) -> Kernel | None:
-    """The same of a decode wrapper with a soft cap."""
+    """The same of a decode wrapper with a soft cap. With tensor cores it takes a prefill kernel."""
     if getattr(wrapper, "use_tensor_cores", False):
-        return of_prefill(updater, wrapper, soft_cap=True)
+        kernel = of_prefill(updater, wrapper, soft_cap=True)
+        return kernel._replace(backend="fa2") if kernel and _decodes_by_fa2() else kernel
     return Kernel("", _name(updater.q_data_type), _name(updater.data_type), updater.head_dim, False, True)
+
+
+def _decodes_by_fa2() -> bool:
+    """Whether decode has FA2's kernel, whatever prefill has: so up to 0.5.3."""
+    with suppress(*_UNFAMILIAR):
+        return not hasattr(import_module("flashinfer.decode"), "determine_attention_backend")
+    return False
 
 
 def attends(model_runner: Any, part: str) -> bool:
@@ -129,6 +137,8 @@ def ready(target: Any, kernels: Iterable[Kernel | None]) -> bool:
 
 
 def is_compiled(kernel: Kernel) -> bool:
+    """Whether there is a library. Where its sources are newer, `load` compiles it anew, here and for as long as it takes, as
+    the engine's own plan does."""
     spec = kernel.spec()
     return any(path is not None and path.exists() for path in (spec.aot_path, spec.jit_library_path))
 

@@ -309,3 +309,13 @@ def test_what_flashinfer_chooses_by_itself(flashinfer):
         )
         sys.path_importer_cache.clear()
         assert flashinfer_kernels.of_prefill(updater(), made, soft_cap=True) == Kernel("fa3", BF16, FP8, 128, False, True)
+
+
+@pytest.mark.parametrize("chooses, backend", [("", "fa2"), ("determine_attention_backend = None", "fa3")])
+def test_decode_on_tensor_cores_takes_fa2_where_flashinfer_lets_it_choose_nothing(flashinfer, chooses, backend):
+    folder = flashinfer()
+    (folder / "flashinfer" / "decode.py").write_text(chooses)
+    (folder / "flashinfer" / "utils.py").write_text("def determine_attention_backend(*arguments): return 'fa3'")
+    made = SimpleNamespace(_backend="auto", device="cuda:0", use_tensor_cores=True)
+    assert flashinfer_kernels.of_decode(updater(), made) == Kernel(backend, BF16, FP8, 128, False, True)
+    assert flashinfer_kernels.of_prefill(updater(), made, soft_cap=True) == Kernel("fa3", BF16, FP8, 128, False, True)
