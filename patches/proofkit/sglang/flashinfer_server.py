@@ -256,7 +256,7 @@ class Server:
         batch = object.__new__(module.ForwardBatch)
         vars(batch).update(
             given, forward_mode=module.ForwardMode[mode], encoder_lens=None, encoder_out_cache_loc=None, kv_loc_plan=None,
-            token_to_kv_pool=self.pool, cross_attention_custom_mask=None,
+            token_to_kv_pool=self.pool, cross_attention_custom_mask=None, sampling_info=SimpleNamespace(),
         )  # fmt: skip
         if hasattr(self.translator, "own_plan"):
             batch.kv_loc_plan = self.translator.own_plan(batch)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+#: Backends that are `FlashAttentionBackend`, in all or some of their parts
+_OURS = frozenset({"fa3", "fa4", "hybrid_linear_attn"})
+
 
 def init(call: Any, instance: Any, model_runner: Any) -> Any:
     """`FlashAttentionBackend(model_runner, …)`."""
     result = call()
     width = addressable(instance)
-    if width > instance.max_context_len and may_capture(model_runner.server_args):
+    if width > instance.max_context_len and may_capture(call.target, model_runner) and may_see(call.target, model_runner):
         instance.max_context_len = width
         if hasattr(instance, "max_num_pages"):  # from 0.5.15: the same, in pages
             instance.max_num_pages = -(-width // instance.page_size)
@@ -27,8 +30,31 @@ def addressable(backend: Any) -> int:
     return backend.req_to_token.shape[1] if drafts else backend.max_context_len
 
 
-def may_capture(server_args: Any) -> bool:
-    """Whether there may be a CUDA graph: the tables of others are as wide as their requests. From 0.5.21 on, a server of
+def may_capture(target: Any, model_runner: Any) -> bool:
+    """Whether there may be a decode graph: the tables of others are as wide as their requests. From 0.5.21 on, a server of
     prefills alone captures graphs when it becomes one of decodes."""
-    apart = getattr(server_args, "disaggregation_mode", None) not in (None, "null")
-    return apart or not getattr(server_args, "disable_cuda_graph", False)
+    args = model_runner.server_args
+    if getattr(args, "disaggregation_mode", None) not in (None, "null"):
+        return True
+    for settings in (getattr(settled(target, "get_exec"), "graph", None), args):
+        decode = getattr(getattr(settings, "cuda_graph_config", None), "decode", None)
+        if decode is not None:  # from 0.5.14
+            return bool(decode.backend != "disabled")
+    return not getattr(args, "disable_cuda_graph", False)
+
+
+def may_see(target: Any, model_runner: Any) -> bool:
+    """Whether drafts may come to this backend: not where another one decodes and verifies, and this one prefills alone.
+
+    The runner of a draft model whose backend has an option of its own names none, or that one.
+    """
+    spec = settled(target, "get_spec") or model_runner.server_args
+    decodes = getattr(model_runner, "decode_attention_backend_str", None)
+    by_another = isinstance(decodes, str) and decodes not in _OURS
+    return not (by_another and getattr(spec, "speculative_attention_mode", None) == "decode")
+
+
+def settled(target: Any, name: str) -> Any:
+    """What the backend's module asks for settings: from 0.5.18 on, where a server's arguments come to be as they were given."""
+    ask = target.function.__globals__.get(name)
+    return ask() if ask else None

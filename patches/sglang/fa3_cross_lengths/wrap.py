@@ -47,20 +47,34 @@ def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
     return result
 
 
-def init_forward_metadata_replay_cuda_graph(call: Any, instance: Any, bs: int, req_pool_indices: Any, encoder_lens: Any) -> Any:
+def init_forward_metadata_replay_cuda_graph(
+    call: Any, instance: Any, bs: int, req_pool_indices: Any, encoder_lens: Any, seq_lens_cpu: Any
+) -> Any:
     """A decode graph: what it reads is written in place. One wait for the GPU, where the engine waits several times."""
     import torch
 
     result = call(encoder_lens=None)
     metadata, lens, rows = instance.forward_metadata, encoder_lens[:bs], req_pool_indices[:bs]
-    longest, text = int(lens.max()), metadata.max_seq_len_k
+    counts, text = lens.tolist(), metadata.max_seq_len_k
+    longest = max(counts)
     metadata.encoder_lens_int32.copy_(lens)
     metadata.encoder_cu_seqlens_k[1:].copy_(lens.cumsum(0, dtype=torch.int32))
     metadata.encoder_max_seq_len_k = longest
     metadata.encoder_page_table[:, :longest].copy_(instance.req_to_token[rows, :longest])
     metadata.page_table[:, :text].copy_(text_slots(instance.req_to_token, rows, lens, text))
-    call.corrected(rows=bs)
+    others = unlike_the_first(counts, seq_lens_cpu)
+    if others:
+        call.corrected(rows=others)
     return result
+
+
+def unlike_the_first(counts: list[int], seq_lens_cpu: Any) -> int:
+    """Requests whose encoder has another length than the first one's. Padding rows stand behind all and have one token each."""
+    texts = [] if seq_lens_cpu is None else seq_lens_cpu.tolist()
+    while texts and texts[-1] == 1:
+        texts.pop()
+    real = len(counts) if seq_lens_cpu is None else len(texts)
+    return sum(count != counts[0] for count in counts[:real])
 
 
 def text_slots(req_to_token: Any, rows: Any, encoder_lens: Any, count: int) -> Any:

@@ -30,7 +30,8 @@ FIX = Fix(
         "A batch that would come out wrong runs in the engine's own paged-only mode, which writes the new tokens' KV first. Up "
         "to 0.5.15.post1 its plan gets the window, as upstream's has it from 0.5.16 on. Other batches stay as they are. Models "
         "with bidirectional layers or windows of several sizes, multi-item scoring, diffusion models and FP4 KV caches that "
-        "are dequantised for prefill are left alone."
+        "are dequantised for prefill are left alone. So are, in 0.5.15 and 0.5.15.post1, full prefill graphs "
+        "(--cuda-graph-backend-prefill full): another function plans them."
     ),
     upstream=Upstream("sgl-project/sglang", pull=34093, issue=33915, report="sglang-flashinfer-swa-prefill"),
     hardware="any GPU (--attention-backend flashinfer: the default on Ampere, Ada and consumer Blackwell)",

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from attnfix.patches.sglang.shared import flashinfer_kernels, window_layers
+from attnfix.patches.sglang.shared.requests import of_requests
 from attnfix.patches.shared.attribute import attribute
 
 #: Where a backend keeps what was learnt of it
@@ -128,7 +129,8 @@ def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
         result = call()
     if call.failed:
         return call()  # in the mode that the engine would have taken
-    call.corrected(len(forward_batch.extend_seq_lens_cpu))
+    if of_requests(forward_batch):
+        call.corrected(len(forward_batch.extend_seq_lens_cpu))
     return result
 
 

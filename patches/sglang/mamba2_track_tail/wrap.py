@@ -13,12 +13,13 @@ def holds_more(target: Any, instance: Any, forward_batch: Any) -> bool:
     return buffer is not None and len(buffer) > forward_batch.batch_size
 
 
-def init_forward_metadata_out_graph(call: Any, instance: Any, forward_batch: Any) -> Any:
+def init_forward_metadata_out_graph(call: Any, instance: Any, forward_batch: Any, in_capture: bool = False) -> Any:
     """The layers take as many entries as the batch has requests, from the end of what the metadata holds."""
     result = call()
     metadata = instance.forward_metadata
     metadata.mamba_track_indices = of_the_batch(metadata.mamba_track_indices, forward_batch.batch_size)
-    call.corrected()
+    if not in_capture:
+        call.corrected()
     return result
 
 

@@ -62,7 +62,8 @@ FIX = Fix(
     remove_when="no sglang below 0.5.18 is served",
     cost=(
         "A look at host numbers for each request of a decode step: 0.6 microseconds as timed, 1.1 at a boundary. A state that "
-        "a request reaches with its very last token is no longer kept: what was cached before it stays."
+        "a request reaches with its very last token is no longer kept: what was cached before it stays. A boundary counts as "
+        "two corrections, also where no prefill comes between and stock would have ended right."
     ),
     expect=(
         "On a busy replica, continue conversations at temperature 0: stock, a few answers differ from those with "

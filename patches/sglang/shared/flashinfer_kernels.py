@@ -1,12 +1,14 @@
 """Kernels of FlashInfer that a fix plans with and the engine would not: there when a backend is made, so that no request waits.
 
 FlashInfer compiles a kernel for minutes when a plan first asks for it and its cache is cold. Here another process compiles, and
-is killed when its time is up. FlashInfer locks each kernel, so that one rank of a node compiles and the others wait.
+ends when its time is up or the process that waits for it is gone. FlashInfer locks each kernel, so that one rank of a node
+compiles and the others wait.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -16,6 +18,8 @@ from typing import Any, NamedTuple
 
 #: Seconds that a process waits for all its kernels: ranks of other nodes wait in a collective, by default for 600
 LIMIT = 480.0
+#: Seconds in which compilers may remove what is half written
+GRACE = 5.0
 #: Where an updater keeps the soft cap that its plans get
 CAP = "attnfix_soft_cap"
 _waited = 0.0
@@ -81,10 +85,18 @@ def _chosen(device: Any, q: Any, kv: Any, head_dim: int) -> str:
 
 
 def of_decode(updater: Any, wrapper: Any) -> Kernel | None:
-    """The same of a decode wrapper with a soft cap."""
+    """The same of a decode wrapper with a soft cap. With tensor cores it takes a prefill kernel."""
     if getattr(wrapper, "use_tensor_cores", False):
-        return of_prefill(updater, wrapper, soft_cap=True)
+        kernel = of_prefill(updater, wrapper, soft_cap=True)
+        return kernel._replace(backend="fa2") if kernel and _decodes_by_fa2() else kernel
     return Kernel("", _name(updater.q_data_type), _name(updater.data_type), updater.head_dim, False, True)
+
+
+def _decodes_by_fa2() -> bool:
+    """Whether decode has FA2's kernel, whatever prefill has: so up to 0.5.3."""
+    with suppress(*_UNFAMILIAR):
+        return not hasattr(import_module("flashinfer.decode"), "determine_attention_backend")
+    return False
 
 
 def attends(model_runner: Any, part: str) -> bool:
@@ -125,6 +137,8 @@ def ready(target: Any, kernels: Iterable[Kernel | None]) -> bool:
 
 
 def is_compiled(kernel: Kernel) -> bool:
+    """Whether there is a library. Where its sources are newer, `load` compiles it anew, here and for as long as it takes, as
+    the engine's own plan does."""
     spec = kernel.spec()
     return any(path is not None and path.exists() for path in (spec.aot_path, spec.jit_library_path))
 
@@ -132,32 +146,56 @@ def is_compiled(kernel: Kernel) -> bool:
 def compile_apart(kernels: list[Kernel]) -> None:
     """Raises RuntimeError with what the compiling process said."""
     import json
-    import signal
     import subprocess  # nosec B404: this very Python
     import tempfile
 
     global _waited
-    left, begun = LIMIT - _waited, time.monotonic()
+    left, begun = max(LIMIT - _waited, 0.0), time.monotonic()
     say(f"FlashInfer compiles {len(kernels)} kernels that the fixes need, {left:.0f} s at most")
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(  # nosec B603
-            [sys.executable, "-m", __name__, json.dumps(kernels)], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            [sys.executable, "-c", _CHILD, json.dumps(kernels), str(os.getpid()), os.pathsep.join(map(str, sys.path))],
+            stdin=subprocess.DEVNULL, stdout=said, stderr=said,
             env={**os.environ, "ATTNFIX": "0", **architectures()}, start_new_session=True,
         )  # fmt: skip
         try:
-            code = child.wait(max(left, 0.0))
+            code = child.wait(left)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"not compiled within {LIMIT:.0f} s; the next start finds what was compiled") from None
         finally:
             _waited += time.monotonic() - begun
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)  # its compilers, too
+            if child.poll() != 0:
+                end_session(child.pid)
                 child.wait()
         if code:
             said.seek(0)
             lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
             telling = [line for line in lines if "not found" in line or "error:" in line] + lines[-1:]
             raise RuntimeError(telling[0].strip() if telling else f"the compiling process ended with {code}")
+
+
+def end_session(session: int) -> None:
+    """End its processes but this one. Ninja gives each command a group of its own, and on SIGTERM removes its output."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in running_in(session):
+            with suppress(OSError):
+                os.kill(pid, signal_number)
+        end = time.monotonic() + GRACE
+        while running_in(session) and time.monotonic() < end:
+            time.sleep(0.05)
+
+
+def running_in(session: int) -> list[int]:
+    """Processes of a session that run, but this one."""
+    found = []
+    for name in os.listdir("/proc"):
+        with suppress(OSError):
+            if name.isdigit() and int(name) != os.getpid():
+                with open(f"/proc/{name}/stat", "rb") as stat:
+                    state, _, _, its = stat.read().rpartition(b")")[2].split()[:4]
+                if int(its) == session and state != b"Z":
+                    found.append(int(name))
+    return found
 
 
 def architectures() -> dict[str, str]:
@@ -181,18 +219,27 @@ def _name(dtype: Any) -> str:
 
 
 def main(kernels: list[list[Any]]) -> None:
-    """Compile them side by side, by as many compilers in all as FlashInfer would start for one, since each takes gigabytes."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    specs = [Kernel(*kernel).spec() for kernel in kernels]
-    given = os.environ.get("MAX_JOBS", "")
-    compilers = int(given) if given.isdigit() else os.cpu_count() or 1
-    os.environ["MAX_JOBS"] = str(max(1, compilers // len(specs)))
-    with ThreadPoolExecutor(len(specs)) as pool:
-        list(pool.map(lambda spec: spec.build_and_load(), specs))
+    """Compile them one after another, as FlashInfer does: each compiler takes gigabytes. FlashInfer says how many run."""
+    for kernel in kernels:
+        Kernel(*kernel).spec().build_and_load()
 
 
-if __name__ == "__main__":
+def serve() -> None:
+    """What the compiling process runs."""
     import json
+    import threading
 
+    threading.Thread(target=_end_without, args=(int(sys.argv[2]),), daemon=True).start()
     main(json.loads(sys.argv[1]))
+
+
+def _end_without(parent: int) -> None:
+    """End this session once the process that waits for it is gone."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    end_session(os.getsid(0))
+    os._exit(1)
+
+
+#: Modules are found as in the process that waits: with `-m` or `-c` alone, those of the working folder would come first
+_CHILD = f"import sys; sys.path[:] = sys.argv.pop().split({os.pathsep!r}); from {__name__} import serve; serve()"

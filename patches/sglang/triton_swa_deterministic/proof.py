@@ -6,6 +6,7 @@ and sliding-window KV.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.proofkit import emulators, proof
@@ -77,7 +78,7 @@ class Proof(proof.Proof):
             seq_lens=tensor(totals), seq_lens_cpu=torch.tensor(totals), seq_lens_sum=sum(totals),
             req_pool_indices=tensor(range(_ROOM)), extend_prefix_lens=tensor(cached), extend_prefix_lens_cpu=cached,
             extend_seq_lens=tensor(new), extend_seq_lens_cpu=new, extend_start_loc=cumulative(new)[:-1].to(device()),
-            out_cache_loc=pool.out_cache_loc, token_to_kv_pool=pool.kv, kv_loc_plan=None,
+            out_cache_loc=pool.out_cache_loc, token_to_kv_pool=pool.kv, kv_loc_plan=None, sampling_info=SimpleNamespace(),
         )  # fmt: skip
         return batch
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.patches.sglang.shared.requests import of_requests
+
 
 def attends_in_window_pool(target: Any, instance: Any, layer: Any, forward_batch: Any) -> bool:
     return in_window_pool(layer, forward_batch.token_to_kv_pool)
@@ -20,7 +22,8 @@ def forward_extend_unified(call: Any, instance: Any, forward_batch: Any) -> Any:
         result = call()
     finally:
         forward_batch.out_cache_loc = loc
-    call.corrected()
+    if of_requests(forward_batch):
+        call.corrected()
     return result
 
 

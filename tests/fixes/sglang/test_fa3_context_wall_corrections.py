@@ -65,6 +65,38 @@ def test_without_graphs_nothing_changes(mode, width, counted):
     assert (backend.max_context_len, corrections) == (width, counted)
 
 
+def graphs(backend):
+    return SimpleNamespace(cuda_graph_config=SimpleNamespace(decode=SimpleNamespace(backend=backend)))
+
+
+@pytest.mark.parametrize("backend, width, counted", [("disabled", 48, 0), ("full", 58, 1)])
+def test_from_0_5_14_on_the_backend_of_decode_graphs_says_whether_there_are_any(backend, width, counted, monkeypatch):
+    flags = SimpleNamespace(disable_cuda_graph=False, disaggregation_mode="null", **vars(graphs(backend)))
+    found, corrections = made(flags=flags, speculative_num_draft_tokens=6)
+    assert (found.max_context_len, corrections) == (width, counted)
+    monkeypatch.setitem(globals(), "get_exec", lambda: SimpleNamespace(graph=graphs(backend)))  # later, the flags are raw
+    for raw in (None, {"prefill": {"backend": "disabled"}}):
+        found, corrections = made(flags=SimpleNamespace(cuda_graph_config=raw), speculative_num_draft_tokens=6)
+        assert (found.max_context_len, corrections) == (width, counted)
+
+
+ALONE = {"prefill_attention_backend_str": "fa3", "decode_attention_backend_str": "trtllm_mla"}
+
+
+@pytest.mark.parametrize(
+    "mode, names, counted",
+    [("decode", ALONE, 0), ("prefill", ALONE, 1), ("decode", {}, 1), (None, ALONE, 1),
+     ("decode", ALONE | {"decode_attention_backend_str": "fa3"}, 1),
+     ("decode", ALONE | {"decode_attention_backend_str": "fa4"}, 1)],
+)  # fmt: skip
+def test_a_backend_that_prefills_alone_sees_no_drafts(mode, names, counted, monkeypatch):
+    flags = SimpleNamespace(**({"speculative_attention_mode": mode} if mode else {}))
+    assert made(flags=flags, speculative_num_draft_tokens=6, **names)[1] == counted
+    monkeypatch.setitem(globals(), "get_spec", lambda: flags)
+    raw = SimpleNamespace(speculative_attention_mode="prefill")
+    assert made(flags=raw, speculative_num_draft_tokens=6, **names)[1] == counted
+
+
 def test_an_error_of_the_engine_passes():
     with pytest.raises(TypeError, match="vars"):
         one_call.run(INIT, Backend.__init__, FixState(FIX), object.__new__(Backend), object())

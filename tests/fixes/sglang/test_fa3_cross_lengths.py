@@ -52,9 +52,9 @@ def eager(backend, forward_batch):
     return state
 
 
-def replay(backend, bs, rows, lens, spec_info=None):
+def replay(backend, bs, rows, lens, spec_info=None, texts=None):
     state, target = FixState(FIX), Backend.init_forward_metadata_replay_cuda_graph
-    assert one_call.run(REPLAY, target, state, backend, bs, rows, None, 9, lens, "decode", spec_info, None) == "planned"
+    assert one_call.run(REPLAY, target, state, backend, bs, rows, None, 9, lens, "decode", spec_info, texts) == "planned"
     return state
 
 
@@ -80,10 +80,21 @@ def test_a_graph_of_several_reads_its_own_encoders_from_the_same_memory():
     backend = Backend()
     state = replay(backend, 3, torch.tensor([3, 1, 4, 0]), torch.tensor([2, 0, 7, 5]))
     found = backend.forward_metadata
-    assert backend.seen is None and (state.counters.corrections, state.counters.rows) == (1, 3)
+    assert backend.seen is None and (state.counters.corrections, state.counters.rows) == (1, 2), "stock is right for the first"
     assert found.page_table[:, :TEXT].tolist() == expected(ROWS, LENS) and bool((found.page_table[:, TEXT:] == -1).all())
     assert found.encoder_page_table[:, :7].tolist() == TABLE[ROWS, :7].tolist()
     assert found.encoder_lens_int32.tolist() == [2, 0, 7] and found.encoder_cu_seqlens_k.tolist() == [0, 2, 2, 9]
+
+
+@pytest.mark.parametrize(
+    "lens, texts, rows",
+    [([5, 5, 5], [9, 4, 3], 0), ([5, 5, 7], [9, 4, 1], 0), ([5, 7, 9], [9, 4, 1], 1), ([5, 7, 5], [9, 1, 4], 1),
+     ([5, 7, 7], [9, 1, 1], 0), ([5, 7, 7], [1, 1, 1], 0)],
+)  # fmt: skip
+def test_a_graph_of_encoders_alike_is_right_in_the_engine_and_not_counted(lens, texts, rows):
+    """Padding rows, behind all requests, have one token of text, and an encoder's length of earlier batches."""
+    state = replay(Backend(), 3, ROWS, torch.tensor(lens), texts=torch.tensor(texts))
+    assert (state.counters.corrections, state.counters.rows) == (rows > 0, rows)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ FlashInfer is emulated: a package in a folder of its own, whose compiler writes 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -21,10 +22,14 @@ from attnfix.patches.sglang.shared import flashinfer_kernels
 from attnfix.patches.sglang.shared.flashinfer_kernels import CAP, Kernel
 
 MODULE = """
-import os, subprocess, time
+import os, signal, subprocess, time
 from pathlib import Path
 FOLDER = Path(__file__).parent.parent
 LOADED = []
+
+def stubborn():
+    os.setpgrp()  # as ninja starts its commands
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 class Spec:
     def __init__(self, *arguments):
@@ -35,10 +40,14 @@ class Spec:
         if how == "no compiler":
             raise RuntimeError("Could not find nvcc")
         if how == "slow":
-            (FOLDER / "compiler").write_text(str(subprocess.Popen(["sleep", "300"]).pid))
+            (FOLDER / "compiler").write_text(str(subprocess.Popen(["sleep", "300"], preexec_fn=stubborn).pid))
             time.sleep(300)
+        if how == "ninja":
+            subprocess.run(["ninja", "-C", str(FOLDER)], stdout=subprocess.PIPE, check=True)
         with open(FOLDER / "compiled", "a") as file:
-            print(os.getpid(), os.environ["MAX_JOBS"], file=file)
+            print("begun", os.getpid(), os.environ.get("MAX_JOBS"), file=file, flush=True)
+            time.sleep(0.1)
+            print("done", os.getpid(), file=file)
         self.jit_library_path.touch()
 
 gen_batch_prefill_module = gen_batch_decode_module = Spec
@@ -82,16 +91,32 @@ def flashinfer(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_a_cold_kernel_is_compiled_by_another_process_and_loaded_here(flashinfer, monkeypatch):
+def compiled(folder):
+    return [line.split() for line in (folder / "compiled").read_text().splitlines()]
+
+
+def test_a_cold_kernel_is_compiled_by_another_process_and_loaded_here(flashinfer):
     folder, target = flashinfer(), Target()
-    monkeypatch.setenv("MAX_JOBS", "12")
     assert flashinfer_kernels.ready(target, [WINDOW, DECODE, WINDOW, None]) and target.reason is None
-    compiled = [line.split() for line in (folder / "compiled").read_text().splitlines()]
-    assert [jobs for _, jobs in compiled] == ["6", "6"], "no more compilers than for one"
-    assert all(int(pid) != os.getpid() for pid, _ in compiled)
+    found = compiled(folder)
+    assert len(found) == 4 and all(int(line[1]) != os.getpid() for line in found)
     q, kv = torch.float16, torch.float8_e4m3fn
     assert [("fa2", q, kv, q, torch.int32, 256, 256, 0, True, False, False)] == sys.modules["flashinfer.prefill"].LOADED
     assert [(q, q, q, torch.int32, 256, 256, 0, False, True)] == sys.modules["flashinfer.decode"].LOADED
+
+
+@pytest.mark.parametrize("jobs", ["12", None])
+def test_kernels_are_compiled_one_after_another_with_the_compilers_that_flashinfer_starts(flashinfer, monkeypatch, jobs):
+    """How many run is what ninja makes of cpuset and quota, where the user has not said it."""
+    folder = flashinfer()
+    if jobs:
+        monkeypatch.setenv("MAX_JOBS", jobs)
+    else:
+        monkeypatch.delenv("MAX_JOBS", raising=False)
+    flashinfer_kernels.main([list(WINDOW), list(DECODE)])
+    found = compiled(folder)
+    assert [line[0] for line in found] == ["begun", "done"] * 2
+    assert [line[2] for line in found[::2]] == [str(jobs)] * 2
 
 
 def test_a_warm_one_is_loaded_and_a_loaded_one_is_not_asked_for_again(flashinfer, monkeypatch):
@@ -117,32 +142,84 @@ def running(pid):
         return False
 
 
-def test_past_its_time_the_compiler_is_killed_and_what_the_process_waits_is_limited_as_a_whole(flashinfer, monkeypatch):
-    folder, target = flashinfer("slow"), Target()
-    monkeypatch.setattr(flashinfer_kernels, "LIMIT", 30.0)
+def gone(pid, seconds=10):
+    """Whether that process ends within so many seconds."""
+    end = time.monotonic() + seconds
+    while running(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not running(pid)
+
+
+def compiler(folder):
+    """Its process, once it runs: importing torch takes a while on a busy machine."""
+    end, path = time.monotonic() + 120, folder / "compiler"
+    while not path.exists() or not path.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return int(path.read_text())
+
+
+@pytest.fixture
+def time_is_up(monkeypatch):
+    """`time_is_up(folder)`: as if it were as soon as the compiler runs."""
     wait = subprocess.Popen.wait
 
-    def once_it_compiles(self, timeout=None):
-        """As if its time were up as soon as the compiler runs: importing torch takes a while on a busy machine."""
-        if timeout is None:
-            return wait(self)
-        end = time.monotonic() + 120
-        while not (folder / "compiler").exists() or not (folder / "compiler").read_text():
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        return wait(self, 0.1)
+    def make(folder):
+        monkeypatch.setattr(flashinfer_kernels, "LIMIT", 30.0)
+        monkeypatch.setattr(flashinfer_kernels, "GRACE", 0.5, raising=False)
+        monkeypatch.setattr(
+            subprocess.Popen, "wait", lambda self, timeout=None: wait(self, timeout and compiler(folder) and 0.1)
+        )
 
-    monkeypatch.setattr(subprocess.Popen, "wait", once_it_compiles)
+    yield make
+
+
+def test_past_its_time_the_compiler_is_killed_in_whatever_group_it_runs(flashinfer, time_is_up):
+    folder, target = flashinfer("slow"), Target()
+    time_is_up(folder)
     assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
-    compiler = int((folder / "compiler").read_text())
-    end = time.monotonic() + 10
-    while running(compiler) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not running(compiler)
-    monkeypatch.setattr(subprocess.Popen, "wait", wait)
-    monkeypatch.setattr(flashinfer_kernels, "_waited", 30.0)
+    assert gone(compiler(folder))
+
+
+@pytest.mark.skipif(not shutil.which("ninja"), reason="no ninja")
+def test_past_its_time_ninja_removes_what_is_half_written(flashinfer, time_is_up):
+    folder, target = flashinfer("ninja"), Target()
+    command = "echo half > $out; echo $$$$ > compiler; sleep 300; echo whole > $out"
+    (folder / "build.ninja").write_text(f"rule compile\n  command = {command}\nbuild kernel.o: compile\n")
+    time_is_up(folder)
+    assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
+    assert gone(compiler(folder)) and not (folder / "kernel.o").exists()
+
+
+def test_the_compiler_ends_with_the_process_that_waits_for_it(flashinfer):
+    folder = flashinfer("slow")
+    code = f"from {flashinfer_kernels.__name__} import *; compile_apart([Kernel{tuple(WINDOW)}])"
+    waiting = subprocess.Popen([sys.executable, "-c", code])
+    found = compiler(folder)
+    waiting.kill()
+    waiting.wait()
+    assert gone(found, 20)
+
+
+def test_what_the_process_waits_is_limited_as_a_whole(flashinfer, monkeypatch):
+    flashinfer("slow")
+    monkeypatch.setattr(flashinfer_kernels, "LIMIT", 30.0)
+    monkeypatch.setattr(flashinfer_kernels, "_waited", 31.0)
+    said = []
+    monkeypatch.setattr(flashinfer_kernels, "say", said.append)
     begun = time.monotonic()
-    assert not flashinfer_kernels.ready(target, [DECODE]) and time.monotonic() - begun < 5
+    assert not flashinfer_kernels.ready(Target(), [DECODE]) and time.monotonic() - begun < 5
+    assert "-" not in "".join(said)
+
+
+def test_no_module_of_the_working_folder_is_run(flashinfer, monkeypatch):
+    folder, target = flashinfer(), Target()
+    (folder / "cwd").mkdir()
+    for name in ("json", "torch", "attnfix"):
+        (folder / "cwd" / f"{name}.py").write_text("raise SystemExit('another module')")
+    monkeypatch.chdir(folder / "cwd")
+    monkeypatch.delenv("PYTHONPATH")  # what is found here is found there
+    assert flashinfer_kernels.ready(target, [WINDOW]), target.reason
 
 
 @pytest.mark.parametrize("lacks", ["gen_batch_prefill_module", "flashinfer"])
@@ -232,3 +309,13 @@ def test_what_flashinfer_chooses_by_itself(flashinfer):
         )
         sys.path_importer_cache.clear()
         assert flashinfer_kernels.of_prefill(updater(), made, soft_cap=True) == Kernel("fa3", BF16, FP8, 128, False, True)
+
+
+@pytest.mark.parametrize("chooses, backend", [("", "fa2"), ("determine_attention_backend = None", "fa3")])
+def test_decode_on_tensor_cores_takes_fa2_where_flashinfer_lets_it_choose_nothing(flashinfer, chooses, backend):
+    folder = flashinfer()
+    (folder / "flashinfer" / "decode.py").write_text(chooses)
+    (folder / "flashinfer" / "utils.py").write_text("def determine_attention_backend(*arguments): return 'fa3'")
+    made = SimpleNamespace(_backend="auto", device="cuda:0", use_tensor_cores=True)
+    assert flashinfer_kernels.of_decode(updater(), made) == Kernel(backend, BF16, FP8, 128, False, True)
+    assert flashinfer_kernels.of_prefill(updater(), made, soft_cap=True) == Kernel("fa3", BF16, FP8, 128, False, True)

@@ -84,10 +84,12 @@ def learn(backend, release="0.5.10", kind=Updater, layers=GEMMA):
     return getattr(backend, wrap.LEARNT, None)
 
 
-def plan(backend, cached, new, mode="EXTEND"):
+def plan(backend, cached, new, mode="EXTEND", sampling_info=True):
     """Corrections of a batch's plan. Nothing waits for a GPU, and the backend is as it was."""
     before, state = dict(vars(backend)), FixState(FIX)
-    batch = SimpleNamespace(forward_mode=Mode[mode], extend_prefix_lens_cpu=cached, extend_seq_lens_cpu=new)
+    batch = SimpleNamespace(
+        forward_mode=Mode[mode], extend_prefix_lens_cpu=cached, extend_seq_lens_cpu=new, sampling_info=sampling_info
+    )
     try:
         with NoSync():
             one_call.run(METADATA, FlashInferAttnBackend.init_forward_metadata, state, backend, batch)
@@ -162,6 +164,13 @@ def test_the_switch_of_the_release_is_shown_and_the_window_layers_plan_gets_the_
         learn(backend, release)
         assert plan(backend, [0], [50]) == 1 and backend.seen == seen
         assert backend.plans == [{"q_data_type": "half", "window_left": WINDOW}, {"q_data_type": "half"}]
+
+
+def test_batches_that_the_engine_captures_prefill_graphs_with_are_planned_right_and_not_counted():
+    backend = FlashInferAttnBackend(use_paged=False)
+    learn(backend)
+    assert plan(backend, [0], [50], sampling_info=None) == 0 and backend.seen["use_paged"]
+    assert backend.plans[0] == {"q_data_type": "half", "window_left": WINDOW}
 
 
 def test_a_release_that_plans_the_window_plans_by_itself():

@@ -23,9 +23,9 @@ class Pool:
         return self.full_to_swa_index_mapping[loc].int()
 
 
-def seen(layer_id, window, pool, fails=False):
+def seen(layer_id, window, pool, fails=False, sampling_info=True):
     """(slots that the engine saw, corrections)"""
-    batch = SimpleNamespace(out_cache_loc=LOC, token_to_kv_pool=pool)
+    batch = SimpleNamespace(out_cache_loc=LOC, token_to_kv_pool=pool, sampling_info=sampling_info)
     layer = SimpleNamespace(layer_id=layer_id, sliding_window_size=window)
 
     def _forward_extend_unified(self, q, o, layer, forward_batch, causal, logits_soft_cap, sinks):
@@ -44,6 +44,11 @@ def seen(layer_id, window, pool, fails=False):
 def test_a_window_layer_sees_slots_of_its_own_pool():
     slots, corrections = seen(1, 127, Pool())
     assert slots.tolist() == MAPPING[LOC].tolist() and corrections == 1
+
+
+def test_a_batch_that_the_engine_captures_a_prefill_graph_with_is_not_counted():
+    slots, corrections = seen(1, 127, Pool(), sampling_info=None)
+    assert slots.tolist() == MAPPING[LOC].tolist() and corrections == 0
 
 
 def test_slots_that_were_translated_ahead_are_taken():
