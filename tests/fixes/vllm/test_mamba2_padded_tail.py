@@ -140,6 +140,47 @@ def test_where_another_server_makes_embeddings_who_has_images_may_wait(fix):
     assert schedule(instance, fix)[0] == 1 + DRAFTS
 
 
+def pool(deferred, mode="none", blocks=0):
+    """What a scheduler has that knows requests whose blocks cannot be freed yet (from 0.30.0 on)."""
+    return {
+        "defer_block_free": deferred, "_request_blocks_can_be_freed": lambda request: not deferred,
+        "cache_config": SimpleNamespace(mamba_cache_mode=mode),
+        "kv_cache_manager": SimpleNamespace(block_pool=SimpleNamespace(get_num_free_blocks=lambda: blocks)),
+    }  # fmt: skip
+
+
+ENOUGH = 2 * 3 * (1 + DRAFTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "others", "size"),
+    [
+        (pool(True, "all", ENOUGH - 1), [running()], 1 + DRAFTS),
+        (pool(True, "all", ENOUGH), [running()], 1),
+        (pool(True, "all", ENOUGH), [running(drafts=0), running()], 1 + DRAFTS),
+        (pool(False, "all"), [running(drafts=0), running()], 1),
+        (pool(True), [running()], 1),
+        (pool(True, "align"), [running(drafts=0), running()], 1 + DRAFTS),
+        (pool(True, "align"), [running(is_prefill_chunk=True), running()], 1 + DRAFTS),
+        (pool(True, "align"), [running(computed=62, under_way=4), running()], 1),
+        (pool(True, "align"), [running(computed=62, under_way=4)], 1 + DRAFTS),
+    ],
+    ids=[
+        "a block is missing", "blocks are enough", "all: the first has no drafts", "no block is held back", "none: no blocks",
+        "the first has no drafts", "the first is at its prompt", "the first is passed over", "everybody is passed over",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("fix", [TAIL, ONE])
+def test_where_the_scheduler_may_stop_before_any_request_the_padding_stays(fix, given, others, size):
+    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token={"a"}, requests={"a": one()}, **given)
+    assert schedule(instance, fix)[0] == size
+
+
+def test_up_to_0_29_no_scheduler_stops_before_any_request():
+    instance = scheduler(Kind.MAMBA2, defer_block_free=True, cache_config=SimpleNamespace(mamba_cache_mode="all"))
+    assert schedule(instance) == (1, DRAFTS, 1)
+
+
 def test_where_nothing_waits_nothing_is_done():
     assert schedule(scheduler(Kind.MAMBA2, waiting=())) == (None, DRAFTS, 0)
 
