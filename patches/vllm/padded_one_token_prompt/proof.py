@@ -92,9 +92,7 @@ class Proof(proof.Proof):
             "the first request alone is not padded": replaced(
                 wrap, "unpadded", lambda scheduler: next(once, lambda _: nullcontext())(scheduler)
             ),
-            "a request is forgotten before its step": replaced(
-                wrap, "forget", lambda scheduler: vars(scheduler)[wrap._WAIT].clear()
-            ),
+            "a request is forgotten before its step": replaced(wrap, "one_may_begin", lambda scheduler: False),
             "the table stays": replaced(wrap, "unpadded", partial(leave, wrap.unpadded)),
             "a table of fewer drafts": replaced(wrap, "unpadded", partial(fewer, wrap.unpadded)),
             "whoever runs has drafts": replaced(wrap, "verifies", lambda scheduler: bool(scheduler.running)),

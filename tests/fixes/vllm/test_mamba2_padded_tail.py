@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import deque
 from enum import Enum, auto
 from types import SimpleNamespace
 from typing import Any
@@ -24,17 +25,6 @@ PADDED = pytest.mark.parametrize(
     "release",
     sorted({name for fix in (TAIL, ONE) for name, verdict in ledger.load(fix).releases() if verdict == ledger.AFFECTED}),
 )
-
-
-class Waits(str):
-    """A request in a queue; here its name."""
-
-    num_tokens: int
-
-    def __new__(cls, name, tokens):
-        request = super().__new__(cls, name)
-        request.num_tokens = tokens
-        return request
 
 
 class Kind(Enum):
@@ -127,14 +117,14 @@ def test_other_models_are_padded_as_ever(kinds):
 )  # fmt: skip
 @pytest.mark.parametrize("fix", [TAIL, ONE])
 def test_where_no_other_request_verifies_drafts_the_padding_stays(fix, others, size):
-    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token={"a"}, requests={"a": one()})
+    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token=deque("a"), requests={"a": one()})
     assert schedule(instance, fix)[0] == size
 
 
 @pytest.mark.parametrize("fix", [TAIL, ONE])
 def test_where_another_server_makes_embeddings_who_has_images_may_wait(fix):
     instance = scheduler(
-        Kind.MAMBA2, running=[running(mm_features=["image"])], ec_connector=object(), attnfix_one_token={"a"},
+        Kind.MAMBA2, running=[running(mm_features=["image"])], ec_connector=object(), attnfix_one_token=deque("a"),
         requests={"a": one()},
     )  # fmt: skip
     assert schedule(instance, fix)[0] == 1 + DRAFTS
@@ -172,7 +162,7 @@ ENOUGH = 2 * 3 * (1 + DRAFTS)
 )  # fmt: skip
 @pytest.mark.parametrize("fix", [TAIL, ONE])
 def test_where_the_scheduler_may_stop_before_any_request_the_padding_stays(fix, given, others, size):
-    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token={"a"}, requests={"a": one()}, **given)
+    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token=deque("a"), requests={"a": one()}, **given)
     assert schedule(instance, fix)[0] == size
 
 
@@ -188,7 +178,7 @@ def test_where_nothing_waits_nothing_is_done():
 @pytest.mark.parametrize("fix", [TAIL, ONE])
 def test_a_table_of_the_servers_own_stays(fix):
     own = [2] * 9
-    instance = scheduler(Kind.MAMBA2, dynamic_sd_lookup=own, attnfix_one_token={"a"})
+    instance = scheduler(Kind.MAMBA2, dynamic_sd_lookup=own, attnfix_one_token=deque("a"))
     assert schedule(instance, fix) == (1, 2, 0)
 
 
@@ -204,7 +194,7 @@ def test_the_table_is_gone_where_the_engine_fails(fix):
     def fails(self):
         raise ValueError("the engine's own")
 
-    instance = scheduler(Kind.MAMBA2, attnfix_one_token={"a"}, requests={"a": one()})
+    instance = scheduler(Kind.MAMBA2, attnfix_one_token=deque("a"), requests={"a": one()})
     with pytest.raises(ValueError, match="the engine's own"):
         one_call.run(one_call.target_of(fix, "schedule"), fails, FixState(fix), instance)
     assert instance.dynamic_sd_lookup is None
@@ -250,7 +240,51 @@ def test_where_nobody_ever_has_drafts_requests_are_forgotten_all_the_same():
     for at in range(9):
         add(instance, f"{at}", 1).num_tokens += at > 0
         schedule(instance, ONE)
-    assert instance.attnfix_one_token == {"0"}
+    assert "0" in instance.attnfix_one_token and len(instance.attnfix_one_token) < 4
+
+
+class Counting(dict):
+    """Requests by id; counts how often one was looked up."""
+
+    looks = 0
+
+    def get(self, name, default=None):
+        self.looks += 1
+        return super().get(name, default)
+
+    def __contains__(self, name):
+        self.looks += 1
+        return super().__contains__(name)
+
+
+@pytest.mark.parametrize("may_begin", [True, False])
+def test_however_many_prompts_of_one_token_wait_few_are_looked_at_in_a_step(may_begin):
+    """Those whose step is under way may not begin. Where the few do not tell, the step pads no prompt."""
+    instance, state = scheduler(Kind.GDN_ATTN, requests=Counting()), FixState(ONE)
+    for at in range(5000):
+        add(instance, f"{at}", 1, state).num_computed_tokens = int(not may_begin)
+    for _ in range(9):
+        instance.requests.looks = 0
+        assert schedule(instance, ONE, state)[0] == 1
+        assert 0 < instance.requests.looks <= 32
+
+
+def test_a_prompt_that_may_begin_is_found_behind_many_that_may_not():
+    instance, state = scheduler(Kind.GDN_ATTN), FixState(ONE)
+    for at in range(100):
+        add(instance, f"{at}", 1, state).num_computed_tokens = int(at < 99)
+    assert all(schedule(instance, ONE, state)[0] == 1 for _ in range(9))
+
+
+def test_of_requests_that_are_gone_few_are_remembered():
+    """Beside one that waits for long, which each step finds first."""
+    instance, state = scheduler(Kind.GDN_ATTN), FixState(ONE)
+    add(instance, "long", 1, state)
+    for at in range(5000):
+        add(instance, f"{at}", 1, state)
+        schedule(instance, ONE, state)
+        del instance.requests[f"{at}"]
+    assert len(instance.attnfix_one_token) < 9
 
 
 @pytest.mark.parametrize(
@@ -264,10 +298,10 @@ def test_where_nobody_ever_has_drafts_requests_are_forgotten_all_the_same():
 )
 def test_a_prompt_of_one_token_that_cannot_begin_leaves_others_as_they_are(request_of_one, size):
     instance = scheduler(
-        Kind.GDN_ATTN, attnfix_one_token={"b"}, requests={"b": request_of_one}, finished_recving_kv_req_ids={"here"}
+        Kind.GDN_ATTN, attnfix_one_token=deque("b"), requests={"b": request_of_one}, finished_recving_kv_req_ids={"here"}
     )
     assert schedule(instance, ONE)[0] == size
-    assert instance.attnfix_one_token == {"b"}, "it may be preempted, and begin again"
+    assert instance.attnfix_one_token == deque("b"), "it may be preempted, and begin again"
 
 
 @pytest.fixture
@@ -302,10 +336,56 @@ DRAFTS_LEAD = "def sort_batch_req_ids(num_tokens_per_req, decode_query_len): ...
 @pytest.mark.parametrize("queue", ["waiting", "skipped_waiting"])
 def test_no_prompt_of_one_token_is_put_before_verified_drafts_of_mamba2(runner_v2, queue, source, v2, tokens, size):
     runner_v2(source)
-    requests = [Waits(name, count) for name, count in zip("ab", tokens, strict=False)]
-    instance = scheduler(Kind.MAMBA2, waiting=(), use_v2_model_runner=v2)
-    setattr(instance, queue, requests)
+    requests = {name: one(request_id=name, num_tokens=count) for name, count in zip("ab", tokens, strict=False)}
+    instance = scheduler(Kind.MAMBA2, waiting=(), use_v2_model_runner=v2, requests=requests)
+    setattr(instance, queue, list(requests))
     assert schedule(instance, TAIL)[0] == size
+
+
+class Queue(list):
+    """One that nobody may walk through; counts how many requests of the table were walked over, which are all in it."""
+
+    def __iter__(self):
+        raise AssertionError("the queue was walked through")
+
+
+class Walked(dict):
+    steps = 0
+
+    def values(self):
+        return Steps(self)
+
+
+class Steps:
+    def __init__(self, table):
+        self.table = table
+
+    def __reversed__(self):
+        for request in reversed(list(dict.values(self.table))):
+            self.table.steps += 1
+            yield request
+
+
+def test_no_step_walks_through_the_queue(runner_v2):
+    """Each request is looked at once. Those that came before a step are found, whatever has gone in between."""
+    runner_v2(BY_TOKENS)
+    instance = scheduler(Kind.MAMBA2, use_v2_model_runner=True, requests=Walked())
+    target = one_call.target_of(TAIL, "schedule")
+
+    def comes(name, tokens):
+        instance.requests[name] = one(request_id=name, num_tokens=tokens)
+
+    for at in range(500):
+        comes(f"{at}", 9)
+    instance.waiting = Queue(instance.requests)
+    assert target.needed(None, instance) and instance.requests.steps == 500
+    for at in range(400, 500):
+        del instance.requests[f"{at}"]
+    assert target.needed(None, instance) and instance.requests.steps == 501
+    comes("one", 1), comes("long", 9)
+    assert not target.needed(None, instance) and instance.requests.steps == 504
+    instance.requests["one"].num_tokens = 2
+    assert target.needed(None, instance) and instance.requests.steps == 505
 
 
 @pytest.mark.parametrize(("kind", "size"), [(Kind.MAMBA2, 1 + DRAFTS), (Kind.GDN_ATTN, 1)])
