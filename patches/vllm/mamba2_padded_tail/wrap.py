@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.patches.vllm.shared.one_token import one_may_begin, remember_new_ones
 from attnfix.patches.vllm.shared.unpadded import (
     begun_with_one_token,
     kinds_of_states,
@@ -18,11 +19,12 @@ def may_pad_a_prompt(target: Any, instance: Any) -> bool:
     """Whether a request waits, which the scheduler may pad, and the model has layers of Mamba2."""
     if not (instance.waiting or instance.skipped_waiting) or not pads(instance) or "MAMBA2" not in kinds_of_states(instance):
         return False
-    return verifies(instance) and not (short_ones_lead(instance) and one_token_waits(instance))
+    return verifies(instance) and not (short_ones_lead(instance) and one_token_may_begin(instance))
 
 
-def one_token_waits(scheduler: Any) -> bool:
-    return any(request.num_tokens == 1 for queue in (scheduler.waiting, scheduler.skipped_waiting) for request in queue)
+def one_token_may_begin(scheduler: Any) -> bool:
+    remember_new_ones(scheduler)
+    return one_may_begin(scheduler)
 
 
 def schedule(call: Any, instance: Any) -> Any:
