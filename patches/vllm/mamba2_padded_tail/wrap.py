@@ -6,11 +6,10 @@ from typing import Any
 
 from attnfix.patches.vllm.shared.one_token import one_may_begin, remember_new_ones
 from attnfix.patches.vllm.shared.unpadded import (
-    begun_with_one_token,
     kinds_of_states,
     pads,
+    schedule_unpadded,
     short_ones_lead,
-    unpadded,
     verifies,
 )
 
@@ -29,8 +28,7 @@ def one_token_may_begin(scheduler: Any) -> bool:
 
 def schedule(call: Any, instance: Any) -> Any:
     """Returns SchedulerOutput, in which the last token of a prompt is one token, as up to 0.24.0."""
-    with unpadded(instance):
-        step = call()
-    if begun_with_one_token(step):
+    step, computed = schedule_unpadded(call, instance)
+    if computed:
         call.corrected()
     return step

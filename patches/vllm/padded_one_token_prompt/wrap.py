@@ -6,11 +6,10 @@ from typing import Any
 
 from attnfix.patches.vllm.shared.one_token import one_may_begin, remember
 from attnfix.patches.vllm.shared.unpadded import (
-    begun_with_one_token,
     kinds_of_states,
     pads,
+    schedule_unpadded,
     short_ones_lead,
-    unpadded,
     verifies,
 )
 
@@ -33,8 +32,7 @@ def waits_with_one_token(target: Any, instance: Any) -> bool:
 
 def schedule(call: Any, instance: Any) -> Any:
     """Returns SchedulerOutput, in which a prompt of one token is one token."""
-    with unpadded(instance):
-        step = call()
-    if begun_with_one_token(step):
+    step, computed = schedule_unpadded(call, instance)
+    if 0 in computed:
         call.corrected()
     return step

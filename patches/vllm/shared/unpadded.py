@@ -131,10 +131,27 @@ def kinds_of_states(scheduler: Any) -> frozenset[str]:
     return kinds
 
 
-def begun_with_one_token(step: Any) -> bool:
-    """Whether a request begins, or goes on after a preemption, with one token, beside requests that run."""
+def schedule_unpadded(call: Any, scheduler: Any) -> tuple[Any, list[int]]:
+    """SchedulerOutput of a step without padding; how many tokens are computed of each request that was not padded for it."""
+    at_prompts = [request.request_id for request in scheduler.running if request.is_prefill_chunk]
+    with unpadded(scheduler):
+        step = call()
+    # Beside a chunk of a prompt nobody is padded
+    beside_a_chunk = any(name in step.num_scheduled_tokens for name in at_prompts)
+    return step, [] if beside_a_chunk else begun_with_one_token(scheduler, step)
+
+
+def begun_with_one_token(scheduler: Any, step: Any) -> list[int]:
+    """How many tokens are computed of each request that begins, or goes on after a preemption, with its last token alone.
+
+    None counts where nobody else runs, or near the context limit, where placeholders have no room.
+    """
     cached, scheduled = step.scheduled_cached_reqs, step.num_scheduled_tokens
-    begun = [new.req_id for new in step.scheduled_new_reqs] + [
-        name for name in cached.req_ids if name in cached.resumed_req_ids
-    ]
-    return len(begun) < len(scheduled) and any(scheduled[name] == 1 for name in begun)
+    begun = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
+    held = zip(cached.req_ids, cached.num_computed_tokens)
+    begun |= {name: computed for name, computed in held if name in cached.resumed_req_ids}
+    if len(begun) == len(scheduled):
+        return []
+    most, requests = scheduler.max_model_len - 2 - scheduler.num_spec_tokens, scheduler.requests
+    last = [(name, computed) for name, computed in begun.items() if scheduled[name] == 1 and computed <= most]
+    return [computed for name, computed in last if requests[name].num_tokens == computed + 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import deque
+from copy import copy
 from enum import Enum, auto
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +40,10 @@ def group(kind=None, nested=False):
 
 def running(drafts=DRAFTS, computed=50, under_way=0, **more):
     """A request of a prompt of 40 tokens that wants 20, in step 8; under_way: tokens that it may get of steps under way."""
-    given = dict(num_prompt_tokens=40, max_tokens=20, is_prefill_chunk=False, mm_features=[], next_decode_eligible_step=8)
+    given = dict(
+        num_prompt_tokens=40, max_tokens=20, is_prefill_chunk=False, mm_features=[], next_decode_eligible_step=8,
+        request_id="running",
+    )  # fmt: skip
     return SimpleNamespace(
         spec_token_ids=[-1] * drafts, num_computed_tokens=computed, num_output_placeholders=under_way, **(given | more)
     )
@@ -58,17 +62,24 @@ def scheduler(*kinds, waiting=("a",), skipped=(), nested=False, **more):
         max_model_len=100, running=[running()], current_step=7, finished_recving_kv_req_ids=set(),
         kv_cache_config=SimpleNamespace(kv_cache_groups=[group(), *(group(kind, nested) for kind in kinds)]),
     )  # fmt: skip
-    return SimpleNamespace(**(given | more))
+    given |= more
+    return SimpleNamespace(**given | {"running": [*map(copy, given["running"])]})
 
 
 def schedule_in(self, throttle_prefills=False):
+    """A step of all that run, but for who has to wait in a pipeline, and of a row of each that waits: one token, or padded."""
     table = self.dynamic_sd_lookup
     begun = [*self.waiting, *self.skipped_waiting]
     size = 1 + DRAFTS if table is None else 1
+    run = {request.request_id: 1 + DRAFTS for request in self.running if request.next_decode_eligible_step < 9}
+    for request in self.running:
+        request.is_prefill_chunk = False  # those were the last tokens of its prompt
+    known = [self.requests.setdefault(name, one(num_tokens=30, num_computed_tokens=29)) for name in begun]
+    new = [SimpleNamespace(req_id=name, num_computed_tokens=each.num_computed_tokens) for name, each in zip(begun, known)]
     return SimpleNamespace(
-        num_scheduled_tokens={"running": 1 + DRAFTS, **dict.fromkeys(begun, size)},
-        scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in begun],
-        scheduled_cached_reqs=SimpleNamespace(req_ids=["running"], resumed_req_ids=set()),
+        num_scheduled_tokens={**run, **dict.fromkeys(begun, size)},
+        scheduled_new_reqs=new,
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[*run], num_computed_tokens=[50] * len(run), resumed_req_ids=set()),
         drafts=DRAFTS if table is None else table[len(begun) + 1],
     )  # fmt: skip
 
@@ -169,6 +180,37 @@ def test_where_the_scheduler_may_stop_before_any_request_the_padding_stays(fix, 
 def test_up_to_0_29_no_scheduler_stops_before_any_request():
     instance = scheduler(Kind.MAMBA2, defer_block_free=True, cache_config=SimpleNamespace(mamba_cache_mode="all"))
     assert schedule(instance) == (1, DRAFTS, 1)
+
+
+AT_ITS_PROMPT = running(is_prefill_chunk=True, request_id="chunk")
+
+
+@pytest.mark.parametrize(
+    ("request_that_begins", "beside", "counts"),
+    [
+        (one(num_tokens=50, num_computed_tokens=49), [], [1, 0]),
+        (one(), [], [1, 1]),
+        (one(num_tokens=96, num_computed_tokens=95), [], [1, 0]),
+        (one(num_tokens=97, num_computed_tokens=96), [], [0, 0]),
+        (one(num_tokens=50), [], [0, 0]),
+        (one(), [AT_ITS_PROMPT], [0, 0]),
+        (one(), [running(is_prefill_chunk=True, request_id="chunk", next_decode_eligible_step=9)], [1, 1]),
+    ],
+    ids=[
+        "its last token", "its only token", "there is just room for placeholders", "there is no room for placeholders",
+        "the first of its tokens, for which there was budget", "beside a chunk", "a chunk is not in the step",
+    ],
+)  # fmt: skip
+def test_what_stock_schedules_the_same_is_not_counted(request_that_begins, beside, counts):
+    """A prompt of one token waits, too."""
+    found = []
+    for fix in (TAIL, ONE):
+        requests = {"a": copy(request_that_begins), "b": one(request_id="b")}
+        instance = scheduler(Kind.MAMBA2, running=[running(), *beside], requests=requests, attnfix_one_token=deque("b"))
+        tokens, _, corrections = schedule(instance, fix)
+        assert tokens == 1
+        found.append(corrections)
+    assert found == counts
 
 
 def test_where_nothing_waits_nothing_is_done():
