@@ -8,8 +8,6 @@ from copy import copy
 from typing import Any
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
-#: A builder has it from 0.14.0
-_COUNTS = "_compute_flashinfer_kv_metadata"
 
 
 def on_several_ranks(target: Any, instance: Any) -> bool:
@@ -20,8 +18,8 @@ def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
     """The engine takes the new tokens of prefills off `seq_lens_cpu`, in place.
 
     All groups of layers, drafters and Mamba's builders build of that metadata, or of copies that share the tensor: here the
-    engine gets lengths of its own. (In 0.14.0-0.15.1 it copies them from the GPU by itself.) From 0.14.0 pages are counted
-    wrong in every step; before, a step without prefills, whose interleave size is the builder's, is right and not counted.
+    engine gets lengths of its own. (In 0.14.0-0.15.1 it copies them from the GPU by itself.) A step without prefills, whose
+    interleave size is the builder's, is right so far and not counted here; its pages are in `compute_kv_metadata`.
     """
     common = common_attn_metadata
     if "seq_lens_cpu" in call.target.function.__code__.co_names:
@@ -29,11 +27,11 @@ def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
     former, instance.dcp_kv_cache_interleave_size = instance.dcp_kv_cache_interleave_size, interleave(instance)
     try:
         result = call(common_attn_metadata=common)
-        wrong = hasattr(instance, _COUNTS) or former != instance.dcp_kv_cache_interleave_size
+        other_size = former != instance.dcp_kv_cache_interleave_size
     finally:
         instance.dcp_kv_cache_interleave_size = former
     taken_off = common is not common_attn_metadata and not lens_of(common).equal(lens_of(common_attn_metadata))
-    if wrong or taken_off:
+    if other_size or taken_off:
         call.corrected(rows=common.num_reqs)
     return result
 
@@ -63,14 +61,19 @@ def _of_lens(common: Any) -> str:
     return "_seq_lens_cpu" if "_seq_lens_cpu" in vars(common) else "seq_lens_cpu"
 
 
-def compute_kv_metadata(call: Any, instance: Any, seq_lens_np: Any, page_size: int) -> Any:
+def compute_kv_metadata(call: Any, instance: Any, num_blocks_np: Any, seq_lens_np: Any, page_size: int) -> Any:
     """`seq_lens_np`, `num_blocks_np`: int32 [requests], on the host.
 
     By then the engine has taken the new tokens off the lengths of prefills, in place: `seq_lens_np` holds their context, of all
-    ranks. `num_blocks_np` was counted before.
+    ranks. `num_blocks_np` was counted before. A step in which this rank holds all that they count is right and not counted.
     """
     lens = local_lens(seq_lens_np, instance)
-    return call(num_blocks_np=(lens + (page_size - 1)) // page_size, seq_lens_np=lens)
+    blocks = (lens + (page_size - 1)) // page_size
+    wrong = ((lens != seq_lens_np) | (blocks != num_blocks_np)).any()
+    result = call(num_blocks_np=blocks, seq_lens_np=lens)
+    if wrong:
+        call.corrected(rows=len(lens))
+    return result
 
 
 def local_lens(seq_lens: Any, builder: Any) -> Any:

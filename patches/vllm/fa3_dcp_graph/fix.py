@@ -51,7 +51,10 @@ FIX = Fix(
     ),
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.20.0 is served",
-    cost="Two small launches per step and KV cache group; up to 0.16.0 a few µs of host time per layer outside graphs.",
+    cost=(
+        "Two small launches per step and KV cache group; up to 0.16.0 a few µs of host time per layer outside graphs. A step "
+        "counts as corrected that has no more tokens than the largest graph, also where none is replayed for it."
+    ),
     expect=(
         "On one replica, ask about something that stands early in a long prompt: stock the answer does not know it, fixed it "
         "is that of --enforce-eager."

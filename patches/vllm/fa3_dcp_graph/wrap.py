@@ -15,11 +15,16 @@ def has_full_graphs(target: Any, instance: Any) -> bool:
 
 
 def build(call: Any, instance: Any) -> Any:
-    """Returns FlashAttentionMetadata; its `dcp_context_kv_lens` is int32 [requests], or None without DCP."""
+    """Returns FlashAttentionMetadata; its `dcp_context_kv_lens` is int32 [requests], or None without DCP.
+
+    A step counts if a graph may be replayed for it, by its tokens: which one is, the runner decides later.
+    """
     metadata = call()
-    if metadata.dcp_context_kv_lens is not None:
-        metadata.dcp_context_kv_lens = kept(instance, metadata.dcp_context_kv_lens)
-        call.corrected()
+    lens = metadata.dcp_context_kv_lens
+    if lens is not None:
+        metadata.dcp_context_kv_lens = kept(instance, lens)
+        if metadata.dcp_context_kv_lens is not lens and metadata.num_actual_tokens <= (instance.max_cudagraph_size or 0):
+            call.corrected()
     return metadata
 
 

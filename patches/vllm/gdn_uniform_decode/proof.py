@@ -171,7 +171,8 @@ def _mode(modules: dict[str, Any], rows: list) -> str:
     off = SimpleNamespace(enable_sequence_parallelism=False, enable_sp=False)
     config = SimpleNamespace(
         parallel_config=SimpleNamespace(data_parallel_size=1, data_parallel_rank=0, tensor_parallel_size=1),
-        observability_config=SimpleNamespace(cudagraph_metrics=False), compilation_config=SimpleNamespace(pass_config=off),
+        observability_config=SimpleNamespace(cudagraph_metrics=False),
+        compilation_config=SimpleNamespace(pass_config=off, cudagraph_mode=modules[_RUNNER].CUDAGraphMode.FULL_AND_PIECEWISE),
     )  # fmt: skip
     runner.__dict__.update(
         uniform_decode_query_len=_K + 1, num_spec_tokens=_K, speculative_config=SimpleNamespace(num_speculative_tokens=_K),

@@ -12,15 +12,19 @@ _NO_VIEWS: tuple[Any, ...] = (None,) * 6
 
 def has_the_shape_of_a_decode_step(
     target: Any, instance: Any, num_tokens: int, num_reqs: int, num_scheduled_tokens_np: Any, max_num_scheduled_tokens: int,
-    force_uniform_decode: bool | None,
+    force_eager: bool, force_uniform_decode: bool | None,
 ) -> bool:  # fmt: skip
-    """Whether a speculative decode step would look so, and the batch is none. num_scheduled_tokens_np: int32 [requests]."""
+    """Whether a speculative decode step would look so, and the batch is none, where a full graph may be run for it.
+
+    num_scheduled_tokens_np: int32 [requests].
+    """
     longest = max_num_scheduled_tokens
     if longest <= 1 or longest != instance.uniform_decode_query_len or num_tokens != longest * num_reqs:
         return False
     if not prefills(instance.input_batch, num_scheduled_tokens_np) or not instance.model_config.is_hybrid:
         return False
-    return force_uniform_decode is None
+    # The mode may have been lowered since the server's start
+    return force_uniform_decode is None and not force_eager and instance.compilation_config.cudagraph_mode.has_full_cudagraphs()
 
 
 def determine_batch_execution_and_padding(call: Any, instance: Any) -> Any:

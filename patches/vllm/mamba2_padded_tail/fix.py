@@ -23,7 +23,11 @@ FIX = Fix(
         "builder of the Mamba2 metadata takes the row for a prefill. A prefill leaves one state, and that one has taken in the "
         "placeholders. A step of verification would leave a state for each token."
     ),
-    correction="In steps where a request waits, the scheduler does not pad: it schedules the one token, as up to 0.24.0.",
+    correction=(
+        "In steps where a request waits, the scheduler does not pad: it schedules the one token, as up to 0.24.0. Prompts are "
+        "padded as in stock where no other request is sure to verify drafts in the step: there the padding brings the drafts "
+        "that layers need."
+    ),
     upstream=Upstream("vllm-project/vllm", pull=55178),
     hardware="any GPU (Mamba2 layers with speculative decoding: a KV connector, cached prefixes, or prompts of one token)",
     default=True,
@@ -39,9 +43,11 @@ FIX = Fix(
     examined=(">=0.10.0",),
     remove_when="no vLLM below 0.30.0 is served with a Mamba2 model and speculative decoding",
     cost=(
-        "A µs per step in which a request waits. The step in which such a request begins is not uniform, so its full CUDA "
-        "graph is not replayed: it runs as a step with a prefill does, without graphs where the mode is FULL_DECODE_ONLY. On a "
-        "decode server where requests begin all the time, that can be most steps."
+        "Some µs per step in which a request waits. The step in which such a request begins is not uniform, so its full CUDA "
+        "graph is not replayed: it runs as a step with a prefill does, without graphs where the mode is FULL_DECODE_ONLY. On "
+        "a decode server where requests begin all the time, that can be most steps. With Model Runner V2 of 0.25, a step in "
+        "which a prompt of one token may begin is as in stock. At most 32 of these are looked at; if none of them may begin "
+        "and there are more, one may."
     ),
     expect=(
         "On one replica that gets its prompts through a KV connector, send eight requests at once: fixed, each is answered as "

@@ -73,17 +73,19 @@ class Proof(proof.Proof):
             return runner.observe()
 
     def sabotages(self) -> dict[str, Any]:
+        from attnfix.patches.vllm.shared import unpadded
+
         from . import wrap
 
-        once = iter([wrap.unpadded])
+        once = iter([unpadded.unpadded])
 
         return {
-            "prompts are padded": replaced(wrap, "unpadded", lambda scheduler: nullcontext()),
+            "prompts are padded": replaced(unpadded, "unpadded", lambda scheduler: nullcontext()),
             "the first request alone is not padded": replaced(
-                wrap, "unpadded", lambda scheduler: next(once, lambda _: nullcontext())(scheduler)
+                unpadded, "unpadded", lambda scheduler: next(once, lambda _: nullcontext())(scheduler)
             ),
-            "the table stays": replaced(wrap, "unpadded", partial(leave, wrap.unpadded)),
-            "a table of fewer drafts": replaced(wrap, "unpadded", partial(fewer, wrap.unpadded)),
+            "the table stays": replaced(unpadded, "unpadded", partial(leave, unpadded.unpadded)),
+            "a table of fewer drafts": replaced(unpadded, "unpadded", partial(fewer, unpadded.unpadded)),
             "whoever runs has drafts": replaced(wrap, "verifies", lambda scheduler: bool(scheduler.running)),
             "Mamba2 is not known": replaced(wrap, "kinds_of_states", lambda scheduler: frozenset()),
         }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.patches.vllm.shared.one_token import one_may_begin, remember_new_ones
 from attnfix.patches.vllm.shared.unpadded import (
-    begun_with_one_token,
     kinds_of_states,
     pads,
+    schedule_unpadded,
     short_ones_lead,
-    unpadded,
     verifies,
 )
 
@@ -18,17 +18,17 @@ def may_pad_a_prompt(target: Any, instance: Any) -> bool:
     """Whether a request waits, which the scheduler may pad, and the model has layers of Mamba2."""
     if not (instance.waiting or instance.skipped_waiting) or not pads(instance) or "MAMBA2" not in kinds_of_states(instance):
         return False
-    return verifies(instance) and not (short_ones_lead(instance) and one_token_waits(instance))
+    return verifies(instance) and not (short_ones_lead(instance) and one_token_may_begin(instance))
 
 
-def one_token_waits(scheduler: Any) -> bool:
-    return any(request.num_tokens == 1 for queue in (scheduler.waiting, scheduler.skipped_waiting) for request in queue)
+def one_token_may_begin(scheduler: Any) -> bool:
+    remember_new_ones(scheduler)
+    return one_may_begin(scheduler)
 
 
 def schedule(call: Any, instance: Any) -> Any:
     """Returns SchedulerOutput, in which the last token of a prompt is one token, as up to 0.24.0."""
-    with unpadded(instance):
-        step = call()
-    if begun_with_one_token(step):
+    step, computed = schedule_unpadded(call, instance)
+    if computed:
         call.corrected()
     return step

@@ -23,7 +23,11 @@ FIX = Fix(
         "DeltaNet then takes it for a verification, which begins with what is in the request's block: the state of the block's "
         "last owner. Mamba2 takes it for a prefill, and the one state that a prefill leaves has taken in the placeholders."
     ),
-    correction="In steps where a prompt of one token waits, the scheduler does not pad: it schedules the one token.",
+    correction=(
+        "In steps where a prompt of one token waits, the scheduler does not pad: it schedules the one token. Prompts are "
+        "padded as in stock where no other request is sure to verify drafts in the step: there the padding brings the drafts "
+        "that layers need."
+    ),
     upstream=Upstream("vllm-project/vllm", report="vllm-padded-one-token-prompt"),
     hardware="any GPU (hybrid models with speculative decoding)",
     default=True,
@@ -43,8 +47,10 @@ FIX = Fix(
     examined=(">=0.10.0",),
     remove_when="a release of vLLM does not pad prompts of one token",
     cost=(
-        "A µs per request. The step in which a prompt of one token begins is not uniform, so its full CUDA graph is not "
-        "replayed: it runs as a step with a prefill does, without graphs where the mode is FULL_DECODE_ONLY."
+        "A µs per request. Before a step at most 32 prompts of one token are looked at, however many wait. If none of these "
+        "may begin and there are more, the step pads no prompt. The step in which a prompt of one token begins is not "
+        "uniform, so its full CUDA graph is not replayed: it runs as a step with a prefill does, without graphs where the "
+        "mode is FULL_DECODE_ONLY. A step in which another prompt's last token is not padded runs so, too."
     ),
     expect=(
         "On one replica of 0.31.0 or later with MTP, ask /v1/completions for a prompt of one token at temperature 0, alone and "

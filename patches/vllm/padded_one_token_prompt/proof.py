@@ -84,19 +84,19 @@ class Proof(proof.Proof):
             return ends_meet(Runner(engine, seed), _WAVES)
 
     def sabotages(self) -> dict[str, Any]:
+        from attnfix.patches.vllm.shared import unpadded
+
         from . import wrap
 
-        once = iter([wrap.unpadded])
+        once = iter([unpadded.unpadded])
         return {
-            "prompts are padded": replaced(wrap, "unpadded", lambda scheduler: nullcontext()),
+            "prompts are padded": replaced(unpadded, "unpadded", lambda scheduler: nullcontext()),
             "the first request alone is not padded": replaced(
-                wrap, "unpadded", lambda scheduler: next(once, lambda _: nullcontext())(scheduler)
+                unpadded, "unpadded", lambda scheduler: next(once, lambda _: nullcontext())(scheduler)
             ),
-            "a request is forgotten before its step": replaced(
-                wrap, "forget", lambda scheduler: vars(scheduler)[wrap._WAIT].clear()
-            ),
-            "the table stays": replaced(wrap, "unpadded", partial(leave, wrap.unpadded)),
-            "a table of fewer drafts": replaced(wrap, "unpadded", partial(fewer, wrap.unpadded)),
+            "a request is forgotten before its step": replaced(wrap, "one_may_begin", lambda scheduler: False),
+            "the table stays": replaced(unpadded, "unpadded", partial(leave, unpadded.unpadded)),
+            "a table of fewer drafts": replaced(unpadded, "unpadded", partial(fewer, unpadded.unpadded)),
             "whoever runs has drafts": replaced(wrap, "verifies", lambda scheduler: bool(scheduler.running)),
             "no layer has a state": replaced(wrap, "kinds_of_states", lambda scheduler: frozenset()),
         }

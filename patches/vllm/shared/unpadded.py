@@ -46,22 +46,50 @@ def verifies(scheduler: Any) -> bool:
     about_to_free = getattr(getattr(scheduler, "connector", None), "has_pending_block_frees", None)
     if about_to_free is not None and about_to_free():
         return False
+    if may_stop(scheduler):
+        return the_first_has_drafts(scheduler) and (scheduler.cache_config.mamba_cache_mode != "all" or fits(scheduler))
     return any(request.spec_token_ids and runs_next(scheduler, request) for request in scheduler.running)
 
 
-def runs_next(scheduler: Any, request: Any) -> bool:
-    """Whether the scheduler takes this request, which runs and has drafts, into its next step, with one of them at least.
+def may_stop(scheduler: Any) -> bool:
+    """Whether the scheduler may stop at any request that runs, and take in requests that wait.
 
-    It passes over one whose step under way is sure to be its last, and in a pipeline one whose step under way is too near.
+    It does where no block is left, and blocks of the request to preempt cannot be freed yet (from 0.30.0 on).
     """
-    tokens, under_way = request.num_computed_tokens, request.num_output_placeholders
-    if tokens >= scheduler.max_model_len - 2:  # no room for a draft
+    return hasattr(scheduler, "_request_blocks_can_be_freed") and scheduler.defer_block_free
+
+
+def the_first_has_drafts(scheduler: Any) -> bool:
+    """Whether, wherever the scheduler stops, drafts are verified or nobody that runs is in the step."""
+    first = next((request for request in scheduler.running if not is_passed_over(scheduler, request)), None)
+    return first is not None and bool(first.spec_token_ids) and runs_next(scheduler, first)
+
+
+def fits(scheduler: Any) -> bool:
+    """Whether free blocks are enough for a request that decodes, whatever the sizes of blocks.
+
+    In each group of layers it may need some for its tokens, for its drafts, and for those that a drafter looks ahead.
+    """
+    groups = len(scheduler.kv_cache_config.kv_cache_groups)
+    free: int = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+    return free >= 3 * groups * (1 + scheduler.num_spec_tokens)
+
+
+def runs_next(scheduler: Any, request: Any) -> bool:
+    """Whether the scheduler takes this request, which runs and has drafts, into its next step, with one of them at least."""
+    if request.num_computed_tokens >= scheduler.max_model_len - 2:  # no room for a draft
         return False
-    if under_way > 0 and tokens + 2 - under_way >= request.num_prompt_tokens + request.max_tokens:
-        return False
-    if scheduler.current_step + 1 < request.next_decode_eligible_step or request.is_prefill_chunk:
+    if is_passed_over(scheduler, request) or request.is_prefill_chunk:
         return False
     return not (request.mm_features and getattr(scheduler, "ec_connector", None))  # who may wait for embeddings once more
+
+
+def is_passed_over(scheduler: Any, request: Any) -> bool:
+    """Whether the request's step under way is sure to be its last, or in a pipeline is too near."""
+    tokens, under_way = request.num_computed_tokens, request.num_output_placeholders
+    if under_way > 0 and tokens + 2 - under_way >= request.num_prompt_tokens + request.max_tokens:
+        return True
+    return bool(scheduler.current_step + 1 < request.next_decode_eligible_step)
 
 
 def unpadded(scheduler: Any) -> AbstractContextManager[None]:
@@ -103,10 +131,27 @@ def kinds_of_states(scheduler: Any) -> frozenset[str]:
     return kinds
 
 
-def begun_with_one_token(step: Any) -> bool:
-    """Whether a request begins, or goes on after a preemption, with one token, beside requests that run."""
+def schedule_unpadded(call: Any, scheduler: Any) -> tuple[Any, list[int]]:
+    """SchedulerOutput of a step without padding; how many tokens are computed of each request that was not padded for it."""
+    at_prompts = [request.request_id for request in scheduler.running if request.is_prefill_chunk]
+    with unpadded(scheduler):
+        step = call()
+    # Beside a chunk of a prompt nobody is padded
+    beside_a_chunk = any(name in step.num_scheduled_tokens for name in at_prompts)
+    return step, [] if beside_a_chunk else begun_with_one_token(scheduler, step)
+
+
+def begun_with_one_token(scheduler: Any, step: Any) -> list[int]:
+    """How many tokens are computed of each request that begins, or goes on after a preemption, with its last token alone.
+
+    None counts where nobody else runs, or near the context limit, where placeholders have no room.
+    """
     cached, scheduled = step.scheduled_cached_reqs, step.num_scheduled_tokens
-    begun = [new.req_id for new in step.scheduled_new_reqs] + [
-        name for name in cached.req_ids if name in cached.resumed_req_ids
-    ]
-    return len(begun) < len(scheduled) and any(scheduled[name] == 1 for name in begun)
+    begun = {new.req_id: new.num_computed_tokens for new in step.scheduled_new_reqs}
+    held = zip(cached.req_ids, cached.num_computed_tokens)
+    begun |= {name: computed for name, computed in held if name in cached.resumed_req_ids}
+    if len(begun) == len(scheduled):
+        return []
+    most, requests = scheduler.max_model_len - 2 - scheduler.num_spec_tokens, scheduler.requests
+    last = [(name, computed) for name, computed in begun.items() if scheduled[name] == 1 and computed <= most]
+    return [computed for name, computed in last if requests[name].num_tokens == computed + 1]

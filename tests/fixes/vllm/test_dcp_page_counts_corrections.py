@@ -140,9 +140,20 @@ def test_what_the_engine_does_rightly_is_not_counted(engine, form):
     on_rank.vllm_config = SimpleNamespace(parallel_config=PARALLEL)
     assert one_call.run(BUILD, decodes, state, on_rank, 0, COMMON[form](torch.tensor([10, 20]))) == [10, 20]
     assert state.counters.corrections == 0
-    on_rank._compute_flashinfer_kv_metadata = None  # from 0.14.0 it counts pages wrong in every step
+    on_rank._compute_flashinfer_kv_metadata = None  # from 0.14.0; TensorRT-LLM's decodes need no pages of it
     one_call.run(BUILD, decodes, state, on_rank, 0, COMMON[form](torch.tensor([10, 20])))
-    assert state.counters.corrections == 1
+    assert state.counters.corrections == 0
+
+
+@pytest.mark.parametrize(
+    ("lens", "blocks", "rows"), [([5, 0], [2, 0], 2), ([1, 0], [1, 0], 0), ([1, 0], [2, 1], 2)],
+    ids=["the lengths are of all ranks", "all is on this rank", "the counts are of new tokens, too"],
+)  # fmt: skip
+def test_pages_are_counted_as_corrected_where_they_change(engine, lens, blocks, rows):
+    state, given = FixState(FIX), [np.array(numbers, dtype=np.int32) for numbers in (blocks, lens)]
+    state.fired = True
+    one_call.run(COUNTS, compute, state, builder(2), *given, "block table", 2, PAGE)
+    assert (state.counters.corrections, state.counters.rows) == (int(rows > 0), rows)
 
 
 def test_a_builder_of_0_11_knows_one_name():

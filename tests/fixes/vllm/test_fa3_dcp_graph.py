@@ -13,12 +13,13 @@ from attnfix.patches.vllm.fa3_dcp_graph.fix import FIX
 from tests.support import one_call
 
 BUILD, FORWARD = one_call.target_of(FIX, "build"), one_call.target_of(FIX, "_forward_with_dcp")
-ROOM = 4
+ROOM, LARGEST = 4, 8
 
 
 def builder(full_graphs=True):
     scheduler = SimpleNamespace(max_num_seqs=ROOM)
-    return SimpleNamespace(use_full_cuda_graph=full_graphs, vllm_config=SimpleNamespace(scheduler_config=scheduler))
+    config = SimpleNamespace(scheduler_config=scheduler)
+    return SimpleNamespace(use_full_cuda_graph=full_graphs, vllm_config=config, max_cudagraph_size=LARGEST)
 
 
 def new_state():
@@ -27,13 +28,13 @@ def new_state():
     return state
 
 
-def build(instance, lens):
-    """(lengths, corrections) of a step whose own lengths on this rank are these."""
+def build(instance, lens, tokens=LARGEST):
+    """(lengths, corrections) of a step of so many tokens whose own lengths on this rank are these."""
     lens = None if lens is None else torch.tensor(lens, dtype=torch.int32)
     state = new_state()
 
     def made(self, common_prefix_len, common_attn_metadata, fast_build=False):
-        return SimpleNamespace(dcp_context_kv_lens=lens)
+        return SimpleNamespace(dcp_context_kv_lens=lens, num_actual_tokens=tokens)
 
     return one_call.run(BUILD, made, state, instance, 0, "the batch").dcp_context_kv_lens, state.counters.corrections
 
@@ -48,8 +49,16 @@ def test_every_step_writes_to_the_address_of_the_first():
 
 
 def test_a_batch_that_no_graph_is_captured_for_keeps_its_own():
-    lens, _ = build(builder(), list(range(ROOM + 2)))
-    assert lens.tolist() == list(range(ROOM + 2))
+    lens, fired = build(builder(), list(range(ROOM + 2)))
+    assert lens.tolist() == list(range(ROOM + 2)) and fired == 0
+
+
+@pytest.mark.parametrize("largest", [LARGEST, None])
+def test_a_step_of_more_tokens_than_a_graph_has_is_not_counted(largest):
+    """Its lengths are copied all the same: nothing else may be written to a graph's address."""
+    instance = builder()
+    instance.max_cudagraph_size = largest
+    assert build(instance, [7, 8], LARGEST + 1)[1] == 0 and hasattr(instance, wrap._BUFFER)
 
 
 @pytest.mark.parametrize("instance, lens", [(builder(full_graphs=False), [3]), (builder(), None)])

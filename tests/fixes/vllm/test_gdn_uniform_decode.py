@@ -18,17 +18,25 @@ PART = (0, K + 1, 100)
 DECODE, ASYNC = (7, K + 1, 8), (11, K + 1, 9)  # asynchronous scheduling counts drafts as computed before it knows
 
 
+def config(full=True):
+    return SimpleNamespace(cudagraph_mode=SimpleNamespace(has_full_cudagraphs=lambda: full))
+
+
 def runner(requests, hybrid=True, drafts=K):
     computed, _, known = (np.array(column, dtype=np.int32) for column in zip(*requests, (99, 99, 99)))  # and one that has left
     batch = SimpleNamespace(num_computed_tokens_cpu=computed, num_tokens_no_spec=known)
-    return Runner(input_batch=batch, uniform_decode_query_len=1 + drafts, model_config=SimpleNamespace(is_hybrid=hybrid))
+    return Runner(
+        input_batch=batch, uniform_decode_query_len=1 + drafts, model_config=SimpleNamespace(is_hybrid=hybrid),
+        compilation_config=config(),
+    )  # fmt: skip
 
 
 class Runner(SimpleNamespace):
     """The engine's: returns what it was told of the batch."""
 
     def decide(
-        self, num_tokens, num_reqs, num_scheduled_tokens_np, max_num_scheduled_tokens, more=None, force_uniform_decode=None
+        self, num_tokens, num_reqs, num_scheduled_tokens_np, max_num_scheduled_tokens, more=None, force_eager=False,
+        force_uniform_decode=None,
     ):  # fmt: skip
         return force_uniform_decode
 
@@ -73,6 +81,14 @@ def test_other_models_keep_their_graph(instance):
 
 def test_a_prompt_of_one_token_is_a_decode_where_nothing_is_drafted():
     assert decide([(0, 1, 1)], instance=runner([(0, 1, 1)], drafts=0)) == (None, 0, True)
+
+
+def test_without_full_graphs_a_prefill_is_run_as_ever():
+    """The mode may be lowered while the server starts; and a step may be without graphs."""
+    instance = runner([FRESH])
+    instance.compilation_config.cudagraph_mode = config(full=False).cudagraph_mode
+    assert decide([FRESH], instance=instance) == (None, 0, True)
+    assert decide([FRESH], force_eager=True) == (None, 0, True)
 
 
 @pytest.mark.parametrize("forced", [True, False])

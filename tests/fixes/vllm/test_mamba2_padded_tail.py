@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import deque
+from copy import copy
 from enum import Enum, auto
 from types import SimpleNamespace
 from typing import Any
@@ -26,17 +28,6 @@ PADDED = pytest.mark.parametrize(
 )
 
 
-class Waits(str):
-    """A request in a queue; here its name."""
-
-    num_tokens: int
-
-    def __new__(cls, name, tokens):
-        request = super().__new__(cls, name)
-        request.num_tokens = tokens
-        return request
-
-
 class Kind(Enum):
     MAMBA2 = auto()
     GDN_ATTN = auto()
@@ -49,7 +40,10 @@ def group(kind=None, nested=False):
 
 def running(drafts=DRAFTS, computed=50, under_way=0, **more):
     """A request of a prompt of 40 tokens that wants 20, in step 8; under_way: tokens that it may get of steps under way."""
-    given = dict(num_prompt_tokens=40, max_tokens=20, is_prefill_chunk=False, mm_features=[], next_decode_eligible_step=8)
+    given = dict(
+        num_prompt_tokens=40, max_tokens=20, is_prefill_chunk=False, mm_features=[], next_decode_eligible_step=8,
+        request_id="running",
+    )  # fmt: skip
     return SimpleNamespace(
         spec_token_ids=[-1] * drafts, num_computed_tokens=computed, num_output_placeholders=under_way, **(given | more)
     )
@@ -68,17 +62,24 @@ def scheduler(*kinds, waiting=("a",), skipped=(), nested=False, **more):
         max_model_len=100, running=[running()], current_step=7, finished_recving_kv_req_ids=set(),
         kv_cache_config=SimpleNamespace(kv_cache_groups=[group(), *(group(kind, nested) for kind in kinds)]),
     )  # fmt: skip
-    return SimpleNamespace(**(given | more))
+    given |= more
+    return SimpleNamespace(**given | {"running": [*map(copy, given["running"])]})
 
 
 def schedule_in(self, throttle_prefills=False):
+    """A step of all that run, but for who has to wait in a pipeline, and of a row of each that waits: one token, or padded."""
     table = self.dynamic_sd_lookup
     begun = [*self.waiting, *self.skipped_waiting]
     size = 1 + DRAFTS if table is None else 1
+    run = {request.request_id: 1 + DRAFTS for request in self.running if request.next_decode_eligible_step < 9}
+    for request in self.running:
+        request.is_prefill_chunk = False  # those were the last tokens of its prompt
+    known = [self.requests.setdefault(name, one(num_tokens=30, num_computed_tokens=29)) for name in begun]
+    new = [SimpleNamespace(req_id=name, num_computed_tokens=each.num_computed_tokens) for name, each in zip(begun, known)]
     return SimpleNamespace(
-        num_scheduled_tokens={"running": 1 + DRAFTS, **dict.fromkeys(begun, size)},
-        scheduled_new_reqs=[SimpleNamespace(req_id=name) for name in begun],
-        scheduled_cached_reqs=SimpleNamespace(req_ids=["running"], resumed_req_ids=set()),
+        num_scheduled_tokens={**run, **dict.fromkeys(begun, size)},
+        scheduled_new_reqs=new,
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[*run], num_computed_tokens=[50] * len(run), resumed_req_ids=set()),
         drafts=DRAFTS if table is None else table[len(begun) + 1],
     )  # fmt: skip
 
@@ -127,17 +128,89 @@ def test_other_models_are_padded_as_ever(kinds):
 )  # fmt: skip
 @pytest.mark.parametrize("fix", [TAIL, ONE])
 def test_where_no_other_request_verifies_drafts_the_padding_stays(fix, others, size):
-    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token={"a"}, requests={"a": one()})
+    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token=deque("a"), requests={"a": one()})
     assert schedule(instance, fix)[0] == size
 
 
 @pytest.mark.parametrize("fix", [TAIL, ONE])
 def test_where_another_server_makes_embeddings_who_has_images_may_wait(fix):
     instance = scheduler(
-        Kind.MAMBA2, running=[running(mm_features=["image"])], ec_connector=object(), attnfix_one_token={"a"},
+        Kind.MAMBA2, running=[running(mm_features=["image"])], ec_connector=object(), attnfix_one_token=deque("a"),
         requests={"a": one()},
     )  # fmt: skip
     assert schedule(instance, fix)[0] == 1 + DRAFTS
+
+
+def pool(deferred, mode="none", blocks=0):
+    """What a scheduler has that knows requests whose blocks cannot be freed yet (from 0.30.0 on)."""
+    return {
+        "defer_block_free": deferred, "_request_blocks_can_be_freed": lambda request: not deferred,
+        "cache_config": SimpleNamespace(mamba_cache_mode=mode),
+        "kv_cache_manager": SimpleNamespace(block_pool=SimpleNamespace(get_num_free_blocks=lambda: blocks)),
+    }  # fmt: skip
+
+
+ENOUGH = 2 * 3 * (1 + DRAFTS)
+
+
+@pytest.mark.parametrize(
+    ("given", "others", "size"),
+    [
+        (pool(True, "all", ENOUGH - 1), [running()], 1 + DRAFTS),
+        (pool(True, "all", ENOUGH), [running()], 1),
+        (pool(True, "all", ENOUGH), [running(drafts=0), running()], 1 + DRAFTS),
+        (pool(False, "all"), [running(drafts=0), running()], 1),
+        (pool(True), [running()], 1),
+        (pool(True, "align"), [running(drafts=0), running()], 1 + DRAFTS),
+        (pool(True, "align"), [running(is_prefill_chunk=True), running()], 1 + DRAFTS),
+        (pool(True, "align"), [running(computed=62, under_way=4), running()], 1),
+        (pool(True, "align"), [running(computed=62, under_way=4)], 1 + DRAFTS),
+    ],
+    ids=[
+        "a block is missing", "blocks are enough", "all: the first has no drafts", "no block is held back", "none: no blocks",
+        "the first has no drafts", "the first is at its prompt", "the first is passed over", "everybody is passed over",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("fix", [TAIL, ONE])
+def test_where_the_scheduler_may_stop_before_any_request_the_padding_stays(fix, given, others, size):
+    instance = scheduler(Kind.MAMBA2, running=others, attnfix_one_token=deque("a"), requests={"a": one()}, **given)
+    assert schedule(instance, fix)[0] == size
+
+
+def test_up_to_0_29_no_scheduler_stops_before_any_request():
+    instance = scheduler(Kind.MAMBA2, defer_block_free=True, cache_config=SimpleNamespace(mamba_cache_mode="all"))
+    assert schedule(instance) == (1, DRAFTS, 1)
+
+
+AT_ITS_PROMPT = running(is_prefill_chunk=True, request_id="chunk")
+
+
+@pytest.mark.parametrize(
+    ("request_that_begins", "beside", "counts"),
+    [
+        (one(num_tokens=50, num_computed_tokens=49), [], [1, 0]),
+        (one(), [], [1, 1]),
+        (one(num_tokens=96, num_computed_tokens=95), [], [1, 0]),
+        (one(num_tokens=97, num_computed_tokens=96), [], [0, 0]),
+        (one(num_tokens=50), [], [0, 0]),
+        (one(), [AT_ITS_PROMPT], [0, 0]),
+        (one(), [running(is_prefill_chunk=True, request_id="chunk", next_decode_eligible_step=9)], [1, 1]),
+    ],
+    ids=[
+        "its last token", "its only token", "there is just room for placeholders", "there is no room for placeholders",
+        "the first of its tokens, for which there was budget", "beside a chunk", "a chunk is not in the step",
+    ],
+)  # fmt: skip
+def test_what_stock_schedules_the_same_is_not_counted(request_that_begins, beside, counts):
+    """A prompt of one token waits, too."""
+    found = []
+    for fix in (TAIL, ONE):
+        requests = {"a": copy(request_that_begins), "b": one(request_id="b")}
+        instance = scheduler(Kind.MAMBA2, running=[running(), *beside], requests=requests, attnfix_one_token=deque("b"))
+        tokens, _, corrections = schedule(instance, fix)
+        assert tokens == 1
+        found.append(corrections)
+    assert found == counts
 
 
 def test_where_nothing_waits_nothing_is_done():
@@ -147,7 +220,7 @@ def test_where_nothing_waits_nothing_is_done():
 @pytest.mark.parametrize("fix", [TAIL, ONE])
 def test_a_table_of_the_servers_own_stays(fix):
     own = [2] * 9
-    instance = scheduler(Kind.MAMBA2, dynamic_sd_lookup=own, attnfix_one_token={"a"})
+    instance = scheduler(Kind.MAMBA2, dynamic_sd_lookup=own, attnfix_one_token=deque("a"))
     assert schedule(instance, fix) == (1, 2, 0)
 
 
@@ -163,7 +236,7 @@ def test_the_table_is_gone_where_the_engine_fails(fix):
     def fails(self):
         raise ValueError("the engine's own")
 
-    instance = scheduler(Kind.MAMBA2, attnfix_one_token={"a"}, requests={"a": one()})
+    instance = scheduler(Kind.MAMBA2, attnfix_one_token=deque("a"), requests={"a": one()})
     with pytest.raises(ValueError, match="the engine's own"):
         one_call.run(one_call.target_of(fix, "schedule"), fails, FixState(fix), instance)
     assert instance.dynamic_sd_lookup is None
@@ -209,7 +282,51 @@ def test_where_nobody_ever_has_drafts_requests_are_forgotten_all_the_same():
     for at in range(9):
         add(instance, f"{at}", 1).num_tokens += at > 0
         schedule(instance, ONE)
-    assert instance.attnfix_one_token == {"0"}
+    assert "0" in instance.attnfix_one_token and len(instance.attnfix_one_token) < 4
+
+
+class Counting(dict):
+    """Requests by id; counts how often one was looked up."""
+
+    looks = 0
+
+    def get(self, name, default=None):
+        self.looks += 1
+        return super().get(name, default)
+
+    def __contains__(self, name):
+        self.looks += 1
+        return super().__contains__(name)
+
+
+@pytest.mark.parametrize("may_begin", [True, False])
+def test_however_many_prompts_of_one_token_wait_few_are_looked_at_in_a_step(may_begin):
+    """Those whose step is under way may not begin. Where the few do not tell, the step pads no prompt."""
+    instance, state = scheduler(Kind.GDN_ATTN, requests=Counting()), FixState(ONE)
+    for at in range(5000):
+        add(instance, f"{at}", 1, state).num_computed_tokens = int(not may_begin)
+    for _ in range(9):
+        instance.requests.looks = 0
+        assert schedule(instance, ONE, state)[0] == 1
+        assert 0 < instance.requests.looks <= 32
+
+
+def test_a_prompt_that_may_begin_is_found_behind_many_that_may_not():
+    instance, state = scheduler(Kind.GDN_ATTN), FixState(ONE)
+    for at in range(100):
+        add(instance, f"{at}", 1, state).num_computed_tokens = int(at < 99)
+    assert all(schedule(instance, ONE, state)[0] == 1 for _ in range(9))
+
+
+def test_of_requests_that_are_gone_few_are_remembered():
+    """Beside one that waits for long, which each step finds first."""
+    instance, state = scheduler(Kind.GDN_ATTN), FixState(ONE)
+    add(instance, "long", 1, state)
+    for at in range(5000):
+        add(instance, f"{at}", 1, state)
+        schedule(instance, ONE, state)
+        del instance.requests[f"{at}"]
+    assert len(instance.attnfix_one_token) < 9
 
 
 @pytest.mark.parametrize(
@@ -223,10 +340,10 @@ def test_where_nobody_ever_has_drafts_requests_are_forgotten_all_the_same():
 )
 def test_a_prompt_of_one_token_that_cannot_begin_leaves_others_as_they_are(request_of_one, size):
     instance = scheduler(
-        Kind.GDN_ATTN, attnfix_one_token={"b"}, requests={"b": request_of_one}, finished_recving_kv_req_ids={"here"}
+        Kind.GDN_ATTN, attnfix_one_token=deque("b"), requests={"b": request_of_one}, finished_recving_kv_req_ids={"here"}
     )
     assert schedule(instance, ONE)[0] == size
-    assert instance.attnfix_one_token == {"b"}, "it may be preempted, and begin again"
+    assert instance.attnfix_one_token == deque("b"), "it may be preempted, and begin again"
 
 
 @pytest.fixture
@@ -261,10 +378,56 @@ DRAFTS_LEAD = "def sort_batch_req_ids(num_tokens_per_req, decode_query_len): ...
 @pytest.mark.parametrize("queue", ["waiting", "skipped_waiting"])
 def test_no_prompt_of_one_token_is_put_before_verified_drafts_of_mamba2(runner_v2, queue, source, v2, tokens, size):
     runner_v2(source)
-    requests = [Waits(name, count) for name, count in zip("ab", tokens, strict=False)]
-    instance = scheduler(Kind.MAMBA2, waiting=(), use_v2_model_runner=v2)
-    setattr(instance, queue, requests)
+    requests = {name: one(request_id=name, num_tokens=count) for name, count in zip("ab", tokens, strict=False)}
+    instance = scheduler(Kind.MAMBA2, waiting=(), use_v2_model_runner=v2, requests=requests)
+    setattr(instance, queue, list(requests))
     assert schedule(instance, TAIL)[0] == size
+
+
+class Queue(list):
+    """One that nobody may walk through; counts how many requests of the table were walked over, which are all in it."""
+
+    def __iter__(self):
+        raise AssertionError("the queue was walked through")
+
+
+class Walked(dict):
+    steps = 0
+
+    def values(self):
+        return Steps(self)
+
+
+class Steps:
+    def __init__(self, table):
+        self.table = table
+
+    def __reversed__(self):
+        for request in reversed(list(dict.values(self.table))):
+            self.table.steps += 1
+            yield request
+
+
+def test_no_step_walks_through_the_queue(runner_v2):
+    """Each request is looked at once. Those that came before a step are found, whatever has gone in between."""
+    runner_v2(BY_TOKENS)
+    instance = scheduler(Kind.MAMBA2, use_v2_model_runner=True, requests=Walked())
+    target = one_call.target_of(TAIL, "schedule")
+
+    def comes(name, tokens):
+        instance.requests[name] = one(request_id=name, num_tokens=tokens)
+
+    for at in range(500):
+        comes(f"{at}", 9)
+    instance.waiting = Queue(instance.requests)
+    assert target.needed(None, instance) and instance.requests.steps == 500
+    for at in range(400, 500):
+        del instance.requests[f"{at}"]
+    assert target.needed(None, instance) and instance.requests.steps == 501
+    comes("one", 1), comes("long", 9)
+    assert not target.needed(None, instance) and instance.requests.steps == 504
+    instance.requests["one"].num_tokens = 2
+    assert target.needed(None, instance) and instance.requests.steps == 505
 
 
 @pytest.mark.parametrize(("kind", "size"), [(Kind.MAMBA2, 1 + DRAFTS), (Kind.GDN_ATTN, 1)])

@@ -97,3 +97,59 @@ answer([len(preempted), [[each.harmed, each.wrong] for each in served]])
     )
     preempted, served = engine_fork("vllm", release).evaluate(code)
     assert preempted and served == [[False, 0]] * 3
+
+
+#: Two requests decode until the pool is exhausted, a connector brings a third, and a prompt of one token waits. Blocks of
+#: requests whose step is under way are not freed, and the third one's KV is there at that very time.
+EXHAUSTED = (
+    HEAD
+    + """
+from attnfix.patches.proofkit.vllm.states import Ended
+
+def load_alone(scheduler, prompt):
+    def matched(request, computed, real=scheduler.connector.get_num_new_matched_tokens):
+        tokens = real(request, computed)[0]
+        return tokens, bool(tokens) and request.num_prompt_tokens == prompt
+    scheduler.connector.get_num_new_matched_tokens = matched
+
+def bring_where_none_is_left(scheduler, stopped):
+    def allocate(request, *args, real=scheduler.kv_cache_manager.allocate_slots, **more):
+        blocks = real(request, *args, **more)
+        if blocks is None and request.status.name == "RUNNING":
+            stopped.append(request.request_id)
+            scheduler.finished_recving_kv_req_ids.update(
+                name for name, one in scheduler.requests.items() if one.status.name == "WAITING_FOR_REMOTE_KVS")
+        return blocks
+    scheduler.kv_cache_manager.allocate_slots = allocate
+
+def exhaust(mode, blocks, stopped):
+    given = dict(drafts=2, ahead=True, max_tokens=128, context=64, blocks=blocks)
+    with Engine(NEMOTRON_H, **given, **caching(mode), **connector()) as engine:
+        scheduler = engine.scheduler
+        load_alone(scheduler, 6)
+        bring_where_none_is_left(scheduler, stopped)
+        runner = Runner(engine, 7)
+        runner.ask(9, 50), runner.ask(9, 50)
+        try:
+            for at in range(30):
+                if at == 2:
+                    runner.ask(6, 8)
+                if at > 2 and not any(one.num_tokens == 1 for one in scheduler.requests.values()):
+                    runner.ask(1, 30)
+                runner.step()
+        except Ended:
+            pass
+        return [runner.misled, runner.harmed]
+
+stopped = []
+answer([[exhaust(mode, blocks, stopped) for mode in modes() + ["none"] for blocks in (20, 21, 22)], len(stopped)])
+"""
+)
+
+
+@pytest.mark.parametrize("release", ["0.30.0", "0.31.0"])
+def test_no_server_ends_where_the_scheduler_stops_before_any_request_that_decodes(engine_fork, release):
+    environment = engine_fork("vllm", release)
+    stock, fixed = environment.evaluate(EXHAUSTED, ATTNFIX="0"), environment.evaluate(EXHAUSTED)
+    assert stock[1] and fixed[1]
+    assert stock[0] == fixed[0] == [[False, False]] * 9
