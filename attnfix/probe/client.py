@@ -210,8 +210,21 @@ class Server(ABC):
 
     def must_live(self) -> None:
         """Raises Died, of the last question that it answered, where it does not live any more."""
-        if self._last and not self.alive():
+        if self._last and not self.alive() and not self._answers():
             raise self._died(self._last, "it answered, and does not live any more")
+
+    def _answers(self) -> bool:
+        """Whether it says which models it has. sglang's /health makes a token, for which a busy engine may take long."""
+        for wait in (0, 1):
+            time.sleep(wait)
+            try:
+                self.wire.get("/v1/models", _GRACE_S)
+            except Refused:
+                return True
+            except httpx.TransportError:
+                continue
+            return True
+        return False
 
     def _lost(self, question: Question, error: httpx.TransportError) -> ProbeError:
         reason = brief(error)
@@ -231,6 +244,7 @@ class Vllm(Server):
     def __init__(self, wire: Wire, facts: Facts):
         super().__init__(wire, facts)
         self._tells = False  # whether its answers tell what was cached; else its metrics may
+        self._counts = True  # whether its metrics came each time: one that hangs is waited for once
 
     @classmethod
     def look(cls, wire: Wire) -> Facts | None:
@@ -294,9 +308,12 @@ class Vllm(Server):
         """(tokens looked up, tokens found) in the cache, of all ranks. None also where the page does not come: whether the
         server has died is seen by what is asked next."""
         found = {"queries": [0.0], "hits": [0.0]}
+        if not self._counts:
+            return None
         try:
             page = self.page()
         except (httpx.HTTPError, ProbeError):
+            self._counts = False
             return None
         for name, _, value in samples(page):
             for what in found:

@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +41,7 @@ _WORDS = {
 }
 _RANK = r"[_-]((?:ATTN_CP|MOE_DP|DCP|PCP|CP|DP|PP|TP|EP)?\d+)"
 _NAME = re.compile(rf"(?P<word>[A-Za-z_]+?)(?P<rank>(?:{_RANK})*)(?:[.:].*)?")
+_PYTHON = re.compile(r"python[\d.]*$")
 _TITLE = re.compile(r"(?P<prefix>[\w-]+)::(?P<name>\S+)")
 
 
@@ -87,12 +87,20 @@ def of_command(words: Sequence[str]) -> Role:
 
 
 def engine_served_by(words: Sequence[str]) -> str | None:
-    """The engine whose server a command line starts: `vllm serve …`, `python -m sglang.launch_server …`."""
-    for word, following in pairwise(words):
-        name = following.partition(".")[0] if word == "-m" else Path(word).name if following == "serve" else ""
-        if name in ("sglang", "vllm"):
-            return name
-    return None
+    """The engine whose server a command line is: `vllm serve …`, `python -m sglang.launch_server …`.
+
+    A launcher has such a line among its own arguments, and is none.
+    """
+    program = list(words)
+    if program and _PYTHON.match(Path(program[0]).name):
+        del program[0]
+        while program and program[0].startswith("-") and program[0] not in ("-m", "-c"):
+            del program[: 2 if program[0] in ("-X", "-W") else 1]
+    if len(program) < 2:
+        return None
+    word, following = program[:2]
+    name = following.partition(".")[0] if word == "-m" else Path(word).name if following == "serve" else ""
+    return name if name in ("sglang", "vllm") else None
 
 
 def engine_titled(text: str) -> str | None:

@@ -103,10 +103,23 @@ def _elsewhere(record: _Mapped) -> bool:
     return not any(os.path.exists(home / record.path.name) for home in places())
 
 
+def _of_this_deployment(pid: int) -> bool:
+    """Whether a process keeps its records where those of this deployment are, but for a temporary folder of its own."""
+    environment = _environment(pid) or {}
+    with suppress(OSError):
+        same = os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
+        return same and environment.get("ATTNFIX_RUN_DIR", "") == os.environ.get("ATTNFIX_RUN_DIR", "")
+    return False
+
+
 def _told(pid: int, record: _Mapped) -> dict[str, Any] | None:
-    """What a record of our folders says that a process maps; of one that was removed, what the process holds open."""
-    if record.removed:
-        return None if _elsewhere(record) else next(filter(None, map(read_open, _open(pid, record))), None)
+    """What a record says that a process maps. One that was removed, or lies in a temporary folder of the process's own, is read
+    where the process holds it open."""
+    elsewhere = _elsewhere(record)
+    if elsewhere and not _of_this_deployment(pid):
+        return None
+    if elsewhere or record.removed:
+        return next(filter(None, map(read_open, _open(pid, record))), None)
     homes: list[Path] = []
     with suppress(OSError):
         homes = folders()
@@ -114,11 +127,12 @@ def _told(pid: int, record: _Mapped) -> dict[str, Any] | None:
 
 
 def _open(pid: int, record: _Mapped) -> Iterator[Path]:
-    """Descriptors of a process to a record that was removed."""
+    """Descriptors of a process to a record."""
+    name = f"{record.path}{_REMOVED if record.removed else ''}"
     with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
-                if os.readlink(descriptor) == f"{record.path}{_REMOVED}":
+                if os.readlink(descriptor) == name:
                     yield descriptor
 
 
@@ -154,7 +168,7 @@ def _why(pid: int, start: int, since: float | None, loaded: bool = True) -> tupl
         if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
             return ELSEWHERE, f"its records are in {named or 'the default folder'}"
     if records := _records(pid):
-        return _unread(records)
+        return _unread(pid, records)
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:
         return RESTART_NEEDED, "started before attnfix was installed"
@@ -163,13 +177,13 @@ def _why(pid: int, start: int, since: float | None, loaded: bool = True) -> tupl
     return NO_RECORD, "attnfix could write none, or is not active in it: see its log"
 
 
-def _unread(records: list[_Mapped]) -> tuple[str, str]:
+def _unread(pid: int, records: list[_Mapped]) -> tuple[str, str]:
     """Why the records that a process maps tell nothing (`by_mapping`)."""
-    here = [record for record in records if not _elsewhere(record)]
+    here = [record for record in records if not _elsewhere(record) or _of_this_deployment(pid)]
     if not here:
         return ELSEWHERE, f"its records are in {records[0].path.parent}"
     if not here[0].removed:
-        if any(_age(home / here[0].path.name) < _WRITTEN_S for home in places()):
+        if any(0 <= _age(home / here[0].path.name) < _WRITTEN_S for home in [*places(), here[0].path.parent]):
             return STARTING, "its record is being written"
         return NO_RECORD, "its record cannot be read"
     if here[0].own:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 #: Backends that are `FlashAttentionBackend`, in all or some of their parts
-_OURS = frozenset({"fa3", "fa4", "hybrid_linear_attn"})
+_OURS = frozenset({"fa3", "fa4", "hybrid_linear_attn", "minicpm_flashattn", "minicpm_flashinfer"})
 
 
 def init(call: Any, instance: Any, model_runner: Any) -> Any:
@@ -46,8 +46,10 @@ def may_capture(target: Any, model_runner: Any) -> bool:
 def may_see(target: Any, model_runner: Any) -> bool:
     """Whether drafts may come to this backend: not where another one decodes and verifies, and this one prefills alone.
 
-    The runner of a draft model whose backend has an option of its own names none, or that one.
+    A draft model of several layers has this backend for each of them, whatever backend is named (0.5.7 to 0.5.10.post1).
     """
+    if getattr(model_runner, "is_draft_worker", False):
+        return True
     spec = settled(target, "get_spec") or model_runner.server_args
     decodes = getattr(model_runner, "decode_attention_backend_str", None)
     by_another = isinstance(decodes, str) and decodes not in _OURS

@@ -166,6 +166,8 @@ def compile_apart(kernels: list[Kernel]) -> None:
             _waited += time.monotonic() - begun
             if child.poll() != 0:
                 end_session(child.pid)
+                if child.poll() is None:  # /proc tells nothing: what is left of it ends by itself
+                    child.kill()
                 child.wait()
         if code:
             said.seek(0)
@@ -186,14 +188,14 @@ def end_session(session: int) -> None:
 
 
 def running_in(session: int) -> list[int]:
-    """Processes of a session that run, but this one."""
+    """Processes of a session that run, but this one; none where /proc is missing, or numbers them for another namespace."""
     found = []
-    for name in os.listdir("/proc"):
-        with suppress(OSError):
-            if name.isdigit() and int(name) != os.getpid():
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    state, _, _, its = stat.read().rpartition(b")")[2].split()[:4]
-                if int(its) == session and state != b"Z":
+    with suppress(OSError):
+        names = os.listdir("/proc") if os.readlink("/proc/self") == str(os.getpid()) else []
+        for name in filter(str.isdigit, names):
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
+                state, _, _, its = stat.read().rpartition(b")")[2].split()[:4]
+                if int(its) == session and state != b"Z" and int(name) != os.getpid():
                     found.append(int(name))
     return found
 
@@ -234,11 +236,17 @@ def serve() -> None:
 
 
 def _end_without(parent: int) -> None:
-    """End this session once the process that waits for it is gone."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    end_session(os.getsid(0))
-    os._exit(1)
+    """End this session once the process that waits for it is gone. What started this one may be a launcher of its own."""
+    first = os.getppid()
+    try:
+        while os.getppid() == first:
+            os.kill(parent, 0)
+            time.sleep(1.0)
+    except OSError:
+        pass
+    finally:
+        end_session(os.getsid(0))
+        os.killpg(0, signal.SIGKILL)
 
 
 #: Modules are found as in the process that waits: with `-m` or `-c` alone, those of the working folder would come first

@@ -27,7 +27,8 @@ def add_request(call: Any, instance: Any, request: Any) -> Any:
 
 
 def waits_with_one_token(target: Any, instance: Any) -> bool:
-    return one_may_begin(instance) and pads(instance) and verifies(instance)
+    """Whether a prompt of one token may begin. Another fix may have kept its id, of a scheduler that this one leaves alone."""
+    return one_may_begin(instance) and pads(instance) and verifies(instance) and not short_ones_lead(instance)
 
 
 def schedule(call: Any, instance: Any) -> Any:

@@ -87,7 +87,7 @@ ALONE = {"prefill_attention_backend_str": "fa3", "decode_attention_backend_str":
     "mode, names, counted",
     [("decode", ALONE, 0), ("prefill", ALONE, 1), ("decode", {}, 1), (None, ALONE, 1),
      ("decode", ALONE | {"decode_attention_backend_str": "fa3"}, 1),
-     ("decode", ALONE | {"decode_attention_backend_str": "fa4"}, 1)],
+     ("decode", ALONE | {"decode_attention_backend_str": "fa4"}, 1), ("decode", ALONE | {"is_draft_worker": True}, 1)],
 )  # fmt: skip
 def test_a_backend_that_prefills_alone_sees_no_drafts(mode, names, counted, monkeypatch):
     flags = SimpleNamespace(**({"speculative_attention_mode": mode} if mode else {}))

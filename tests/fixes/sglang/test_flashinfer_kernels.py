@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -179,6 +180,24 @@ def test_past_its_time_the_compiler_is_killed_in_whatever_group_it_runs(flashinf
     time_is_up(folder)
     assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
     assert gone(compiler(folder))
+
+
+@pytest.mark.parametrize("told", ["/proc of another namespace", "no /proc"])
+def test_the_time_is_limited_where_proc_tells_nothing(flashinfer, time_is_up, monkeypatch, told):
+    folder, target = flashinfer("slow"), Target()
+    time_is_up(folder)
+    look = os.readlink
+
+    def other(path, *args, **kwargs):
+        if path != "/proc/self":
+            return look(path, *args, **kwargs)
+        if told == "no /proc":
+            raise FileNotFoundError(path)
+        return "1"
+
+    monkeypatch.setattr(os, "readlink", other)
+    assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
+    os.kill(compiler(folder), signal.SIGKILL)
 
 
 @pytest.mark.skipif(not shutil.which("ninja"), reason="no ninja")

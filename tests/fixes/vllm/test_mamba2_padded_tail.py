@@ -438,6 +438,15 @@ def test_where_batches_are_ordered_by_tokens_a_prompt_of_one_token_is_left_alone
     assert schedule(instance, ONE, state)[0] == size
 
 
+def test_an_id_that_the_other_fix_keeps_is_left_alone_where_batches_are_ordered_by_tokens(runner_v2):
+    runner_v2(BY_TOKENS)
+    requests = {"a": one(request_id="a")}
+    instance, state = scheduler(Kind.MAMBA2, use_v2_model_runner=True, requests=requests), FixState(ONE)
+    add(instance, "a", 1, state)
+    assert not one_call.target_of(TAIL, "schedule").needed(None, instance), "it looks, and keeps the id"
+    assert schedule(instance, ONE, state)[0] == 1 + DRAFTS
+
+
 @PADDED
 def test_model_runner_v2_of_a_release_orders_by_tokens_alone_in_0_25(release):
     assert orders_by_tokens(str(fetch.fetch("vllm", release) / "vllm")) == release.startswith("0.25.")

@@ -45,6 +45,10 @@ def test_titles(title, role):
         (["/env/bin/python", "/env/bin/vllm", "bench", "serve"], None),
         (["python", "-m", "sglangs"], None),
         (["python", "serve.py", "vllm"], None),
+        (["/env/bin/python3.11", "-u", "-X", "dev", "-m", "vllm.entrypoints.openai.api_server"], "vllm"),
+        (["/env/bin/python3", "/env/bin/ray", "symmetric-run", "--address", "h:1", "--", "vllm", "serve", "m"], None),
+        (["python", "entrypoint.py", "python", "-m", "sglang.launch_server"], None),
+        (["python", "-c", "serve"], None),
         ([], None),
     ],
 )

@@ -171,20 +171,37 @@ def shown(monkeypatch, roots, pid):
     return rows, [sentence for sentence in told["missing"] if f"(pid {pid})" in sentence]
 
 
-def test_one_with_another_temporary_folder_keeps_its_records_elsewhere(start, roots, tmp_path, monkeypatch):
+def test_one_with_another_temporary_folder_is_read_where_it_holds_its_record(start, roots, tmp_path, monkeypatch):
+    """As an entry point that exports TMPDIR makes it, or a `/tmp` that has filled up since: the server is healthy."""
     monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
     (tmp_path / "job").mkdir()
     pid = start(RECORDED, roots["vllm"] / "_C.abi3.so", TMPDIR=str(tmp_path / "job"))
+    for removed in (False, True):
+        ((row,), _) = shown(monkeypatch, roots, pid)
+        assert row["alive"] and row["fixes"] and row["removed"] is removed
+        assert status.readiness(status.collect(expect=False))[0] == 0
+        if not removed:
+            empty(tmp_path / "job" / f"attnfix-{os.getuid()}")
+
+
+def in_another_container(monkeypatch, pid):
+    look, its = os.readlink, f"/proc/{pid}/ns/mnt"
+    monkeypatch.setattr(os, "readlink", lambda path, **given: "mnt:[1]" if str(path) == its else look(path, **given))
+
+
+def test_one_of_another_container_keeps_its_records_there(start, roots, tmp_path, monkeypatch):
+    (tmp_path / "job").mkdir()
+    pid = start(RECORDED, roots["vllm"] / "_C.abi3.so", TMPDIR=str(tmp_path / "job"))
+    in_another_container(monkeypatch, pid)
     theirs = tmp_path / "job" / f"attnfix-{os.getuid()}"
     ((row,), missing) = shown(monkeypatch, roots, pid)
     assert (row["state"], row["reason"], missing) == ("elsewhere", f"its records are in {theirs}", [])
-    empty(theirs)
-    assert found(roots, pid)["state"] == "elsewhere", "whether they are still there is not our business"
 
 
 def test_a_record_under_a_name_that_only_its_container_sees_is_elsewhere(start, roots, home, tmp_path, monkeypatch):
     """Its folder is called as ours is, and is another."""
     pid = start(RECORDED, roots["vllm"] / "_C.abi3.so")
+    in_another_container(monkeypatch, pid)
     seen = unpatched_processes._mapped(pid)
     monkeypatch.setattr(unpatched_processes, "_mapped", lambda _: seen)
     home.rename(tmp_path / "theirs")
