@@ -62,7 +62,7 @@ def module_loaded(name: str) -> None:
     """Join the page that module `name` is for, if it is one of MODULES. Idempotent; lets no exception out."""
     with suppress(Exception):
         if name == _CLIENT:
-            sys.modules[name].REGISTRY.register(_Collector())  # which refuses the same names twice
+            _join(sys.modules[name].REGISTRY)
         elif name == _MULTIPROCESS:
             _extend(sys.modules[name].MultiProcessCollector)
 
@@ -71,6 +71,12 @@ def catch_up() -> None:
     """The same for pages that were made before attnfix was active."""
     for name in MODULES & sys.modules.keys():
         module_loaded(name)
+
+
+def _join(registry: Any) -> None:
+    if not getattr(registry, "attnfix", False):  # no other activation path was here first
+        registry.attnfix = True
+        registry.register(_Collector())
 
 
 def _extend(collector: Any) -> None:
@@ -90,8 +96,8 @@ class _Collector:
     """In the default registry; where the page is made of a folder, it is not made of this registry."""
 
     def describe(self) -> Iterable[Any]:
-        """The names alone: a registry refuses the same twice."""
-        return _families([], {})
+        """The names alone; none that a collector of the folder would bring into the same registry, which refuses them twice."""
+        return [] if "PROMETHEUS_MULTIPROC_DIR" in os.environ else _families([], {})
 
     def collect(self) -> Iterable[Any]:
         return [] if "PROMETHEUS_MULTIPROC_DIR" in os.environ else families()
