@@ -24,6 +24,7 @@ TOP = 20
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _LAG = 10  # times that the counters are read until they have counted a question
 _GRACE_S = 10  # that a server may take to show that it lives
+_BUSY_S = 30  # that sglang's /health may take, which a token of some request answers
 _NAME = 1000  # letters of a name
 _MOST = 1 << 32  # of any size that is told
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.M)
@@ -210,21 +211,17 @@ class Server(ABC):
 
     def must_live(self) -> None:
         """Raises Died, of the last question that it answered, where it does not live any more."""
-        if self._last and not self.alive() and not self._answers():
+        if self._last and not self.alive() and not self._is_busy():
             raise self._died(self._last, "it answered, and does not live any more")
 
-    def _answers(self) -> bool:
-        """Whether it says which models it has. sglang's /health makes a token, for which a busy engine may take long."""
-        for wait in (0, 1):
-            time.sleep(wait)
-            try:
-                self.wire.get("/v1/models", _GRACE_S)
-            except Refused:
-                return True
-            except httpx.TransportError:
-                continue
+    def _is_busy(self) -> bool:
+        """Whether its engine lives after all: for a token of any request, sglang's /health waits up to 20 s."""
+        try:
+            return self.wire.get("/health", _BUSY_S).status < 500
+        except Refused:
             return True
-        return False
+        except httpx.TransportError:
+            return False
 
     def _lost(self, question: Question, error: httpx.TransportError) -> ProbeError:
         reason = brief(error)
@@ -244,7 +241,7 @@ class Vllm(Server):
     def __init__(self, wire: Wire, facts: Facts):
         super().__init__(wire, facts)
         self._tells = False  # whether its answers tell what was cached; else its metrics may
-        self._counts = True  # whether its metrics came each time: one that hangs is waited for once
+        self._counts = True  # whether its metrics are asked for: where they hang, they are waited for once
 
     @classmethod
     def look(cls, wire: Wire) -> Facts | None:
@@ -312,8 +309,10 @@ class Vllm(Server):
             return None
         try:
             page = self.page()
-        except (httpx.HTTPError, ProbeError):
+        except httpx.TimeoutException:
             self._counts = False
+            return None
+        except (httpx.HTTPError, ProbeError):
             return None
         for name, _, value in samples(page):
             for what in found:

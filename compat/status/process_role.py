@@ -41,7 +41,9 @@ _WORDS = {
 }
 _RANK = r"[_-]((?:ATTN_CP|MOE_DP|DCP|PCP|CP|DP|PP|TP|EP)?\d+)"
 _NAME = re.compile(rf"(?P<word>[A-Za-z_]+?)(?P<rank>(?:{_RANK})*)(?:[.:].*)?")
-_PYTHON = re.compile(r"python[\d.]*$")
+_PYTHON = re.compile(r"python[\d.]*t?$")
+#: Options of Python's
+_WITH_A_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 _TITLE = re.compile(r"(?P<prefix>[\w-]+)::(?P<name>\S+)")
 
 
@@ -95,7 +97,7 @@ def engine_served_by(words: Sequence[str]) -> str | None:
     if program and _PYTHON.match(Path(program[0]).name):
         del program[0]
         while program and program[0].startswith("-") and program[0] not in ("-m", "-c"):
-            del program[: 2 if program[0] in ("-X", "-W") else 1]
+            del program[: 2 if program[0] in _WITH_A_VALUE else 1]
     if len(program) < 2:
         return None
     word, following = program[:2]

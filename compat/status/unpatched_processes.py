@@ -25,6 +25,7 @@ from .fix_state import EFFECTIVE, INSTALLED
 from .process_record import folders, parent, places, read, read_open, runs, started, writer
 
 _REMOVED = " (deleted)"  # behind the name of such a file in /proc
+_CLOCKS_S = 60  # by which a file server's clock may go before ours
 _WRITTEN_S = 5  # the first text of a record has come by then
 #: How old a process is at most that still imports its engine. Its record comes with the engine's package, before any compiled
 #: module of the engine: but what the package needs, torch, takes minutes in a cold image on network storage. No longer, since a
@@ -41,7 +42,7 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
 
     roots: package folder of each engine that is installed here; none, no process.
     """
-    since = _installed_at()
+    since, recorded = _installed_at(), list(recorded)
     for pid, start in _others(recorded) if roots else ():
         command = process_role.command_line(pid)
         loaded = _loaded(pid, roots)
@@ -49,7 +50,7 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
             role = process_role.of_title(" ".join(command))
             if role.name == process_role.UNKNOWN:
                 role = process_role.of_command(command)
-            state, reason = _why(pid, start, since, bool(loaded))
+            state, reason = _why(pid, start, since, bool(loaded), not recorded)
             yield {"pid": pid, "started": start, "engine": engine, "role": role.name, "rank": role.rank, "state": state,
                    "reason": reason}  # fmt: skip
 
@@ -57,9 +58,10 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
 def by_mapping(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
     """What a record would say of each process that is not in `recorded` and maps one: its own, or that of its parent, in a
     forked child in which nothing was called yet (`Recorder.forked`). removed: it was its own, and is gone from its folder."""
+    recorded = list(recorded)
     for pid, start in _others(recorded):
         for record in _records(pid):
-            if text := _told(pid, record):
+            if text := _told(pid, record, not recorded):
                 seen = _now(pid) if record.own else _forked(text, pid, start)
                 yield text | seen | {"alive": True, "removed": record.own and record.removed}
                 break
@@ -103,20 +105,24 @@ def _elsewhere(record: _Mapped) -> bool:
     return not any(os.path.exists(home / record.path.name) for home in places())
 
 
-def _of_this_deployment(pid: int) -> bool:
-    """Whether a process keeps its records where those of this deployment are, but for a temporary folder of its own."""
-    environment = _environment(pid) or {}
+def _of_this_deployment(pid: int, alone: bool) -> bool:
+    """Whether a process whose record lies elsewhere is of this deployment, but for a temporary folder of its own.
+
+    alone: nothing of this deployment runs where it keeps its records. Else such a folder may be what keeps two apart.
+    """
+    if not alone or (_environment(pid) or {}).get("ATTNFIX_RUN_DIR", "") != os.environ.get("ATTNFIX_RUN_DIR", ""):
+        return False
     with suppress(OSError):
-        same = os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
-        return same and environment.get("ATTNFIX_RUN_DIR", "") == os.environ.get("ATTNFIX_RUN_DIR", "")
+        in_sight = os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
+        return in_sight and _this_python(process_role.command_line(pid), _mapped(pid))
     return False
 
 
-def _told(pid: int, record: _Mapped) -> dict[str, Any] | None:
+def _told(pid: int, record: _Mapped, alone: bool) -> dict[str, Any] | None:
     """What a record says that a process maps. One that was removed, or lies in a temporary folder of the process's own, is read
     where the process holds it open."""
     elsewhere = _elsewhere(record)
-    if elsewhere and not _of_this_deployment(pid):
+    if elsewhere and not _of_this_deployment(pid, alone):
         return None
     if elsewhere or record.removed:
         return next(filter(None, map(read_open, _open(pid, record))), None)
@@ -160,7 +166,7 @@ def _in_its_container(pid: int) -> int:
     return pid
 
 
-def _why(pid: int, start: int, since: float | None, loaded: bool = True) -> tuple[str, str]:
+def _why(pid: int, start: int, since: float | None, loaded: bool = True, alone: bool = False) -> tuple[str, str]:
     environment = _environment(pid)
     if environment is not None:
         if switches.killed(environment):
@@ -168,7 +174,7 @@ def _why(pid: int, start: int, since: float | None, loaded: bool = True) -> tupl
         if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
             return ELSEWHERE, f"its records are in {named or 'the default folder'}"
     if records := _records(pid):
-        return _unread(pid, records)
+        return _unread(pid, records, alone)
     begun = _booted() + start / os.sysconf("SC_CLK_TCK")
     if since is not None and begun < since:
         return RESTART_NEEDED, "started before attnfix was installed"
@@ -177,13 +183,13 @@ def _why(pid: int, start: int, since: float | None, loaded: bool = True) -> tupl
     return NO_RECORD, "attnfix could write none, or is not active in it: see its log"
 
 
-def _unread(pid: int, records: list[_Mapped]) -> tuple[str, str]:
+def _unread(pid: int, records: list[_Mapped], alone: bool) -> tuple[str, str]:
     """Why the records that a process maps tell nothing (`by_mapping`)."""
-    here = [record for record in records if not _elsewhere(record) or _of_this_deployment(pid)]
+    here = [record for record in records if not _elsewhere(record) or _of_this_deployment(pid, alone)]
     if not here:
         return ELSEWHERE, f"its records are in {records[0].path.parent}"
     if not here[0].removed:
-        if any(0 <= _age(home / here[0].path.name) < _WRITTEN_S for home in [*places(), here[0].path.parent]):
+        if any(-_CLOCKS_S < _age(home / here[0].path.name) < _WRITTEN_S for home in [*places(), here[0].path.parent]):
             return STARTING, "its record is being written"
         return NO_RECORD, "its record cannot be read"
     if here[0].own:

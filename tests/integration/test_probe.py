@@ -7,6 +7,8 @@ import json
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -206,6 +208,43 @@ def test_a_server_that_dies_between_two_questions_is_broken(engine, left):
     found = told_by(mortal := Mortal(Behaviour(engine, shy=True), questions))
     assert found["verdict"] == "broken" and found["died"]["why"], found
     assert len(mortal.asked) == questions and "the server died under this question" in found["died"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("says", "lives"), [([None, 200], True), ([None, 503], False), ([None, None], False), ([503, 503], False)]
+)
+def test_a_server_whose_health_is_slow_is_not_dead(monkeypatch, says, lives):
+    """As sglang's is, beside a long prompt of somebody. says: status of each answer of /health, None for a time-out."""
+    monkeypatch.setattr(client, "_GRACE_S", 0)
+    told, protocol = iter(says), Protocol(Behaviour("sglang"), 0)
+    with client.connect("http://server", transport=transport(protocol)) as server:
+        server.ask(Question(tuple(range(100, 150)), "salt", 3))
+        get = server.wire.get
+
+        def answered(path, *given):
+            if path != "/health":
+                return get(path, *given)
+            if (status := next(told)) is None:
+                raise httpx.ReadTimeout("no answer")
+            return SimpleNamespace(status=status)
+
+        monkeypatch.setattr(server.wire, "get", answered)
+        with nullcontext() if lives else pytest.raises(client.Died):
+            server.must_live()
+
+
+def test_a_page_that_is_reset_once_is_asked_for_again():
+    protocol = Protocol(Behaviour(shy=True), 0)
+    with client.connect("http://server", transport=transport(protocol)) as server:
+        page, resets = server.page, iter([True])
+
+        def reset_once():
+            if next(resets, False):
+                raise httpx.ReadError("connection reset")
+            return page()
+
+        server.page = reset_once
+        assert server._counters() is None and server._counters() is not None
 
 
 def test_counters_that_cannot_be_read_are_not_waited_for():

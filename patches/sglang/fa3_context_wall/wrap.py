@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 #: Backends that are `FlashAttentionBackend`, in all or some of their parts
-_OURS = frozenset({"fa3", "fa4", "hybrid_linear_attn", "minicpm_flashattn", "minicpm_flashinfer"})
+_OURS = frozenset({"fa3", "fa4", "hybrid_linear_attn"})
 
 
 def init(call: Any, instance: Any, model_runner: Any) -> Any:

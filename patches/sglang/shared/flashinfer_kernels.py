@@ -166,9 +166,7 @@ def compile_apart(kernels: list[Kernel]) -> None:
             _waited += time.monotonic() - begun
             if child.poll() != 0:
                 end_session(child.pid)
-                if child.poll() is None:  # /proc tells nothing: what is left of it ends by itself
-                    child.kill()
-                child.wait()
+                end_group(child)
         if code:
             said.seek(0)
             lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
@@ -185,6 +183,15 @@ def end_session(session: int) -> None:
         end = time.monotonic() + GRACE
         while running_in(session) and time.monotonic() < end:
             time.sleep(0.05)
+
+
+def end_group(child: Any) -> None:
+    """What `end_session` has not ended, where /proc tells nothing: the child, and ninja in its group."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        if child.poll() is None:
+            os.killpg(child.pid, signal_number)
+            with suppress(Exception):  # not ended in time
+                child.wait(GRACE)
 
 
 def running_in(session: int) -> list[int]:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -173,6 +174,8 @@ def shown(monkeypatch, roots, pid):
 
 def test_one_with_another_temporary_folder_is_read_where_it_holds_its_record(start, roots, tmp_path, monkeypatch):
     """As an entry point that exports TMPDIR makes it, or a `/tmp` that has filled up since: the server is healthy."""
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "mine"))
     monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
     (tmp_path / "job").mkdir()
     pid = start(RECORDED, roots["vllm"] / "_C.abi3.so", TMPDIR=str(tmp_path / "job"))
@@ -182,6 +185,16 @@ def test_one_with_another_temporary_folder_is_read_where_it_holds_its_record(sta
         assert status.readiness(status.collect(expect=False))[0] == 0
         if not removed:
             empty(tmp_path / "job" / f"attnfix-{os.getuid()}")
+
+
+def test_two_deployments_may_be_kept_apart_by_their_temporary_folders(start, roots, tmp_path, monkeypatch):
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    (tmp_path / "job").mkdir()
+    pid = start(RECORDED, roots["vllm"] / "_C.abi3.so", TMPDIR=str(tmp_path / "job"))
+    ours = [(os.getpid(), 1)]
+    assert list(unpatched_processes.by_mapping(ours)) == []
+    (row,) = [row for row in unpatched_processes.without_record(roots, ours) if row["pid"] == pid]
+    assert row["state"] == "elsewhere"
 
 
 def in_another_container(monkeypatch, pid):
