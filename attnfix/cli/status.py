@@ -149,10 +149,11 @@ def collect(expect: bool = True) -> dict[str, Any]:
     roots = {engine.name: root for engine in ENGINES.values() if (root := installed_root(engine))}
     # Whatever host they name: a container of this machine has one of its own
     recorded = [(process["pid"], process["started"]) for process in running if process["alive"]]
-    mapped = list(processes.by_mapping(recorded))
+    alone = not recorded
+    mapped = list(processes.by_mapping(recorded, alone))
     running += mapped
     recorded += [(process["pid"], process["started"]) for process in mapped]
-    unrecorded = list(processes.without_record(roots, recorded))
+    unrecorded = list(processes.without_record(roots, recorded, alone))
     engines = [{"engine": name, "release": version_beside(root), "location": str(root)} for name, root in roots.items()]
     found = {
         "attnfix": attnfix.__version__,

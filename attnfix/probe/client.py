@@ -24,7 +24,7 @@ TOP = 20
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 _LAG = 10  # times that the counters are read until they have counted a question
 _GRACE_S = 10  # that a server may take to show that it lives
-_BUSY_S = 30  # that sglang's /health may take, which a token of some request answers
+_BUSY_S = 120  # that sglang's /health may take, which a token of some request answers
 _NAME = 1000  # letters of a name
 _MOST = 1 << 32  # of any size that is told
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)", re.M)
@@ -156,7 +156,7 @@ class Server(ABC):
         if reply.status != 200:
             if "not JSON compliant" in reply.text:  # a NaN among the log-probabilities
                 return Answer(not_finite=True)
-            if reply.status >= 500 and not self.alive():
+            if reply.status >= 500 and not self._lives():
                 raise self._died(question, f"status {reply.status}")
             raise Refused(f"status {reply.status}: {' '.join(reply.text.split())[:200]}")
         try:
@@ -211,11 +211,13 @@ class Server(ABC):
 
     def must_live(self) -> None:
         """Raises Died, of the last question that it answered, where it does not live any more."""
-        if self._last and not self.alive() and not self._is_busy():
+        if self._last and not self._lives():
             raise self._died(self._last, "it answered, and does not live any more")
 
-    def _is_busy(self) -> bool:
-        """Whether its engine lives after all: for a token of any request, sglang's /health waits up to 20 s."""
+    def _lives(self) -> bool:
+        """Whether its engine lives, if late: for a token of any request, sglang's /health waits up to 20 s by default."""
+        if self.alive():
+            return True
         try:
             return self.wire.get("/health", _BUSY_S).status < 500
         except Refused:
@@ -225,7 +227,7 @@ class Server(ABC):
 
     def _lost(self, question: Question, error: httpx.TransportError) -> ProbeError:
         reason = brief(error)
-        if self.alive() and not self.several():  # what was started anew has died
+        if self._lives() and not self.several():  # what was started anew has died
             return Refused(f"no answer: {reason}")
         return self._died(question, reason)
 
@@ -309,10 +311,11 @@ class Vllm(Server):
             return None
         try:
             page = self.page()
-        except httpx.TimeoutException:
-            self._counts = False
+        except httpx.TransportError as error:  # one that was reset may come the next time
+            self._counts = not isinstance(error, httpx.TimeoutException)
             return None
         except (httpx.HTTPError, ProbeError):
+            self._counts = False
             return None
         for name, _, value in samples(page):
             for what in found:

@@ -37,12 +37,14 @@ NO_RECORD = "no record"  #: /proc cannot tell whether attnfix is active in it
 RESTART_NEEDED = "restart needed"
 
 
-def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+def without_record(
+    roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]], alone: bool = False
+) -> Iterator[dict[str, Any]]:
     """Each running engine process that is not in `recorded` (pid, start time): pid, started, engine, role, rank, state, reason.
 
-    roots: package folder of each engine that is installed here; none, no process.
+    roots: package folder of each engine that is installed here; none, no process. alone: as for `by_mapping`.
     """
-    since, recorded = _installed_at(), list(recorded)
+    since = _installed_at()
     for pid, start in _others(recorded) if roots else ():
         command = process_role.command_line(pid)
         loaded = _loaded(pid, roots)
@@ -50,18 +52,20 @@ def without_record(roots: Mapping[str, Path], recorded: Iterable[tuple[int, int]
             role = process_role.of_title(" ".join(command))
             if role.name == process_role.UNKNOWN:
                 role = process_role.of_command(command)
-            state, reason = _why(pid, start, since, bool(loaded), not recorded)
+            state, reason = _why(pid, start, since, bool(loaded), alone)
             yield {"pid": pid, "started": start, "engine": engine, "role": role.name, "rank": role.rank, "state": state,
                    "reason": reason}  # fmt: skip
 
 
-def by_mapping(recorded: Iterable[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+def by_mapping(recorded: Iterable[tuple[int, int]], alone: bool = False) -> Iterator[dict[str, Any]]:
     """What a record would say of each process that is not in `recorded` and maps one: its own, or that of its parent, in a
-    forked child in which nothing was called yet (`Recorder.forked`). removed: it was its own, and is gone from its folder."""
-    recorded = list(recorded)
+    forked child in which nothing was called yet (`Recorder.forked`). removed: it was its own, and is gone from its folder.
+
+    alone: no running process has a record in this deployment's folder. Else another folder may be what keeps two apart.
+    """
     for pid, start in _others(recorded):
         for record in _records(pid):
-            if text := _told(pid, record, not recorded):
+            if text := _told(pid, record, alone):
                 seen = _now(pid) if record.own else _forked(text, pid, start)
                 yield text | seen | {"alive": True, "removed": record.own and record.removed}
                 break
@@ -106,10 +110,7 @@ def _elsewhere(record: _Mapped) -> bool:
 
 
 def _of_this_deployment(pid: int, alone: bool) -> bool:
-    """Whether a process whose record lies elsewhere is of this deployment, but for a temporary folder of its own.
-
-    alone: nothing of this deployment runs where it keeps its records. Else such a folder may be what keeps two apart.
-    """
+    """Whether a process whose record lies elsewhere is of this deployment, but for a temporary folder of its own."""
     if not alone or (_environment(pid) or {}).get("ATTNFIX_RUN_DIR", "") != os.environ.get("ATTNFIX_RUN_DIR", ""):
         return False
     with suppress(OSError):
@@ -230,7 +231,7 @@ def _called(pid: int, command: list[str], roots: Mapping[str, Path]) -> str | No
 def _this_python(command: list[str], mapped: set[str]) -> bool:
     """Whether a process runs in this Python's environment: another may hold another engine, and another attnfix."""
     sites = tuple(f"{os.path.realpath(entry)}/" for entry in sys.path if os.path.basename(entry).endswith("-packages"))
-    return command[0] == sys.executable or any(path.startswith(sites) for path in mapped)
+    return command[:1] == [sys.executable] or any(path.startswith(sites) for path in mapped)
 
 
 def _mapped(pid: int) -> set[str]:

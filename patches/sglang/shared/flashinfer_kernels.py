@@ -186,12 +186,13 @@ def end_session(session: int) -> None:
 
 
 def end_group(child: Any) -> None:
-    """What `end_session` has not ended, where /proc tells nothing: the child, and ninja in its group."""
+    """What `end_session` has not ended, where /proc tells nothing: the child, and ninja in its group, which may outlive it."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        if child.poll() is None:
+        with suppress(OSError):  # nobody is left
             os.killpg(child.pid, signal_number)
             with suppress(Exception):  # not ended in time
                 child.wait(GRACE)
+    child.poll()
 
 
 def running_in(session: int) -> list[int]:

@@ -187,6 +187,19 @@ def test_one_with_another_temporary_folder_is_read_where_it_holds_its_record(sta
             empty(tmp_path / "job" / f"attnfix-{os.getuid()}")
 
 
+def test_another_process_of_that_folder_is_told_as_it_is(start, roots, tmp_path, monkeypatch):
+    """Beside one whose record was read: of what is missing there, nothing may be hidden."""
+    monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
+    for name in ("job", "mine"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "mine"))
+    one, two = (start(RECORDED, roots["vllm"] / "_C.abi3.so", TMPDIR=str(tmp_path / "job")) for _ in range(2))
+    held = unpatched_processes._open
+    monkeypatch.setattr(unpatched_processes, "_open", lambda pid, record: held(pid, record) if pid == one else ())
+    ((row,), _), ((other,), missing) = (shown(monkeypatch, roots, pid) for pid in (one, two))
+    assert row["fixes"] and other["state"] in ("starting", "no record") and (missing or other["state"] == "starting")
+
+
 def test_two_deployments_may_be_kept_apart_by_their_temporary_folders(start, roots, tmp_path, monkeypatch):
     monkeypatch.setattr(unpatched_processes, "_STARTING_S", 0)
     (tmp_path / "job").mkdir()
