@@ -158,7 +158,7 @@ def test_a_server_that_dies_is_a_result_and_is_not_asked_again(ask, monkeypatch)
 def test_the_question_that_killed_it_is_told(ask, engine, monkeypatch):
     """Of what is asked at once, all of it: nobody knows which one it was. Nothing is asked after it."""
     monkeypatch.setattr(client, "_GRACE_S", 0.2)
-    code, found, asked = ask(Behaviour(engine, dies_beside=4), "--relation", "burst", "--prompts", "5")
+    code, found, asked = ask(Behaviour(engine, dies_beside=6), "--relation", "burst", "--prompts", "5", window_s=0.1)
     died = found["died"]
     assert code == 1 and "one of a burst" in died["why"] and "company of" in died["why"]
     assert died["tokens"] > 0 and "It was not asked again" in found["sentence"]
