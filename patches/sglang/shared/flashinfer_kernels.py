@@ -165,8 +165,11 @@ def compile_apart(kernels: list[Kernel]) -> None:
         finally:
             _waited += time.monotonic() - begun
             if child.poll() != 0:
-                end_session(child.pid)
-                end_group(child)
+                if proc_is_ours():
+                    end_session(child.pid)
+                    child.wait()
+                else:
+                    end_group(child)
         if code:
             said.seek(0)
             lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
@@ -186,21 +189,30 @@ def end_session(session: int) -> None:
 
 
 def end_group(child: Any) -> None:
-    """What `end_session` has not ended, where /proc tells nothing: the child, and ninja in its group, which may outlive it."""
+    """The same where /proc tells nothing: of the child and of ninja in its group, which ends its compilers."""
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(OSError):  # nobody is left
             os.killpg(child.pid, signal_number)
-            with suppress(Exception):  # not ended in time
-                child.wait(GRACE)
+            end = time.monotonic() + GRACE
+            while time.monotonic() < end:
+                child.poll()
+                os.killpg(child.pid, 0)
+                time.sleep(0.05)
     child.poll()
+
+
+def proc_is_ours() -> bool:
+    """Whether /proc is there, and numbers processes as this one is numbered."""
+    with suppress(OSError):
+        return os.readlink("/proc/self") == str(os.getpid())
+    return False
 
 
 def running_in(session: int) -> list[int]:
     """Processes of a session that run, but this one; none where /proc is missing, or numbers them for another namespace."""
     found = []
     with suppress(OSError):
-        names = os.listdir("/proc") if os.readlink("/proc/self") == str(os.getpid()) else []
-        for name in filter(str.isdigit, names):
+        for name in filter(str.isdigit, os.listdir("/proc") if proc_is_ours() else ()):
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
                 state, _, _, its = stat.read().rpartition(b")")[2].split()[:4]
                 if int(its) == session and state != b"Z" and int(name) != os.getpid():

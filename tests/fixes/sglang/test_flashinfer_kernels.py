@@ -210,6 +210,22 @@ def test_past_its_time_ninja_removes_what_is_half_written(flashinfer, time_is_up
     assert gone(compiler(folder)) and not (folder / "kernel.o").exists()
 
 
+@pytest.mark.skipif(not shutil.which("ninja"), reason="no ninja")
+@pytest.mark.parametrize("python_is_gone", [False, True])
+def test_where_proc_tells_nothing_ninja_has_time_to_end_its_compilers(tmp_path, monkeypatch, python_is_gone):
+    monkeypatch.setattr(flashinfer_kernels, "proc_is_ours", lambda: False)
+    command = "echo half > $out; echo $$$$ > compiler; sleep 300; echo whole > $out"
+    (tmp_path / "build.ninja").write_text(f"rule compile\n  command = {command}\nbuild kernel.o: compile\n")
+    code = "import subprocess; subprocess.run(['ninja'])"
+    child = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True)
+    pid = compiler(tmp_path)
+    if python_is_gone:
+        child.kill()
+        child.wait()
+    flashinfer_kernels.end_group(child)
+    assert child.poll() is not None and gone(pid) and not (tmp_path / "kernel.o").exists()
+
+
 def test_the_compiler_ends_with_the_process_that_waits_for_it(flashinfer):
     folder = flashinfer("slow")
     code = f"from {flashinfer_kernels.__name__} import *; compile_apart([Kernel{tuple(WINDOW)}])"
