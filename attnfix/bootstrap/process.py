@@ -31,13 +31,15 @@ def activation(*engines: str) -> Activation:
             from attnfix.compat.status import metrics
 
             metrics.catch_up()  # with what makes the page, imported before an engine was
-            _activation = Activation(facts=_facts, every_fix=_every_fix)
+            _activation = _activation or Activation(facts=_facts, every_fix=_every_fix)  # an import may have led here
         from attnfix.compat.engines import ENGINES
         from attnfix.compat.gate import module_lookup
 
         for engine in ENGINES:
             if (engine in engines or module_lookup.module(engine)) and not _activation.has_fixes_of(engine):
-                _activation.add(import_module(f"attnfix.patches.{engine}.catalogue").FIXES)
+                fixes = import_module(f"attnfix.patches.{engine}.catalogue").FIXES
+                if not _activation.has_fixes_of(engine):  # nor has what was caught up with during that import added them
+                    _activation.add(fixes)
         return _activation
 
 
