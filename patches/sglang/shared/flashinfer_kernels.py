@@ -165,10 +165,8 @@ def compile_apart(kernels: list[Kernel]) -> None:
         finally:
             _waited += time.monotonic() - begun
             if child.poll() != 0:
-                if proc_is_ours():
-                    end_session(child.pid)
-                    child.wait()
-                else:
+                end_session(child.pid)
+                if child.poll() is None or not proc_is_ours():
                     end_group(child)
         if code:
             said.seek(0)
@@ -190,8 +188,8 @@ def end_session(session: int) -> None:
 
 def end_group(child: Any) -> None:
     """The same where /proc tells nothing: of the child and of ninja in its group, which ends its compilers."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(OSError):  # nobody is left
+    with suppress(OSError):  # nobody is left
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
             os.killpg(child.pid, signal_number)
             end = time.monotonic() + GRACE
             while time.monotonic() < end:

@@ -210,6 +210,15 @@ def test_past_its_time_ninja_removes_what_is_half_written(flashinfer, time_is_up
     assert gone(compiler(folder)) and not (folder / "kernel.o").exists()
 
 
+def test_the_time_is_limited_where_proc_shows_nobody(flashinfer, time_is_up, monkeypatch):
+    """As with no file descriptor left."""
+    folder, target = flashinfer("slow"), Target()
+    time_is_up(folder)
+    monkeypatch.setattr(flashinfer_kernels, "running_in", lambda session: [])
+    assert not flashinfer_kernels.ready(target, [WINDOW]) and "not compiled within 30 s" in target.reason
+    os.kill(compiler(folder), signal.SIGKILL)
+
+
 @pytest.mark.skipif(not shutil.which("ninja"), reason="no ninja")
 @pytest.mark.parametrize("python_is_gone", [False, True])
 def test_where_proc_tells_nothing_ninja_has_time_to_end_its_compilers(tmp_path, monkeypatch, python_is_gone):
