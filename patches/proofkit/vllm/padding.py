@@ -32,8 +32,8 @@ def caching(mode: str) -> dict[str, Any]:
     return {"caching": mode != "none", "cache": {"mamba_cache_mode": mode}}
 
 
-def ends_meet(runner: Any, waves: int) -> Observation:
-    """Prompts of one token, and others that a connector brings, begin where requests end: at their last token, which the step
+def ends_meet(runner: Any, waves: int, shortest: int = 1) -> Observation:
+    """Prompts of so many tokens, and others that a connector brings, begin where requests end: at their last token, which the step
     under way gives; at the context limit, where there is no room for drafts; because their clients go away.
 
     None is at the limit where that is a bug by itself: Gated DeltaNet, and mode "all".
@@ -49,7 +49,7 @@ def ends_meet(runner: Any, waves: int) -> Observation:
                 runner.step()
                 if at == 1 and wave % 4 == 3 and not first.is_finished():
                     runner.engine.abort(first)
-                runner.ask(1, 1 + wave % 2)  # the step that it begins in is its last one, or the next
+                runner.ask(shortest, 1 + wave % 2)  # the step that it begins in is its last one, or the next
                 if runner.brought:
                     runner.ask(5, 1)
     return runner.observe()

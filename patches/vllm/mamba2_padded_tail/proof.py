@@ -47,7 +47,7 @@ class Proof(proof.Proof):
             with Engine(
                 NEMOTRON_H, drafts=several, ahead=True, max_tokens=128, context=64, **caching(mode), **connector()
             ) as engine:
-                yield ends_meet(Runner(engine, seed), _WAVES)
+                yield ends_meet(Runner(engine, seed), _WAVES, shortest=2)  # one token alone is another bug
 
     def control(self, seed: int) -> Observation:
         """Prompts that are computed here: in one step, in chunks, and in chunks of which the last is one token. And a model
