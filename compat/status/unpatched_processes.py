@@ -111,12 +111,16 @@ def _elsewhere(record: _Mapped) -> bool:
 
 def _of_this_deployment(pid: int, alone: bool) -> bool:
     """Whether a process whose record lies elsewhere is of this deployment, but for a temporary folder of its own."""
-    if not alone or (_environment(pid) or {}).get("ATTNFIX_RUN_DIR", "") != os.environ.get("ATTNFIX_RUN_DIR", ""):
+    if not alone or _run_dir(_environment(pid) or {}) != _run_dir(os.environ):
         return False
     with suppress(OSError):
         in_sight = os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
         return in_sight and _this_python(process_role.command_line(pid), _mapped(pid))
     return False
+
+
+def _run_dir(environment: Mapping[str, str]) -> str:
+    return environment.get("ATTNFIX_RUN_DIR", "")
 
 
 def _told(pid: int, record: _Mapped, alone: bool) -> dict[str, Any] | None:
@@ -172,7 +176,7 @@ def _why(pid: int, start: int, since: float | None, loaded: bool = True, alone: 
     if environment is not None:
         if switches.killed(environment):
             return OFF, "ATTNFIX=0"
-        if (named := environment.get("ATTNFIX_RUN_DIR", "")) != os.environ.get("ATTNFIX_RUN_DIR", ""):
+        if (named := _run_dir(environment)) != _run_dir(os.environ):
             return ELSEWHERE, f"its records are in {named or 'the default folder'}"
     if records := _records(pid):
         return _unread(pid, records, alone)

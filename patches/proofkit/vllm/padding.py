@@ -33,8 +33,8 @@ def caching(mode: str) -> dict[str, Any]:
 
 
 def ends_meet(runner: Any, waves: int, shortest: int = 1) -> Observation:
-    """Prompts of so many tokens, and others that a connector brings, begin where requests end: at their last token, which the step
-    under way gives; at the context limit, where there is no room for drafts; because their clients go away.
+    """Prompts of so many tokens, and others that a connector brings, begin where requests end: at their last token, which the
+    step under way gives; at the context limit, where there is no room for drafts; because their clients go away.
 
     None is at the limit where that is a bug by itself: Gated DeltaNet, and mode "all".
     """
