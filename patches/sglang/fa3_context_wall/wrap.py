@@ -48,7 +48,8 @@ def may_see(target: Any, model_runner: Any) -> bool:
 
     A draft model of several layers has this backend for each of them, whatever backend is named (0.5.7 to 0.5.10.post1).
     """
-    if getattr(model_runner, "is_draft_worker", False):
+    layers = getattr(model_runner.server_args, "enable_multi_layer_eagle", False)
+    if layers and getattr(model_runner, "is_draft_worker", False):
         return True
     spec = settled(target, "get_spec") or model_runner.server_args
     decodes = getattr(model_runner, "decode_attention_backend_str", None)

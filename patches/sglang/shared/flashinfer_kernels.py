@@ -24,6 +24,7 @@ GRACE = 5.0
 CAP = "attnfix_soft_cap"
 _waited = 0.0
 _loaded: set[Kernel] = set()
+_ending = False
 #: Another FlashInfer than those that are known: what its plans compile, nobody can say
 _UNFAMILIAR = ImportError, AttributeError, TypeError, KeyError
 
@@ -249,12 +250,14 @@ def serve() -> None:
     import json
     import threading
 
+    signal.signal(signal.SIGTERM, _terminated)
     threading.Thread(target=_end_without, args=(int(sys.argv[2]),), daemon=True).start()
     main(json.loads(sys.argv[1]))
 
 
 def _end_without(parent: int) -> None:
     """End this session once the process that waits for it is gone. What started this one may be a launcher of its own."""
+    global _ending
     first = os.getppid()
     try:
         while os.getppid() == first:
@@ -263,8 +266,18 @@ def _end_without(parent: int) -> None:
     except OSError:
         pass
     finally:
+        _ending = True
         end_session(os.getsid(0))
+        if not proc_is_ours():  # nobody was found: ninja is in this group
+            os.killpg(0, signal.SIGTERM)
+            time.sleep(GRACE)
         os.killpg(0, signal.SIGKILL)
+
+
+def _terminated(*_: Any) -> None:
+    """On SIGTERM: this process ends, unless it is what ends the others and gives ninja its time."""
+    if not _ending:
+        os._exit(128 + signal.SIGTERM)
 
 
 #: Modules are found as in the process that waits: with `-m` or `-c` alone, those of the working folder would come first

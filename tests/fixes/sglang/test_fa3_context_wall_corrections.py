@@ -84,16 +84,19 @@ ALONE = {"prefill_attention_backend_str": "fa3", "decode_attention_backend_str":
 
 
 @pytest.mark.parametrize(
-    "mode, names, counted",
-    [("decode", ALONE, 0), ("prefill", ALONE, 1), ("decode", {}, 1), (None, ALONE, 1),
-     ("decode", ALONE | {"decode_attention_backend_str": "fa3"}, 1),
-     ("decode", ALONE | {"decode_attention_backend_str": "fa4"}, 1), ("decode", ALONE | {"is_draft_worker": True}, 1)],
+    "mode, names, layers, counted",
+    [("decode", ALONE, False, 0), ("prefill", ALONE, False, 1), ("decode", {}, False, 1), (None, ALONE, False, 1),
+     ("decode", ALONE | {"decode_attention_backend_str": "fa3"}, False, 1),
+     ("decode", ALONE | {"decode_attention_backend_str": "fa4"}, False, 1),
+     ("decode", ALONE | {"is_draft_worker": True}, False, 0), ("decode", ALONE | {"is_draft_worker": True}, True, 1),
+     ("decode", ALONE, True, 0)],
 )  # fmt: skip
-def test_a_backend_that_prefills_alone_sees_no_drafts(mode, names, counted, monkeypatch):
-    flags = SimpleNamespace(**({"speculative_attention_mode": mode} if mode else {}))
+def test_a_backend_that_prefills_alone_sees_no_drafts(mode, names, layers, counted, monkeypatch):
+    """The draft model of several layers attends with this backend all the same."""
+    flags = SimpleNamespace(enable_multi_layer_eagle=layers, **({"speculative_attention_mode": mode} if mode else {}))
     assert made(flags=flags, speculative_num_draft_tokens=6, **names)[1] == counted
     monkeypatch.setitem(globals(), "get_spec", lambda: flags)
-    raw = SimpleNamespace(speculative_attention_mode="prefill")
+    raw = SimpleNamespace(enable_multi_layer_eagle=layers, speculative_attention_mode="prefill")
     assert made(flags=raw, speculative_num_draft_tokens=6, **names)[1] == counted
 
 

@@ -43,7 +43,10 @@ class Spec:
         if how == "slow":
             (FOLDER / "compiler").write_text(str(subprocess.Popen(["sleep", "300"], preexec_fn=stubborn).pid))
             time.sleep(300)
-        if how == "ninja":
+        if "no proc" in how:
+            from attnfix.patches.sglang.shared import flashinfer_kernels
+            flashinfer_kernels.proc_is_ours = lambda: False
+        if "ninja" in how:
             subprocess.run(["ninja", "-C", str(FOLDER)], stdout=subprocess.PIPE, check=True)
         with open(FOLDER / "compiled", "a") as file:
             print("begun", os.getpid(), os.environ.get("MAX_JOBS"), file=file, flush=True)
@@ -243,6 +246,19 @@ def test_the_compiler_ends_with_the_process_that_waits_for_it(flashinfer):
     waiting.kill()
     waiting.wait()
     assert gone(found, 20)
+
+
+@pytest.mark.skipif(not shutil.which("ninja"), reason="no ninja")
+def test_ninja_has_its_time_where_the_waiting_process_is_gone_and_proc_tells_nothing(flashinfer):
+    folder = flashinfer("ninja, no proc")
+    command = "echo half > $out; echo $$$$ > compiler; sleep 300; echo whole > $out"
+    (folder / "build.ninja").write_text(f"rule compile\n  command = {command}\nbuild kernel.o: compile\n")
+    code = f"from {flashinfer_kernels.__name__} import *; compile_apart([Kernel{tuple(WINDOW)}])"
+    waiting = subprocess.Popen([sys.executable, "-c", code])
+    found = compiler(folder)
+    waiting.kill()
+    waiting.wait()
+    assert gone(found, 20) and not (folder / "kernel.o").exists()
 
 
 def test_what_the_process_waits_is_limited_as_a_whole(flashinfer, monkeypatch):
