@@ -52,6 +52,7 @@ KEPT = {
     "vllm/shared/dcp_lse_base:run.merge.<lambda>": "lse_base calls it, within what call.guard calls",
     "vllm/dcp_spec_graph:_OfOneToken.get_builder_cls": "returns itself",
     "sglang/shared/flashinfer_kernels:serve._end_without": "a thread of the compiling process, in which no engine runs",
+    "sglang/shared/flashinfer_kernels:serve._terminated": "a signal of the compiling process, in which no engine runs",
     "sglang/fa3_encoder_replay:_bounded_table.BoundedTable.__getitem__": "torch's own look-up; the clamp before it is of "
     "indices that the engine has just made",
     "sglang/mamba_float16_conv:_converting_tensor.ConvertingTensor.__setitem__": "torch's own assignment, of values that are "

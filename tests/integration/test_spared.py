@@ -1,7 +1,7 @@
 """A fix counts nothing and changes no bit where its condition does not hold: drawn configurations, and named deployments.
 
-`SPARED=500 python -m pytest -s tests/integration/test_spared.py` runs so many of each family, a third of them on each release of
-`SEEDS`, and says what ran. A seeded few run by default.
+`SPARED=500 python -m pytest -s tests/integration/test_spared.py` runs so many of each family, a third of them on each release
+of `SEEDS`, and says what ran. A seeded few run by default.
 """
 
 from __future__ import annotations
