@@ -37,7 +37,8 @@ _CHEAPER = {
     "TORCHDYNAMO_DISABLE": "1", "VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE": str(16 << 20),
     "SGLANG_FLASHINFER_WORKSPACE_SIZE": str(16 << 20),
 }  # fmt: skip
-_PATCHED = ("sabotage", "branches")
+_PATCHED = ("sabotage", "branches", "only")
+_TRIES = 3
 _LONG = 8  # steps of a configuration that counts as long
 _SAVE_EVERY_S = 20  # what is measured: a run that is killed loses so much of it
 
@@ -143,6 +144,17 @@ class Sides:
     def _patched(self, all_fixes: bool) -> Side:
         return Side(self.engine, self.release, stock=False, all_fixes=all_fixes, off=self.off)
 
+    def answers(self, case: Case, patched: Side | None = None, **more: Any) -> tuple[Answer, Answer]:
+        """Of both sides, stock first. A port that was free may be taken when the engine listens: then both are asked again."""
+        patched = patched or self.patched
+        for _ in range(_TRIES):
+            self.stock.ask(case, **{name: value for name, value in more.items() if name not in _PATCHED})
+            patched.ask(case, **more)
+            both = self.stock.answer(), patched.answer()
+            if not any("EADDRINUSE" in str(answer.get("error")) for answer in both):
+                break
+        return both
+
     def judge(self, case: Case, **more: Any) -> tuple[judge.Verdict, Answer, Answer]:
         """more: of a request to a side; `_PATCHED` of it for the patched side alone.
 
@@ -154,9 +166,7 @@ class Sides:
     def _judge(self, case: Case, more: dict[str, Any], side: Side, all_fixes: bool) -> tuple[judge.Verdict, Answer, Answer]:
         """side: the patched one, with all fixes on, or those that are on by default."""
         case = space.whole(case)
-        self.stock.ask(case, **{name: value for name, value in more.items() if name not in _PATCHED})
-        side.ask(case, **more)
-        stock, patched = self.stock.answer(), side.answer()
+        stock, patched = self.answers(case, side, **more)
         known = partial(space.space_of(self.engine).known, self.release, case["settings"])
         verdict = judge.judge(stock, patched, known)
         if verdict.known:

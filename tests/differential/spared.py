@@ -113,9 +113,7 @@ class Tally:
         case = space.whole(case)
         if not (fixes := spared(case)):
             return
-        sides.stock.ask(case)
-        sides.patched.ask(case, only=fixes, **more)
-        stock, patched = sides.stock.answer(), sides.patched.answer()
+        stock, patched = sides.answers(case, only=fixes, **more)
         if stock["ended"] == patched["ended"] == "refused":
             return
         self.configurations += 1

@@ -4,6 +4,7 @@ import json
 import threading
 from dataclasses import replace
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 
@@ -228,3 +229,12 @@ def test_evidence_of_other_runs_is_left_alone(tmp_path, monkeypatch):
     assert main.evidence_file({**one, "seeds": [9]}) == tmp_path / "vllm-0.33.0-9.json"
     assert main.evidence_file({**one, "space": "of another day"}) == tmp_path / "vllm-0.33.0-5.json"
     assert main.evidence_file({**one, "release": "0.33"}) == tmp_path / "vllm-0.33.json"
+
+
+def test_a_port_that_is_taken_meanwhile_is_no_difference():
+    taken, ok = {"ended": "raised", "error": {"message": "code: -98, name: EADDRINUSE"}}, {"ended": "ok"}
+    asked, answers = [], [taken, ok, ok, ok]
+    side = SimpleNamespace(ask=lambda case, **more: asked.append(more), answer=lambda: answers.pop(0))
+    sides = run.Sides("sglang", "0.5.23")
+    sides.stock, sides.patched = side, side
+    assert sides.answers({}, only=["a fix"]) == (ok, ok) and asked == [{}, {"only": ["a fix"]}] * 2
