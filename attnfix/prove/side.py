@@ -65,6 +65,7 @@ def _side(fix: str, proof: Proof, seed: int, answer: dict[str, Any]) -> dict[str
     answer["control_fired"] = _corrections(fix) - answer["fired"]
     answer["state"] = state = _state(fix)
     if state and state["state"] == "effective":
+        os.environ[state["switch"]] = "auto"  # a fix that was asked for ends a process in which it fails, as a broken one may
         for name, sabotage in proof.sabotages().items():
             with sabotage:
                 answer["sabotages"][name] = _observed(proof.scenario, seed, limit=RED)["error"]
