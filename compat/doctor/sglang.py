@@ -221,6 +221,14 @@ def _draft_decode_backend(it: Deployment) -> Fact:
     return backend(it, "decode") if it.absent(option) else it.option(option)
 
 
+def _draft_prefill_backend(it: Deployment) -> Fact:
+    """The backend of the draft model's prefill; "none" without a draft model."""
+    if _speculative(it).values == (OFF,):
+        return known("none", "no speculative decoding")
+    option = "speculative-draft-attention-backend"
+    return backend(it, "prefill") if it.absent(option) else it.option(option)
+
+
 def _draft_extend_backend(it: Deployment) -> Fact:
     """The backend with which the draft model takes over what was verified."""
     option = "speculative-draft-attention-backend"
@@ -385,6 +393,7 @@ FACTS: Makers = {
     "prefill backend": partial(backend, phase="prefill"),
     "decode backend": partial(backend, phase="decode"),
     "draft decode backend": _draft_decode_backend,
+    "draft prefill backend": _draft_prefill_backend,
     "draft extend backend": _draft_extend_backend,
     "verify backend": _verify_backend,
     "speculative decoding": _speculative,

@@ -37,13 +37,14 @@ Row = Callable[[], "tuple[float, float] | None"]
 NOTHING = (math.nan, math.nan)
 
 
-def to_natural(target: Link, path: Path, lse: Any, row: Row, other: Path | None = None) -> None:
+def to_natural(target: Link, path: Path, lse: Any, row: Row, other: Path | None = None, *, counted: bool = True) -> None:
     """Bring `lse` (float32, any shape and strides) to the natural base, in place, if the kernel behind `path` returns base 2.
 
     `row` is called at the path's first call outside CUDA graph capture: it waits for the GPU. A tensor is brought there once,
     however many targets it passes on its way to the merge. `other` is the path of the merge's other half: both are converted or
     none. A half that nobody can judge goes by the other, since one library makes both; one of neither base keeps the other
-    as it is. So does one that is left alone because none of its rows showed anything.
+    as it is. So does one that is left alone because none of its rows showed anything. counted: whether it is a correction; in a
+    merge with nothing it is none.
     """
     if path in target.left_alone or hasattr(lse, NATURAL):  # in this order: a tensor is slow to say no
         return
@@ -57,9 +58,9 @@ def to_natural(target: Link, path: Path, lse: Any, row: Row, other: Path | None 
     elif mine and theirs and theirs.needed is None:
         _leave(target, path)
     elif seen and seen.needed:
-        _convert(target, lse)
+        _convert(target, lse, counted)
         if other and theirs is None and (first := _first_half(target, other)) is not None:
-            _convert(target, first)
+            _convert(target, first, counted)
     if other and theirs is None:
         vars(target.state).setdefault(_FIRST, {})[path] = weakref.ref(lse)
 
@@ -76,11 +77,12 @@ def _rows(target: Link) -> dict[Path, int]:
     return vars(target.state).setdefault(_ROWS, {})
 
 
-def _convert(target: Link, lse: Any) -> None:
+def _convert(target: Link, lse: Any, counted: bool) -> None:
     if not hasattr(lse, NATURAL):
         scale(lse)
         setattr(lse, NATURAL, True)
-        target.corrected()
+        if counted:
+            target.corrected()
 
 
 def _leave(target: Link, path: Path) -> None:

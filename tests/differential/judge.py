@@ -54,12 +54,12 @@ def judge(
     known: Callable[[str, Sequence[str], float], Known | None] = lambda wrong, kinds, error: None,
 ) -> Verdict:  # fmt: skip
     """known(what is first wrong, kinds of the step, error): a bug of these settings that no fix corrects (`protocol.Space`)."""
-    band = any(_in_band(answer) for answer in (stock, patched) if not _fault(answer))
+    band = any(_in_band(answer) for answer in (stock, patched) if not fault(answer))
     if stock["ended"] == "refused" and patched["ended"] == "refused":
         return Verdict(REFUSED, stock["why"], stock["why"].split(":")[0])
     for fix, state in patched.get("missing", {}).items():
         return Verdict(HARM, f"{fix} is needed and does not stand: {state}", f"{fix} {state}", band)
-    ours, theirs = _fault(patched), _fault(stock)
+    ours, theirs = fault(patched), fault(stock)
     if ours and (not theirs or ours.step < theirs.step):
         return Verdict(HARM, f"patched only: {ours.what}", ours.sign, band)
     if stock["ended"] in _WHOLE and (other := difference(stock, patched)):
@@ -98,7 +98,7 @@ def left_off(verdict: Verdict, whole: Verdict, off: Sequence[str]) -> Verdict:
     return verdict._replace(kind=FIND, why=f"{what}, and {whole.kind} with it: {verdict.why}", known=known)
 
 
-def _fault(answer: Answer) -> Fault | None:
+def fault(answer: Answer) -> Fault | None:
     """The first thing that is wrong."""
     for number, step in enumerate(answer["steps"]):
         for out in step["outputs"]:

@@ -89,14 +89,24 @@ def spared(case: Case) -> list[str]:
 
 
 def harm(stock: Answer, patched: Answer) -> str | None:
-    """What fixes did where none was needed: which of them counted, or where the patched side is another one than stock."""
-    found = [f"{fix} counted" for fix in sorted(patched.get("corrections", {}))]
-    ends = [(answer["ended"], answer.get("error")) for answer in (stock, patched)]
-    if ends[0] != ends[1]:
-        found.append(f"stock {ends[0]}, patched {ends[1]}")
-    elif other := judge.difference(stock, {**patched, "corrected_by": {}}):
+    """What fixes did where none was needed: which of them counted, or where the patched side is another one than stock.
+
+    Where stock is wrong, another bug is there, of which the steps before it tell alone; unless the patched side is right.
+    """
+    theirs, ours, counted = judge.fault(stock), judge.fault(patched), patched.get("corrected_by", {})
+    if theirs and not ours:
+        return f"{', '.join(counted)} corrected it: {theirs.what}" if counted else None
+    until = min(one.step for one in (theirs, ours) if one) if theirs or ours else None
+    found = [f"{fix} counted" for fix, step in sorted(counted.items()) if until is None or step < until]
+    if ours and (not theirs or ours.step < theirs.step):
+        found.append(f"patched only: {ours.what}")
+    elif other := judge.difference(_up_to(until, stock), {**_up_to(until, patched), "corrected_by": {}}):
         found.append(other)
     return "; ".join(found) or None
+
+
+def _up_to(step: int | None, answer: Answer) -> Answer:
+    return {**answer, "steps": answer["steps"][:step]}
 
 
 @dataclass

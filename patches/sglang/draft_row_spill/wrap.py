@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+#: Tokens before the context length at which a request has its last decode step, as in `hits`
+_ENDS = 4
+
 
 def extra_context_len(call: Any, instance: Any, server_args: Any = None) -> int:
     """Slots of a row of `req_to_token` behind the context length. Later releases take no arguments."""
@@ -17,7 +20,8 @@ def extra_context_len(call: Any, instance: Any, server_args: Any = None) -> int:
     needed = given_ahead(call.target.function, *([] if server_args is None else [server_args]))
     if needed <= result:
         return result
-    call.corrected()
+    if needed - _ENDS > result:
+        call.corrected()
     return needed
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Backends that are `FlashAttentionBackend`, in all or some of their parts
-_OURS = frozenset({"fa3", "fa4", "hybrid_linear_attn"})
+#: Backends without any `FlashAttentionBackend`
+_OTHERS = frozenset({
+    "triton", "flashinfer", "trtllm_mha", "trtllm_mla", "flashmla", "cutlass_mla", "torch_native", "flex_attention",
+})  # fmt: skip
 
 
 def init(call: Any, instance: Any, model_runner: Any) -> Any:
@@ -44,17 +46,31 @@ def may_capture(target: Any, model_runner: Any) -> bool:
 
 
 def may_see(target: Any, model_runner: Any) -> bool:
-    """Whether drafts may come to this backend: not where another one decodes and verifies, and this one prefills alone.
+    """Whether drafts may come to this backend: of two that a server has, one prefills or decodes alone.
 
     A draft model of several layers has this backend for each of them, whatever backend is named (0.5.7 to 0.5.10.post1).
     """
-    layers = getattr(model_runner.server_args, "enable_multi_layer_eagle", False)
-    if layers and getattr(model_runner, "is_draft_worker", False):
+    args, draft = model_runner.server_args, getattr(model_runner, "is_draft_worker", False)
+    if draft and getattr(args, "enable_multi_layer_eagle", False):
         return True
-    spec = settled(target, "get_spec") or model_runner.server_args
-    decodes = getattr(model_runner, "decode_attention_backend_str", None)
-    by_another = isinstance(decodes, str) and decodes not in _OURS
-    return not (by_another and getattr(spec, "speculative_attention_mode", None) == "decode")
+    spec = settled(target, "get_spec") or args
+    prefills, decodes = chosen(model_runner)
+    mode = getattr(spec, "speculative_attention_mode", None)  # 0.5.1 has none: in a graph its decoding backend verifies
+    see = {"prefill": {prefills}, "decode": {decodes}}.get(mode, {prefills, decodes})
+    if draft:
+        named = getattr(spec, "speculative_draft_attention_backend", None)
+        see = {named} if named else {decodes, *see}
+    return not see <= _OTHERS
+
+
+def chosen(model_runner: Any) -> tuple[Any, Any]:
+    """Names of the backends that prefill and decode, None where they cannot be told. From 0.5.16 to 0.5.17 the runner has them
+    later than its backends."""
+    names = [getattr(model_runner, f"{part}_attention_backend_str", None) for part in ("prefill", "decode")]
+    if None in names and hasattr(model_runner.server_args, "get_attention_backends"):
+        names = model_runner.server_args.get_attention_backends()
+    prefills, decodes = names
+    return prefills, decodes
 
 
 def settled(target: Any, name: str) -> Any:

@@ -1,6 +1,6 @@
 """sglang.lse-log-base, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 from attnfix.compat.signs import CACHED_PREFIX, LONG_PROMPT
 
@@ -11,6 +11,8 @@ _TRTLLM = "sglang.srt.layers.attention.trtllm_mla_backend"
 _MODEL = "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA"
 _MIXIN = "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha:DeepseekMHAForwardMixin"
 _MODES = ("target_verify", "extend", "draft_extend", "draft_extend_v2")
+#: Backends that merge chunks of a cached prefix with an LSE of base 2
+_MERGES = "trtllm_mla", "flashinfer", "flashmla", "cutlass_mla"
 
 FIX = Fix(
     id="sglang.lse-log-base",
@@ -65,7 +67,7 @@ FIX = Fix(
     harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MLA"),
-        Is("prefill backend", "trtllm_mla", "flashinfer", "flashmla", "cutlass_mla"),
+        AnyOf(*(Is(f"{model}prefill backend", *_MERGES) for model in ("", "draft "))),
         Is("cached prefix", ON),
         Is("chunked prefix cache", ON),
     ),

@@ -1,6 +1,6 @@
 """sglang.zero-kv-rows, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
 from attnfix.compat.signs import CACHED_PREFIX, SHARED_BATCH
 
@@ -61,7 +61,7 @@ FIX = Fix(
     harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MLA"),
-        Is("prefill backend", "trtllm_mla"),
+        AnyOf(*(Is(f"{model}prefill backend", "trtllm_mla") for model in ("", "draft "))),
         Is("cached prefix", ON),
         Is("chunked prefix cache", ON),
     ),

@@ -75,7 +75,7 @@ FIX = Fix(
             paths=_homes("context_chunk", "trtllm_ragged:TrtllmRagged"),
         ),
         Target(dcp_lse_base.run, needed=dcp_lse_base.unsettled, paths=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.run",)),
-        Target(dcp_lse_base.plan, needed=dcp_lse_base.unknown, paths=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.plan",)),
+        Target(dcp_lse_base.plan, paths=(f"{_FLASHINFER}:BatchDCPPrefillWrapper.plan",)),
     ),
     independent=True,
     # What the LSE goes through until it is merged

@@ -22,8 +22,9 @@ from attnfix.patches.shared import lse_base
 from attnfix.patches.shared.rebound import rebound
 
 _STEP = "attnfix_planned_step"
-#: On a wrapper whose kernels are both known: no plan is of use
+#: On a wrapper whose kernels are both known: of a step no more is of use than whether it has context
 _KNOWN = "attnfix_both_known"
+_HAS_CONTEXT = "attnfix_has_context"
 
 
 class Step(NamedTuple):
@@ -35,11 +36,9 @@ class Step(NamedTuple):
 
     @property
     def has_context(self) -> bool:
-        return self.pages_at[0] < self.pages_at[-1]
-
-
-def unknown(target: Any, instance: Any) -> bool:
-    return _KNOWN not in vars(instance)
+        """Whether a page of this rank has a token: some releases plan one for a request without any."""
+        pages = zip(self.pages_at, self.pages_at[1:], self.last_page_lens)
+        return any(stop - start > 1 or (stop > start and last > 0) for start, stop, last in pages)
 
 
 def plan(
@@ -48,7 +47,10 @@ def plan(
 ) -> Any:  # fmt: skip
     """Once per step, which is remembered. Up to 0.13.0 the lengths of the last pages begin with the decodes."""
     last = paged_kv_last_page_len_cpu[prefill_start:]
-    setattr(instance, _STEP, Step(qo_indptr_cpu.tolist(), paged_kv_indptr_cpu.tolist(), last.tolist()))
+    step = Step(qo_indptr_cpu.tolist(), paged_kv_indptr_cpu.tolist(), last.tolist())
+    setattr(instance, _HAS_CONTEXT, step.has_context)
+    if _KNOWN not in vars(instance):
+        setattr(instance, _STEP, step)
     return call()
 
 
@@ -83,6 +85,7 @@ def run(call: Any, instance: Any) -> Any:
     """
     target, (context_path, new_tokens_path) = call.target, call.found
     function, context, new_tokens, step = target.function, instance._context, instance._new_tokens, vars(instance).get(_STEP)
+    counted = vars(instance).get(_HAS_CONTEXT, True)  # of this rank: without any, what is merged is nothing, or other ranks'
     engines_merge, base_2 = function.__globals__["merge_attn_states"], combines_base_2(function)
 
     def see_context(result: tuple, query: Any, cache: Any, **options: Any) -> None:
@@ -91,15 +94,15 @@ def run(call: Any, instance: Any) -> Any:
         if base_2:
             lse_base.look(target, context_path, lse, row)
         else:
-            lse_base.to_natural(target, context_path, lse, row, new_tokens_path)
+            lse_base.to_natural(target, context_path, lse, row, new_tokens_path, counted=counted)
 
     def see_new_tokens(result: tuple, query: Any, key: Any, *others: Any, **options: Any) -> None:
         row = lambda: new_tokens_row(new_tokens, step, query, key, result[1])  # noqa: E731
-        lse_base.to_natural(target, new_tokens_path, result[1], row, context_path)
+        lse_base.to_natural(target, new_tokens_path, result[1], row, context_path, counted=counted)
 
     def merge(out: Any, output_context: Any, lse_context: Any, *new_tokens: Any) -> Any:
         """What the context's LSE is made of was looked at in `see_context`."""
-        lse_base.to_natural(target, context_path, lse_context, lambda: None, new_tokens_path)
+        lse_base.to_natural(target, context_path, lse_context, lambda: None, new_tokens_path, counted=counted)
         return engines_merge(out, output_context, lse_context, *new_tokens)
 
     parts = SimpleNamespace(**vars(instance))

@@ -34,6 +34,12 @@ def test_up_to_the_end_of_a_page():
     assert width(reserve=40, extra=12, page_size=16) == (55, 1)
 
 
+@pytest.mark.parametrize("reserve, counted", [(16, 0), (17, 1)])
+def test_room_that_no_request_comes_to_counts_as_nothing(reserve, counted):
+    """A request ends 4 tokens before the context length."""
+    assert width(reserve=reserve, extra=12) == (reserve, counted)
+
+
 @pytest.mark.parametrize("reserve", [2, 12])
 def test_rows_that_are_wide_enough_stay(reserve):
     assert width(reserve=reserve, extra=12) == (12, 0)

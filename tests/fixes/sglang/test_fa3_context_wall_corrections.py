@@ -100,6 +100,27 @@ def test_a_backend_that_prefills_alone_sees_no_drafts(mode, names, layers, count
     assert made(flags=raw, speculative_num_draft_tokens=6, **names)[1] == counted
 
 
+DECODES = {"prefill_attention_backend_str": "triton", "decode_attention_backend_str": "fa3"}
+DRAFT = {"is_draft_worker": True}
+
+
+@pytest.mark.parametrize(
+    "mode, names, named, counted",
+    [("prefill", DECODES, None, 0), ("decode", DECODES, None, 1), (None, DECODES, None, 1),
+     ("prefill", DECODES | DRAFT, None, 1), ("prefill", DECODES | DRAFT, "fa3", 1), ("prefill", DECODES | DRAFT, "triton", 0),
+     ("decode", ALONE | DRAFT, "fa3", 1), ("prefill", ALONE | DRAFT, None, 1)],
+)  # fmt: skip
+def test_a_backend_that_decodes_alone_sees_the_drafts_of_a_draft_model(mode, names, named, counted):
+    flags = SimpleNamespace(speculative_attention_mode=mode, speculative_draft_attention_backend=named)
+    assert made(flags=flags, speculative_num_draft_tokens=6, **names)[1] == counted
+
+
+@pytest.mark.parametrize("names, counted", [(("triton", "fa3"), 0), (("fa3", "triton"), 1), ((None, "triton"), 1)])
+def test_a_runner_that_has_no_names_yet_is_asked_by_its_flags(names, counted):
+    flags = SimpleNamespace(speculative_attention_mode="prefill", get_attention_backends=lambda: names)
+    assert made(flags=flags, speculative_num_draft_tokens=6)[1] == counted
+
+
 def test_an_error_of_the_engine_passes():
     with pytest.raises(TypeError, match="vars"):
         one_call.run(INIT, Backend.__init__, FixState(FIX), object.__new__(Backend), object())

@@ -378,14 +378,22 @@ def test_where_the_plan_was_not_seen_nothing_is_judged():
 
 
 @pytest.mark.parametrize("base", [2.0, math.e])
-def test_once_both_kernels_are_known_no_plan_is_read(base, monkeypatch):
+def test_once_both_kernels_are_known_a_plan_tells_alone_whether_there_is_context(base):
+    """Where this rank has none, what it merges is converted all the same, as others may have some; it counts as nothing."""
     rank = Rank(0.18, base)
-    rank.run()
-    rank.run()
-    monkeypatch.setattr(dcp_lse_base, "Step", pytest.fail)
+    for _ in range(2):
+        rank.run()
     rank.plan([0, 0, 0], torch.zeros(3, dtype=torch.int32))
     rank.run()
-    assert rank.state.armed and rank.state.counters.corrections == (6 if base == 2 else 0)
+    assert getattr(rank.wrapper, dcp_lse_base._STEP) is None
+    assert rank.state.armed and rank.state.counters.corrections == (4 if base == 2 else 0)
+
+
+@pytest.mark.parametrize(
+    "pages_at, last, has", [([0, 1], [0], False), ([0, 1], [3], True), ([0, 0, 2], [5, 0], True), ([2, 2], [7], False)]
+)
+def test_a_page_without_tokens_is_no_context(pages_at, last, has):
+    assert dcp_lse_base.Step([0, 2], pages_at, last).has_context is has
 
 
 def test_up_to_013_the_last_page_lengths_begin_with_the_decodes():

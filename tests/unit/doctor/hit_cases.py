@@ -80,6 +80,11 @@ CASES = [
     ("sglang.zero-kv-rows", "0.5.9", "R1", "b200", SGL, HIT, "prefill backend: trtllm_mla (default of sglang 0.5.9"),
     ("sglang.zero-kv-rows", "0.5.9", "R1", "b300", SGL + "--attention-backend trtllm_mla", HIT, "(--attention-backend)"),
     ("sglang.zero-kv-rows", "0.5.9", "R1", "h200", SGL, NOT_HIT, "prefill backend: fa3"),
+    ("sglang.lse-log-base", "0.5.16", "R1", "h200", SGL + "--prefill-attention-backend fa3 --attention-backend flashinfer "
+     "--speculative-algorithm EAGLE --speculative-draft-attention-backend flashinfer", HIT,
+     "draft prefill backend: flashinfer"),
+    ("sglang.lse-log-base", "0.5.16", "R1", "h200", SGL + "--attention-backend fa3 --speculative-algorithm EAGLE", NOT_HIT,
+     "draft prefill backend: fa3"),
     ("sglang.zero-kv-rows", "0.5.9", "R1", "h200", SGL + "--attention-backend trtllm_mla", NOT_HIT, "no server starts with it"),
     ("sglang.zero-kv-rows", "0.5.9", "R1", "h200", SGL + "--prefill-attention-backend trtllm_mla", POSSIBLE, "was not read"),
     ("sglang.flashinfer-fp8-prefix", "0.5.9", "FP8-KV", "a100", SGL + "--kv-cache-dtype fp8_e4m3", HIT, "kv_cache_scheme of"),

@@ -73,6 +73,7 @@ _V2 = {"speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE"), "NGRAM"), "s
 _RAGGED = {"attention": _MLA, "cached prefix": _PREFIX, "MLA prefill backend": (("trtllm_ragged",), "flash_attn")}
 _MERGED = {"attention": _MLA, "cached prefix": _PREFIX, "engine core": _CORE}
 _CHUNKED = {"attention": _MLA, "cached prefix": _PREFIX, "chunked prefix cache": (("on",), "off")}
+_PREFILL = ("prefill backend", "draft prefill backend")
 _BASE_2 = ("trtllm_mla", "flashinfer", "flashmla", "cutlass_mla")
 _CASCADE = {"attention backend": (("FLASH_ATTN",), "FLASHINFER"), "cascade attention": (("on",), "off")}
 _CHECKPOINTS = {
@@ -81,8 +82,8 @@ _CHECKPOINTS = {
 }  # fmt: skip
 _DRAFTLESS = {"Mamba2 layers": (("on",), "off"), "speculative decoding": (("on",), "off"), "model runner": (("V2",), "V1")}
 WAYS = [
-    ("sglang.zero-kv-rows", {**_CHUNKED, "prefill backend": (("trtllm_mla",), "flashinfer")}),
-    ("sglang.lse-log-base", {**_CHUNKED, "prefill backend": (_BASE_2, "fa3")}),
+    *(("sglang.zero-kv-rows", {**_CHUNKED, name: (("trtllm_mla",), "flashinfer")}) for name in _PREFILL),
+    *(("sglang.lse-log-base", {**_CHUNKED, name: (_BASE_2, "fa3")}) for name in _PREFILL),
     ("sglang.uniform-replay-stride-mla", {**_V2, "draft extend backend": (("trtllm_mla",), "triton"), "CUDA graphs": _GRAPHS}),
     ("sglang.uniform-replay-stride-triton", {**_V2, "draft extend backend": (("triton",), "fa3"), "CUDA graphs": _GRAPHS}),
     ("sglang.stale-prefill-fallback",
