@@ -91,15 +91,20 @@ def spared(case: Case) -> list[str]:
 def harm(stock: Answer, patched: Answer) -> str | None:
     """What fixes did where none was needed: which of them counted, or where the patched side is another one than stock.
 
-    Where stock is wrong, another bug is there, of which the steps before it tell alone; unless the patched side is right.
+    Where stock is wrong, another bug is there, of which the steps before it tell alone; unless a fix made that right, or fails.
     """
-    theirs, ours, counted = judge.fault(stock), judge.fault(patched), patched.get("corrected_by", {})
-    if theirs and not ours:
-        return f"{', '.join(counted)} corrected it: {theirs.what}" if counted else None
-    until = min(one.step for one in (theirs, ours) if one) if theirs or ours else None
+    theirs, ours = judge.fault(stock), judge.fault(patched)
+    counted = dict.fromkeys(patched.get("corrections", {}), -1) | patched.get("corrected_by", {})
+    if "refused" in (ends := (stock["ended"], patched["ended"])) and ends[0] != ends[1]:
+        return f"stock {ends[0]}, patched {ends[1]}"
+    if theirs and not ours and counted:
+        return f"{', '.join(counted)} corrected it: {theirs.what}"
+    until = theirs.step if theirs else None
     found = [f"{fix} counted" for fix, step in sorted(counted.items()) if until is None or step < until]
-    if ours and (not theirs or ours.step < theirs.step):
+    if ours and (until is None or ours.step < until):
         found.append(f"patched only: {ours.what}")
+    elif ours and counted and ends[0] == "done" != ends[1]:
+        found.append(f"{', '.join(counted)} counted, and {ours.what}")
     elif other := judge.difference(_up_to(until, stock), {**_up_to(until, patched), "corrected_by": {}}):
         found.append(other)
     return "; ".join(found) or None

@@ -56,19 +56,34 @@ def test_what_two_answers_mean(stock, patched, kind):
     assert judge.judge(stock, patched).kind == kind
 
 
+WRONG = [0.001, 0.5]  # in its second step, by another bug
+
+
 @pytest.mark.parametrize(
-    ("patched", "says"),
+    ("stock", "patched", "says"),
     [
-        (answer(corrections={"a.fix": 2}), "a.fix counted"),
-        (answer(bits="b"), "step 0 has other bits"),
-        (answer([0.001, 0.001]), "the numbers of steps differ"),
-        (answer([], "raised", **RAISED), "stock ('done', None), patched ('raised', "),
-        (answer(bits="b", corrected_by={"a.fix": 0}, corrections={"a.fix": 1}), "a.fix counted; step 0 has other bits"),
+        (answer(), answer(corrections={"a.fix": 2}), "a.fix counted"),
+        (answer(), answer(corrected_by={"a.fix": -1}), "a.fix counted"),
+        (answer(), answer(bits="b"), "step 0 has other bits"),
+        (answer(), answer([0.001, 0.001]), "the numbers of steps differ"),
+        (answer(), answer([], "raised", **RAISED), "patched only: ValueError"),
+        (answer(), answer(bits="b", corrected_by={"a.fix": 0}), "a.fix counted; step 0 has other bits"),
+        (answer(), answer([], "refused", why="no"), "stock done, patched refused"),
+        (answer([], "refused", why="no"), answer(), "stock refused, patched done"),
+        (answer([], "raised", **RAISED), answer([], "raised", error=RAISED["error"] | {"where": "wrapper.py:run:1"}), None),
+        (answer(WRONG), answer(WRONG), None),
+        (answer(WRONG), answer(WRONG, corrected_by={"a.fix": 1}), None),
+        (answer(WRONG), answer(WRONG, corrected_by={"a.fix": 0}), "a.fix counted"),
+        (answer(WRONG), answer(WRONG, bits="b"), "step 0 has other bits"),
+        (answer(WRONG), answer([0.001, 0.001], bits="b"), "step 0 has other bits"),
+        (answer(WRONG), answer([0.001, 0.001], corrected_by={"a.fix": 1}), "a.fix corrected it"),
+        (answer(WRONG), answer([0.001], "raised", **RAISED), None),
+        (answer(WRONG), answer([0.001], "raised", corrected_by={"a.fix": 1}, **RAISED), "a.fix counted, and ValueError"),
     ],
 )
-def test_where_nothing_is_needed_any_difference_is_harm(patched, says):
-    assert spared.harm(answer(), answer()) is None
-    assert spared.harm(answer(), patched).startswith(says)
+def test_where_nothing_is_needed_any_difference_is_harm(stock, patched, says):
+    found = spared.harm(stock, patched)
+    assert found is None if says is None else found.startswith(says), found
 
 
 @pytest.mark.parametrize("engine", ENGINES)

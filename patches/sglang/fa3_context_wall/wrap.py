@@ -65,12 +65,15 @@ def may_see(target: Any, model_runner: Any) -> bool:
 
 def chosen(model_runner: Any) -> tuple[Any, Any]:
     """Names of the backends that prefill and decode, None where they cannot be told. From 0.5.16 to 0.5.17 the runner has them
-    later than its backends."""
+    later than its backends. Up to 0.5.17 two that are equal are not asked: there is one backend, of the name that stands for
+    both."""
+    args = model_runner.server_args
     names = [getattr(model_runner, f"{part}_attention_backend_str", None) for part in ("prefill", "decode")]
-    if None in names and hasattr(model_runner.server_args, "get_attention_backends"):
-        names = model_runner.server_args.get_attention_backends()
+    if None in names and hasattr(args, "get_attention_backends"):
+        names = args.get_attention_backends()
     prefills, decodes = names
-    return prefills, decodes
+    both = getattr(args, "attention_backend", prefills)
+    return (both, both) if prefills == decodes and both not in _OTHERS else (prefills, decodes)
 
 
 def settled(target: Any, name: str) -> Any:

@@ -22,9 +22,9 @@ from attnfix.patches.shared import lse_base
 from attnfix.patches.shared.rebound import rebound
 
 _STEP = "attnfix_planned_step"
-#: On a wrapper whose kernels are both known: of a step no more is of use than whether it has context
+#: On a wrapper whose kernels are both known: of a step no more is of use than whether it has tokens of a context
 _KNOWN = "attnfix_both_known"
-_HAS_CONTEXT = "attnfix_has_context"
+_HAS_TOKENS = "attnfix_has_tokens"
 
 
 class Step(NamedTuple):
@@ -36,7 +36,11 @@ class Step(NamedTuple):
 
     @property
     def has_context(self) -> bool:
-        """Whether a page of this rank has a token: some releases plan one for a request without any."""
+        return self.pages_at[0] < self.pages_at[-1]
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether a page of this rank has a token of the context: some releases plan a page for a request without any."""
         pages = zip(self.pages_at, self.pages_at[1:], self.last_page_lens)
         return any(stop - start > 1 or (stop > start and last > 0) for start, stop, last in pages)
 
@@ -48,7 +52,7 @@ def plan(
     """Once per step, which is remembered. Up to 0.13.0 the lengths of the last pages begin with the decodes."""
     last = paged_kv_last_page_len_cpu[prefill_start:]
     step = Step(qo_indptr_cpu.tolist(), paged_kv_indptr_cpu.tolist(), last.tolist())
-    setattr(instance, _HAS_CONTEXT, step.has_context)
+    setattr(instance, _HAS_TOKENS, step.has_tokens)
     if _KNOWN not in vars(instance):
         setattr(instance, _STEP, step)
     return call()
@@ -85,7 +89,7 @@ def run(call: Any, instance: Any) -> Any:
     """
     target, (context_path, new_tokens_path) = call.target, call.found
     function, context, new_tokens, step = target.function, instance._context, instance._new_tokens, vars(instance).get(_STEP)
-    counted = vars(instance).get(_HAS_CONTEXT, True)  # of this rank: without any, what is merged is nothing, or other ranks'
+    counted = vars(instance).get(_HAS_TOKENS, True)  # of this rank: without any, what is merged is nothing, or other ranks'
     engines_merge, base_2 = function.__globals__["merge_attn_states"], combines_base_2(function)
 
     def see_context(result: tuple, query: Any, cache: Any, **options: Any) -> None:

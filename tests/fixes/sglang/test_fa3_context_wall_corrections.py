@@ -121,6 +121,14 @@ def test_a_runner_that_has_no_names_yet_is_asked_by_its_flags(names, counted):
     assert made(flags=flags, speculative_num_draft_tokens=6)[1] == counted
 
 
+@pytest.mark.parametrize("both, counted", [("fa3", 1), (None, 1), ("flashinfer", 0)])
+def test_two_equal_names_do_not_tell_the_backend_that_is_made(both, counted):
+    """Up to 0.5.17; a hierarchical cache makes them equal after the engine has compared them."""
+    names = dict.fromkeys(("prefill_attention_backend_str", "decode_attention_backend_str"), "flashinfer")
+    flags = SimpleNamespace(speculative_attention_mode="prefill", attention_backend=both)
+    assert made(flags=flags, speculative_num_draft_tokens=6, **names)[1] == counted
+
+
 def test_an_error_of_the_engine_passes():
     with pytest.raises(TypeError, match="vars"):
         one_call.run(INIT, Backend.__init__, FixState(FIX), object.__new__(Backend), object())

@@ -393,7 +393,7 @@ def test_once_both_kernels_are_known_a_plan_tells_alone_whether_there_is_context
     "pages_at, last, has", [([0, 1], [0], False), ([0, 1], [3], True), ([0, 0, 2], [5, 0], True), ([2, 2], [7], False)]
 )
 def test_a_page_without_tokens_is_no_context(pages_at, last, has):
-    assert dcp_lse_base.Step([0, 2], pages_at, last).has_context is has
+    assert dcp_lse_base.Step([0, 2], pages_at, last).has_tokens is has
 
 
 def test_up_to_013_the_last_page_lengths_begin_with_the_decodes():
