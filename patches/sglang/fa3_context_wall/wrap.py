@@ -56,7 +56,7 @@ def may_see(target: Any, model_runner: Any) -> bool:
     spec = settled(target, "get_spec") or args
     prefills, decodes = chosen(model_runner)
     mode = getattr(spec, "speculative_attention_mode", None)  # 0.5.1 has none: in a graph its decoding backend verifies
-    see = {"prefill": {prefills}, "decode": {decodes}}.get(mode, {prefills, decodes})
+    see = {"prefill": {prefills}, "decode": {decodes}}.get(str(mode), {prefills, decodes})
     if draft:
         named = getattr(spec, "speculative_draft_attention_backend", None)
         see = {named} if named else {decodes, *see}
