@@ -97,17 +97,23 @@ def harm(stock: Answer, patched: Answer) -> str | None:
     counted = dict.fromkeys(patched.get("corrections", {}), -1) | patched.get("corrected_by", {})
     if "refused" in (ends := (stock["ended"], patched["ended"])) and ends[0] != ends[1]:
         return f"stock {ends[0]}, patched {ends[1]}"
+    if failed := patched.get("missing"):
+        return ", ".join(f"{fix} {state}" for fix, state in failed.items())
     if theirs and not ours and counted:
         return f"{', '.join(counted)} corrected it: {theirs.what}"
     until = theirs.step if theirs else None
     found = [f"{fix} counted" for fix, step in sorted(counted.items()) if until is None or step < until]
     if ours and (until is None or ours.step < until):
         found.append(f"patched only: {ours.what}")
-    elif ours and counted and ends[0] == "done" != ends[1]:
-        found.append(f"{', '.join(counted)} counted, and {ours.what}")
+    elif ours and ends[0] == "done" != ends[1] and (counted or ends[1] != "raised" or _is_in_a_fix(patched["error"])):
+        found.append(f"{', '.join(counted) or 'nothing'} counted, and {ours.what}")
     elif other := judge.difference(_up_to(until, stock), {**_up_to(until, patched), "corrected_by": {}}):
         found.append(other)
     return "; ".join(found) or None
+
+
+def _is_in_a_fix(error: Any) -> bool:
+    return "patches/" in error["where"]
 
 
 def _up_to(step: int | None, answer: Answer) -> Answer:

@@ -78,6 +78,13 @@ WRONG = [0.001, 0.5]  # in its second step, by another bug
         (answer(WRONG), answer([0.001, 0.001], bits="b"), "step 0 has other bits"),
         (answer(WRONG), answer([0.001, 0.001], corrected_by={"a.fix": 1}), "a.fix corrected it"),
         (answer(WRONG), answer([0.001], "raised", **RAISED), None),
+        (
+            answer(WRONG),
+            answer([0.001], "raised", error=RAISED["error"] | {"where": "patches/x/wrap.py:f:1"}),
+            "nothing counted",
+        ),
+        (answer(WRONG), answer([0.001], "died"), "nothing counted, and died"),
+        (answer(), answer(missing={"a.fix": "failed"}), "a.fix failed"),
         (answer(WRONG), answer([0.001], "raised", corrected_by={"a.fix": 1}, **RAISED), "a.fix counted, and ValueError"),
     ],
 )

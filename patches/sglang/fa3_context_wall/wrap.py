@@ -10,7 +10,8 @@ from typing import Any
 
 #: Backends without any `FlashAttentionBackend`
 _OTHERS = frozenset({
-    "triton", "flashinfer", "trtllm_mha", "trtllm_mla", "flashmla", "cutlass_mla", "torch_native", "flex_attention",
+    "triton", "flashinfer", "trtllm_mha", "trtllm_mla", "flashmla", "cutlass_mla", "cutedsl_mla", "tokenspeed_mla",
+    "dsa", "nsa", "torch_native", "flex_attention",
 })  # fmt: skip
 
 
