@@ -80,7 +80,7 @@ WRONG = [0.001, 0.5]  # in its second step, by another bug
         (answer(WRONG), answer([0.001], "raised", **RAISED), None),
         (
             answer(WRONG),
-            answer([0.001], "raised", error=RAISED["error"] | {"where": "patches/x/wrap.py:f:1"}),
+            answer([0.001], "raised", error=RAISED["error"] | {"where": "vllm/x/wrap.py:f:1"}),
             "nothing counted",
         ),
         (answer(WRONG), answer([0.001], "died"), "nothing counted, and died"),
