@@ -215,24 +215,27 @@ def _spec_v2(it: Deployment) -> Fact:
     return known(ON if asked else OFF, f"no {variable}" if asked is None else f"{variable}={it.variables()[variable]}")
 
 
+def _named_for_drafts(it: Deployment, otherwise: Fact) -> Fact:
+    """One backend may be named for all that a draft model does."""
+    option = "speculative-draft-attention-backend"
+    return otherwise if it.absent(option) else it.option(option)
+
+
 def _draft_decode_backend(it: Deployment) -> Fact:
     """The backend of the draft model's own steps."""
-    option = "speculative-draft-attention-backend"
-    return backend(it, "decode") if it.absent(option) else it.option(option)
+    return _named_for_drafts(it, backend(it, "decode"))
 
 
 def _draft_prefill_backend(it: Deployment) -> Fact:
     """The backend of the draft model's prefill; "none" without a draft model."""
     if _speculative(it).values == (OFF,):
         return known("none", "no speculative decoding")
-    option = "speculative-draft-attention-backend"
-    return backend(it, "prefill") if it.absent(option) else it.option(option)
+    return _named_for_drafts(it, backend(it, "prefill"))
 
 
 def _draft_extend_backend(it: Deployment) -> Fact:
     """The backend with which the draft model takes over what was verified."""
-    option = "speculative-draft-attention-backend"
-    return _verify_backend(it) if it.absent(option) else it.option(option)
+    return _named_for_drafts(it, _verify_backend(it))
 
 
 def _verify_backend(it: Deployment) -> Fact:

@@ -105,16 +105,27 @@ def harm(stock: Answer, patched: Answer) -> str | None:
     found = [f"{fix} counted" for fix, step in sorted(counted.items()) if until is None or step < until]
     if ours and (until is None or ours.step < until):
         found.append(f"patched only: {ours.what}")
-    elif ours and ends[0] == "done" != ends[1] and (counted or ends[1] != "raised" or _is_in_a_fix(patched["error"])):
+    elif theirs and ours and _ends_otherwise(_end(theirs, stock), _end(ours, patched), patched, bool(counted)):
         found.append(f"{', '.join(counted) or 'nothing'} counted, and {ours.what}")
     elif other := judge.difference(_up_to(until, stock), {**_up_to(until, patched), "corrected_by": {}}):
         found.append(other)
     return "; ".join(found) or None
 
 
-def _is_in_a_fix(error: Any) -> bool:
-    """As `side` names places: by the last three parts of a path."""
-    return any(part in error["where"] for part in ("/wrap.py:", "/shared/"))
+def _end(fault: judge.Fault, answer: Answer) -> tuple[str, str] | None:
+    """How a side ended where that is what is wrong; None for a wrong output. Of an error the type alone: a call with a wrong
+    argument fails in a wrapper of ours, and an index that was never written is another each time."""
+    if fault.step < len(answer["steps"]):
+        return None
+    return answer["ended"], answer["error"]["type"] if answer["ended"] == "raised" else ""
+
+
+def _ends_otherwise(stock: tuple[str, str] | None, ours: tuple[str, str] | None, patched: Answer, counted: bool) -> bool:
+    """Beside another bug in the same step. Where stock goes on with a wrong output, an error of the engine's own may be that
+    bug, too. `where` of an error: the last three parts of a path."""
+    if stock is None and ours and ours[0] == "raised" and not counted:
+        return any(part in patched["error"]["where"] for part in ("/wrap.py:", "/shared/"))
+    return stock != ours
 
 
 def _up_to(step: int | None, answer: Answer) -> Answer:
