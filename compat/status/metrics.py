@@ -34,7 +34,7 @@ _COUNTED = {
 #: In it a process names its server to the workers that Ray starts for it, which are no children of its own
 SERVER = "ATTNFIX_SERVER"
 _WAIT_S = 0.25  # of a scrape for the thread that reads the records
-_READING_S = 0.02  # that one scrape reads records of which nothing is known yet
+_READING_S = 0.01  # that one scrape reads records of which nothing is known yet
 _Totals: TypeAlias = dict[tuple[str, str], list[int]]
 _Found: TypeAlias = tuple[list[dict[str, Any]], _Totals]
 _Stamp: TypeAlias = tuple[int, int]

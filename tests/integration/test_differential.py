@@ -1,6 +1,8 @@
 """A short part of the differential run: a known bug is seen, a correction that does nothing too, a healthy release is right."""
 
 import json
+from contextlib import ExitStack
+from functools import cache
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -11,6 +13,13 @@ from tests.differential import judge, run, space
 
 NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
 CASES = Path(run.__file__).parent / "cases"
+
+
+@pytest.fixture(scope="module")
+def newest():
+    """Both sides of an engine's newest release, started once for all tests."""
+    with ExitStack() as started:
+        yield cache(lambda engine: started.enter_context(run.Sides(engine, NEWEST[engine])))
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +36,10 @@ def test_a_known_bug_is_seen_and_its_correction_is_right(affected):
     assert affected.judge(case, sabotage="corrections do nothing")[0].kind == judge.MISSED
 
 
-def test_a_few_cases_of_a_healthy_release():
-    with run.Sides("vllm", "0.33.0") as sides:
-        healthy = {"attention-backend": "FLASH_ATTN", "speculative-method": "none"}  # short prompts beside drafts are not
-        cases = islice(space.cases("vllm", "0.33.0", 1, healthy), 5)
-        verdicts = [sides.judge(case)[0] for _, case in cases]
+def test_a_few_cases_of_a_healthy_release(newest):
+    healthy = {"attention-backend": "FLASH_ATTN", "speculative-method": "none"}  # short prompts beside drafts are not
+    cases = islice(space.cases("vllm", "0.33.0", 1, healthy), 5)
+    verdicts = [newest("vllm").judge(case)[0] for _, case in cases]
     assert {verdict.kind for verdict in verdicts} <= {judge.OK, judge.REFUSED}, verdicts
     assert any(verdict.kind == judge.OK for verdict in verdicts)
 
@@ -100,20 +108,18 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
         ("sglang-mixed-chunk-states", "states that nobody wrote"),
     ],
 )
-def test_what_a_later_release_mends_is_no_fault_of_a_fix(name, what):
+def test_what_a_later_release_mends_is_no_fault_of_a_fix(newest, name, what):
     case = json.loads((CASES / f"{name}.json").read_text())
-    for release, kind in ((case["release"], judge.FIND), (NEWEST[case["engine"]], judge.OK)):
-        with run.Sides(case["engine"], release) as sides:
-            verdict, *_ = sides.judge(case | {"release": release})
-        assert verdict.kind == kind, verdict
-        assert (verdict.known is not None and what in verdict.known.what) == (kind == judge.FIND)
+    with run.Sides(case["engine"], case["release"]) as sides:
+        verdict, *_ = sides.judge(case)
+    assert verdict.kind == judge.FIND and what in verdict.known.what, verdict
+    later, *_ = newest(case["engine"]).judge(case | {"release": NEWEST[case["engine"]]})
+    assert later.kind == judge.OK and later.known is None, later
 
 
-@pytest.fixture(scope="module", params=sorted(NEWEST))
-def stock(request):
-    side = run.Side(request.param, NEWEST[request.param], stock=True)
-    yield request.param, side
-    side.close()
+@pytest.fixture(params=sorted(NEWEST))
+def stock(request, newest):
+    return request.param, newest(request.param).stock
 
 
 RANKS = {"tensor-parallel-size": 2, "decode-context-parallel-size": 2, "dtype": "float16"}
@@ -123,11 +129,9 @@ CHECKPOINT = {"kv-cache-dtype": "fp8", "scales": "checkpoint"}
 OLD_GPU = {"capability": (8, 0)}
 
 
-@pytest.fixture(scope="module")
-def vllm():
-    side = run.Side("vllm", NEWEST["vllm"], stock=True)
-    yield side
-    side.close()
+@pytest.fixture
+def vllm(newest):
+    return newest("vllm").stock
 
 
 def answered(side, release=NEWEST["vllm"], **settings):
@@ -247,9 +251,8 @@ REPORTED = {
 
 
 @pytest.mark.parametrize("engine", REPORTED)
-def test_what_reports_say_can_be_repeated(engine):
+def test_what_reports_say_can_be_repeated(newest, engine):
     """The case of each report to upstream goes wrong on the newest release, stock; a fix of it puts it right."""
     assert REPORTED[engine]
-    with run.Sides(engine, NEWEST[engine]) as sides:
-        kinds = {path.stem: sides.judge(json.loads(path.read_text()))[0].kind for path in REPORTED[engine]}
+    kinds = {path.stem: newest(engine).judge(json.loads(path.read_text()))[0].kind for path in REPORTED[engine]}
     assert {name: kind for name, kind in kinds.items() if kind not in (judge.FIND, judge.CORRECTED)} == {}

@@ -4,8 +4,8 @@ The proofs switch all neighbours off, and each knows its own fault alone. Here t
 each subset in a process of its own: with its fix on a scenario must be green, with all of them off red. What stands between is
 not run: a neighbour may hide a fault. Which fixes meet, and where, comes from the catalogue and the ledgers.
 
-Of the fixes on one target every subset runs: their corrections are links of one call. Seven of sglang's hang together by
-targets of which none has more than four: of such a group every two run besides, and all of them, and not all 128 subsets.
+Of the fixes on one target every subset runs: their corrections are links of one call. What hangs together by several targets
+runs once whole besides: the corrections of two targets are not in one call.
 
 A scenario is built so that its neighbours' faults do not show in it, by the options of its stand-ins (lengths without empty
 rows, the base of the returned LSE). So this finds a correction that another one breaks, hides or counts wrongly, and
@@ -74,12 +74,12 @@ def meetings() -> dict[frozenset[Fix], tuple[str, str]]:
 
 
 def subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Those that share a target, those of up to two, and all of `names`."""
+    """Those on one target, none and all of `names`."""
     fixes = [BY_ID[name] for name in names]
-    found = {names, *chain.from_iterable(combinations(names, size) for size in range(3))}
+    found = {names}
     for place in {place for fix in fixes for target in fix.targets for place in target.code_paths}:
         here = [fix.id for fix in fixes if any(place in target.code_paths for target in fix.targets)]
-        found.update(chain.from_iterable(combinations(here, size) for size in range(3, len(here) + 1)))
+        found.update(chain.from_iterable(combinations(here, size) for size in range(len(here) + 1)))
     return sorted(found)
 
 
