@@ -72,6 +72,10 @@ TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
 #: With a topk above 1 on the launch line, such releases take spec v1
 SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
+#: Backends under which the engine switches the chunked prefix cache off, the releases that were read for it, and those in which
+#: the backend of prefill decides, not `ServerArgs.attention_backend`
+_NO_CHUNKED_PREFIX = frozenset({"triton", "torch_native", "flex_attention", "aiter"})
+_CHUNKED_PREFIX_READ_FROM, _PREFILL_DECIDES_SINCE = "0.5.5", "0.5.18"
 BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
 
 
@@ -86,16 +90,37 @@ def backend(it: Deployment, phase: str) -> Fact:
         if phase == "prefill" and _accepted(it, asked) != asked:  # the engine tests the others alone
             return unknown(f"what trtllm_mla does in prefill on {it.gpu} was not read")
         return _accepted(it, asked)
+    chosen = _common(it)
+    if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
+        return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
+    return _with_the_cache(it, chosen)
+
+
+def _common(it: Deployment) -> Fact:
+    """The backend of phases for which none is named: `ServerArgs.attention_backend`, of which equal names of both phases are
+    one."""
     common = it.option("attention-backend")
     if it.given("prefill-attention-backend", "decode-attention-backend"):
         pair = {str(it.option(name).values) for name in BACKENDS[1:]}
         common = it.option(BACKENDS[1]) if len(pair) == 1 else common
-    chosen = _default(it) if it.absent("attention-backend") and not common.values else _accepted(it, common)
-    if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
-        return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
+    return _default(it) if it.absent("attention-backend") and not common.values else _accepted(it, common)
+
+
+def _with_the_cache(it: Deployment, chosen: Fact) -> Fact:
     if chosen.values == ("fa3",) and "fp8_e5m2" in it.option("kv-cache-dtype", "auto").values:
         return known("triton", "--kv-cache-dtype fp8_e5m2, which fa3 does not take")
     return chosen
+
+
+def _chunked_prefix_cache(it: Deployment) -> Fact:
+    """Whether a prefill reads its cached prefix in chunks. The target's backend decides it for the draft model, too."""
+    asked = switch(it.option("disable-chunked-prefix-cache", OFF), OFF)
+    if asked.values != (ON,) or not it.since(_CHUNKED_PREFIX_READ_FROM):
+        return asked
+    decides = backend(it, "prefill") if it.since(_PREFILL_DECIDES_SINCE) else _with_the_cache(it, _common(it))
+    if decides.values and _NO_CHUNKED_PREFIX.issuperset(decides.values):
+        return known(OFF, f"{' or '.join(map(str, decides.values))} ({decides.why}) has none")
+    return asked
 
 
 def _accepted(it: Deployment, asked: Fact) -> Fact:
@@ -216,7 +241,9 @@ def _spec_v2(it: Deployment) -> Fact:
 
 
 def _named_for_drafts(it: Deployment, otherwise: Fact) -> Fact:
-    """One backend may be named for all that a draft model does."""
+    """One backend may be named for all that a draft model does. "none" where the algorithm has no draft model."""
+    if _algorithm(it).values == ("NGRAM",):
+        return known("none", "n-gram speculation, which has no draft model")
     option = "speculative-draft-attention-backend"
     return otherwise if it.absent(option) else it.option(option)
 
@@ -227,10 +254,14 @@ def _draft_decode_backend(it: Deployment) -> Fact:
 
 
 def _draft_prefill_backend(it: Deployment) -> Fact:
-    """The backend of the draft model's prefill; "none" without a draft model."""
+    """The backend of the prefill of a draft model that is a part of the target; "none" without a draft model."""
     if _speculative(it).values == (OFF,):
         return known("none", "no speculative decoding")
-    return _named_for_drafts(it, backend(it, "prefill"))
+    named = _named_for_drafts(it, backend(it, "prefill"))
+    own = _algorithm(it).values != ("EAGLE",) or not it.absent("speculative-draft-model-path")
+    if own and named.values != ("none",) and not it.absent("speculative-draft-attention-backend"):
+        return unknown(f"{named.why} {' or '.join(map(str, named.values))} is for a draft model whose attention was not read")
+    return named
 
 
 def _draft_extend_backend(it: Deployment) -> Fact:
@@ -407,7 +438,7 @@ FACTS: Makers = {
     "spec v2": _spec_v2,
     "CUDA graphs": cuda_graphs,
     "cached prefix": _cached_prefix,
-    "chunked prefix cache": lambda it: switch(it.option("disable-chunked-prefix-cache", OFF), OFF),
+    "chunked prefix cache": _chunked_prefix_cache,
     "deterministic inference": _deterministic,
     "sliding-window KV pool": _window_pool,
     "sliding-window layers": _window_layers,

@@ -59,6 +59,8 @@ _BEYOND: dict[str, Settings] = {
     "two backends": {"attention-backend": "flashinfer", "prefill-attention-backend": "trtllm_mla"},
     "context parallelism": {"enable-prefill-cp": True, "cp-strategy": "zigzag"},
 }
+#: Families whose options begin with a release
+_SINCE = {"context parallelism": Version("0.5.16")}
 _WORDS = {"True": ON, "False": OFF}
 #: What a model of `hit_cases` is in the space of an engine
 _MODELS: dict[str, dict[str, Settings]] = {
@@ -99,8 +101,8 @@ def harm(stock: Answer, patched: Answer) -> str | None:
         return f"stock {ends[0]}, patched {ends[1]}"
     if failed := patched.get("missing"):
         return ", ".join(f"{fix} {state}" for fix, state in failed.items())
-    if theirs and not ours and counted:
-        return f"{', '.join(counted)} corrected it: {theirs.what}"
+    if theirs and (not ours or ours.step > theirs.step):
+        return f"{', '.join(counted) or 'a fix that counted nothing'} corrected it: {theirs.what}"
     until = theirs.step if theirs else None
     found = [f"{fix} counted" for fix, step in sorted(counted.items()) if until is None or step < until]
     if ours and (until is None or ours.step < until):
@@ -154,6 +156,11 @@ class Tally:
         self.called.update(patched.get("effective", ()))
         if what := harm(stock, patched):
             self.harms.append((case, what))
+
+
+def families(engine: str, release: str) -> list[str]:
+    """Those that the release has the options of."""
+    return [name for name in FAMILIES[engine] if Version(release) >= _SINCE.get(name, Version("0"))]
 
 
 def drawn(engine: str, release: str, family: str, seed: int) -> Iterator[Case]:

@@ -75,7 +75,8 @@ WRONG = [0.001, 0.5]  # in its second step, by another bug
         (answer(WRONG), answer(WRONG, corrected_by={"a.fix": 1}), None),
         (answer(WRONG), answer(WRONG, corrected_by={"a.fix": 0}), "a.fix counted"),
         (answer(WRONG), answer(WRONG, bits="b"), "step 0 has other bits"),
-        (answer(WRONG), answer([0.001, 0.001], bits="b"), "step 0 has other bits"),
+        (answer(WRONG), answer([0.001, 0.001], bits="b"), "a fix that counted nothing corrected it"),
+        (answer([0.001, 0.5, 0.5]), answer([0.001, 0.001, 0.5]), "a fix that counted nothing corrected it"),
         (answer(WRONG), answer([0.001, 0.001], corrected_by={"a.fix": 1}), "a.fix corrected it"),
         (answer(WRONG), answer([0.001], "raised", **RAISED), None),
         (

@@ -1,6 +1,6 @@
 """sglang.draft-row-spill, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.signs import CONTEXT_LIMIT, SHARED_BATCH, SPECULATION
 
@@ -15,8 +15,9 @@ FIX = Fix(
     id="sglang.draft-row-spill",
     title="Slots of a request near the context length are written into the next request's row",
     symptom=(
-        "With EAGLE, spec v2 and trees (--speculative-eagle-topk above 1), or more than 8 draft tokens, a request that comes "
-        "near the context length changes another request's answer, which goes on with KV of the first one. No error."
+        "With spec v2 and trees (--speculative-eagle-topk above 1), or more than 8 draft tokens, as n-gram drafts have by "
+        "default, a request that comes near the context length changes another request's answer, which goes on with KV of the "
+        "first one. No error."
     ),
     signs=(CONTEXT_LIMIT, SHARED_BATCH, SPECULATION),
     cause=(
@@ -58,6 +59,10 @@ FIX = Fix(
         "these are answered as they are without it."
     ),
     hits=AllOf(
-        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"), Is("spec v2", ON), Is("rows of slots", "too short")
+        AnyOf(
+            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"), Is("spec v2", ON)),
+            Is("speculative algorithm", "DFLASH", "NGRAM"),
+        ),
+        Is("rows of slots", "too short"),
     ),
 )

@@ -53,6 +53,9 @@ EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
 WIDE = SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
 CHAIN = SPEC + "--speculative-num-steps 3 --speculative-eagle-topk 1 "
 TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
+CLAIMED = SPEC + "--speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
+BLOCK = SGL + "--speculative-algorithm DFLASH --speculative-draft-model-path d "
+DRAFTS_ON_FLASHINFER = SPEC + "--speculative-draft-attention-backend flashinfer "
 NGRAM = SGL + "--speculative-algorithm NGRAM "
 TWO = SGL + "--prefill-attention-backend flashinfer --decode-attention-backend flashmla "
 SCALED = SGL + "--kv-cache-dtype fp8_e4m3 --quantization-param-path s.json "
@@ -285,7 +288,26 @@ CASES = [
     ("sglang.draft-row-spill", "0.5.23", "Llama", "a100", WIDE, HIT, "12 slots behind the context length, 40 given"),
     ("sglang.draft-row-spill", "0.5.13", "R1", "h100", CHAIN + "--speculative-num-draft-tokens 4", NOT_HIT, "wide enough"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", WIDE + "--page-size 64", NOT_HIT, "pages of several slots"),
-    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", WIDE + "--page-size 64", POSSIBLE, "not read before 0.5.16"),
+    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", WIDE + "--page-size 64", NOT_HIT, "trees of drafts with pages"),
+    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", CHAIN + "--speculative-num-draft-tokens 16 --page-size 64", HIT, "2"),
+    ("sglang.draft-row-spill", "0.5.13.post1", "Llama", "h100", CLAIMED, HIT, "12 slots behind the context length, 16 given"),
+    ("sglang.draft-row-spill", "0.5.15", "Llama", "h100", CLAIMED, NOT_HIT, "wide enough"),
+    ("sglang.draft-row-spill", "0.5.13.post1", "Llama", "h100", CLAIMED + "--disable-overlap-schedule", NOT_HIT, "wide enough"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM, HIT, "16 slots behind the context length, 24 given"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM + "--speculative-ngram-max-bfs-breadth 1 "
+     "--speculative-num-draft-tokens 4", NOT_HIT, "wide enough"),
+    ("sglang.draft-row-spill", "0.5.14", "Llama", "h100", NGRAM, POSSIBLE, "not read before 0.5.15"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", BLOCK + "--speculative-num-draft-tokens 16", HIT, "32 given"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", BLOCK, POSSIBLE, "name --speculative-num-draft-tokens"),
+    ("sglang.draft-row-spill", "0.5.23", "R1", "h100", WIDE + "--attention-backend flashmla", NOT_HIT, "pages of several"),
+    ("sglang.lse-log-base", "0.5.9", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
+    ("sglang.lse-log-base", "0.5.23", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
+    ("sglang.lse-log-base", "0.5.23", "R1", "h200", DRAFTS_ON_FLASHINFER + "--speculative-draft-model-path d", POSSIBLE,
+     "whose attention was not read"),
+    ("sglang.lse-log-base", "0.5.23", "R1", "h200", NGRAM + "--speculative-draft-attention-backend flashinfer", NOT_HIT,
+     "no draft model"),
+    ("sglang.fa3-context-wall", "0.5.16", "Llama", "h100", NGRAM + "--prefill-attention-backend triton "
+     "--decode-attention-backend fa3", NOT_HIT, "no draft model"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SPEC, POSSIBLE, "name --speculative-num-steps"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SGL, NOT_HIT, "speculative algorithm: none"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", "SGLANG_ENABLE_SPEC_V2=0 " + WIDE, NOT_HIT, "SGLANG_ENABLE_SPEC_V2"),
