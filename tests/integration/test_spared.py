@@ -43,12 +43,12 @@ def test_drawn_configurations(sides):
     wrong = {}
     for family in spared.families(sides.engine, sides.release):
         cases = spared.drawn(sides.engine, sides.release, family, seed=SEEDS[sides.engine, sides.release])
-        found = spared.tally(sides, cases, each(sides.engine, family))
-        called = ", ".join(f"{fix} {found.called[fix]} of {count}" for fix, count in found.spared.most_common())
+        found = spared.tally(sides, cases, count := each(sides.engine, family))
+        called = ", ".join(f"{fix} {found.called[fix]} of {many}" for fix, many in found.spared.most_common())
         print(f"\n{sides.engine} {sides.release}, {family}: {found.configurations} ran, harms {found.harms}, called: {called}")
         if (
             found.harms
-            or found.configurations != each(sides.engine, family)
+            or found.configurations != count
             or not any(found.called[fix] for fix in found.spared)
         ):
             wrong[family] = found
