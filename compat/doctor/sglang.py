@@ -71,6 +71,8 @@ _TRACKING = ("extra_buffer", "extra_buffer_lazy")
 TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
 #: With a topk above 1 on the launch line, such releases take spec v1
 SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
+#: From here on $SGLANG_ENABLE_SPEC_V2 decides whether steps overlap, and later nothing
+_ALWAYS_SPEC_V2 = "0.5.13"
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
 #: Backends under which the engine switches the chunked prefix cache off, the releases that were read for it, and those in which
 #: the backend of prefill decides, not `ServerArgs.attention_backend`
@@ -229,6 +231,8 @@ def _spec_v2(it: Deployment) -> Fact:
         return known(OFF, f"speculative algorithm: {algorithm}")
     if it.release is None:
         return unknown("the default of this release was not read")
+    if it.since(_ALWAYS_SPEC_V2):
+        return known(ON, f"sglang {it.release} has no other")
     if it.launch is None and variable not in it.variables():
         return unknown(f"{algorithm.why or 'needs the launch command'}; {variable} is not set here")
     asked = it.truth(variable)
@@ -259,7 +263,7 @@ def _draft_prefill_backend(it: Deployment) -> Fact:
         return known("none", "no speculative decoding")
     named = _named_for_drafts(it, backend(it, "prefill"))
     own = _algorithm(it).values != ("EAGLE",) or not it.absent("speculative-draft-model-path")
-    if own and named.values != ("none",) and not it.absent("speculative-draft-attention-backend"):
+    if own and named.values not in ((), ("none",)) and not it.absent("speculative-draft-attention-backend"):
         return unknown(f"{named.why} {' or '.join(map(str, named.values))} is for a draft model whose attention was not read")
     return named
 

@@ -46,11 +46,7 @@ def test_drawn_configurations(sides):
         found = spared.tally(sides, cases, count := each(sides.engine, family))
         called = ", ".join(f"{fix} {found.called[fix]} of {many}" for fix, many in found.spared.most_common())
         print(f"\n{sides.engine} {sides.release}, {family}: {found.configurations} ran, harms {found.harms}, called: {called}")
-        if (
-            found.harms
-            or found.configurations != count
-            or not any(found.called[fix] for fix in found.spared)
-        ):
+        if found.harms or found.configurations != count or not any(found.called[fix] for fix in found.spared):
             wrong[family] = found
     assert not wrong
 

@@ -61,7 +61,7 @@ FIX = Fix(
     hits=AllOf(
         AnyOf(
             AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"), Is("spec v2", ON)),
-            Is("speculative algorithm", "DFLASH", "NGRAM"),
+            Is("speculative algorithm", "DFLASH", "DSPARK", "NGRAM"),
         ),
         Is("rows of slots", "too short"),
     ),

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
 from attnfix.compat.doctor.deployment import Deployment, Makers
+from attnfix.compat.doctor.sglang import EAGLE, GEMMA, MLA_SINCE, PLAIN
 from attnfix.compat.doctor.sglang import FACTS as COMMON
 
 #: First release in which rows of pages of several slots are wide enough for every algorithm
 _PAGED_SINCE = "0.5.16"
-#: In releases before this one EAGLE's next step may be prepared before the last one gives back the slot that it claimed
-_CLAIMS_BEFORE = "0.5.15"
 #: First releases in which algorithms take the slots of two steps ahead; EAGLE's kinds do in every release with the function
-_AHEAD_SINCE = {"DFLASH": "0.5.14", "NGRAM": "0.5.15"}
-#: Backends that choose pages of several slots where no size is named
+_AHEAD_SINCE = {"NGRAM": "0.5.14", "DFLASH": "0.5.14", "DSPARK": "0.5.16"}
+#: Releases whose allocator has pages of all context-parallel ranks, and whose rows reckon with one rank's
+_RANKS_SINCE, _RANKS_UP_TO = "0.5.17", "0.5.19"
+#: Backends that choose pages of several slots, whatever size of 1 is named, and those that leave the size alone
 _PAGES = frozenset({"flashmla", "cutlass_mla", "trtllm_mla", "trtllm_mha", "tokenspeed_mla", "cutedsl_mla"})
+_ONE_SLOT = frozenset({"triton", "flashinfer", "fa3", "torch_native", "flex_attention"})
 
 
 def _rows(it: Deployment) -> Fact:
     """Whether two decode steps of a request fit behind the context length in its row."""
     algorithm = str(next(iter(COMMON["speculative algorithm"](it).values), "EAGLE"))
-    if not it.since(first := _AHEAD_SINCE.get(algorithm, "0.5.13")):
-        return unknown(f"slots that {algorithm} takes ahead were not read before {first}")
-    pages = _pages(it)
+    if it.release and not it.since(first := _AHEAD_SINCE.get(algorithm, "0.5.13")):
+        return known("wide enough", f"{algorithm} takes the slots of one step before {first}")
+    if it.option("disaggregation-mode", "null").values == ("prefill",):
+        return known("wide enough", "--disaggregation-mode prefill: no decode step runs")
+    ranks = it.number("dcp-size", 1)
+    if ranks.values != (1,) and it.since(_RANKS_SINCE) and not it.since(_RANKS_UP_TO):
+        return unknown(f"{ranks.why} of sglang {it.release} was not read")
+    pages = known(ON, "--dcp-size above 1") if ranks.values != (1,) and it.since(_RANKS_UP_TO) else _pages(it)
     if pages.values == (ON,) and it.since(_PAGED_SINCE):
         return known("wide enough", f"sglang {it.release} with pages of several slots")
     sizes = _sizes(it, algorithm)
@@ -30,38 +37,47 @@ def _rows(it: Deployment) -> Fact:
     steps, topk, drafts = (int(fact.values[0]) for fact in sizes.values())
     if pages.values == (ON,) and topk > 1:
         return known("wide enough", f"trees of drafts with pages of several slots ({pages.why})")
-    claims = algorithm != "DFLASH" and not it.since(_CLAIMS_BEFORE) and not it.given("disable-overlap-schedule")
-    behind, ahead, ends = 4 + drafts, 2 * max(steps * topk, drafts), 3 if claims else 4
-    if ahead - ends > behind and not pages.values:
-        return pages
+    behind, ahead = 4 + drafts, 2 * max(steps * topk, drafts)
     why = f"{behind} slots behind the context length, {ahead} given to a request near it"
-    return known("too short" if ahead - ends > behind else "wide enough", why)
+    if ahead - 3 <= behind:
+        return known("wide enough", why)
+    if ahead - 4 == behind:
+        return unknown(f"{why}: short by one, and for some requests alone")
+    if it.given("speculative-adaptive"):
+        return unknown("--speculative-adaptive changes the number of drafts")
+    return known("too short", why) if pages.values else pages
 
 
 def _sizes(it: Deployment, algorithm: str) -> dict[str, Fact]:
     """The numbers of steps, of branches and of draft tokens, by the ends of their options."""
     drafts = it.number("speculative-num-draft-tokens", 12 if algorithm == "NGRAM" else None)
     topk, steps = it.number("speculative-eagle-topk"), it.number("speculative-num-steps")
-    if algorithm == "DFLASH":
+    if algorithm in ("DFLASH", "DSPARK"):
+        block = it.number(f"speculative-{algorithm.lower()}-block-size")
+        more = int(algorithm == "DSPARK")  # its block is that of the drafts alone
+        drafts = Fact(tuple(int(value) + more for value in block.values), block.why) if block.values else drafts
         topk = steps = known(1, "one block of drafts")
     if algorithm == "NGRAM":
         topk = it.number("speculative-ngram-max-bfs-breadth", 10)
         if it.absent("speculative-num-steps") and drafts.values and topk.values:
             steps = known(int(drafts.values[0]) // int(topk.values[0]), "draft tokens by branches")
+    if algorithm in EAGLE and topk.values == (1,) and steps.values:
+        drafts = known(int(steps.values[0]) + 1, "steps and one, whatever is named")
     return {"num-steps": steps, "eagle-topk": topk, "num-draft-tokens": drafts}
 
 
 def _pages(it: Deployment) -> Fact:
-    """Whether a page has several slots: as named, else as a backend chooses."""
-    if not it.absent("page-size"):
-        size = it.number("page-size")
-        return Fact(tuple(OFF if value == 1 else ON for value in size.values), size.why)
-    backends = [COMMON[f"{phase} backend"](it) for phase in ("prefill", "decode")]
-    if chosen := next((fact for fact in backends if fact.values and _PAGES.issuperset(fact.values)), None):
-        return known(ON, f"{chosen.values[0]}, {chosen.why}")
-    if any(_PAGES.intersection(fact.values) for fact in backends):
-        return unknown("a backend may choose pages of several slots; name --page-size")
-    return known(OFF, "no --page-size")
+    """Whether a page has several slots: as named, else as a backend or a model chooses."""
+    size = it.number("page-size", 1)
+    if size.values != (1,):
+        return Fact(tuple(ON for _ in size.values), size.why)
+    backends = [COMMON[f"{phase} backend"](it) for phase in ("decode", "prefill")]
+    if backends[0].values and _PAGES.issuperset(backends[0].values):
+        return known(ON, f"{backends[0].values[0]}, {backends[0].why}")
+    read = it.config is None or it.architecture() in {*PLAIN, *GEMMA, *MLA_SINCE}
+    if read and all(fact.values and _ONE_SLOT.issuperset(fact.values) for fact in backends):
+        return known(OFF, size.why)
+    return unknown("whether the backend or the model chooses pages of several slots was not read; name --page-size")
 
 
 FACTS: Makers = {"rows of slots": _rows}

@@ -1,37 +1,49 @@
 """Correction of sglang.draft-row-spill.
 
-The engine itself says what a decode step may give a request beyond its tokens.
+The engine itself says what a decode step may give a request beyond its tokens, and makes rows of pages of several slots wide
+enough up to the end of the last page.
 """
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import sys
 from typing import Any
 
-#: The step of EAGLE up to 0.5.14, which claims a slot that the result of the step gives back
-_CLAIMS = "sglang.srt.speculative.eagle_info_v2"
+#: Tokens before the context length at which a request has its last decode step. One nearer come requests of which a step is
+#: prepared before the result of the last one is there, in some releases (a claimed slot, a prefill after a retraction)
+_ENDS, _NEARER = 4, 1
 
 
 def extra_context_len(call: Any, instance: Any, server_args: Any = None) -> int:
-    """Slots of a row of `req_to_token` behind the context length. Later releases take no arguments."""
+    """Slots of a row of `req_to_token` behind the context length. Later releases take no arguments.
+
+    A row that is short for the nearer requests alone gets wider, and is not counted.
+    """
     result = call()
-    if server_args is not None and server_args.speculative_algorithm is None:
-        return result  # without drafts, a step gives no slot behind the context length
-    given = given_ahead(call.target.function, *([] if server_args is None else [server_args]))
-    if given - ends(server_args) <= result:
+    if not two_steps_ahead(call.target.function, server_args):
         return result
-    call.corrected()
+    given = given_ahead(call.target.function, *([] if server_args is None else [server_args]))
+    if given - _ENDS + _NEARER <= result:
+        return result
+    if given - _ENDS > result:
+        call.corrected()
     return given
 
 
 def given_ahead(function: Any, *server_args: Any) -> int:
-    """The most slots that a request has behind its tokens: those of two decode steps. A row of pages of several slots is wide
-    enough up to the end of the last page as the engine makes it."""
+    """The most slots that a request has behind its tokens: those of two decode steps."""
     return function.__globals__["get_alloc_reserve_per_decode"](*server_args)
 
 
-def ends(server_args: Any) -> int:
-    """Tokens before the context length, a claimed slot included, at which a request has its last decode step. With overlap a
-    step is prepared before the result of the last one is there."""
-    claims = server_args is not None and not server_args.disable_overlap_schedule and find_spec(_CLAIMS)
-    return 3 if claims else 4
+def two_steps_ahead(function: Any, server_args: Any) -> bool:
+    """Whether this server has decode steps that give slots of two steps."""
+    if server_args is None:
+        context = sys.modules.get("sglang.srt.runtime_context")
+        disaggregation = context.get_disagg() if hasattr(context, "get_disagg") else None
+        return getattr(disaggregation, "disaggregation_mode", None) != "prefill"
+    if server_args.speculative_algorithm is None or server_args.disaggregation_mode == "prefill":
+        return False
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+    algorithm = SpeculativeAlgorithm.from_string(server_args.speculative_algorithm)
+    return not hasattr(type(algorithm), "supports_spec_v2") or algorithm.supports_spec_v2()  # of 0.5.13 alone

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from types import FunctionType, SimpleNamespace
 
 import pytest
 
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.sglang.draft_row_spill import wrap
 from attnfix.patches.sglang.draft_row_spill.fix import FIX
 from tests.support import one_call
 
 WIDTH = one_call.target_of(FIX, "get_req_to_token_extra_context_len")
-
-
-@pytest.fixture(autouse=True)
-def release(monkeypatch):
-    """One whose EAGLE claims no slot ahead of its step's result."""
-    monkeypatch.setattr(wrap, "find_spec", lambda name: None)
 
 
 def width(reserve: int, extra: int, **arguments) -> tuple[int, int]:
@@ -28,9 +22,20 @@ def width(reserve: int, extra: int, **arguments) -> tuple[int, int]:
     exec(old if arguments else new, names)
     function, state = names["function"], FixState(FIX)
     assert isinstance(function, FunctionType)
-    served = {"speculative_algorithm": "EAGLE", "disable_overlap_schedule": False, **arguments}
+    served = {"speculative_algorithm": "EAGLE", "disaggregation_mode": "null", **arguments}
     given = [SimpleNamespace(**served)] if arguments else []
     return one_call.run(WIDTH, function, state, *given), state.counters.corrections
+
+
+@pytest.fixture(autouse=True)
+def algorithms(monkeypatch):
+    """Of a release in which all take two steps ahead: a class without `supports_spec_v2`."""
+    return served(monkeypatch, SimpleNamespace(from_string=lambda name: name))
+
+
+def served(monkeypatch, algorithm):
+    module = SimpleNamespace(SpeculativeAlgorithm=algorithm)
+    monkeypatch.setitem(sys.modules, "sglang.srt.speculative.spec_info", module)
 
 
 def test_a_row_holds_two_steps():
@@ -44,18 +49,32 @@ def test_the_end_of_a_page_is_the_engines_to_reckon_with():
     assert width(reserve=8, extra=8, page_size=64) == (8, 0)
 
 
-@pytest.mark.parametrize("reserve, found", [(16, (12, 0)), (17, (17, 1))])
+@pytest.mark.parametrize("reserve, found", [(15, (12, 0)), (16, (16, 0)), (17, (17, 1))])
 def test_room_that_no_request_comes_to_is_left_alone(reserve, found):
-    """A request ends 4 tokens before the context length."""
+    """A request ends 4 tokens before the context length; for those that may come one nearer there is room, uncounted."""
     assert width(reserve=reserve, extra=12) == found
     assert width(reserve=reserve, extra=12, page_size=1) == found
 
 
-@pytest.mark.parametrize("overlap, found", [(True, (16, 1)), (False, (12, 0))])
-def test_a_slot_that_a_step_claims_before_its_result_is_one_more(monkeypatch, overlap, found):
-    monkeypatch.setattr(wrap, "find_spec", lambda name: name == "sglang.srt.speculative.eagle_info_v2")
-    assert width(reserve=16, extra=12, disable_overlap_schedule=not overlap) == found
-    assert width(reserve=16, extra=12) == (12, 0), "a later release, whose function takes no arguments"
+def test_a_server_that_only_prefills_has_no_decode_step(monkeypatch):
+    assert width(reserve=40, extra=12, disaggregation_mode="prefill") == (12, 0)
+    context = SimpleNamespace(get_disagg=lambda: SimpleNamespace(disaggregation_mode="prefill"))
+    monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", context)
+    assert width(reserve=40, extra=12) == (12, 0)
+    context.get_disagg = lambda: SimpleNamespace(disaggregation_mode="decode")
+    assert width(reserve=40, extra=12) == (40, 1)
+
+
+def test_an_algorithm_that_takes_one_step_ahead_is_left_alone(monkeypatch):
+    """As n-grams in 0.5.13."""
+
+    class Algorithm(str):
+        def supports_spec_v2(self):
+            return self == "EAGLE"
+
+    served(monkeypatch, SimpleNamespace(from_string=Algorithm))
+    assert width(reserve=40, extra=12, speculative_algorithm="NGRAM") == (12, 0)
+    assert width(reserve=40, extra=12, speculative_algorithm="EAGLE") == (40, 1)
 
 
 @pytest.mark.parametrize("reserve", [2, 12])

@@ -53,6 +53,8 @@ EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
 WIDE = SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
 CHAIN = SPEC + "--speculative-num-steps 3 --speculative-eagle-topk 1 "
 TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
+LONG_CHAIN = SPEC + "--speculative-num-steps 15 --speculative-eagle-topk 1 "
+DSPARK = SGL + "--speculative-algorithm DSPARK --speculative-draft-model-path d "
 CLAIMED = SPEC + "--speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
 BLOCK = SGL + "--speculative-algorithm DFLASH --speculative-draft-model-path d "
 DRAFTS_ON_FLASHINFER = SPEC + "--speculative-draft-attention-backend flashinfer "
@@ -289,17 +291,27 @@ CASES = [
     ("sglang.draft-row-spill", "0.5.13", "R1", "h100", CHAIN + "--speculative-num-draft-tokens 4", NOT_HIT, "wide enough"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", WIDE + "--page-size 64", NOT_HIT, "pages of several slots"),
     ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", WIDE + "--page-size 64", NOT_HIT, "trees of drafts with pages"),
-    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", CHAIN + "--speculative-num-draft-tokens 16 --page-size 64", HIT, "2"),
-    ("sglang.draft-row-spill", "0.5.13.post1", "Llama", "h100", CLAIMED, HIT, "12 slots behind the context length, 16 given"),
-    ("sglang.draft-row-spill", "0.5.15", "Llama", "h100", CLAIMED, NOT_HIT, "wide enough"),
-    ("sglang.draft-row-spill", "0.5.13.post1", "Llama", "h100", CLAIMED + "--disable-overlap-schedule", NOT_HIT, "wide enough"),
+    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", LONG_CHAIN + "--page-size 64", HIT, "20 slots behind"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", LONG_CHAIN, HIT, "20 slots behind the context length, 32 given"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", CHAIN + "--speculative-num-draft-tokens 16", NOT_HIT, "wide enough"),
+    ("sglang.draft-row-spill", "0.5.23", "R1", "h100", LONG_CHAIN + "--attention-backend fa3 --dcp-size 2", NOT_HIT, "several"),
+    ("sglang.draft-row-spill", "0.5.18", "R1", "h100", LONG_CHAIN + "--attention-backend fa3 --dcp-size 2", POSSIBLE, "dcp"),
+    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", CLAIMED, POSSIBLE, "short by one"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM, HIT, "16 slots behind the context length, 24 given"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM + "--speculative-ngram-max-bfs-breadth 1 "
      "--speculative-num-draft-tokens 4", NOT_HIT, "wide enough"),
-    ("sglang.draft-row-spill", "0.5.14", "Llama", "h100", NGRAM, POSSIBLE, "not read before 0.5.15"),
+    ("sglang.draft-row-spill", "0.5.14", "Llama", "h100", NGRAM, HIT, "24 given"),
+    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", NGRAM, NOT_HIT, "slots of one step before 0.5.14"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", BLOCK + "--speculative-num-draft-tokens 16", HIT, "32 given"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", BLOCK + "--speculative-dflash-block-size 16", HIT, "32 given"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", BLOCK, POSSIBLE, "name --speculative-num-draft-tokens"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", DSPARK + "--speculative-dspark-block-size 15", HIT, "32 given"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", WIDE + "--speculative-adaptive", POSSIBLE, "changes the number"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", WIDE + "--disaggregation-mode prefill", NOT_HIT, "no decode step"),
     ("sglang.draft-row-spill", "0.5.23", "R1", "h100", WIDE + "--attention-backend flashmla", NOT_HIT, "pages of several"),
+    ("sglang.draft-row-spill", "0.5.23", "R1", "h100", WIDE + "--attention-backend flashmla --page-size 1", NOT_HIT, "several"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "b200", WIDE + "--attention-backend fa4", POSSIBLE, "name --page-size"),
+    ("sglang.draft-row-spill", "0.5.23", "V3.2", "h100", LONG_CHAIN, POSSIBLE, "name --page-size"),
     ("sglang.lse-log-base", "0.5.9", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
     ("sglang.lse-log-base", "0.5.23", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
     ("sglang.lse-log-base", "0.5.23", "R1", "h200", DRAFTS_ON_FLASHINFER + "--speculative-draft-model-path d", POSSIBLE,
@@ -310,7 +322,7 @@ CASES = [
      "--decode-attention-backend fa3", NOT_HIT, "no draft model"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SPEC, POSSIBLE, "name --speculative-num-steps"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SGL, NOT_HIT, "speculative algorithm: none"),
-    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", "SGLANG_ENABLE_SPEC_V2=0 " + WIDE, NOT_HIT, "SGLANG_ENABLE_SPEC_V2"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", "SGLANG_ENABLE_SPEC_V2=0 " + WIDE, HIT, "spec v2: on"),
     ("sglang.draft-kv-wall", "0.5.23", "Llama", "a100", CHAIN, HIT, "draft decode backend: flashinfer"),
     ("sglang.draft-kv-wall", "0.5.9", "Llama", "h100", TREES + "--attention-backend flashinfer", HIT, "algorithm: EAGLE3"),
     ("sglang.draft-kv-wall", "0.5.23", "Llama", "h100", CHAIN, NOT_HIT, "draft decode backend: fa3"),

@@ -134,7 +134,7 @@ WAYS = [
     ("sglang.draft-row-spill", {**_V2, "speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE"), "none"),
                                 "rows of slots": (("too short",), "wide enough")}),
     ("sglang.draft-row-spill",
-     {"speculative algorithm": (("DFLASH", "NGRAM"), "none"), "rows of slots": (("too short",), "wide enough")}),
+     {"speculative algorithm": (("DFLASH", "DSPARK", "NGRAM"), "none"), "rows of slots": (("too short",), "wide enough")}),
     ("sglang.draft-kv-wall",
      {"speculative algorithm": _V2["speculative algorithm"], "speculative steps": ((2, 5), 1),
       "draft decode backend": (("flashinfer", "triton"), "fa3")}),
