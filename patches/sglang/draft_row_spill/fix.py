@@ -27,8 +27,8 @@ FIX = Fix(
         "slots of the next request's row."
     ),
     correction=(
-        "Rows get as wide as what a request near the context length is given. From 0.5.16 on upstream makes them so where a "
-        "page has more than one slot; by default it has one."
+        "Rows get as wide as what a request near the context length is given, except with --enable-unified-memory. From 0.5.16 "
+        "on upstream makes them so where a page has more than one slot; by default it has one."
     ),
     upstream=Upstream("sgl-project/sglang", pull=26972, report="sglang-draft-row-spill"),
     hardware="any GPU",

@@ -25,9 +25,11 @@ def _rows(it: Deployment) -> Fact:
         return known("wide enough", f"{algorithm} takes the slots of one step before {first}")
     if it.option("disaggregation-mode", "null").values == ("prefill",):
         return known("wide enough", "--disaggregation-mode prefill: no decode step runs")
+    if (unified := it.option("enable-unified-memory", OFF)).values != (OFF,):
+        return unknown(f"{unified.why}: its rows, which have a width of their own, were not read")
     ranks = it.number("dcp-size", 1)
-    if ranks.values != (1,) and it.since(_RANKS_SINCE) and not it.since(_RANKS_UP_TO):
-        return unknown(f"{ranks.why} of sglang {it.release} was not read")
+    if not ranks.values or (ranks.values != (1,) and it.since(_RANKS_SINCE) and not it.since(_RANKS_UP_TO)):
+        return unknown(f"what {ranks.why} of sglang {it.release} does to rows was not read")
     pages = known(ON, "--dcp-size above 1") if ranks.values != (1,) and it.since(_RANKS_UP_TO) else _pages(it)
     if pages.values == (ON,) and it.since(_PAGED_SINCE):
         return known("wide enough", f"sglang {it.release} with pages of several slots")
@@ -39,13 +41,13 @@ def _rows(it: Deployment) -> Fact:
         return known("wide enough", f"trees of drafts with pages of several slots ({pages.why})")
     behind, ahead = 4 + drafts, 2 * max(steps * topk, drafts)
     why = f"{behind} slots behind the context length, {ahead} given to a request near it"
-    if ahead - 3 <= behind:
-        return known("wide enough", why)
-    if ahead - 4 == behind:
+    if ahead - 4 > behind:
+        return known("too short", why) if pages.values else pages
+    if not it.absent("speculative-adaptive"):
+        return unknown("--speculative-adaptive may raise the number of drafts")
+    if ahead - 3 > behind:
         return unknown(f"{why}: short by one, and for some requests alone")
-    if it.given("speculative-adaptive"):
-        return unknown("--speculative-adaptive changes the number of drafts")
-    return known("too short", why) if pages.values else pages
+    return known("wide enough", why)
 
 
 def _sizes(it: Deployment, algorithm: str) -> dict[str, Fact]:
@@ -60,7 +62,7 @@ def _sizes(it: Deployment, algorithm: str) -> dict[str, Fact]:
     if algorithm == "NGRAM":
         topk = it.number("speculative-ngram-max-bfs-breadth", 10)
         if it.absent("speculative-num-steps") and drafts.values and topk.values:
-            steps = known(int(drafts.values[0]) // int(topk.values[0]), "draft tokens by branches")
+            steps = known(max(1, int(drafts.values[0]) // int(topk.values[0])), "draft tokens by branches")
     if algorithm in EAGLE and topk.values == (1,) and steps.values:
         drafts = known(int(steps.values[0]) + 1, "steps and one, whatever is named")
     return {"num-steps": steps, "eagle-topk": topk, "num-draft-tokens": drafts}
@@ -74,6 +76,8 @@ def _pages(it: Deployment) -> Fact:
     backends = [COMMON[f"{phase} backend"](it) for phase in ("decode", "prefill")]
     if backends[0].values and _PAGES.issuperset(backends[0].values):
         return known(ON, f"{backends[0].values[0]}, {backends[0].why}")
+    named = ("attention-backend", "speculative-draft-attention-backend")
+    backends += [it.option(name) for name in named if not it.absent(name)]
     read = it.config is None or it.architecture() in {*PLAIN, *GEMMA, *MLA_SINCE}
     if read and all(fact.values and _ONE_SLOT.issuperset(fact.values) for fact in backends):
         return known(OFF, size.why)
