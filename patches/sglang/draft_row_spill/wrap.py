@@ -43,7 +43,6 @@ def two_steps_ahead(function: Any, server_args: Any) -> bool:
         return getattr(disaggregation, "disaggregation_mode", None) != "prefill"
     if server_args.speculative_algorithm is None or server_args.disaggregation_mode == "prefill":
         return False
-    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
-
-    algorithm = SpeculativeAlgorithm.from_string(server_args.speculative_algorithm)
-    return not hasattr(type(algorithm), "supports_spec_v2") or algorithm.supports_spec_v2()  # of 0.5.13 alone
+    kinds = sys.modules.get("sglang.srt.speculative.spec_info")  # there since the arguments were resolved
+    algorithm = kinds and kinds.SpeculativeAlgorithm.from_string(server_args.speculative_algorithm)
+    return not hasattr(algorithm, "supports_spec_v2") or algorithm.supports_spec_v2()  # of 0.5.13 alone

@@ -319,6 +319,10 @@ CASES = [
     ("sglang.draft-row-spill", "0.5.23", "R1", "h100", WIDE + "--attention-backend flashmla --page-size 1", NOT_HIT, "several"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "b200", WIDE + "--attention-backend fa4", POSSIBLE, "name --page-size"),
     ("sglang.draft-row-spill", "0.5.23", "V3.2", "h100", LONG_CHAIN, POSSIBLE, "name --page-size"),
+    ("sglang.lse-log-base", "0.5.23", "R1", "b200", SPEC + "--attention-backend trtllm_mla --prefill-attention-backend fa3 "
+     "--speculative-attention-mode decode", HIT, "draft prefill backend: trtllm_mla"),
+    ("sglang.lse-log-base", "0.5.13", "R1", "b200", SPEC + "--attention-backend trtllm_mla --prefill-attention-backend fa3 "
+     "--speculative-attention-mode decode", NOT_HIT, "draft prefill backend: fa3"),
     ("sglang.lse-log-base", "0.5.9", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
     ("sglang.lse-log-base", "0.5.23", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
     ("sglang.lse-log-base", "0.5.23", "R1", "h200", DRAFTS_ON_FLASHINFER + "--speculative-draft-model-path d", POSSIBLE,
