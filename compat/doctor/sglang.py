@@ -73,7 +73,7 @@ TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
 SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 #: From here on $SGLANG_ENABLE_SPEC_V2 decides whether steps overlap, and later nothing
 _ALWAYS_SPEC_V2 = "0.5.13"
-#: From here on the draft model prefills with the backend with which it takes over what was verified, where that has a kind for it
+#: From here on the draft model prefills with the backend of its extend, where that has a kind for it
 _EXTEND_PREFILLS_SINCE = "0.5.14"
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
 #: Backends under which the engine switches the chunked prefix cache off, the releases that were read for it, and those in which
