@@ -124,7 +124,7 @@ def wanted_on(names: Mapping[Fix, Iterable[str]]) -> dict[tuple[str, str], list[
 
 def to_be_run(fixes: Sequence[Fix]) -> dict[tuple[str, str], list[Fix]]:
     """Releases that have every code of a ledger which the committed matrix has not run or judged otherwise; and of those that
-    have all others, a few, drawn anew each time: but for code that `matrix --boundaries` runs."""
+    have all others, a few, drawn anew each time: but for code around changes of a verdict."""
     codes = [(fix, code) for fix in fixes for code in ledger.load(fix).code if code.releases]
     ran = matrix_cells()
     unseen = [(fix, code) for fix, code in codes if not any(_cell(fix, code, release) in ran for release in code.releases)]

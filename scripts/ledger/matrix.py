@@ -3,9 +3,9 @@
 
     python -m scripts.ledger.matrix
         all published releases: most of an hour on two cores
-    python -m scripts.ledger.matrix --boundaries
-        where verdicts change, and the newest releases: what CI runs, in forks of one warm
-        Python (scripts/ledger/warm.py), each edit on one of its releases; writes nothing
+    python -m scripts.ledger.matrix --sample
+        of each fix its newest release, one of those around changes of its verdict, and each edit on one of its releases,
+        drawn: what CI runs, in forks of one warm Python (scripts/ledger/warm.py); writes nothing
     python -m scripts.ledger.matrix --merge --fix vllm.kv-scale-float
         the cells of a new fix, in such forks, put into the evidence beside those of others
     python -m scripts.ledger.matrix --engine vllm==0.19.1 --fix vllm.empty-context-chunks
@@ -171,6 +171,14 @@ def boundaries(fix: Fix) -> set[str]:
     return chosen
 
 
+def sample(fix: Fix, seed: int) -> set[str]:
+    """Of `boundaries`: the newest release, one that is affected, and those that edits are made on, as `seed` draws them."""
+    newest, proof, chosen = list(ledger.load(fix).releases())[-1][0], runner.proof_of(fix), boundaries(fix)
+    affected = sorted(release for release in chosen if ledger.load(fix).verdict(release) == ledger.AFFECTED)
+    drawn = random.Random(f"{seed} {fix.id}").sample(affected, min(1, len(affected)))
+    return {newest, *drawn, *(release for release in proof.edited if edits_on(release, proof, seed))}
+
+
 def wanted(options: argparse.Namespace) -> list[tuple[str, str, list[Fix]]]:
     """(engine, release, fixes) of the run, in release order."""
     fixes = [BY_ID[name] for name in options.fix] if options.fix else list(FIXES)
@@ -181,8 +189,8 @@ def wanted(options: argparse.Namespace) -> list[tuple[str, str, list[Fix]]]:
     jobs = []
     for engine, release in named:
         ours = [fix for fix in fixes if fix.engine == engine and runner.examined(fix, release)]  # others are not judged
-        if options.boundaries:
-            ours = [fix for fix in ours if release in boundaries(fix)]
+        if options.sample:
+            ours = [fix for fix in ours if release in sample(fix, options.seed)]
         if ours:
             jobs.append((engine, release, ours))
     return sorted(jobs, key=lambda job: (job[0], Version(job[1])))
@@ -260,19 +268,19 @@ def write(found: list[Cell]) -> None:
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--boundaries", action="store_true", help="only releases around a change of verdict, and the newest")
+    arguments.add_argument("--sample", action="store_true", help="only the newest release of each fix, and some drawn")
     arguments.add_argument("--merge", action="store_true", help="put the cells of the named fixes into the evidence")
-    arguments.add_argument("--seed", type=int, help="on which of its releases each edit is made (default: drawn anew)")
+    arguments.add_argument("--seed", type=int, help="what --sample draws (default: anew each time)")
     arguments.add_argument("--engine", action="append", metavar="ENGINE==RELEASE", help="only this release (repeatable)")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
     options = arguments.parse_args()
-    if options.merge and (options.boundaries or options.engine or not options.fix):
-        arguments.error("--merge takes whole fixes: name them by --fix, without --engine and --boundaries")
-    if options.boundaries:
-        seed = secrets.randbelow(2**31) if options.seed is None else options.seed
-        print(f"each edit on one of its releases, drawn with --seed {seed}; make matrix has it on all", flush=True)
+    if options.merge and (options.sample or options.engine or not options.fix):
+        arguments.error("--merge takes whole fixes: name them by --fix, without --engine and --sample")
+    if options.sample:
+        options.seed = secrets.randbelow(2**31) if options.seed is None else options.seed
+        print(f"releases drawn with --seed {options.seed}; make matrix has all", flush=True)
         with warm.proofs():
-            found = run_all(wanted(options), seed)
+            found = run_all(wanted(options), options.seed)
     elif options.merge:
         with warm.proofs():
             found = run_all(wanted(options))
@@ -281,7 +289,7 @@ def main() -> int:
     wrong = sum(cell.verdict == ERROR for cell in found)
     proven = sum(cell.verdict == PROVEN for cell in found)
     print(f"{len(found)} cells: {proven} proven, {len(found) - proven - wrong} healthy and untouched, {wrong} in error")
-    if not wrong and (options.merge or not (options.boundaries or options.engine or options.fix)):
+    if not wrong and (options.merge or not (options.sample or options.engine or options.fix)):
         write(merged(found) if options.merge else found)
         print(f"wrote {EVIDENCE.relative_to(ROOT)}")
     return 1 if wrong else 0

@@ -81,6 +81,17 @@ def test_boundaries_are_the_releases_around_every_change(monkeypatch):
     assert chosen == {names[i] for i in changes} | {names[i - 1] for i in changes} | {names[-1], "0.5.12"}
 
 
+def test_a_sample_has_the_newest_release_one_that_is_affected_and_every_edit():
+    drawn = [matrix.sample(FIX, seed) for seed in range(20)]
+    verdicts = dict(ledger.load(FIX).releases())
+    edits, proof = [*matrix.runner.proof_of(FIX).edits], matrix.runner.proof_of(FIX)
+    for seed, releases in enumerate(drawn):
+        assert releases <= matrix.boundaries(FIX) and [*verdicts][-1] in releases
+        assert any(verdicts[release] == ledger.AFFECTED for release in releases)
+        assert sorted(edit for release in releases for edit in matrix.edits_on(release, proof, seed)) == sorted(edits)
+    assert len(set(map(frozenset, drawn))) > 1, "not the same each time"
+
+
 GDN = next(fix for fix in FIXES if fix.id == "vllm.gdn-uniform-decode")
 
 
@@ -109,7 +120,7 @@ def test_known_code_is_proven_whatever_it_calls_itself(monkeypatch, release, kin
 def test_a_cell_outside_a_ledger_is_no_cell(monkeypatch):
     published = {"vllm": ["0.9.0", "0.11.2", "0.12.0"], "sglang": []}
     monkeypatch.setattr(matrix.fetch, "published", published.get)
-    options = SimpleNamespace(fix=None, engine=None, boundaries=False)
+    options = SimpleNamespace(fix=None, engine=None, sample=False)
     cells = {release: {fix.id for fix in fixes} for _, release, fixes in matrix.wanted(options)}
     assert list(cells) == ["0.11.2", "0.12.0"] and cells["0.12.0"] - cells["0.11.2"] == {GDN.id}
     options.engine = ["vllm==0.11.2"]
