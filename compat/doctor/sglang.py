@@ -74,7 +74,7 @@ SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 #: From here on $SGLANG_ENABLE_SPEC_V2 decides whether steps overlap, and later nothing
 _ALWAYS_SPEC_V2 = "0.5.13"
 #: From here on the draft model prefills with the backend of its extend, where that has a kind for it
-_EXTEND_PREFILLS_SINCE = "0.5.14"
+_EXTEND_PREFILLS_SINCE, _FLASHMLA_EXTENDS_SINCE = "0.5.14", "0.5.16"
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
 #: Backends under which the engine switches the chunked prefix cache off, the releases that were read for it, and those in which
 #: the backend of prefill decides, not `ServerArgs.attention_backend`
@@ -263,11 +263,14 @@ def _draft_prefill_backend(it: Deployment) -> Fact:
     """The backend of the prefill of a draft model that is a part of the target; "none" without a draft model."""
     if _speculative(it).values == (OFF,):
         return known("none", "no speculative decoding")
-    named, extend = _named_for_drafts(it, backend(it, "prefill")), _draft_extend_backend(it)
-    if it.since(_EXTEND_PREFILLS_SINCE) and extend.values != ("flashmla",):
-        named = extend
-    own = _algorithm(it).values != ("EAGLE",) or not it.absent("speculative-draft-model-path")
-    if own and named.values not in ((), ("none",)) and not it.absent("speculative-draft-attention-backend"):
+    target, algorithm = backend(it, "prefill"), _algorithm(it).values
+    if it.release and not it.since(_PREFILL_DECIDES_SINCE) and target.values and _NO_CHUNKED_PREFIX.issuperset(target.values):
+        return target  # by whose name the draft model's layers choose their way, too
+    named, extend = _named_for_drafts(it, target), _draft_extend_backend(it)
+    if algorithm and set(algorithm) <= set(EAGLE) and it.since(_EXTEND_PREFILLS_SINCE):
+        named = named if extend.values == ("flashmla",) and not it.since(_FLASHMLA_EXTENDS_SINCE) else extend
+    own = algorithm != ("EAGLE",) or not it.absent("speculative-draft-model-path")
+    if own and named.values not in ((), ("none",), target.values):
         return unknown(f"{named.why} {' or '.join(map(str, named.values))} is for a draft model whose attention was not read")
     return named
 

@@ -172,11 +172,13 @@ def boundaries(fix: Fix) -> set[str]:
 
 
 def sample(fix: Fix, seed: int) -> set[str]:
-    """Of `boundaries`: the newest release, one that is affected, and those that edits are made on, as `seed` draws them."""
-    newest, proof, chosen = list(ledger.load(fix).releases())[-1][0], runner.proof_of(fix), boundaries(fix)
-    affected = sorted(release for release in chosen if ledger.load(fix).verdict(release) == ledger.AFFECTED)
-    drawn = random.Random(f"{seed} {fix.id}").sample(affected, min(1, len(affected)))
-    return {newest, *drawn, *(release for release in proof.edited if edits_on(release, proof, seed))}
+    """Of `boundaries`: the newest release, one that is affected, one that is not, and those that edits are made on, as `seed`
+    draws them."""
+    verdicts, proof = dict(ledger.load(fix).releases()), runner.proof_of(fix)
+    draw, around = random.Random(f"{seed} {fix.id}"), sorted(boundaries(fix) - {newest := [*verdicts][-1]})
+    kinds = [[release for release in around if (verdicts.get(release) == ledger.AFFECTED) is red] for red in (True, False)]
+    edited = {release for release in proof.edited if edits_on(release, proof, seed)}
+    return {newest, *edited, *(draw.choice(releases) for releases in kinds if releases)}
 
 
 def wanted(options: argparse.Namespace) -> list[tuple[str, str, list[Fix]]]:

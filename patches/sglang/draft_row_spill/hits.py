@@ -78,7 +78,7 @@ def _pages(it: Deployment) -> Fact:
         return known(ON, f"{backends[0].values[0]}, {backends[0].why}")
     named = ("attention-backend", "speculative-draft-attention-backend")
     backends += [it.option(name) for name in named if not it.absent(name)]
-    read = it.config is None or it.architecture() in {*PLAIN, *GEMMA, *MLA_SINCE}
+    read = it.architecture() in {*PLAIN, *GEMMA, *MLA_SINCE}
     if read and all(fact.values and _ONE_SLOT.issuperset(fact.values) for fact in backends):
         return known(OFF, size.why)
     return unknown("whether the backend or the model chooses pages of several slots was not read; name --page-size")

@@ -54,6 +54,8 @@ WIDE = SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 4 --speculativ
 CHAIN = SPEC + "--speculative-num-steps 3 --speculative-eagle-topk 1 "
 TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
 LONG_CHAIN = SPEC + "--speculative-num-steps 15 --speculative-eagle-topk 1 "
+ADAPTIVE = "--speculative-adaptive --speculative-adaptive-config c.json"
+BY_DECODE = "--speculative-attention-mode decode "
 DSPARK = SGL + "--speculative-algorithm DSPARK --speculative-draft-model-path d "
 CLAIMED = SPEC + "--speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
 BLOCK = SGL + "--speculative-algorithm DFLASH --speculative-draft-model-path d "
@@ -307,7 +309,7 @@ CASES = [
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", BLOCK, POSSIBLE, "name --speculative-num-draft-tokens"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", DSPARK + "--speculative-dspark-block-size 15", HIT, "32 given"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", CHAIN + "--speculative-adaptive", POSSIBLE, "may raise the number"),
-    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", LONG_CHAIN + "--speculative-adaptive", HIT, "32 given"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", LONG_CHAIN + ADAPTIVE, HIT, "32 given"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", None, POSSIBLE, "needs the launch command"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", WIDE + "--config a.yaml", POSSIBLE, "a.yaml"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM + "--speculative-num-draft-tokens 4", HIT, "20 given"),
@@ -321,6 +323,15 @@ CASES = [
     ("sglang.draft-row-spill", "0.5.23", "V3.2", "h100", LONG_CHAIN, POSSIBLE, "name --page-size"),
     ("sglang.lse-log-base", "0.5.23", "R1", "b200", SPEC + "--attention-backend trtllm_mla --prefill-attention-backend fa3 "
      "--speculative-attention-mode decode", HIT, "draft prefill backend: trtllm_mla"),
+    *(("sglang.lse-log-base", release, "R1", "h100", CHAIN + BY_DECODE + "--prefill-attention-backend fa3 "
+       "--decode-attention-backend flashmla", verdict, f"draft prefill backend: {backend}")
+      for release, verdict, backend in (("0.5.15", NOT_HIT, "fa3"), ("0.5.16", HIT, "flashmla"), ("0.5.23", HIT, "flashmla"))),
+    *(("sglang.lse-log-base", release, "R1", "h100", SPEC + BY_DECODE + "--attention-backend flashinfer "
+       "--prefill-attention-backend triton", NOT_HIT, "triton") for release in ("0.5.14", "0.5.17", "0.5.18")),
+    *(("sglang.lse-log-base", "0.5.23", "R1", "h100", SGL + BY_DECODE + "--speculative-draft-model-path d "
+       "--attention-backend flashinfer --prefill-attention-backend fa3 --speculative-algorithm " + algorithm, verdict, "")
+      for algorithm, verdict in (("EAGLE3", POSSIBLE), ("DFLASH", NOT_HIT), ("EAGLE", POSSIBLE))),
+    ("sglang.draft-row-spill", "0.5.23", None, "h100", LONG_CHAIN + "--attention-backend fa3", POSSIBLE, "name --page-size"),
     ("sglang.lse-log-base", "0.5.13", "R1", "b200", SPEC + "--attention-backend trtllm_mla --prefill-attention-backend fa3 "
      "--speculative-attention-mode decode", NOT_HIT, "draft prefill backend: fa3"),
     ("sglang.lse-log-base", "0.5.9", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
