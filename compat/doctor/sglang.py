@@ -123,7 +123,7 @@ def _chunked_prefix_cache(it: Deployment) -> Fact:
         return asked
     decides = backend(it, "prefill") if it.since(_PREFILL_DECIDES_SINCE) else _with_the_cache(it, _common(it))
     if decides.values and _NO_CHUNKED_PREFIX.issuperset(decides.values):
-        return known(OFF, f"{' or '.join(map(str, decides.values))} ({decides.why}) has none")
+        return known(OFF, f"{decides} has none")
     return asked
 
 
@@ -267,11 +267,12 @@ def _draft_prefill_backend(it: Deployment) -> Fact:
     if it.release and not it.since(_PREFILL_DECIDES_SINCE) and target.values and _NO_CHUNKED_PREFIX.issuperset(target.values):
         return target  # by whose name the draft model's layers choose their way, too
     named, extend = _named_for_drafts(it, target), _draft_extend_backend(it)
-    if algorithm and set(algorithm) <= set(EAGLE) and it.since(_EXTEND_PREFILLS_SINCE):
-        named = named if extend.values == ("flashmla",) and not it.since(_FLASHMLA_EXTENDS_SINCE) else extend
+    since = _FLASHMLA_EXTENDS_SINCE if extend.values == ("flashmla",) else _EXTEND_PREFILLS_SINCE
+    if algorithm and set(algorithm) <= set(EAGLE) and it.since(since):
+        named = extend
     own = algorithm != ("EAGLE",) or not it.absent("speculative-draft-model-path")
     if own and named.values not in ((), ("none",), target.values):
-        return unknown(f"{named.why} {' or '.join(map(str, named.values))} is for a draft model whose attention was not read")
+        return unknown(f"{named} is for a draft model whose attention was not read")
     return named
 
 

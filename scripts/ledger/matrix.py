@@ -188,11 +188,11 @@ def wanted(options: argparse.Namespace) -> list[tuple[str, str, list[Fix]]]:
         named = [parse(name) for name in options.engine]
     else:
         named = [(engine, str(version)) for engine in ENGINES for version in fetch.published(engine)]
-    jobs = []
+    jobs, drawn = [], {fix.id: sample(fix, options.seed) for fix in fixes} if options.sample else {}
     for engine, release in named:
         ours = [fix for fix in fixes if fix.engine == engine and runner.examined(fix, release)]  # others are not judged
         if options.sample:
-            ours = [fix for fix in ours if release in sample(fix, options.seed)]
+            ours = [fix for fix in ours if release in drawn[fix.id]]
         if ours:
             jobs.append((engine, release, ours))
     return sorted(jobs, key=lambda job: (job[0], Version(job[1])))

@@ -7,6 +7,8 @@ from attnfix.compat.doctor.deployment import Deployment, Makers
 from attnfix.compat.doctor.sglang import EAGLE, GEMMA, MLA_SINCE, PLAIN
 from attnfix.compat.doctor.sglang import FACTS as COMMON
 
+from .wrap import ENDS, NEARER
+
 #: First release in which rows of pages of several slots are wide enough for every algorithm
 _PAGED_SINCE = "0.5.16"
 #: First releases in which algorithms take the slots of two steps ahead; EAGLE's kinds do in every release with the function
@@ -41,11 +43,11 @@ def _rows(it: Deployment) -> Fact:
         return known("wide enough", f"trees of drafts with pages of several slots ({pages.why})")
     behind, ahead = 4 + drafts, 2 * max(steps * topk, drafts)
     why = f"{behind} slots behind the context length, {ahead} given to a request near it"
-    if ahead - 4 > behind:
+    if ahead - ENDS > behind:
         return known("too short", why) if pages.values else pages
     if not it.absent("speculative-adaptive"):
         return unknown("--speculative-adaptive may raise the number of drafts")
-    if ahead - 3 > behind:
+    if ahead - ENDS + NEARER > behind:
         return unknown(f"{why}: short by one, and for some requests alone")
     return known("wide enough", why)
 
@@ -75,7 +77,7 @@ def _pages(it: Deployment) -> Fact:
         return Fact(tuple(ON for _ in size.values), size.why)
     backends = [COMMON[f"{phase} backend"](it) for phase in ("decode", "prefill")]
     if backends[0].values and _PAGES.issuperset(backends[0].values):
-        return known(ON, f"{backends[0].values[0]}, {backends[0].why}")
+        return known(ON, str(backends[0]))
     named = ("attention-backend", "speculative-draft-attention-backend")
     backends += [it.option(name) for name in named if not it.absent(name)]
     read = it.architecture() in {*PLAIN, *GEMMA, *MLA_SINCE}

@@ -11,7 +11,7 @@ from typing import Any
 
 #: Tokens before the context length at which a request has its last decode step. One nearer come requests of which a step is
 #: prepared before the result of the last one is there, in some releases (a claimed slot, a prefill after a retraction)
-_ENDS, _NEARER = 4, 1
+ENDS, NEARER = 4, 1
 
 
 def extra_context_len(call: Any, instance: Any, server_args: Any = None) -> int:
@@ -23,9 +23,9 @@ def extra_context_len(call: Any, instance: Any, server_args: Any = None) -> int:
     if not two_steps_ahead(call.target.function, server_args):
         return result
     given = given_ahead(call.target.function, *([] if server_args is None else [server_args]))
-    if given - _ENDS + _NEARER <= result:
+    if given - ENDS + NEARER <= result:
         return result
-    if given - _ENDS > result:
+    if given - ENDS > result:
         call.corrected()
     return given
 

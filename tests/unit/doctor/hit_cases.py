@@ -57,7 +57,7 @@ LONG_CHAIN = SPEC + "--speculative-num-steps 15 --speculative-eagle-topk 1 "
 ADAPTIVE = "--speculative-adaptive --speculative-adaptive-config c.json"
 BY_DECODE = "--speculative-attention-mode decode "
 DSPARK = SGL + "--speculative-algorithm DSPARK --speculative-draft-model-path d "
-CLAIMED = SPEC + "--speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
+SHORT_BY_ONE = SPEC + "--speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
 BLOCK = SGL + "--speculative-algorithm DFLASH --speculative-draft-model-path d "
 DRAFTS_ON_FLASHINFER = SPEC + "--speculative-draft-attention-backend flashinfer "
 NGRAM = SGL + "--speculative-algorithm NGRAM "
@@ -298,7 +298,7 @@ CASES = [
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", CHAIN + "--speculative-num-draft-tokens 16", NOT_HIT, "wide enough"),
     ("sglang.draft-row-spill", "0.5.23", "R1", "h100", LONG_CHAIN + "--attention-backend fa3 --dcp-size 2", NOT_HIT, "several"),
     ("sglang.draft-row-spill", "0.5.18", "R1", "h100", LONG_CHAIN + "--attention-backend fa3 --dcp-size 2", POSSIBLE, "dcp"),
-    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", CLAIMED, POSSIBLE, "short by one"),
+    ("sglang.draft-row-spill", "0.5.13", "Llama", "h100", SHORT_BY_ONE, POSSIBLE, "short by one"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM, HIT, "16 slots behind the context length, 24 given"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM + "--speculative-ngram-max-bfs-breadth 1 "
      "--speculative-num-draft-tokens 4", NOT_HIT, "wide enough"),
@@ -322,7 +322,7 @@ CASES = [
     ("sglang.draft-row-spill", "0.5.23", "Llama", "b200", WIDE + "--attention-backend fa4", POSSIBLE, "name --page-size"),
     ("sglang.draft-row-spill", "0.5.23", "V3.2", "h100", LONG_CHAIN, POSSIBLE, "name --page-size"),
     ("sglang.lse-log-base", "0.5.23", "R1", "b200", SPEC + "--attention-backend trtllm_mla --prefill-attention-backend fa3 "
-     "--speculative-attention-mode decode", HIT, "draft prefill backend: trtllm_mla"),
+     + BY_DECODE, HIT, "draft prefill backend: trtllm_mla"),
     *(("sglang.lse-log-base", release, "R1", "h100", CHAIN + BY_DECODE + "--prefill-attention-backend fa3 "
        "--decode-attention-backend flashmla", verdict, f"draft prefill backend: {backend}")
       for release, verdict, backend in (("0.5.15", NOT_HIT, "fa3"), ("0.5.16", HIT, "flashmla"), ("0.5.23", HIT, "flashmla"))),
@@ -333,7 +333,7 @@ CASES = [
       for algorithm, verdict in (("EAGLE3", POSSIBLE), ("DFLASH", NOT_HIT), ("EAGLE", POSSIBLE))),
     ("sglang.draft-row-spill", "0.5.23", None, "h100", LONG_CHAIN + "--attention-backend fa3", POSSIBLE, "name --page-size"),
     ("sglang.lse-log-base", "0.5.13", "R1", "b200", SPEC + "--attention-backend trtllm_mla --prefill-attention-backend fa3 "
-     "--speculative-attention-mode decode", NOT_HIT, "draft prefill backend: fa3"),
+     + BY_DECODE, NOT_HIT, "draft prefill backend: fa3"),
     ("sglang.lse-log-base", "0.5.9", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
     ("sglang.lse-log-base", "0.5.23", "R1", "h100", DRAFTS_ON_FLASHINFER + "--attention-backend triton", NOT_HIT, "has none"),
     ("sglang.lse-log-base", "0.5.23", "R1", "h200", DRAFTS_ON_FLASHINFER + "--speculative-draft-model-path d", POSSIBLE,
