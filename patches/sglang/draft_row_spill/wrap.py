@@ -39,10 +39,12 @@ def two_steps_ahead(function: Any, server_args: Any) -> bool:
     """Whether this server has decode steps that give slots of two steps."""
     if server_args is None:
         context = sys.modules.get("sglang.srt.runtime_context")
-        disaggregation = context.get_disagg() if hasattr(context, "get_disagg") else None
+        get_disagg = getattr(context, "get_disagg", None)
+        disaggregation = get_disagg() if get_disagg else None
         return getattr(disaggregation, "disaggregation_mode", None) != "prefill"
     if server_args.speculative_algorithm is None or server_args.disaggregation_mode == "prefill":
         return False
     kinds = sys.modules.get("sglang.srt.speculative.spec_info")  # there since the arguments were resolved
     algorithm = kinds and kinds.SpeculativeAlgorithm.from_string(server_args.speculative_algorithm)
-    return not hasattr(algorithm, "supports_spec_v2") or algorithm.supports_spec_v2()  # of 0.5.13 alone
+    supports_spec_v2 = getattr(algorithm, "supports_spec_v2", None)  # of 0.5.13 alone
+    return supports_spec_v2 is None or supports_spec_v2()
