@@ -82,7 +82,9 @@ class Deployment:
         return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
 
     def since(self, first: str) -> bool:
-        return self.release is not None and self.release >= Version(first)
+        """Whether the release is `first` or later. A release candidate counts as the release."""
+        release = self.release
+        return release is not None and (Version(release.base_version) if release.pre else release) >= Version(first)
 
 
 def read_config(path: Path) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ def facts(deployment: Deployment, of_fixes: Makers) -> Facts:
             maker = makers[name]
             try:
                 made[name] = maker(deployment)
-            except (AttributeError, TypeError, ValueError) as error:
+            except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
                 made[name] = unknown(f"config.json has a form that is not read: {error}")
         return made[name]
 

@@ -73,13 +73,16 @@ TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
 SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 #: From here on $SGLANG_ENABLE_SPEC_V2 decides whether steps overlap, and later nothing
 _ALWAYS_SPEC_V2 = "0.5.13"
-#: From here on the draft model prefills with the backend of its extend, where that has a kind for it
+#: From here on the draft model prefills with the backend of its extend; with flashmla, which had no kind for it, later
 _EXTEND_PREFILLS_SINCE, _FLASHMLA_EXTENDS_SINCE = "0.5.14", "0.5.16"
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
+_NO_EAGLE = ("none", "NGRAM", "DFLASH", "DSPARK", "FROZEN_KV_MTP")
 #: Backends under which the engine switches the chunked prefix cache off, the releases that were read for it, and those in which
 #: the backend of prefill decides, not `ServerArgs.attention_backend`
 _NO_CHUNKED_PREFIX = frozenset({"triton", "torch_native", "flex_attention", "aiter"})
 _CHUNKED_PREFIX_READ_FROM, _PREFILL_DECIDES_SINCE = "0.5.5", "0.5.18"
+#: Backends that decode, and leave prefill to code of trtllm_mla
+_DECODE_ALONE = (("tokenspeed_mla",), ("cutedsl_mla",))
 BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
 
 
@@ -95,6 +98,8 @@ def backend(it: Deployment, phase: str) -> Fact:
             return unknown(f"what trtllm_mla does in prefill on {it.gpu} was not read")
         return _accepted(it, asked)
     chosen = _common(it)
+    if phase == "prefill" and (decode := it.option("decode-attention-backend")).values in _DECODE_ALONE:
+        return Fact((*chosen.values, "trtllm_mla"), f"{decode.why} {decode.values[0]}, whose prefill was not read")
     if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
         return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
     return _with_the_cache(it, chosen)
@@ -128,12 +133,17 @@ def _chunked_prefix_cache(it: Deployment) -> Fact:
 
 
 def _accepted(it: Deployment, asked: Fact) -> Fact:
-    """The backend asked for, unless the engine refuses to start with it on this GPU. One that takes over code of trtllm_mla may
-    behave as it does."""
-    if asked.values in (("tokenspeed_mla",), ("cutedsl_mla",)):
-        return Fact((*asked.values, "trtllm_mla"), f"{asked.why}, which shares code with trtllm_mla; how much was not read")
+    """The backend asked for, unless the engine refuses to start with it on this GPU."""
+    asked = _or_trtllm(asked)
     if asked.values == ("trtllm_mla",) and it.gpu and it.gpu.generation < 10:
         return known("refused", f"{asked.why} trtllm_mla: no server starts with it on {it.gpu}")
+    return asked
+
+
+def _or_trtllm(asked: Fact) -> Fact:
+    """A backend that takes over code of trtllm_mla may behave as it does."""
+    if asked.values in _DECODE_ALONE:
+        return Fact((*asked.values, "trtllm_mla"), f"{asked.why}, which shares code with trtllm_mla; how much was not read")
     return asked
 
 
@@ -188,8 +198,12 @@ def _default_of_mha(it: Deployment) -> Fact:
 
 
 def _algorithm(it: Deployment) -> Fact:
+    """Upper case, as the engine makes it; "none" where none is asked for."""
     fact = it.option("speculative-algorithm", "none")
-    return known("EAGLE", "--speculative-algorithm NEXTN") if fact.values == ("NEXTN",) else fact
+    if not it.given("speculative-algorithm"):
+        return fact
+    name = str(fact.values[0]).upper()
+    return known("EAGLE", f"{fact.why} NEXTN") if name == "NEXTN" else known(name, fact.why)
 
 
 def _chosen(it: Deployment, option: str, place: int) -> Fact:
@@ -229,8 +243,10 @@ def _speculative(it: Deployment) -> Fact:
 def _spec_v2(it: Deployment) -> Fact:
     variable = "SGLANG_ENABLE_SPEC_V2"
     algorithm = _algorithm(it)
-    if algorithm.values and algorithm.values[0] not in EAGLE:
+    if algorithm.values and algorithm.values[0] in _NO_EAGLE:
         return known(OFF, f"speculative algorithm: {algorithm}")
+    if algorithm.values and algorithm.values[0] not in EAGLE:
+        return unknown(f"speculative algorithm: {algorithm}, which was not read")
     if it.release is None:
         return unknown("the default of this release was not read")
     if it.since(_ALWAYS_SPEC_V2):
@@ -251,7 +267,7 @@ def _named_for_drafts(it: Deployment, otherwise: Fact) -> Fact:
     if _algorithm(it).values == ("NGRAM",):
         return known("none", "n-gram speculation, which has no draft model")
     option = "speculative-draft-attention-backend"
-    return otherwise if it.absent(option) else it.option(option)
+    return otherwise if it.absent(option) else _or_trtllm(it.option(option))
 
 
 def _draft_decode_backend(it: Deployment) -> Fact:
@@ -264,10 +280,15 @@ def _draft_prefill_backend(it: Deployment) -> Fact:
     if _speculative(it).values == (OFF,):
         return known("none", "no speculative decoding")
     target, algorithm = backend(it, "prefill"), _algorithm(it).values
-    if it.release and not it.since(_PREFILL_DECIDES_SINCE) and target.values and _NO_CHUNKED_PREFIX.issuperset(target.values):
-        return target  # by whose name the draft model's layers choose their way, too
     named, extend = _named_for_drafts(it, target), _draft_extend_backend(it)
-    since = _FLASHMLA_EXTENDS_SINCE if extend.values == ("flashmla",) else _EXTEND_PREFILLS_SINCE
+    flashmla = extend.values == ("flashmla",)
+    since = _FLASHMLA_EXTENDS_SINCE if flashmla else _EXTEND_PREFILLS_SINCE
+    if it.release is None and not target.values == named.values == extend.values:
+        return unknown("which backend prefills drafts in this release was not read")
+    if not it.since(_PREFILL_DECIDES_SINCE) and target.values and _NO_CHUNKED_PREFIX.issuperset(target.values):
+        if flashmla and it.since(_EXTEND_PREFILLS_SINCE) and not it.since(since):
+            return unknown(f"how flashmla prefills drafts beside {target} was not read")
+        return target  # by whose name the draft model's layers choose their way, too
     if algorithm and set(algorithm) <= set(EAGLE) and it.since(since):
         named = extend
     own = algorithm != ("EAGLE",) or not it.absent("speculative-draft-model-path")

@@ -42,7 +42,6 @@ from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import edited_release, runner
 from attnfix.prove.verdict import PROVEN, is_green, is_red
 from scripts.ledger import warm
-from scripts.ledger.matrix import boundaries
 
 ROOT = Path(__file__).resolve().parents[2]
 _MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
@@ -124,11 +123,11 @@ def wanted_on(names: Mapping[Fix, Iterable[str]]) -> dict[tuple[str, str], list[
 
 def to_be_run(fixes: Sequence[Fix]) -> dict[tuple[str, str], list[Fix]]:
     """Releases that have every code of a ledger which the committed matrix has not run or judged otherwise; and of those that
-    have all others, a few, drawn anew each time: but for code around changes of a verdict."""
+    have all others, a few, drawn anew each time."""
     codes = [(fix, code) for fix in fixes for code in ledger.load(fix).code if code.releases]
     ran = matrix_cells()
     unseen = [(fix, code) for fix, code in codes if not any(_cell(fix, code, release) in ran for release in code.releases)]
-    every = covering([(fix, code) for fix, code in codes if boundaries(fix).isdisjoint(code.releases)])
+    every = covering(codes)
     drawn = random.sample(sorted(every), min(_DRAWN, len(every)))
     return covering(unseen) | {pair: every[pair] for pair in drawn}
 

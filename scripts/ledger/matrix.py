@@ -4,8 +4,8 @@
     python -m scripts.ledger.matrix
         all published releases: most of an hour on two cores
     python -m scripts.ledger.matrix --sample
-        of each fix its newest release, one of those around changes of its verdict, and each edit on one of its releases,
-        drawn: what CI runs, in forks of one warm Python (scripts/ledger/warm.py); writes nothing
+        of each fix its newest release, an affected and a healthy one around changes of its verdict, and each edit on one of
+        its releases, drawn: what CI runs, in forks of one warm Python (scripts/ledger/warm.py); writes nothing
     python -m scripts.ledger.matrix --merge --fix vllm.kv-scale-float
         the cells of a new fix, in such forks, put into the evidence beside those of others
     python -m scripts.ledger.matrix --engine vllm==0.19.1 --fix vllm.empty-context-chunks
@@ -280,9 +280,16 @@ def main() -> int:
         arguments.error("--merge takes whole fixes: name them by --fix, without --engine and --sample")
     if options.sample:
         options.seed = secrets.randbelow(2**31) if options.seed is None else options.seed
-        print(f"releases drawn with --seed {options.seed}; make matrix has all", flush=True)
+        jobs = wanted(options)
+        around = {(fix.id, release) for fix in FIXES for release in boundaries(fix)}
+        left = len(around - {(fix.id, release) for _, release, fixes in jobs for fix in fixes})
+        print(
+            f"drawn with --seed {options.seed}: {left} of {len(around)} cells around changes of verdicts are left out; "
+            "make matrix has all",
+            flush=True,
+        )
         with warm.proofs():
-            found = run_all(wanted(options), options.seed)
+            found = run_all(jobs, options.seed)
     elif options.merge:
         with warm.proofs():
             found = run_all(wanted(options))

@@ -59,8 +59,8 @@ _BEYOND: dict[str, Settings] = {
     "two backends": {"attention-backend": "flashinfer", "prefill-attention-backend": "trtllm_mla"},
     "context parallelism": {"enable-prefill-cp": True, "cp-strategy": "zigzag"},
 }
-#: Families whose options begin with a release
-_SINCE = {"context parallelism": Version("0.5.16")}
+#: Families that begin with a release: what has their options, or the model runner that this harness has recurrent states on
+_SINCE = {("sglang", "context parallelism"): Version("0.5.16"), ("vllm", "recurrent"): Version("0.25")}
 _WORDS = {"True": ON, "False": OFF}
 #: What a model of `hit_cases` is in the space of an engine
 _MODELS: dict[str, dict[str, Settings]] = {
@@ -159,8 +159,8 @@ class Tally:
 
 
 def families(engine: str, release: str) -> list[str]:
-    """Those that the release has the options of."""
-    return [name for name in FAMILIES[engine] if Version(release) >= _SINCE.get(name, Version("0"))]
+    """Those that can be drawn on the release."""
+    return [name for name in FAMILIES[engine] if Version(release) >= _SINCE.get((engine, name), Version("0"))]
 
 
 def drawn(engine: str, release: str, family: str, seed: int) -> Iterator[Case]:

@@ -11,10 +11,12 @@ from .wrap import ENDS, NEARER
 
 #: First release in which rows of pages of several slots are wide enough for every algorithm
 _PAGED_SINCE = "0.5.16"
-#: First releases in which algorithms take the slots of two steps ahead; EAGLE's kinds do in every release with the function
-_AHEAD_SINCE = {"NGRAM": "0.5.14", "DFLASH": "0.5.14", "DSPARK": "0.5.16"}
+#: First releases in which algorithms take the slots of two steps ahead
+_AHEAD_SINCE = {"NGRAM": "0.5.14", "DFLASH": "0.5.14", "DSPARK": "0.5.16", "FROZEN_KV_MTP": "0.5.14"}
+#: Rows of earlier releases were not read
+_READ_FROM = "0.5.13"
 #: Releases whose allocator has pages of all context-parallel ranks, and whose rows reckon with one rank's
-_RANKS_SINCE, _RANKS_UP_TO = "0.5.17", "0.5.19"
+_RANKS_SINCE, _RANKS_UP_TO = "0.5.16", "0.5.19"
 #: Backends that choose pages of several slots, whatever size of 1 is named, and those that leave the size alone
 _PAGES = frozenset({"flashmla", "cutlass_mla", "trtllm_mla", "trtllm_mha", "tokenspeed_mla", "cutedsl_mla"})
 _ONE_SLOT = frozenset({"triton", "flashinfer", "fa3", "torch_native", "flex_attention"})
@@ -23,7 +25,9 @@ _ONE_SLOT = frozenset({"triton", "flashinfer", "fa3", "torch_native", "flex_atte
 def _rows(it: Deployment) -> Fact:
     """Whether two decode steps of a request fit behind the context length in its row."""
     algorithm = str(next(iter(COMMON["speculative algorithm"](it).values), "EAGLE"))
-    if it.release and not it.since(first := _AHEAD_SINCE.get(algorithm, "0.5.13")):
+    if not it.since(_READ_FROM):
+        return unknown("rows of this release were not read")
+    if not it.since(first := _AHEAD_SINCE.get(algorithm, _READ_FROM)):
         return known("wide enough", f"{algorithm} takes the slots of one step before {first}")
     if it.option("disaggregation-mode", "null").values == ("prefill",):
         return known("wide enough", "--disaggregation-mode prefill: no decode step runs")
@@ -39,6 +43,8 @@ def _rows(it: Deployment) -> Fact:
     if missing := [f"--speculative-{name}" for name, fact in sizes.items() if not fact.values]:
         return unknown(f"name {', '.join(missing)}: the engine chooses them")
     steps, topk, drafts = (int(fact.values[0]) for fact in sizes.values())
+    if min(steps, topk, drafts) < 1:
+        return unknown("steps, branches and draft tokens are to be 1 or more")
     if pages.values == (ON,) and topk > 1:
         return known("wide enough", f"trees of drafts with pages of several slots ({pages.why})")
     behind, ahead = 4 + drafts, 2 * max(steps * topk, drafts)
@@ -63,7 +69,7 @@ def _sizes(it: Deployment, algorithm: str) -> dict[str, Fact]:
         topk = steps = known(1, "one block of drafts")
     if algorithm == "NGRAM":
         topk = it.number("speculative-ngram-max-bfs-breadth", 10)
-        if it.absent("speculative-num-steps") and drafts.values and topk.values:
+        if it.absent("speculative-num-steps") and drafts.values and topk.values and int(topk.values[0]) > 0:
             steps = known(max(1, int(drafts.values[0]) // int(topk.values[0])), "draft tokens by branches")
     if algorithm in EAGLE and topk.values == (1,) and steps.values:
         drafts = known(int(steps.values[0]) + 1, "steps and one, whatever is named")

@@ -56,6 +56,7 @@ TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --specul
 LONG_CHAIN = SPEC + "--speculative-num-steps 15 --speculative-eagle-topk 1 "
 ADAPTIVE = "--speculative-adaptive --speculative-adaptive-config c.json"
 BY_DECODE = "--speculative-attention-mode decode "
+EXTEND_BY_DECODE = SPEC + BY_DECODE + "--prefill-attention-backend fa3 --decode-attention-backend flashinfer"
 DSPARK = SGL + "--speculative-algorithm DSPARK --speculative-draft-model-path d "
 SHORT_BY_ONE = SPEC + "--speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
 BLOCK = SGL + "--speculative-algorithm DFLASH --speculative-draft-model-path d "
@@ -343,6 +344,21 @@ CASES = [
     ("sglang.fa3-context-wall", "0.5.16", "Llama", "h100", NGRAM + "--prefill-attention-backend triton "
      "--decode-attention-backend fa3", NOT_HIT, "no draft model"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SPEC, POSSIBLE, "name --speculative-num-steps"),
+    *(("sglang.draft-row-spill", "0.5.23", "Llama", "h100", WIDE.replace("EAGLE", name), verdict, "") for name, verdict in
+      (("eagle", HIT), ("nextn", HIT), ("FROZEN_KV_MTP", HIT), ("MINE", POSSIBLE))),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM.lower(), HIT, "24 given"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", NGRAM + "--speculative-ngram-max-bfs-breadth 0", POSSIBLE, "name"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SPEC + "--speculative-num-steps -3 --speculative-eagle-topk 1",
+     POSSIBLE, "1 or more"),
+    ("sglang.draft-row-spill", "0.5.16", "R1", "mi300x", LONG_CHAIN + "--attention-backend aiter --dcp-size 8", POSSIBLE,
+     "dcp"),
+    ("sglang.lse-log-base", "0.5.23", "R1", "h100", EXTEND_BY_DECODE.replace("EAGLE", "eagle"), HIT, "flashinfer"),
+    ("sglang.lse-log-base", "0.5.14", "R1", "h100", SPEC + "--attention-backend flashinfer --prefill-attention-backend triton "
+     "--page-size 64 --speculative-draft-attention-backend flashmla", POSSIBLE, "how flashmla prefills"),
+    ("sglang.lse-log-base", "0.5.23", "R1", "b200", SPEC + "--attention-backend fa4 --page-size 64 "
+     "--speculative-draft-attention-backend cutedsl_mla", POSSIBLE, "shares code"),
+    *(("sglang.lse-log-base", "0.5.23", "R1", "b200", SGL + "--decode-attention-backend cutedsl_mla --attention-backend " + by,
+       POSSIBLE, "whose prefill was not read") for by in ("fa4", "triton")),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SGL, NOT_HIT, "speculative algorithm: none"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", "SGLANG_ENABLE_SPEC_V2=0 " + WIDE, HIT, "spec v2: on"),
     ("sglang.draft-kv-wall", "0.5.23", "Llama", "a100", CHAIN, HIT, "draft decode backend: flashinfer"),

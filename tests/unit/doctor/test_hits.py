@@ -14,7 +14,7 @@ from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.fix import CRASH, SLOWER, WRONG_OUTPUT
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
-from tests.unit.doctor.hit_cases import CASES, DEVELOPMENT, MODELS, R1, SGL
+from tests.unit.doctor.hit_cases import CASES, DEVELOPMENT, EXTEND_BY_DECODE, LONG_CHAIN, MODELS, R1, SGL
 
 
 def facts_of(deployment):
@@ -24,7 +24,7 @@ def facts_of(deployment):
 def answer(fix, release, model, gpu, launch, code=None):
     deployment = Deployment(
         BY_ID[fix].engine,
-        release=Version(release),
+        release=Version(release) if release else None,
         config=MODELS[model] if model else None,
         gpu=gpus.named(gpu) if gpu else None,
         launch=read(shlex.split(launch)) if launch else None,
@@ -47,6 +47,16 @@ def test_development_code(fix, release, model, gpu, launch, verdict, says):
     assert found.verdict == verdict, found.reasons
     assert says in " / ".join(found.reasons)
     assert answer(fix, release, model, gpu, launch).verdict == NOT_HIT, "no release has it"
+
+
+@pytest.mark.parametrize(
+    "fix, release, model, launch, verdict",
+    [("sglang.draft-row-spill", None, "Llama", LONG_CHAIN, POSSIBLE),
+     ("sglang.lse-log-base", None, "R1", EXTEND_BY_DECODE, POSSIBLE),
+     ("sglang.lse-log-base", "0.5.14rc1", "R1", EXTEND_BY_DECODE, HIT)],
+)  # fmt: skip
+def test_an_unknown_release_has_no_rule_and_a_candidate_that_of_its_release(fix, release, model, launch, verdict):
+    assert answer(fix, release, model, "h100", launch, ledger.AFFECTED).verdict == verdict
 
 
 @pytest.mark.parametrize("fix", BY_ID)
@@ -131,10 +141,10 @@ WAYS = [
     ("sglang.hybrid-chunk-metadata",
      {**_CHUNKED, "prefill backend": (("flashinfer", "flashmla", "cutlass_mla"), "trtllm_mla"),
       "hybrid backend": (("on",), "off")}),
-    ("sglang.draft-row-spill", {**_V2, "speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE"), "none"),
-                                "rows of slots": (("too short",), "wide enough")}),
+    ("sglang.draft-row-spill", {"spec v2": (("on",), "off"), "rows of slots": (("too short",), "wide enough")}),
     ("sglang.draft-row-spill",
-     {"speculative algorithm": (("DFLASH", "DSPARK", "NGRAM"), "none"), "rows of slots": (("too short",), "wide enough")}),
+     {"speculative algorithm": (("DFLASH", "DSPARK", "FROZEN_KV_MTP", "NGRAM"), "none"),
+      "rows of slots": (("too short",), "wide enough")}),
     ("sglang.draft-kv-wall",
      {"speculative algorithm": _V2["speculative algorithm"], "speculative steps": ((2, 5), 1),
       "draft decode backend": (("flashinfer", "triton"), "fa3")}),
