@@ -24,8 +24,8 @@ _CONFIG_LIMIT = 16 << 20  # bytes; models' are a few kilobytes
 
 @dataclass
 class Deployment:
-    """`release` None: unknown, or beyond those whose defaults were read; `config` is the model's config.json;
-    `environment` what the launch inherits."""
+    """`release` None: unknown, or beyond those whose defaults were read; a candidate counts as its release. `config` is the
+    model's config.json; `environment` what the launch inherits."""
 
     engine: str
     release: Version | None = None
@@ -33,6 +33,10 @@ class Deployment:
     gpu: Gpu | None = None
     launch: Launch | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.release is not None and self.release.pre:
+            self.release = Version(self.release.base_version)
 
     def option(self, name: str, default: str | int | None = None) -> Fact:
         """An option's value on the launch line, else `default`; None: the engine decides, and the fact is unknown."""
@@ -82,9 +86,7 @@ class Deployment:
         return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
 
     def since(self, first: str) -> bool:
-        """Whether the release is `first` or later. A release candidate counts as the release."""
-        release = self.release
-        return release is not None and (Version(release.base_version) if release.pre else release) >= Version(first)
+        return self.release is not None and self.release >= Version(first)
 
 
 def read_config(path: Path) -> Mapping[str, Any]:

@@ -24,7 +24,7 @@ def facts(deployment: Deployment, of_fixes: Makers) -> Facts:
             try:
                 made[name] = maker(deployment)
             except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-                made[name] = unknown(f"config.json has a form that is not read: {error}")
+                made[name] = unknown(f"config.json has a form that is not read, or an option: {error}")
         return made[name]
 
     return get

@@ -76,13 +76,15 @@ _ALWAYS_SPEC_V2 = "0.5.13"
 #: From here on the draft model prefills with the backend of its extend; with flashmla, which had no kind for it, later
 _EXTEND_PREFILLS_SINCE, _FLASHMLA_EXTENDS_SINCE = "0.5.14", "0.5.16"
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
-_NO_EAGLE = ("none", "NGRAM", "DFLASH", "DSPARK", "FROZEN_KV_MTP")
+_NO_EAGLE = ("none", "NGRAM", "DFLASH", "DSPARK", "FROZEN_KV_MTP", "UNO")
 #: Backends under which the engine switches the chunked prefix cache off, the releases that were read for it, and those in which
 #: the backend of prefill decides, not `ServerArgs.attention_backend`
 _NO_CHUNKED_PREFIX = frozenset({"triton", "torch_native", "flex_attention", "aiter"})
 _CHUNKED_PREFIX_READ_FROM, _PREFILL_DECIDES_SINCE = "0.5.5", "0.5.18"
-#: Backends that decode, and leave prefill to code of trtllm_mla
+#: Names of a backend that decodes alone: where nothing else is named for prefill, trtllm_mla prefills. Up to 0.5.22
+#: tokenspeed_mla is another one, beside which the common backend prefills
 _DECODE_ALONE = (("tokenspeed_mla",), ("cutedsl_mla",))
+_TOKENSPEED_IS_CUTEDSL_SINCE = "0.5.23"
 BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
 
 
@@ -99,7 +101,11 @@ def backend(it: Deployment, phase: str) -> Fact:
         return _accepted(it, asked)
     chosen = _common(it)
     if phase == "prefill" and (decode := it.option("decode-attention-backend")).values in _DECODE_ALONE:
-        return Fact((*chosen.values, "trtllm_mla"), f"{decode.why} {decode.values[0]}, whose prefill was not read")
+        if decode.values == ("tokenspeed_mla",) and it.release and not it.since(_TOKENSPEED_IS_CUTEDSL_SINCE):
+            return chosen
+        named = it.absent("prefill-attention-backend") and it.release
+        why = f"{decode.why} {decode.values[0]}"
+        return known("trtllm_mla", why) if named else unknown(f"what prefills with {why} was not read")
     if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
         return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
     return _with_the_cache(it, chosen)
@@ -198,12 +204,12 @@ def _default_of_mha(it: Deployment) -> Fact:
 
 
 def _algorithm(it: Deployment) -> Fact:
-    """Upper case, as the engine makes it; "none" where none is asked for."""
+    """Upper case, as the engine makes it from 0.5.12 on; "none" where none is asked for."""
     fact = it.option("speculative-algorithm", "none")
     if not it.given("speculative-algorithm"):
         return fact
     name = str(fact.values[0]).upper()
-    return known("EAGLE", f"{fact.why} NEXTN") if name == "NEXTN" else known(name, fact.why)
+    return known({"NEXTN": "EAGLE", "NONE": "none"}.get(name, name), f"{fact.why} NEXTN" if name == "NEXTN" else fact.why)
 
 
 def _chosen(it: Deployment, option: str, place: int) -> Fact:
@@ -283,7 +289,7 @@ def _draft_prefill_backend(it: Deployment) -> Fact:
     named, extend = _named_for_drafts(it, target), _draft_extend_backend(it)
     flashmla = extend.values == ("flashmla",)
     since = _FLASHMLA_EXTENDS_SINCE if flashmla else _EXTEND_PREFILLS_SINCE
-    if it.release is None and not target.values == named.values == extend.values:
+    if it.release is None and algorithm != ("NGRAM",) and not target.values == named.values == extend.values:
         return unknown("which backend prefills drafts in this release was not read")
     if not it.since(_PREFILL_DECIDES_SINCE) and target.values and _NO_CHUNKED_PREFIX.issuperset(target.values):
         if flashmla and it.since(_EXTEND_PREFILLS_SINCE) and not it.since(since):

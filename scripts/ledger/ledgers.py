@@ -129,7 +129,8 @@ def to_be_run(fixes: Sequence[Fix]) -> dict[tuple[str, str], list[Fix]]:
     unseen = [(fix, code) for fix, code in codes if not any(_cell(fix, code, release) in ran for release in code.releases)]
     every = covering(codes)
     drawn = random.sample(sorted(every), min(_DRAWN, len(every)))
-    return covering(unseen) | {pair: every[pair] for pair in drawn}
+    run = covering(unseen)
+    return run | {pair: [*dict.fromkeys((*run.get(pair, ()), *every[pair]))] for pair in drawn}
 
 
 def matrix_cells() -> set[tuple[str, str, str | None, str]]:

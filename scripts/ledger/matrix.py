@@ -281,8 +281,9 @@ def main() -> int:
     if options.sample:
         options.seed = secrets.randbelow(2**31) if options.seed is None else options.seed
         jobs = wanted(options)
-        around = {(fix.id, release) for fix in FIXES for release in boundaries(fix)}
-        left = len(around - {(fix.id, release) for _, release, fixes in jobs for fix in fixes})
+        drawn = {(fix, release) for _, release, fixes in jobs for fix in fixes}
+        around = {(fix, release) for fix in {fix for fix, _ in drawn} for release in boundaries(fix)}
+        left = len(around - drawn)
         print(
             f"drawn with --seed {options.seed}: {left} of {len(around)} cells around changes of verdicts are left out; "
             "make matrix has all",

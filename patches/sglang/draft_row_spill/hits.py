@@ -13,7 +13,7 @@ from .wrap import ENDS, NEARER
 _PAGED_SINCE = "0.5.16"
 #: First releases in which algorithms take the slots of two steps ahead
 _AHEAD_SINCE = {"NGRAM": "0.5.14", "DFLASH": "0.5.14", "DSPARK": "0.5.16", "FROZEN_KV_MTP": "0.5.14"}
-#: Rows of earlier releases were not read
+#: From 0.5.6 on EAGLE takes them, too, but rows of releases before this one are not judged
 _READ_FROM = "0.5.13"
 #: Releases whose allocator has pages of all context-parallel ranks, and whose rows reckon with one rank's
 _RANKS_SINCE, _RANKS_UP_TO = "0.5.16", "0.5.19"
@@ -25,9 +25,10 @@ _ONE_SLOT = frozenset({"triton", "flashinfer", "fa3", "torch_native", "flex_atte
 def _rows(it: Deployment) -> Fact:
     """Whether two decode steps of a request fit behind the context length in its row."""
     algorithm = str(next(iter(COMMON["speculative algorithm"](it).values), "EAGLE"))
-    if not it.since(_READ_FROM):
-        return unknown("rows of this release were not read")
-    if not it.since(first := _AHEAD_SINCE.get(algorithm, _READ_FROM)):
+    first = _AHEAD_SINCE.get(algorithm, _READ_FROM)
+    if it.release is None or (not it.since(first) and first == _READ_FROM):
+        return unknown(f"rows of {algorithm} in this release are not judged")
+    if not it.since(first):
         return known("wide enough", f"{algorithm} takes the slots of one step before {first}")
     if it.option("disaggregation-mode", "null").values == ("prefill",):
         return known("wide enough", "--disaggregation-mode prefill: no decode step runs")

@@ -358,7 +358,15 @@ CASES = [
     ("sglang.lse-log-base", "0.5.23", "R1", "b200", SPEC + "--attention-backend fa4 --page-size 64 "
      "--speculative-draft-attention-backend cutedsl_mla", POSSIBLE, "shares code"),
     *(("sglang.lse-log-base", "0.5.23", "R1", "b200", SGL + "--decode-attention-backend cutedsl_mla --attention-backend " + by,
-       POSSIBLE, "whose prefill was not read") for by in ("fa4", "triton")),
+       HIT, "prefill backend: trtllm_mla") for by in ("fa4", "triton")),
+    *(("sglang.lse-log-base", release, "R1", "b200", SGL + "--attention-backend fa4 --decode-attention-backend tokenspeed_mla",
+       verdict, "") for release, verdict in (("0.5.16", NOT_HIT), ("0.5.23", HIT))),
+    ("sglang.lse-log-base", "0.5.13", "R1", "b200", SGL + "--enable-deterministic-inference --decode-attention-backend "
+     "tokenspeed_mla", POSSIBLE, "it depends on options"),
+    ("sglang.hybrid-chunk-metadata", "0.5.16", "R1", "b200", SGL + "--config x.yaml --decode-attention-backend cutedsl_mla",
+     POSSIBLE, "what prefills"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SGL + "--speculative-algorithm none", NOT_HIT, "spec v2: off"),
+    ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SGL + "--speculative-algorithm UNO", NOT_HIT, "spec v2: off"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", SGL, NOT_HIT, "speculative algorithm: none"),
     ("sglang.draft-row-spill", "0.5.23", "Llama", "h100", "SGLANG_ENABLE_SPEC_V2=0 " + WIDE, HIT, "spec v2: on"),
     ("sglang.draft-kv-wall", "0.5.23", "Llama", "a100", CHAIN, HIT, "draft decode backend: flashinfer"),
