@@ -81,10 +81,10 @@ _NO_EAGLE = ("none", "NGRAM", "DFLASH", "DSPARK", "FROZEN_KV_MTP", "UNO")
 #: the backend of prefill decides, not `ServerArgs.attention_backend`
 _NO_CHUNKED_PREFIX = frozenset({"triton", "torch_native", "flex_attention", "aiter"})
 _CHUNKED_PREFIX_READ_FROM, _PREFILL_DECIDES_SINCE = "0.5.5", "0.5.18"
-#: Names of a backend that decodes alone: where nothing else is named for prefill, trtllm_mla prefills. Up to 0.5.22
-#: tokenspeed_mla is another one, beside which the common backend prefills
-_DECODE_ALONE = (("tokenspeed_mla",), ("cutedsl_mla",))
-_TOKENSPEED_IS_CUTEDSL_SINCE = "0.5.23"
+#: Backends that share code with trtllm_mla. cutedsl_mla decodes alone: where --prefill-attention-backend is absent, that prefills.
+#: Up to 0.5.22 the common backend prefills beside tokenspeed_mla; later that is another name of cutedsl_mla
+_LIKE_TRTLLM = (("tokenspeed_mla",), ("cutedsl_mla",))
+_CUTEDSL_SINCE, _TOKENSPEED_IS_CUTEDSL_SINCE = "0.5.13", "0.5.23"
 BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
 
 
@@ -100,12 +100,15 @@ def backend(it: Deployment, phase: str) -> Fact:
             return unknown(f"what trtllm_mla does in prefill on {it.gpu} was not read")
         return _accepted(it, asked)
     chosen = _common(it)
-    if phase == "prefill" and (decode := it.option("decode-attention-backend")).values in _DECODE_ALONE:
-        if decode.values == ("tokenspeed_mla",) and it.release and not it.since(_TOKENSPEED_IS_CUTEDSL_SINCE):
-            return chosen
-        named = it.absent("prefill-attention-backend") and it.release
+    if phase == "prefill" and (decode := it.option("decode-attention-backend")).values in _LIKE_TRTLLM:
         why = f"{decode.why} {decode.values[0]}"
-        return known("trtllm_mla", why) if named else unknown(f"what prefills with {why} was not read")
+        if it.release is None or it.release > READ_UP_TO or not it.absent("prefill-attention-backend"):
+            return unknown(f"what prefills with {why} was not read")
+        if decode.values == ("tokenspeed_mla",) and not it.since(_TOKENSPEED_IS_CUTEDSL_SINCE):
+            return chosen
+        if not it.since(_CUTEDSL_SINCE) or (it.gpu and (it.gpu.maker, it.gpu.generation) != (NVIDIA, 10)):
+            return known("refused", f"{why}: no server of sglang {it.release} starts with it on {it.gpu or 'any GPU'}")
+        return known("trtllm_mla", why)
     if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
         return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
     return _with_the_cache(it, chosen)
@@ -148,7 +151,7 @@ def _accepted(it: Deployment, asked: Fact) -> Fact:
 
 def _or_trtllm(asked: Fact) -> Fact:
     """A backend that takes over code of trtllm_mla may behave as it does."""
-    if asked.values in _DECODE_ALONE:
+    if asked.values in _LIKE_TRTLLM:
         return Fact((*asked.values, "trtllm_mla"), f"{asked.why}, which shares code with trtllm_mla; how much was not read")
     return asked
 

@@ -359,6 +359,8 @@ CASES = [
      "--speculative-draft-attention-backend cutedsl_mla", POSSIBLE, "shares code"),
     *(("sglang.lse-log-base", "0.5.23", "R1", "b200", SGL + "--decode-attention-backend cutedsl_mla --attention-backend " + by,
        HIT, "prefill backend: trtllm_mla") for by in ("fa4", "triton")),
+    *(("sglang.lse-log-base", "0.5.23", "R1", gpu, SGL + "--decode-attention-backend cutedsl_mla --attention-backend fa3",
+       NOT_HIT, "no server") for gpu in ("h100", "mi300x", "sm_120")),
     *(("sglang.lse-log-base", release, "R1", "b200", SGL + "--attention-backend fa4 --decode-attention-backend tokenspeed_mla",
        verdict, "") for release, verdict in (("0.5.16", NOT_HIT), ("0.5.23", HIT))),
     ("sglang.lse-log-base", "0.5.13", "R1", "b200", SGL + "--enable-deterministic-inference --decode-attention-backend "

@@ -57,6 +57,9 @@ def test_development_code(fix, release, model, gpu, launch, verdict, says):
 )  # fmt: skip
 def test_an_unknown_release_has_no_rule_and_a_candidate_that_of_its_release(fix, release, model, launch, verdict):
     assert answer(fix, release, model, "h100", launch, ledger.AFFECTED).verdict == verdict
+    later = Deployment(BY_ID[fix].engine, config=MODELS[model], gpu=gpus.named("h100"), launch=read(shlex.split(launch)))
+    later.release = Version(release) if release else None
+    assert diagnosis.answer(BY_ID[fix], ledger.AFFECTED, "", facts_of(later)).verdict == verdict
 
 
 @pytest.mark.parametrize("fix", BY_ID)
