@@ -81,7 +81,7 @@ _NO_EAGLE = ("none", "NGRAM", "DFLASH", "DSPARK", "FROZEN_KV_MTP", "UNO")
 #: the backend of prefill decides, not `ServerArgs.attention_backend`
 _NO_CHUNKED_PREFIX = frozenset({"triton", "torch_native", "flex_attention", "aiter"})
 _CHUNKED_PREFIX_READ_FROM, _PREFILL_DECIDES_SINCE = "0.5.5", "0.5.18"
-#: Backends that share code with trtllm_mla. cutedsl_mla decodes alone: where --prefill-attention-backend is absent, that prefills.
+#: Backends that share code with trtllm_mla, which prefills beside cutedsl_mla where no --prefill-attention-backend is named.
 #: Up to 0.5.22 the common backend prefills beside tokenspeed_mla; later that is another name of cutedsl_mla
 _LIKE_TRTLLM = (("tokenspeed_mla",), ("cutedsl_mla",))
 _CUTEDSL_SINCE, _TOKENSPEED_IS_CUTEDSL_SINCE = "0.5.13", "0.5.23"
