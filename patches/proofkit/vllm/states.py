@@ -12,6 +12,10 @@ With an `Engine` that is `ahead`, all is wrong, too, if a state was right and is
 count whose step a correction of padded prompts has to leave as it is: who begins with one token where nobody verifies drafts;
 and who decodes where nobody has drafts, and nothing begins that would bring some.
 
+Nor does a request of Gated DeltaNet count, in any `Engine`, once it decodes without drafts beside those of others, because the
+step had no tokens left, after some of its last drafts were accepted: up to 0.31 layers then begin with another state, which is
+another bug.
+
 Real: the scheduler and its steps, the tables of blocks, the order of a batch (`reorder_batch…` of the V1 runner, or of V2
 `sort_batch_req_ids`), and the metadata builder of the layers, by its own constructor. Emulated: the rest of the runner
 (lengths, who is prefilled, how many drafts were accepted), and the layers. A state is a chain over the tokens that went into
@@ -35,6 +39,7 @@ from typing import Any
 
 from attnfix.patches.proofkit.proof import Observation
 
+from .models import QWEN3_NEXT
 from .scheduling import Engine
 
 _WORDS = 1 << 30
@@ -120,6 +125,9 @@ class Runner:
         padded = {name for name in names if drafts[name] and name in self._begun(step)}
         if self.engine.ahead:
             self._leave_out(step, drafts, padded)
+        if self.engine.model is QWEN3_NEXT and any(drafts.values()):
+            for name in {name for name in names if not drafts[name]} - {*self._begun(step)}:
+                self.requests[name].judged &= self.requests[name].accepted == 1
         after = self._layer(names, rows, drafts)
         begun, sampled = self._begun(step), {}
         for name in names:
