@@ -84,7 +84,7 @@ _CHUNKED_PREFIX_READ_FROM, _PREFILL_DECIDES_SINCE = "0.5.5", "0.5.18"
 #: Backends that share code with trtllm_mla, which prefills beside cutedsl_mla where no --prefill-attention-backend is named.
 #: Up to 0.5.22 the common backend prefills beside tokenspeed_mla; later that is another name of cutedsl_mla
 _LIKE_TRTLLM = (("tokenspeed_mla",), ("cutedsl_mla",))
-_CUTEDSL_SINCE, _TOKENSPEED_IS_CUTEDSL_SINCE = "0.5.13", "0.5.23"
+_TOKENSPEED_IS_CUTEDSL_SINCE = "0.5.23"
 BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
 
 
@@ -106,8 +106,8 @@ def backend(it: Deployment, phase: str) -> Fact:
             return unknown(f"what prefills with {why} was not read")
         if decode.values == ("tokenspeed_mla",) and not it.since(_TOKENSPEED_IS_CUTEDSL_SINCE):
             return chosen
-        if not it.since(_CUTEDSL_SINCE) or (it.gpu and (it.gpu.maker, it.gpu.generation) != (NVIDIA, 10)):
-            return known("refused", f"{why}: no server of sglang {it.release} starts with it on {it.gpu or 'any GPU'}")
+        if it.gpu and (it.gpu.maker, it.gpu.generation) != (NVIDIA, 10):
+            return known("refused", f"{why}: no server starts with it on {it.gpu}")
         return known("trtllm_mla", why)
     if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
         return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
