@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 def examine(deployment: Deployment, release: str | None) -> tuple[list[dict[str, Any]], str | None]:
     """A row for each fix, hits first, and the release; release None: what is installed here."""
     verdicts, name = _verdicts(deployment.engine, release)
-    deployment.release = _version(name)
+    deployment = replace(deployment, release=_version(name))
     facts = diagnosis.facts(deployment, facts_of_fixes(deployment.engine))
     rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment) for fix, code in verdicts.items()]
     return sorted(rows, key=lambda row: _ORDER.index(row["verdict"])), name

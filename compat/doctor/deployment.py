@@ -34,10 +34,9 @@ class Deployment:
     launch: Launch | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "release" and value is not None and value.pre:
-            value = Version(value.base_version)
-        super().__setattr__(name, value)
+    def __post_init__(self) -> None:
+        if self.release is not None and self.release.pre:
+            self.release = Version(self.release.base_version)
 
     def option(self, name: str, default: str | int | None = None) -> Fact:
         """An option's value on the launch line, else `default`; None: the engine decides, and the fact is unknown."""

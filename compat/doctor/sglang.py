@@ -75,6 +75,7 @@ SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 _ALWAYS_SPEC_V2 = "0.5.13"
 #: From here on the draft model prefills with the backend of its extend; with flashmla, which had no kind for it, later
 _EXTEND_PREFILLS_SINCE, _FLASHMLA_EXTENDS_SINCE = "0.5.14", "0.5.16"
+#: Algorithms that spec v2 is a mode of, and others that were read
 EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
 _NO_EAGLE = ("none", "NGRAM", "DFLASH", "DSPARK", "FROZEN_KV_MTP", "UNO")
 #: Backends under which the engine switches the chunked prefix cache off, the releases that were read for it, and those in which

@@ -175,7 +175,8 @@ def sample(fix: Fix, seed: int) -> set[str]:
     """Of `boundaries`: the newest release, one that is affected, one that is not, and those that edits are made on, as `seed`
     draws them."""
     verdicts, proof = dict(ledger.load(fix).releases()), runner.proof_of(fix)
-    draw, around = random.Random(f"{seed} {fix.id}"), sorted(boundaries(fix) - {newest := [*verdicts][-1]})
+    draw, newest = random.Random(f"{seed} {fix.id}"), [*verdicts][-1]
+    around = sorted(boundaries(fix) - {newest})
     kinds = [[release for release in around if (verdicts.get(release) == ledger.AFFECTED) is red] for red in (True, False)]
     edited = {release for release in proof.edited if edits_on(release, proof, seed)}
     return {newest, *edited, *(draw.choice(releases) for releases in kinds if releases)}

@@ -57,6 +57,7 @@ LONG_CHAIN = SPEC + "--speculative-num-steps 15 --speculative-eagle-topk 1 "
 ADAPTIVE = "--speculative-adaptive --speculative-adaptive-config c.json"
 BY_DECODE = "--speculative-attention-mode decode "
 EXTEND_BY_DECODE = SPEC + BY_DECODE + "--prefill-attention-backend fa3 --decode-attention-backend flashinfer"
+ON_CUTEDSL = SGL + "--decode-attention-backend cutedsl_mla --attention-backend fa4"
 DSPARK = SGL + "--speculative-algorithm DSPARK --speculative-draft-model-path d "
 SHORT_BY_ONE = SPEC + "--speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
 BLOCK = SGL + "--speculative-algorithm DFLASH --speculative-draft-model-path d "
@@ -357,9 +358,9 @@ CASES = [
      "--page-size 64 --speculative-draft-attention-backend flashmla", POSSIBLE, "how flashmla prefills"),
     ("sglang.lse-log-base", "0.5.23", "R1", "b200", SPEC + "--attention-backend fa4 --page-size 64 "
      "--speculative-draft-attention-backend cutedsl_mla", POSSIBLE, "shares code"),
-    *(("sglang.lse-log-base", "0.5.23", "R1", "b200", SGL + "--decode-attention-backend cutedsl_mla --attention-backend " + by,
+    *(("sglang.lse-log-base", "0.5.23", "R1", "b200", ON_CUTEDSL.replace("fa4", by),
        HIT, "prefill backend: trtllm_mla") for by in ("fa4", "triton")),
-    *(("sglang.lse-log-base", "0.5.23", "R1", gpu, SGL + "--decode-attention-backend cutedsl_mla --attention-backend fa3",
+    *(("sglang.lse-log-base", "0.5.23", "R1", gpu, ON_CUTEDSL.replace("fa4", "fa3"),
        NOT_HIT, "no server") for gpu in ("h100", "mi300x", "sm_120")),
     *(("sglang.lse-log-base", release, "R1", "b200", SGL + "--attention-backend fa4 --decode-attention-backend tokenspeed_mla",
        verdict, "") for release, verdict in (("0.5.16", NOT_HIT), ("0.5.23", HIT))),

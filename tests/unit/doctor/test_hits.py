@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from packaging.version import Version
@@ -14,7 +15,7 @@ from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.fix import CRASH, SLOWER, WRONG_OUTPUT
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
-from tests.unit.doctor.hit_cases import CASES, DEVELOPMENT, EXTEND_BY_DECODE, LONG_CHAIN, MODELS, R1, SGL
+from tests.unit.doctor.hit_cases import CASES, DEVELOPMENT, EXTEND_BY_DECODE, LONG_CHAIN, MODELS, ON_CUTEDSL, R1, SGL
 
 
 def facts_of(deployment):
@@ -50,15 +51,18 @@ def test_development_code(fix, release, model, gpu, launch, verdict, says):
 
 
 @pytest.mark.parametrize(
-    "fix, release, model, launch, verdict",
-    [("sglang.draft-row-spill", None, "Llama", LONG_CHAIN, POSSIBLE),
-     ("sglang.lse-log-base", None, "R1", EXTEND_BY_DECODE, POSSIBLE),
-     ("sglang.lse-log-base", "0.5.14rc1", "R1", EXTEND_BY_DECODE, HIT)],
+    "fix, release, model, gpu, launch, verdict",
+    [("sglang.draft-row-spill", None, "Llama", "h100", LONG_CHAIN, POSSIBLE),
+     ("sglang.lse-log-base", None, "R1", "h100", EXTEND_BY_DECODE, POSSIBLE),
+     ("sglang.lse-log-base", "0.5.14rc1", "R1", "h100", EXTEND_BY_DECODE, HIT),
+     ("sglang.lse-log-base", "0.5.13rc1", "R1", "b200", ON_CUTEDSL, HIT),
+     ("sglang.lse-log-base", "0.5.13.dev3", "R1", "b200", ON_CUTEDSL, HIT),
+     ("sglang.lse-log-base", "0.0.0.dev0", "R1", "b200", ON_CUTEDSL, POSSIBLE)],
 )  # fmt: skip
-def test_an_unknown_release_has_no_rule_and_a_candidate_that_of_its_release(fix, release, model, launch, verdict):
-    assert answer(fix, release, model, "h100", launch, ledger.AFFECTED).verdict == verdict
-    later = Deployment(BY_ID[fix].engine, config=MODELS[model], gpu=gpus.named("h100"), launch=read(shlex.split(launch)))
-    later.release = Version(release) if release else None
+def test_an_unknown_release_has_no_rule_and_a_candidate_that_of_its_release(fix, release, model, gpu, launch, verdict):
+    assert answer(fix, release, model, gpu, launch, ledger.AFFECTED).verdict == verdict
+    later = Deployment(BY_ID[fix].engine, config=MODELS[model], gpu=gpus.named(gpu), launch=read(shlex.split(launch)))
+    later = replace(later, release=Version(release) if release else None)
     assert diagnosis.answer(BY_ID[fix], ledger.AFFECTED, "", facts_of(later)).verdict == verdict
 
 
