@@ -123,8 +123,42 @@ class Upstream(NamedTuple):
         return f"{self.repository}: {', '.join(self.links)}"
 
 
+class Known:
+    """What a process needs of a fix to judge the code that lies here; the names of a fix follow from its id."""
+
+    id: str
+    #: Whether it is on without being asked for
+    default: bool
+    #: Everything the verdict depends on: the targets' code paths, then the other witnesses
+    code_paths: tuple[CodePath, ...]
+    target_modules: frozenset[str]
+
+    def whole(self) -> Fix:
+        """All that its folder declares."""
+        raise NotImplementedError
+
+    @property
+    def engine(self) -> str:
+        return self.id.partition(".")[0]
+
+    @property
+    def switch(self) -> str:
+        """Environment variable of this fix, e.g. ATTNFIX_SGLANG_ZERO_KV_ROWS."""
+        return "ATTNFIX_" + self.id.replace(".", "_").replace("-", "_").upper()
+
+    @property
+    def package(self) -> str:
+        """Name of the folder under patches/, e.g. sglang.zero_kv_rows."""
+        return self.id.replace("-", "_")
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """Those of its code paths, each once, in their order."""
+        return tuple(dict.fromkeys(code_path.module for code_path in self.code_paths))
+
+
 @dataclass(frozen=True, eq=False)
-class Fix:
+class Fix(Known):
     """One bug, one id, one switch.
 
     `signs` are those of `attnfix.compat.signs` that its operator sees, the most telling first.
@@ -158,31 +192,14 @@ class Fix:
     hits: Condition | None = None
     ranks_alike: bool = False
 
-    @property
-    def engine(self) -> str:
-        return self.id.partition(".")[0]
-
-    @property
-    def switch(self) -> str:
-        """Environment variable of this fix, e.g. ATTNFIX_SGLANG_ZERO_KV_ROWS."""
-        return "ATTNFIX_" + self.id.replace(".", "_").replace("-", "_").upper()
-
-    @property
-    def package(self) -> str:
-        """Name of the folder under patches/, e.g. sglang.zero_kv_rows."""
-        return self.id.replace("-", "_")
+    def whole(self) -> Fix:
+        return self
 
     @cached_property
-    def code_paths(self) -> tuple[CodePath, ...]:
-        """Everything the verdict depends on, in the ledger's order: the targets' code paths, then the other witnesses."""
+    def code_paths(self) -> tuple[CodePath, ...]:  # type: ignore[override]  # made of what is declared
         targets = [code_path for target in self.targets for code_path in target.witnesses]
         return tuple(dict.fromkeys(targets + [CodePath.parse(text) for text in self.witnesses]))
 
     @cached_property
-    def modules(self) -> tuple[str, ...]:
-        """Those of its code paths, each once, in the ledger's order."""
-        return tuple(dict.fromkeys(code_path.module for code_path in self.code_paths))
-
-    @cached_property
-    def target_modules(self) -> frozenset[str]:
+    def target_modules(self) -> frozenset[str]:  # type: ignore[override]
         return frozenset(code_path.module for target in self.targets for code_path in target.code_paths)

@@ -6,12 +6,11 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnfix.compat.arming.activation import Activation
-    from attnfix.compat.fix import Fix
+    from attnfix.compat.fix import Known
 
 _lock = threading.RLock()
 # A fork waits until another thread is done here: its child would wait for that thread for ever
@@ -34,20 +33,22 @@ def activation(*engines: str) -> Activation:
             _activation = _activation or Activation(facts=_facts, every_fix=_every_fix)  # an import may have led here
         from attnfix.compat.engines import ENGINES
         from attnfix.compat.gate import module_lookup
+        from attnfix.patches import known
 
         for engine in ENGINES:
             if (engine in engines or module_lookup.module(engine)) and not _activation.has_fixes_of(engine):
-                fixes = import_module(f"attnfix.patches.{engine}.catalogue").FIXES
+                fixes = known.of(engine)
                 if not _activation.has_fixes_of(engine):  # nor has what was caught up with during that import added them
                     _activation.add(fixes)
         return _activation
 
 
-def _every_fix() -> Iterator[Fix]:
-    """Imports the catalogue of both engines when the first is asked for."""
-    from attnfix.patches.catalogue import FIXES
+def _every_fix() -> Iterator[Known]:
+    from attnfix.compat.engines import ENGINES
+    from attnfix.patches import known
 
-    yield from FIXES
+    for engine in ENGINES:
+        yield from known.of(engine)
 
 
 def module_loaded(name: str) -> None:

@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from ..engines import ENGINES, Engine, engine_of, loaded_root, version_of
-from ..fix import Fix
+from ..fix import Known
 from ..gate import judge, ledger, loaded_code, module_lookup, source_files
 from ..status import messages
 from ..status.fix_state import (
@@ -53,9 +53,9 @@ class Activation:
 
     def __init__(
         self,
-        fixes: Iterable[Fix] = (),
+        fixes: Iterable[Known] = (),
         facts: Callable[[], dict[str, Any]] = dict,
-        every_fix: Callable[[], Iterable[Fix]] = tuple,
+        every_fix: Callable[[], Iterable[Known]] = tuple,
     ):
         """`facts()` is what the process record says beside the fixes; it must be cheap and never wait for a GPU. `every_fix()`
         are those of engines that this process may never import, too: asked where a variable is no switch of those it has."""
@@ -72,7 +72,7 @@ class Activation:
         os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
         self.add(fixes)
 
-    def add(self, fixes: Iterable[Fix]) -> None:
+    def add(self, fixes: Iterable[Known]) -> None:
         """Have these fixes, too, those of an engine together. In one thread at a time; others may use those that are there."""
         more = {fix.id: FixState(fix, on_event=self._on_event) for fix in fixes}
         self.modules = self.modules | watched_modules(state.fix for state in more.values())
@@ -182,6 +182,8 @@ class Activation:
             step()
         except Refused as refusal:
             state.settle(refusal.state, str(refusal))
+        except ledger.LedgerError as error:
+            state.settle(UNKNOWN_SOURCE, str(error))
         except Exception as error:
             state.fail(f"{type(error).__name__}: {error}")
         if state.base in FINAL:
@@ -202,11 +204,12 @@ class Activation:
         if not verdict.affected:
             state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
             return
+        fix = state.fix.whole()
         witnesses.check_files(verdict, sources)
-        for target in state.fix.targets:
+        for target in fix.targets:
             code_path = home(target, verdict.present, sources)
             if code_path is None:
-                if state.fix.independent:
+                if fix.independent:
                     continue
                 raise LookupError(f"{target.name} has no place in this code")
             taken = state.patch_points.get(code_path)
@@ -214,7 +217,7 @@ class Activation:
                 state.patch_points[code_path] = take(target, code_path, state, late, sources)
         self._arm(state, verdict, sources)
 
-    def _switched_off(self, fix: Fix, engine: Engine) -> str | None:
+    def _switched_off(self, fix: Known, engine: Engine) -> str | None:
         if switches.asked(fix) is False:
             return f"{fix.switch}=0"
         if not engine.admits_us():
@@ -224,7 +227,7 @@ class Activation:
             return f"{engine.allow_list} leaves attnfix out"
         return None
 
-    def _judge(self, fix: Fix, sources: source_files.Sources) -> judge.Verdict:
+    def _judge(self, fix: Known, sources: source_files.Sources) -> judge.Verdict:
         stamp = loaded_code.stamp(fix, sources)
         known, verdict = self._verdicts.get(fix.id, (None, None))
         if verdict is None or known != stamp:
@@ -236,8 +239,9 @@ class Activation:
         return verdict
 
     def _arm(self, state: FixState, verdict: judge.Verdict, sources: source_files.Sources) -> None:
-        missing = [target.name for target in state.fix.targets if not any(p in state.patch_points for p in target.code_paths)]
-        if missing and not (state.fix.independent and state.patch_points):
+        fix = state.fix.whole()
+        missing = [target.name for target in fix.targets if not any(p in state.patch_points for p in target.code_paths)]
+        if missing and not (fix.independent and state.patch_points):
             state.settle(PENDING, f"waiting for the module of {', '.join(missing)}")
             return
         for code_path, point in state.patch_points.items():
@@ -342,7 +346,7 @@ def _sources(engine: Engine) -> source_files.Sources:
     return source_files.Sources(root, version_of(engine))
 
 
-def watched_modules(fixes: Iterable[Fix]) -> set[str]:
+def watched_modules(fixes: Iterable[Known]) -> set[str]:
     """Modules after which attnfix acts: those of targets; the engines' packages, whose import opens the process record; those
     that load the model, watched under STRICT."""
     loads = {code_path.module for engine in ENGINES.values() for code_path in engine.load_model}

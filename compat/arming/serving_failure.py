@@ -70,9 +70,9 @@ def settle(state: FixState, part: Callable[..., Any] | None, error: Exception, p
 
 def spares(state: FixState, error: Exception, plans: bool = False) -> bool:
     """Whether the engine's own result serves in the place of a correction that raised `error`."""
-    if state.fix.ranks_alike and _rank():
+    if state.fix.whole().ranks_alike and _rank():
         return False
-    return plans or state.fix.harm == SLOWER or not is_shortage(error)
+    return plans or state.fix.whole().harm == SLOWER or not is_shortage(error)
 
 
 def reason_of(part: Callable[..., Any] | None, error: Exception) -> str:
@@ -113,8 +113,12 @@ def give_up(state: FixState, reason: str, error: Exception | None = None) -> Non
     """Disarm the fix for good while the engine serves; a required one ends the process. Lets no exception out."""
     if switches.required(state.fix):
         messages.end_serving(state, reason)
-    rank = _rank() if error and state.fix.ranks_alike else None
-    then = f"on {rank}: the others would wait for it, so the engine gets the error" if rank else _WITHOUT_IT[state.fix.harm]
+    rank = _rank() if error and state.fix.whole().ranks_alike else None
+    then = (
+        f"on {rank}: the others would wait for it, so the engine gets the error"
+        if rank
+        else _WITHOUT_IT[state.fix.whole().harm]
+    )
     with suppress(Exception):  # such as no memory for the traceback
         state.fail(f"{reason}; {then}", error)
 

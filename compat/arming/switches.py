@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 
-from ..fix import Fix
+from ..fix import Known
 from ..status.metrics import SERVER
 
 #: Every variable that is not the switch of one fix, with what it does: documentation and spelling check in one.
@@ -30,17 +30,17 @@ def strict(environ: Mapping[str, str] = os.environ) -> bool:
     return _value(environ, "ATTNFIX_STRICT") is True
 
 
-def asked(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool | None:
+def asked(fix: Known, environ: Mapping[str, str] = os.environ) -> bool | None:
     """True or False where the operator switched the fix on or off; None for `auto`, an unset or a misspelt value."""
     return _value(environ, fix.switch)
 
 
-def required(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool:
+def required(fix: Known, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the operator would rather have no process than one without this fix, where its code is affected."""
     return strict(environ) or asked(fix, environ) is True
 
 
-def left_off(fix: Fix, environ: Mapping[str, str] = os.environ) -> bool:
+def left_off(fix: Known, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the fix is off by default and nobody has asked for it."""
     return not fix.default and asked(fix, environ) is None
 
@@ -49,7 +49,7 @@ def _value(environ: Mapping[str, str], name: str) -> bool | None:
     return _VALUES.get(environ.get(name, "").strip().lower())
 
 
-def complaints(fixes: Iterable[Fix], environ: Mapping[str, str] = os.environ) -> list[str]:
+def complaints(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) -> list[str]:
     """One sentence for each ATTNFIX variable that is unknown or has a value we do not read.
 
     `fixes` are asked for one by one, no further than it takes to know the variables that are set.

@@ -13,7 +13,7 @@ from importlib.util import resolve_name
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ..fix import CodePath, Fix
+from ..fix import CodePath, Known
 from ..gate import judge, loaded_code, module_lookup, source_files
 from ..gate.digest import definitions
 from ..status.fix_state import CONFLICT
@@ -43,11 +43,11 @@ def check_files(verdict: judge.Verdict, sources: source_files.Sources) -> None:
                 raise Refused(CONFLICT, reason)
 
 
-def check_in_place(fix: Fix, verdict: judge.Verdict, sources: source_files.Sources) -> None:
+def check_in_place(fix: Known, verdict: judge.Verdict, sources: source_files.Sources) -> None:
     """Raise Refused where somebody has replaced a witness in memory: where it is defined, or where it is imported. Targets are
     looked at where they get their wrappers."""
     modules = _loaded(verdict)
-    targets = {code_path for target in fix.targets for code_path in target.code_paths}
+    targets = {code_path for target in fix.whole().targets for code_path in target.code_paths}
     for code_path in sorted(verdict.present - targets):
         if code_path.module in modules:
             _refuse(code_path, _foreign(code_path, modules[code_path.module], sources))

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..fix import CodePath, Fix
+from ..fix import CodePath, Known
 from . import ledger
 from .digest import digest, find, in_context
 from .source_files import READ, Sources
@@ -17,7 +17,7 @@ from .source_files import READ, Sources
 
 class Verdict(NamedTuple):
     """`kind` is one of the ledger's verdicts; `release` the release whose code this is, where it is known;
-    `present` the witnesses that this code has, `code` a short name of their digests: equal code, equal name."""
+    `present` the witnesses that affected code has, `code` a short name of their digests: equal code, equal name."""
 
     kind: str
     reason: str
@@ -35,12 +35,12 @@ class Verdict(NamedTuple):
         return frozenset(code_path.module for code_path in self.present)
 
 
-def file_hashes(fix: Fix, sources: Sources) -> tuple[str | None, ...]:
+def file_hashes(fix: Known, sources: Sources) -> tuple[str | None, ...]:
     """sha256 of each file that holds a witness, in the ledger's order, None where the release has no such module."""
     return tuple(None if (source := sources[module]) is None else source.sha256 for module in fix.modules)
 
 
-def digests(fix: Fix, read: READ) -> tuple[str | None, ...]:
+def digests(fix: Known, read: READ) -> tuple[str | None, ...]:
     """Digest of each witness, None where the release has no such definition. Raises SyntaxError for a broken file."""
     return tuple(
         None if (data := read(code_path.module)) is None else _digest(data, code_path.qualname) for code_path in fix.code_paths
@@ -59,7 +59,7 @@ def witness(code_path: CodePath, read: READ) -> ast.AST | None:
     return None if data is None else in_context(parsed(data), code_path.qualname)
 
 
-def judge(fix: Fix, engine: Path | Sources, *, use_file_hashes: bool = True) -> Verdict:
+def judge(fix: Known, engine: Path | Sources, *, use_file_hashes: bool = True) -> Verdict:
     """Verdict of `fix` for an engine: its package folder or, where several fixes are judged at a time, its sources.
 
     File hashes first: equal files hold equal code and no file need be parsed. Otherwise digest by digest, so that a fork or
@@ -69,10 +69,10 @@ def judge(fix: Fix, engine: Path | Sources, *, use_file_hashes: bool = True) -> 
         known = ledger.load(fix)
         sources = engine if isinstance(engine, Sources) else Sources(engine)
         if use_file_hashes and (code := known.by_files(file_hashes(fix, sources))):
-            return _known(fix, code, "files", sources.version)
+            return _known(known, code, "files", sources.version)
         here = digests(fix, sources)
         if code := known.by_digests(here):
-            return _known(fix, code, "code", sources.version)
+            return _known(known, code, "code", sources.version)
         return Verdict(ledger.UNKNOWN, _difference(fix, here, known))
     except ledger.LedgerError as error:
         return Verdict(ledger.UNKNOWN, str(error))
@@ -80,14 +80,16 @@ def judge(fix: Fix, engine: Path | Sources, *, use_file_hashes: bool = True) -> 
         return Verdict(ledger.UNKNOWN, f"a witness cannot be read: {error}")
 
 
-def _known(fix: Fix, code: ledger.Code, what: str, installed: str | None) -> Verdict:
+def _known(book: ledger.Ledger, code: ledger.Code, what: str, installed: str | None) -> Verdict:
     release = installed if installed in code.releases else next(iter(code.releases), None)
     reason = f"{what} of {release or code.edited}"
-    return Verdict(code.verdict, reason, release, _present(fix, code.digests), name_of(code.digests))
+    return Verdict(code.verdict, reason, release, _present(book, code), code.name)
 
 
-def _present(fix: Fix, digests: Sequence[str | None]) -> frozenset[CodePath]:
-    return frozenset(code_path for code_path, found in zip(fix.code_paths, digests) if found)
+def _present(book: ledger.Ledger, code: ledger.Code) -> frozenset[CodePath]:
+    """Nothing is done to code that is healthy, so nobody asks."""
+    found = zip(book.witnesses, book.digests(code)) if code.verdict == ledger.AFFECTED else ()
+    return frozenset(code_path for code_path, digest in found if digest)
 
 
 def name_of(digests: Sequence[str | None]) -> str:
@@ -95,11 +97,11 @@ def name_of(digests: Sequence[str | None]) -> str:
     return _sha256(" ".join(map(str, digests)).encode())[:12]
 
 
-def _difference(fix: Fix, here: tuple[str | None, ...], known: ledger.Ledger) -> str:
+def _difference(fix: Known, here: tuple[str | None, ...], known: ledger.Ledger) -> str:
     nearest = known.nearest(here)
     if nearest is None:
         return "no code of this fix was ever judged"
-    names = [code_path.qualname or code_path.module for code_path, a, b in zip(fix.code_paths, here, nearest.digests) if a != b]
+    names = [place.qualname or place.module for place in known.unlike(nearest, here)]
     return f"{', '.join(names)}: not the code of any known release (nearest: {nearest.first_release})"
 
 

@@ -1,44 +1,39 @@
-"""The ledger of a fix: generated data that maps the digests of its witnesses to a verdict and the releases seen with them.
+"""The ledger of a fix: which code of its witnesses was judged, with what verdict, and the releases that have it.
 
-`scripts/ledger/ledgers.py` writes it, nobody edits it. One JSON file per fix, beside its code:
-
-    {"digest_format": 1, "fix": id, "witnesses": [place, …],
-     "code": [{"verdict": …, "digests": [digest or null, …], "releases": {release: [sha256 of each file or null, …]}}]}
-
-Digests are in the order of the witnesses, files in the order in which these name their modules. Code that no release has, a
-release's with the fault put back by an edit of the fix's proof, has `"edited": "release: name of the edit"` and no releases.
+It is what the engine's `index` knows of this fix.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..fix import Attribute, Fix
-from .digest import DIGEST_FORMAT
+from ..fix import Attribute, CodePath, Fix, Known
+from . import index
+from .index import CUT as CUT
+from .index import Entry, Index
+from .index import LedgerError as LedgerError
 
 AFFECTED, FIXED, NOT_AFFECTED, UNKNOWN = "affected", "fixed upstream", "not affected", "unknown"
 #: What code of a ledger can be
 VERDICTS = frozenset({AFFECTED, FIXED, NOT_AFFECTED})
 
 
-class LedgerError(Exception):
-    """The ledger cannot be used: missing, damaged, of another digest format, or made for other witnesses."""
-
-
 class Code(NamedTuple):
-    """One state of the witnesses' code: its verdict, its digests, and per release the hashes of the files that hold them.
+    """One state of the witnesses' code. name: `judge.name_of` its digests. releases: that have it, in order; bits: the same in
+    the index.
 
-    edited: "release: name of the edit" of code that was made by an edit, and that no release has.
+    edited: "release: name of the edit" of code that was made by an edit and that no release has; `digests` has its digests.
     """
 
+    name: str
     verdict: str
-    digests: tuple[str | None, ...]
-    releases: dict[str, tuple[str | None, ...]]
+    releases: tuple[str, ...]
+    bits: int = 0
     edited: str | None = None
+    digests: tuple[str | None, ...] = ()
 
     @property
     def first_release(self) -> str:
@@ -47,23 +42,45 @@ class Code(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """All code of one fix that was ever judged, in release order."""
+    """All code of one fix that was ever judged, in release order; `witnesses` in the order of its code paths."""
 
     fix: str
-    witnesses: tuple[str, ...]
+    witnesses: tuple[CodePath, ...]
     code: tuple[Code, ...]
+    known: Index
 
     def by_files(self, hashes: Sequence[str | None]) -> Code | None:
-        """The code whose files have these sha256, in the ledger's order."""
-        return next((code for code in self.code if tuple(hashes) in code.releases.values()), None)
+        """The code whose files have these sha256, one for each module of the witnesses, None where there is no such file."""
+        modules = dict.fromkeys(place.module for place in self.witnesses)
+        return self._had_by("file", list(modules), hashes)
 
     def by_digests(self, digests: Sequence[str | None]) -> Code | None:
-        return next((code for code in self.code if code.digests == tuple(digests)), None)
+        """The code whose witnesses have these digests, None where there is no such definition."""
+        cut = tuple(digest and digest[:CUT] for digest in digests)
+        return self._had_by("code", self.witnesses, digests) or next((code for code in self.code if code.digests == cut), None)
+
+    def _had_by(self, kind: str, names: Sequence[object], digests: Sequence[str | None]) -> Code | None:
+        """The code of the releases that have all of these."""
+        bits = -1
+        for name, digest in zip(names, digests):
+            bits &= self.known.having(kind, str(name), digest)
+            if not bits:
+                return None
+        return next((code for code in self.code if code.bits & bits), None)
+
+    def digests(self, code: Code) -> tuple[str | None, ...]:
+        """Of one of its codes, cut as in the index."""
+        return code.digests or tuple(self.known.digest_in("code", str(place), code.bits) for place in self.witnesses)
 
     def nearest(self, digests: Sequence[str | None]) -> Code | None:
         """The code that shares most digests with these: what an unknown source is compared with in a message."""
         published = [code for code in self.code if code.releases]
-        return max(published, key=lambda code: sum(map(_same, code.digests, digests)), default=None)
+        return min(published, key=lambda code: len(self.unlike(code, digests)), default=None)
+
+    def unlike(self, code: Code, digests: Sequence[str | None]) -> list[CodePath]:
+        """The witnesses of which `code` has another digest."""
+        pairs = zip(self.witnesses, self.digests(code), digests)
+        return [place for place, known, here in pairs if known != (here and here[:CUT])]
 
     def releases(self) -> Iterator[tuple[str, str]]:
         """(release, verdict) of every release seen, in release order. Raises LedgerError for one that is no version."""
@@ -103,60 +120,48 @@ class Ledger(NamedTuple):
         return found
 
 
-def _same(a: str | None, b: str | None) -> bool:
-    return a == b
-
-
 def path_of(fix: Fix) -> Path:
-    """Ledger file of a fix: beside the module that declares it."""
+    """The index in which a fix stands: beside the folder of the module that declares its corrections."""
     import sys
 
     correct = next(target.correct for target in fix.targets if not isinstance(target, Attribute))
     module = sys.modules[correct.__module__]
-    return Path(str(module.__file__)).with_name("ledger.json")
+    return Path(str(module.__file__)).parents[1] / "index.json"
 
 
 @cache
-def load(fix: Fix) -> Ledger:
+def load(fix: Known) -> Ledger:
     """The ledger of `fix`. Raises LedgerError if it cannot be used."""
     try:
-        return parse(fix, path_of(fix).read_bytes())
-    except OSError as error:
-        raise LedgerError(f"the ledger of {fix.id} cannot be read: {error}") from error
+        return of(fix, fix.index if isinstance(fix, Entry) else index.read(path_of(fix.whole())))
+    except LedgerError as error:
+        raise error if fix.id in str(error) else LedgerError(f"the ledger of {fix.id}: {error}") from error
 
 
-def parse(fix: Fix, text: bytes) -> Ledger:
-    """The ledger of `fix` from the text of its file. Raises LedgerError if it cannot be used."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise LedgerError(f"the ledger of {fix.id} cannot be read: {error}") from error
-    found = data if isinstance(data, dict) else {}
-    if found.get("digest_format") != DIGEST_FORMAT:
-        raise LedgerError(f"the ledger of {fix.id} has digest format {found.get('digest_format')}, not {DIGEST_FORMAT}")
-    if found.get("witnesses") != [str(code_path) for code_path in fix.code_paths]:
-        raise LedgerError(f"the ledger of {fix.id} was made for other witnesses; run scripts/ledger/ledgers.py")
-    try:
-        return Ledger(found["fix"], tuple(found["witnesses"]), tuple(_code(entry, fix) for entry in found["code"]))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LedgerError(f"the ledger of {fix.id} is damaged: {type(error).__name__}: {error}") from error
+def of(fix: Known, known: Index) -> Ledger:
+    """What an index has of `fix`. Raises LedgerError if it cannot be used."""
+    found = known.line(f"fix {fix.id}")
+    with index.damage(f"the ledger of {fix.id}"):
+        if found["code_paths"] != [str(place) for place in fix.code_paths]:
+            raise LedgerError(f"the ledger of {fix.id} was made for other witnesses; run scripts/ledger/ledgers.py")
+        codes = [_code(known, *row) for row in found["codes"]]
+        edits = [_edited(fix, *row) for row in found["edited"]]
+    return Ledger(fix.id, fix.code_paths, (*codes, *edits), known)
 
 
-def _code(entry: dict[str, Any], fix: Fix) -> Code:
-    """One code of a ledger. Raises AttributeError, KeyError, TypeError or ValueError where it has not that form."""
-    if entry["verdict"] not in VERDICTS:
-        raise ValueError(f"{entry['verdict']!r} is no verdict")
-    releases = {release: _one_each(hashes, fix.modules) for release, hashes in entry["releases"].items()}
-    edited = entry.get("edited")
-    if bool(releases) == isinstance(edited, str):
-        raise ValueError("a code that is neither a release's nor made by an edit")
-    return Code(entry["verdict"], _one_each(entry["digests"], fix.code_paths), releases, edited)
+def _code(known: Index, name: str, verdict: str, span: str) -> Code:
+    if verdict not in VERDICTS or not (bits := known.bits(span)):
+        raise ValueError(f"{verdict!r} of {span!r} is no verdict of releases")
+    return Code(_text(name), verdict, known.names(bits), bits)
 
 
-_TEXT_OR_NONE = {str, type(None)}
+def _edited(fix: Known, name: str, label: str, digests: list[str | None]) -> Code:
+    if len(digests) != len(fix.code_paths) or not {*map(type, digests)} <= {str, type(None)}:
+        raise ValueError("not one digest for each witness")
+    return Code(_text(name), AFFECTED, (), edited=_text(label), digests=tuple(digests))
 
 
-def _one_each(found: list[str | None], of: Sequence[object]) -> tuple[str | None, ...]:
-    if len(found) != len(of) or not {*map(type, found)} <= _TEXT_OR_NONE:
-        raise ValueError("not one digest for each witness, and one hash for each file")
-    return tuple(found)
+def _text(found: Any) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"{found!r} is no text")
+    return found

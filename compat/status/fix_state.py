@@ -8,7 +8,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from ..fix import CodePath, Fix
+from ..fix import CodePath, Known
 
 DORMANT = "dormant"
 PENDING = "pending"
@@ -88,7 +88,7 @@ class FixState:
 
     def __init__(
         self,
-        fix: Fix,
+        fix: Known,
         base: str = DORMANT,
         reason: str = "no target module is loaded",
         on_event: OnEvent = lambda state, event, detail: None,

@@ -112,7 +112,7 @@ def _first_correction(state: FixState, rows: int) -> None:
     """One line in each process whose serving a fix has changed. Called between kernel launches: lets no exception out."""
     with suppress(Exception):
         counted = f" ({rows} rows)" if rows else ""
-        message = f"attnfix: {state.fix.id} corrected its first call{counted}: {state.fix.title}"
+        message = f"attnfix: {state.fix.id} corrected its first call{counted}: {state.fix.whole().title}"
         _once(state.fix.engine, logging.INFO, message, ("corrected", state.fix.id, os.getpid()))
 
 

@@ -2,7 +2,7 @@
 """Makes the ledger of every fix from published releases: digests from their code, verdicts from running their code.
 
     python -m scripts.ledger.ledgers
-        fetch, run each release stock, write patches/*/*/ledger.json and what is generated
+        fetch, run each release stock, write patches/*/index.json and what is generated
     python -m scripts.ledger.ledgers --new
         the same for releases that no ledger has yet: what to do when an engine is released
     python -m scripts.ledger.ledgers --witnesses
@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
-from itertools import groupby
 from pathlib import Path
 
 from packaging.version import Version
@@ -34,14 +33,15 @@ from packaging.version import Version
 from attnfix.compat.arming import ray_workers
 from attnfix.compat.arming.activation import watched_modules
 from attnfix.compat.fix import Fix
-from attnfix.compat.gate import judge, ledger, source_files
-from attnfix.compat.gate.digest import DIGEST_FORMAT, digest
+from attnfix.compat.gate import index, judge, ledger, source_files
+from attnfix.compat.gate.digest import digest
 from attnfix.compat.releases import fetch
 from attnfix.compat.status import metrics
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import edited_release, runner
 from attnfix.prove.verdict import PROVEN, is_green, is_red
-from scripts.ledger import warm
+from scripts.ledger import index_text, warm
+from scripts.ledger.index_text import Edited, Judged, Rows
 
 ROOT = Path(__file__).resolve().parents[2]
 _MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
@@ -58,9 +58,10 @@ def known(fix: Fix) -> dict[str, str]:
 
 
 def verdicts_on_file(fix: Fix) -> dict[str, str]:
-    """{release: verdict} of the ledger that lies there, whatever witnesses it was made for."""
-    entries = json.loads(ledger.path_of(fix).read_text())["code"]
-    found = {release: entry["verdict"] for entry in entries for release in entry["releases"]}
+    """{release: verdict} of the index that lies there, whatever witnesses it was made for; empty for a fix that is new."""
+    there = index.read(ledger.path_of(fix))
+    codes = (there.line(f"fix {fix.id}") or {"codes": []})["codes"]
+    found = {release: verdict for _, verdict, span in codes for release in there.names(there.bits(span))}
     return dict(sorted(found.items(), key=lambda item: Version(item[0])))
 
 
@@ -141,7 +142,7 @@ def matrix_cells() -> set[tuple[str, str, str | None, str]]:
 
 
 def _cell(fix: Fix, code: ledger.Code, release: str) -> tuple[str, str, str | None, str]:
-    return fix.id, release, judge.name_of(code.digests), code.verdict
+    return fix.id, release, code.name, code.verdict
 
 
 def covering(codes: Sequence[tuple[Fix, ledger.Code]]) -> dict[tuple[str, str], list[Fix]]:
@@ -200,25 +201,14 @@ def _digests_in(path: Path, names: set[str]) -> dict[str, str | None]:
     return {name: digest(tree, name) for name in names}
 
 
-def make(fix: Fix, verdicts: dict[str, str], code: Code) -> dict:
-    """The ledger as data. `verdicts` holds the releases in order."""
-    rows = [(code.of(fix, release), verdict, release) for release, verdict in verdicts.items()]
-    entries = []
-    for (digests, verdict), group in groupby(rows, key=lambda row: (row[0][0], row[1])):
-        releases_seen = {release: list(hashes) for (_, hashes), _, release in group}
-        known = next((e for e in entries if e["digests"] == list(digests)), None)
-        if known is None:
-            entries.append({"verdict": verdict, "digests": list(digests), "releases": releases_seen})
-        elif known["verdict"] == verdict:
-            known["releases"].update(releases_seen)
-        else:
-            raise SystemExit(f"{fix.id}: equal witnesses, unequal verdicts at {list(releases_seen)}; a witness is missing")
-    witnesses = [str(place) for place in fix.code_paths]
-    return {"digest_format": DIGEST_FORMAT, "fix": fix.id, "witnesses": witnesses, "code": entries + edited(fix)}
+def make(fix: Fix, verdicts: dict[str, str], code: Code) -> Rows:
+    """What the index says of a fix. `verdicts` holds the releases in order."""
+    rows = [(release, verdict, *code.of(fix, release)) for release, verdict in verdicts.items()]
+    return [Judged(*row, judge.name_of(row[2])) for row in rows], edited(fix)
 
 
-def edited(fix: Fix) -> list[dict]:
-    """Entries of code that no release has: that of a release, with the fault put back by each edit of the fix's proof.
+def edited(fix: Fix) -> list[Edited]:
+    """Code that no release has: that of a release, with the fault put back by each edit of the fix's proof.
 
     The fault was there between releases, so code that the edit leaves alone may also be that of another of them.
     """
@@ -227,16 +217,15 @@ def edited(fix: Fix) -> list[dict]:
         for release in runner.proof_of(fix).edited
     }
     stock = {release: judge.digests(fix, read) for release, read in sources.items()}
-    entries: dict[tuple[str | None, ...], dict] = {}
+    found: dict[tuple[str | None, ...], Edited] = {}
     for release, name, edit in edits_of(fix):
         for beside in sorted(sources, key=release.__ne__):  # its own release first
             digests = judge.digests(fix, edited_release.read(sources[release], edit, sources[beside]))
             if digests == stock[beside]:
                 raise SystemExit(f"{fix.id}: no witness sees the edit of {release}: {name}")
             label = f"{release}: {name}" if beside == release else f"{release} beside {beside}: {name}"
-            entry = {"verdict": ledger.AFFECTED, "digests": list(digests), "releases": {}, "edited": label}
-            entries.setdefault(digests, entry)
-    return list(entries.values())
+            found.setdefault(digests, Edited(label, digests, judge.name_of(digests)))
+    return list(found.values())
 
 
 def edits_of(fix: Fix) -> list[tuple[str, str, edited_release.Edit]]:
@@ -284,8 +273,17 @@ def targets_text() -> str:
     )
 
 
-def ledger_text(data: dict) -> str:
-    return json.dumps(data, indent=1) + "\n"
+def index_texts(made: Mapping[Fix, Rows]) -> dict[Path, str]:
+    """The index of each engine that has one of these fixes; what it says of its other fixes stays."""
+    texts = {}
+    for engine in dict.fromkeys(fix.engine for fix in made):
+        of_engine = [fix for fix in FIXES if fix.engine == engine]
+        found = {fix: made.get(fix) or index_text.rows_of(fix) for fix in of_engine}
+        try:
+            texts[ledger.path_of(of_engine[0])] = index_text.text(found)
+        except ValueError as error:
+            raise SystemExit(str(error)) from error
+    return texts
 
 
 def main() -> int:
@@ -314,7 +312,7 @@ def main() -> int:
             tell(fix, known(fix), verdicts[fix])
     texts = {ROOT / "attnfix" / "bootstrap" / "target_modules.py": targets_text()}
     code = Code(verdicts)
-    texts |= {ledger.path_of(fix): ledger_text(make(fix, verdicts[fix], code)) for fix in fixes}
+    texts |= index_texts({fix: make(fix, verdicts[fix], code) for fix in fixes})
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
         print(f"{path.relative_to(ROOT)}: {'out of date' if options.check else 'written'}", file=sys.stderr)

@@ -11,7 +11,6 @@ Exit 3 where no ledger has a release that the commit does not have.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,39 +18,49 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.gate import ledger
-from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.compat.gate.index import Index
 
 ROOT = Path(__file__).resolve().parents[2]
 Verdicts = Mapping[str, Mapping[str, str]]  # {fix: {release: verdict}}
 
 
-def verdicts(text: str) -> dict[str, str]:
-    """{release: verdict} of a ledger file."""
-    return {release: entry["verdict"] for entry in json.loads(text)["code"] for release in entry["releases"]}
+def verdicts(known: Index) -> Verdicts:
+    fixes = {name: known.line(f"fix {name}")["codes"] for name in known.fixes}
+    return {
+        name: {release: verdict for _, verdict, span in codes for release in known.names(known.bits(span))}
+        for name, codes in fixes.items()
+    }
 
 
 def committed(commit: str) -> Verdicts:
-    """The ledgers of a commit; a fix that it does not have has none."""
-    found = {}
-    for fix in FIXES:
-        path = ledger.path_of(fix).resolve().relative_to(ROOT)
-        shown = subprocess.run(["git", "show", f"{commit}:{path}"], cwd=ROOT, capture_output=True, text=True)
-        found[fix.id] = verdicts(shown.stdout) if shown.returncode == 0 else {}
+    """Those of a commit."""
+    found: dict[str, Mapping[str, str]] = {}
+    for engine in ENGINES:
+        shown = subprocess.run(["git", "show", f"{commit}:{_path(engine).relative_to(ROOT)}"], cwd=ROOT, capture_output=True)
+        found |= verdicts(Index(shown.stdout)) if shown.returncode == 0 else {}
     return found
 
 
 def here() -> Verdicts:
-    return {fix.id: verdicts(ledger.path_of(fix).read_text()) for fix in FIXES}
+    found: dict[str, Mapping[str, str]] = {}
+    for engine in ENGINES:
+        found |= verdicts(Index(_path(engine).read_bytes()))
+    return found
+
+
+def _path(engine: str) -> Path:
+    return ROOT / "patches" / engine / "index.json"
 
 
 def new(before: Verdicts, now: Verdicts) -> dict[tuple[str, str], dict[str, str]]:
     """{(engine, release): {fix: verdict}} of releases that no ledger of the engine had, in order."""
-    known = {(BY_ID[fix].engine, release) for fix, releases in before.items() for release in releases}
+    known = {(fix.partition(".")[0], release) for fix, releases in before.items() for release in releases}
     found: dict[tuple[str, str], dict[str, str]] = {}
     for fix, releases in now.items():
         for release, verdict in releases.items():
-            if (pair := (BY_ID[fix].engine, release)) not in known:
+            if (pair := (fix.partition(".")[0], release)) not in known:
                 found.setdefault(pair, {})[fix] = verdict
     return dict(sorted(found.items(), key=lambda item: (item[0][0], Version(item[0][1]))))
 

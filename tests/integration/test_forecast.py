@@ -16,12 +16,20 @@ OFFLINE = {"HTTPS_PROXY": "http://127.0.0.1:9", "PIP_NO_INDEX": "1"}
 
 
 def books(engine: str) -> dict[str, dict[str, str]]:
-    """fix -> release -> verdict, from the files alone."""
+    """fix -> release -> verdict, from the file alone."""
+    data = json.loads((ROOT / "patches" / engine / "index.json").read_text())
     return {
-        data["fix"]: {release: code["verdict"] for code in data["code"] for release in code["releases"]}
-        for path in (ROOT / "patches" / engine).glob("*/ledger.json")
-        for data in [json.loads(path.read_text())]
+        name.removeprefix("fix "): {
+            release: verdict for _, verdict, span in row["codes"] for release in spanned(data["releases"], span)
+        }
+        for name, row in data.items()
+        if name.startswith("fix ")
     }
+
+
+def spanned(releases: list[str], span: str) -> list[str]:
+    ends = [part.split("-") for part in span.split(",")]
+    return [release for first, *last in ends for release in releases[int(first) : int((last or [first])[0]) + 1]]
 
 
 def forecast(*arguments, **environment):

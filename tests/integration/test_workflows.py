@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from attnfix.patches.catalogue import FIXES
+from scripts.ledger import index_text
 from tests.support.required import lacking
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +78,7 @@ def test_each_command_is_there(path):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A clone whose vLLM ledgers do not know the newest release yet: (folder, the ledgers that do)."""
+    """A clone whose index of vLLM does not know the newest release yet: (folder, {the index: the text that does})."""
     folder, path = tmp_path / "checkout", tmp_path / "path" / "attnfix"
     path.mkdir(parents=True)
     without = shutil.ignore_patterns("__pycache__")
@@ -84,12 +86,11 @@ def checkout(tmp_path):
         shutil.copytree(ROOT / name, folder / name, ignore=without)
     for entry in [*(folder / "attnfix").iterdir(), *(folder / name for name in ("compat", "kernels", "patches"))]:
         (path / entry.name).symlink_to(entry)
-    known = {ledger: ledger.read_text() for ledger in (folder / "patches" / "vllm").glob("*/ledger.json")}
-    for ledger, text in known.items():
-        book = json.loads(text)
-        for code in book["code"]:
-            code["releases"].pop(NEW, None)
-        ledger.write_text(json.dumps(book))
+    index = folder / "patches" / "vllm" / "index.json"
+    known = {index: index.read_text()}
+    before = {fix: index_text.rows_of(fix) for fix in FIXES if fix.engine == "vllm"}
+    without = {fix: ([row for row in rows if row.release != NEW], edits) for fix, (rows, edits) in before.items()}
+    index.write_text(index_text.text(without))
     commands = {
         ".venv/bin/python": f'PYTHONPATH={path.parent} exec {sys.executable} "$@"\n',
         ".venv/bin/attnfix": 'echo "proven: $*"\n',
@@ -135,14 +136,14 @@ def test_the_watch_asks_for_a_change_where_a_release_is_new(checkout, tmp_path):
     folder, known = checkout
 
     def update():
-        for ledger, text in known.items():
-            ledger.write_text(text)
+        for index, text in known.items():
+            index.write_text(text)
 
     watch(folder, update)
     assert git(tmp_path / "origin", "branch", "--format", "%(refname:short)").split() == ["engine-releases"]
     assert "--head engine-releases" in (tmp_path / "asked").read_text()
     changed = git(folder, "show", "--name-only", "--format=", "HEAD").split()
-    assert changed and all(re.fullmatch(r"patches/vllm/\w+/ledger\.json", name) for name in changed)
+    assert changed and all(re.fullmatch(r"patches/vllm/index\.json", name) for name in changed)
     told = (tmp_path / "change.md").read_text()
     assert told.startswith(f"## vllm {NEW}\n") and f"proven: prove --engine=vllm=={NEW}" in told
 

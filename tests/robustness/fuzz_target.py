@@ -29,10 +29,11 @@ with atheris.instrument_imports(include=["attnfix"]):
     from attnfix.compat.doctor.deployment import Deployment
     from attnfix.compat.doctor.engine_options import OPTIONS
     from attnfix.compat.doctor.launch_command import LaunchError, read
-    from attnfix.compat.fix import Fix
-    from attnfix.compat.gate import ledger
+    from attnfix.compat.fix import Fix, Known
+    from attnfix.compat.gate import index, ledger
     from attnfix.compat.status import metrics, process_record
     from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
+from scripts.ledger import index_text
 
 #: Longest input, bytes: room for a ledger of three codes
 MAX_LEN = 4096
@@ -48,7 +49,7 @@ STRANGE = (None, True, -1, 2**70, 1.5, float("nan"), float("inf"), "", "\ud800",
 # A document of the right form, bent in a few places
 
 
-def _bent(document: Any, choose: atheris.FuzzedDataProvider) -> bytes:
+def _bent(document: Any, choose: atheris.FuzzedDataProvider, write: Callable[[Any], str]) -> bytes:
     """JSON of `document` with up to five values replaced, removed or added; now and then cut."""
     for _ in range(choose.ConsumeIntInRange(0, 5)):
         places = list(_places(document))
@@ -64,7 +65,7 @@ def _bent(document: Any, choose: atheris.FuzzedDataProvider) -> bytes:
             holder[key] = json.loads(json.dumps(STRANGE[choose.ConsumeIntInRange(0, len(STRANGE) - 1)]))
         if not document:
             break
-    text = json.dumps(document).replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000).encode()
+    text = write(document).replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000).encode()
     return text[: choose.ConsumeIntInRange(0, len(text))] if choose.ConsumeIntInRange(0, 9) == 0 else text
 
 
@@ -75,34 +76,42 @@ def _places(document: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(document[key])
 
 
-def _document(data: bytes, document: Any) -> bytes:
+def _document(data: bytes, document: Any, write: Callable[[Any], str] = json.dumps) -> bytes:
     """The input as it is, or `document` bent as it says."""
-    return data[1:] if data[:1] < b"\x40" else _bent(json.loads(json.dumps(document)), atheris.FuzzedDataProvider(data[1:]))
+    if data[:1] < b"\x40":
+        return data[1:]
+    return _bent(json.loads(json.dumps(document)), atheris.FuzzedDataProvider(data[1:]), write)
 
 
 # Targets: what an input is, and which exceptions are outcomes that the parser declares
 
 
 def ledger_text(data: bytes) -> None:
-    """A ledger file. Outcome: LedgerError, or a ledger that answers every question."""
+    """The index of an engine. Outcome: LedgerError, or a ledger that answers every question."""
     fix = BY_ID["sglang.draft-kv-indices"]
     try:
-        _ask(fix, ledger.parse(fix, _document(data, _small_ledger(fix))))
+        known = index.Index(_document(data, _small_index(fix), index_text.written))
+        entry = index.Entry(known, fix.id, {fix.package: fix}.__getitem__)
+        _ask(fix, ledger.of(fix, known))
+        _ask(entry, ledger.of(entry, known))
+        assert isinstance(entry.default, bool) and entry.whole() is fix
     except ledger.LedgerError:
         return
 
 
 @cache
-def _small_ledger(fix: Fix) -> dict[str, Any]:
-    """Four codes of two releases each: more would be more of the same."""
-    whole = json.loads(ledger.path_of(fix).read_text())
-    return {**whole, "code": [{**code, "releases": dict([*code["releases"].items()][:2])} for code in whole["code"][:4]]}
+def _small_index(fix: Fix) -> dict[str, Any]:
+    """What it says of one fix in eight releases: more would be more of the same."""
+    rows, edits = index_text.rows_of(fix)
+    whole: dict[str, Any] = json.loads(index_text.text({fix: (rows[:8], edits)}))
+    return whole
 
 
-def _ask(fix: Fix, book: ledger.Ledger) -> None:
+def _ask(fix: Known, book: ledger.Ledger) -> None:
     for code in book.code:
-        assert code.first_release in code.releases and code.verdict in ledger.VERDICTS
-        assert book.by_digests(code.digests) and book.by_files(code.releases[code.first_release])
+        assert code.verdict in ledger.VERDICTS and bool(code.releases) is not bool(code.edited)
+        book.by_digests(book.digests(code))
+    book.by_files([None] * len(fix.modules))
     book.nearest([None] * len(fix.code_paths))
     book.fixed_in()
     for release, _ in book.releases():

@@ -6,7 +6,6 @@ through its own hook and activation.
 
 from __future__ import annotations
 
-import json
 import sys
 import types
 from pathlib import Path
@@ -71,15 +70,37 @@ def write(folder: Path) -> None:
         judge(folder, fix)
 
 
-def judge(folder: Path, fix: Any, verdict: str = "affected") -> None:
-    """Write the ledger that knows the code as it lies there now, and no other."""
-    from attnfix.compat.gate import judge, ledger, source_files
-    from attnfix.compat.gate.digest import DIGEST_FORMAT
+#: {index: {id of a fix: itself, what is known of it}}
+_judged: dict[Path, dict[str, tuple[Any, Any]]] = {}
+
+
+def judge(folder: Path, fix: Any, verdict: str = "affected", release: str = "1.0", *, also: bool = False) -> None:
+    """Have the index know the code as it lies there now; with `also`, beside what it knows."""
+    from attnfix.compat.gate import judge, source_files
+    from scripts.ledger.index_text import Judged
 
     read = source_files.Sources(folder / "sglang")
-    code = {"verdict": verdict, "digests": judge.digests(fix, read), "releases": {"1.0": judge.file_hashes(fix, read)}}
-    head = {"digest_format": DIGEST_FORMAT, "fix": fix.id, "witnesses": [str(code_path) for code_path in fix.code_paths]}
-    ledger.path_of(fix).write_text(json.dumps({**head, "code": [code]}))
+    digests = judge.digests(fix, read)
+    found = [Judged(release, verdict, digests, judge.file_hashes(fix, read), judge.name_of(digests))]
+    know(fix, [*known(fix)[0], *found] if also else found)
+
+
+def know(fix: Any, judged: Any, edited: Any = ()) -> None:
+    """Write these rows of `scripts.ledger.index_text` of a fix, beside those of others."""
+    from attnfix.compat.gate import index, ledger
+    from scripts.ledger import index_text
+
+    of_all = _judged.setdefault(ledger.path_of(fix), {})
+    of_all[fix.id] = fix, (judged, edited)
+    ledger.path_of(fix).write_text(index_text.text(dict(of_all.values())))
+    index.read.cache_clear()
+    ledger.load.cache_clear()
+
+
+def known(fix: Any) -> Any:
+    from attnfix.compat.gate import ledger
+
+    return _judged[ledger.path_of(fix)][fix.id][1]
 
 
 def _write(path: Path, text: str) -> None:
@@ -128,21 +149,21 @@ def put_in_place(folder: Path) -> None:
 
 def replace_catalogues() -> None:
     """Those of the attnfix that is to be imported: both fixes are sglang's."""
-    catalogue, none = (types.ModuleType(f"attnfix.patches.{engine}.catalogue") for engine in ("sglang", "vllm"))
+    known = types.ModuleType("attnfix.patches.known")
 
-    def late(name: str) -> Any:
-        if name != "FIXES":
-            raise AttributeError(name)
-
+    def of(engine: str) -> Any:
         from attnfix.compat.engines import ENGINES
         from attnfix.compat.fix import CodePath
+        from attnfix.compat.gate import index, ledger
 
+        if engine != "sglang":
+            return ()
         ENGINES["sglang"] = ENGINES["sglang"]._replace(load_model=(CodePath("sglang.runner", "Runner.load_model"),))
-        return fixes()
+        by_package = {fix.package: fix for fix in fixes()}
+        return index.entries(ledger.path_of(fixes()[0]), by_package.__getitem__, fixes)
 
-    catalogue.__getattr__ = late  # type: ignore[method-assign]
-    none.FIXES = ()  # type: ignore[attr-defined]
-    sys.modules.update({module.__name__: module for module in (catalogue, none)})
+    known.of = of  # type: ignore[attr-defined]
+    sys.modules[known.__name__] = known
 
 
 class Seen(NamedTuple):

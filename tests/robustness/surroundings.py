@@ -91,7 +91,7 @@ def cases() -> Iterator[Case]:
 def _ledgers() -> Iterator[Case]:
     def edited(change: Callable[[bytes], bytes | None]) -> Callable[[Path], None]:
         def around(folder: Path) -> None:
-            path = folder / "first" / "ledger.json"
+            path = folder / "index.json"
             changed = change(path.read_bytes())
             path.unlink()
             if changed is not None:
@@ -100,7 +100,7 @@ def _ledgers() -> Iterator[Case]:
         return around
 
     def newer(text: bytes) -> bytes:
-        return json.dumps({**json.loads(text), "digest_format": 99}).encode()
+        return text.replace(b'"digest_format": ', b'"digest_format": 9')
 
     unknown = "unknown source"
     yield Case("no ledger", unknown, around=edited(lambda text: None))
@@ -108,11 +108,15 @@ def _ledgers() -> Iterator[Case]:
     for twentieth in range(20):
         cut = edited(lambda text, twentieth=twentieth: text[: len(text) * twentieth // 20])  # type: ignore[misc]
         yield Case(f"a ledger cut off after {5 * twentieth} %", unknown, around=cut)
-    for content in (b"[]", b"null", b"\xff\xfe\x00", b'{"digest_format": 2}'):
+    for content in (b"[]", b"null", b"\xff\xfe\x00", b"{\n}\n", b'{\n"index_format": 1,\n"digest_format": 2\n}\n'):
         yield Case(f"a ledger that holds {content!r}", unknown, around=edited(lambda text, content=content: content))  # type: ignore[misc]
-    for name in ("code", "witnesses", "fix"):
-        gone = edited(lambda text, name=name: json.dumps({k: v for k, v in json.loads(text).items() if k != name}).encode())  # type: ignore[misc]
+    for name in ("releases", "targets", "fix sglang.small-fix", "file sglang.planning", "code sglang.planning:plan"):
+        gone = edited(lambda text, name=name: _without(text, f'"{name}": '.encode()))  # type: ignore[misc]
         yield Case(f"a ledger without {name!r}", unknown, around=gone)
+
+
+def _without(text: bytes, line: bytes) -> bytes:
+    return b"".join(each for each in text.splitlines(keepends=True) if not each.startswith(line))
 
 
 def _closed(folder: Path) -> None:

@@ -61,7 +61,8 @@ class SmallEngine:
         (self.root / "__init__.py").touch()
         self.write("attention", ATTENTION)
         self.write("planning", PLAN)
-        (folder / "corrections.py").write_text(CORRECTIONS)
+        (folder / "fix").mkdir()
+        (folder / "fix" / "corrections.py").write_text(CORRECTIONS)
         self.corrections = importlib.import_module("corrections")
         self.fix = Fix(
             id="sglang.small-fix", title="t", symptom="s", signs=(), cause="c", correction="r", hardware="any", default=True,
@@ -102,6 +103,7 @@ def engine(tmp_path, monkeypatch):
     # The hook of the attnfix that is installed here would take the small engine for the real one
     monkeypatch.setattr(sys, "meta_path", [finder for finder in sys.meta_path if type(finder).__name__ != "_Finder"])
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "fix"))
     yield SmallEngine(tmp_path)
     for name in [n for n in sys.modules if n.partition(".")[0] in ("sglang", "corrections")]:
         del sys.modules[name]

@@ -13,7 +13,7 @@ import pytest
 from attnfix.compat.arming import activation as module_under_test
 from attnfix.compat.arming import patch_points, stale_references, wrapper
 from attnfix.compat.arming.activation import Activation
-from attnfix.compat.gate import judge, source_files
+from attnfix.compat.gate import judge
 from attnfix.compat.status import messages, recorder
 
 
@@ -237,10 +237,7 @@ def test_off_by_default_is_said_where_it_could_be_turned_on(engine, monkeypatch,
 
 def test_two_fixes_on_one_target_run_in_order_and_switch_apart(engine, monkeypatch):
     first, second = engine.one_target(), engine.one_target("other", id="sglang.second-fix")
-    monkeypatch.setattr(judge.ledger, "load", lambda fix: both[fix.id])
-    real = judge.ledger.Ledger
-    code = judge.ledger.Code("affected", judge.digests(first, source_files.Sources(engine.root)), {"1.0": ("x",)})
-    both = {fix.id: real(fix.id, tuple(map(str, fix.code_paths)), (code,)) for fix in (first, second)}
+    engine.judge_as("affected", first)
     monkeypatch.setenv(second.switch, "0")
     activation = Activation([first, second])
     module = engine.load(activation, "attention")

@@ -20,7 +20,6 @@ TARGET = {
     "sglang": "sglang.srt.layers.attention.trtllm_mla_backend",
     "vllm": "vllm.model_executor.layers.attention.mla_attention",
 }
-OTHER = {"sglang": "vllm", "vllm": "sglang"}
 
 
 @pytest.fixture
@@ -52,10 +51,30 @@ def imported(run, engine, then=""):
 
 
 @pytest.mark.parametrize("engine", TARGET)
-def test_one_engine_brings_the_fixes_of_that_engine(run, engine):
-    ours = [name for name in imported(run, engine) if name.startswith("attnfix.patches.")]
-    others = ("attnfix.patches.catalogue", f"attnfix.patches.{OTHER[engine]}")
-    assert f"attnfix.patches.{engine}.catalogue" in ours and not [name for name in ours if name.startswith(others)]
+def test_no_folder_of_a_fix_is_imported_where_none_applies(run, engine):
+    assert [name for name in imported(run, engine) if name.startswith("attnfix.patches.")] == ["attnfix.patches.known"]
+
+
+@pytest.mark.parametrize("engine", TARGET)
+def test_lines_of_the_index_are_parsed_for_the_fixes_of_this_module_alone(run, engine):
+    code = f"import {TARGET[engine]}\nfrom attnfix.bootstrap.process import activation\n"
+    code += "known = next(iter(activation().states.values())).fix.index\nanswer(list(known._parsed))"
+    parsed = run(code)
+    here = [fix for fix in FIXES if TARGET[engine] in fix.target_modules]
+    assert {name for name in parsed if name.startswith("fix ")} == {f"fix {fix.id}" for fix in here} and here
+    modules = {module for fix in here for module in fix.modules}
+    assert {name.partition(" ")[2] for name in parsed if name.startswith("file ")} <= modules
+
+
+def test_where_the_index_cannot_be_used_every_fix_says_so(run):
+    code = "from attnfix.compat.gate import index\n"
+    code += "class Lost:\n    def read_bytes(self): raise OSError('gone')\n"
+    code += "real = index.read\nindex.read = lambda path: real(Lost())\n"
+    code += f"import {TARGET['vllm']}, attnfix\nanswer([row for row in attnfix.status() if row['fix'].startswith('vllm')])"
+    states = {row["fix"]: (row["state"], row["reason"]) for row in run(code)}
+    assert set(states) == {fix.id for fix in FIXES if fix.engine == "vllm"}
+    seen = [states[fix.id] for fix in FIXES if TARGET["vllm"] in fix.target_modules and fix.default]
+    assert seen and all(state == "unknown source" and "gone" in reason for state, reason in seen)
 
 
 @pytest.mark.parametrize("engine", TARGET)
@@ -83,23 +102,19 @@ def test_the_status_is_of_all_fixes_and_so_is_the_record_then(run):
 
 
 @pytest.mark.parametrize(
-    "variable, asked",
-    [
-        ("ATTNFIX_STRICT", ["vllm"]), ("ATTNFIX_VLLM_LSE_LOG_BASE", ["vllm"]),
-        ("ATTNFIX_SGLANG_LSE_LOG_BASE", ["vllm", "sglang"]), ("ATTNFIX_NOBODYS", ["vllm", "sglang"]),
-    ],
-)  # fmt: skip
-def test_the_other_engines_switches_are_known_and_looked_up_where_one_is_set(run, monkeypatch, capfd, variable, asked):
+    "variable", ["ATTNFIX_STRICT", "ATTNFIX_VLLM_LSE_LOG_BASE", "ATTNFIX_SGLANG_LSE_LOG_BASE", "ATTNFIX_NOBODYS"]
+)
+def test_the_switches_of_both_engines_are_known(run, monkeypatch, capfd, variable):
     monkeypatch.setenv(variable, "0")
     code = f"import logging\nlogging.basicConfig(stream=sys.stderr)\nimport {TARGET['vllm']}\n"
-    code += "answer([name for name in sys.modules if name.endswith('.catalogue')])"
-    assert [name.split(".")[2] for name in run(code) if name != "attnfix.patches.catalogue"] == asked
+    assert run(code + "answer([name for name in sys.modules if name.endswith('.catalogue')])") == []
     assert ("ATTNFIX_NOBODYS is no variable of attnfix" in capfd.readouterr().err) == (variable == "ATTNFIX_NOBODYS")
 
 
 def test_fixes_that_come_later_count_in_the_record(engine):
     first = engine.one_target()
     second = replace(first, id="sglang.second-fix")
+    engine.judge_as("affected", second)
     activation = Activation([first])
     backend = engine.load(activation, "attention").Backend()
     backend.forward(1)

@@ -153,8 +153,10 @@ def test_seats_know_heads_of_both_kinds():
 
 def test_the_fixes_of_a_module_share_one_look_at_the_files(engine, monkeypatch):
     first, read, whole = engine.one_target(), [], Path.read_bytes
+    second = replace(first, id="sglang.second-fix")
+    engine.judge_as("affected", second)
     monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or whole(path))
-    activation = Activation([first, replace(first, id="sglang.second-fix")])
+    activation = Activation([first, second])
     engine.load(activation, "attention")
     assert [state.state for state in activation.states.values()] == ["installed", "installed"]
     assert read.count("attention.py") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 
@@ -13,6 +12,8 @@ from attnfix.compat.gate.digest import DIGEST_FORMAT
 from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID
 from attnfix.prove import edited_release
+from scripts.ledger.index_text import Edited
+from tests.robustness import small_engine
 
 FIX = BY_ID["sglang.zero-kv-rows"]
 BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend"
@@ -109,12 +110,12 @@ def test_a_missing_witness_is_unknown(release, tmp_path):
 
 @pytest.mark.parametrize("damage", ["missing", "not json", "other format", "other witnesses"])
 def test_a_ledger_that_cannot_be_used_leaves_everything_alone(release, tmp_path, monkeypatch, damage):
-    path = tmp_path / "ledger.json"
+    path = tmp_path / "index.json"
     text = ledger.path_of(FIX).read_text()
     edits = {
-        "not json": ("{", "["),
+        "not json": (f'"fix {FIX.id}": {{', f'"fix {FIX.id}": ['),
         "other format": (f'"digest_format": {DIGEST_FORMAT}', '"digest_format": 0'),
-        "other witnesses": ("trtllm", "x"),
+        "other witnesses": (f'"code_paths": ["{FIX.code_paths[0]}', '"code_paths": ["x:y'),
     }
     if damage != "missing":
         path.write_text(text.replace(*edits[damage], 1))
@@ -156,22 +157,6 @@ def test_edited_code_is_affected_and_named_by_its_edit(engine, monkeypatch):
     fix = engine.one_target()
     stock = source_files.Sources(engine.root)
     files = judge.digests(fix, edited_release.read(stock, lambda read: {"sglang.attention": read("sglang.attention") + "\n"}))
-    rows = [{"verdict": "affected", "digests": list(files), "releases": {}, "edited": "1.0: as upstream wrote it"}]
-    path = ledger.path_of(fix)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"code": rows}))
-    ledger.load.cache_clear()
+    small_engine.know(fix, [], [Edited("1.0: as upstream wrote it", files, "name")])
     verdict = judge.judge(fix, engine.root)
     assert (verdict.kind, verdict.reason, verdict.release) == ("affected", "code of 1.0: as upstream wrote it", None)
-
-
-ROWS = {"releases": {}}, {"releases": {"1.0": [None]}, "edited": "1.0: x"}, {"releases": {}, "edited": 1}
-
-
-@pytest.mark.parametrize("entry", ROWS)
-def test_a_code_is_of_releases_or_of_an_edit(engine, entry):
-    fix = engine.one_target()
-    path = ledger.path_of(fix)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"code": [{"verdict": "affected", "digests": [None], **entry}]}))
-    ledger.load.cache_clear()
-    with pytest.raises(ledger.LedgerError, match="neither a release's nor made by an edit"):
-        ledger.load(fix)

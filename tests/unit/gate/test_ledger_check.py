@@ -39,7 +39,7 @@ def test_the_committed_matrix_has_run_every_code():
     assert ledgers.to_be_run(FIXES) == {}
 
 
-@pytest.mark.parametrize("changes", [{"verdict": ledger.AFFECTED}, {"digests": ("0" * 64,)}])
+@pytest.mark.parametrize("changes", [{"verdict": ledger.AFFECTED}, {"name": "0" * 12}])
 def test_a_verdict_or_a_code_that_it_does_not_know_is_run(edited, changes):
     of_that_code = edited(**changes)
     assert len(runs_of(FIX)) == 1 and runs_of(FIX) <= of_that_code

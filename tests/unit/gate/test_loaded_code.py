@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import math
 import os
@@ -22,6 +21,7 @@ from attnfix.compat.arming.activation import Activation
 from attnfix.compat.fix import CodePath
 from attnfix.compat.gate import judge, loaded_code, source_files
 from attnfix.compat.gate.digest import definitions
+from tests.robustness import small_engine
 
 NEWER = "def plan(x):\n    return x + 2\n"
 CALLER = "def call(x):\n    return x\n"
@@ -29,12 +29,7 @@ CALLER = "def call(x):\n    return x\n"
 
 def also_affected(engine, fix):
     """The ledger knows the code as it stands now, too."""
-    before = json.loads((engine.folder / "ledger.json").read_text())
-    engine.judge_as("affected", fix)
-    after = json.loads((engine.folder / "ledger.json").read_text())
-    after["code"][0]["releases"] = {"2.0": after["code"][0]["releases"]["1.0"]}
-    (engine.folder / "ledger.json").write_text(json.dumps({**after, "code": before["code"] + after["code"]}))
-    judge.ledger.load.cache_clear()
+    small_engine.judge(engine.folder, fix, release="2.0", also=True)
 
 
 @pytest.fixture
