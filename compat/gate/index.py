@@ -124,7 +124,8 @@ class Entry(Known):
     def __init__(self, index: Index, id: str, declared: Callable[[str], Fix]):
         """declared: imports the folder of the fix, by its `package`."""
         self.index, self.id, self._declared = index, id, declared
-        self.target_modules = index.fixes[id]
+        with damage(f"the ledger of {id}"):
+            self.target_modules = index.fixes[id]
 
     @cached_property
     def _line(self) -> Any:

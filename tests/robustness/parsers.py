@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -53,13 +54,17 @@ def _fuzz(target: str, seconds: int, seed: int) -> tuple[list[dict], int, int]:
         findings = Path(scratch, "findings")
         command = [
             sys.executable,
-            str(Path(__file__).with_name("fuzz_target.py")),
+            "-m",
+            f"{__package__}.fuzz_target",
             target,
             str(seconds),
             str(seed),
             str(findings),
         ]
-        done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, errors="replace", timeout=seconds + 600)
+        path = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        done = subprocess.run(
+            command, cwd=scratch, env=path, capture_output=True, text=True, errors="replace", timeout=seconds + 600
+        )
         executed = re.findall(r"number_of_executed_units: (\d+)", done.stderr)
         if done.returncode or not executed:
             raise RuntimeError(f"{target}, seed {seed}: the fuzzer ended with {done.returncode}: {done.stderr[-1000:]}")

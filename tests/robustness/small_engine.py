@@ -242,4 +242,5 @@ def report() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[2]))  # for scripts, which write the index
     write(Path(sys.argv[1]))
