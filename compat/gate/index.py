@@ -10,9 +10,10 @@
     "file MODULE": {sha256: span}
     "code PLACE": {digest: span}
 
-A span such as "0-3,7" counts in `releases`. A hash or a digest is cut to 128 bits; where a release has no such file or no such
-definition, no row has it, and null stands for it in `digests`. A fix's codes are the states of its witnesses' code, in order of
-release. Edited code is that of a release with the fault put back by an edit of the fix's proof, and no release has it.
+A span such as "0-3,7" counts in `releases`. A hash or a digest is cut to 128 bits. Each code path and its module have a line;
+a release that has no such file or no such definition is in none of its spans, and null stands for it in `digests`. A fix's
+codes are the states of its witnesses' code, in order of release. Edited code is that of a release with the fault put back by
+an edit of the fix's proof, and no release has it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Index:
     def having(self, kind: str, name: str, digest: str | None) -> int:
         """The releases that have this file or this code there, or none; as bits, for each release one."""
         with damage(f"{kind} {name}"):
-            rows = self.line(f"{kind} {name}") or {}
+            rows = self.line(f"{kind} {name}")
             if digest is not None:
                 return self.bits(rows.get(digest[:CUT], ""))
             return ~reduce(or_, map(self.bits, rows.values()), 0)
@@ -86,7 +87,7 @@ class Index:
     def digest_in(self, kind: str, name: str, bits: int) -> str | None:
         """Of this file or this code, in all of these releases; None where they lack it."""
         with damage(f"{kind} {name}"):
-            rows = self.line(f"{kind} {name}") or {}
+            rows = self.line(f"{kind} {name}")
             return next((digest for digest, span in rows.items() if not bits & ~self.bits(span)), None)
 
     def bits(self, span: str) -> int:

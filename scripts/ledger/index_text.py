@@ -52,6 +52,8 @@ def text(found: Mapping[Known, Rows]) -> str:
     targets: dict[str, list[str]] = {}
     lines: dict[str, Any] = {}
     for fix, (rows, edits) in found.items():
+        for name in (*(f"code {place}" for place in fix.code_paths), *(f"file {module}" for module in fix.modules)):
+            having.setdefault(name, {})
         for module in sorted(fix.target_modules):
             targets.setdefault(module, []).append(fix.id)
         codes: dict[str, tuple[str, set[int]]] = {}

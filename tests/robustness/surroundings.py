@@ -40,10 +40,11 @@ os.setgid(65534); os.setuid(65534)
 
 @dataclass
 class Case:
-    """`expected`: state of the first fix, which the case is about; the second one stands in any case."""
+    """`expected`: state of the first fix, which the case is about; the second one stands unless `second` is another state."""
 
     name: str
     expected: str = "effective"
+    second: str = "effective"
     before: str = ""
     after: str = ""
     variables: dict[str, str | None] = field(default_factory=dict)
@@ -102,17 +103,25 @@ def _ledgers() -> Iterator[Case]:
     def newer(text: bytes) -> bytes:
         return text.replace(b'"digest_format": ', b'"digest_format": 9')
 
-    unknown = "unknown source"
-    yield Case("no ledger", unknown, around=edited(lambda text: None))
-    yield Case("a ledger from a newer format", unknown, around=edited(newer))
+    unknown = "unknown source", "unknown source"
+    yield Case("no ledger", *unknown, around=edited(lambda text: None))
+    yield Case("a ledger from a newer format", *unknown, around=edited(newer))
     for twentieth in range(20):
         cut = edited(lambda text, twentieth=twentieth: text[: len(text) * twentieth // 20])  # type: ignore[misc]
-        yield Case(f"a ledger cut off after {5 * twentieth} %", unknown, around=cut)
+        yield Case(f"a ledger cut off after {5 * twentieth} %", *unknown, around=cut)
     for content in (b"[]", b"null", b"\xff\xfe\x00", b"{\n}\n", b'{\n"index_format": 1,\n"digest_format": 2\n}\n'):
-        yield Case(f"a ledger that holds {content!r}", unknown, around=edited(lambda text, content=content: content))  # type: ignore[misc]
-    for name in ("releases", "targets", "fix sglang.small-fix", "file sglang.planning", "code sglang.planning:plan"):
+        yield Case(f"a ledger that holds {content!r}", *unknown, around=edited(lambda text, content=content: content))  # type: ignore[misc]
+    alone = "unknown source", "effective"
+    lines = {
+        "releases": unknown,
+        "targets": ("effective", "effective"),  # which the fixes declare, too
+        "fix sglang.small-fix": alone,
+        "file sglang.planning": alone,
+        "code sglang.planning:plan": alone,
+    }
+    for name, states in lines.items():
         gone = edited(lambda text, name=name: _without(text, f'"{name}": '.encode()))  # type: ignore[misc]
-        yield Case(f"a ledger without {name!r}", unknown, around=gone)
+        yield Case(f"a ledger without {name!r}", *states, around=gone)
 
 
 def _without(text: bytes, line: bytes) -> bytes:
@@ -158,11 +167,12 @@ def wrong(case: Case) -> str | None:
         return f"ended with {done.returncode}: {done.stderr.strip()[-300:]}"
     told = json.loads(answers[0].removeprefix("ANSWER"))
     states = told["states"]
-    first = "armed" if case.expected == "effective" else "stock"
-    if told["half"] or told["first"] != first or told["second"] != "armed":
+    first, second = ("armed" if state == "effective" else "stock" for state in (case.expected, case.second))
+    if told["half"] or told["first"] != first or told["second"] != second:
         return f"half or not as expected: {told['seen']}, {states}, {told['reasons']}"
-    if states["sglang.small-fix"] != case.expected:
-        return f"is {states['sglang.small-fix']} ({told['reasons']['sglang.small-fix']}), not {case.expected}"
+    for fix, expected in ("sglang.small-fix", case.expected), ("sglang.second-fix", case.second):
+        if states[fix] != expected:
+            return f"{fix} is {states[fix]} ({told['reasons'][fix]}), not {expected}"
     said = done.stderr.count(case.says) if case.says else 1
     return None if said == 1 else f"said {case.says!r} {said} times: {done.stderr[-300:]}"
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 
 import pytest
 
@@ -47,7 +46,7 @@ def ours(lines):
 def test_one_line_for_all_modules_with_the_engines_next_record(engine, heard):
     unconfigured()
     small = engine.one_target()
-    activation = Activation([small, replace(small, id="sglang.second-fix")])
+    activation = Activation([small, engine.one_target(id="sglang.second-fix")])
     engine.load(activation, "attention")  # no logging yet: a line said now would be lost
     lines = heard()
     assert lines == []
