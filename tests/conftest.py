@@ -40,7 +40,7 @@ def engine_python(wheel, tmp_path_factory):
 def engine_fork(wheel, tmp_path_factory):
     """`engine_fork(engine, release) -> Environment`: the same, in forks of a Python that has imported torch and no engine."""
     from attnfix.compat.releases import fetch
-    from scripts.ledger.warm import Warm
+    from attnfix.prove.warm import Warm
     from tests.support import environments
 
     environment = environments.bare(tmp_path_factory.mktemp("warm") / "env")

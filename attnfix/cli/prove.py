@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import random
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
@@ -14,7 +19,7 @@ from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger, source_files
 from attnfix.patches.catalogue import BY_ID, FIXES
-from attnfix.prove import runner
+from attnfix.prove import runner, warm
 from attnfix.prove.verdict import GREEN, NOT_JUDGED, PROVEN, RED, UNPROVEN, Result
 
 from . import completion, releases
@@ -24,6 +29,14 @@ from .output import coloured, complain, console, print_json, print_table
 
 #: fix, release, package folder, folder to put on the path, edit
 Job = tuple[Fix, str, Path, Path | None, str | None]
+
+#: So many proofs run in forks of one Python that has imported torch; fewer are done before it has
+_MANY = 3
+#: One in so many of them runs again, each side in a fresh interpreter
+_AGAIN = 20
+#: Proofs that run side by side, of two processes each: more need too much memory
+_AT_ONCE = 4
+_APART = "a fork of a warm Python and a fresh interpreter say otherwise; --cold runs all in fresh ones"
 
 NAME = "prove"
 BRIEF = "run the engine's own code stock and fixed: red, then green"
@@ -48,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="first put a fault that no release has into a copy of the fetched release (repeatable; needs --engine, one --fix)",
     )
     parser.add_argument("--gpu", action="store_true", help="run the engine's own Triton kernels on this machine's GPU")
+    parser.add_argument("--cold", action="store_true", help="each side in a fresh interpreter: slower, and what a server does")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat a run: its seed is in --json, and beside what failed")
 
 
@@ -62,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     jobs = [(fix, *engine[1:], edit) for engine in engines for fix in wanted if fix.engine == engine[0] for edit in edits]
     if not jobs:
         raise CliError("none of the named fixes is for the named engine", 2)
-    results = [*_run(jobs, options.seed, options.gpu, quiet=options.json)]
+    results = [*_run(jobs, options)]
     if options.json:
         print_json({"results": [result.as_dict() for result in results]})
     else:
@@ -120,27 +134,40 @@ def _require_extra() -> None:
         raise CliError(f'{", ".join(missing)} missing: proofs of a fetched release need pip install "attnfix[cpu]"')
 
 
-def _run(jobs: list[Job], seed: int | None, gpu: bool, quiet: bool) -> Iterator[Result]:
+def _run(jobs: list[Job], options: argparse.Namespace) -> Iterator[Result]:
+    """The results in the order of `jobs`. Of many, some run again in fresh interpreters, and must say the same."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    shown = not quiet and sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True) as progress:
-        task = progress.add_task("", total=len(jobs))
-        for job in jobs:
-            progress.update(task, description=f"{job[0].id} on {job[0].engine} {job[1]}, stock and fixed")
-            yield _prove(*job, seed, gpu)
+    forked = not (options.cold or options.gpu) and len(jobs) >= _MANY
+    again = set(random.Random(options.seed).sample(range(len(jobs)), -(-len(jobs) // _AGAIN))) if forked else set()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    shown = not options.json and sys.stderr.isatty()
+    with (
+        Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True) as progress,
+        warm.proofs() if forked else nullcontext(),
+        ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool,
+    ):
+        task = progress.add_task("stock and fixed", total=len(jobs))
+
+        def one(place: int) -> Result:
+            result = _prove(*jobs[place], options.seed, gpu=options.gpu)
+            if place in again and result.seed is not None:
+                cold = _prove(*jobs[place], result.seed, cold=True)
+                result = result if cold.row == result.row else replace(cold, verdict=UNPROVEN, reason=_APART)
             progress.advance(task)
+            return result
+
+        yield from pool.map(one, range(len(jobs)))
 
 
-def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, gpu: bool) -> Result:
+def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, **how: bool) -> Result:
     if edit is None and (result := runner.not_judged(fix, release, root)):
         return result
     if judge.judge(fix, root).kind == ledger.UNKNOWN and not any(source_files.path_of(root, m) for m in fix.target_modules):
         reason = f"this {fix.engine} has none of the modules the fix is about"
         return Result(fix.id, fix.engine, release, UNPROVEN, reason)
-    return runner.prove(fix, release, root, site=site, edit=edit, seed=seed, gpu=gpu)
+    return runner.prove(fix, release, root, site=site, edit=edit, seed=seed, **how)
 
 
 def _print(results: list[Result]) -> None:

@@ -43,13 +43,14 @@ def proof_of(fix: Fix) -> type[Proof]:
 
 def prove(
     fix: Fix, release: str, root: Path, *, site: Path | None = None, edit: str | None = None, seed: int | None = None,
-    gpu: bool = False,
+    gpu: bool = False, cold: bool = False,
 ) -> Result:  # fmt: skip
     """Prove `fix` on the engine package at `root`; `site` is put on the path when the engine is not installed here.
 
     With `edit`, one of the proof's edits is made in a copy of `site` first: for a fault that no published release has.
     Lengths and poison are drawn anew in every run unless `seed` is given. With `gpu`, a proof whose kernel is the engine's own
-    Triton kernel runs it on the GPU; others run on the CPU as ever.
+    Triton kernel runs it on the GPU; others run on the CPU as ever. With `cold` both sides are fresh interpreters, within
+    `warm.proofs()`, too.
     """
     device = "cuda" if gpu and proof_of(fix).kernel == "interpreted" else "cpu"
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -62,7 +63,9 @@ def prove(
                 answers = run_sides([fix], fix.engine, seed, stock=False, site=site, run=False)
                 return judge_unknown_edit(fix, release, judge.judge(fix, root), answers.get(fix.id, answers), edit)
         with ThreadPoolExecutor(2) as both:
-            stock, fixed = both.map(lambda off: run_side(fix, seed, stock=off, site=site, device=device), (True, False))
+            stock, fixed = both.map(
+                lambda off: run_side(fix, seed, stock=off, site=site, device=device, cold=cold), (True, False)
+            )
         return replace(conclude(fix, release, root, (stock, fixed), edit), seed=seed)
 
 
@@ -107,17 +110,17 @@ def not_judged(fix: Fix, release: str, root: Path) -> Result | None:
     return Result(fix.id, fix.engine, release, NOT_JUDGED, reason, kernel="none")
 
 
-def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None, device: str = "cpu") -> Answer:
-    """Run one side of a proof in a fresh interpreter; its answer, or {"error": …}. ATTNFIX=0 makes the stock side: the
+def run_side(fix: Fix, seed: int, *, stock: bool, site: Path | None = None, device: str = "cpu", cold: bool = False) -> Answer:
+    """Run one side of a proof in a process of its own; its answer, or {"error": …}. ATTNFIX=0 makes the stock side: the
     sole difference. On both, all other fixes are off: none answers for its neighbour."""
-    answers = run_sides([fix], fix.engine, seed, stock=stock, site=site, run=True, device=device)
+    answers = run_sides([fix], fix.engine, seed, stock=stock, site=site, run=True, device=device, cold=cold)
     answer: Answer = answers.get(fix.id, answers)
     return answer
 
 
 def run_sides(
     fixes: Sequence[Fix], engine: str, seed: int, *, stock: bool, site: Path | None, run: bool, device: str = "cpu",
-    child: Sequence[str] = ("-m", "attnfix.prove.side"),
+    child: Sequence[str] = ("-m", "attnfix.prove.side"), cold: bool = False,
 ) -> Answer:  # fmt: skip
     """{fix id: answer} of several fixes after one import of the engine, or {"error": …}.
 
@@ -144,7 +147,7 @@ def run_sides(
         environment["ATTNFIX_RUN_DIR"] = scratch
         command = [*child, json.dumps(request)]
         try:
-            done = start(command, env=environment, cwd=scratch, timeout=_TIMEOUT_S)
+            done = (_fresh if cold else start)(command, env=environment, cwd=scratch, timeout=_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return {"error": f"no answer within {_TIMEOUT_S} s"}
     answers = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
@@ -165,5 +168,5 @@ def _fresh(arguments: Sequence[str], **how: Any) -> subprocess.CompletedProcess[
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, **how)
 
 
-#: Starts the Python of a side. CI has forks of one that has imported torch here (scripts/ledger/warm.py).
+#: Starts the Python of a side. Within `warm.proofs()` it is a fork of one that has imported torch.
 start: Callable[..., subprocess.CompletedProcess[str]] = _fresh

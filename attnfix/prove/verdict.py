@@ -41,6 +41,12 @@ class Result:
     def holds(self) -> bool:
         return self.verdict not in (UNPROVEN, FAILED)
 
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """What each run must say: all but the reason, the seed and the errors' digits."""
+        errors = [None if error is None else (error > RED, error < GREEN) for error in (self.stock_error, self.fixed_error)]
+        return self.verdict, self.kernel, self.control_identical, self.corrections, self.code, *errors
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 

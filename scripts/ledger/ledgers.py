@@ -13,7 +13,7 @@
 
 A release is `affected` where the stock scenario of the fix gives a wrong result. A right result is `fixed upstream` after the
 last affected release and `not affected` before the first. Nothing here knows which release is which. With --forks releases run
-in forks of one warm Python (scripts/ledger/warm.py), which has the attnfix that is installed.
+in forks of one warm Python (attnfix/prove/warm.py), which has the attnfix that is installed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from attnfix.compat.gate.digest import digest
 from attnfix.compat.releases import fetch
 from attnfix.compat.status import metrics
 from attnfix.patches.catalogue import BY_ID, FIXES
-from attnfix.prove import edited_release, runner
+from attnfix.prove import edited_release, runner, warm
 from attnfix.prove.verdict import PROVEN, is_green, is_red
-from scripts.ledger import index_text, warm
+from scripts.ledger import index_text
 from scripts.ledger.index_text import Edited, Judged, Rows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,7 +5,7 @@
         all published releases: most of an hour on two cores
     python -m scripts.ledger.matrix --sample
         of each fix its newest release, an affected and a healthy one around changes of its verdict, and each edit on one of
-        its releases, drawn: what CI runs, in forks of one warm Python (scripts/ledger/warm.py); writes nothing
+        its releases, drawn: what CI runs, in forks of one warm Python (attnfix/prove/warm.py); writes nothing
     python -m scripts.ledger.matrix --merge --fix vllm.kv-scale-float
         the cells of a new fix, in such forks, put into the evidence beside those of others
     python -m scripts.ledger.matrix --engine vllm==0.19.1 --fix vllm.empty-context-chunks
@@ -44,9 +44,8 @@ from attnfix.compat.releases import fetch
 from attnfix.compat.status.fix_state import DORMANT
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.patches.proofkit.proof import Proof
-from attnfix.prove import runner
+from attnfix.prove import runner, warm
 from attnfix.prove.verdict import PROVEN, Result, is_green, is_red
-from scripts.ledger import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "build" / "matrix"

@@ -6,9 +6,8 @@ import pytest
 
 from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID
-from attnfix.prove import runner
+from attnfix.prove import runner, warm
 from attnfix.prove.verdict import is_green, is_red
-from scripts.ledger import warm
 
 SEED = 7
 #: What a side says that does not depend on the poison drawn at random, nor on a process's number

@@ -17,7 +17,7 @@ from attnfix.compat.fix import CodePath, Fix
 from attnfix.compat.gate import judge, ledger, source_files
 from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID, FIXES
-from scripts.ledger import warm
+from attnfix.prove import warm
 from scripts.ledger.ledgers import covering
 
 from . import Row, draw_seed, faulty, proofs

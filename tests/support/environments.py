@@ -64,7 +64,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Forked(Environment):
-    """A release beside the installed wheel, its processes forks of one Python that has imported torch (scripts/ledger/warm.py).
+    """A release beside the installed wheel, its processes forks of one Python that has imported torch (attnfix/prove/warm.py).
 
     For tests that ask nothing about an interpreter's start; the release is on PYTHONPATH, not in site-packages.
     """

@@ -1,11 +1,13 @@
-"""Runs Python in forks of one that has imported torch: for CI, where most of an engine's import is what it imports from others.
+"""Runs Python in forks of one that has imported torch: most of an engine's import is the import of other packages.
 
     with Warm(sys.executable, environment) as warm:
         warm.run(["-c", code], env=…, cwd=…, timeout=…)    as subprocess.run([python, "-c", code], …) would
 
 The parent is started as any Python, so its `.pth` files have been processed; it imports no engine, and of attnfix what its
-`.pth` brings. A fork then reads its own switches and imports engine and attnfix as a new process does. What happens at an
-interpreter's start, or under another environment of torch's, is not tried in a fork; `make matrix` starts fresh ones.
+`.pth` brings. A fork then reads its own switches and imports engine and attnfix as a new process does. An interpreter's start,
+or another environment of torch's, is not tried in a fork; `make matrix` starts fresh ones.
+
+The parent has one thread, no CUDA context and nothing of Triton's interpreter in use: none of these survives a fork.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 #: What both engines import and takes longest, in the order of cost
 HEAVY = (
@@ -38,7 +42,10 @@ _FREE = ("ATTNFIX", "SGLANG", "VLLM", "PYTHONPATH", "PYTEST")
 
 
 class Warm:
-    """A parent that waits, under `env` without PYTHONPATH; any thread may run something. Close it, or leave its `with`."""
+    """A parent that waits, under `env` without PYTHONPATH; any thread may run something. Close it, or leave its `with`.
+
+    It has imported the first of `modules`, and of the others those that can be imported. RuntimeError: it cannot be forked.
+    """
 
     def __init__(self, python: str, env: Mapping[str, str], modules: Sequence[str] = HEAVY):
         self.env = {name: value for name, value in env.items() if name != "PYTHONPATH"}
@@ -47,9 +54,9 @@ class Warm:
         command = [python, __file__, self._address, *modules]
         self._parent = subprocess.Popen(command, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._parent.stdout is not None
-        if self._parent.stdout.readline() != "ready\n":
+        if (said := self._parent.stdout.readline()) != "ready\n":
             self.close()
-            raise RuntimeError(f"{python} could not import {', '.join(modules)}")
+            raise RuntimeError(f"{python} cannot be forked: {said.strip() or 'it ended while it imported torch'}")
 
     def run(
         self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: str | Path, timeout: float
@@ -107,7 +114,7 @@ def proofs() -> Iterator[None]:
             runner.start = fresh
 
 
-def serve(address: str) -> dict | None:
+def serve(address: str) -> dict[str, Any] | None:
     """Wait for runs. Returns twice: in a fork, what it is to run; in the parent None, at the end."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
@@ -123,7 +130,7 @@ def serve(address: str) -> dict | None:
     return None
 
 
-def attend(connection: socket.socket) -> dict:
+def attend(connection: socket.socket) -> dict[str, Any]:
     """Fork once more and stay behind to tell the end; only the fork returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, (asked, out, err), *_ = socket.recv_fds(connection, 1, 3)
@@ -135,14 +142,14 @@ def attend(connection: socket.socket) -> dict:
     connection.close()
     os.lseek(asked, 0, os.SEEK_SET)
     with open(asked) as file:
-        request = json.load(file)
+        request: dict[str, Any] = json.load(file)
     for number, stream in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
         os.dup2(stream, number)
         os.close(stream)
     return request
 
 
-def become(request: dict) -> None:
+def become(request: dict[str, Any]) -> None:
     """Be the interpreter that was asked for: its environment, folder, path, arguments and program, to its end."""
     os.chdir(request["cwd"])
     os.environ.clear()
@@ -173,10 +180,23 @@ def become(request: dict) -> None:
     os._exit(code)  # to take torch down costs half a second
 
 
+def threads() -> int:
+    """Of this process, those of libraries included."""
+    try:
+        return len(os.listdir("/proc/self/task"))
+    except OSError:
+        return threading.active_count()
+
+
 if __name__ == "__main__":
     del sys.path[0]
-    for name in sys.argv[2:]:
-        importlib.import_module(name)
+    importlib.import_module(sys.argv[2])
+    for name in sys.argv[3:]:
+        with suppress(Exception):  # an engine may do without it; its own import says what is wrong
+            importlib.import_module(name)
+    if (count := threads()) > 1:
+        print(f"its imports have started {count - 1} threads", flush=True)
+        sys.exit(1)
     gc.freeze()  # a collection in a fork would walk, and so copy, all of it
     if request := serve(sys.argv[1]):
         become(request)

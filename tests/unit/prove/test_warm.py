@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from scripts.ledger.warm import Warm
+from attnfix.prove.warm import Warm
 
 PLAIN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
