@@ -9,7 +9,7 @@ import random
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +40,7 @@ _APART = "a fork of a warm Python and a fresh interpreter say otherwise; --cold 
 
 NAME = "prove"
 BRIEF = "run the engine's own code stock and fixed: red, then green"
-HELP = "Run the engine's own code stock and fixed, in fresh processes, and compare both with a float64 reference."
+HELP = "Run the engine's own code stock and fixed, in processes of their own, and compare both with a float64 reference."
 EXAMPLE = "attnfix prove --engine sglang==0.5.9 --fix sglang.zero-kv-rows"
 
 
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="first put a fault that no release has into a copy of the fetched release (repeatable; needs --engine, one --fix)",
     )
     parser.add_argument("--gpu", action="store_true", help="run the engine's own Triton kernels on this machine's GPU")
-    parser.add_argument("--cold", action="store_true", help="each side in a fresh interpreter: slower, and what a server does")
+    parser.add_argument("--cold", action="store_true", help="start fresh interpreters: slower, and as a server starts")
     parser.add_argument("--seed", type=int, metavar="N", help="repeat a run: its seed is in --json, and beside what failed")
 
 
@@ -139,26 +139,41 @@ def _run(jobs: list[Job], options: argparse.Namespace) -> Iterator[Result]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    forked = not (options.cold or options.gpu) and len(jobs) >= _MANY
-    again = set(random.Random(options.seed).sample(range(len(jobs)), -(-len(jobs) // _AGAIN))) if forked else set()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     shown = not options.json and sys.stderr.isatty()
     with (
         Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True) as progress,
-        warm.proofs() if forked else nullcontext(),
+        _forks(wanted=len(jobs) >= _MANY and not (options.cold or options.gpu)) as forked,
         ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool,
     ):
+        again = random.Random(options.seed).sample(jobs, -(-len(jobs) // _AGAIN)) if forked else []
         task = progress.add_task("stock and fixed", total=len(jobs))
 
-        def one(place: int) -> Result:
-            result = _prove(*jobs[place], options.seed, gpu=options.gpu)
-            if place in again and result.seed is not None:
-                cold = _prove(*jobs[place], result.seed, cold=True)
+        def one(job: Job) -> Result:
+            result = _prove(*job, options.seed, gpu=options.gpu)
+            if job in again and result.seed is not None:
+                cold = _prove(*job, result.seed, cold=True)
                 result = result if cold.row == result.row else replace(cold, verdict=UNPROVEN, reason=_APART)
-            progress.advance(task)
             return result
 
-        yield from pool.map(one, range(len(jobs)))
+        for done, result in enumerate(pool.map(one, jobs), 1):
+            progress.advance(task)
+            if not shown and not options.json and len(jobs) >= _MANY:
+                print(f"{done} of {len(jobs)}: {result.fix}: {result.verdict}", file=sys.stderr, flush=True)
+            yield result
+
+
+@contextmanager
+def _forks(wanted: bool) -> Iterator[bool]:
+    """Whether sides run in forks of a warm Python within it. Where that cannot be forked, they start fresh interpreters."""
+    with ExitStack() as stack:
+        if wanted:
+            try:
+                stack.enter_context(warm.proofs())
+            except RuntimeError as error:
+                complain(f"{error}; each proof starts two fresh ones, which takes longer")
+                wanted = False
+        yield wanted
 
 
 def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, **how: bool) -> Result:

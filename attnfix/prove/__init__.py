@@ -1,1 +1,1 @@
-"""Proofs: run an engine's real code stock and fixed, in fresh interpreters, against a float64 reference."""
+"""Proofs: run an engine's real code stock and fixed, in processes of their own, against a float64 reference."""
