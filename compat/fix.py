@@ -16,7 +16,7 @@ from .doctor.condition import Condition
 #: How bad a bug is for whoever runs the engine
 WRONG_OUTPUT, CRASH, SLOWER = "wrong output", "crash", "slower"
 #: `needed(target, instance, …)`: something false where this call has nothing to correct. It names the arguments it looks at, as
-#: the engine's function does, and changes nothing in the engine; target: `wrapper.Link`
+#: the engine's function does, and changes nothing in the engine; target: `wrapper.Correction`
 Needed = Callable[..., Any]
 #: `correct(call, instance, …)`: what the caller gets. It names the arguments that it uses, too; call: `wrapper.Call`
 Correct = Callable[..., Any]
@@ -161,7 +161,7 @@ class Known:
 class Fix(Known):
     """One bug, one id, one switch.
 
-    `signs` are those of `attnfix.compat.signs` that its operator sees, the most telling first.
+    `symptoms` are those of `attnfix.compat.symptoms` that its operator sees, the most telling first.
     `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
     fix is on without being asked for, and `default_reason` why; `examined` are the spans of releases that the ledger judges.
     `cost` is what it costs where it runs; `expect` how to try it on one replica and what shift in output to expect.
@@ -174,7 +174,7 @@ class Fix(Known):
     id: str
     title: str
     symptom: str
-    signs: tuple[str, ...]
+    symptoms: tuple[str, ...]
     cause: str
     correction: str
     upstream: Upstream

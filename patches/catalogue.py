@@ -17,6 +17,6 @@ BY_ID = {fix.id: fix for fix in FIXES}
 
 
 def facts_of_fixes(engine: str) -> Makers:
-    """What `hits.py` in a fix's folder tells `doctor`, of all fixes of an engine."""
-    modules = [f"attnfix.patches.{fix.package}.hits" for fix in FIXES if fix.engine == engine]
+    """What `facts.py` in a fix's folder tells `doctor`, of all fixes of an engine."""
+    modules = [f"attnfix.patches.{fix.package}.facts" for fix in FIXES if fix.engine == engine]
     return {name: maker for module in modules if find_spec(module) for name, maker in import_module(module).FACTS.items()}

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnfix.compat import signs, untrusted
+from attnfix.compat import symptoms, untrusted
 from attnfix.compat.doctor import gpus
 from attnfix.compat.doctor.condition import HIT, POSSIBLE
 from attnfix.compat.doctor.deployment import Deployment, read_config
@@ -38,14 +38,14 @@ EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
 RELATIONS = ("again", "cached prefix", "in company", "cached, in company", "burst", "next turn", "samples")
 _LIMITS = "context limit"  # a relation that is asked for by itself
 #: What an operator sees of a bug that breaks a relation
-_SIGNS = {
-    "cached prefix": (signs.CACHED_PREFIX, signs.LONG_PROMPT),
-    "in company": (signs.SHARED_BATCH,),
-    "cached, in company": (signs.CACHED_PREFIX, signs.SHARED_BATCH),
-    "burst": (signs.SHARED_BATCH,),
-    "next turn": (signs.CACHED_PREFIX, signs.SPECULATION),
-    "samples": (signs.CACHED_PREFIX,),
-    _LIMITS: (signs.CONTEXT_LIMIT,),
+_SYMPTOMS = {
+    "cached prefix": (symptoms.CACHED_PREFIX, symptoms.LONG_PROMPT),
+    "in company": (symptoms.SHARED_BATCH,),
+    "cached, in company": (symptoms.CACHED_PREFIX, symptoms.SHARED_BATCH),
+    "burst": (symptoms.SHARED_BATCH,),
+    "next turn": (symptoms.CACHED_PREFIX, symptoms.SPECULATION),
+    "samples": (symptoms.CACHED_PREFIX,),
+    _LIMITS: (symptoms.CONTEXT_LIMIT,),
 }
 _AGAIN, _PREFIX = RELATIONS[:2]
 _WHOLE = "all of it"
@@ -201,8 +201,8 @@ def _suspects(
         return []
     wrong = {fix.id for fix in FIXES if fix.harm == WRONG_OUTPUT}
     found = [row for row in rows if row["fix"] in wrong and row["verdict"] in (HIT, POSSIBLE)]
-    seen = {sign for relation in broken for sign in _SIGNS.get(relation, ())}
-    found.sort(key=lambda row: (row["verdict"] != HIT, -len(seen.intersection(BY_ID[row["fix"]].signs))))
+    seen = {symptom for relation in broken for symptom in _SYMPTOMS.get(relation, ())}
+    found.sort(key=lambda row: (row["verdict"] != HIT, -len(seen.intersection(BY_ID[row["fix"]].symptoms))))
     return [
         {"in_place": row["fix"] in facts.fixes, **{name: row[name] for name in ("fix", "verdict", "symptom")}} for row in found
     ]

@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger
 from attnfix.patches.catalogue import FIXES
-from attnfix.patches.proofkit.proof import Proof
+from attnfix.patches.lab.proof import Proof
 
 from . import edited_release
 from .verdict import NOT_JUDGED, Answer, Result, control_identical, error_of, judge_proof, judge_unknown_edit

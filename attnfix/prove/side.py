@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-from attnfix.patches.proofkit.proof import NoSuchPath, Proof, observed, run_on
+from attnfix.patches.lab.proof import NoSuchPath, Proof, observed, run_on
 
 from . import stubs
 from .verdict import RED
@@ -119,7 +119,7 @@ def _untouched(fix: str) -> bool:
 
     Another fix may have its correction on the same function: then this one must have none there.
     """
-    from attnfix.compat.arming.wrapper import TargetWrapper, live
+    from attnfix.compat.arming.wrapper import WrappedTarget, live
     from attnfix.compat.fix import Attribute
     from attnfix.patches.catalogue import BY_ID
 
@@ -127,9 +127,9 @@ def _untouched(fix: str) -> bool:
     for place in (place for target in functions for place in target.code_paths):
         with suppress(KeyError, AttributeError):
             function = live(place)
-            if (wrapper := TargetWrapper.of(function)) and all(link.state.fix.id != fix for link in wrapper.links):
+            if (wrapper := WrappedTarget.of(function)) and all(link.state.fix.id != fix for link in wrapper.links):
                 function = wrapper.wrapped
-            if type(function) is not FunctionType or TargetWrapper.of(function) or function.__module__ != place.module:
+            if type(function) is not FunctionType or WrappedTarget.of(function) or function.__module__ != place.module:
                 return False
     return True
 

@@ -17,7 +17,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ..gate import judge, module_lookup, source_files
-from .wrapper import TargetWrapper
+from .wrapper import WrappedTarget
 
 _NONE = object()
 _IMPORT = re.compile(
@@ -82,7 +82,7 @@ def _agrees(value: Any, home: str, given: str | None) -> bool:
 
 def _own(value: Any) -> Any:
     """The engine's function behind our wrapper; anything else as it is."""
-    return wrapper.wrapped if (wrapper := TargetWrapper.of(value)) else value
+    return wrapper.wrapped if (wrapper := WrappedTarget.of(value)) else value
 
 
 def _is_of_one_kind(value: Any, lazily: FunctionType, given: str) -> bool:

@@ -17,7 +17,7 @@ from ..fix import Attribute, CodePath, Override, Target
 from ..gate import judge, loaded_code, module_lookup, source_files
 from ..status.fix_state import CONFLICT, LATE, FixState
 from . import stale_references
-from .wrapper import TargetWrapper, live, owner_of, stands, swap
+from .wrapper import WrappedTarget, live, owner_of, stands, swap
 
 _NONE = object()
 _HEAD = re.compile(rb"\s*(?:async\s+)?def\s+(\w+)")
@@ -34,7 +34,7 @@ class Refused(Exception):
 class WrapperPoint:
     """A wrapper on the function at `code_path`, shared with every other fix that has a correction there."""
 
-    def __init__(self, code_path: CodePath, wrapper: TargetWrapper, state: FixState):
+    def __init__(self, code_path: CodePath, wrapper: WrappedTarget, state: FixState):
         self.code_path, self.wrapper, self.state = code_path, wrapper, state
 
     @property
@@ -116,15 +116,15 @@ def take(
     return WrapperPoint(code_path, _wrap(target, code_path, state, late, sources), state)
 
 
-def _wrap(target: Target, code_path: CodePath, state: FixState, late: bool, sources: source_files.Sources) -> TargetWrapper:
+def _wrap(target: Target, code_path: CodePath, state: FixState, late: bool, sources: source_files.Sources) -> WrappedTarget:
     try:
         standing = live(code_path)
     except KeyError:
         raise Refused(CONFLICT, f"{code_path.owner.qualname} was replaced by {origin(owner_of(code_path))}") from None
-    if known := TargetWrapper.of(standing):
+    if known := WrappedTarget.of(standing):
         return known.add(state, target.correct, target.needed, repeatable=target.repeatable)
     _check_plain(code_path, standing, late, sources)
-    wrapper = TargetWrapper(standing, code_path)
+    wrapper = WrappedTarget(standing, code_path)
     wrapper.add(state, target.correct, target.needed, repeatable=target.repeatable)  # may raise: so before it stands
     swap(code_path, wrapper.function)
     if late and (held := stale_references.rebind(standing, wrapper)):
@@ -135,20 +135,20 @@ def _wrap(target: Target, code_path: CodePath, state: FixState, late: bool, sour
 
 def _override(
     target: Override, code_path: CodePath, state: FixState, late: bool, sources: source_files.Sources
-) -> TargetWrapper:
+) -> WrappedTarget:
     heir = owner_of(code_path)
     standing = vars(heir).get(_name(code_path), _NONE)
-    if known := TargetWrapper.of(standing):
+    if known := WrappedTarget.of(standing):
         return known.add(state, target.correct, target.needed, repeatable=target.repeatable)
     if standing is not _NONE:
         raise Refused(CONFLICT, f"{code_path.qualname} is defined by {origin(standing)}")
     base = next(base for base in map(CodePath.parse, target.of) if judge.locate(base, sources) is not None)
     inherited = getattr_static(heir, _name(code_path))
-    known = TargetWrapper.of(inherited)
+    known = WrappedTarget.of(inherited)
     _check_plain(base, known.wrapped if known else inherited, late, sources)
     if late and (held := stale_references.bound_to(inherited, heir)):
         raise _late(code_path, held)
-    wrapper = TargetWrapper(inherited, code_path)
+    wrapper = WrappedTarget(inherited, code_path)
     wrapper.add(state, target.correct, target.needed, repeatable=target.repeatable)
     swap(code_path, wrapper.function)
     return wrapper

@@ -39,7 +39,7 @@ _SHARED = os.path.join(os.sep, "shared")
 #: What they call for each layer is none of these: layers that were corrected before would stay so, and the others would not
 AT_START = frozenset({"__init__", "init_cuda_graph_state"})
 #: In a proof these stand for kernels of the engine's
-_STAND_INS, _PROOF = os.path.join(_FIXES, "proofkit", ""), os.path.join(os.sep, "proof.py")
+_STAND_INS, _PROOF = os.path.join(_FIXES, "lab", ""), os.path.join(os.sep, "proof.py")
 _WITHOUT_IT = {
     WRONG_OUTPUT: "answers of this process can be wrong from here on: restart it",
     CRASH: "this process can crash from here on, as it does without attnfix: restart it",

@@ -11,12 +11,12 @@ import sys
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
-from .wrapper import Link, StandingWrapper, TargetWrapper
+from .wrapper import Correction, EngineProxy, WrappedTarget
 
-_OURS = FrameType, Link, StandingWrapper, TargetWrapper
+_OURS = FrameType, Correction, EngineProxy, WrappedTarget
 
 
-def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
+def rebind(function: FunctionType, wrapper: WrappedTarget) -> str | None:
     """Point every imported name of `function` at `wrapper`. Where anything else holds it: do nothing, and say what holds it."""
     if held := _rebind(function, wrapper):
         gc.collect()  # an instance in a dead circle holds it, too, and nobody can call that
@@ -24,7 +24,7 @@ def rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
     return held
 
 
-def _rebind(function: FunctionType, wrapper: TargetWrapper) -> str | None:
+def _rebind(function: FunctionType, wrapper: WrappedTarget) -> str | None:
     modules = {id(vars(module)) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
     names: list[tuple[dict[str, Any], str]] = []
     for holder in gc.get_referrers(function):

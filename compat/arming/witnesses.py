@@ -19,7 +19,7 @@ from ..gate.digest import definitions
 from ..status.fix_state import CONFLICT
 from . import global_names
 from .patch_points import Refused, origin, same_file, says_so
-from .wrapper import TargetWrapper
+from .wrapper import WrappedTarget
 
 _NONE = object()
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -73,7 +73,7 @@ def _functions(code_path: CodePath, module: ModuleType) -> Iterator[FunctionType
     for name in filter(None, code_path.qualname.split(".")):
         value = _members(value).get(name, _NONE)
     for held in _members(value).values() if issubclass(type(value), (type, ModuleType)) else (value,):
-        inside = (held,) if type(held) is FunctionType and not TargetWrapper.of(held) else _inside(held)
+        inside = (held,) if type(held) is FunctionType and not WrappedTarget.of(held) else _inside(held)
         yield from (function for function in inside if function.__module__ == code_path.module)
 
 
@@ -225,7 +225,7 @@ def _held(value: Any, name: str) -> Any:
 
 def _own(value: Any) -> Any:
     """The engine's function behind our wrapper; anything else as it is."""
-    wrapper = TargetWrapper.of(value)
+    wrapper = WrappedTarget.of(value)
     return wrapper.wrapped if wrapper else value
 
 

@@ -39,7 +39,7 @@ class WrongCall(Exception):
     """The caller left out an argument: the engine's own function is to say so."""
 
 
-class Link:
+class Correction:
     """The correction of one fix on one target. `inside` are those that it stands around, the outermost first.
 
     It is what `needed` gets as `target`, and what `correct` has as `call.target`.
@@ -60,7 +60,7 @@ class Link:
     )
 
     def __init__(self, function: FunctionType, is_method: bool, state: FixState, correct: Correct, needed: Needed | None,
-                 inside: tuple[Link, ...], repeatable: bool = False):  # fmt: skip
+                 inside: tuple[Correction, ...], repeatable: bool = False):  # fmt: skip
         self.function, self.is_method, self.state, self.inside = function, is_method, state, inside
         self.correct, self.needed, self.repeatable = correct, needed, repeatable
         self.at_start = function.__name__ in serving_failure.AT_START
@@ -114,7 +114,7 @@ class Call:
 
     __slots__ = ("args", "changed", "failed", "found", "instance", "kwargs", "result", "target", "wrapped")
 
-    def __init__(self, target: Link, wrapped: Any, instance: Any, args: Arguments, kwargs: Keywords, found: Any):
+    def __init__(self, target: Correction, wrapped: Any, instance: Any, args: Arguments, kwargs: Keywords, found: Any):
         self.target, self.wrapped, self.instance, self.found = target, wrapped, instance, found
         self.args, self.kwargs = args, kwargs
         self.result: Any = NOT_CALLED
@@ -142,7 +142,7 @@ class Call:
         return self.result
 
     def corrected(self, rows: int = 0) -> None:
-        """`Link.corrected`, unless the correction failed."""
+        """`Correction.corrected`, unless the correction failed."""
         if not self.failed:
             self.target.corrected(rows)
 
@@ -204,7 +204,7 @@ class Call:
         return tuple(args), kwargs
 
 
-def _runner(chain: list[tuple[Link, ...]], is_method: bool) -> Callable[[Any, Any, Arguments, Keywords], Any]:
+def _runner(chain: list[tuple[Correction, ...]], is_method: bool) -> Callable[[Any, Any, Arguments, Keywords], Any]:
     """wrapt's form of a wrapper, for the corrections that `chain` holds, in one cell that is replaced as a whole.
 
     A plain list that the function closes over: to read an attribute of a wrapt proxy costs as much as a call.
@@ -345,11 +345,11 @@ def _defaults(function: Any) -> dict[str, Any]:
 
 # What stands in the engine
 
-if TYPE_CHECKING:  # wrapt 1 has no subscripts, and an annotation of StandingWrapper would hide those of the engine's function
+if TYPE_CHECKING:  # wrapt 1 has no subscripts, and an annotation of EngineProxy would hide those of the engine's function
     _BoundFunctionWrapper = wrapt.BoundFunctionWrapper[..., Any]
 
     class _FunctionWrapper(wrapt.FunctionWrapper[..., Any]):
-        _self_target: TargetWrapper
+        _self_target: WrappedTarget
 else:
     _BoundFunctionWrapper, _FunctionWrapper = wrapt.BoundFunctionWrapper, wrapt.FunctionWrapper
 
@@ -384,7 +384,7 @@ class _Bound(_Opaque, _BoundFunctionWrapper):
         return self if self._self_instance is None else getattr(deepcopy(self._self_instance, memo), self.__name__)
 
 
-class StandingWrapper(_Opaque, _FunctionWrapper):
+class EngineProxy(_Opaque, _FunctionWrapper):
     """What stands at a code path in the engine. It pickles and copies by its path, as a function does: whoever loads it gets
     what stands there."""
 
@@ -400,7 +400,7 @@ class StandingWrapper(_Opaque, _FunctionWrapper):
         return self
 
 
-class TargetWrapper:
+class WrappedTarget:
     """What attnfix has put on the engine's function `wrapped` at `code_path`: `function`, and the corrections that it runs."""
 
     __slots__ = ("_chain", "code", "code_path", "function", "is_method", "wrapped")
@@ -409,30 +409,30 @@ class TargetWrapper:
         self.wrapped, self.code_path, self.is_method = wrapped, code_path, "." in code_path.qualname
         self.code = wrapped.__code__  # that was judged: another may be put into the function
         # Its one entry is changed as a whole: a call in another thread goes through the former corrections or the new ones
-        self._chain: list[tuple[Link, ...]] = [()]
-        self.function: Any = StandingWrapper(wrapped, _runner(self._chain, self.is_method))
+        self._chain: list[tuple[Correction, ...]] = [()]
+        self.function: Any = EngineProxy(wrapped, _runner(self._chain, self.is_method))
         self.function._self_target = self
 
     @staticmethod
-    def of(standing: Any) -> TargetWrapper | None:
+    def of(standing: Any) -> WrappedTarget | None:
         """The wrapper whose function `standing` is; None for anything else, and for what somebody wrapped around it."""
-        return standing._self_target if type(standing) is StandingWrapper else None
+        return standing._self_target if type(standing) is EngineProxy else None
 
     @property
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> tuple[Correction, ...]:
         """The outermost first."""
         return self._chain[0]
 
     def add(
         self, state: FixState, correct: Correct, needed: Needed | None = None, *, repeatable: bool = False
-    ) -> TargetWrapper:
+    ) -> WrappedTarget:
         """Raises LookupError where the engine's function has no parameter of a name that the correction uses."""
         if all(link.state is not state for link in self.links):
             self._chain[0] = self._around(self.links, state, correct, needed, repeatable)
         return self
 
     def remove(self, state: FixState) -> None:
-        links: tuple[Link, ...] = ()
+        links: tuple[Correction, ...] = ()
         for link in reversed(self.links):
             if link.state is not state:
                 links = self._around(links, link.state, link.correct, link.needed, link.repeatable)
@@ -443,9 +443,9 @@ class TargetWrapper:
         return bool(self.links)
 
     def _around(
-        self, inside: tuple[Link, ...], state: FixState, correct: Correct, needed: Needed | None, repeatable: bool
-    ) -> tuple[Link, ...]:
-        return Link(self.wrapped, self.is_method, state, correct, needed, inside, repeatable), *inside
+        self, inside: tuple[Correction, ...], state: FixState, correct: Correct, needed: Needed | None, repeatable: bool
+    ) -> tuple[Correction, ...]:
+        return Correction(self.wrapped, self.is_method, state, correct, needed, inside, repeatable), *inside
 
 
 def owner_of(code_path: CodePath) -> Any:

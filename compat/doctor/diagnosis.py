@@ -14,7 +14,7 @@ SHARED: dict[str, Makers] = {"sglang": sglang.FACTS, "vllm": vllm.FACTS}
 def facts(deployment: Deployment, of_fixes: Makers) -> Facts:
     """fact by name; each is made once. A config.json of an unheard-of form leaves it unknown.
 
-    `of_fixes` makes those that one fix alone asks for (its `hits.py`).
+    `of_fixes` makes those that one fix alone asks for (its `facts.py`).
     """
     makers, made = {**SHARED[deployment.engine], **of_fixes}, dict[str, Fact]()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from attnfix.compat.status.fix_state import KernelObservation
 
 if TYPE_CHECKING:
-    from attnfix.compat.arming.wrapper import Link
+    from attnfix.compat.arming.wrapper import Correction
 
 _LN2 = math.log(2)
 #: A tensor that has this attribute has been brought to the natural base
@@ -37,7 +37,7 @@ Row = Callable[[], "tuple[float, float] | None"]
 NOTHING = (math.nan, math.nan)
 
 
-def to_natural(target: Link, path: Path, lse: Any, row: Row, other: Path | None = None, *, counted: bool = True) -> None:
+def to_natural(target: Correction, path: Path, lse: Any, row: Row, other: Path | None = None, *, counted: bool = True) -> None:
     """Bring `lse` (float32, any shape and strides) to the natural base, in place, if the kernel behind `path` returns base 2.
 
     `row` is called at the path's first call outside CUDA graph capture: it waits for the GPU. A tensor is brought there once,
@@ -65,19 +65,19 @@ def to_natural(target: Link, path: Path, lse: Any, row: Row, other: Path | None 
         vars(target.state).setdefault(_FIRST, {})[path] = weakref.ref(lse)
 
 
-def _unseen_for_good(target: Link, path: Path, theirs: KernelObservation | None) -> KernelObservation:
+def _unseen_for_good(target: Correction, path: Path, theirs: KernelObservation | None) -> KernelObservation:
     """What holds for a path of which enough was looked at in vain."""
     what = f"{MOST_ROWS} rows told no base, {f'as its other half: {theirs.what}' if theirs else 'left so'}"
     target.observe(path, observation := KernelObservation(what, theirs and theirs.needed))
     return observation
 
 
-def _rows(target: Link) -> dict[Path, int]:
+def _rows(target: Correction) -> dict[Path, int]:
     """How many rows of a path were looked at in vain."""
     return vars(target.state).setdefault(_ROWS, {})
 
 
-def _convert(target: Link, lse: Any, counted: bool) -> None:
+def _convert(target: Correction, lse: Any, counted: bool) -> None:
     if not hasattr(lse, NATURAL):
         scale(lse)
         setattr(lse, NATURAL, True)
@@ -85,7 +85,7 @@ def _convert(target: Link, lse: Any, counted: bool) -> None:
             target.corrected()
 
 
-def _leave(target: Link, path: Path) -> None:
+def _leave(target: Correction, path: Path) -> None:
     """The half behind `path` stays as its kernel returns it from now on, and in this merge, too."""
     if (found := target.observation(path)) and found.needed:
         target.observe(path, KernelObservation(f"{found.what}, left so: its other half is in neither base", None))
@@ -94,7 +94,7 @@ def _leave(target: Link, path: Path) -> None:
         delattr(first, NATURAL)
 
 
-def _first_half(target: Link, path: Path) -> Any:
+def _first_half(target: Correction, path: Path) -> Any:
     """The LSE that went before to this merge, while its other half was not seen yet."""
     reference = vars(target.state).get(_FIRST, {}).pop(path, None)
     return reference and reference()
@@ -131,7 +131,7 @@ def a_request(q_at: Sequence[int], kv_at: Sequence[int]) -> int | None:
     return min(has_both, key=lambda b: (lens[b] < 16, abs(lens[b] - 16)), default=None)
 
 
-def look(target: Link, path: Path, lse: Any, row: Row) -> KernelObservation | None:
+def look(target: Correction, path: Path, lse: Any, row: Row) -> KernelObservation | None:
     """What the path's kernel is seen to return; None while nothing can be told."""
     if known := target.observation(path):
         return known

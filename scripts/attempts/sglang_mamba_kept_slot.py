@@ -18,7 +18,7 @@ from attnfix.prove.side import _ease_engine
 def main() -> None:
     stubs.install("sglang")
     _ease_engine("sglang")
-    from attnfix.patches.proofkit.sglang import tracked_states
+    from attnfix.patches.lab.sglang import tracked_states
     from attnfix.patches.sglang.mamba_track_boundary.proof import Proof
 
     Proof()  # imports the engine

@@ -23,8 +23,8 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from attnfix.patches.proofkit.proof import replaced
-from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.lab.proof import replaced
+from attnfix.patches.lab.vllm import kernels
 from attnfix.prove import stubs
 
 _ROWS, _LENGTH, _BUFFERS = 4, 64, "vllm.v1.worker.gpu.buffer_utils"

@@ -21,8 +21,8 @@ import logging
 from importlib import import_module
 from typing import Any
 
-from attnfix.patches.proofkit.proof import NoSuchPath
-from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.lab.proof import NoSuchPath
+from attnfix.patches.lab.vllm import kernels
 from attnfix.patches.vllm.dummy_draft_kv import proof as dummy_draft_kv
 from attnfix.patches.vllm.mamba_state_column import proof as mamba_state_column
 from attnfix.prove import stubs

@@ -3,7 +3,7 @@
     TRITON_INTERPRET=1 PYTHONPATH=SITE python -m scripts.attempts.vllm_padded_tails [--v2]
 
 SITE: a folder with a stock vLLM, 0.26.0-0.33.0. The release's own scheduler and metadata builders run on the CPU; the layers
-are chains over tokens (`patches/proofkit/vllm/states.py`). With --v2 rows are sorted as Model Runner V2 does. One line for each
+are chains over tokens (`patches/lab/vllm/states.py`). With --v2 rows are sorted as Model Runner V2 does. One line for each
 kind of traffic, with 1 and 3 drafts: states and outputs that were of other tokens, of how many.
 
 What was seen, of 0.33.0 (and 0.30.0 alike):
@@ -21,8 +21,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
-from attnfix.patches.proofkit.vllm.states import Runner
+from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
+from attnfix.patches.lab.vllm.states import Runner
 from attnfix.prove import stubs
 
 _SEEDS, _STEPS = 6, 60

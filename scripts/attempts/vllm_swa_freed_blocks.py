@@ -26,8 +26,8 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from attnfix.patches.proofkit.proof import replaced
-from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.lab.proof import replaced
+from attnfix.patches.lab.vllm import kernels
 from attnfix.prove import stubs
 
 _WINDOW, _BUFFERS = 32, "vllm.v1.worker.gpu.buffer_utils"
@@ -37,7 +37,7 @@ def tables() -> None:
     """Prints the rows of a request that has outgrown its window, and which blocks hold states by then."""
     import torch
 
-    from attnfix.patches.proofkit.vllm.scheduling import QWEN3_NEXT, Engine
+    from attnfix.patches.lab.vllm.scheduling import QWEN3_NEXT, Engine
 
     model = {**QWEN3_NEXT, "num_hidden_layers": 2, "full_attention_interval": 2}
     cls: Any = import_module("vllm.v1.worker.gpu.block_table").BlockTables

@@ -81,7 +81,7 @@ def examined(fix: Fix) -> list[str]:
     return [release for release in map(str, fetch.published(fix.engine)) if runner.examined(fix, release)]
 
 
-def colour(fix: Fix, release: str, answer: dict) -> str:
+def outcome(fix: Fix, release: str, answer: dict) -> str:
     """`red`, `green` or `absent`: what the stock scenario gave on a release. Raises SystemExit if it gave neither."""
     if "no_such_path" in answer:
         return "absent"
@@ -98,16 +98,16 @@ def observed(engine: str, release: str, fixes: Sequence[Fix]) -> dict[Fix, str]:
     """What the stock scenarios of `fixes` give on a release, after one import of it."""
     site = fetch.fetch(engine, release, progress=False)
     answers = runner.run_sides(fixes, engine, _SEED, stock=True, site=site, run=True)
-    return {fix: colour(fix, release, answers.get(fix.id, answers)) for fix in fixes}
+    return {fix: outcome(fix, release, answers.get(fix.id, answers)) for fix in fixes}
 
 
 def observe_all(wanted: dict[tuple[str, str], list[Fix]]) -> dict[Fix, dict[str, str]]:
-    """{fix: {release: colour}} of the fixes wanted on each (engine, release); two releases run at a time."""
+    """{fix: {release: outcome}} of the fixes wanted on each (engine, release); two releases run at a time."""
     seen: dict[Fix, dict[str, str]] = {}
     with ThreadPoolExecutor(2) as pool:
         results = pool.map(lambda item: observed(*item[0], item[1]), wanted.items())
-        for (_, release), colours in zip(wanted, results):
-            for fix, found in colours.items():
+        for (_, release), outcomes in zip(wanted, results):
+            for fix, found in outcomes.items():
                 print(f"{fix.id} {release}: {found}", file=sys.stderr, flush=True)
                 seen.setdefault(fix, {})[release] = found
     return seen
@@ -162,8 +162,8 @@ def contradicted(fixes: Sequence[Fix]) -> list[str]:
     """One sentence for each code of which a release, run again, gives another result than its verdict says."""
     return [
         f"{fix.id} on {release}: {found}, but the ledger says {ledger.load(fix).verdict(release)}"
-        for fix, colours in observe_all(to_be_run(fixes)).items()
-        for release, found in colours.items()
+        for fix, outcomes in observe_all(to_be_run(fixes)).items()
+        for release, found in outcomes.items()
         if (found == "red") != (ledger.load(fix).verdict(release) == ledger.AFFECTED)
     ]
 
@@ -235,7 +235,7 @@ def edits_of(fix: Fix) -> list[tuple[str, str, edited_release.Edit]]:
     return [(release, name, edit) for release in proof.edited for name, edit in known.items()]
 
 
-def colours(verdicts: dict[str, str]) -> dict[str, str]:
+def outcomes(verdicts: dict[str, str]) -> dict[str, str]:
     """What releases must have given when their verdicts were made."""
     return {release: "red" if verdict == ledger.AFFECTED else "green" for release, verdict in verdicts.items()}
 
@@ -307,7 +307,7 @@ def main() -> int:
         before = {fix: known(fix) if options.new else {} for fix in fixes}
         with warm.proofs() if options.forks else nullcontext():
             seen = observe_all(wanted_on({fix: [name for name in examined(fix) if name not in before[fix]] for fix in fixes}))
-        verdicts = {fix: verdicts_from(fix, colours(before[fix]) | seen.get(fix, {})) for fix in fixes}
+        verdicts = {fix: verdicts_from(fix, outcomes(before[fix]) | seen.get(fix, {})) for fix in fixes}
         for fix in fixes:
             tell(fix, known(fix), verdicts[fix])
     texts = {ROOT / "attnfix" / "bootstrap" / "target_modules.py": targets_text()}

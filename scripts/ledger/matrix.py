@@ -43,7 +43,7 @@ from attnfix.compat.gate import judge, ledger, source_files
 from attnfix.compat.releases import fetch
 from attnfix.compat.status.fix_state import DORMANT
 from attnfix.patches.catalogue import BY_ID, FIXES
-from attnfix.patches.proofkit.proof import Proof
+from attnfix.patches.lab.proof import Proof
 from attnfix.prove import runner, warm
 from attnfix.prove.verdict import PROVEN, Result, is_green, is_red
 
@@ -84,7 +84,7 @@ def cells(engine: str, release: str, fixes: list[Fix], seed: int | None = None) 
         )
     for fix in fixes:
         seen, stands = stock.get(fix.id, stock), patched.get(fix.id, patched)
-        observed, reason = _colour(seen)
+        observed, reason = _outcome(seen)
         if observed == "red":
             fixed = runner.run_side(fix, _SEED, stock=False, site=site)
             yield _proven(fix, release, runner.conclude(fix, release, site / engine, (seen, fixed)))
@@ -103,7 +103,7 @@ def edits_on(release: str, proof: type[Proof], seed: int | None = None) -> list[
     return [edit for edit in proof.edits if random.Random(f"{seed} {edit}").choice(proof.edited) == release]
 
 
-def _colour(answer: dict[str, Any]) -> tuple[str | None, str]:
+def _outcome(answer: dict[str, Any]) -> tuple[str | None, str]:
     if "error" in answer:
         return None, answer["error"]
     if "no_such_path" in answer:
@@ -201,7 +201,7 @@ def wanted(options: argparse.Namespace) -> list[tuple[str, str, list[Fix]]]:
 @cache
 def fingerprint(engine: str) -> str:
     """Of all code that has a say in a cell of this engine."""
-    names = "attnfix/prove", "compat", "kernels", f"patches/{engine}", "patches/shared", "patches/proofkit"
+    names = "attnfix/prove", "compat", "kernels", f"patches/{engine}", "patches/shared", "patches/lab"
     files = sorted(path for name in names for path in (ROOT / name).rglob("*.*") if path.suffix in (".py", ".json", ".cu"))
     own = [ROOT / "scripts/ledger/matrix.py", ROOT / "patches/catalogue.py"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in own + files)).hexdigest()

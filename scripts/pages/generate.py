@@ -38,12 +38,12 @@ from scripts.pages import (
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def signs_table() -> str:
+def symptoms_table() -> str:
     """What an operator sees, and how many fixes of each engine are for it."""
     rows = []
-    for sign, fixes in symptoms_page.signs():
+    for symptom, fixes in symptoms_page.symptoms():
         found = Counter(fix.engine for fix, _ in fixes)
-        link = f"[{sign}](docs/symptoms.md#{symptoms_page.anchor(sign)})"
+        link = f"[{symptom}](docs/symptoms.md#{symptoms_page.anchor(symptom)})"
         rows.append((link, *(str(found[engine] or "-") for engine in ENGINES)))
     return _table(("what you see", *(f"fixes of {engine}" for engine in ENGINES)), rows)
 
@@ -93,7 +93,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "signs": signs_table,
+    "symptoms": symptoms_table,
     "changelog_fixes": changelog_fixes,
     "general_switches": general_switches,
     "fix_switches": fix_switches,

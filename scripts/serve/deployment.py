@@ -23,7 +23,7 @@ from attnfix.cli.listing import named
 from attnfix.cli.releases import parse
 from attnfix.compat.fix import Fix
 from attnfix.compat.releases import fetch
-from attnfix.patches.proofkit.proof import observed
+from attnfix.patches.lab.proof import observed
 from attnfix.prove import stubs
 from attnfix.prove.runner import proof_of
 

@@ -167,9 +167,9 @@ def failures(found: dict[str, Any]) -> list[str]:
 
 def backend(device: str = "cuda") -> dict[str, Any]:
     """Errors, and whether the controls have equal bits, of the proof with sgl_kernel's kernels."""
-    from attnfix.compat.arming.wrapper import TargetWrapper
+    from attnfix.compat.arming.wrapper import WrappedTarget
     from attnfix.compat.status.fix_state import FixState
-    from attnfix.patches.proofkit.proof import run_on
+    from attnfix.patches.lab.proof import run_on
     from attnfix.patches.sglang.fa3_tree_sinks import proof
     from attnfix.patches.sglang.fa3_tree_sinks.fix import FIX
 
@@ -181,7 +181,7 @@ def backend(device: str = "cuda") -> dict[str, Any]:
         sides[side] = {name: list(getattr(real, name)(0)) for name in ("scenario", "control")}
         for target in FIX.targets if side == "stock" else ():
             name = target.code_paths[0].qualname.rpartition(".")[2]
-            wrapper = TargetWrapper(inspect.unwrap(vars(kind)[name]), target.code_paths[0])
+            wrapper = WrappedTarget(inspect.unwrap(vars(kind)[name]), target.code_paths[0])
             setattr(kind, name, wrapper.add(state, target.correct, target.needed).function)
         state.armed = True
     found: dict[str, Any] = {

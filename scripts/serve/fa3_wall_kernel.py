@@ -15,7 +15,7 @@ from typing import Any
 
 
 def main(words: str) -> None:
-    from attnfix.patches.proofkit.proof import run_on
+    from attnfix.patches.lab.proof import run_on
     from attnfix.patches.sglang.fa3_context_wall import proof
 
     run_on("cuda")

@@ -1,7 +1,7 @@
 """A test-only vLLM plugin: MLA prefill takes its TRT-LLM ragged path on a GPU that has no such kernel.
 
 Blackwell alone has FlashInfer's `trtllm_ragged_attention_deepseek`. In its place stands the GPU's own FlashAttention, with both
-faults of that kernel, which are described in patches/proofkit/emulators/__init__.py: rows of requests without KV are not
+faults of that kernel, which are described in patches/lab/emulators/__init__.py: rows of requests without KV are not
 written, and the LSE is that of base 2. Everything else (the choice of chunks, gathers, the backend's class, merges) is vLLM's,
 called as on Blackwell. Three things are done, and nothing more:
     the function is put at FlashInfer's entry point; where FlashInfer is not installed, a module of that name holds it alone

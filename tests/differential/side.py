@@ -34,7 +34,7 @@ from .protocol import Answer, Failure, Refused
 
 _MEMORY = 16 << 30
 #: To stand aside from a run: not of the engine, and not of attnfix
-_OURS = (f"{os.sep}tests{os.sep}differential{os.sep}", f"{os.sep}proofkit{os.sep}")
+_OURS = (f"{os.sep}tests{os.sep}differential{os.sep}", f"{os.sep}lab{os.sep}")
 
 
 def main(engine: str, site: str) -> None:
@@ -138,7 +138,7 @@ def _run(server: Any, request: dict[str, Any]) -> Answer:
     """In the fork."""
     import torch
 
-    from attnfix.patches.proofkit import emulators
+    from attnfix.patches.lab import emulators
 
     case = request["case"]
     if "only" in request:
@@ -292,10 +292,10 @@ _SABOTAGES |= (_ANYWHERE := {"corrections count anywhere": _nothing, "correction
 
 
 def _sabotage(name: str) -> None:
-    from attnfix.compat.arming.wrapper import Link
+    from attnfix.compat.arming.wrapper import Correction
 
     gc.unfreeze()
-    for link in [found for found in gc.get_objects() if type(found) is Link]:
+    for link in [found for found in gc.get_objects() if type(found) is Correction]:
         link.act = _SABOTAGES[name](link.act)
         link.look = None if name in _ANYWHERE else link.look
 

@@ -39,7 +39,7 @@ _ease_engine(request["engine"])
 import torch
 from attnfix.compat.arming.wrapper import live, swap
 from attnfix.patches.catalogue import BY_ID
-from attnfix.patches.proofkit.proof import observed
+from attnfix.patches.lab.proof import observed
 fix = BY_ID[request["fix"]]
 proof = importlib.import_module(f"attnfix.patches.{fix.package}.proof").Proof()
 changed, calls = [], []

@@ -77,8 +77,8 @@ def test_both_activation_paths_and_a_second_activation_install_once(engine_pytho
         + "from vllm.model_executor.layers.attention.mla_attention import MLACommonImpl as M\n"
         + "f = vars(M)['_run_prefill_context_chunk_trtllm_ragged']\nimport sys\n"
         + "finders = [f for f in sys.meta_path if type(f).__module__ == 'attnfix.bootstrap.import_hook']\n"
-        + "from attnfix.compat.arming.wrapper import TargetWrapper\nwrapper = TargetWrapper.of(f)\n"
-        + "answer([row('vllm.empty-context-chunks')['state'], TargetWrapper.of(wrapper.wrapped) is None,"
+        + "from attnfix.compat.arming.wrapper import WrappedTarget\nwrapper = WrappedTarget.of(f)\n"
+        + "answer([row('vllm.empty-context-chunks')['state'], WrappedTarget.of(wrapper.wrapped) is None,"
         + " len(wrapper.links), len(finders)])"
     )  # fmt: skip
     # Two fixes have a correction there: neither twice

@@ -8,8 +8,8 @@ import pytest
 HOTFIX = """
 import functools, importlib, math
 import attnfix
-from attnfix.patches.proofkit.proof import observe
-from attnfix.patches.proofkit.vllm import mla_prefill
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm import mla_prefill
 
 when, where = {when!r}, {where!r}
 HOMES = "vllm.v1.attention.ops.merge_attn_states", "vllm.attention.ops.merge_attn_states"

@@ -148,7 +148,7 @@ COMPILED = """
 import torch
 from types import SimpleNamespace
 from torch._dynamo.utils import counters
-from attnfix.patches.proofkit.sglang.chunked_prefix import TRTLLM
+from attnfix.patches.lab.sglang.chunked_prefix import TRTLLM
 from attnfix.prove import side
 side._ease_engine("sglang")
 from attnfix.patches.sglang.zero_kv_rows.proof import Proof

@@ -10,7 +10,7 @@ from packaging.version import Version
 from attnfix.compat.doctor import gpus
 from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.doctor.launch_command import Launch
-from attnfix.patches.vllm.padded_v_merge import hits
+from attnfix.patches.vllm.padded_v_merge import facts
 from tests.integration.test_doctor_sources import GLM_DIMS, R1_DIMS, Machine, function
 
 
@@ -27,7 +27,7 @@ def test_which_flash_attention_computes_mla_prefill_of_vllm(release, invariant):
                 head_size = dims["qk_nope_head_dim"] + dims["qk_rope_head_dim"]
                 version = flash_attention_of_vllm(release, it.gpu.generation, head_size, asked, invariant)
                 needs = version is None or not ((version == 3 and it.gpu.generation == 9) or version == 4)
-                ours = hits.pads_values(it)
+                ours = facts.pads_values(it)
                 assert ours.values == ("on" if needs else "off",), (gpu, dims, asked, ours, version)
 
 

@@ -21,7 +21,7 @@ from attnfix.compat.doctor.launch_command import Launch
 from attnfix.compat.gate import ledger
 from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID
-from attnfix.patches.vllm.dcp_empty_shard import hits as dcp_empty_shard
+from attnfix.patches.vllm.dcp_empty_shard import facts as dcp_empty_shard
 
 #: Releases whose parsers hold the options: the oldest ones, the last of a kind, the newest
 PARSERS = {"sglang": ("0.5.1", "0.5.9", "0.5.13.post1", "0.5.23"), "vllm": ("0.10.2", "0.14.1", "0.25.1", "0.33.0")}
@@ -82,7 +82,7 @@ def test_every_variable_stands_in_a_release(engine):
     for name in VARIABLES[engine]:
         assert re.search(rf"\b{name}\b", source), name
     patches = Path(dcp_empty_shard.__file__).parents[2]
-    files = [Path(vllm.__file__).parent / f"{engine}.py", *patches.glob(f"{engine}/*/hits.py")]
+    files = [Path(vllm.__file__).parent / f"{engine}.py", *patches.glob(f"{engine}/*/facts.py")]
     facts = "".join(path.read_text() for path in files)
     assert set(re.findall(r"\"((?:VLLM|SGLANG)_\w+)\"", facts)) == set(VARIABLES[engine]), "each that is asked for is listed"
 

@@ -35,11 +35,11 @@ def look() -> dict[str, Any]:
     import sglang.attention as attention
 
     import attnfix
-    from attnfix.compat.arming.wrapper import TargetWrapper
+    from attnfix.compat.arming.wrapper import WrappedTarget
     from attnfix.compat.status import process_record
 
     seen = small_engine.use()
-    wrapper = TargetWrapper.of(vars(attention.Backend)["forward"])
+    wrapper = WrappedTarget.of(vars(attention.Backend)["forward"])
     own = [record for record in process_record.read_all() if record["pid"] == os.getpid()]
     inside = {row["fix"]: [row["state"], row["counters"]] for row in attnfix.status()}
     outside = [{row["fix"]: [row["state"], row["counters"]] for row in record["fixes"]} for record in own]
@@ -47,7 +47,7 @@ def look() -> dict[str, Any]:
     wrong = []
     if not seen.armed:
         wrong.append(f"not wholly armed: {list(seen)}")
-    if wrapper is None or TargetWrapper.of(wrapper.wrapped) is not None or len(wrapper.links) != 2:
+    if wrapper is None or WrappedTarget.of(wrapper.wrapped) is not None or len(wrapper.links) != 2:
         wrong.append("wrapped more than once")
     if len(finders) != 1:
         wrong.append(f"{len(finders)} finders")

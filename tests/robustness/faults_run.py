@@ -102,7 +102,7 @@ def kernel(inject: injection.Injection) -> dict[str, Any]:
 
 def half(state: Any) -> bool:
     """Whether a correction of this fix would run in one place of the engine and not in another that is loaded."""
-    from attnfix.compat.arming.wrapper import TargetWrapper, live
+    from attnfix.compat.arming.wrapper import WrappedTarget, live
     from attnfix.compat.fix import Attribute
 
     active = []
@@ -114,7 +114,7 @@ def half(state: Any) -> bool:
                 continue  # not loaded, not in this release, or a member that is not there
             if isinstance(target, Attribute):
                 active.append(standing == target.value and place in state.patch_points)
-            elif wrapper := TargetWrapper.of(standing):
+            elif wrapper := WrappedTarget.of(standing):
                 known = any(link.state is state for link in wrapper.links)
                 active.append(known and state.armed)
             else:

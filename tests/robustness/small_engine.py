@@ -120,7 +120,8 @@ def fixes() -> tuple[Any, ...]:
 
     def made(id: str, *targets: Any, witnesses: tuple[str, ...] = ()) -> Fix:
         return Fix(
-            id=id, title="t", symptom="s", signs=(), cause="c", correction="r", hardware="any", default=True, default_reason="",
+            id=id, title="t", symptom="s", symptoms=(), cause="c", correction="r", hardware="any", default=True,
+            default_reason="",
             upstream=Upstream("a/b", 1), examined=(), remove_when="", cost="", expect="", targets=targets, witnesses=witnesses,
         )  # fmt: skip
 

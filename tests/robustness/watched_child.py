@@ -12,7 +12,7 @@ from typing import Any
 
 from attnfix.compat.fix import Attribute
 from attnfix.patches.catalogue import BY_ID
-from attnfix.patches.proofkit.proof import NoSuchPath
+from attnfix.patches.lab.proof import NoSuchPath
 from attnfix.prove import side as child
 
 

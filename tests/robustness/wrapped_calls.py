@@ -45,7 +45,7 @@ def main(engine: str, packages: dict[str, str]) -> None:
 
 def _of_one_proof(fix: str, proof: Any) -> dict[str, Any]:
     from attnfix.bootstrap.process import activation
-    from attnfix.patches.proofkit.proof import NoSuchPath
+    from attnfix.patches.lab.proof import NoSuchPath
 
     state = activation().states[fix]
     for one in activation().states.values():
@@ -62,7 +62,7 @@ def _of_one_proof(fix: str, proof: Any) -> dict[str, Any]:
 
 def _measured_calls(state: Any, run: Any) -> list[dict[str, Any]]:
     """Calls of the targets of one fix during `run`, but those that a correction was needed for."""
-    from attnfix.compat.arming.wrapper import TargetWrapper, live, swap
+    from attnfix.compat.arming.wrapper import WrappedTarget, live, swap
 
     measured: list[dict[str, Any]] = []
     calls: defaultdict[Any, count] = defaultdict(count)
@@ -80,7 +80,7 @@ def _measured_calls(state: Any, run: Any) -> list[dict[str, Any]]:
 
         return record
 
-    wrappers = {place: wrapper for place in state.patch_points if (wrapper := TargetWrapper.of(live(place)))}
+    wrappers = {place: wrapper for place in state.patch_points if (wrapper := WrappedTarget.of(live(place)))}
     for place, wrapper in wrappers.items():
         swap(place, recording(place, wrapper))
     run()
@@ -106,10 +106,10 @@ def _corrections(wrapper: Any) -> list[int]:
 
 
 def _measured(place: Any, wrapper: Any, instance: Any, args: tuple, kwargs: dict, result: Any) -> dict[str, Any]:
-    from attnfix.compat.arming.wrapper import TargetWrapper
+    from attnfix.compat.arming.wrapper import WrappedTarget
 
     plain = _returning(result, wrapper.wrapped)
-    probe = TargetWrapper(plain, place)
+    probe = WrappedTarget(plain, place)
     states = [link.state for link in reversed(wrapper.links)]
     for link in reversed(wrapper.links):
         probe.add(link.state, link.correct, link.needed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-from attnfix.compat.arming.wrapper import Link, TargetWrapper
+from attnfix.compat.arming.wrapper import Correction, WrappedTarget
 from attnfix.compat.fix import Fix, Target
 from attnfix.compat.status.fix_state import FixState
 
@@ -15,10 +15,10 @@ def target_of(fix: Fix, name: str) -> Target:
     return next(one for one in fix.targets if isinstance(one, Target) and one.code_paths[0].qualname.rpartition(".")[2] == name)
 
 
-def wrapper(target: Target, function: FunctionType, state: FixState) -> TargetWrapper:
+def wrapper(target: Target, function: FunctionType, state: FixState) -> WrappedTarget:
     """`function` stands for the engine's: a plain function with the engine's parameters, `self` first if it is a method."""
     state.armed = True
-    return TargetWrapper(function, target.code_paths[0]).add(state, target.correct, target.needed, repeatable=target.repeatable)
+    return WrappedTarget(function, target.code_paths[0]).add(state, target.correct, target.needed, repeatable=target.repeatable)
 
 
 def run(target: Target, function: FunctionType, state: FixState, *args: Any, **kwargs: Any) -> Any:
@@ -28,6 +28,6 @@ def run(target: Target, function: FunctionType, state: FixState, *args: Any, **k
     return result
 
 
-def link(target: Target, function: FunctionType, state: FixState) -> Link:
+def link(target: Target, function: FunctionType, state: FixState) -> Correction:
     """What `needed` gets as `target`, for a test of a helper that takes it."""
     return wrapper(target, function, state).links[0]

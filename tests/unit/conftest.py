@@ -65,7 +65,7 @@ class SmallEngine:
         (folder / "fix" / "corrections.py").write_text(CORRECTIONS)
         self.corrections = importlib.import_module("corrections")
         self.fix = Fix(
-            id="sglang.small-fix", title="t", symptom="s", signs=(), cause="c", correction="r", hardware="any", default=True,
+            id="sglang.small-fix", title="t", symptom="s", symptoms=(), cause="c", correction="r", hardware="any", default=True,
             default_reason="", upstream=Upstream("a/b", 1), examined=(), remove_when="", cost="", expect="",
             targets=(
                 Target(self.corrections.forward, paths=("sglang.attention:Backend.forward",)),

@@ -588,7 +588,7 @@ def test_branches_of_a_tree_propose_other_tokens():
 
 
 def test_a_chain_of_drafts_is_laid_out_as_the_proofs_have_it():
-    from attnfix.patches.proofkit import emulators
+    from attnfix.patches.lab import emulators
     from tests.differential.sglang import trees
 
     laid_out = []

@@ -49,7 +49,7 @@ def test_imports_go_one_way_and_never_to_an_engine(path):
 
 
 def test_stand_ins_know_nothing_of_attnfix_or_the_switch():
-    names = imports(ROOT / "patches" / "proofkit" / "emulators" / "__init__.py")
+    names = imports(ROOT / "patches" / "lab" / "emulators" / "__init__.py")
     assert {name.split(".")[0] for name in names} <= {"__future__", "math", "torch"}
 
 

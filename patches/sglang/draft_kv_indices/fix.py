@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
 
@@ -16,7 +16,7 @@ FIX = Fix(
         "With EAGLE and --speculative-eagle-topk above 1, fewer draft tokens are accepted as requests grow longer, and now and "
         "then the server dies with `vectorized_gather_kernel: index out of bounds` or an illegal memory access."
     ),
-    signs=(SPECULATION, DIES),
+    symptoms=(SPECULATION, DIES),
     cause=(
         "Each draft step lists the KV slots of every branch in a row of one buffer, which for CUDA graphs is max_bs * "
         "max_context_len wide. The index kernel writes topk times as much: once topk times the sum of the sequence lengths "

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.gpu_memory import GpuMemory
-from attnfix.patches.proofkit.proof import Observation, device, observe, replaced
-from attnfix.patches.proofkit.sglang.speculation import draft_input
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.gpu_memory import GpuMemory
+from attnfix.patches.lab.proof import Observation, device, observe, replaced
+from attnfix.patches.lab.sglang.speculation import draft_input
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 _SPEC = ("sglang.srt.speculative.eagle_utils", "sglang.srt.speculative.spec_utils")

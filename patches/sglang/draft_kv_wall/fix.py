@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import CONTEXT_LIMIT, DIES, SPECULATION
+from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, SPECULATION
 
 from . import wrap
 
@@ -21,7 +21,7 @@ FIX = Fix(
         "With EAGLE on FlashInfer, the server dies of `AssertionError: EAGLE draft kv_indices row` when a request comes near "
         "the context length. On Triton, and on FlashInfer up to 0.5.12.post1, nothing is said: memory of others is overwritten."
     ),
-    signs=(DIES, CONTEXT_LIMIT, SPECULATION),
+    symptoms=(DIES, CONTEXT_LIMIT, SPECULATION),
     cause=(
         "Each draft step lists the KV slots of every branch in a row that has room for the context length in each branch. What "
         "has been drafted counts on top of it: where all requests of a batch are within the draft steps of the context length, "

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.gpu_memory import GpuMemory
-from attnfix.patches.proofkit.proof import Observation, device, observe, replaced
-from attnfix.patches.proofkit.sglang.flash_attention import Options
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.gpu_memory import GpuMemory
+from attnfix.patches.lab.proof import Observation, device, observe, replaced
+from attnfix.patches.lab.sglang.flash_attention import Options
 from attnfix.patches.sglang.draft_kv_indices import proof as indices
 from attnfix.patches.sglang.draft_kv_indices.proof import Steps
 

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
-from attnfix.compat.signs import CONTEXT_LIMIT, SHARED_BATCH, SPECULATION
+from attnfix.compat.symptoms import CONTEXT_LIMIT, SHARED_BATCH, SPECULATION
 
 from . import wrap
 
@@ -19,7 +19,7 @@ FIX = Fix(
         "default, a request that comes near the context length changes another request's answer, which goes on with KV of the "
         "first one. No error."
     ),
-    signs=(CONTEXT_LIMIT, SHARED_BATCH, SPECULATION),
+    symptoms=(CONTEXT_LIMIT, SHARED_BATCH, SPECULATION),
     cause=(
         "Each decode step gives a request the slots of two steps ahead, as the overlap scheduler knows its length a step late. "
         "Two steps are 2 * max(steps * topk, draft tokens); behind the context length its row in `req_to_token` has room for 4 "

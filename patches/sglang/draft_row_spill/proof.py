@@ -10,10 +10,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, device, observe, replaced
-from attnfix.patches.proofkit.sglang import construction
-from attnfix.patches.proofkit.sglang.engine import accepted, module
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, device, observe, replaced
+from attnfix.patches.lab.sglang import construction
+from attnfix.patches.lab.sglang.engine import accepted, module
 
 _SIZING = "sglang.srt.mem_cache.allocation_sizing"  # from 0.5.16
 _COMMON = "sglang.srt.mem_cache.common"

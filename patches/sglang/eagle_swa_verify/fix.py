@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
-from attnfix.compat.signs import LONG_PROMPT, SPECULATION
+from attnfix.compat.symptoms import LONG_PROMPT, SPECULATION
 from attnfix.patches.sglang.shared.window_layers import plans_for_windows
 
 from . import wrap
@@ -19,7 +19,7 @@ FIX = Fix(
         "With EAGLE, MTP, a draft model or n-gram speculation on FlashInfer, Gemma and other models with sliding-window layers "
         "write worse text once a request is longer than the window, or accept few drafts. No error."
     ),
-    signs=(SPECULATION, LONG_PROMPT),
+    symptoms=(SPECULATION, LONG_PROMPT),
     cause=(
         "For window layers the verification's plan counts as many cached tokens as the window has, and lists the text's first "
         "ones. The mask is that of the whole text, so its rows do not fit either, also for the requests behind. What is in "

@@ -1,16 +1,16 @@
 """Proof of sglang.eagle-swa-verify: chains and trees of drafted tokens, with and without a CUDA graph, judged layer by layer.
 
-What is real and what is emulated stands in `patches/proofkit/sglang/flashinfer_server.py`; `EagleVerifyInput` is real, too.
+What is real and what is emulated stands in `patches/lab/sglang/flashinfer_server.py`; `EagleVerifyInput` is real, too.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
-from attnfix.patches.proofkit.sglang import flashinfer_server
-from attnfix.patches.proofkit.sglang.flashinfer_server import BACKEND, ROOM, VERIFY, WINDOW, Server
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.lab.sglang import flashinfer_server
+from attnfix.patches.lab.sglang.flashinfer_server import BACKEND, ROOM, VERIFY, WINDOW, Server
 
 #: Tokens before the drafted ones; the parents of the drafted ones
 LONG, SHORT = [30, 3, 17], [2, 3, 1]

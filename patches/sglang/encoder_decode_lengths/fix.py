@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GRAPHS, IMAGES
+from attnfix.compat.symptoms import GRAPHS, IMAGES
 
 from . import wrap
 
@@ -16,7 +16,7 @@ FIX = Fix(
         "Llama 3.2 Vision (mllama) on FlashInfer answers as if it saw only the top of an image, the more so the shorter the "
         "text; with --disable-cuda-graph it answers right. No error."
     ),
-    signs=(IMAGES, GRAPHS),
+    symptoms=(IMAGES, GRAPHS),
     cause=(
         "At replay of a decode graph, FlashInfer plans its split of the KV from lengths on the host. The engine hands over the "
         "decoder's for cross attention, too: encoder tokens beyond the text's length, rounded up to a chunk of 128 or more, "

@@ -13,8 +13,8 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import Observation, combine, device, observe, replaced
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import Observation, combine, device, observe, replaced
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 _BATCH = "sglang.srt.model_executor.forward_batch_info"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import CONTEXT_LIMIT, DIES, SPECULATION
+from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, SPECULATION
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "With speculative decoding on fa3, the server dies of an illegal memory access, or of `AssertionError: FA3 "
         "draft-decode page_table`, when a request comes near the context length."
     ),
-    signs=(DIES, CONTEXT_LIMIT, SPECULATION),
+    symptoms=(DIES, CONTEXT_LIMIT, SPECULATION),
     cause=(
         "The page tables of CUDA graphs are as wide as the context length. Draft tokens count on top of it: the lengths of a "
         "verification or a draft step reach up to --speculative-num-draft-tokens beyond. The kernel reads as many pages as the "

@@ -12,13 +12,13 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.gpu_memory import GpuMemory
-from attnfix.patches.proofkit.proof import Observation, combine, device, observe, replaced
-from attnfix.patches.proofkit.sglang import flash_attention, window_pool
-from attnfix.patches.proofkit.sglang.flash_attention import BACKEND, CONFIG, Options
-from attnfix.patches.proofkit.sglang.speculation import draft_input
-from attnfix.patches.proofkit.sglang.window_pool import DIM, FULL, HEADS, TRANSLATOR
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.gpu_memory import GpuMemory
+from attnfix.patches.lab.proof import Observation, combine, device, observe, replaced
+from attnfix.patches.lab.sglang import flash_attention, window_pool
+from attnfix.patches.lab.sglang.flash_attention import BACKEND, CONFIG, Options
+from attnfix.patches.lab.sglang.speculation import draft_input
+from attnfix.patches.lab.sglang.window_pool import DIM, FULL, HEADS, TRANSLATOR
 
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 _SPEC = "sglang.srt.speculative.eagle_utils"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, IMAGES, SHARED_BATCH
+from attnfix.compat.symptoms import DIES, IMAGES, SHARED_BATCH
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "is supported for now`. In decode by CUDA graphs (MossVL, too), requests whose images differ in size from the first "
         "one's are answered with garbage, without an error."
     ),
-    signs=(DIES, IMAGES, SHARED_BATCH),
+    symptoms=(DIES, IMAGES, SHARED_BATCH),
     cause=(
         "The metadata of a batch has one encoder length, that of the first request. At replay of a decode graph it counts for "
         "all: they attend to too much or too little of their images, and their texts are read from the wrong slots. Without "

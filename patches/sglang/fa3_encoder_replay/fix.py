@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES
+from attnfix.compat.symptoms import DIES
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "bounds`). From 0.5.16 on with the first image, in a decode graph; in 0.5.13 to 0.5.15.post1, and without a graph, "
         "where a long text and a long image share a batch."
     ),
-    signs=(DIES,),
+    symptoms=(DIES,),
     cause=(
         "The slots of a text lie behind its request's encoder in a row of `req_to_token`, which is 4 columns wider than the "
         "context length. Of every row of a batch as many columns are read from there as the longest text has; of a decode "

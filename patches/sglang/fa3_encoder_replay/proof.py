@@ -10,8 +10,8 @@ import hashlib
 import math
 from typing import Any
 
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
-from attnfix.patches.proofkit.sglang.flash_attention import BACKEND
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.lab.sglang.flash_attention import BACKEND
 from attnfix.patches.sglang.fa3_cross_lengths import proof as cross
 from attnfix.patches.sglang.fa3_cross_lengths.proof import CONTEXT, Model
 

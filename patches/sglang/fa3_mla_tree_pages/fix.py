@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
-from attnfix.compat.signs import DIES, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "DeepSeek-type models with --speculative-eagle-topk and --page-size above 1 on fa3: another text than without "
         "speculation, drafts that are hardly accepted, or an illegal memory access."
     ),
-    signs=(SPECULATION, DIES),
+    symptoms=(SPECULATION, DIES),
     cause=(
         "The backend verifies a tree in two passes, over what is cached and over the draft tokens. The table of the second "
         "lists the slot of each draft token. Latents are shown to it as pages of --page-size tokens, so slot 400 is read as "

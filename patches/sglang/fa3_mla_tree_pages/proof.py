@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, replaced
-from attnfix.patches.proofkit.sglang.draft_trees import PAGE, Server, Trees
-from attnfix.patches.proofkit.sglang.flash_attention import BACKEND
+from attnfix.patches.lab.proof import NoSuchPath, Observation, replaced
+from attnfix.patches.lab.sglang.draft_trees import PAGE, Server, Trees
+from attnfix.patches.lab.sglang.flash_attention import BACKEND
 
 #: What plans drafts in pages of several tokens: in 0.5.6, and in later releases
 _PLANS = "update_draft_decode_set_expand_metadata_with_page_size", "draft_decode_set_expand_metadata"

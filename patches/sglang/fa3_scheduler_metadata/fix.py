@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, PARALLEL
+from attnfix.compat.symptoms import DIES, PARALLEL
 
 from . import wrap
 
@@ -16,7 +16,7 @@ FIX = Fix(
         "With DP attention or context parallelism and fa3 (not MLA), decode of long requests dies of an illegal memory "
         "access in FlashAttention's combine kernel, or gives NaN, in bursts."
     ),
-    signs=(PARALLEL, DIES),
+    symptoms=(PARALLEL, DIES),
     cause=(
         "The backend makes the schedule of a decode step once, for the model's heads divided by the ranks of tensor "
         "parallelism. Under DP attention or context parallelism fewer ranks share the heads, so each has more of them. The "

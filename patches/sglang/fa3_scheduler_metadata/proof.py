@@ -13,11 +13,11 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, observe, replaced
-from attnfix.patches.proofkit.sglang import flash_attention
-from attnfix.patches.proofkit.sglang.flash_attention import BACKEND, CONFIG, Options
-from attnfix.patches.proofkit.sglang.window_pool import TRANSLATOR
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, observe, replaced
+from attnfix.patches.lab.sglang import flash_attention
+from attnfix.patches.lab.sglang.flash_attention import BACKEND, CONFIG, Options
+from attnfix.patches.lab.sglang.window_pool import TRANSLATOR
 
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 

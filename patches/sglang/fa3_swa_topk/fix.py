@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
 
@@ -19,7 +19,7 @@ FIX = Fix(
         "A model with sliding-window layers (gpt-oss) with EAGLE3 and --speculative-eagle-topk above 1 on fa3 gives wrong "
         "text, or the server dies of an illegal memory access."
     ),
-    signs=(SPECULATION, DIES),
+    symptoms=(SPECULATION, DIES),
     cause=(
         "Window layers keep their KV in a smaller pool with slots of its own. To verify a tree, the backend lists for each "
         "draft token the slots of the cached tokens and of its branch, and hands window layers slots of the full pool."

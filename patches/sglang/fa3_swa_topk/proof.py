@@ -9,11 +9,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, device, observe, replaced
-from attnfix.patches.proofkit.sglang import flash_attention, window_pool
-from attnfix.patches.proofkit.sglang.flash_attention import BACKEND
-from attnfix.patches.proofkit.sglang.window_pool import DIM, FULL, HEADS, SLIDING
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, device, observe, replaced
+from attnfix.patches.lab.sglang import flash_attention, window_pool
+from attnfix.patches.lab.sglang.flash_attention import BACKEND
+from attnfix.patches.lab.sglang.window_pool import DIM, FULL, HEADS, SLIDING
 
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
-from attnfix.compat.signs import SPECULATION
+from attnfix.compat.symptoms import SPECULATION
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "gpt-oss with --speculative-eagle-topk above 1, or with n-gram speculation, on fa3 gives another text than without "
         "speculation. Nothing is logged."
     ),
-    signs=(SPECULATION,),
+    symptoms=(SPECULATION,),
     cause=(
         "The backend attends to a tree in two passes, over what is cached and over the draft tokens, and merges both by their "
         "LSEs. Either pass gets the model's attention sinks, and an LSE of FlashAttention holds them: the merged row has every "

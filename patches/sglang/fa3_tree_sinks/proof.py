@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, replaced
-from attnfix.patches.proofkit.sglang.draft_trees import PAGE, Server, Trees
-from attnfix.patches.proofkit.sglang.flash_attention import BACKEND
+from attnfix.patches.lab.proof import Observation, replaced
+from attnfix.patches.lab.sglang.draft_trees import PAGE, Server, Trees
+from attnfix.patches.lab.sglang.flash_attention import BACKEND
 
 
 class Proof(Trees):

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, KV_SCALES, LONG_PROMPT
+from attnfix.compat.symptoms import CACHED_PREFIX, KV_SCALES, LONG_PROMPT
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "With an FP8 KV cache and calibrated scales, answers behind a cached prefix, and to prompts that are prefilled in "
         "several steps, are wrong or gibberish. The first answer to a short prompt is right. No error."
     ),
-    signs=(KV_SCALES, CACHED_PREFIX, LONG_PROMPT),
+    symptoms=(KV_SCALES, CACHED_PREFIX, LONG_PROMPT),
     cause=(
         "KV is divided by the layer's scales when it is stored. Prefill behind a prefix attends to the new tokens and to the "
         "cache apart and merges both. The part that reads the cache is called without the scales."

@@ -10,10 +10,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.emulators import flashinfer
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
-from attnfix.patches.proofkit.sglang.engine import accepted
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.emulators import flashinfer
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
+from attnfix.patches.lab.sglang.engine import accepted
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 _BATCH = "sglang.srt.model_executor.forward_batch_info"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
-from attnfix.compat.signs import BACKEND
+from attnfix.compat.symptoms import BACKEND
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "Gemma 2 and Grok answer worse on FlashInfer than on Triton or fa3, at any length. Most answers look right: few "
         "attention scores come near Gemma's cap of 50; Grok's of 30 is nearer."
     ),
-    signs=(BACKEND,),
+    symptoms=(BACKEND,),
     cause=(
         "FlashInfer takes a kernel with a soft cap where the plan of a batch names one. The engine's plans name none; it names "
         "the cap at the call, where the kernel that was taken does not read it."

@@ -1,6 +1,6 @@
 """Proof of sglang.flashinfer-soft-cap: prefill and decode of a model whose scores have a soft cap, judged layer by layer.
 
-What is real and what is emulated stands in `patches/proofkit/sglang/flashinfer_server.py`. With window layers, prompts are
+What is real and what is emulated stands in `patches/lab/sglang/flashinfer_server.py`. With window layers, prompts are
 within the window and nothing is cached: the rest of them is the matter of sglang.flashinfer-swa-prefill.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import Observation, combine, replaced
-from attnfix.patches.proofkit.sglang import flashinfer_server
-from attnfix.patches.proofkit.sglang.flashinfer_server import BACKEND, WINDOW, Server
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import Observation, combine, replaced
+from attnfix.patches.lab.sglang import flashinfer_server
+from attnfix.patches.lab.sglang.flashinfer_server import BACKEND, WINDOW, Server
 
 _CAP = 2.0  # the queries of the proof have scores of about 4
 

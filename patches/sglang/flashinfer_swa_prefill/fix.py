@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
-from attnfix.compat.signs import BACKEND, CACHED_PREFIX, LONG_PROMPT
+from attnfix.compat.symptoms import BACKEND, CACHED_PREFIX, LONG_PROMPT
 from attnfix.patches.sglang.shared.window_layers import plans_for_windows
 
 from . import wrap
@@ -19,7 +19,7 @@ FIX = Fix(
         "Gemma 2, Gemma 3 and other models with sliding-window layers on FlashInfer answer prompts longer than the window "
         "worse than on Triton or fa3; up to 0.5.20 any prompt, too, whose prefix is cached or that is prefilled in chunks."
     ),
-    signs=(LONG_PROMPT, CACHED_PREFIX, BACKEND),
+    symptoms=(LONG_PROMPT, CACHED_PREFIX, BACKEND),
     cause=(
         "FlashInfer takes its kernel with the window's mask where the plan of a batch names a window. The ragged mode's plan "
         "never does, and its call for prompts without cached tokens does not either; up to 0.5.15.post1 the plan of the "

@@ -1,6 +1,6 @@
 """Proof of sglang.flashinfer-swa-prefill: prefill of a model with window layers and full ones, judged layer by layer.
 
-What is real and what is emulated stands in `patches/proofkit/sglang/flashinfer_server.py`.
+What is real and what is emulated stands in `patches/lab/sglang/flashinfer_server.py`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import dis
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import Observation, code_of, combine, replaced
-from attnfix.patches.proofkit.sglang import flashinfer_server
-from attnfix.patches.proofkit.sglang.flashinfer_server import BACKEND, WINDOW, Server
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import Observation, code_of, combine, replaced
+from attnfix.patches.lab.sglang import flashinfer_server
+from attnfix.patches.lab.sglang.flashinfer_server import BACKEND, WINDOW, Server
 
 #: Cached and new tokens of the requests of a batch
 NOTHING_CACHED = [0, 0, 0], [20, 5, WINDOW + 1]

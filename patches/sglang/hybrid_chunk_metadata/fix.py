@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, DIES
+from attnfix.compat.symptoms import CACHED_PREFIX, DIES
 
 from . import wrap
 
@@ -18,7 +18,7 @@ FIX = Fix(
         "layers (Kimi-Linear, Ring), the server dies of `list index out of range` or `q.shape[0] does not match qo_indptr[-1]` "
         "once a prompt meets cached tokens; or it gives garbage, where FlashInfer runs with the plan of an earlier batch."
     ),
-    signs=(DIES, CACHED_PREFIX),
+    symptoms=(DIES, CACHED_PREFIX),
     cause=(
         "The model has the chunks of a cached prefix planned only if the backend it sees has `init_mha_chunk_metadata`. The "
         "hybrid backends, which stand before the one that attends, do not have it: FlashInfer's wrappers are never planned."

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.compat.gate import source_files
-from attnfix.patches.proofkit.proof import Observation, code_of, combine, cumulative, observe, replaced
-from attnfix.patches.proofkit.sglang import absent  # noqa: F401  its stand-ins for imports are wanted here
-from attnfix.patches.proofkit.sglang.chunked_prefix import FLASHINFER, ChunkedPrefix
+from attnfix.patches.lab.proof import Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.lab.sglang import absent  # noqa: F401  its stand-ins for imports are wanted here
+from attnfix.patches.lab.sglang.chunked_prefix import FLASHINFER, ChunkedPrefix
 
 _HYBRID = "sglang.srt.layers.attention.hybrid_attn_backend"
 _LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"

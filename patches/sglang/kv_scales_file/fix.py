@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, GARBAGE, KV_SCALES
+from attnfix.compat.symptoms import DIES, GARBAGE, KV_SCALES
 
 from . import wrap
 
@@ -22,7 +22,7 @@ FIX = Fix(
         "trtllm_mha ('float' object has no attribute 'expand', or 'to'), at the first decode step on triton ('float' and "
         "'NoneType'). On flashinfer answers are wrong from the second token on, without an error."
     ),
-    signs=(KV_SCALES, DIES, GARBAGE),
+    symptoms=(KV_SCALES, DIES, GARBAGE),
     cause=(
         "A file's scales are set as numbers in k_scale and v_scale, and k_scale_float and v_scale_float stay None. fa3 and "
         "trtllm_mha want tensors in the former. flashinfer and triton divide by the former when they write, and multiply by "

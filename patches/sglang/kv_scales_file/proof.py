@@ -17,15 +17,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.emulators import flashinfer
-from attnfix.patches.proofkit.proof import Observation, code_of, cumulative, observe, replaced
-from attnfix.patches.proofkit.sglang import (
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.emulators import flashinfer
+from attnfix.patches.lab.proof import Observation, code_of, cumulative, observe, replaced
+from attnfix.patches.lab.sglang import (
     absent,  # noqa: F401  its stand-ins for imports are wanted here
     construction,
     flash_attention,
 )
-from attnfix.patches.proofkit.sglang.engine import module, on_cpu
+from attnfix.patches.lab.sglang.engine import module, on_cpu
 from attnfix.patches.sglang.trtllm_mha_kv_scales.proof import as_it_is
 
 _LLAMA, _CHECKPOINT = "sglang.srt.models.llama", "sglang.srt.layers.quantization.kv_cache"

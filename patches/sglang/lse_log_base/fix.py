@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, LONG_PROMPT
+from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT
 
 from . import wrap
 
@@ -21,7 +21,7 @@ FIX = Fix(
         "DeepSeek-type models answer a prompt whose long prefix is cached otherwise than the same prompt uncached: what was "
         "cached gets too much weight, the newest tokens too little. No error, and nothing in the log."
     ),
-    signs=(CACHED_PREFIX, LONG_PROMPT),
+    symptoms=(CACHED_PREFIX, LONG_PROMPT),
     cause=(
         "FlashInfer's and TRT-LLM's prefill kernels return the log-sum-exp in base 2; the merge of new tokens and prefix "
         "chunks weighs with base e."

@@ -1,6 +1,6 @@
 """Proof of sglang.lse-log-base: new tokens merged with chunks of a cached prefix, through each backend that does so.
 
-What is real and what is emulated stands in `patches/proofkit/sglang/chunked_prefix.py`. The prefixes fill every chunk for every
+What is real and what is emulated stands in `patches/lab/sglang/chunked_prefix.py`. The prefixes fill every chunk for every
 request: rows without KV are another bug.
 """
 
@@ -10,8 +10,8 @@ import math
 from functools import partial
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, combine, observe, replaced
-from attnfix.patches.proofkit.sglang.chunked_prefix import CHUNK, FLASHINFER, TRTLLM, ChunkedPrefix
+from attnfix.patches.lab.proof import Observation, combine, observe, replaced
+from attnfix.patches.lab.sglang.chunked_prefix import CHUNK, FLASHINFER, TRTLLM, ChunkedPrefix
 from attnfix.patches.shared import lse_base
 
 _PREFIX, _NEW = [37, 33, 35, 48], [23, 12, 24, 15]

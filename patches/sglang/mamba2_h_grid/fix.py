@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, SHARED_BATCH
+from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 
 from . import wrap
 
@@ -30,7 +30,7 @@ FIX = Fix(
         "NemotronH, Falcon-H1 and Granite hybrid models forget a prompt or mix it with another one, when a request continues "
         "a prefix that was first computed beside other prompts. It stays so until the prefix leaves the cache. No error."
     ),
-    signs=(CACHED_PREFIX, SHARED_BATCH),
+    symptoms=(CACHED_PREFIX, SHARED_BATCH),
     cause=(
         "The scan keeps one state per chunk of the whole batch. The state for the cache is looked up as if each request had "
         "chunks of its own: behind a request that is no whole number of chunks, it is that of another position, or request."

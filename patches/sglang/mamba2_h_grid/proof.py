@@ -1,6 +1,6 @@
 """Proof of sglang.mamba2-h-grid: prompts of a batch, whose states at chunks of their own are cached, and who continues them.
 
-What is real and what is played: `attnfix.patches.proofkit.sglang.mamba2`.
+What is real and what is played: `attnfix.patches.lab.sglang.mamba2`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, combine, replaced
-from attnfix.patches.proofkit.sglang.mamba2 import CHUNK, Mamba2Layer, Server
+from attnfix.patches.lab.proof import Observation, combine, replaced
+from attnfix.patches.lab.sglang.mamba2 import CHUNK, Mamba2Layer, Server
 
 
 class Proof(Mamba2Layer):

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX
+from attnfix.compat.symptoms import CACHED_PREFIX
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "NemotronH, Falcon-H1 and Granite hybrid models lose the thread of a conversation, or collapse, once prompts share a "
         "prefix: whenever fewer new tokens than a chunk stand behind what is cached. No error."
     ),
-    signs=(CACHED_PREFIX,),
+    symptoms=(CACHED_PREFIX,),
     cause=(
         "Whether a request begins with the state of its prefix is made to depend on whether its new state is tracked for the "
         "radix cache, which needs a chunk of new tokens. With fewer, the convolution and the scan start from zero."

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, GRAPHS
+from attnfix.compat.symptoms import CACHED_PREFIX, GRAPHS
 
 from . import wrap
 
@@ -15,7 +15,7 @@ FIX = Fix(
         "NemotronH, Falcon-H1 and Granite hybrid models forget or mix conversations: the next turn continues from a state "
         "that a decode step put into the cache for somebody else. The answer that is being decoded is right. No error."
     ),
-    signs=(CACHED_PREFIX, GRAPHS),
+    symptoms=(CACHED_PREFIX, GRAPHS),
     cause=(
         "A captured decode step saves states to the last entries of a buffer that is made for the largest graph. The batch's "
         "own entries are the first ones. In a smaller graph the states go to slots of requests that were in larger batches."

@@ -1,6 +1,6 @@
 """Proof of sglang.mamba2-track-tail: decode of requests whose states are tracked, in graphs of several batch sizes.
 
-What is real and what is played: `attnfix.patches.proofkit.sglang.mamba2`. The graph runner is played, too (`mamba2.Graphs`).
+What is real and what is played: `attnfix.patches.lab.sglang.mamba2`. The graph runner is played, too (`mamba2.Graphs`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
-from attnfix.patches.proofkit.sglang.mamba2 import BACKEND, CHUNK, Graphs, Mamba2Layer, Request, Server
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.lab.sglang.mamba2 import BACKEND, CHUNK, Graphs, Mamba2Layer, Request, Server
 
 _SIZES = (4, 3)
 

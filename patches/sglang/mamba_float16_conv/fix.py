@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES
+from attnfix.compat.symptoms import DIES
 
 from . import wrap
 
@@ -18,7 +18,7 @@ FIX = Fix(
         "tokens ends the server: Index put requires the source and destination dtypes match, got BFloat16 for the destination "
         "and Half for the source."
     ),
-    signs=(DIES,),
+    symptoms=(DIES,),
     cause=(
         "The states of the convolution are bfloat16, whatever the model's dtype is. Its kernels convert what they store there. "
         "The last tokens of a chunk, which are kept for the radix cache, are copied by an assignment that does not."

@@ -1,6 +1,6 @@
 """Proof of sglang.mamba-float16-conv: prompts of a chunk and more in a layer whose convolution has states of another dtype.
 
-What is real and what is played: `attnfix.patches.proofkit.sglang.mamba2`. The dtypes of the states are those that the engine
+What is real and what is played: `attnfix.patches.lab.sglang.mamba2`. The dtypes of the states are those that the engine
 chooses, and the others that its variables allow. Where the engine raises, the error is infinite. No model is bfloat16: Triton's
 interpreter does not compute in it.
 """
@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, combine, replaced
-from attnfix.patches.proofkit.sglang.mamba2 import CHUNK, Mamba2Layer, Server
+from attnfix.patches.lab.proof import Observation, combine, replaced
+from attnfix.patches.lab.sglang.mamba2 import CHUNK, Mamba2Layer, Server
 
 
 class Proof(Mamba2Layer):

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, SHARED_BATCH
+from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "Qwen3-Next, Qwen3.5, NemotronH and other hybrid models answer some follow-up turns as if they had missed a part of "
         "the conversation, often on a busy server. The same prompt is wrong again until its prefix leaves the cache. No error."
     ),
-    signs=(CACHED_PREFIX, SHARED_BATCH),
+    symptoms=(CACHED_PREFIX, SHARED_BATCH),
     cause=(
         "While a request decodes, its recurrent state is saved at every track interval, in one of two buffers. The next buffer "
         "is chosen from a length that the overlap scheduler has already moved to the next step. When a prefill comes right "

@@ -1,7 +1,7 @@
 """Proof of sglang.mamba-track-boundary: conversations of a hybrid model, whose prompts arrive while others decode.
 
 What a request begins with is compared with what it continues: the tokens that the cached state has seen, and those of the
-prefix that the radix cache gives it. Real and played parts: `proofkit.sglang.tracked_states`.
+prefix that the radix cache gives it. Real and played parts: `lab.sglang.tracked_states`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
-from attnfix.patches.proofkit.sglang import tracked_states
-from attnfix.patches.proofkit.sglang.engine import module
-from attnfix.patches.proofkit.sglang.tracked_states import INTERVAL, Server
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.lab.sglang import tracked_states
+from attnfix.patches.lab.sglang.engine import module
+from attnfix.patches.lab.sglang.tracked_states import INTERVAL, Server
 
 _QUANTIZATION = "sglang.srt.layers.quantization"  # first: else it and the linear layers import each other
 _RESULTS = "sglang.srt.managers.scheduler_components.batch_result_processor"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
 
@@ -16,7 +16,7 @@ FIX = Fix(
         "With --attention-backend trtllm_mha and spec v2 (EAGLE, NEXTN), the server dies with `CUDA error: an illegal memory "
         "access was encountered`. Development images of May 2026 alone; no release."
     ),
-    signs=(DIES, SPECULATION),
+    symptoms=(DIES, SPECULATION),
     cause=(
         "The metadata of a draft extend is made for the context kernel. The decode kernel takes its number of requests from "
         "the query's rows; where DP attention padded those after planning, it reads past `seq_lens` and the page table. (So "

@@ -15,9 +15,9 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
-from attnfix.patches.proofkit.sglang import trtllm_mha
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.lab.sglang import trtllm_mha
 
 from . import wrap
 from .edits import EDITED, EDITS, UNRECOGNISED

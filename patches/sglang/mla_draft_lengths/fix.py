@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.compat.signs import SPECULATION
+from attnfix.compat.symptoms import SPECULATION
 
 from . import wrap
 
@@ -49,7 +49,7 @@ FIX = Fix(
         "DeepSeek-type models with EAGLE or MTP on flashinfer, flashmla or trtllm_mla accept fewer drafts than on fa3 or "
         "triton: the accept length that the engine logs is low. The text is right, and nothing is logged."
     ),
-    signs=(SPECULATION,),
+    symptoms=(SPECULATION,),
     cause=(
         "All draft steps are planned with the lengths of the cached tokens. A step should also attend to its own token and to "
         "the drafts before it. On flashinfer in CUDA graphs, the lists of slots hold these, and the plan does not count them: "

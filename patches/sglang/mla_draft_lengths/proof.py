@@ -12,14 +12,14 @@ from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.cuda_graph import Graph
-from attnfix.patches.proofkit.emulators import flashmla
-from attnfix.patches.proofkit.emulators.flashinfer_mla import PagedLatent
-from attnfix.patches.proofkit.proof import Observation, observe, replaced
-from attnfix.patches.proofkit.sglang.engine import accepted, on_cpu
-from attnfix.patches.proofkit.sglang.flash_attention import Options
-from attnfix.patches.proofkit.sglang.speculation import draft_input
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.cuda_graph import Graph
+from attnfix.patches.lab.emulators import flashmla
+from attnfix.patches.lab.emulators.flashinfer_mla import PagedLatent
+from attnfix.patches.lab.proof import Observation, observe, replaced
+from attnfix.patches.lab.sglang.engine import accepted, on_cpu
+from attnfix.patches.lab.sglang.flash_attention import Options
+from attnfix.patches.lab.sglang.speculation import draft_input
 
 _ATTENTION = "sglang.srt.layers.attention"
 _FLASHINFER, _FLASHMLA, _TRTLLM = (f"{_ATTENTION}.{name}_backend" for name in ("flashinfer_mla", "flashmla", "trtllm_mla"))

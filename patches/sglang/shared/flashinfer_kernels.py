@@ -119,7 +119,7 @@ def longer_than(window: int, model_runner: Any) -> bool:
 
 
 def ready(target: Any, kernels: Iterable[Kernel | None]) -> bool:
-    """Have these kernels compiled and loaded; False where that failed, and the fix is given up. `target`: `wrapper.Link`."""
+    """Have these kernels compiled and loaded; False where that failed, and the fix is given up. `target`: its `Correction`."""
     wanted = [kernel for kernel in dict.fromkeys(kernels) if kernel is not None and kernel not in _loaded]
     try:
         try:

@@ -8,7 +8,7 @@ path is a witness, and must be that of 0.5.13, which is served without the lengt
 
 from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Attribute, Fix, Override, Target, Upstream
-from attnfix.compat.signs import SLOW
+from attnfix.compat.symptoms import SLOW
 
 from . import wrap
 
@@ -63,7 +63,7 @@ FIX = Fix(
         "With speculative decoding and the overlap scheduler, the CPU waits in every decode step until the GPU has verified "
         "the draft, and the GPU idles while the next step is prepared. Results are right."
     ),
-    signs=(SLOW,),
+    symptoms=(SLOW,),
     cause=(
         "The overlap scheduler copies seq_lens to the host for any attention backend that does not opt out. The trtllm_mla "
         "backends read no host copy in speculative steps, but do not say so."

@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.compat.gate.digest import find
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.excerpt import run_excerpt
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.excerpt import run_excerpt
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, replaced
 
 from .edits import LOOKALIKES, RECOGNISED
 

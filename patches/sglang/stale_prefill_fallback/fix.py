@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
 
@@ -16,7 +16,7 @@ FIX = Fix(
         "Speculative decoding of DeepSeek-type models on TRT-LLM MLA gives wrong text, or dies with an illegal memory access "
         "in FlashInfer's BatchMLAPagedAttentionKernel, once some prefill fell back to FlashInfer's MLA path."
     ),
-    signs=(SPECULATION, DIES),
+    symptoms=(SPECULATION, DIES),
     cause=(
         "A prefill falls back with --disable-chunked-prefix-cache and cached tokens, and in piecewise CUDA graphs. That it did "
         "stays on the backend. Verification and draft extend look at it, too, and so run FlashInfer's kernel, planned for "

@@ -2,7 +2,7 @@
 
 Real: metadata and forward of that prefill and of the verification, eager and through a CUDA graph that is captured behind it,
 in `TRTLLMMLABackend` and the backend of FlashInfer that it inherits from; the kernels of indices, interpreted. Emulated: the
-attention kernels, and the graph (`patches/proofkit/sglang/draft_extend_mla.py`). Each prefill has as many tokens as the
+attention kernels, and the graph (`patches/lab/sglang/draft_extend_mla.py`). Each prefill has as many tokens as the
 verification behind it, so that its plan fits in shape and no row is left undefined.
 """
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, observe, replaced
-from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
-from attnfix.patches.proofkit.sglang import draft_extend_mla as mla
-from attnfix.patches.proofkit.sglang.draft_extend_graph import ROOM, STRIDE, Requests
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, observe, replaced
+from attnfix.patches.lab.sglang import draft_extend_graph as graphs
+from attnfix.patches.lab.sglang import draft_extend_mla as mla
+from attnfix.patches.lab.sglang.draft_extend_graph import ROOM, STRIDE, Requests
 
 _FLASHINFER = "sglang.srt.layers.attention.flashinfer_mla_backend"
 

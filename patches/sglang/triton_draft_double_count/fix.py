@@ -1,7 +1,7 @@
 """sglang.triton-draft-double-count, as data."""
 
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.compat.signs import SPECULATION
+from attnfix.compat.symptoms import SPECULATION
 from attnfix.patches.sglang.shared import draft_extend
 
 from . import wrap
@@ -13,7 +13,7 @@ FIX = Fix(
         "EAGLE speculative decoding (spec v2) accepts fewer draft tokens with CUDA graphs than without. The text stays right: "
         "the target model verifies it."
     ),
-    signs=(SPECULATION,),
+    symptoms=(SPECULATION,),
     cause=(
         "In spec v2's draft extend, seq_lens counts the step's own tokens. At replay of its graph, kv_indptr is made of them, "
         "and the Triton kernel, which gets these tokens' keys and values separately, attends to them once more as if they were "

@@ -1,6 +1,6 @@
 """Proof of sglang.triton-draft-double-count: draft extend of one to eight requests through graphs captured for fewer sizes.
 
-What is real and what is emulated stands in `patches/proofkit/sglang/draft_extend_triton.py`. Every token is accepted: then
+What is real and what is emulated stands in `patches/lab/sglang/draft_extend_triton.py`. Every token is accepted: then
 0.5.8 and 0.5.9, whose layout of the queries follows accept lengths (sglang.uniform-replay-stride-triton), lay them out rightly.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from attnfix.patches.proofkit.proof import replaced
-from attnfix.patches.proofkit.sglang import draft_extend_triton as triton
-from attnfix.patches.proofkit.sglang.draft_extend_graph import STRIDE, Requests
+from attnfix.patches.lab.proof import replaced
+from attnfix.patches.lab.sglang import draft_extend_triton as triton
+from attnfix.patches.lab.sglang.draft_extend_graph import STRIDE, Requests
 
 
 class Proof(triton.DraftExtend):

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, GARBAGE
+from attnfix.compat.symptoms import DIES, GARBAGE
 
 from . import wrap
 
@@ -22,7 +22,7 @@ FIX = Fix(
         "With --enable-deterministic-inference and --attention-backend triton, a model with sliding-window layers (gpt-oss, "
         "MiMo-V2) gives garbage, or the server dies of an illegal memory access."
     ),
-    signs=(GARBAGE, DIES),
+    symptoms=(GARBAGE, DIES),
     cause=(
         "Window layers keep their KV in a smaller pool with slots of its own. Deterministic prefill lists the slots of cached "
         "tokens translated to that pool, those of the new tokens untranslated: it reads keys of others or beyond the pool."

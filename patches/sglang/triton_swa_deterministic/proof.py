@@ -9,10 +9,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
-from attnfix.patches.proofkit.sglang import window_pool
-from attnfix.patches.proofkit.sglang.window_pool import DIM, FULL, HEADS, SLIDING
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
+from attnfix.patches.lab.sglang import window_pool
+from attnfix.patches.lab.sglang.window_pool import DIM, FULL, HEADS, SLIDING
 
 _BACKEND = "sglang.srt.layers.attention.triton_backend"
 _KERNELS = ("sglang.srt.layers.attention.triton_ops.extend_attention", "sglang.kernels.ops.attention.extend_attention")

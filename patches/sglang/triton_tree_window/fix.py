@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
-from attnfix.compat.signs import SPECULATION
+from attnfix.compat.symptoms import SPECULATION
 
 from . import wrap
 
@@ -23,7 +23,7 @@ FIX = Fix(
         "Gemma 3, gpt-oss and other models with sliding-window layers give another text with --speculative-eagle-topk above 1, "
         "or with n-gram speculation, on --attention-backend triton than without speculation. Nothing is logged."
     ),
-    signs=(SPECULATION,),
+    symptoms=(SPECULATION,),
     cause=(
         "The kernel has the window of a draft token begin by the number of its row. In a tree several rows stand at one "
         "position: row i at depth d misses the oldest i - d tokens of its window."

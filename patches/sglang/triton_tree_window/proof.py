@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import Observation, device, observe, replaced
-from attnfix.patches.proofkit.sglang import construction
-from attnfix.patches.proofkit.sglang.speculation import draft_input
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import Observation, device, observe, replaced
+from attnfix.patches.lab.sglang import construction
+from attnfix.patches.lab.sglang.speculation import draft_input
 from attnfix.patches.sglang.triton_window_decode.proof import Server, on_device
 
 _BACKEND = "sglang.srt.layers.attention.triton_backend"

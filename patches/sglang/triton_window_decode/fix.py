@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import OFF, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, LONG_PROMPT
+from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT
 
 from . import wrap
 
@@ -59,7 +59,7 @@ FIX = Fix(
         "With --attention-backend triton, Gemma, gpt-oss and other models with sliding-window layers answer a little worse "
         "once a request is longer than the window. The same text as a prompt gets other probabilities. No error."
     ),
-    signs=(LONG_PROMPT, CACHED_PREFIX),
+    symptoms=(LONG_PROMPT, CACHED_PREFIX),
     cause=(
         "The engine keeps the window without the token itself. Prefill and verification list the tokens before the new ones, "
         "and are right. Decode lists as many with the new one among them: each step of each window layer misses the oldest."

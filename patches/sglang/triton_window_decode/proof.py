@@ -15,12 +15,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.excerpt import run_excerpt
-from attnfix.patches.proofkit.gpu_memory import GpuMemory
-from attnfix.patches.proofkit.proof import Observation, combine, cumulative, device, observe, replaced
-from attnfix.patches.proofkit.sglang import absent, construction  # noqa: F401  its stand-ins for imports are wanted here
-from attnfix.patches.proofkit.sglang.engine import module, on_cpu
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.excerpt import run_excerpt
+from attnfix.patches.lab.gpu_memory import GpuMemory
+from attnfix.patches.lab.proof import Observation, combine, cumulative, device, observe, replaced
+from attnfix.patches.lab.sglang import absent, construction  # noqa: F401  its stand-ins for imports are wanted here
+from attnfix.patches.lab.sglang.engine import module, on_cpu
 
 _BACKEND = "sglang.srt.layers.attention.triton_backend"
 

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import KV_SCALES
+from attnfix.compat.symptoms import KV_SCALES
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "Checkpoints with calibrated scales of the KV cache answer badly on TRT-LLM MHA with an FP8 cache, and with garbage "
         "over a cache of 16 bits. No error."
     ),
-    signs=(KV_SCALES,),
+    symptoms=(KV_SCALES,),
     cause=(
         "Values are divided by their scale when they are stored in FP8. The kernel is told 1 in its place, so attention comes "
         "out too large or too small by it. The scale of keys is told whatever the cache is, though keys of a 16-bit cache "

@@ -9,10 +9,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import Observation, code_of, combine, replaced
-from attnfix.patches.proofkit.sglang import trtllm_mha
-from attnfix.patches.proofkit.sglang.trtllm_mha import BACKEND, DRAFT, REQUESTS, Server
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import Observation, code_of, combine, replaced
+from attnfix.patches.lab.sglang import trtllm_mha
+from attnfix.patches.lab.sglang.trtllm_mha import BACKEND, DRAFT, REQUESTS, Server
 
 #: Where a kernel compiled on demand writes to the cache, from 0.5.16 on
 _FUSED = ("sglang.jit_kernel.fused_fp8_qkv_kv_cache", "sglang.kernels.ops.kvcache.fused_fp8_qkv_kv_cache")

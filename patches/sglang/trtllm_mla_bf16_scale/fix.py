@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, KV_SCALES
+from attnfix.compat.symptoms import GARBAGE, KV_SCALES
 
 from . import wrap
 
@@ -15,7 +15,7 @@ FIX = Fix(
         "DeepSeek-type checkpoints with calibrated scales of the KV cache, served with a cache of 16 bits on TRT-LLM MLA, "
         "answer with garbage: repetitions or random tokens. No error."
     ),
-    signs=(KV_SCALES, GARBAGE),
+    symptoms=(KV_SCALES, GARBAGE),
     cause=(
         "The checkpoint's scale of keys is loaded whatever the cache is. Decode and verification multiply the scores by it, "
         "though keys of a 16-bit cache were never divided by it."

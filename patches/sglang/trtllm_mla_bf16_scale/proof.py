@@ -9,11 +9,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import Observation, code_of, combine, observe, replaced
-from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
-from attnfix.patches.proofkit.sglang import draft_extend_mla as mla
-from attnfix.patches.proofkit.sglang.draft_extend_graph import ROOM, STRIDE, Requests
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import Observation, code_of, combine, observe, replaced
+from attnfix.patches.lab.sglang import draft_extend_graph as graphs
+from attnfix.patches.lab.sglang import draft_extend_mla as mla
+from attnfix.patches.lab.sglang.draft_extend_graph import ROOM, STRIDE, Requests
 
 _SCALE = 0.06
 

@@ -1,7 +1,7 @@
 """sglang.uniform-replay-stride-mla, as data."""
 
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.compat.signs import SPECULATION
+from attnfix.compat.symptoms import SPECULATION
 from attnfix.patches.sglang.shared import draft_extend, uniform_replay
 
 from . import wrap
@@ -15,7 +15,7 @@ FIX = Fix(
         "EAGLE speculative decoding (spec v2) of DeepSeek-type models accepts fewer draft tokens with CUDA graphs than "
         "without. The text stays right: the target model verifies it."
     ),
-    signs=(SPECULATION,),
+    symptoms=(SPECULATION,),
     cause=(
         "The draft-extend graph of spec v2 holds speculative_num_draft_tokens query tokens of every request, accepted or not. "
         "At replay the metadata is made from the accept lengths instead: seq_lens_k comes out short by the accept length, so "

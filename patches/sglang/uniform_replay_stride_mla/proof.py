@@ -1,14 +1,14 @@
 """Proof of sglang.uniform-replay-stride-mla: draft extend of one to eight requests through graphs captured for fewer sizes.
 
-What is real and what is emulated stands in `patches/proofkit/sglang/draft_extend_mla.py`.
+What is real and what is emulated stands in `patches/lab/sglang/draft_extend_mla.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
-from attnfix.patches.proofkit.sglang import draft_extend_mla as mla
+from attnfix.patches.lab.sglang import draft_extend_graph as graphs
+from attnfix.patches.lab.sglang import draft_extend_mla as mla
 
 
 class Proof(graphs.DraftExtend):

@@ -1,7 +1,7 @@
 """sglang.uniform-replay-stride-triton, as data."""
 
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.compat.signs import SPECULATION
+from attnfix.compat.symptoms import SPECULATION
 from attnfix.patches.sglang.shared import draft_extend, uniform_replay
 
 from . import wrap
@@ -13,7 +13,7 @@ FIX = Fix(
         "EAGLE speculative decoding (spec v2) accepts fewer draft tokens with CUDA graphs than without, and may end in NaN of "
         "the draft model. The text stays right: the target model verifies it."
     ),
-    signs=(SPECULATION,),
+    symptoms=(SPECULATION,),
     cause=(
         "The draft-extend graph of spec v2 holds speculative_num_steps + 1 query tokens of every request, accepted or not. At "
         "replay qo_indptr is made from the accept lengths instead: a request's rows are answered for another, and those "

@@ -1,6 +1,6 @@
 """Proof of sglang.uniform-replay-stride-triton: draft extend of one to eight requests through graphs captured for fewer sizes.
 
-What is real and what is emulated stands in `patches/proofkit/sglang/draft_extend_triton.py`.
+What is real and what is emulated stands in `patches/lab/sglang/draft_extend_triton.py`.
 
 Up to 0.5.12.post1 the prefix is another bug's (sglang.triton-draft-double-count): kv_indptr counts the step's own tokens, too,
 and the kernel, which is handed them separately, attends to them twice. So the reference attends to as many cached tokens as
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
-from attnfix.patches.proofkit.sglang import draft_extend_triton as triton
-from attnfix.patches.proofkit.sglang.draft_extend_graph import Requests
+from attnfix.patches.lab.sglang import draft_extend_graph as graphs
+from attnfix.patches.lab.sglang import draft_extend_triton as triton
+from attnfix.patches.lab.sglang.draft_extend_graph import Requests
 
 
 class Step(triton.Step):

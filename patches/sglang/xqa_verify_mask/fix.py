@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
 
@@ -16,7 +16,7 @@ FIX = Fix(
         "With trtllm_mha and EAGLE or MTP on Hopper, RTX 50 or RTX PRO GPUs, the server dies as it starts, or at its first "
         "verification, with `Mask is required for speculative decoding`."
     ),
-    signs=(DIES, SPECULATION),
+    symptoms=(DIES, SPECULATION),
     cause=(
         "On these GPUs FlashInfer runs its XQA kernel behind the entry point of TRT-LLM's. XQA takes the mask of several "
         "tokens per request from its caller, TRT-LLM's kernel masks by itself. The backend gives none."

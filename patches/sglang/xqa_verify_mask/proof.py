@@ -13,11 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.compat.gate.digest import find
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.excerpt import run_excerpt
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
-from attnfix.patches.proofkit.sglang import trtllm_mha
-from attnfix.patches.proofkit.sglang.trtllm_mha import BACKEND, DRAFT, REQUESTS, Server
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.excerpt import run_excerpt
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.lab.sglang import trtllm_mha
+from attnfix.patches.lab.sglang.trtllm_mha import BACKEND, DRAFT, REQUESTS, Server
 
 _REFUSED = "Mask is required for speculative decoding"
 

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, SHARED_BATCH
+from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 
 from . import wrap
 
@@ -15,7 +15,7 @@ FIX = Fix(
         "Wrong answers from DeepSeek-type models when prompts of unequal cached length share a prefill batch and the cached "
         "prefix is longer than one chunk. No error, and nothing in the log."
     ),
-    signs=(CACHED_PREFIX, SHARED_BATCH),
+    symptoms=(CACHED_PREFIX, SHARED_BATCH),
     cause=(
         "The TRT-LLM ragged kernel leaves output and LSE of a request undefined where it has no KV in a chunk; the engine "
         "merges those rows as if they were attention."

@@ -1,6 +1,6 @@
 """Proof of sglang.zero-kv-rows: chunked prefix of four requests with unequal cached lengths, through the TRT-LLM backend.
 
-What is real and what is emulated stands in `patches/proofkit/sglang/chunked_prefix.py`.
+What is real and what is emulated stands in `patches/lab/sglang/chunked_prefix.py`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, fixup_sabotages, observe
-from attnfix.patches.proofkit.sglang.chunked_prefix import TRTLLM, ChunkedPrefix
+from attnfix.patches.lab.proof import NoSuchPath, Observation, fixup_sabotages, observe
+from attnfix.patches.lab.sglang.chunked_prefix import TRTLLM, ChunkedPrefix
 
 _NEW = [3, 2, 4, 5]
 _UNEQUAL = [5, 37, 0, 20]  # every chunk but the first has several empty requests, and one request has no prefix at all

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, SHARED_BATCH, SPECULATION
+from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
 
 from . import wrap
 
@@ -18,7 +18,7 @@ FIX = Fix(
         "at the first tokens of its answer, repeats or drops a word, or ends an answer at once. It happens where other "
         "requests begin and end. No error."
     ),
-    signs=(SHARED_BATCH, SPECULATION, GARBAGE),
+    symptoms=(SHARED_BATCH, SPECULATION, GARBAGE),
     cause=(
         "How many drafts were accepted is copied to the host while the next step is prepared, in the order that the rows of "
         "the batch had. If it lands before the rows of the next step are moved, or meanwhile, the counts are moved with them "

@@ -19,10 +19,10 @@ from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.scheduling import Engine
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.scheduling import Engine
 
 _RUNNER, _SCHEDULER = "vllm.v1.worker.gpu_model_runner", "vllm.v1.core.sched.scheduler"
 _MAMBA, _OUTPUTS = "vllm.v1.worker.mamba_utils", "vllm.v1.outputs"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, SHARED_BATCH
+from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 from attnfix.patches.vllm.shared import both_empty
 from attnfix.patches.vllm.shared.context_path import COMPUTING
 
@@ -15,7 +15,7 @@ FIX = Fix(
         "Garbage, often one token repeated, from DeepSeek-type models for a fresh prompt that shares a prefill batch with one "
         "whose cached context takes more than one chunk. No error, and nothing in the log."
     ),
-    signs=(SHARED_BATCH, GARBAGE),
+    symptoms=(SHARED_BATCH, GARBAGE),
     cause=(
         "A request without context is empty in every chunk, with an LSE of -inf (FlashAttention 3) or +inf (2). The CUDA op "
         "`merge_attn_states` subtracts the larger of two such LSEs from both: -inf minus -inf is NaN, in output and LSE, and "

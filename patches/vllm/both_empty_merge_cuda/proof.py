@@ -1,4 +1,4 @@
-"""Proof of vllm.both-empty-merge-cuda; see `patches/proofkit/vllm/both_empty.py`.
+"""Proof of vllm.both-empty-merge-cuda; see `patches/lab/vllm/both_empty.py`.
 
 The op is compiled, so nothing of a release's Python says whether it has the guard: it is emulated by its source,
 csrc/attention/merge_attn_states.cu in the source archives, without it up to 0.11.0.
@@ -11,8 +11,8 @@ from typing import Any
 
 from packaging.version import Version
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.vllm.both_empty import BothEmpty
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.vllm.both_empty import BothEmpty
 
 
 class Proof(BothEmpty):

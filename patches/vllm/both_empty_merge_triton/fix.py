@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, SHARED_BATCH
+from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 from attnfix.patches.vllm.shared import both_empty
 from attnfix.patches.vllm.shared.context_path import COMPUTING
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "On AMD and Intel GPUs, where the Triton kernel merges: garbage from DeepSeek-type models for a fresh prompt that "
         "shares a prefill batch with one whose cached context takes more than one chunk. No error, and nothing in the log."
     ),
-    signs=(SHARED_BATCH, GARBAGE),
+    symptoms=(SHARED_BATCH, GARBAGE),
     cause=(
         "A request without context is empty in every chunk, with an infinite LSE. The Triton kernel subtracts the larger of "
         "two such LSEs from both: -inf minus -inf is NaN, in output and LSE, and the final merge hands it on; from 0.20.0 only "

@@ -1,8 +1,8 @@
-"""Proof of vllm.both-empty-merge-triton, with the engine's own Triton kernel; see `patches/proofkit/vllm/both_empty.py`."""
+"""Proof of vllm.both-empty-merge-triton, with the engine's own Triton kernel; see `patches/lab/vllm/both_empty.py`."""
 
 from __future__ import annotations
 
-from attnfix.patches.proofkit.vllm.both_empty import BothEmpty
+from attnfix.patches.lab.vllm.both_empty import BothEmpty
 
 
 class Proof(BothEmpty):

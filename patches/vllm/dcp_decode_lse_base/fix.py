@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import PARALLEL
+from attnfix.compat.symptoms import PARALLEL
 
 from . import wrap
 
@@ -15,7 +15,7 @@ FIX = Fix(
         "With --decode-context-parallel-size above 1 and FlashInfer: generated text drifts from what one rank would write, the "
         "more, the less evenly attention falls on the ranks' shares. No error."
     ),
-    signs=(PARALLEL,),
+    symptoms=(PARALLEL,),
     cause=(
         "Each rank attends to its share of the KV, and the shares are weighed by their log-sum-exps. FlashInfer returns those "
         "in base 2; up to 0.11.2 the combine weighs with base e."

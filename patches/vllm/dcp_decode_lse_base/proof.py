@@ -11,10 +11,10 @@ import inspect
 import math
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, observe, replaced
-from attnfix.patches.proofkit.vllm import dcp_ranks
-from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, cumulative, observe, replaced
+from attnfix.patches.lab.vllm import dcp_ranks
+from attnfix.patches.lab.vllm.construction import DENSE, Worker
 from attnfix.patches.shared import lse_base
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Needed, Target, Upstream
-from attnfix.compat.signs import GARBAGE, PARALLEL
+from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
 from . import wrap
 
@@ -30,7 +30,7 @@ FIX = Fix(
     # Read: CUTLASS's and Triton's kernels in vLLM, TokenSpeed's in tokenspeed-mla 0.1.8, FlashInfer's CuTe DSL one (for head
     # counts that trtllm-gen cannot tile) in flashinfer 0.6.16.post3. FlashInfer's trtllm-gen kernel is closed: its PR 4975 says
     # of September 2026 that it writes no output, but an LSE of -inf; that it writes one in 0.6.13-0.6.16 is not assumed.
-    signs=(PARALLEL, GARBAGE),
+    symptoms=(PARALLEL, GARBAGE),
     cause=(
         "A request with fewer tokens than ranks (times the interleave size) leaves a rank without KV. There Triton's decode "
         "kernel divides 0 by 0; CUTLASS's, TokenSpeed's and FlashInfer's CuTe DSL one write neither output nor LSE, "

@@ -16,11 +16,11 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, observe, replaced
-from attnfix.patches.proofkit.vllm import dcp_ranks
-from attnfix.patches.proofkit.vllm.mla_decode import Decode, Ranks
-from attnfix.patches.proofkit.vllm.mla_prefill import MlaPrefill
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, observe, replaced
+from attnfix.patches.lab.vllm import dcp_ranks
+from attnfix.patches.lab.vllm.mla_decode import Decode, Ranks
+from attnfix.patches.lab.vllm.mla_prefill import MlaPrefill
 
 _BACKENDS = "vllm.v1.attention.backends.mla"
 _TRITON, _CUTLASS, _FLASHINFER = (f"{_BACKENDS}.{name}_mla" for name in ("triton", "cutlass", "flashinfer"))

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, PARALLEL
+from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "With --decode-context-parallel-size above 1 and FLASH_ATTN on FlashAttention 2, a long prompt is answered as if its "
         "beginning were not there, where a new, shorter prompt came beside its last part. No error."
     ),
-    signs=(PARALLEL, GARBAGE),
+    symptoms=(PARALLEL, GARBAGE),
     cause=(
         "A step with prompts is split for FlashAttention 2: only requests before the first new prompt count as having a "
         "context. Nobody sorts the batch that way. Requests behind that prompt attend to their new tokens alone."

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.emulators import flash_attention as flash
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, cumulative, fixup_sabotages, observe, replaced
-from attnfix.patches.proofkit.vllm import dcp_ranks, kernels
-from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.emulators import flash_attention as flash
+from attnfix.patches.lab.proof import NoSuchPath, Observation, cumulative, fixup_sabotages, observe, replaced
+from attnfix.patches.lab.vllm import dcp_ranks, kernels
+from attnfix.patches.lab.vllm.construction import DENSE, Worker
 
 _FLASH = "vllm.v1.attention.backends.flash_attn"
 _RANKS, _TP, _PAGE, _PAGES, _D = 2, 4, 16, 8, 64

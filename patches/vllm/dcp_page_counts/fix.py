@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, PARALLEL
+from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
 from . import wrap
 
@@ -18,7 +18,7 @@ FIX = Fix(
         "0.11.1-0.13.0 with a drafter, or attention in several groups, and in 0.12.0-0.13.0 with "
         "--cp-kv-cache-interleave-size above 1."
     ),
-    signs=(PARALLEL, GARBAGE),
+    symptoms=(PARALLEL, GARBAGE),
     cause=(
         "Each rank holds a share of every request's KV. Since 0.14.0 (PR 29128) FlashInfer's page tables are reckoned from the "
         "lengths of all shares, those of prefills even with the new tokens: a rank reads pages that hold nothing of the "

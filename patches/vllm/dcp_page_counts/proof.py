@@ -12,9 +12,9 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
-from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.lab.vllm.construction import DENSE, Worker
 
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
 

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, PARALLEL, SPECULATION
+from attnfix.compat.symptoms import DIES, PARALLEL, SPECULATION
 
 from . import wrap
 
@@ -19,7 +19,7 @@ FIX = Fix(
         "ends while it captures CUDA graphs, with an AssertionError that has no text. So it does with FLASHINFER_MLA in "
         "0.25.0-0.28.0, and with TRITON_MLA in 0.22.0-0.25.1 and from 0.31.0 on. With cudagraph_mode PIECEWISE it starts."
     ),
-    signs=(DIES, PARALLEL, SPECULATION),
+    symptoms=(DIES, PARALLEL, SPECULATION),
     cause=(
         "Under DCP these builders take only one token of a request as a decode: verifying drafts is a prefill to them. They "
         "still say that they support full graphs of uniform batches, so the runner captures graphs of 1 + k tokens per "

@@ -13,11 +13,11 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.emulators import flashmla
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.construction import MLA, Alone, Worker
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.emulators import flashmla
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.construction import MLA, Alone, Worker
 
 _RUNNER = "vllm.v1.worker.gpu_model_runner"
 _FLASHMLA, _FLASH_ATTN = "mla.flashmla.FlashMLABackend", "mla.flashattn_mla.FlashAttnMLABackend"

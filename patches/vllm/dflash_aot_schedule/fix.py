@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
 
@@ -19,7 +19,7 @@ FIX = Fix(
         "is accepted while CUDA graphs run, or the server dies of an illegal memory access in FlashAttention's combine kernel. "
         "The text stays right."
     ),
-    signs=(SPECULATION, DIES),
+    symptoms=(SPECULATION, DIES),
     cause=(
         "FlashAttention 3 can be given a schedule that was made ahead. vLLM makes none where layers differ in their sliding "
         "window, and looks at all layers of FlashAttention for that, target and drafter alike. Where only the drafter's are "

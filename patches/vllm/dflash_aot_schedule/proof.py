@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.emulators import flash_attention as flash
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, observe, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.emulators import flash_attention as flash
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, observe, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.construction import DENSE, Worker
 
 _SPECULATOR, _FLASH = "vllm.v1.worker.gpu.spec_decode.dflash.speculator", "vllm.v1.attention.backends.flash_attn"
 _CACHE = "vllm.v1.kv_cache_interface"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, SPECULATION
+from attnfix.compat.symptoms import CACHED_PREFIX, SPECULATION
 
 from . import wrap
 
@@ -24,7 +24,7 @@ FIX = Fix(
         "alone stays right. By reading, it may not for a hybrid model: a block that was a finished request's keys may be "
         "another one's recurrent state by then."
     ),
-    signs=(SPECULATION, CACHED_PREFIX),
+    symptoms=(SPECULATION, CACHED_PREFIX),
     cause=(
         "A rank that has nothing to run takes part with a dummy batch, and its drafter with dummy drafts. Its target writes no "
         "KV then. The drafter, from its second token on, takes the slots of the requests that are or were in the first rows of "

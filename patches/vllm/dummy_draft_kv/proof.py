@@ -16,10 +16,10 @@ from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.scheduling import Engine
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.scheduling import Engine
 
 _GPU = "vllm.v1.worker.gpu"
 _TABLES, _BATCH, _BUFFERS = f"{_GPU}.block_table", f"{_GPU}.input_batch", f"{_GPU}.buffer_utils"

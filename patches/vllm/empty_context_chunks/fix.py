@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, SHARED_BATCH
+from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 
 from . import wrap
 
@@ -18,7 +18,7 @@ FIX = Fix(
         "Wrong answers from DeepSeek-type models when requests with cached context share a prefill batch with requests that "
         "have less of it, or none. No error, and nothing in the log."
     ),
-    signs=(CACHED_PREFIX, SHARED_BATCH),
+    symptoms=(CACHED_PREFIX, SHARED_BATCH),
     cause=(
         "The TRT-LLM ragged kernel writes neither output nor LSE of a request without context in a chunk: the engine merges "
         "what an earlier launch left there. Up to 0.19.1 it zero-fills output and workspace before every chunk, which makes "

@@ -1,14 +1,14 @@
 """Proof of vllm.empty-context-chunks: MLA prefill of four requests with unequal cached lengths, on one rank and on two.
 
-What is real and what is emulated stands in `patches/proofkit/vllm/mla_prefill.py`.
+What is real and what is emulated stands in `patches/lab/vllm/mla_prefill.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, fixup_sabotages, observe
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
+from attnfix.patches.lab.proof import Observation, fixup_sabotages, observe
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill
 
 _NEW = (3, 2, 4, 5)
 # Those with context come first, as the engine's own runner orders a batch. The second ends in the first chunk, the third in

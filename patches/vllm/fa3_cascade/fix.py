@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, DIES, SHARED_BATCH
+from attnfix.compat.symptoms import CACHED_PREFIX, DIES, SHARED_BATCH
 
 from . import wrap
 
@@ -16,7 +16,7 @@ FIX = Fix(
         "gpt-oss on Hopper repeats itself or drifts off while eight requests or more share a prefix of 256 tokens. No error. "
         "With full CUDA graphs (the default in 0.11.0), any model may end in such a batch of an illegal memory access."
     ),
-    signs=(SHARED_BATCH, CACHED_PREFIX, DIES),
+    symptoms=(SHARED_BATCH, CACHED_PREFIX, DIES),
     cause=(
         "For such a batch, the shared prefix is attended to once, by a path of its own. That path does not hand the model's "
         "attention sinks to the kernel. With full CUDA graphs it also does not say how many splits the scheduler's metadata "

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.emulators import flash_attention as flash
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, observe, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.construction import DENSE, Worker
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.emulators import flash_attention as flash
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, observe, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.construction import DENSE, Worker
 
 _FLASH = "vllm.v1.attention.backends.flash_attn"
 _PAGE, _SHARED = 16, 256  # tokens of a page, and of the prefix: the engine takes no shorter one

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, GRAPHS, PARALLEL
+from attnfix.compat.symptoms import DIES, GRAPHS, PARALLEL
 
 from . import wrap
 
@@ -23,7 +23,7 @@ FIX = Fix(
         "--enforce-eager they are right. Up to 0.16.0 a server on Hopper may also die of `scheduler_metadata must have shape "
         "(metadata_size)`."
     ),
-    signs=(PARALLEL, GRAPHS, DIES),
+    symptoms=(PARALLEL, GRAPHS, DIES),
     cause=(
         "How much of a request's context lies on this rank is computed for every step, into new memory. A full CUDA graph "
         "reads it where it lay at capture, when there was no context. Up to 0.16.0 the kernel is also left to choose its "

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.cuda_graph import Graph
-from attnfix.patches.proofkit.emulators import flash_attention as flash
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, observe, replaced
-from attnfix.patches.proofkit.vllm import dcp_ranks
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.cuda_graph import Graph
+from attnfix.patches.lab.emulators import flash_attention as flash
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, cumulative, observe, replaced
+from attnfix.patches.lab.vllm import dcp_ranks
 
 _FLASH = "vllm.v1.attention.backends.flash_attn"
 

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, KV_SCALES
+from attnfix.compat.symptoms import GARBAGE, KV_SCALES
 
 from . import wrap
 
@@ -18,7 +18,7 @@ FIX = Fix(
         "wherever queries keep the model's dtype: on GPUs without FP8 queries (A100, L40S, RTX 4090), and on all with "
         "--attention-config.disable_flashinfer_q_quantization. TRITON_ATTN answers right. No error."
     ),
-    signs=(KV_SCALES, GARBAGE),
+    symptoms=(KV_SCALES, GARBAGE),
     cause=(
         "The query's scale goes to FlashInfer's wrappers whatever dtype the query has. They multiply all scores by it, to undo "
         "a quantisation that did not happen."

@@ -2,7 +2,7 @@
 
 Real: the config of a compressed-tensors checkpoint; the layer, its parameters, their loaders and the method that processes
 them; FlashInfer's backend: its builder, which says which queries become FP8, its update of the cache and its `forward`, which
-makes them FP8. Emulated (`proofkit/vllm/calibrated.py`): FlashInfer's wrappers, which multiply by what they are handed, the
+makes them FP8. Emulated (`lab/vllm/calibrated.py`): FlashInfer's wrappers, which multiply by what they are handed, the
 operator that writes the cache, and the other rank of two, which holds nothing.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, observe, replaced
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, observe, replaced
 
 _FLASHINFER = "vllm.v1.attention.backends.flashinfer"
 
@@ -52,8 +52,8 @@ class Proof(proof.Proof):
         """Of each batch, the layer's output against attention of what was quantised without loss."""
         import torch
 
-        from attnfix.patches.proofkit.vllm.calibrated import FLASHINFER, SCHEME, CalibratedWorker, running
-        from attnfix.patches.proofkit.vllm.construction import DENSE
+        from attnfix.patches.lab.vllm.calibrated import FLASHINFER, SCHEME, CalibratedWorker, running
+        from attnfix.patches.lab.vllm.construction import DENSE
 
         shared: dict[str, Any] = {"layout": "HND", "page_size": _PAGE}
         if ranks > 1:  # all tokens lie on this one

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, GRAPHS, KV_SCALES
+from attnfix.compat.symptoms import GARBAGE, GRAPHS, KV_SCALES
 
 from . import wrap
 
@@ -19,7 +19,7 @@ FIX = Fix(
         "A model with MLA (DeepSeek, Kimi, GLM) and --kv-cache-dtype fp8 on Hopper starts an answer well and goes on with "
         "garbage once a request is longer than 64 tokens. With --enforce-eager or without the FP8 cache it is right. No error."
     ),
-    signs=(GARBAGE, GRAPHS, KV_SCALES),
+    symptoms=(GARBAGE, GRAPHS, KV_SCALES),
     cause=(
         "Which part of the KV cache each SM attends to is computed for every step, into new memory. A full CUDA graph reads it "
         "where it lay at capture, when each request had one token: what lies beyond the first 64 is never attended to, or "

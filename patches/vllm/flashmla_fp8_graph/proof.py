@@ -11,10 +11,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.cuda_graph import Graph
-from attnfix.patches.proofkit.emulators import flashmla
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.cuda_graph import Graph
+from attnfix.patches.lab.emulators import flashmla
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, cumulative, observe, replaced
 
 _FLASHMLA = "vllm.v1.attention.backends.mla.flashmla"
 

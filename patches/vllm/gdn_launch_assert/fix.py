@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import DIES, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
 
@@ -16,7 +16,7 @@ FIX = Fix(
         "AssertionError in gdn_attn.py, which names num_decodes and num_spec_decodes. It comes when one request has a single "
         "token to compute and no drafts, while drafts of another are verified: the last token of a prompt is one."
     ),
-    signs=(DIES, SPECULATION),
+    symptoms=(DIES, SPECULATION),
     cause=(
         "Metadata of a step has either decodes or verified drafts. A request with one token counts as a decode, whatever its "
         "token is. Beside verified drafts both are there, and an assertion refuses that."

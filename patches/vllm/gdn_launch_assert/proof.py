@@ -10,9 +10,9 @@ import hashlib
 import math
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, observe, replaced
-from attnfix.patches.proofkit.vllm.mla_prefill import unpinned
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, observe, replaced
+from attnfix.patches.lab.vllm.mla_prefill import unpinned
 
 _GDN, _CACHE = "vllm.v1.attention.backends.gdn_attn", "vllm.v1.kv_cache_interface"
 _K, _D, _DECAY = 3, 8, 0.9  # drafts of a request; size of a head; what is kept of a state per token
@@ -30,8 +30,8 @@ class Proof(proof.Proof):
     def prepare(self) -> None:
         import inspect
 
-        from attnfix.patches.proofkit.vllm.construction import Worker
-        from attnfix.patches.proofkit.vllm.models import QWEN3_NEXT
+        from attnfix.patches.lab.vllm.construction import Worker
+        from attnfix.patches.lab.vllm.models import QWEN3_NEXT
 
         if _GDN not in self.engine:
             raise NoSuchPath("no Gated DeltaNet")

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, SPECULATION
+from attnfix.compat.symptoms import GARBAGE, SPECULATION
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "num_speculative_tokens + 1 tokens with garbage, every time. So it does a longer one of which so many are left: behind "
         "a prefix cache hit, or as the last part of a chunked prefill. No error."
     ),
-    signs=(SPECULATION, GARBAGE),
+    symptoms=(SPECULATION, GARBAGE),
     cause=(
         "A batch counts as a decode step by its shape alone. Such a prefill is run in the full CUDA graph of verification, "
         "which finds the state of each request by indices that a prefill does not set: its recurrent state is never written, "

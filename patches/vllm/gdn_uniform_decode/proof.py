@@ -13,10 +13,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.cuda_graph import Graph
-from attnfix.patches.proofkit.proof import Observation, combine, cumulative, observe, replaced
-from attnfix.patches.proofkit.vllm.mla_prefill import unpinned
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.cuda_graph import Graph
+from attnfix.patches.lab.proof import Observation, combine, cumulative, observe, replaced
+from attnfix.patches.lab.vllm.mla_prefill import unpinned
 
 _RUNNER, _GDN, _CONTEXT = "vllm.v1.worker.gpu_model_runner", "vllm.v1.attention.backends.gdn_attn", "vllm.forward_context"
 

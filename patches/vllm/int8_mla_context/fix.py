@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, DIES
+from attnfix.compat.symptoms import CACHED_PREFIX, DIES
 from attnfix.patches.vllm.shared.context_path import COMPUTING
 
 from . import wrap
@@ -16,7 +16,7 @@ FIX = Fix(
         "DeepSeek-type models with W8A8 of int8 (compressed-tensors `int-quantized`) answer a first request; one that shares a "
         "prefix, or is prefilled in chunks, ends the engine: `\"dynamic_scaled_int8_quant_kernel\" not implemented for 'Char'`."
     ),
-    signs=(DIES, CACHED_PREFIX),
+    symptoms=(DIES, CACHED_PREFIX),
     cause=(
         "Before kv_b_proj expands the cached latent, the context loops cast it to a dtype that they ask the weight for. The "
         "function that decides it since 0.28.0 knows weights packed into int32 and uint8. For int8 it names int8, so the "

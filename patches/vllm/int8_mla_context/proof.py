@@ -2,7 +2,7 @@
 
 The layer is the engine's ColumnParallelLinear. Its method is a stand-in for those of W8A8: it keeps int8 in `weight` and, like
 the op that quantises its inputs, takes floating-point inputs only (vLLM's PR 37245 shows the error of the real one). Where the
-engine raises, the error is infinite. What else is real and what is emulated stands in `patches/proofkit/vllm/mla_prefill.py`.
+engine raises, the error is infinite. What else is real and what is emulated stands in `patches/lab/vllm/mla_prefill.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
 from attnfix.patches.vllm.quantized_mla_context import proof as quantized
 
 

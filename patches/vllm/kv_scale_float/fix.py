@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, KV_SCALES
+from attnfix.compat.symptoms import GARBAGE, KV_SCALES
 
 from . import wrap
 
@@ -20,7 +20,7 @@ FIX = Fix(
         "llm-compressor, with a backend that takes scales as numbers (FlashInfer and TRT-LLM; AITER's unified attention from "
         "0.19.0). FlashAttention, which reads the tensors, answers right. No error."
     ),
-    signs=(KV_SCALES, GARBAGE),
+    symptoms=(KV_SCALES, GARBAGE),
     cause=(
         "Loading a compressed-tensors checkpoint sets the scales' tensors, by which keys and values are divided when they are "
         "written. Their copies as Python numbers, by which these backends multiply what they read, stay 1. (0.10.2 forgets the "

@@ -12,8 +12,8 @@ import hashlib
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import Observation, code_of, combine, observe, replaced
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import Observation, code_of, combine, observe, replaced
 
 _COMPRESSED = "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors"
 _BACKENDS = "vllm.v1.attention.backends"

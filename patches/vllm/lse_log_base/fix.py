@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, LONG_PROMPT, PARALLEL
+from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT, PARALLEL
 
 from ..shared import dcp_lse_base
 from . import wrap
@@ -35,7 +35,7 @@ FIX = Fix(
         "A prompt whose prefix is cached, or that is prefilled in several steps, is answered otherwise than the same prompt at "
         "once: what was cached gets too much weight, the newest tokens too little. No error, and nothing in the log."
     ),
-    signs=(CACHED_PREFIX, LONG_PROMPT, PARALLEL),
+    symptoms=(CACHED_PREFIX, LONG_PROMPT, PARALLEL),
     cause=(
         "FlashInfer's and TRT-LLM's prefill kernels return the log-sum-exp in base 2; the merge of new tokens and context "
         "weighs with base e. In 0.10.0-0.10.2 FlashInfer's LSE also goes to the merge as [tokens, heads], which is read as "

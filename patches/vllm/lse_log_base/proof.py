@@ -1,6 +1,6 @@
 """Proof of vllm.lse-log-base: new tokens merged with context, through each kernel whose LSE is merged.
 
-What is real and what is emulated stands in `patches/proofkit/vllm/mla_prefill.py` and `dcp_prefill.py`. In MLA prefill the
+What is real and what is emulated stands in `patches/lab/vllm/mla_prefill.py` and `dcp_prefill.py`. In MLA prefill the
 context fills every chunk for every request: rows without KV are another bug. Under decode context parallelism both layouts of
 the cache.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, combine, observe, replaced
-from attnfix.patches.proofkit.vllm import dcp_prefill
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
+from attnfix.patches.lab.proof import Observation, combine, observe, replaced
+from attnfix.patches.lab.vllm import dcp_prefill
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill
 from attnfix.patches.shared import lse_base
 
 _CONTEXT, _NEW = (70, 65, 79, 80), (23, 12, 24, 15)

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, GARBAGE, SHARED_BATCH
+from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, SHARED_BATCH
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "requests decode and one token of a prompt is left to compute. On a decode server that gets prompts from a prefill "
         "server, this is nearly every request. Alone, a request is answered well. No error."
     ),
-    signs=(SHARED_BATCH, GARBAGE, CACHED_PREFIX),
+    symptoms=(SHARED_BATCH, GARBAGE, CACHED_PREFIX),
     cause=(
         "The scheduler pads such a prompt with as many placeholders as there are drafts, so that the batch is uniform. The "
         "builder of the Mamba2 metadata takes the row for a prefill. A prefill leaves one state, and that one has taken in the "

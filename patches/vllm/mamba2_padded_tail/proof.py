@@ -1,7 +1,7 @@
 """Proof of vllm.mamba2-padded-tail: which tokens a state of Mamba2 holds behind a prompt of which one token was left.
 
 Real: the scheduler, with the connector of the engine's own benchmark of decode servers, which brings all of a prompt but its
-last token; and the builder of the layers' metadata. Emulated: the rest of the runner, and the layers (`proofkit.vllm.states`).
+last token; and the builder of the layers' metadata. Emulated: the rest of the runner, and the layers (`lab.vllm.states`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import caching, connector, ends_meet, fewer, leave, modes, within_a_block
-from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
-from attnfix.patches.proofkit.vllm.states import Runner
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.padding import caching, connector, ends_meet, fewer, leave, modes, within_a_block
+from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
+from attnfix.patches.lab.vllm.states import Runner
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _BUILDER = "vllm.v1.attention.backends.mamba_attn"

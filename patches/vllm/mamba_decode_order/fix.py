@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, SHARED_BATCH, SPECULATION
+from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
 
 from . import wrap
 
@@ -20,7 +20,7 @@ FIX = Fix(
         "CUDA graphs: with them such a server does not start), or drafts that a grammar refuses (synchronous scheduling). With "
         "any settings it is the last token before the limit of the context. No error."
     ),
-    signs=(SHARED_BATCH, SPECULATION, GARBAGE),
+    symptoms=(SHARED_BATCH, SPECULATION, GARBAGE),
     cause=(
         "Model Runner V2 sorts a batch: rows with drafts first, then those as long as a verification, then the others by "
         "length. So such a prompt stands before a decode of one token. To the layers each row behind the first prompt is a "

@@ -1,7 +1,7 @@
 """Proof of vllm.mamba-decode-order: which tokens the state of a request holds that decodes without drafts beside a prompt.
 
 Real: the scheduler, with its table of drafts by batch size; what Model Runner V2 makes of a step's requests, and the builder of
-Mamba2's metadata. Emulated: the rest of the runner, and the layers (see `proofkit.vllm.states`).
+Mamba2's metadata. Emulated: the rest of the runner, and the layers (see `lab.vllm.states`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import caching
-from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, Engine
-from attnfix.patches.proofkit.vllm.states import Runner
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.padding import caching
+from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, Engine
+from attnfix.patches.lab.vllm.states import Runner
 
 _RUNNER, _SCHEDULER = "vllm.v1.worker.gpu.model_runner", "vllm.v1.core.sched.scheduler"
 _BUILDER = "vllm.v1.attention.backends.mamba2_attn"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX
+from attnfix.compat.symptoms import CACHED_PREFIX
 
 from . import wrap
 
@@ -18,7 +18,7 @@ FIX = Fix(
         "conversation well, and the following ones with garbage, or with what belongs to other conversations. A prompt that "
         "was answered badly once stays so until the server is restarted. No error."
     ),
-    signs=(CACHED_PREFIX,),
+    symptoms=(CACHED_PREFIX,),
     cause=(
         "Two faults. From 0.20.0 to 0.25.1 a prefix is looked up one block longer for recurrent states than attention holds of "
         "it: the keys of that block are those of whoever had its memory before. From 0.15.0 to 0.26.0 a chunk of a prompt may "

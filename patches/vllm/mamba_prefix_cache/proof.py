@@ -13,10 +13,10 @@ import random
 from contextlib import nullcontext
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.scheduling import Engine
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.scheduling import Engine
 
 _SCHEDULER, _COORDINATOR = "vllm.v1.core.sched.scheduler", "vllm.v1.core.kv_cache_coordinator"
 _CONFIG = "vllm.model_executor.models.config"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, LONG_PROMPT
+from attnfix.compat.symptoms import GARBAGE, LONG_PROMPT
 
 from . import wrap
 
@@ -19,7 +19,7 @@ FIX = Fix(
         "computed in chunks of which one, behind the first, has exactly two blocks of states. One request is enough. Beside "
         "layers with a sliding window, NaN may come from the second chunk of any such prompt. No error."
     ),
-    signs=(LONG_PROMPT, GARBAGE),
+    symptoms=(LONG_PROMPT, GARBAGE),
     cause=(
         "A checkpoint is planned for every chunk, though the cache manager reserves a block for that of a prompt's last chunk "
         "alone. For the others, the request's row of blocks has the null block in the checkpoint's column, or one that was a "

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from attnfix.patches.proofkit import interpreter, proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, device, observe, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, Engine
+from attnfix.patches.lab import interpreter, proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, device, observe, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, Engine
 
 _MAMBA = "vllm.model_executor.layers.mamba"
 _CHECKPOINT, _STORE, _MIXER = f"{_MAMBA}.checkpoint", f"{_MAMBA}.ops.ssd_checkpoint", f"{_MAMBA}.mamba_mixer2"

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, DIES
+from attnfix.compat.symptoms import CACHED_PREFIX, DIES
 
 from . import wrap
 
@@ -19,7 +19,7 @@ FIX = Fix(
         "such layers or sparse attention in the model itself (Qwen3.8-Flash-Next): their blocks are shorter than those of "
         "recurrent states."
     ),
-    signs=(CACHED_PREFIX, DIES),
+    symptoms=(CACHED_PREFIX, DIES),
     cause=(
         "Model Runner V2 looks up which block holds the state behind a cached prefix. It divides the prefix by "
         "cache_config.block_size. At startup the engine core lowers that to the shortest block of all layers, but a block of "

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, cumulative, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.scheduling import QWEN3_NEXT, Engine
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, cumulative, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.scheduling import QWEN3_NEXT, Engine
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _STATE, _TABLES = "vllm.v1.worker.gpu.model_states.mamba_hybrid", "vllm.v1.worker.gpu.block_table"

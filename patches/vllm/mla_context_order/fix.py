@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, LONG_PROMPT, SHARED_BATCH
+from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT, SHARED_BATCH
 from attnfix.patches.vllm.shared.context_path import BUILDING, COMPUTING
 
 from . import wrap
@@ -20,7 +20,7 @@ FIX = Fix(
         "Wrong answers from DeepSeek-type models: a long prompt in its second or later part, or one whose prefix is cached, "
         "forgets all that it has in the cache when a shorter fresh prompt shares its step. No error, and nothing in the log."
     ),
-    signs=(CACHED_PREFIX, LONG_PROMPT, SHARED_BATCH),
+    symptoms=(CACHED_PREFIX, LONG_PROMPT, SHARED_BATCH),
     cause=(
         "Since 0.20.0 (PR 36540) the final merge of MLA prefill is told how many leading tokens have context, which takes for "
         "granted that requests with context come first. Model Runner V2 orders a batch by number of new tokens alone: tokens "

@@ -1,7 +1,7 @@
 """Proof of vllm.mla-context-order: prefills with and without context in the order in which Model Runner V2 puts them.
 
 Real: that order, by the release's own function or statement. What else is real and what is emulated stands in
-`patches/proofkit/vllm/mla_prefill.py`. FlashAttention makes rows without context neutral; with TRT-LLM ragged they are
+`patches/lab/vllm/mla_prefill.py`. FlashAttention makes rows without context neutral; with TRT-LLM ragged they are
 undefined, and context fills every chunk, or there is none: what goes wrong in a chunk that ends early is the matter of another
 fix.
 """
@@ -17,9 +17,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnfix.compat.gate.digest import find
-from attnfix.patches.proofkit.excerpt import run_excerpt
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, fixup_sabotages, observe, replaced
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill, uninitialised
+from attnfix.patches.lab.excerpt import run_excerpt
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, fixup_sabotages, observe, replaced
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill, uninitialised
 
 _RUNNER = "v1/worker/gpu/model_runner.py"
 # Requests from the one with the fewest new tokens on: which have context. None of them leads; the shortest leads, but not all.

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, SHARED_BATCH
+from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 
 from . import wrap
 
@@ -17,7 +17,7 @@ FIX = Fix(
         "wrongly while other requests decode. With Gated DeltaNet the answer may go on with the text of another request. No "
         "error. Chat templates make longer prompts: it is seen with /v1/completions."
     ),
-    signs=(SHARED_BATCH, GARBAGE),
+    symptoms=(SHARED_BATCH, GARBAGE),
     cause=(
         "The scheduler pads such a prompt with as many placeholders as there are drafts, so that the batch is uniform. Gated "
         "DeltaNet then takes it for a verification, which begins with what is in the request's block: the state of the block's "

@@ -1,7 +1,7 @@
 """Proof of vllm.padded-one-token-prompt: which tokens the state of a request holds whose prompt is one token.
 
 Real: the scheduler, and the builders of the metadata of Mamba2 and Gated DeltaNet. Emulated: the rest of the runner, and the
-layers (see `proofkit.vllm.states`): a block that a request gets holds what its last owner left.
+layers (see `lab.vllm.states`): a block that a request gets holds what its last owner left.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, replaced
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.padding import TIGHT, caching, connector, ends_meet, fewer, leave, modes, within_a_block
-from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
-from attnfix.patches.proofkit.vllm.states import Runner
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, replaced
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.padding import TIGHT, caching, connector, ends_meet, fewer, leave, modes, within_a_block
+from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, Engine
+from attnfix.patches.lab.vllm.states import Runner
 
 _SCHEDULER = "vllm.v1.core.sched.scheduler"
 _BUILDERS = "vllm.v1.attention.backends.mamba_attn", "vllm.v1.attention.backends.gdn_attn"

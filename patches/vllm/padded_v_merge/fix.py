@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, LONG_PROMPT
+from attnfix.compat.symptoms import GARBAGE, LONG_PROMPT
 from attnfix.patches.vllm.shared.context_path import BUILDING, COMPUTING
 
 from . import wrap
@@ -21,7 +21,7 @@ FIX = Fix(
         "chunk (64k tokens for a request alone, less for several), the answer derails: endless repetition, or text about "
         "nothing that was asked. No error."
     ),
-    signs=(LONG_PROMPT, GARBAGE),
+    symptoms=(LONG_PROMPT, GARBAGE),
     cause=(
         "FlashAttention 2 needs values as wide as keys, so 0.21.0 (PR 32623) pads them and cuts the output back to a view "
         "whose heads lie 192 elements apart. Merged chunks go to a buffer whose heads lie 128 apart. The merge kernels read "

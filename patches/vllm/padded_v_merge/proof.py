@@ -1,7 +1,7 @@
 """Proof of vllm.padded-v-merge: contexts of several chunks, through FlashAttention 2, which pads the values.
 
 Once with the engine's own Triton kernel, in the interpreter, and once with the CUDA op as its source reads. What else is real
-and what is emulated stands in `patches/proofkit/vllm/mla_prefill.py`.
+and what is emulated stands in `patches/lab/vllm/mla_prefill.py`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import Observation, combine, observe, replaced
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import Observation, combine, observe, replaced
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill
 
 # Two chunks and three. Every request has context in all of them: what is merged of an empty one is the matter of other bugs
 _TWO, _THREE = Batch((30, 25, 29, 32), (3, 2, 4, 5)), Batch((40, 45), (3, 2), decodes=1)

@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.compat.signs import SLOW
+from attnfix.compat.symptoms import SLOW
 from attnfix.patches.vllm.shared.context_path import BUILDING, COMPUTING
 
 from . import wrap
@@ -20,7 +20,7 @@ FIX = Fix(
         "Time lost in prefill where fresh prompts share a batch with requests that have cached context: a prefix is read and "
         "weighed for tokens that have none. Results are right as long as every backend neutralises those rows."
     ),
-    signs=(SLOW,),
+    symptoms=(SLOW,),
     cause="The final merge takes a prefix for every token; that of tokens without context is whatever a kernel left there.",
     correction="Tokens without context copy the suffix; their prefix is not read. Only where requests with context come first.",
     upstream=Upstream("vllm-project/vllm", pull=36540),

@@ -1,6 +1,6 @@
 """Proof of vllm.prefill-context-merge: fresh prompts beside requests whose context fills every chunk.
 
-What is real and what is emulated stands in `patches/proofkit/vllm/mla_prefill.py`. Every batch runs twice: once with rows
+What is real and what is emulated stands in `patches/lab/vllm/mla_prefill.py`. Every batch runs twice: once with rows
 without KV as FlashInfer's launcher leaves them, where the output must be right, and once with undefined rows: a token without
 context whose result changes has read its prefix.
 """
@@ -11,8 +11,8 @@ import math
 from contextlib import contextmanager
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, observe, replaced
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
+from attnfix.patches.lab.proof import Observation, observe, replaced
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill
 
 _MIXED = Batch((70, 65, 0, 0), (3, 2, 4, 5), decodes=1)  # a decode request before them: its token is no prefill token
 _ALL = Batch((70, 65, 79, 80), (3, 2, 4, 5))  # context for everyone: the merge needs every prefix

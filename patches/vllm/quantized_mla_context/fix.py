@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
-from attnfix.compat.signs import CACHED_PREFIX, DIES
+from attnfix.compat.symptoms import CACHED_PREFIX, DIES
 from attnfix.patches.vllm.shared.context_path import COMPUTING
 
 from . import wrap
@@ -18,7 +18,7 @@ FIX = Fix(
         "chunks, ends the engine: `'ColumnParallelLinear' object has no attribute 'weight'` (AWQ, GPTQ, packed "
         "compressed-tensors) or `unsupported a scalar_type` (FP8 and NVFP4 served by Marlin)."
     ),
-    signs=(DIES, CACHED_PREFIX),
+    symptoms=(DIES, CACHED_PREFIX),
     cause=(
         "Before kv_b_proj expands the cached latent, the context loops cast it to `kv_b_proj.weight.dtype`. AWQ and GPTQ "
         "layers have no such attribute: 0.18.0 asks whether they have, 0.20.0 forgets it again in the cast itself. A weight "

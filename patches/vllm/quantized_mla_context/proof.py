@@ -6,7 +6,7 @@ loading: int32 (FP8 and NVFP4 repacked for Marlin: `prepare_fp8_layer_for_marlin
 (NVFP4). Like those kernels it refuses other inputs than it was made for; Marlin says "unsupported `a` scalar_type".
 
 Where the engine raises, the error is infinite. What else is real and what is emulated stands in
-`patches/proofkit/vllm/mla_prefill.py`.
+`patches/lab/vllm/mla_prefill.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, combine, observe, replaced
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill, Projection
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, observe, replaced
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill, Projection
 
 _LINEAR = "vllm.model_executor.layers.linear"
 _AWQ = "vllm.model_executor.layers.quantization.awq"

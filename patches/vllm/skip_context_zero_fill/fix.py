@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
-from attnfix.compat.signs import SLOW
+from attnfix.compat.symptoms import SLOW
 
 from . import wrap
 
@@ -13,7 +13,7 @@ FIX = Fix(
     id="vllm.skip-context-zero-fill",
     title="Every context chunk zero-fills its whole output",
     symptom="Time lost in prefill of requests with cached context: the output of every chunk of every layer is written twice.",
-    signs=(SLOW,),
+    symptoms=(SLOW,),
     cause=(
         "The TRT-LLM ragged kernel leaves rows of requests without context untouched; so that these come out right, the engine "
         "zero-fills all rows before each chunk, and the whole workspace, too (FlashInfer issue 2409)."

@@ -1,6 +1,6 @@
 """Proof of vllm.skip-context-zero-fill: zero fills counted, in memory that is never zero by chance.
 
-What is real and what is emulated stands in `patches/proofkit/vllm/mla_prefill.py`. Every batch runs twice: all memory that
+What is real and what is emulated stands in `patches/lab/vllm/mla_prefill.py`. Every batch runs twice: all memory that
 torch hands out uninitialised is NaN in the one run and finite values in the other. Both must give equal bits, and the right
 result.
 """
@@ -11,9 +11,9 @@ import math
 from contextlib import contextmanager
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, fixup_sabotages, observe, replaced
-from attnfix.patches.proofkit.vllm.mla_prefill import HEADS, VDIM, Batch, MlaPrefill, uninitialised
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, fixup_sabotages, observe, replaced
+from attnfix.patches.lab.vllm.mla_prefill import HEADS, VDIM, Batch, MlaPrefill, uninitialised
 
 _METHOD = "_run_prefill_context_chunk_trtllm_ragged"
 _UNEQUAL = Batch((70, 1, 20, 0), (3, 2, 4, 5), decodes=1)  # in every chunk some request has no context

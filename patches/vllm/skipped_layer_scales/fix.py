@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
-from attnfix.compat.signs import GARBAGE, KV_SCALES
+from attnfix.compat.symptoms import GARBAGE, KV_SCALES
 
 from . import wrap
 
@@ -20,7 +20,7 @@ FIX = Fix(
         "FLASHINFER, where layers keep their dtype: with --kv-cache-dtype-skip-layers, and from 0.22.0 on with "
         "--kv-cache-dtype bfloat16 or float16, which keeps all of them. FLASH_ATTN answers right. No error."
     ),
-    signs=(KV_SCALES, GARBAGE),
+    symptoms=(KV_SCALES, GARBAGE),
     cause=(
         "Loading a compressed-tensors checkpoint sets every layer's scales, whether or not its cache is quantised. "
         "FlashInfer's wrappers multiply by them. Nothing was divided by them when the cache was written."

@@ -1,7 +1,7 @@
 """Proof of vllm.skipped-layer-scales: a layer that is left unquantised loads calibrated scales, then attends.
 
 Real: the config of a compressed-tensors checkpoint; the layer, its parameters, their loaders and the method that processes
-them; FlashInfer's backend: its builder, its update of the cache and its `forward`. Emulated (`proofkit/vllm/calibrated.py`):
+them; FlashInfer's backend: its builder, its update of the cache and its `forward`. Emulated (`lab/vllm/calibrated.py`):
 FlashInfer's wrappers, which multiply by what they are handed, and the operator that writes the cache.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, code_of, observe, replaced
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, observe, replaced
 
 _COMPRESSED = "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors"
 _FLASHINFER = "vllm.v1.attention.backends.flashinfer"
@@ -43,7 +43,7 @@ class Proof(proof.Proof):
 
     def _steps(self, seed: int, index: int, scales: dict[str, float]) -> Iterator[Observation]:
         """Of decodes and prefills, the layer's output against attention of what nothing was quantised of."""
-        from attnfix.patches.proofkit.vllm.calibrated import FLASHINFER, SCHEME, CalibratedWorker, running
+        from attnfix.patches.lab.vllm.calibrated import FLASHINFER, SCHEME, CalibratedWorker, running
 
         skip = [str(_SKIPPED)]
         with running(), CalibratedWorker(FLASHINFER, scheme=SCHEME, skip_layers=skip, layout="HND") as worker:

@@ -6,9 +6,9 @@ from ..launches import EntryPoint
 
 _FLASH = "tests.differential.sglang.flash_attention:"
 _BOUND = "sgl_kernel.flash_attn:"
-_WRAPPERS = "attnfix.patches.proofkit.emulators.flashinfer:"
+_WRAPPERS = "attnfix.patches.lab.emulators.flashinfer:"
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend:"
-_FLASHMLA = "attnfix.patches.proofkit.emulators.flashmla:"
+_FLASHMLA = "attnfix.patches.lab.emulators.flashmla:"
 _FLASHMLA_BOUND = "sglang.srt.layers.attention.flashmla_backend:"
 _FLASHMLA_REAL = "sglang.kernels.ops.attention.flash_mla_interface:"
 
@@ -38,7 +38,7 @@ ENTRY_POINTS = (
         made={"tile_scheduler_metadata": "get_mla_metadata", "num_splits": "get_mla_metadata"},
     ),
     EntryPoint(
-        "BatchMLAPagedAttentionWrapper", "attnfix.patches.proofkit.emulators.flashinfer_mla:PagedLatent",
+        "BatchMLAPagedAttentionWrapper", "attnfix.patches.lab.emulators.flashinfer_mla:PagedLatent",
         "flashinfer:BatchMLAPagedAttentionWrapper", writes=("out",), plans=("plan",), runs=("run",),
     ),
     EntryPoint(

@@ -21,9 +21,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from attnfix.patches.proofkit.proof import replaced
-from attnfix.patches.proofkit.sglang.engine import accepted, module
-from attnfix.patches.proofkit.sglang.mamba2 import taken_for_cuda
+from attnfix.patches.lab.proof import replaced
+from attnfix.patches.lab.sglang.engine import accepted, module
+from attnfix.patches.lab.sglang.mamba2 import taken_for_cuda
 
 from ..protocol import Settings, refusing
 from . import device, space

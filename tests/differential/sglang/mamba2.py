@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit.sglang import mamba2 as proofkit
+from attnfix.patches.lab.sglang import mamba2 as lab
 
 from .. import mamba2_reference as true
 
 
 def install() -> None:
     """Before a server is constructed."""
-    proofkit.import_kernels()
-    proofkit.let_kernels_run_interpreted()
+    lab.import_kernels()
+    lab.let_kernels_run_interpreted()
 
 
 def is_recurrent(layer: Any) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import types
 
-from attnfix.patches.proofkit.emulators import flashinfer, flashmla
-from attnfix.patches.proofkit.emulators.flashinfer_mla import PagedLatent
-from attnfix.patches.proofkit.sglang.engine import module
+from attnfix.patches.lab.emulators import flashinfer, flashmla
+from attnfix.patches.lab.emulators.flashinfer_mla import PagedLatent
+from attnfix.patches.lab.sglang.engine import module
 
 from . import device
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from attnfix.patches.proofkit.sglang.engine import module
+from attnfix.patches.lab.sglang.engine import module
 
 from .. import reference
 from ..protocol import Output, Settings, Tolerance

@@ -18,8 +18,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from attnfix.patches.proofkit.proof import replaced
-from attnfix.patches.proofkit.sglang.engine import accepted, module
+from attnfix.patches.lab.proof import replaced
+from attnfix.patches.lab.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step

@@ -12,8 +12,8 @@ import types
 from contextlib import suppress
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.sglang.engine import module
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.sglang.engine import module
 
 from . import device, flash_attention
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.proof import replaced
 
 from . import drafter, recurrent
 

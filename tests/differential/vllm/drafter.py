@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnfix.patches.proofkit.vllm.construction import _attention
-from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, _without_weights, folder_of
+from attnfix.patches.lab.vllm.construction import _attention
+from attnfix.patches.lab.vllm.models import _SHAPE, _TOKENS, _without_weights, folder_of
 
 from .. import reference
 from ..protocol import Output

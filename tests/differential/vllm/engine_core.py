@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from attnfix.patches.proofkit.vllm.kernels import found
+from attnfix.patches.lab.vllm.kernels import found
 
 _UTILS = "vllm.v1.core.kv_cache_utils"
 

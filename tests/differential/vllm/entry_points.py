@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnfix.patches.proofkit.emulators import MergeAttnStates
+from attnfix.patches.lab.emulators import MergeAttnStates
 
 from ..launches import EntryPoint
 

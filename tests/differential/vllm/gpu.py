@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit.interpreter import take_any_mask
-from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.lab.interpreter import take_any_mask
+from attnfix.patches.lab.vllm import kernels
 
 
 class Event:

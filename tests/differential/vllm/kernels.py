@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.emulators import flashmla, stale
-from attnfix.patches.proofkit.emulators.flash_attention import _size
-from attnfix.patches.proofkit.vllm.kernels import found
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.emulators import flashmla, stale
+from attnfix.patches.lab.emulators.flash_attention import _size
+from attnfix.patches.lab.vllm.kernels import found
 
 _ASK_FOR_CUDA = (
     "vllm.v1.attention.ops.merge_attn_states",

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit.vllm.models import NEMOTRON_H
+from attnfix.patches.lab.vllm.models import NEMOTRON_H
 
 from .. import mamba2_reference
 

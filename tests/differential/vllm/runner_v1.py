@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from attnfix.patches.proofkit.vllm.kernels import found
+from attnfix.patches.lab.vllm.kernels import found
 
 from . import gpu
 from .space import of_release

@@ -2,7 +2,7 @@
 
 Real: the config and its checks, the model loader, the layers with their backend, `get_kv_cache_specs` and what the engine core
 makes of them, the scheduler, the model runner with its batches, block tables, metadata builders, CUDA graphs, sampler and
-speculator. Emulated: the kernels (`kernels`), the GPU (`gpu`), the platform's answers (`proofkit.vllm.construction`).
+speculator. Emulated: the kernels (`kernels`), the GPU (`gpu`), the platform's answers (`lab.vllm.construction`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit.vllm import dcp_ranks
-from attnfix.patches.proofkit.vllm import kernels as proof_kernels
-from attnfix.patches.proofkit.vllm.construction import Worker
-from attnfix.patches.proofkit.vllm.models import _SHAPE, _TOKENS, MLA
+from attnfix.patches.lab.vllm import dcp_ranks
+from attnfix.patches.lab.vllm import kernels as proof_kernels
+from attnfix.patches.lab.vllm.construction import Worker
+from attnfix.patches.lab.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Refused, Step, Tolerance, refusing

@@ -10,9 +10,9 @@ HEAD = f"""
 import torch
 from attnfix.prove.side import _ease_engine
 _ease_engine("sglang")
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.sglang import captured, construction, engine
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.sglang import captured, construction, engine
+from attnfix.patches.lab.proof import replaced
 
 PREFIX, ROWS, ACCEPTED = [20, 31, 9], [3, 1, 5], [1, 4, 2]
 SPECULATIVE = {SPECULATIVE!r}

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 from attnfix.prove.side import _ease_engine
 _ease_engine("sglang")
-from attnfix.patches.proofkit.sglang import construction, engine
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.sglang import construction, engine
+from attnfix.patches.lab.proof import replaced
 
 served = construction.serve(
     "--attention-backend", "flashinfer", "--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3",

@@ -8,7 +8,7 @@ import pytest
 CODE = """
 from attnfix.prove.side import _ease_engine
 _ease_engine("sglang")
-from attnfix.patches.proofkit.sglang import construction, engine
+from attnfix.patches.lab.sglang import construction, engine
 
 served = construction.serve(
     "--attention-backend", "{backend}", "--speculative-algorithm", "EAGLE", "--speculative-num-steps", "6",

@@ -10,10 +10,10 @@ HEAD = """
 import torch
 from attnfix.prove import side
 side._ease_engine("sglang")
-from attnfix.patches.proofkit.proof import combine, observe
-from attnfix.patches.proofkit.sglang import flashinfer_server, window_pool
-from attnfix.patches.proofkit.sglang.engine import on_cpu
-from attnfix.patches.proofkit.sglang.flashinfer_server import ROOM, Server
+from attnfix.patches.lab.proof import combine, observe
+from attnfix.patches.lab.sglang import flashinfer_server, window_pool
+from attnfix.patches.lab.sglang.engine import on_cpu
+from attnfix.patches.lab.sglang.flashinfer_server import ROOM, Server
 from attnfix.patches.sglang.eagle_swa_verify.proof import CHAIN, LONG, TREE, Proof
 it = Proof()
 it.prepare()

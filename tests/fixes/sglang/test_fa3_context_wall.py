@@ -8,7 +8,7 @@ import pytest
 CODE = """
 from attnfix.prove.side import _ease_engine
 _ease_engine("sglang")
-from attnfix.patches.proofkit.sglang import construction
+from attnfix.patches.lab.sglang import construction
 
 FA3 = "--attention-backend", "fa3", "--page-size", "{size}", *{flags}
 served = construction.serve(*FA3, draft=False)

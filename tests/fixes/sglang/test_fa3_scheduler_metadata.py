@@ -11,7 +11,7 @@ CODE = """
 from attnfix.prove.side import _ease_engine
 _ease_engine("sglang")
 import attnfix
-from attnfix.patches.proofkit.sglang import construction
+from attnfix.patches.lab.sglang import construction
 
 FA3 = "--attention-backend", "fa3"
 served = construction.serve(*FA3, config={**construction.LLAMA, "num_attention_heads": 8}, draft=False)

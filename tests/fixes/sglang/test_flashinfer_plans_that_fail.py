@@ -9,8 +9,8 @@ HEAD = """
 import torch
 from attnfix.prove import side
 side._ease_engine("sglang")
-from attnfix.patches.proofkit.emulators import flashinfer
-from attnfix.patches.proofkit.sglang.flashinfer_server import ROOM, Server
+from attnfix.patches.lab.emulators import flashinfer
+from attnfix.patches.lab.sglang.flashinfer_server import ROOM, Server
 from attnfix.patches.sglang.{proof}.proof import Proof
 it = Proof()
 it.prepare()

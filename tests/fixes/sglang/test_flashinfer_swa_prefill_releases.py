@@ -9,7 +9,7 @@ HEAD = """
 import torch
 from attnfix.prove import side
 side._ease_engine("sglang")
-from attnfix.patches.proofkit.sglang.flashinfer_server import WINDOW, Server
+from attnfix.patches.lab.sglang.flashinfer_server import WINDOW, Server
 from attnfix.patches.sglang.flashinfer_swa_prefill.proof import WITHIN, Proof
 it = Proof()
 it.prepare()
@@ -63,7 +63,7 @@ answer(found)
 """
 
 POOLS = """
-from attnfix.patches.proofkit.sglang import window_pool
+from attnfix.patches.lab.sglang import window_pool
 it.may_lack += window_pool.MAY_LACK
 modules = {name: loaded for name in window_pool.MODULES if (loaded := it._imported(name))}
 

@@ -11,9 +11,9 @@ from attnfix.prove import side
 side._ease_engine("sglang")
 import math
 import attnfix
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import observe
-from attnfix.patches.proofkit.sglang.chunked_prefix import FLASHINFER, TRTLLM
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.sglang.chunked_prefix import FLASHINFER, TRTLLM
 from attnfix.patches.sglang.hybrid_chunk_metadata.proof import _LINEAR, Proof
 
 it, plans = Proof(), []

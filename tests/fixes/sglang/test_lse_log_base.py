@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from attnfix.compat.status.fix_state import INSTALLED, FixState
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import cumulative
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import cumulative
 from attnfix.patches.sglang.lse_log_base.fix import FIX
 from tests.support import one_call
 from tests.support.no_sync import NoSync

@@ -16,9 +16,9 @@ def hide(part, real=lse_base.one_row):
     lse_base.one_row = one_row
 
 from types import SimpleNamespace
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import observe
-from attnfix.patches.proofkit.sglang.chunked_prefix import TRTLLM
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.sglang.chunked_prefix import TRTLLM
 from attnfix.patches.sglang.lse_log_base.proof import Proof
 
 proof = Proof()

@@ -6,7 +6,7 @@ from types import FunctionType, SimpleNamespace
 
 import torch
 
-from attnfix.compat.arming.wrapper import TargetWrapper
+from attnfix.compat.arming.wrapper import WrappedTarget
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.sglang.catalogue import FIXES
 from attnfix.patches.sglang.mamba2_h_grid import wrap
@@ -53,7 +53,7 @@ ENGINE = FunctionType(
 
 def test_the_prefix_decides_and_the_scan_gets_what_it_lacks():
     states = {fix: FixState(fix) for fix in FIXES if fix in (INITIAL, GRID)}
-    both = TargetWrapper(ENGINE, target_of(GRID, NAME).code_paths[0])
+    both = WrappedTarget(ENGINE, target_of(GRID, NAME).code_paths[0])
     for fix, state in states.items():  # in the catalogue's order
         state.armed, target = True, target_of(fix, NAME)
         both = both.add(state, target.correct, target.needed)

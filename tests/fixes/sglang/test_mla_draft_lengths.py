@@ -26,7 +26,7 @@ IDLE = (
     CODE
     + """
 import torch
-from attnfix.patches.proofkit.sglang.engine import on_cpu
+from attnfix.patches.lab.sglang.engine import on_cpu
 lens = []
 for home in proof._KINDS:
     server = proof.Server(made.engine, home, 5)

@@ -15,7 +15,7 @@ import torch
 from attnfix.prove import side
 side._ease_engine("sglang")
 import attnfix
-from attnfix.patches.proofkit.proof import observe
+from attnfix.patches.lab.proof import observe
 from attnfix.patches.sglang.flashinfer_fp8_prefix import proof
 
 registered = torch.library.Library.impl

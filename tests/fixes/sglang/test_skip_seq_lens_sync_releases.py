@@ -81,7 +81,7 @@ import json
 from attnfix.prove import side; from attnfix.prove import stubs
 stubs.install("sglang")
 side._ease_engine("sglang")
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.proof import replaced
 from attnfix.patches.sglang.skip_seq_lens_sync.proof import _BACKEND, _MHA, Proof, _graph_state
 proof = Proof()
 stubs.freeze()

@@ -8,7 +8,7 @@ PROOF = """
 import importlib, torch
 from attnfix.prove import side
 side._ease_engine("sglang")
-from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
+from attnfix.patches.lab.sglang import draft_extend_graph as graphs
 proof = importlib.import_module("attnfix.patches.sglang.uniform_replay_stride_{backend}.proof").Proof()
 proof.prepare()
 draw = torch.Generator().manual_seed(7)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.proofkit.proof import cumulative
+from attnfix.patches.lab.proof import cumulative
 from attnfix.patches.vllm.both_empty_merge_cuda.fix import FIX as CUDA
 from attnfix.patches.vllm.both_empty_merge_triton.fix import FIX as TRITON
 from attnfix.patches.vllm.shared import both_empty

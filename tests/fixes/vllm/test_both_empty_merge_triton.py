@@ -7,8 +7,8 @@ import pytest
 RUN = """
 import attnfix
 from types import SimpleNamespace
-from attnfix.patches.proofkit.proof import observe
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm.mla_prefill import Batch
 from attnfix.patches.vllm.both_empty_merge_triton.proof import Proof
 
 proof = Proof()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 HEAD = """
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.proof import replaced
 from attnfix.patches.vllm.dcp_decode_lse_base import proof
 
 proven = proof.Proof()
@@ -44,7 +44,7 @@ def test_later_releases_are_left_alone(engine_fork):
 
 CAPPED = """
 import torch
-from attnfix.patches.proofkit.vllm.construction import Worker
+from attnfix.patches.lab.vllm.construction import Worker
 
 reads, caps = [], []
 

@@ -16,8 +16,8 @@ FIX = "vllm.dcp-empty-shard"
 RUN = """
 import torch
 import attnfix
-from attnfix.patches.proofkit.vllm.mla_decode import Decode, Empty
-from attnfix.patches.proofkit.proof import observe
+from attnfix.patches.lab.vllm.mla_decode import Decode, Empty
+from attnfix.patches.lab.proof import observe
 
 from attnfix.patches.vllm.dcp_empty_shard import wrap
 

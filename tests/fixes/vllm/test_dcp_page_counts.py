@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 HEAD = """
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.proof import replaced
 from attnfix.patches.vllm.dcp_page_counts import proof, wrap
 from attnfix.patches.vllm.dcp_page_counts.proof import Batch, Layout
 

@@ -168,7 +168,7 @@ def test_the_engines_error_is_the_engines():
 PREAMBLE = """
 import hashlib, torch
 from attnfix.compat.status import fix_state
-from attnfix.patches.proofkit.vllm.calibrated import FLASHINFER, SCHEME, CalibratedWorker, running
+from attnfix.patches.lab.vllm.calibrated import FLASHINFER, SCHEME, CalibratedWorker, running
 SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 BATCHES = {"decode": ((20, 3), (1, 1)), "prefill": ((20, 0), (5, 9)), "both": ((20, 3), (1, 5))}
 cases = {}

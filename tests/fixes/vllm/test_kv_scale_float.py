@@ -11,9 +11,9 @@ import pytest
 PREAMBLE = """
 import hashlib
 from types import SimpleNamespace
-from attnfix.patches.proofkit.vllm.calibrated import AITER, FLASHINFER, SCHEME, CalibratedWorker, running
-from attnfix.patches.proofkit.vllm.construction import MLA
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.vllm.calibrated import AITER, FLASHINFER, SCHEME, CalibratedWorker, running
+from attnfix.patches.lab.vllm.construction import MLA
+from attnfix.patches.lab.proof import replaced
 from attnfix.patches.vllm.kv_scale_float import wrap
 from vllm.config import CacheConfig
 SCALES = {"q_scale": 0.7, "k_scale": 0.3, "v_scale": 1.7}

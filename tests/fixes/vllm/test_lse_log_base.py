@@ -8,11 +8,11 @@ from types import FunctionType, SimpleNamespace
 import pytest
 import torch
 
-from attnfix.compat.arming.wrapper import TargetWrapper
+from attnfix.compat.arming.wrapper import WrappedTarget
 from attnfix.compat.status.fix_state import INSTALLED, FixState
 from attnfix.patches.catalogue import BY_ID, FIXES
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import cumulative
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import cumulative
 from attnfix.patches.vllm.shared import dcp_lse_base
 from tests.support import one_call
 from tests.support.no_sync import NoSync
@@ -439,7 +439,7 @@ def test_an_error_of_the_engine_stays_its_own():
 
 def test_another_fix_on_the_same_target_leaves_the_engine_to_itself():
     rank = Rank(0.12)
-    standing = TargetWrapper.of(vars(type(rank.wrapper))["run"])
+    standing = WrappedTarget.of(vars(type(rank.wrapper))["run"])
     standing.remove(rank.state)
     standing.add(state_of(), lambda call, instance: call()).add(rank.state, dcp_lse_base.run, dcp_lse_base.unsettled)
     rank.run()

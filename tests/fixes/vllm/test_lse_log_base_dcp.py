@@ -6,9 +6,9 @@ import pytest
 
 HEAD = """
 import torch
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import observe
-from attnfix.patches.proofkit.vllm import dcp_prefill
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm import dcp_prefill
 from attnfix.patches.vllm.lse_log_base.proof import Proof
 
 proof = Proof()
@@ -63,8 +63,8 @@ def test_fresh_prompts_never_wait_for_the_gpu(engine_fork, release):
 def test_too_few_new_tokens_go_by_the_context(engine_fork, release):
     """Of two keys the LSE can be too near to 0 to tell its base by: then the context's says it, and both are converted."""
     code = HEAD + (
-        "from attnfix.compat.arming.wrapper import TargetWrapper\n"
-        "wrapper = TargetWrapper.of(vars(backend.BatchDCPPrefillWrapper)['run'])\n"
+        "from attnfix.compat.arming.wrapper import WrappedTarget\n"
+        "wrapper = WrappedTarget.of(vars(backend.BatchDCPPrefillWrapper)['run'])\n"
         "errors = []\n"
         "for seed in 10, 12, 13, 24:\n"
         "    link, = wrapper.links\n"

@@ -16,9 +16,9 @@ def hide(part, real=lse_base.one_row):
     lse_base.one_row = one_row
 
 import attnfix
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import observe
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill
 
 mla = MlaPrefill()
 mla.prepare()

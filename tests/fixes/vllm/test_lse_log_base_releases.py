@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 HEAD = """
-from attnfix.patches.proofkit.proof import observe
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill, uninitialised
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill, uninitialised
 
 mla = MlaPrefill()
 mla.prepare()

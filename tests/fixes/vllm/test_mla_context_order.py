@@ -9,10 +9,10 @@ from types import ModuleType, SimpleNamespace
 
 import torch
 import attnfix
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.vllm import kernels
-from attnfix.patches.proofkit.vllm.construction import MLA, Worker
-from attnfix.patches.proofkit.proof import cumulative
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.vllm import kernels
+from attnfix.patches.lab.vllm.construction import MLA, Worker
+from attnfix.patches.lab.proof import cumulative
 
 HEADS, NOPE, ROPE, VDIM, LORA, PAGE = 4, 128, 64, 128, 512, 64
 MODEL = {**MLA, "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32", "num_attention_heads": HEADS,

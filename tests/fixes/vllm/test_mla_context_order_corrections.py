@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from attnfix.compat.fix import Target
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import cumulative
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import cumulative
 from attnfix.patches.vllm.mla_context_order import wrap
 from attnfix.patches.vllm.mla_context_order.fix import FIX
 from tests.fixes.sglang.test_zero_kv_rows import DIM, HEADS, launches

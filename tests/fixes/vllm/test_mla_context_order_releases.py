@@ -6,9 +6,9 @@ import math
 
 HEAD = """
 from types import SimpleNamespace
-from attnfix.patches.proofkit.proof import observe
-from attnfix.patches.proofkit.vllm import mla_prefill
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm import mla_prefill
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill
 
 prefill = MlaPrefill()
 prefill.prepare()

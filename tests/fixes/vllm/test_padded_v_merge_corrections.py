@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.proofkit import emulators
+from attnfix.patches.lab import emulators
 from attnfix.patches.vllm.padded_v_merge.fix import FIX
 from tests.support import one_call
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from attnfix import kernels
 from attnfix.compat.status.fix_state import FAILED, FixState
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import cumulative
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import cumulative
 from attnfix.patches.vllm.prefill_context_merge import wrap
 from attnfix.patches.vllm.prefill_context_merge.fix import FIX
 from tests.fixes.sglang.test_zero_kv_rows import DIM, HEADS

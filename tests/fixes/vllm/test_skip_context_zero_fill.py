@@ -11,8 +11,8 @@ import torch
 
 from attnfix.compat.fix import Target
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.proofkit.proof import cumulative
-from attnfix.patches.proofkit.vllm.mla_prefill import uninitialised
+from attnfix.patches.lab.proof import cumulative
+from attnfix.patches.lab.vllm.mla_prefill import uninitialised
 from attnfix.patches.vllm.skip_context_zero_fill import wrap
 from attnfix.patches.vllm.skip_context_zero_fill.fix import FIX
 from attnfix.patches.vllm.skip_context_zero_fill.proof import zero_fills

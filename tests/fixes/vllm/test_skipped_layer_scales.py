@@ -89,8 +89,8 @@ def test_the_engines_error_is_the_engines():
 
 PREAMBLE = """
 import hashlib, torch
-from attnfix.patches.proofkit.vllm.calibrated import FLASHINFER, SCHEME, CalibratedWorker, running
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.vllm.calibrated import FLASHINFER, SCHEME, CalibratedWorker, running
+from attnfix.patches.lab.proof import replaced
 from attnfix.patches.vllm.skipped_layer_scales import wrap
 SCALES = {"q_scale": 0.7, "k_scale": 0.3, "v_scale": 1.7}
 BATCHES = {"decode": ((20, 3), (1, 1)), "prefill": ((20, 0), (5, 9))}

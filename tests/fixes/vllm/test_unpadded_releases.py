@@ -6,11 +6,11 @@ import pytest
 
 HEAD = """
 from contextlib import ExitStack
-from attnfix.patches.proofkit.vllm import kernels
+from attnfix.patches.lab.vllm import kernels
 kernels.stand_in()
-from attnfix.patches.proofkit.vllm.padding import caching, connector, ends_meet, modes
-from attnfix.patches.proofkit.vllm.scheduling import NEMOTRON_H, Engine
-from attnfix.patches.proofkit.vllm.states import Runner
+from attnfix.patches.lab.vllm.padding import caching, connector, ends_meet, modes
+from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, Engine
+from attnfix.patches.lab.vllm.states import Runner
 
 def serve(mode, drafts, watch=lambda engine: None, v2=False, waves=8, **more):
     with Engine(NEMOTRON_H, drafts=drafts, ahead=True, max_tokens=128, context=64, **caching(mode), **more) as engine:
@@ -82,7 +82,7 @@ def test_requests_that_are_preempted_go_on_right(engine_fork, release):
     code = (
         HEAD
         + """
-from attnfix.patches.proofkit.vllm.padding import TIGHT
+from attnfix.patches.lab.vllm.padding import TIGHT
 preempted = []
 
 def watch(engine):
@@ -104,7 +104,7 @@ answer([len(preempted), [[each.harmed, each.wrong] for each in served]])
 EXHAUSTED = (
     HEAD
     + """
-from attnfix.patches.proofkit.vllm.states import Ended
+from attnfix.patches.lab.vllm.states import Ended
 
 def load_alone(scheduler, prompt):
     def matched(request, computed, real=scheduler.connector.get_num_new_matched_tokens):

@@ -152,7 +152,7 @@ def test_late_when_a_reference_cannot_be_rebound(engine):
     [
         (judge, "judge"), (judge, "locate"), (module_under_test, "live"), (module_under_test, "swap"),
         (module_under_test, "home"), (module_under_test, "take"), (patch_points, "live"), (patch_points, "swap"), (patch_points,
-        "stands"), (wrapper.TargetWrapper, "__init__"), (wrapper.TargetWrapper, "of"), (wrapper.TargetWrapper, "add"),
+        "stands"), (wrapper.WrappedTarget, "__init__"), (wrapper.WrappedTarget, "of"), (wrapper.WrappedTarget, "add"),
         (patch_points, "_check_plain"), (messages, "summary"), (recorder, "Record"), (stale_references, "rebind"),
         (module_under_test, "version_of"), (recorder, "version_of"), (module_under_test, "loaded_root"),
     ],
@@ -367,7 +367,7 @@ def test_a_correction_that_calls_twice_sees_each_failure_of_the_one_inside_it_an
 
     first, second = wrapper.FixState(engine.one_target()), wrapper.FixState(engine.one_target(id="sglang.second-fix"))
     first.armed = second.armed = True
-    target = wrapper.TargetWrapper(lambda x: x * 2, wrapper.CodePath("m", "f")).add(first, inner).add(second, outer).function
+    target = wrapper.WrappedTarget(lambda x: x * 2, wrapper.CodePath("m", "f")).add(first, inner).add(second, outer).function
     assert target(0) == [102, 4] and (first.state, second.armed) == ("failed", True)
 
 
@@ -377,7 +377,7 @@ def test_an_error_of_the_engine_in_a_second_call_is_the_engines(engine):
 
     state = wrapper.FixState(engine.one_target())
     state.armed = True
-    target = wrapper.TargetWrapper(lambda x: 1 / x, wrapper.CodePath("m", "f")).add(state, outer).function
+    target = wrapper.WrappedTarget(lambda x: 1 / x, wrapper.CodePath("m", "f")).add(state, outer).function
     with pytest.raises(ZeroDivisionError):
         target(0)
     assert state.armed

@@ -11,7 +11,7 @@ import pytest
 import wrapt
 
 from attnfix.compat.arming.activation import Activation
-from attnfix.compat.arming.wrapper import TargetWrapper
+from attnfix.compat.arming.wrapper import WrappedTarget
 from attnfix.compat.fix import CodePath, Target
 
 OPS = """
@@ -97,7 +97,7 @@ def instrumented(function):
 
 
 def ours(function):
-    return TargetWrapper(function, CodePath("sglang.ops", "merge")).function
+    return WrappedTarget(function, CodePath("sglang.ops", "merge")).function
 
 
 REPLACED = {

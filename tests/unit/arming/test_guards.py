@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from attnfix.compat.arming import serving_failure
-from attnfix.compat.arming.wrapper import TargetWrapper
+from attnfix.compat.arming.wrapper import WrappedTarget
 from attnfix.compat.fix import SLOWER, WRONG_OUTPUT, CodePath
 from attnfix.compat.status import messages
 from attnfix.compat.status.fix_state import FixState
@@ -79,7 +79,7 @@ class Engine:
 
     def wrapped(self, *corrections, repeatable=False):
         """`corrections`: (state, correct), the innermost first."""
-        wrapper = TargetWrapper(self.function(), CodePath("engine", "run"))
+        wrapper = WrappedTarget(self.function(), CodePath("engine", "run"))
         for state, correct in corrections:
             wrapper.add(state, correct, repeatable=repeatable)
         return wrapper.function
@@ -119,8 +119,8 @@ def test_a_function_that_may_not_be_repeated_is_not():
 
 def test_an_error_of_the_engine_is_its_own_with_a_fix_around_it_and_one_beneath_it():
     engine, state, beneath = Engine(), armed(), armed(FIXES[1])
-    kernel = TargetWrapper(doubled, CodePath("engine", "doubled")).add(beneath, failing(OTHER, "ZeroDivisionError()")).function
-    inner = TargetWrapper(doubled, CodePath("engine", "doubled"))
+    kernel = WrappedTarget(doubled, CodePath("engine", "doubled")).add(beneath, failing(OTHER, "ZeroDivisionError()")).function
+    inner = WrappedTarget(doubled, CodePath("engine", "doubled"))
     inner.add(armed(FIXES[2]), code_of_a_fix("def it(call, instance):\n    return call()", OTHER))
     for one in (doubled, kernel, inner.function):
         passes = code_of_a_fix("def it(call, instance):\n    return call(kernel=kernel)", kernel=one)
@@ -160,7 +160,7 @@ def test_the_paths_of_the_fixes_are_those_of_the_code_that_runs():
         for target in fix.targets:
             for part in (getattr(target, "correct", None), getattr(target, "needed", None)):
                 assert part is None or part.__code__.co_filename.startswith(serving_failure._FIXES)
-    assert TargetWrapper.add.__code__.co_filename.startswith(serving_failure._OURS)
+    assert WrappedTarget.add.__code__.co_filename.startswith(serving_failure._OURS)
 
 
 # With a guard
@@ -351,7 +351,7 @@ def test_a_failure_keeps_no_argument_alive(part, error, harm):
     """An error that the engine gets holds the frames that it came through, and these may not hold it."""
     state, broken = armed(replace(WRONG, harm=harm)), failing(error=error)
     correct = lambda call, instance, x: call(kernel=call.watch(doubled, broken)) if part == "watch" else broken()  # noqa: E731
-    wrapper = TargetWrapper(Engine().function(), CodePath("engine", "run"))
+    wrapper = WrappedTarget(Engine().function(), CodePath("engine", "run"))
     wrapper.add(state, correct, (lambda target, instance, x: broken()) if part == "look" else None)
     if part == "check":
         state.recheck_on_first_call = broken
@@ -395,7 +395,7 @@ def test_the_call_that_is_made_anew_has_the_corrections_further_in():
 
 
 def test_a_target_stays_repeatable_when_another_fix_is_withdrawn():
-    wrapper = TargetWrapper(Engine().function(), CodePath("engine", "run"))
+    wrapper = WrappedTarget(Engine().function(), CodePath("engine", "run"))
     others = armed(FIXES[0])
     wrapper.add(others, lambda call, instance: call()).add(armed(FIXES[1]), changes_and_fails, repeatable=True).remove(others)
     assert wrapper.function(4) == 9
@@ -406,7 +406,7 @@ def test_a_target_stays_repeatable_when_another_fix_is_withdrawn():
 
 def test_when_one_is_withdrawn_the_others_keep_their_order():
     states = [armed(fix) for fix in FIXES[:4]]
-    wrapper = TargetWrapper(lambda x: [x], CodePath("engine", "noted"))
+    wrapper = WrappedTarget(lambda x: [x], CodePath("engine", "noted"))
     for at, state in enumerate(states):
         wrapper.add(state, code_of_a_fix(f"def it(call, instance):\n    return [{at}, *call()]"))
     assert wrapper.function("x") == [3, 2, 1, 0, "x"]
@@ -455,7 +455,7 @@ def test_a_full_stack_disarms_nothing_wherever_it_fills_up(part, harm):
             return call(kernel=call.guard(lambda x: deep(lambda x: doubled(x), None, x), doubled))
         return deep(call, instance, x) if part == "correct" else call(x=x + 1)
 
-    wrapper = TargetWrapper(Engine().function(), CodePath("engine", "run")).add(state, correct, look)
+    wrapper = WrappedTarget(Engine().function(), CodePath("engine", "run")).add(state, correct, look)
     room = sys.getrecursionlimit() - len(list(frames()))
     for depth in range(room - 120, room):
         if part == "check":
@@ -507,7 +507,7 @@ def test_want_of_memory_at_start_leaves_the_engine_as_it_is(name, starts):
     functions: dict = {}
     exec(f"def {name}(self, made):\n    made.append('stock')", functions)
     state, made = armed(), []
-    wrapper = TargetWrapper(functions[name], CodePath("engine", f"Backend.{name}"))
+    wrapper = WrappedTarget(functions[name], CodePath("engine", f"Backend.{name}"))
     wrapper.add(state, failing(error="MemoryError('no memory')"))
     if starts:
         wrapper.function(object(), made)

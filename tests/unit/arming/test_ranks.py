@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnfix.compat.arming import serving_failure
-from attnfix.compat.arming.wrapper import TargetWrapper
+from attnfix.compat.arming.wrapper import WrappedTarget
 from attnfix.compat.fix import SLOWER, CodePath
 from attnfix.compat.status import messages
 from attnfix.compat.status.fix_state import FixState
@@ -49,7 +49,7 @@ def rank_of(rank: int, store: str, alike: bool, kind: str) -> None:
             raise ValueError("ours")
         return call(run=ours)
 
-    step = TargetWrapper(engine_step, CodePath("engine", "step")).add(state, correct).function
+    step = WrappedTarget(engine_step, CodePath("engine", "step")).add(state, correct).function
     dist.init_process_group("gloo", f"file://{store}", rank=rank, world_size=2, timeout=datetime.timedelta(minutes=10))
     batch = torch.ones(1)
     try:
@@ -105,7 +105,7 @@ def failing(fix, error):
     def correct(call, instance):
         raise error
 
-    return state, TargetWrapper(lambda x: 2 * x, CodePath("engine", "double")).add(state, correct).function
+    return state, WrappedTarget(lambda x: 2 * x, CodePath("engine", "double")).add(state, correct).function
 
 
 def test_other_fixes_serve_on_among_ranks(two_ranks):

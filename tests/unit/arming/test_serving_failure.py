@@ -14,7 +14,7 @@ import torch
 from attnfix.cli import status
 from attnfix.compat.arming import serving_failure
 from attnfix.compat.arming.activation import Activation
-from attnfix.compat.arming.wrapper import TargetWrapper
+from attnfix.compat.arming.wrapper import WrappedTarget
 from attnfix.compat.fix import CRASH, SLOWER, WRONG_OUTPUT, CodePath
 from attnfix.compat.status import messages, metrics, process_record
 from attnfix.compat.status.fix_state import FixState
@@ -39,7 +39,7 @@ class Call:
         self.error, self.after = error, after
         self.state = FixState(fix, on_event=messages.tell)
         self.state.armed = True
-        self.wrapper = TargetWrapper(self._engine(), CodePath("engine", "double")).add(self.state, self._failing())
+        self.wrapper = WrappedTarget(self._engine(), CodePath("engine", "double")).add(self.state, self._failing())
 
     def _engine(self):
         def double(x):
@@ -192,7 +192,7 @@ def test_the_engines_own_want_of_memory_is_its_own_even_where_the_fix_is_require
     def engine(x):
         raise NO_MEMORY[0]
 
-    wrapper = TargetWrapper(engine, CodePath("engine", "engine")).add(state, lambda call, instance: call())
+    wrapper = WrappedTarget(engine, CodePath("engine", "engine")).add(state, lambda call, instance: call())
     with pytest.raises(torch.OutOfMemoryError):
         wrapper.function(1)
     assert state.armed
@@ -207,7 +207,7 @@ def test_a_correction_that_gives_up_has_the_result_it_returns():
         call.target.give_up("no room")
         return result
 
-    wrapper = TargetWrapper(lambda x: 2 * x, CodePath("engine", "double")).add(state, makes_sure)
+    wrapper = WrappedTarget(lambda x: 2 * x, CodePath("engine", "double")).add(state, makes_sure)
     assert wrapper.function(4) == 8 and state.state == "failed" and "no room" in state.reason
 
 

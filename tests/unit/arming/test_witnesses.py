@@ -11,7 +11,7 @@ import pytest
 import wrapt
 
 from attnfix.compat.arming.activation import Activation
-from attnfix.compat.arming.wrapper import TargetWrapper
+from attnfix.compat.arming.wrapper import WrappedTarget
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import CodePath, Target
 
@@ -210,7 +210,7 @@ def test_our_own_wrapper_on_a_witness_is_none(fix, engine, holder):
     """A witness of one fix may be the target of another; and a module may hold the function from before it was wrapped."""
 
     def change(merge, attention):
-        ours = TargetWrapper(merge.merge, CodePath("sglang.merge", "merge")).function
+        ours = WrappedTarget(merge.merge, CodePath("sglang.merge", "merge")).function
         (merge if holder == "merge" else attention).merge = ours
 
     assert state_of(fix, engine, change, "before")[0] == "effective"

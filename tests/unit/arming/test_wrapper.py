@@ -12,7 +12,7 @@ import threading
 import pytest
 import wrapt
 
-from attnfix.compat.arming.wrapper import StandingWrapper, TargetWrapper, by_name
+from attnfix.compat.arming.wrapper import EngineProxy, WrappedTarget, by_name
 from attnfix.compat.fix import CodePath
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.catalogue import FIXES
@@ -29,7 +29,7 @@ class Target:
 
     def __init__(self, *corrections):
         self.calls = []
-        self.wrapper = TargetWrapper(self._engine(), CodePath("engine", "function"))
+        self.wrapper = WrappedTarget(self._engine(), CodePath("engine", "function"))
         self.states = [armed(fix) for fix, _ in zip(FIXES, corrections)]
         for state, (correct, needed) in zip(self.states, corrections):
             self.wrapper.add(state, correct, needed)
@@ -220,7 +220,7 @@ class Heir(Backend):
 
 @pytest.fixture
 def wrapper(monkeypatch):
-    made = TargetWrapper(Backend.plan, CodePath(__name__, "Backend.plan")).add(armed(FIXES[0]), one_more)
+    made = WrappedTarget(Backend.plan, CodePath(__name__, "Backend.plan")).add(armed(FIXES[0]), one_more)
     monkeypatch.setattr(Backend, "plan", made.function)
     return made
 
@@ -249,15 +249,15 @@ def test_it_tells_what_the_engines_own_tells_of_itself(wrapper):
 def test_what_somebody_wraps_around_it_is_not_taken_for_it(wrapper):
     theirs = functools.wraps(Backend.plan)(lambda *args: Backend.plan(*args))
     around = wrapt.FunctionWrapper(vars(Backend)["plan"], lambda wrapped, instance, args, kwargs: wrapped(*args, **kwargs))
-    assert TargetWrapper.of(vars(Backend)["plan"]) is wrapper
-    assert not any(map(TargetWrapper.of, (theirs, around, wrapper.wrapped, None)))
+    assert WrappedTarget.of(vars(Backend)["plan"]) is wrapper
+    assert not any(map(WrappedTarget.of, (theirs, around, wrapper.wrapped, None)))
 
 
 def test_another_copys_wrapper_is_foreign(wrapper):
     """As of a second attnfix in the same process: same names, another class."""
-    theirs = type("StandingWrapper", (wrapt.FunctionWrapper,), {})(wrapper.wrapped, lambda *args: None)
+    theirs = type("EngineProxy", (wrapt.FunctionWrapper,), {})(wrapper.wrapped, lambda *args: None)
     theirs._self_target = wrapper
-    assert TargetWrapper.of(theirs) is None
+    assert WrappedTarget.of(theirs) is None
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
@@ -281,7 +281,7 @@ def test_it_copies_as_the_engines_own_does(wrapper):
 def test_a_method_that_an_heir_got_pickles_under_its_name_there(monkeypatch):
     heir = type("Third", (Backend,), {"__module__": __name__})
     monkeypatch.setattr(sys.modules[__name__], "Third", heir, raising=False)
-    made = TargetWrapper(inspect.getattr_static(heir, "plan"), CodePath(__name__, "Third.plan")).add(armed(FIXES[0]), one_more)
+    made = WrappedTarget(inspect.getattr_static(heir, "plan"), CodePath(__name__, "Third.plan")).add(armed(FIXES[0]), one_more)
     monkeypatch.setattr(heir, "plan", made.function, raising=False)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         assert pickle.loads(pickle.dumps(vars(heir)["plan"], protocol))(heir(), 4) == 110
@@ -291,7 +291,7 @@ def test_a_method_that_an_heir_got_pickles_under_its_name_there(monkeypatch):
 
 def test_an_heirs_wrapper_runs_the_one_that_it_inherits(wrapper, monkeypatch):
     heir = type("Third", (Backend,), {"__module__": __name__})
-    made = TargetWrapper(inspect.getattr_static(heir, "plan"), CodePath(__name__, "Third.plan")).add(armed(FIXES[1]), one_more)
+    made = WrappedTarget(inspect.getattr_static(heir, "plan"), CodePath(__name__, "Third.plan")).add(armed(FIXES[1]), one_more)
     monkeypatch.setattr(heir, "plan", made.function, raising=False)
     assert heir().plan(4) == 2 * 6 + 200
 
@@ -308,7 +308,7 @@ def seen_by(names, method, *args, **kwargs):
     seen = []
     looks = {}
     exec(f"def look(target, instance, {names}): seen.append(({names},))", {"seen": seen}, looks)
-    wrapper = TargetWrapper(method, CodePath("engine", "Backend.method")).add(armed(FIXES[0]), passes, looks["look"])
+    wrapper = WrappedTarget(method, CodePath("engine", "Backend.method")).add(armed(FIXES[0]), passes, looks["look"])
     result = wrapper.function(Backend(), *args, **kwargs)
     return seen[0], result
 
@@ -345,7 +345,7 @@ def test_one_that_this_release_does_not_have_may_stand_before_one_that_it_has():
 
 
 def test_one_that_this_release_does_not_have_is_refused_when_the_fix_is_added():
-    wrapper = TargetWrapper(method, CodePath("engine", "Backend.method"))
+    wrapper = WrappedTarget(method, CodePath("engine", "Backend.method"))
     with pytest.raises(LookupError, match="no parameter chunk"):
         wrapper.add(armed(FIXES[0]), lambda call, instance, chunk: None)
     assert not wrapper.in_use
@@ -356,7 +356,7 @@ def test_a_correction_changes_arguments_by_name(args, kwargs):
     def others(call, instance):
         return call(k=20, scale=30)
 
-    wrapper = TargetWrapper(method, CodePath("engine", "Backend.method")).add(armed(FIXES[0]), others)
+    wrapper = WrappedTarget(method, CodePath("engine", "Backend.method")).add(armed(FIXES[0]), others)
     assert wrapper.function(Backend(), *args, scale=3, **kwargs) == (1, 20, 30)
 
 
@@ -369,7 +369,7 @@ def test_a_function_of_a_module_has_no_instance():
     def look(target, instance, end, start):
         seen.append((instance, start, end))
 
-    function = TargetWrapper(merge, CodePath("engine", "merge")).add(armed(FIXES[0]), passes, look).function
+    function = WrappedTarget(merge, CodePath("engine", "merge")).add(armed(FIXES[0]), passes, look).function
     assert function(1) == function(start=1) == (1, 7) and seen == 2 * [(None, 1, 7)]
 
 
@@ -388,7 +388,7 @@ def tail(self, start, end=2):
 def test_a_wrong_call_is_the_engines_error_and_disarms_nothing(call):
     args, kwargs = call
     state = armed(FIXES[0])
-    wrapper = TargetWrapper(tail, CodePath("engine", "tail.tail")).add(state, lambda call, instance, start: call())
+    wrapper = WrappedTarget(tail, CodePath("engine", "tail.tail")).add(state, lambda call, instance, start: call())
     said = []
     for function in (wrapper.wrapped, wrapper.function):
         with pytest.raises(TypeError) as error:
@@ -404,8 +404,8 @@ def test_a_tool_that_puts_other_code_into_the_function_changes_the_engines_own()
     def mine(self, start, end=2):
         return start, end
 
-    standing = TargetWrapper(mine, CodePath("engine", "Backend.mine")).add(armed(FIXES[0]), passes).function
+    standing = WrappedTarget(mine, CodePath("engine", "Backend.mine")).add(armed(FIXES[0]), passes).function
     made = {}
     exec("def mine(self, start, end=2): return 'edited'", mine.__globals__, made)
     standing.__code__ = made["mine"].__code__
-    assert type(standing) is StandingWrapper and standing(Backend(), 1) == "edited"
+    assert type(standing) is EngineProxy and standing(Backend(), 1) == "edited"

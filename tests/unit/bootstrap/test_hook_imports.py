@@ -80,7 +80,7 @@ def test_where_the_index_cannot_be_used_every_fix_says_so(run):
 @pytest.mark.parametrize("engine", TARGET)
 def test_no_proof_no_tool_and_no_kernel_is_imported(run, engine):
     ours = {name for name in imported(run, engine) if name.partition(".")[0] == "attnfix"}
-    tools = {"attnfix.cli", "attnfix.prove", "attnfix.kernels", "attnfix.patches.proofkit.proof"}
+    tools = {"attnfix.cli", "attnfix.prove", "attnfix.kernels", "attnfix.patches.lab.proof"}
     tools |= {f"attnfix.compat.{name}" for name in ("diagnosis", "sglang_facts", "vllm_facts", "releases", "processes")}
     assert not ours & tools and not [name for name in ours if name.endswith(".proof")]
 

@@ -10,7 +10,7 @@ import torch
 
 from attnfix.compat.status import messages
 from attnfix.compat.status.fix_state import INSTALLED, FixState
-from attnfix.patches.proofkit.emulators import attention
+from attnfix.patches.lab.emulators import attention
 from attnfix.patches.sglang.lse_log_base.fix import FIX
 from attnfix.patches.shared import lse_base
 from tests.support import one_call

@@ -173,7 +173,7 @@ def test_cases_of_a_release_lie_in_one_file(tmp_path, gpu, short):
 
 def test_awq_weights_are_what_an_awq_kernel_reads():
     torch = pytest.importorskip("torch")
-    from attnfix.patches.proofkit import emulators
+    from attnfix.patches.lab import emulators
 
     assert tiny_deepseek.AWQ_ORDER == emulators.AWQ_ORDER
     weight = torch.randn(64, 256, generator=torch.Generator().manual_seed(3)).bfloat16()

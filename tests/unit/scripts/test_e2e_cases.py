@@ -68,7 +68,7 @@ def test_the_stand_in_returns_base_2_and_what_was_not_written(monkeypatch):
     torch = pytest.importorskip("torch")
     from types import ModuleType
 
-    from attnfix.patches.proofkit import emulators
+    from attnfix.patches.lab import emulators
 
     flash: ModuleType = ModuleType("vllm.v1.attention.backends.fa_utils")
     flash.flash_attn_varlen_func = emulators.flash_attn_varlen_func

@@ -34,7 +34,7 @@ def mixed(engine):
     "owner, name",
     [
         (module_under_test, "take"), (module_under_test, "home"), (patch_points.AttributePoint, "arm"), (patch_points, "swap"),
-        (wrapper.TargetWrapper, "add"), (fix_state.FixState, "settle"), (module_under_test.Activation, "_say"),
+        (wrapper.WrappedTarget, "add"), (fix_state.FixState, "settle"), (module_under_test.Activation, "_say"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("at", [1, 2, 3])

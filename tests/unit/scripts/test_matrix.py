@@ -11,7 +11,7 @@ import pytest
 
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
-from attnfix.patches.proofkit.proof import Proof
+from attnfix.patches.lab.proof import Proof
 from attnfix.prove import edited_release, runner
 from attnfix.prove.verdict import FAILED, PROVEN, UNPROVEN, Result
 from scripts.ledger import matrix

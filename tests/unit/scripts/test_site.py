@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from attnfix.compat.engines import ENGINES
-from attnfix.compat.signs import SIGNS
+from attnfix.compat.symptoms import SYMPTOMS
 from attnfix.patches.catalogue import FIXES
 from scripts.pages import symptoms_page, who_is_hit
 from tests.support.looks import illegible
@@ -83,9 +83,9 @@ def test_every_link_leads_somewhere_and_every_page_back(site):
 def test_every_sign_has_a_place_and_every_fix_a_sign():
     text = symptoms_page.page()
     for fix in FIXES:
-        assert fix.signs and set(fix.signs) <= set(SIGNS), fix.id
-        assert text.count(f"](fixes/{fix.id}.md)") == len(fix.signs)
-    assert all(f"\n## {sign}\n" in text for sign in SIGNS)
+        assert fix.symptoms and set(fix.symptoms) <= set(SYMPTOMS), fix.id
+        assert text.count(f"](fixes/{fix.id}.md)") == len(fix.symptoms)
+    assert all(f"\n## {symptom}\n" in text for symptom in SYMPTOMS)
 
 
 def test_every_fix_may_concern_some_model_and_some_gpu():

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit.cuda_graph import Graph
+from attnfix.patches.lab.cuda_graph import Graph
 
 from .engine import module, on_cpu
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.proofkit.emulators import attention
+from attnfix.patches.lab.emulators import attention
 
 
 class _Planner:

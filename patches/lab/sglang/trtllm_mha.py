@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import Observation, cumulative, observe
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import Observation, cumulative, observe
 
 from .engine import accepted
 

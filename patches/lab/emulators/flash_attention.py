@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from attnfix.patches.proofkit import emulators
+from attnfix.patches.lab import emulators
 
 #: KV up to this length is one split; longer KV may be several
 UNSPLIT = 512

@@ -28,8 +28,8 @@ from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
-from attnfix.patches.proofkit.emulators import PagedContext, PagedDecode, attention
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.emulators import PagedContext, PagedDecode, attention
+from attnfix.patches.lab.proof import replaced
 
 from .construction import DENSE, Worker
 
@@ -280,7 +280,7 @@ def _plan_decode(wrapper: Any, *, indptr_cpu: Any, last_page_len_cpu: Any, **pla
 
 def _context(**launch: Any) -> Any:
     """The engine hands over counts of pages as `cum_seq_lens_kv`, which the kernel's own lengths make good."""
-    from attnfix.patches.proofkit.proof import cumulative
+    from attnfix.patches.lab.proof import cumulative
 
     launch["cum_seq_lens_kv"] = cumulative(launch["seq_lens"].tolist())
     return PagedContext()(**launch)

@@ -38,7 +38,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.proof import replaced
 
 from . import captured
 from .engine import accepted, module, on_cpu

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit.proof import device
+from attnfix.patches.lab.proof import device
 
 _POOLS = ("sglang.srt.mem_cache.memory_pool", "sglang.srt.mem_cache.swa_memory_pool")
 TRANSLATOR = "sglang.srt.mem_cache.kv_index_translator"  # from 0.5.19

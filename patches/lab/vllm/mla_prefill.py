@@ -19,8 +19,8 @@ from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import NoSuchPath, Proof, code_of, cumulative, device, replaced
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import NoSuchPath, Proof, code_of, cumulative, device, replaced
 
 MLA = "vllm.model_executor.layers.attention.mla_attention"
 COMMON = "vllm.v1.attention.backends.mla.common"  # its home up to 0.14

@@ -28,7 +28,7 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from attnfix.patches.proofkit.proof import cumulative
+from attnfix.patches.lab.proof import cumulative
 
 from . import kernels
 from .kernels import found

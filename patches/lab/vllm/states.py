@@ -37,7 +37,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation
+from attnfix.patches.lab.proof import Observation
 
 from .models import QWEN3_NEXT
 from .scheduling import Engine

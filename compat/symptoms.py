@@ -17,7 +17,7 @@ GARBAGE = "Answers begin well, or not even that, and go on with garbage"
 SLOW = "Steps take longer than they have to"
 
 #: In the order of the page
-SIGNS = (
+SYMPTOMS = (
     DIES, CACHED_PREFIX, LONG_PROMPT, GARBAGE, SHARED_BATCH, SPECULATION, GRAPHS, KV_SCALES, PARALLEL, CONTEXT_LIMIT, IMAGES,
     BACKEND, SLOW,
 )  # fmt: skip

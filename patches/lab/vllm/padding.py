@@ -6,7 +6,7 @@ from contextlib import nullcontext, suppress
 from importlib import import_module
 from typing import Any, get_args
 
-from attnfix.patches.proofkit.proof import Observation
+from attnfix.patches.lab.proof import Observation
 
 from .models import NEMOTRON_H
 from .states import Ended

@@ -9,10 +9,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import device
-from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
-from attnfix.patches.proofkit.sglang.draft_extend_graph import CONTEXT, PAGE, ROOM, STEPS, STRIDE, Requests
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import device
+from attnfix.patches.lab.sglang import draft_extend_graph as graphs
+from attnfix.patches.lab.sglang.draft_extend_graph import CONTEXT, PAGE, ROOM, STEPS, STRIDE, Requests
 
 _BACKEND = "sglang.srt.layers.attention.triton_backend"
 _KERNELS = ("sglang.srt.layers.attention.triton_ops.extend_attention", "sglang.kernels.ops.attention.extend_attention")

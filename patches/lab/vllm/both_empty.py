@@ -2,7 +2,7 @@
 
 Only tokens of requests without context are judged: where such a request comes before one with context, 0.20.0-0.27.1 lose
 context in their final merge, which is another bug. Once with the LSE that FlashAttention 3 gives a row without keys, once
-with that of 2. What is real and what is emulated stands in `patches/proofkit/vllm/mla_prefill.py`.
+with that of 2. What is real and what is emulated stands in `patches/lab/vllm/mla_prefill.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from attnfix.patches.proofkit.proof import Observation, combine, fixup_sabotages, observe
-from attnfix.patches.proofkit.vllm.mla_prefill import Batch, MlaPrefill
+from attnfix.patches.lab.proof import Observation, combine, fixup_sabotages, observe
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill
 
 _FRESH = Batch((40, 0, 35, 0), (2, 3, 2, 3), decodes=1)  # three chunks
 # Context for everyone: chunks are merged, and none is empty. Two of them: the interpreter cuts bfloat16 off at each merge.

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import proof
-from attnfix.patches.proofkit.cuda_graph import Graph
-from attnfix.patches.proofkit.interpreter import take_any_mask
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
+from attnfix.patches.lab import proof
+from attnfix.patches.lab.cuda_graph import Graph
+from attnfix.patches.lab.interpreter import take_any_mask
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
 
 from . import absent, construction
 from .engine import accepted, module

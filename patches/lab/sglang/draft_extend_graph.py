@@ -15,9 +15,9 @@ from typing import Any
 
 from attnfix.compat.gate import source_files
 from attnfix.compat.gate.digest import find
-from attnfix.patches.proofkit.cuda_graph import Graph
-from attnfix.patches.proofkit.excerpt import run_excerpt
-from attnfix.patches.proofkit.proof import NoSuchPath, Observation, Proof, combine, device, observe, replaced
+from attnfix.patches.lab.cuda_graph import Graph
+from attnfix.patches.lab.excerpt import run_excerpt
+from attnfix.patches.lab.proof import NoSuchPath, Observation, Proof, combine, device, observe, replaced
 
 _WORKER = "sglang.srt.speculative.eagle_worker_v2"
 BATCH = "sglang.srt.model_executor.forward_batch_info"

@@ -11,10 +11,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.emulators import flashinfer
-from attnfix.patches.proofkit.proof import Observation, code_of, combine, cumulative, observe, replaced
-from attnfix.patches.proofkit.sglang.engine import on_cpu
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.emulators import flashinfer
+from attnfix.patches.lab.proof import Observation, code_of, combine, cumulative, observe, replaced
+from attnfix.patches.lab.sglang.engine import on_cpu
 
 BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
 LAYER = "sglang.srt.layers.radix_attention"

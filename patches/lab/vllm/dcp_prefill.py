@@ -11,10 +11,10 @@ from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import cumulative
-from attnfix.patches.proofkit.vllm import dcp_ranks
-from attnfix.patches.proofkit.vllm.dcp_ranks import Group
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import cumulative
+from attnfix.patches.lab.vllm import dcp_ranks
+from attnfix.patches.lab.vllm.dcp_ranks import Group
 
 BACKEND = "vllm.v1.attention.backends.flashinfer"
 

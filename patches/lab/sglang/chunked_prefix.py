@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MethodType, SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.excerpt import run_excerpt
-from attnfix.patches.proofkit.proof import Proof, cumulative
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.excerpt import run_excerpt
+from attnfix.patches.lab.proof import Proof, cumulative
 
 TRTLLM = "sglang.srt.layers.attention.trtllm_mla_backend"
 FLASHINFER = "sglang.srt.layers.attention.flashinfer_mla_backend"

@@ -6,8 +6,8 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import device
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import device
 
 from . import window_pool
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit.proof import replaced
+from attnfix.patches.lab.proof import replaced
 
 from . import construction
 from .engine import accepted, module

@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from attnfix.patches.proofkit.emulators import stale
+from attnfix.patches.lab.emulators import stale
 
 #: Keys of a block; blocks that a request costs beyond its own; rows of queries that an SM takes; SMs of the GPU
 BLOCK, OVERHEAD, ROWS, SMS = 64, 5, 64, 6

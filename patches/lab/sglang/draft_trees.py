@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators, proof
-from attnfix.patches.proofkit.proof import Observation, device, observe
-from attnfix.patches.proofkit.sglang import flash_attention, window_pool
-from attnfix.patches.proofkit.sglang.flash_attention import BACKEND, CONFIG, Options
-from attnfix.patches.proofkit.sglang.speculation import draft_input
-from attnfix.patches.proofkit.sglang.window_pool import DIM, FULL, TRANSLATOR
+from attnfix.patches.lab import emulators, proof
+from attnfix.patches.lab.proof import Observation, device, observe
+from attnfix.patches.lab.sglang import flash_attention, window_pool
+from attnfix.patches.lab.sglang.flash_attention import BACKEND, CONFIG, Options
+from attnfix.patches.lab.sglang.speculation import draft_input
+from attnfix.patches.lab.sglang.window_pool import DIM, FULL, TRANSLATOR
 
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 _SPEC = "sglang.srt.speculative.eagle_utils"

@@ -20,9 +20,9 @@ from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.proof import replaced
-from attnfix.patches.proofkit.vllm import dcp_ranks
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import replaced
+from attnfix.patches.lab.vllm import dcp_ranks
 
 from . import kernels
 from .construction import MLA, Worker, _set

@@ -11,9 +11,9 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
-from attnfix.patches.proofkit import emulators
-from attnfix.patches.proofkit.sglang import draft_extend_graph as graphs
-from attnfix.patches.proofkit.sglang.draft_extend_graph import CONTEXT, PAGE, ROOM, STEPS, STRIDE, Requests
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.sglang import draft_extend_graph as graphs
+from attnfix.patches.lab.sglang.draft_extend_graph import CONTEXT, PAGE, ROOM, STEPS, STRIDE, Requests
 
 BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend"
 MODULES = (BACKEND, *graphs.MODULES)
