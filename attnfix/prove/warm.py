@@ -56,7 +56,7 @@ class Warm:
         assert self._parent.stdout is not None
         if (said := self._parent.stdout.readline()) != "ready\n":
             self.close()
-            raise RuntimeError(f"{python} cannot be forked: {said.strip() or 'it ended while it imported torch'}")
+            raise RuntimeError(f"{python} cannot be forked: {said.strip() or 'it ended during its imports'}")
 
     def run(
         self, arguments: Sequence[str], *, env: Mapping[str, str], cwd: str | Path, timeout: float
@@ -190,7 +190,11 @@ def threads() -> int:
 
 if __name__ == "__main__":
     del sys.path[0]
-    importlib.import_module(sys.argv[2])
+    try:
+        importlib.import_module(sys.argv[2])
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+        sys.exit(1)
     for name in sys.argv[3:]:
         with suppress(Exception):  # an engine may do without it; its own import says what is wrong
             importlib.import_module(name)

@@ -26,6 +26,6 @@ def test_what_shows_itself_in_the_broken_relations_comes_first():
 
 
 def test_relations_have_the_names_that_the_probe_knows():
-    from attnfix.cli.probe import _SIGNS, RELATIONS
+    from attnfix.cli.probe import _SYMPTOMS, RELATIONS
 
-    assert set(_SIGNS) - {"context limit"} == set(RELATIONS) - {"again"}
+    assert set(_SYMPTOMS) - {"context limit"} == set(RELATIONS) - {"again"}
