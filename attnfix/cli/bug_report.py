@@ -121,7 +121,7 @@ def _evidence(fix: Fix, root: Path | None) -> dict[str, Any]:
 
 def own_switches() -> dict[str, str]:
     """The variables of attnfix that are set, as far as they are read: not a path, not a value that is none of ours."""
-    known = {*switches.GENERAL, *(fix.switch for fix in FIXES)}
+    known = {*switches.GENERAL, *switches.RENAMED, *(fix.switch for fix in FIXES)}
     told = {}
     for name in sorted(known & os.environ.keys()):
         unread = any(sentence.startswith(f"{name}=") for sentence in switches.complaints(FIXES, {name: os.environ[name]}))

@@ -17,6 +17,11 @@ GENERAL = {
     "ATTNFIX_RUN_DIR": "folder of the process records",
     "ATTNFIX_CACHE_DIR": "folder of fetched engine releases",
 }
+#: Former name of a switch -> its name. A former name is read, and told, until 1.1.0
+RENAMED = {
+    "ATTNFIX_SGLANG_FA3_CONTEXT_WALL": "ATTNFIX_SGLANG_FA3_CONTEXT_LIMIT",
+    "ATTNFIX_SGLANG_DRAFT_KV_WALL": "ATTNFIX_SGLANG_DRAFT_KV_CONTEXT_LIMIT",
+}
 _WORDS = {False: ("0", "off", "no", "false"), True: ("1", "on", "yes", "true"), None: ("auto", "")}
 _VALUES = {word: meaning for meaning, words in _WORDS.items() for word in words}
 
@@ -32,7 +37,8 @@ def strict(environ: Mapping[str, str] = os.environ) -> bool:
 
 def asked(fix: Known, environ: Mapping[str, str] = os.environ) -> bool | None:
     """True or False where the operator switched the fix on or off; None for `auto`, an unset or a misspelt value."""
-    return _value(environ, fix.switch)
+    former = (name for name, switch in RENAMED.items() if switch == fix.switch and fix.switch not in environ)
+    return _value(environ, next(former, fix.switch))
 
 
 def required(fix: Known, environ: Mapping[str, str] = os.environ) -> bool:
@@ -56,7 +62,7 @@ def complaints(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) 
     """
     ours = (name for name in environ if name == "ATTNFIX" or name.startswith("ATTNFIX_"))
     names = sorted(name for name in ours if name != SERVER)  # which attnfix sets by itself
-    known, unknown = dict.fromkeys(GENERAL), set(names) - GENERAL.keys()
+    known, unknown = dict.fromkeys(GENERAL), set(names) - GENERAL.keys() - RENAMED.keys()
     for fix in fixes if unknown else ():
         known[fix.switch] = None
         unknown.discard(fix.switch)
@@ -65,7 +71,10 @@ def complaints(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) 
     found = []
     for name in names:
         value = environ[name]
-        if name not in known:
+        if name in RENAMED:
+            which = "which is set as well and counts" if RENAMED[name] in environ else "and read until attnfix 1.1.0"
+            found.append(f"{name} is now called {RENAMED[name]}, {which}")
+        if name not in known and name not in RENAMED:
             from difflib import get_close_matches
 
             near = get_close_matches(name, known, n=1)

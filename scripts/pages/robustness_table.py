@@ -10,8 +10,8 @@ EVIDENCE = Path(__file__).resolve().parents[2] / "docs/evidence/robustness"
 PARTS: tuple[str, ...] = (
     "mutants",
     "faults",
-    "crowd",
-    "foreign",
+    "threads_and_forks",
+    "other_patchers",
     "interpreters",
     "cost",
     "security",

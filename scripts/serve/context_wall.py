@@ -1,4 +1,4 @@
-"""gpu_e2e_sglang's cases of sglang.fa3-context-wall: requests up to the context length, with drafts, on fa3.
+"""gpu_e2e_sglang's cases of sglang.fa3-context-limit: requests up to the context length, with drafts, on fa3.
 
 `kernel`: the kernel alone, over the page tables of the engine's own backend. `run`: servers with the model as its own draft
 model, and red zones behind the page tables (red_zones/sitecustomize.py), which make reading behind a table an illegal memory
@@ -20,7 +20,7 @@ from attnfix.patches.catalogue import BY_ID
 from scripts.serve import e2e, e2e_sglang, tiny_llama
 from scripts.serve.e2e import PATCHED, STOCK, Server
 
-FIX = "sglang.fa3-context-wall"
+FIX = "sglang.fa3-context-limit"
 CONTEXT, DRAFTS = 512, 6
 #: Tokens of the prompts: all residues of a step of DRAFTS tokens come to the limit
 AWAY, NEAR = (30, 100, 200, 300), tuple(CONTEXT - 24 - n for n in range(DRAFTS))

@@ -1,7 +1,7 @@
 """One side of the kernel's part of gpu_e2e_sglang's `context-wall`: `python -m scripts.serve.fa3_wall_kernel WORDS`.
 
-The proof of sglang.fa3-context-wall with sgl_kernel's FlashAttention 3 in the place of the stand-in. Behind the page tables lie
-slots of the cache (WORDS "slots"), so that reading there gives wrong results, or what is no slot ("none"): then it is an
+The proof of sglang.fa3-context-limit with sgl_kernel's FlashAttention 3 in the place of the stand-in. Behind the page tables
+lie slots of the cache (WORDS "slots"), so that reading there gives wrong results, or what is no slot ("none"): then it is an
 illegal memory access. Prints one JSON object; what ends the process is for whoever started it to see.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 def main(words: str) -> None:
     from attnfix.patches.lab.proof import run_on
-    from attnfix.patches.sglang.fa3_context_wall import proof
+    from attnfix.patches.sglang.fa3_context_limit import proof
 
     run_on("cuda")
     if words == "slots":
@@ -28,7 +28,7 @@ def main(words: str) -> None:
         found[name] = {"error": one.error if math.isfinite(one.error) else "not finite", "bits": one.bits}
     import attnfix
 
-    rows = [row for row in attnfix.status() if row["fix"] == "sglang.fa3-context-wall"]
+    rows = [row for row in attnfix.status() if row["fix"] == "sglang.fa3-context-limit"]
     found["corrections"] = sum(row["counters"]["corrections"] for row in rows)
     print(json.dumps(found), flush=True)
 

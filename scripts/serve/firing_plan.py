@@ -195,7 +195,7 @@ ROWS = (
         _GEMMA_ANSWERS, sglang_window_decode.SETTINGS, fresh((600, 900, 1500, 2000), 64, 900),
     ),
     Row(
-        "sglang.fa3-context-wall", "0.5.23", "wider page tables, requests with drafts far from the context length, a Granite",
+        "sglang.fa3-context-limit", "0.5.23", "wider page tables, requests with drafts far from the context length, a Granite",
         functools.partial(tiny_llama.make, size=tiny_gemma.MEDIUM, granite=True),
         context_wall.SETTINGS | context_wall.SPECULATIVE
         | {"speculative_draft_model_path": turns.MODEL, "mem_fraction_static": 0.9},

@@ -19,7 +19,7 @@
     python -m scripts.serve.gpu_e2e_sglang --case draft-lengths
         sglang.mla-draft-lengths: how many drafts of a DeepSeek-V2 are accepted, on FlashInfer and FlashMLA, against fa3
     python -m scripts.serve.gpu_e2e_sglang --case context-wall
-        sglang.fa3-context-wall: a Llama with drafts on fa3, up to the context length
+        sglang.fa3-context-limit: a Llama with drafts on fa3, up to the context length
     python -m scripts.serve.gpu_e2e_sglang --case context-wall-kernel
         the same, FlashAttention 3 alone over the backend's page tables
     python -m scripts.serve.gpu_e2e_sglang --case metrics

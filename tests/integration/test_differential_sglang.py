@@ -54,7 +54,7 @@ def test_a_healthy_server_is_right_and_not_touched(sides, right):
     assert len(stock["steps"]) >= 8
     settings = right["settings"]  # drafts in graphs are what FlashAttention 3's tables are widened for
     widened = settings["speculative-algorithm"] is not None and not settings["disable-cuda-graph"]
-    assert patched["corrections"].keys() == ({"sglang.fa3-context-wall"} if widened else set())
+    assert patched["corrections"].keys() == ({"sglang.fa3-context-limit"} if widened else set())
 
 
 @pytest.mark.parametrize("mutation", server.MUTATIONS)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import Row, draw_seed, plain_environment, surroundings, upgraded
+from . import Row, broken_environments, draw_seed, plain_environment, upgraded
 
 HERE = Path(__file__).resolve().parent
 KINDS = ("exception", "MemoryError", "KeyboardInterrupt", "killed")
@@ -117,12 +117,12 @@ def _judge(batch: Batch, seed: int, row: Row, outcomes: Counter) -> None:
 
 def _surroundings(quick: bool, say: Callable[[str], None]) -> Row:
     row = Row("a ledger, disk, home folder or engine file that is missing, broken, full, forbidden or replaced", 0)
-    cases = list(surroundings.cases())
+    cases = list(broken_environments.cases())
     if quick:
         cases = [case for case in cases if "cut off" not in case.name or "50 %" in case.name]
     with ThreadPoolExecutor(2) as pool:
         for case, found in zip(cases, pool.map(_tried, cases)):
-            if isinstance(found, surroundings.NotHere):
+            if isinstance(found, broken_environments.NotHere):
                 row.not_run.append(f"{case.name}: {found}")
                 continue
             row.tried += 1
@@ -142,8 +142,8 @@ def _upgraded(say: Callable[[str], None]) -> Row:
     return row
 
 
-def _tried(case: surroundings.Case) -> str | surroundings.NotHere | None:
+def _tried(case: broken_environments.Case) -> str | broken_environments.NotHere | None:
     try:
-        return surroundings.wrong(case)
-    except surroundings.NotHere as absent:
+        return broken_environments.wrong(case)
+    except broken_environments.NotHere as absent:
         return absent

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from attnfix.compat.gate import ledger
 
-from . import Row, called, draw_seed, entered, faulty, proofs, recognised
-from .judged import sources
+from . import Row, draw_seed, faulty, proofs, recognised, unwitnessed_calls, witness_coverage
+from .gate_verdicts import sources
 from .mutations import Mutations
 
 #: Mutants per digest: of code that is patched, and of code that is left alone anyway
@@ -46,7 +46,7 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
     say(f"mutants: seed {seed}")
     with ProcessPoolExecutor(2) as pool:
         rows = [witnesses(quick, seed, pool, say)]
-    return rows + [part.run(quick, seed, say) for part in (recognised, entered, called)]
+    return rows + [part.run(quick, seed, say) for part in (recognised, witness_coverage, unwitnessed_calls)]
 
 
 # Mutants of witnesses

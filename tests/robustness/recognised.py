@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.interpreters import PRESENT, VERSIONS
 
 from . import Row, faulty
-from .judged import Sources
+from .gate_verdicts import Sources
 from .reformatted import REFORMATTED
 
 _ROOT = Path(__file__).resolve().parents[2]

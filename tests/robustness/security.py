@@ -17,7 +17,7 @@ from pathlib import Path
 from attnfix.compat.arming import switches
 from attnfix.patches.catalogue import FIXES
 from tests.robustness import Row
-from tests.robustness.hostile import ARCHIVES
+from tests.robustness.bad_archives import ARCHIVES
 from tests.support import environments
 
 ROOT = Path(__file__).resolve().parents[2]

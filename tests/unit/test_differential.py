@@ -222,7 +222,7 @@ def test_a_layer_left_unquantised_is_known_to_be_planned_as_fp8_up_to_the_releas
         ({"model": "windows-sinks", "speculative-eagle-topk": 1}, "layer 1", None),
         ({"model": "mla", "page-size": 16}, "IndexError: index 33 is out of bounds", "fa3-mla-tree-pages"),
         ({"model": "mla"}, "layer 0", None),
-        ({"model": "mla"}, "AssertionError: EAGLE draft kv_indices row (size", "draft-kv-wall-twins"),
+        ({"model": "mla"}, "AssertionError: EAGLE draft kv_indices row (size", "draft-kv-context-limit-twins"),
         ({"model": "windows", "attention-backend": "triton"}, "layer 0", "triton-tree-window"),
         ({"model": "windows", "prefill-attention-backend": "triton"}, "layer 0", "triton-tree-window"),
         ({"model": "mha", "attention-backend": "triton"}, "layer 0", None),

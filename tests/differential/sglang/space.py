@@ -240,7 +240,7 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
     if settings.get("max-total-tokens") == 320 and wrong.startswith("RuntimeError: Prefill out of memory"):
         return Known("a chunk of a prompt that is scheduled though the pool has no slots left", {"max-total-tokens": 2048})
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
-        what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-wall-twins.md)"
+        what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-context-limit-twins.md)"
         return Known(what, {"speculative-algorithm": None})
     mixed = settings["enable-mixed-chunk"] and not settings["disable-radix-cache"] and Version(release) < Version("0.5.23")
     unwritten = wrong == f"layer {models.STATES_LAYER}" and "cached" in kinds and error == math.inf
@@ -324,7 +324,7 @@ def verifiers(settings: Settings) -> set[str]:
 
 def _limit(settings: Settings) -> int:
     """Near the limit of the context, lists of slots of Triton's drafter go past their buffer; with trees that ends the stock
-    process, or does not (docs/upstream/sglang-draft-kv-wall-twins.md). Its fix is off by default."""
+    process, or does not (docs/upstream/sglang-draft-kv-context-limit-twins.md). Its fix is off by default."""
     drafter = settings["speculative-draft-attention-backend"] or settings["attention-backend"]
     return models.CONTEXT - (8 if branches(settings) > 1 and drafter == "triton" else 0)
 
@@ -390,13 +390,14 @@ FIXES: dict[str, Settings | str] = {
     "sglang.mha-draft-extend-routing": "no published release needs it",
     "sglang.skip-seq-lens-sync": "it is about time, and changes no result",
     "sglang.draft-kv-indices": _V1,
-    "sglang.draft-kv-wall": {"speculative-algorithm": "EAGLE", "speculative-num-steps": 3, "attention-backend": "triton"},
+    "sglang.draft-kv-context-limit":
+        {"speculative-algorithm": "EAGLE", "speculative-num-steps": 3, "attention-backend": "triton"},
     "sglang.triton-swa-deterministic": "deterministic inference replaces operators of CUDA alone, and is not in the space",
     "sglang.fa3-swa-topk": _V1,
     "sglang.encoder-decode-lengths": "no encoder-decoder model is in the space",
     "sglang.hybrid-chunk-metadata": {"prefill-attention-backend": "flashinfer", "attention-backend": "fa3", **_CHUNKS},
     "sglang.fa3-scheduler-metadata": "more than one rank is not in the space",
-    "sglang.fa3-context-wall": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
+    "sglang.fa3-context-limit": {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False},
     "sglang.flashinfer-fp8-prefix": {"attention-backend": "flashinfer", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"},
     "sglang.flashinfer-swa-prefill": {"attention-backend": "flashinfer", "model": "windows"},
     "sglang.mamba2-initial-state": _TRACKED,

@@ -460,7 +460,7 @@ def test_longer_prompts_and_models_without_states_are_not_remembered():
 
 @PADDED
 def test_nothing_but_the_target_reads_the_table_that_is_set_for_a_step(release):
-    """So what else the scheduler calls needs no witness: it runs as it is (tests/robustness/entered.py)."""
+    """So what else the scheduler calls needs no witness: it runs as it is (tests/robustness/witness_coverage.py)."""
     engine = fetch.fetch("vllm", release) / "vllm" / "v1"
     named = {path: path.read_text() for path in engine.rglob("*.py") if "dynamic_sd_lookup" in path.read_text()}
     assert [str(path.relative_to(engine)) for path in named] == ["core/sched/scheduler.py"]

@@ -66,3 +66,16 @@ def test_allow_lists_as_each_engine_reads_them(engine, value, admitted):
 def test_switches_are_distinct_and_follow_from_the_ids():
     assert len({fix.switch for fix in FIXES}) == len(FIXES)
     assert FIX.switch == "ATTNFIX_SGLANG_ZERO_KV_ROWS"
+
+
+@pytest.mark.parametrize("former, switch", switches.RENAMED.items())
+def test_a_former_name_is_read_and_told(former, switch):
+    (fix,) = (fix for fix in FIXES if fix.switch == switch)
+    assert [switches.asked(fix, {former: value}) for value in ("1", "0", "auto")] == [True, False, None]
+    assert switches.asked(fix, {former: "1", switch: "0"}) is False
+    assert switches.required(fix, {former: "1"}) and not switches.left_off(fix, {former: "1"})
+    (told,) = switches.complaints(FIXES, {former: "1"})
+    assert told == f"{former} is now called {switch}, and read until attnfix 1.1.0"
+    (told,) = switches.complaints(FIXES, {former: "1", switch: "0"})
+    assert told.endswith("which is set as well and counts")
+    assert switches.complaints(FIXES, {former: "yse"})[-1] == f"{former}=yse is not read; use 0, 1 or auto"

@@ -1,4 +1,4 @@
-"""What decides sglang.draft-kv-wall alone."""
+"""What decides sglang.draft-kv-context-limit alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sglang.draft-kv-wall, as data."""
+"""sglang.draft-kv-context-limit, as data."""
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
@@ -15,7 +15,7 @@ _BACKENDS = (
 _KERNEL = "generate_draft_decode_kv_indices"
 
 FIX = Fix(
-    id="sglang.draft-kv-wall",
+    id="sglang.draft-kv-context-limit",
     title="KV indices of draft steps overflow their row near the context length",
     symptom=(
         "With EAGLE on FlashInfer, the server dies of `AssertionError: EAGLE draft kv_indices row` when a request comes near "
@@ -33,7 +33,7 @@ FIX = Fix(
         "Each branch has room for all slots that a request can have, and for a token of each draft step. Where all steps of a "
         "full pool would list 2**30 slots or more, the rows stay as they are: the index kernel reckons in 32 bits."
     ),
-    upstream=Upstream("sgl-project/sglang", pull=29696, issue=29695, report="sglang-draft-kv-wall-twins"),
+    upstream=Upstream("sgl-project/sglang", pull=29696, issue=29695, report="sglang-draft-kv-context-limit-twins"),
     hardware=(
         "any GPU (--attention-backend triton or flashinfer: the latter the default on Ampere and Ada, and on Hopper with "
         "--speculative-eagle-topk above 1); Blackwell with trtllm_mla up to 0.5.12.post1"

@@ -1,5 +1,5 @@
-"""Proof of sglang.draft-kv-wall: draft steps just below the context length, of a full batch in a CUDA graph and of one request
-without, on three backends.
+"""Proof of sglang.draft-kv-context-limit: draft steps just below the context length, on three backends: a full batch in a CUDA
+graph, and one request without.
 
 Real: construction of the multi-step backends, their rows of KV indices, capture and replay of the steps' metadata, the call
 without a graph, and the Triton kernel that writes the indices, in the interpreter. FlashInfer's backends of the steps are those

@@ -1,4 +1,4 @@
-"""sglang.fa3-context-wall without an engine: how wide the tables get, and what the model of the kernel reads."""
+"""sglang.fa3-context-limit without an engine: how wide the tables get, and what the model of the kernel reads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.sglang.fa3_context_wall import proof
-from attnfix.patches.sglang.fa3_context_wall.fix import FIX
+from attnfix.patches.sglang.fa3_context_limit import proof
+from attnfix.patches.sglang.fa3_context_limit.fix import FIX
 from tests.support import one_call
 
 INIT = one_call.target_of(FIX, "__init__")

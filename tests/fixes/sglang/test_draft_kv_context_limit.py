@@ -1,4 +1,4 @@
-"""sglang.draft-kv-wall on real releases: rows of KV indices of a backend by its own constructor, from a launch's flags."""
+"""sglang.draft-kv-context-limit on real releases: a backend by its own constructor, from a launch's flags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ with engine.on_cpu():
 answer([served.req_to_token_pool.req_to_token.shape[1], backend.cuda_graph_kv_indices.shape[1] / 4 / {topk}])
 """
 CONTEXT, STEPS = 128, 6
-ON = {"ATTNFIX_SGLANG_DRAFT_KV_WALL": "1"}
+ON = {"ATTNFIX_SGLANG_DRAFT_KV_CONTEXT_LIMIT": "1"}
 FLASHINFER = {"backend": "flashinfer", "kind": "flashinfer_backend:FlashInferMultiStepDraftBackend"}
 TRITON = {"backend": "triton", "kind": "triton_backend:TritonMultiStepDraftBackend"}
 LATENT = {"model": "DEEPSEEK", "kind": "flashinfer_mla_backend:FlashInferMLAMultiStepDraftBackend", "backend": "flashinfer"}

@@ -1,4 +1,4 @@
-"""Proof of sglang.fa3-context-wall: verification and draft steps of requests just below the context length, in CUDA graphs.
+"""Proof of sglang.fa3-context-limit: verification and draft steps of requests just below the context length, in CUDA graphs.
 
 Real: construction of `FlashAttentionBackend` and `FlashAttentionMultiStepBackend`, their tables of a graph, capture, replay and
 forward. FlashAttention 3 is emulated with what it knows of a page table: where a row begins, and from the lengths how many

@@ -1,4 +1,4 @@
-"""sglang.draft-kv-wall without an engine: how wide a branch's part of a row gets, on each of its backends."""
+"""sglang.draft-kv-context-limit without an engine: how wide a branch's part of a row gets, on each of its backends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.sglang.draft_kv_wall.fix import FIX
+from attnfix.patches.sglang.draft_kv_context_limit.fix import FIX
 from tests.support import one_call
 
 INIT = one_call.target_of(FIX, "__init__")

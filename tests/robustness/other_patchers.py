@@ -84,7 +84,7 @@ def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
 def _small(row: Row, patcher: str, folder: Path, path: str = "", **request: str) -> None:
     asked = json.dumps({"patcher": patcher, "folder": str(folder / "small"), **request})
     environment = {**_clean(), **QUIET, "PYTHONPATH": path}
-    command = [sys.executable, str(HERE / "foreign_run.py"), asked]
+    command = [sys.executable, str(HERE / "other_patchers_run.py"), asked]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S)
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     row.tried += len(answers)

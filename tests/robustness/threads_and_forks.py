@@ -65,7 +65,7 @@ def _answer(request: dict[str, Any], folder: Path, **variables: str) -> dict[str
         from tests.support.environments import CPU
 
         environment |= {**CPU, "PYTHONPATH": str(fetch.fetch(request["engine"], request["release"]))}
-    command = [sys.executable, str(HERE / "crowd_run.py"), json.dumps(request)]
+    command = [sys.executable, str(HERE / "threads_and_forks_run.py"), json.dumps(request)]
     try:
         done = subprocess.run(
             command, env=environment | variables, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S

@@ -1,4 +1,4 @@
-"""Correction of sglang.fa3-context-wall.
+"""Correction of sglang.fa3-context-limit.
 
 A backend lays its page tables out for `max_context_len` tokens, and fills them up to it. The rows of `req_to_token`, from which
 they are filled, are wider where tokens are drafted: what is drafted near the limit has its slots there.

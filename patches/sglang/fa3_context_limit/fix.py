@@ -1,4 +1,4 @@
-"""sglang.fa3-context-wall, as data."""
+"""sglang.fa3-context-limit, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
@@ -11,7 +11,7 @@ _BACKEND = f"{_MODULE}:FlashAttentionBackend"
 _KERNELS = ("sglang.srt.layers.attention.triton_ops.metadata", "sglang.kernels.ops.attention.metadata")
 
 FIX = Fix(
-    id="sglang.fa3-context-wall",
+    id="sglang.fa3-context-limit",
     title="FlashAttention 3 reads behind its page table where tokens are drafted near the context length",
     symptom=(
         "With speculative decoding on fa3, the server dies of an illegal memory access, or of `AssertionError: FA3 "

@@ -1,4 +1,4 @@
-"""sglang.fa3-context-wall on real releases: the tables that a backend allocates, made by its own constructor."""
+"""sglang.fa3-context-limit on real releases: the tables that a backend allocates, made by its own constructor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ backend.init_cuda_graph_state(2, 8)
 answer([served.req_to_token_pool.req_to_token.shape[1], tables(backend)])
 """
 DRAFTS = "--speculative-algorithm", "EAGLE", "--speculative-num-steps", "3", "--speculative-num-draft-tokens"
-ON = {"ATTNFIX_SGLANG_FA3_CONTEXT_WALL": "1"}
+ON = {"ATTNFIX_SGLANG_FA3_CONTEXT_LIMIT": "1"}
 CONTEXT = 128
 
 

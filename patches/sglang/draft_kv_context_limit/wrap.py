@@ -1,4 +1,4 @@
-"""Correction of sglang.draft-kv-wall.
+"""Correction of sglang.draft-kv-context-limit.
 
 The multi-step backends of FlashInfer, of its latent attention and of Triton take `max_context_len` for the width of their rows
 of KV indices alone, and the backends of their steps have one of their own.
