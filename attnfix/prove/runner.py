@@ -19,6 +19,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger
 from attnfix.patches.catalogue import FIXES
@@ -101,14 +102,18 @@ def examined(fix: Fix, release: str) -> bool:
         version = Version(Version(release).public)
     except InvalidVersion:
         return True
-    return any(SpecifierSet(span).contains(version, prereleases=True) for span in fix.examined)
+    return any(SpecifierSet(span).contains(version, prereleases=True) for span in _spans(fix))
+
+
+def _spans(fix: Fix) -> tuple[str, ...]:
+    return fix.examined or (ENGINES[fix.engine].supported,)
 
 
 def not_judged(fix: Fix, release: str, root: Path) -> Result | None:
     """The result where the ledger is not meant to judge the release and its code is no other's: there is nothing to prove."""
     if examined(fix, release) or judge.judge(fix, root).kind != ledger.UNKNOWN:
         return None
-    spans = ", ".join(fix.examined)
+    spans = ", ".join(_spans(fix))
     reason = f"releases {spans} alone were examined; attnfix leaves this code alone, and nobody has tried it for the bug"
     return Result(fix.id, fix.engine, release, NOT_JUDGED, reason, kernel="none")
 

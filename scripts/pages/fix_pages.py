@@ -10,13 +10,13 @@ from typing import Any
 from packaging.version import Version
 
 from attnfix.cli.listing import describe, span
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Attribute, Fix
 from attnfix.patches.catalogue import FIXES
 from scripts.pages import firing_table, served_releases, support_page
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "docs/fixes"
-NAMES = {"sglang": "sglang", "vllm": "vLLM"}
 
 
 def pages() -> dict[str, Callable[[], str]]:
@@ -45,7 +45,7 @@ def page(fix: Fix) -> str:
         "fix.md",
         fix=fix,
         row=row,
-        engine=NAMES[fix.engine],
+        engine=ENGINES[fix.engine].title,
         serve=f"{fix.engine} serve",
         span=span,
         links=links,
