@@ -12,7 +12,7 @@ from packaging.version import Version
 from attnfix.cli.listing import describe, span
 from attnfix.compat.fix import Attribute, Fix
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import firing_table, served_releases, support_page
+from scripts.pages import gpu_runs, support_page
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = "docs/fixes"
@@ -62,8 +62,8 @@ def page(fix: Fix) -> str:
             {**_figures(group), "name": edit, "verdict": group[0]["verdict"]}
             for edit, group in _grouped(edited, "edit").items()
         ],
-        served=served_releases.corrected(fix.id),
-        firing=firing_table.of(fix.id),
+        served=gpu_runs.corrected(fix.id),
+        firing=gpu_runs.firing_of(fix.id),
         healthy=len(cells) - len(edited) - len(published),
     )
 

@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import served_releases, who_is_hit
+from scripts.pages import gpu_runs, who_is_hit
 
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
@@ -142,7 +142,7 @@ def _tip(fix: Fix, cell: dict[str, Any], figures: str) -> str:
 def _evidence(fix: Fix, proven: list[dict[str, Any]]) -> str:
     ran = ", ".join(sorted({cell["evidence"] for cell in proven}))
     told = "; counts ".join(dict.fromkeys([ran, *(cell["measure"] for cell in proven if cell["measure"])])) or "-"
-    served = served_releases.corrected(fix.id)
+    served = gpu_runs.corrected(fix.id)
     return f"{told}; served {served}" if served else told
 
 

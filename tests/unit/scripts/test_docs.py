@@ -22,7 +22,7 @@ from attnfix.compat.arming import switches
 from attnfix.compat.gate import ledger
 from attnfix.compat.status import fix_state
 from attnfix.patches.catalogue import BY_ID, FIXES
-from scripts.pages import served_table
+from scripts.evidence import summaries
 from tests.support.pages import Page, arguments_in, call
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -275,11 +275,11 @@ def test_a_call_in_yaml_is_found():
 @pytest.mark.parametrize(
     "case, told",
     [
-        ({"settings": {"max_model_len": 1}}, "H200"),
-        ({"settings": {"tensor_parallel_size": 2}}, "2 H200"),
-        ({"settings": {"tensor_parallel_size": 2}, "gpus": 2}, "2 H200"),
-        ({"settings": {"tensor_parallel_size": 2}, "gpus": 1}, "H200, 2 ranks on it"),
+        ({"settings": {"max_model_len": 1}}, ""),
+        ({"settings": {"tensor_parallel_size": 2}}, "2 GPUs"),
+        ({"settings": {"tensor_parallel_size": 2}, "gpus": 2}, "2 GPUs"),
+        ({"settings": {"tensor_parallel_size": 2}, "gpus": 1}, "2 ranks on one GPU"),
     ],
 )
 def test_two_ranks_on_one_gpu_are_not_two_gpus(case, told):
-    assert served_table._gpus("H200", case) == told
+    assert summaries._shared(case) == told
