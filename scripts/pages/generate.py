@@ -25,7 +25,6 @@ from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
 from scripts.pages import (
     differential_page,
-    fix_pages,
     gpu_runs,
     kernels_page,
     robustness_table,
@@ -64,7 +63,10 @@ def general_switches() -> str:
 
 
 def fix_switches() -> str:
-    rows = ((f"`{fix.switch}`", "on" if fix.default else "off", f"[{fix.title}](fixes/{fix.id}.md)") for fix in FIXES)
+    rows = (
+        (f"`{fix.switch}`", "on" if fix.default else "off", f"[{fix.title}](../patches/{fix.package.replace('.', '/')}/fix.py)")
+        for fix in FIXES
+    )
     return _table(("variable", "default", "fix"), rows)
 
 
@@ -125,9 +127,7 @@ WRITTEN: dict[str, Callable[[], str]] = {
     "docs/differential.md": lambda: filled((ROOT / "docs/differential.md").read_text()),
     "docs/switches.md": lambda: filled((ROOT / "docs/switches.md").read_text()),
     "docs/support.md": partial(support_page.page, "support.md"),
-    "docs/support.html": partial(support_page.page, "support.html"),
     "docs/symptoms.md": symptoms_page.page,
-    **fix_pages.pages(),
 }
 
 
@@ -150,12 +150,8 @@ def main() -> int:
             if not check:
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
-    for path in fix_pages.left_over():
-        stale.append(str(path.relative_to(ROOT)))
-        if not check:
-            path.unlink()
     for name in stale:
-        print(f"{name}: {'out of date; run scripts/pages/generate.py' if check else 'written or removed'}", file=sys.stderr)
+        print(f"{name}: {'out of date; run scripts/pages/generate.py' if check else 'written'}", file=sys.stderr)
     return 1 if check and stale else 0
 
 

@@ -1,4 +1,4 @@
-"""docs/support.md and docs/support.html: fixes by releases, from the last run of scripts.ledger.matrix and nothing else."""
+"""docs/support.md and the site's support.html: fixes by releases, from the last run of scripts.ledger.matrix alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LEGEND = (
 
 
 def page(name: str) -> str:
-    """The text of docs/`name`, `support.md` or `support.html`."""
+    """The text of `support.md` or `support.html`."""
     shown = [_shown(cell) for cell in cells()]
     published = {(cell["fix"], cell["release"]): cell for cell in shown if not cell["edit"]}
     return rendered(
