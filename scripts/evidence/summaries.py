@@ -28,7 +28,7 @@ RUNS = Path(__file__).resolve().parents[2] / "docs/evidence/runs"
 #: A summary is no longer than this, in bytes
 LONGEST = 4096
 KINDS = ("mla", "dense", "windows", "hybrid")
-#: What cases of gpu_probe, served and e2e_firing begin with
+#: Prefixes of cases of gpu_probe, served and e2e_firing
 PROBE, SERVED, FIRING = "probe ", "served ", "firing "
 _VERSIONS = ("attnfix", "torch", "cuda", "driver", "python", "triton", "transformers", "flashinfer-python")
 #: States of a fix that is at work
@@ -63,7 +63,7 @@ def _line(value: Any) -> str:
 
 
 def of(found: dict[str, Any], raw: str, commit: str) -> dict[str, Any]:
-    """The summary of what an e2e-*.json holds. raw: its name in the archive."""
+    """The summary of a record of the end-to-end scripts. raw: its name in the archive; commit: kept with it."""
     cases = found["cases"]
     plain = {name: case for name, case in cases.items() if not name.startswith((SERVED, FIRING))}
     served = {name.removeprefix(SERVED): case for name, case in cases.items() if name.startswith(SERVED)}
@@ -203,11 +203,11 @@ def each_round(seen: dict[str, Any], fix: str) -> dict[str, list[int]]:
     return {name: [after - before for before, after in itertools.pairwise(told)] for name, told in so_far.items()}
 
 
-# A case: what stock gave, and what patched gave
+# Figures of a case
 
 
 def _seen(name: str, case: dict[str, Any]) -> tuple[str, str]:
-    """What stock did, and what patched did."""
+    """Figures of stock and of patched, as words."""
     kind = name.partition(" ")[0]
     if kind in _WHOLE:
         return _WHOLE[kind](case)
@@ -266,7 +266,7 @@ def _of_drafts(case: dict[str, Any]) -> tuple[str, str]:
 
 
 def _of_kernel(case: dict[str, Any]) -> tuple[str, str]:
-    """What lies behind a page table: other slots, and no slots."""
+    """Errors with other slots, and with none, behind a page table."""
 
     def told(side: str) -> str:
         both = (case["sides"][f"{side}, {words}"] for words in ("slots", "none"))

@@ -1,4 +1,4 @@
-"""What ran where: the tables of docs/seen-on-a-gpu.md and docs/evidence/README.md, from docs/evidence/runs."""
+"""Tables of GPU runs, for docs/seen-on-a-gpu.md and docs/evidence/README.md, from docs/evidence/runs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def harmless() -> str:
 
 
 def probes() -> str:
-    """What `attnfix probe` said of servers, stock → patched; one row for each run."""
+    """Verdicts of `attnfix probe` on servers, stock → patched; one row for each run."""
     rows = []
     for run in runs():
         found = {name.removeprefix(PROBE): case for name, case in run.get("cases", {}).items() if name.startswith(PROBE)}
@@ -160,7 +160,7 @@ def table() -> str:
 
 
 def raw() -> str:
-    """The archive's size and hash."""
+    """A sentence with the archive's size and hash."""
     size = archive.ARCHIVE.stat().st_size // 1000
     return f"[raw.tar.xz](raw.tar.xz): {len(archive.members())} records, {size} kB, sha256 `{archive.sha256()}`."
 
