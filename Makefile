@@ -49,9 +49,13 @@ update: $(VENV)/.ready
 	$(BIN)/python -m scripts.ledger.ledgers --new
 	$(BIN)/python -m scripts.pages.generate
 
-site: $(VENV)/.ready
+site: $(VENV)/.ready build/transcripts.md
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
+
+build/transcripts.md: scripts/pages/transcripts.py $(wildcard attnfix/cli/*.py patches/*/index.json) | $(VENV)/.ready
+	@echo "running the commands of the page of transcripts: two minutes"
+	@$(BIN)/python -m scripts.pages.transcripts $@
 
 # torch first and by itself: on a machine whose index offers a CPU build under this version, nothing larger is fetched.
 # In a terminal pip shows what it fetches; elsewhere, as in CI, a step is one line.
