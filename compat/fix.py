@@ -137,11 +137,11 @@ class Known:
         """All that its folder declares."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def engine(self) -> str:
         return self.id.partition(".")[0]
 
-    @property
+    @cached_property
     def switch(self) -> str:
         """Environment variable of this fix, e.g. ATTNFIX_SGLANG_ZERO_KV_ROWS."""
         return "ATTNFIX_" + self.id.replace(".", "_").replace("-", "_").upper()

@@ -22,6 +22,7 @@ RENAMED = {
     "ATTNFIX_SGLANG_FA3_CONTEXT_WALL": "ATTNFIX_SGLANG_FA3_CONTEXT_LIMIT",
     "ATTNFIX_SGLANG_DRAFT_KV_WALL": "ATTNFIX_SGLANG_DRAFT_KV_CONTEXT_LIMIT",
 }
+_FORMER = {switch: former for former, switch in RENAMED.items()}
 _WORDS = {False: ("0", "off", "no", "false"), True: ("1", "on", "yes", "true"), None: ("auto", "")}
 _VALUES = {word: meaning for meaning, words in _WORDS.items() for word in words}
 
@@ -37,8 +38,8 @@ def strict(environ: Mapping[str, str] = os.environ) -> bool:
 
 def asked(fix: Known, environ: Mapping[str, str] = os.environ) -> bool | None:
     """True or False where the operator switched the fix on or off; None for `auto`, an unset or a misspelt value."""
-    former = (name for name, switch in RENAMED.items() if switch == fix.switch and fix.switch not in environ)
-    return _value(environ, next(former, fix.switch))
+    name = fix.switch if fix.switch in environ else _FORMER.get(fix.switch, fix.switch)
+    return _value(environ, name)
 
 
 def required(fix: Known, environ: Mapping[str, str] = os.environ) -> bool:

@@ -48,6 +48,7 @@ class Index:
         parts = (line.partition(b'": ') for line in lines)
         self._lines = {name[1:]: value.rstrip(b",") for name, _, value in parts}
         self._parsed: dict[str, Any] = {}
+        self._had: dict[tuple[str, str, str | None], int] = {}
         for name, known in ("index_format", INDEX_FORMAT), ("digest_format", DIGEST_FORMAT):
             if (found := self.line(name)) != known:
                 raise LedgerError(f"the index has {name} {found}, not {known}")
@@ -78,11 +79,15 @@ class Index:
 
     def having(self, kind: str, name: str, digest: str | None) -> int:
         """The releases that have this file or this code there, or none; as bits, for each release one."""
-        with damage(f"{kind} {name}"):
-            rows = self.line(f"{kind} {name}")
-            if digest is not None:
-                return self.bits(rows.get(digest[:CUT], ""))
-            return ~reduce(or_, map(self.bits, rows.values()), 0)
+        asked = kind, name, digest
+        if asked not in self._had:
+            with damage(f"{kind} {name}"):
+                rows = self.line(f"{kind} {name}")
+                if digest is not None:
+                    self._had[asked] = self.bits(rows.get(digest[:CUT], ""))
+                else:
+                    self._had[asked] = ~reduce(or_, map(self.bits, rows.values()), 0)
+        return self._had[asked]
 
     def digest_in(self, kind: str, name: str, bits: int) -> str | None:
         """Of this file or this code, in all of these releases; None where they lack it."""

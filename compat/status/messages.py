@@ -75,13 +75,13 @@ def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> 
             _installed(engine.name, version)
         else:
             say_with_next(engine.name, partial(_installed, engine.name, version))
-    problems = []
+    problems, debugging = [], logger(engine.name).isEnabledFor(logging.DEBUG)
     for state in states:
         if state.base in MISSING:
             problems.append(f"{state.fix.id} is not installed: {state.reason}")
         elif state.base == UNKNOWN_SOURCE and in_doubt(state, version):
             problems.append(f"{state.fix.id} left alone, unknown source: {state.reason}")
-        else:
+        elif debugging:
             _quiet(engine.name, f"{state.fix.id}: {state.state} ({state.reason})")
     if problems := [problem for problem in problems if _first(problem)]:
         warn(engine.name, "; ".join(problems))

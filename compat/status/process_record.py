@@ -5,7 +5,7 @@ the mapping, and the text is rewritten when a state changes. A reader takes what
 
     offset 0      "attnfix1", then the length of the text as a little-endian 64-bit integer
     offset 64     counters, three 64-bit integers for each fix in the order of "fixes" in the text
-    offset 4096   the text: JSON
+    offset 8192   the text: JSON
 
 Its process holds a lock (flock) on it for life: the kernel lets it go however the process ends. So a reader in another
 container, to whom pid and host name mean nothing, still knows who is alive. Where the file system has no locks, pid and start
@@ -37,7 +37,7 @@ from . import process_role
 from .fix_state import MISSING
 
 MAGIC = b"attnfix1"
-_COUNTERS, _TEXT, _SIZE = 64, 4096, 1 << 15
+_COUNTERS, _TEXT, _SIZE = 64, 1 << 13, 1 << 17
 _LIMIT = 1 << 20  # bytes that a reader takes: another version's records may be larger than ours
 _KEPT_S = 24 * 3600  # records of processes that have ended stay this long
 _FIELDS = ("calls", "corrections", "rows")

@@ -131,7 +131,7 @@ def record_file(data: bytes) -> None:
             "fixes": [{"fix": FIXES[-1].id, "state": "installed", "reason": "", "code": None, "counters": {}}],
             "kernels": {"op": {"path": "reference", "reason": "why"}},
         })  # fmt: skip
-        content = struct.pack("<8sq48x3q", process_record.MAGIC, len(text), 7, 3, 1).ljust(4096, b"\0") + text
+        content = struct.pack("<8sq48x3q", process_record.MAGIC, len(text), 7, 3, 1).ljust(process_record._TEXT, b"\0") + text
     (process_record.folder() / "x.attnfix").write_bytes(content)
     processes = list(process_record.read_all())
     found = {"active": True, "attnfix": "1", "python": "p", "records": "r", "engines": [], "fixes": [], "unrecorded": []}

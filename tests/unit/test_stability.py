@@ -203,10 +203,10 @@ def test_a_record_as_the_page_lays_it_out_is_read(tmp_path, monkeypatch):
     told = {"pid": 1, "started": 0, "host": "elsewhere", "engine": "vllm", "fixes": [
         {"fix": f"vllm.f{n}", "state": "installed", "reason": "r"} for n in range(2)]}  # fmt: skip
     text = json.dumps(told).encode()
-    data = bytearray(4096 + len(text))
+    data = bytearray(8192 + len(text))
     data[:16] = b"attnfix1" + struct.pack("<q", len(text))
     data[64 + 24 : 64 + 48] = struct.pack("<3q", 7, 5, 3)
-    data[4096:] = text
+    data[8192:] = text
     (tmp_path / "x.attnfix").write_bytes(data)
     found = process_record.read(tmp_path / "x.attnfix")
     assert [row["state"] for row in found["fixes"]] == ["installed", "effective"]
@@ -223,7 +223,7 @@ def test_a_record_is_written_as_the_page_lays_it_out(server, engine):
     data = path.read_bytes()
     assert data[:8] == b"attnfix1"
     (length,) = struct.unpack_from("<q", data, 8)
-    text = json.loads(data[4096 : 4096 + length])
+    text = json.loads(data[8192 : 8192 + length])
     assert struct.unpack_from("<q", data, 64) == (1,), "calls of the first fix"
     assert set(text) == words(table("Records")["the text"])
     assert set(text["fixes"][0]) - {"traceback"} == words(table("Records")["each of `fixes"]) - {"traceback"}

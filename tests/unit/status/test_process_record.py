@@ -260,7 +260,7 @@ def test_a_link_in_place_of_a_record_is_not_followed(home, tmp_path):
 
 def test_more_fixes_than_fit_is_an_error(home):
     with pytest.raises(ValueError, match="no room"):
-        process_record.Record().counters(200)
+        process_record.Record().counters(338)
 
 
 def test_old_records_of_ended_processes_are_removed_whatever_their_host(home, holder):
