@@ -54,8 +54,9 @@ def _require(extra: str) -> None:
     """Raises CliError where something of the extra is missing: else each proof would end with a sentence on it."""
     if missing := _missing(extra):
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        names, proofs = ", ".join(missing[:_NAMED]) + more, "proofs of a fetched release" if extra == "cpu" else "proofs"
-        raise CliError(f'{names} missing: {proofs} need pip install "attnfix[{extra}]"', 2)
+        names, are = ", ".join(missing[:_NAMED]) + more, "is" if len(missing) == 1 else "are"
+        proofs = "proofs of a fetched release" if extra == "cpu" else "proofs"
+        raise CliError(f'{names} {are} missing: {proofs} need pip install "attnfix[{extra}]"', 2)
 
 
 def _missing(extra: str) -> list[str]:

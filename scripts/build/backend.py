@@ -74,7 +74,7 @@ def _compile_kernels() -> None:
 
 
 def _completed(directory: str, name: str, whole: bool) -> str:
-    """Add the `.pth` at the root of a wheel and its bill of materials (PEP 770); take out what is not its own, unless `whole`."""
+    """Add the `.pth` at the root of a wheel and its bill of materials (PEP 770); take out the lab, unless `whole`."""
     import sbom
 
     with reopened(Path(directory, name)) as (unpacked, about):

@@ -118,8 +118,8 @@ def bare(folder: Path) -> Environment:
 
 
 def install(environment: Environment, *wheels: Path) -> None:
-    command = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", "--no-deps", *map(str, wheels)]
-    subprocess.run([*command, "--force-reinstall"], check=True, capture_output=True)
+    command = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--force-reinstall", *map(str, wheels)], check=True, capture_output=True)
 
 
 def make(folder: Path, wheels: tuple[Path, ...], engine: str, release: str) -> Environment:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from attnfix.cli import prove
 from attnfix.patches.catalogue import FIXES
+from attnfix.prove import command
 from attnfix.prove.verdict import PROVEN, UNPROVEN, Result
 
 JOBS = [(fix, "1.0", None, None, None) for fix in FIXES[:41]]
@@ -33,11 +33,11 @@ def ran(monkeypatch):
         )
 
     def run(jobs, **options):
-        return [*prove._run(jobs, Namespace(**{"seed": None, "gpu": False, "cold": False, "json": False} | options))]
+        return [*command._run(jobs, Namespace(**{"seed": None, "gpu": False, "cold": False, "json": False} | options))]
 
     ran = Namespace(seen=seen, forks=forks, run=run, says=lambda fix, cold: 1e-6)
-    monkeypatch.setattr(prove.warm, "proofs", proofs)
-    monkeypatch.setattr(prove, "_prove", proof)
+    monkeypatch.setattr(command.warm, "proofs", proofs)
+    monkeypatch.setattr(command, "_prove", proof)
     return ran
 
 
@@ -59,7 +59,7 @@ def test_a_seed_draws_the_same_again(ran):
 def test_a_fork_that_says_otherwise_proves_nothing(ran):
     ran.says = lambda fix, cold: 1.0 if cold else 1e-6
     wrong = [result for result in ran.run(JOBS) if result.verdict != PROVEN]
-    assert len(wrong) == 3 and {(result.verdict, result.reason) for result in wrong} == {(UNPROVEN, prove._APART)}
+    assert len(wrong) == 3 and {(result.verdict, result.reason) for result in wrong} == {(UNPROVEN, command._APART)}
 
 
 @pytest.mark.parametrize("jobs, options", [(JOBS[:2], {}), (JOBS, {"cold": True}), (JOBS, {"gpu": True})])
@@ -73,6 +73,6 @@ def test_where_nothing_can_be_forked_fresh_interpreters_prove(ran, monkeypatch, 
         raise RuntimeError("python cannot be forked: its imports have started 2 threads")
         yield
 
-    monkeypatch.setattr(prove.warm, "proofs", proofs)
+    monkeypatch.setattr(command.warm, "proofs", proofs)
     assert len(ran.run(JOBS)) == len(ran.seen) == len(JOBS)
     assert "cannot be forked: its imports have started 2 threads; each proof starts two fresh ones" in capsys.readouterr().err
