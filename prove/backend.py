@@ -17,6 +17,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "scripts" / "build"))
 
 from wheels import ROOT, lab, reopened
 
+#: A file in the folder `attnfix` itself: pip removes a folder with the last file that lies in it, not with the last below it
+MARK = "attnfix/attnfix-prove.txt", "The wheel attnfix-prove is installed. Its RECORD lists its files.\n"
+
 
 class UnsupportedOperation(Exception):
     """PEP 517's name for it."""
@@ -34,6 +37,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         for path, file in lab().items():
             (unpacked / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(file, unpacked / path)
+        (unpacked / MARK[0]).write_text(MARK[1])
         (about / "licenses").mkdir()
         shutil.copy(ROOT / "LICENSE", about / "licenses")
         metadata = about / "METADATA"
