@@ -31,7 +31,8 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
     `qv`, [tokens, heads, dv], is multiplied with the values, and the scores are the sum of both products. `k_descale` and
     `v_descale`, float32 [batch, KV heads], multiply what an FP8 cache holds; the result is bfloat16 then.
 
-    Nobody asks whether a page lies inside the cache: what lies behind it in memory is read. With `causal`, or a window that
+    Nobody asks whether a page lies inside the cache, or where a row of the table ends: what lies behind it in memory is read.
+    A page behind all memory of the cache is an illegal memory access: NaN for the request. With `causal`, or a window that
     ends at the token itself, the last rows are aligned. The LSE is natural, float32 [heads, tokens], and holds the sink of its
     head (`sinks`, [heads]); a row without keys has -inf and 0 all the same (`finalize` and `store_zero` of the kernel).
     """
@@ -44,8 +45,13 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
     dtype = torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype
     size, result = k_cache.shape[1], torch.zeros(*q.shape[:2], v_cache.shape[-1], dtype=dtype, device=q.device)
     lse = torch.full((q.shape[1], q.shape[0]), -math.inf, device=q.device)
+    table = page_table.as_strided((page_table.untyped_storage().nbytes() // page_table.element_size(),), (1,), 0)
     for b in range(len(at) - 1):
-        pages = page_table[b, : -(-lens[b] // size)].long()
+        row = page_table.storage_offset() + b * page_table.stride(0)
+        pages = table[row : row + -(-lens[b] // size)].long()
+        if len(pages) * size < lens[b] or not ((pages >= 0) & (pages < len(_memory(k_cache)))).all():
+            result[at[b] : at[b + 1]] = math.nan
+            continue
         k, v = (_memory(cache)[pages].flatten(0, 1)[: lens[b]] for cache in (k_cache, v_cache))
         k, v = (
             x if descale is None else x.double() * descale[b, :, None].double()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 import importlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -264,6 +264,12 @@ class Server:
             self.runner.token_to_kv_pool_allocator.free_swa(slots[own > 0])
             for buffer in self._buffers(SLIDING):
                 buffer[kept] = self._rows(*buffer[kept].shape).to(buffer.dtype)
+
+    def again(self, seed: int) -> Server:
+        """The same one, with graphs that are captured anew."""
+        self.draw.manual_seed(seed)
+        self.graphs, self.memory = {}, {}
+        return self
 
     # A step
 
@@ -538,8 +544,20 @@ class Paged(Cases):
     def server(self, launch: Launch, seed: int) -> Server:
         return Server(f"{self.modules[0].removeprefix(_BACKENDS)}:{self.kind}", launch, seed)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._servers: dict[Launch, Server] = {}
+
+    def scenario(self, seed: int) -> Iterable[Observation]:
+        self._servers.clear()
+        return super().scenario(seed)
+
     def run(self, case: Case, seed: int) -> Observation:
-        server = self.server(case.launch, seed)
+        """Cases that are launched alike are of one server; those that are spared may be of one that had the bug."""
+        server = self._servers.get(case.launch)
+        if server is None:
+            server = self._servers[case.launch] = self.server(case.launch, seed)
+        server.again(seed)
         return combine(*(server.run(step) for step in case.steps))
 
 
