@@ -59,8 +59,8 @@ class Launch:
 
     window: tokens that a token sees before itself in the window layer, or None for a model without; `whole`: the model hands
     its checkpoint's window on, which counts the token itself. pool: the window layer's KV has a pool of its own. topk, drafts,
-    steps: of EAGLE, topk 0 for none; steps 0: those of a chain. sinks: each head has one. latent: KV are latents. flags: more of them. modes: attributes of the
-    backend that are on, where the release has them.
+    steps: of EAGLE, topk 0 for none; steps 0: those of a chain. sinks: each head has one. latent: KV are latents. flags: more
+    of them. modes: attributes of the backend that are on, where the release has them.
     """
 
     page_size: int = 1
@@ -333,7 +333,6 @@ class Server:
         """The layer's attention of the new tokens against float64."""
         import torch
 
-        layer = self.layers[layer_id]
         rows = [(row, place) for row, (n, more) in enumerate(zip(step.cached, step.new)) for place in range(n, n + more)]
         paths = [path for n, more in zip(step.cached, step.new) for path in self._paths(layer_id, n, more, step.parents)]
         q = self._queries(layer_id, rows, paths)
@@ -441,9 +440,10 @@ class Server:
                 "extend_start_loc": cumulative(each)[:-1].to(device()),
             }  # fmt: skip
         return self.runner.forward_batch(
-            "DECODE" if step.mode == "DRAFT" else step.mode, batch_size=size, input_ids=_tensor([0] * sum(each)), seq_lens=_tensor(lens), seq_lens_sum=sum(lens),
-            seq_lens_cpu=torch.tensor(lens), req_pool_indices=_tensor([*range(count)] + [ROOM - 1] * padding),
-            positions=positions, out_cache_loc=torch.cat([*found, _tensor([0] * (padding * each_writes))]), **fields,
+            "DECODE" if step.mode == "DRAFT" else step.mode, batch_size=size, input_ids=_tensor([0] * sum(each)),
+            seq_lens=_tensor(lens), seq_lens_sum=sum(lens), seq_lens_cpu=torch.tensor(lens),
+            req_pool_indices=_tensor([*range(count)] + [ROOM - 1] * padding), positions=positions,
+            out_cache_loc=torch.cat([*found, _tensor([0] * (padding * each_writes))]), **fields,
         )  # fmt: skip
 
     def _drafts(self, step: Step, before: list[int], positions: Any) -> Any:
@@ -464,8 +464,6 @@ class Server:
     def _branches(self, cached: tuple[int, ...]) -> list[Any]:
         """Slots of what each branch drafts. A chain goes on in the request's own pages; each branch of a tree has pages of its
         own, the first of which begins with a copy of what the request's last page holds."""
-        import torch
-
         if self.launch.topk == 1:
             return [self.slots(row, range(n, n + self.steps)) for row, n in enumerate(cached)]
         found, each = [], -(-self.steps // self.size) + 1
@@ -541,8 +539,9 @@ class Paged(Cases):
     #: The backend's class, as its module is the first of `modules`
     kind = ""
 
-    def server(self, launch: Launch, seed: int) -> Server:
-        return Server(f"{self.modules[0].removeprefix(_BACKENDS)}:{self.kind}", launch, seed)
+    def server(self, launch: Launch, seed: int, of: type[Server] = Server) -> Server:
+        """A server launched so; `of`: a class that changes parts of it."""
+        return of(f"{self.modules[0].removeprefix(_BACKENDS)}:{self.kind}", launch, seed)
 
     def __init__(self) -> None:
         super().__init__()
@@ -579,7 +578,6 @@ class FlashAttention(Paged):
         backend = self.engine[flash_attention.BACKEND]
         backend.merge_state_v2 = emulators.merge_state_v2
         flash_attention.use(backend, flash_attention.paged)
-
 
     def run(self, case: Case, seed: int) -> Observation:
         try:
