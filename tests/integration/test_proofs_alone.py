@@ -1,17 +1,15 @@
 """`pip install attnfix[cpu]` by itself proves: a fresh environment has the two wheels, and of other packages the extra alone.
 
-Every fix takes ten minutes of CPU time. So a fifth of the fixes is proven, each day the next one; TESTS_PROVE=all proves every
-fix, as the release workflow does.
+All fixes take ten minutes of CPU time. So a tenth of each engine's is proven, drawn; TESTS_DRAWN=all proves every fix, as the
+release workflow does.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -20,13 +18,13 @@ from packaging.version import Version
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
-from tests.support import environments
+from tests.support import drawn, environments
 
 NEWEST = {
     engine: max((release for fix in FIXES if fix.engine == engine for release, _ in ledger.load(fix).releases()), key=Version)
     for engine in ENGINES
 }
-PROVEN = FIXES if os.environ.get("TESTS_PROVE") == "all" else FIXES[date.today().toordinal() % 5 :: 5]
+PROVEN = [fix for engine in ENGINES for fix in drawn.tenth([fix for fix in FIXES if fix.engine == engine], f"alone {engine}")]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from scripts.pages import fix_pages
 from tests.support.pages import Page, arguments_in, call
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
+PAGES = [Page(path) for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))]
 PROJECT = "attnfix|compat|patches|kernels|scripts|tests|docs|requirements"
 #: What docs/add-a-fix.md makes; tests/integration/test_add_a_fix.py does so
 _TYPED_FIX, _TYPED_FOLDER = "vllm.my-fix", "/my_fix/"
@@ -64,7 +64,8 @@ def test_every_page_can_be_reached_from_the_index():
             seen.add(path)
             names = (link.partition("#")[0] for link in Page(path).links if "://" not in link)
             ahead += [(path.parent / name).resolve() for name in names if name]
-    assert {page.path for page in PAGES} - seen - {ROOT / "README.md"} == set()
+    at_the_top = {ROOT / name for name in ("README.md", "CONTRIBUTING.md")}
+    assert {page.path for page in PAGES} - seen == at_the_top and "CONTRIBUTING.md" in Page(ROOT / "README.md").links
 
 
 @each_page
