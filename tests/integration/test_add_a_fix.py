@@ -49,7 +49,9 @@ def test_the_page_can_be_typed(checkout):
     said = typed(checkout, skeleton)
     assert str(checkout) in typed(checkout, "python -c 'import attnfix.patches as p; print(p.__path__)'")
     assert (checkout / "patches" / "vllm" / "catalogue.py").read_text().count('"my_fix"') == 1
-    assert re.search(r"vllm\.my-fix on vllm 0\.19\.1: unproven: .*patches/vllm/my_fix/proof\.py runs nothing yet", said)
+    assert re.search(
+        r"vllm\.my-fix \(--seed \d+\) on vllm 0\.19\.1: unproven: .*patches/vllm/my_fix/proof\.py runs nothing yet", said
+    )
     typed(checkout, TOOLS)
 
     written = files()

@@ -169,6 +169,8 @@ def _runner_class() -> type:
 class Runner:
     """What attention reads of a `ModelRunner`, which is its other base: its properties and methods are the engine's."""
 
+    model: Any  # set by a server that has layers
+
     def __init__(
         self, args: Any, model_config: Any, requests: int, tokens: int, draft: bool, window: bool, device: str = "cpu"
     ):

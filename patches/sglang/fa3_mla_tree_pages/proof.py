@@ -3,13 +3,15 @@
 Spared: chains, pages of one token, drafts of trees, whose table is one of pages, and a server that drafts nothing.
 """
 
+from typing import Any
+
 from attnfix.patches.lab.sglang.paged import FULL, FlashAttention, case, decode, draft, prefill, verify
 
 from .wrap import is_second_pass, slots
 
 LENS, TREE, CHAIN = (3, 21, 40), (0, 0, 1, 1, 2, 2), (0, 1, 2, 3, 4, 5)
-LATENT = {"latent": True, "window": None}
-TREES = {**LATENT, "topk": 2, "drafts": 7, "steps": 4}
+LATENT: dict[str, Any] = {"latent": True, "window": None}
+TREES: dict[str, Any] = {**LATENT, "topk": 2, "drafts": 7, "steps": 4}
 
 
 def _verifies(parents=TREE):
