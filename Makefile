@@ -61,7 +61,7 @@ build/transcripts.md: scripts/pages/transcripts.py $(wildcard attnfix/cli/*.py p
 # torch first and by itself: on a machine whose index offers a CPU build under this version, nothing larger is fetched.
 # In a terminal pip shows what it fetches; elsewhere, as in CI, a step is one line.
 PIP := $(BIN)/python -m pip install $(if $(MAKE_TERMOUT),--progress-bar on,--quiet) --disable-pip-version-check -c requirements/cpu.txt
-SOURCES := $(wildcard kernels/csrc/* kernels/build.py scripts/build/backend.py attnfix/bootstrap/attnfix.pth)
+SOURCES := $(wildcard setup.py kernels/csrc/* kernels/build.py scripts/build/*.py attnfix/bootstrap/attnfix.pth)
 
 $(VENV)/.ready: pyproject.toml requirements/cpu.txt requirements/dev.txt $(SOURCES)
 	@echo "setting up $(VENV): torch, what the engines import, attnfix with its kernels (about two minutes)"

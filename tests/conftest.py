@@ -1,4 +1,4 @@
-"""Shared fixtures: the built wheel, and virtual environments that hold it beside a real engine release."""
+"""Shared fixtures: the built wheels, and virtual environments that hold it beside a real engine release."""
 
 from __future__ import annotations
 
@@ -30,16 +30,22 @@ def pytest_terminal_summary(terminalreporter):
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel of this tree, built once."""
+def wheels(tmp_path_factory) -> tuple[Path, Path]:
+    """The wheels of this tree, `attnfix` and `attnfix-prove`, built once."""
     from tests.support import environments
 
-    return environments.build_wheel(tmp_path_factory.mktemp("wheel"))
+    return environments.build_wheels(tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.fixture(scope="session")
-def engine_python(wheel, tmp_path_factory):
-    """`engine_python(engine, release) -> Environment`: a virtual environment with the wheel and that release installed."""
+def wheel(wheels) -> Path:
+    """That of `attnfix`."""
+    return wheels[0]
+
+
+@pytest.fixture(scope="session")
+def engine_python(wheels, tmp_path_factory):
+    """`engine_python(engine, release) -> Environment`: a virtual environment with both wheels and that release installed."""
     from tests.support import environments
 
     made: dict[tuple[str, str], environments.Environment] = {}
@@ -47,20 +53,20 @@ def engine_python(wheel, tmp_path_factory):
     def get(engine: str, release: str) -> environments.Environment:
         if (engine, release) not in made:
             folder = tmp_path_factory.mktemp(f"{engine}-{release}")
-            made[engine, release] = environments.make(folder, wheel, engine, release)
+            made[engine, release] = environments.make(folder, wheels, engine, release)
         return made[engine, release]
 
     return get
 
 
 @pytest.fixture(scope="session")
-def engine_fork(wheel, tmp_path_factory):
+def engine_fork(wheels, tmp_path_factory):
     """`engine_fork(engine, release) -> Environment`: the same, in forks of a Python that has imported torch and no engine."""
     from attnfix.compat.releases import fetch
     from attnfix.prove.warm import Warm
     from tests.support import environments
 
     environment = environments.bare(tmp_path_factory.mktemp("warm") / "env")
-    environments.install(environment, wheel)
+    environments.install(environment, *wheels)
     with Warm(environment.python, environment.variables()) as parent:
         yield lambda engine, release: environments.Forked(environment.folder, engine, parent, str(fetch.fetch(engine, release)))

@@ -5,13 +5,16 @@ Every `patches/*/*/proof.py` ends in `class Proof`, which derives from the one h
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import importlib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -99,6 +102,79 @@ class Proof:
     def sabotages(self) -> dict[str, AbstractContextManager[Any]]:
         """name -> context, of ways to break the correction: within each of them the scenario must be wrong."""
         raise NotImplementedError
+
+
+class Cases(Proof):
+    """A proof as data: cases that reach the bug, cases that it spares, and ways to break the correction.
+
+    A family's base in `lab/<engine>/` derives from this and says in `run` what a case is.
+    """
+
+    #: The place of the bug, in the first of `modules`: "Class.method", or "Class.method: name" for code that uses that name;
+    #: of several, separated by " or ", one is enough. Empty where every release has it
+    needs = ""
+    #: The reason that is told of a release without that place
+    absent = ""
+    #: Cases that are wrong on the stock side. One that has a `where` is run in releases that have that place
+    bug: tuple[Any, ...] = ()
+    #: Cases that have the same bits on both sides
+    spared: tuple[Any, ...] = ()
+    #: sentence -> (function, replacement): the replacement gets the function itself, then its arguments. A constant is
+    #: (module, name, value). Several of them are a list
+    broken: Mapping[str, Any] = {}
+    #: sentence -> place, written as `needs`: that way is tried where a release has it; with "no " in front, where it lacks it
+    broken_where: Mapping[str, str] = {}
+
+    def run(self, case: Any, seed: int) -> Observation:
+        """Run one case on inputs drawn from `seed`. Raises NoSuchPath."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        if self.needs and not self._has(self.needs):
+            raise NoSuchPath(self.absent or f"no {self.needs}")
+
+    def _has(self, places: str) -> bool:
+        if places.startswith("no "):
+            return not self._has(places.removeprefix("no "))
+        return any(_uses(self.engine[self.modules[0]], *place.split(": ")) for place in places.split(" or "))
+
+    def scenario(self, seed: int) -> Iterable[Observation]:
+        return self._run(self.bug, seed)
+
+    def control(self, seed: int) -> Iterable[Observation]:
+        return self._run(self.spared, seed)
+
+    def _run(self, cases: tuple[Any, ...], seed: int) -> Iterator[Observation]:
+        return (self.run(case, seed) for case in cases if self._has(getattr(case, "where", "")))
+
+    def sabotages(self) -> dict[str, AbstractContextManager[Any]]:
+        tried = {name: way for name, way in self.broken.items() if self._has(self.broken_where.get(name, ""))}
+        return {name: _broken(*(way if isinstance(way, list) else [way])) for name, way in tried.items()}
+
+
+def _uses(module: Any, path: str, name: str = "") -> bool:
+    """Whether the module has what is at `path`, and its code uses `name`."""
+    found = module
+    for part in path.split(".") if path else ():
+        found = getattr(found, part, None)
+    if found is None or not name:
+        return found is not None
+    return any(
+        name == one.argval or ("FAST" in one.opname and isinstance(one.argval, tuple) and name in one.argval)
+        for one in dis.get_instructions(code_of(found))
+    )
+
+
+@contextmanager
+def _broken(*ways: tuple[Any, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for first, *rest in ways:
+            if callable(first):
+                owner, name, value = sys.modules[first.__module__], first.__name__, partial(rest[0], first)
+            else:
+                owner, (name, value) = first, rest
+            stack.enter_context(replaced(owner, name, value))
+        yield
 
 
 def code_of(function: Any) -> CodeType:

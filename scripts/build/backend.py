@@ -1,8 +1,9 @@
 """In-tree PEP 517 backend: setuptools, plus the compiled kernels, the `.pth` file at the top of site-packages, and an SBOM.
 
 setuptools alone puts a `.pth` elsewhere or drops it, and an editable install never sees it; so every wheel it makes, editable
-or not, is opened again and both files added. A build that cannot compile the kernels fails: no wheel without them. Two
-builds of one tree are equal to the byte: no file carries the time at which it was built.
+or not, is opened again and both files added. The lab leaves a wheel, and stays in an editable install (wheels.py). A build
+that cannot compile the kernels fails: no wheel without them. Two builds of one tree are equal to the byte: no file carries the
+time at which it was built.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import importlib.util
 import os
 import shutil
 import tarfile
-import tempfile
 from pathlib import Path
 
 from setuptools import build_meta
@@ -21,14 +21,12 @@ from setuptools.build_meta import (
     get_requires_for_build_wheel,
     prepare_metadata_for_build_wheel,
 )
+from wheels import ROOT, reopened, serves
 
-ROOT = Path(__file__).resolve().parents[2]
 PTH = ROOT / "attnfix" / "bootstrap" / "attnfix.pth"
 
-os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")  # 1980, where a zip's time begins; setuptools and wheel read it
-
+# No prepare_metadata_for_build_editable: setup.py must see which kind of build the metadata are for
 get_requires_for_build_editable = build_meta.get_requires_for_build_editable
-prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
 
 
 def build_sdist(sdist_directory, config_settings=None):
@@ -58,12 +56,14 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     for pattern in ("lib*", "bdist.*", "temp.*"):  # setuptools would pack what a former build left there; the rest is others'
         for left in (ROOT / "build").glob(pattern):
             shutil.rmtree(left, ignore_errors=True)
-    return _completed(wheel_directory, build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
+    name = build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+    return _completed(wheel_directory, name, whole=False)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     _compile_kernels()
-    return _completed(wheel_directory, build_meta.build_editable(wheel_directory, config_settings, metadata_directory))
+    name = build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
+    return _completed(wheel_directory, name, whole=True)
 
 
 def _compile_kernels() -> None:
@@ -73,22 +73,17 @@ def _compile_kernels() -> None:
     module.compile_all(ROOT / "kernels" / "compiled")
 
 
-def _completed(directory: str, name: str) -> str:
-    """Add the `.pth` at the root of a wheel and its bill of materials (PEP 770), and write its RECORD anew."""
+def _completed(directory: str, name: str, whole: bool) -> str:
+    """Add the `.pth` at the root of a wheel and its bill of materials (PEP 770); take out the lab, unless `whole`."""
     import sbom
-    from wheel.wheelfile import WheelFile
 
-    wheel = Path(directory) / name
-    with tempfile.TemporaryDirectory() as unpacked:
-        with WheelFile(wheel) as old:
-            old.extractall(unpacked)  # nosec B202: the wheel that setuptools has just made
+    with reopened(Path(directory, name)) as (unpacked, about):
+        for path in [] if whole else [path for path in unpacked.rglob("*") if path.is_file()]:
+            if not serves(path.relative_to(unpacked).as_posix()):
+                path.unlink()
         shutil.copy(PTH, unpacked)
-        (about,) = Path(unpacked).glob("*.dist-info")
         (about / "sboms").mkdir()
         (about / "sboms" / "attnfix.cdx.json").write_text(sbom.text(name, ROOT / "kernels" / "compiled"))
-        wheel.unlink()
-        with WheelFile(wheel, "w") as new:
-            new.write_files(unpacked)
     return name
 
 
@@ -99,6 +94,5 @@ __all__ = [
     "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
-    "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Builds the source archive and the wheel of the committed tree, twice, each in a folder of its own, and compares them.
+"""Builds the source archive and both wheels of the committed tree, twice, each time in a folder of its own, and compares them.
 
 python -m scripts.release.artifacts --out dist
-    writes both files and SHA256SUMS to dist; exit 1 where the two builds differ
+    writes the files and SHA256SUMS to dist; exit 1 where the two builds differ
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(out: Path, isolated: bool = True) -> dict[str, bytes]:
-    """{name: content} of both files, built from what is committed. `isolated` fetches what pyproject.toml asks for."""
+    """{name: content} of the three files, built from what is committed. `isolated` fetches what pyproject.toml asks for."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "attnfix")
         archive = Path(folder, "tree.tar")
         subprocess.run(["git", "archive", "--output", str(archive), "HEAD"], cwd=ROOT, check=True)
         with tarfile.open(archive) as tar:
             tar.extractall(tree, filter="data")
-        command = [sys.executable, "-m", "build", "--outdir", str(out), *([] if isolated else ["--no-isolation"]), str(tree)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "build", "--outdir", str(out), *([] if isolated else ["--no-isolation"])]
+        for project in ([str(tree)], ["--wheel", str(tree / "prove")]):
+            subprocess.run([*command, *project], check=True, stdout=subprocess.DEVNULL)
     return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
 
 

@@ -16,6 +16,15 @@ from tests.support.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Page(ROOT / "docs" / "add-a-fix.md")
 PACKAGES = ("compat", "kernels", "patches")
+MADE = [f"patches/vllm/my_fix/{part}.py" for part in ("fix", "wrap", "proof")] + ["tests/fixes/vllm/test_my_fix.py"]
+#: A proof that the page shows as it lies here
+FAMILY = "patches/sglang/triton_swa_deterministic/proof.py"
+#: What a fix has to pass, written or not
+TOOLS = """
+ruff check patches/vllm tests/fixes
+ruff format --check patches/vllm tests/fixes
+MYPYPATH=path mypy --follow-imports=skip -p attnfix.patches.vllm.my_fix
+"""
 
 
 @pytest.fixture(scope="module")
@@ -35,35 +44,41 @@ def checkout(tmp_path_factory) -> Path:
 
 
 def test_the_page_can_be_typed(checkout):
-    for path, code in files():
-        (checkout / path).parent.mkdir(exist_ok=True)
-        (checkout / path).write_text(code)
-    lines, ledger, proof, fooled = PAGE.blocks_in("sh")
+    skeleton, tested, proven, fooled = PAGE.blocks_in("sh")
 
-    typed(checkout, lines)
+    said = typed(checkout, skeleton)
     assert str(checkout) in typed(checkout, "python -c 'import attnfix.patches as p; print(p.__path__)'")
     assert (checkout / "patches" / "vllm" / "catalogue.py").read_text().count('"my_fix"') == 1
+    assert re.search(
+        r"vllm\.my-fix \(--seed \d+\) on vllm 0\.19\.1: unproven: .*patches/vllm/my_fix/proof\.py runs nothing yet", said
+    )
+    typed(checkout, TOOLS)
 
-    said = typed(checkout, ledger)
-    assert "vllm.my-fix 0.25.1: affected (new)" in said and "vllm.my-fix 0.26.0: fixed upstream (new)" in said
-    assert re.search(r"vllm\.my-fix +affected +0\.26\.0", said)
+    written = files()
+    assert written.keys() == {*MADE, FAMILY}
+    assert written.pop(FAMILY) == (ROOT / FAMILY).read_text()
+    for path, code in written.items():
+        assert "FILL IN" in (checkout / path).read_text() and "FILL IN" not in code
+        (checkout / path).write_text(code)
+    typed(checkout, TOOLS)
+    assert "2 passed" in typed(checkout, tested)
 
-    said = typed(checkout, proof)
-    assert re.search(r"not finite → 0\.00\d+ +same +proven", said)
+    said = typed(checkout, proven)
+    assert "vllm.my-fix 0.19.1: affected (new)" in said and "vllm.my-fix 0.20.0: fixed upstream (new)" in said
+    assert re.search(r"\b3 → 0 +same +proven", said)
 
     assert "failed" in typed(checkout, fooled)
 
     typed(checkout, "python -m scripts.pages.generate")
     page = "from scripts.pages import fix_pages; print(fix_pages.pages()['fixes/vllm.my-fix.md']())"
-    assert "vllm 0.25.1; fixed in 0.26.0" in typed(checkout, f'python -c "{page}"')
+    assert "vllm 0.19.1; fixed in 0.20.0" in typed(checkout, f'python -c "{page}"')
     assert "[my-fix](../patches/vllm/my_fix/fix.py)" in (checkout / "docs" / "symptoms.md").read_text()
 
 
-def files() -> list[tuple[str, str]]:
-    """(path, code) of each file on the page: a block, and the path that its paragraph begins with."""
-    found = re.findall(r"^`(patches/[\w/]+\.py)`[^`]*(?:`[^`\n]+`[^`]*)*?```python\n(.*?)^```$", PAGE.text, re.S | re.M)
-    assert len(found) == len(PAGE.blocks_in("python"))
-    return found
+def files() -> dict[str, str]:
+    """{path: code} of each file on the page: a block, and the last path that is named before it."""
+    parts = re.split(r"^```python\n(.*?)^```$", PAGE.text, flags=re.S | re.M)
+    return {re.findall(r"`((?:patches|tests)/[\w/]+\.py)`", before)[-1]: code for before, code in zip(parts[::2], parts[1::2])}
 
 
 def typed(checkout: Path, commands: str) -> str:

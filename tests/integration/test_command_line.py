@@ -201,14 +201,25 @@ def test_prove_says_when_it_is_not_active(engine_python):
     assert done.returncode == 1 and row["verdict"] == "unproven" and "NOT ACTIVE" in row["reason"]
 
 
-def test_prove_without_the_extra_is_one_sentence(wheel, tmp_path):
+def test_what_a_proof_lacks_is_one_sentence(wheels, tmp_path):
+    """First the wheel of the proofs, then what the extra brings; at last an engine."""
     from tests.support import environments
 
     environment = environments.bare(tmp_path / "env")
     (environment.site / "engine-requirements.pth").unlink()
-    command = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", str(wheel)]
-    subprocess.run(command, check=True, capture_output=True)
-    done = environment.run("-m", "attnfix", "prove", "--engine", "sglang==0.5.10.post1", check=False)
-    assert done.returncode == 1 and 'pip install "attnfix[cpu]"' in done.stderr and "Traceback" not in done.stderr
+    install = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet"]
+    subprocess.run([*install, str(wheels[0])], check=True, capture_output=True)
+
+    def said(*words, code=2):
+        done = environment.run("-m", "attnfix", "prove", *words, check=False)
+        assert done.returncode == code and len(done.stderr.splitlines()) == 1 and not done.stdout
+        return done.stderr
+
+    fetched = "--engine", "sglang==0.5.10.post1"
+    assert said() == 'attnfix: attnfix-prove is missing: proofs need pip install "attnfix[prove]"\n'
+    assert said(*fetched).startswith("attnfix: attnfix-prove, pypi-simple, ") and 'pip install "attnfix[cpu]"' in said(*fetched)
     for command in ("list", "status"):
         assert environment.run("-m", "attnfix", command).returncode == 0
+    subprocess.run([*install, "--no-deps", str(wheels[1])], check=True, capture_output=True)
+    assert said(*fetched).startswith("attnfix: pypi-simple, ")
+    assert said(code=1) == "attnfix: no engine is installed here; name a release, as in --engine sglang==0.5.10.post1\n"

@@ -46,10 +46,10 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def volume(wheel, tmp_path_factory) -> Path:
+def volume(wheels, tmp_path_factory) -> Path:
     """What `pip install --target` makes: attnfix and what it requires, in a folder that no site processes."""
     folder = tmp_path_factory.mktemp("volume")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), str(wheel)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *map(str, wheels)]
     subprocess.run(command, check=True, capture_output=True)
     assert {"attnfix", "attnfix.pth", "rich", "packaging"} <= {path.name for path in folder.iterdir()}
     return folder
@@ -144,7 +144,7 @@ def test_other_layouts_of_images(volume, script, tmp_path, layout):
     assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(volume)
 
 
-def test_the_same_beside_vllm(wheel, volume, script, tmp_path):
+def test_the_same_beside_vllm(wheels, volume, script, tmp_path):
     """The folder beside an environment of uv's, and attnfix in that environment; the engine is vLLM."""
     uv("venv", "--python", sys.executable, str(tmp_path / "image"))
     image = environments.Environment(tmp_path / "image", "vllm")
@@ -153,7 +153,7 @@ def test_the_same_beside_vllm(wheel, volume, script, tmp_path):
     asked = script, "spawn", "vllm", "vllm.model_executor.layers.attention.mla_attention", "vllm.empty-context-chunks"
     state, hooks, ours, _ = answer(image.run(str(volume / "attnfix"), "run", "--", image.python, *asked))
     assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(volume)
-    uv("pip", "install", "--python", image.python, str(wheel))
+    uv("pip", "install", "--python", image.python, *map(str, wheels))
     state, hooks, ours, _ = answer(image.run(*asked))
     assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(image.site)
 
@@ -162,21 +162,21 @@ def uv(*words: str) -> None:
     subprocess.run([str(Path(sys.executable).with_name("uv")), *words], check=True, capture_output=True)
 
 
-def test_an_environment_that_uv_has_made(wheel, script, tmp_path):
+def test_an_environment_that_uv_has_made(wheels, script, tmp_path):
     """It has no pip: `uv pip install` puts the `.pth` where this Python reads it, and nothing else is needed."""
     uv("venv", "--python", sys.executable, str(tmp_path / "image"))
     image = environments.Environment(tmp_path / "image", ENGINE)
     (image.site / "below.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     environments.add_engine(image, ENGINE, RELEASE)
-    uv("pip", "install", "--python", image.python, str(wheel))
+    uv("pip", "install", "--python", image.python, *map(str, wheels))
     state, hooks, ours, _ = answer(image.run(script, "spawn"))
     assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(image.site)
 
 
 @pytest.mark.parametrize("version", PRESENT)
-def test_a_folder_that_uv_has_filled_for_any_python(image, wheel, script, tmp_path, version):
+def test_a_folder_that_uv_has_filled_for_any_python(image, wheels, script, tmp_path, version):
     """One folder for all images: wrapt's compiled part is for one Python, and others run without it."""
-    uv("pip", "install", "--python", PRESENT[version], "--target", str(tmp_path / "volume"), str(wheel))
+    uv("pip", "install", "--python", PRESENT[version], "--target", str(tmp_path / "volume"), *map(str, wheels))
     command = (str(tmp_path / "volume" / "attnfix"), "run", "--", image.python, script, "spawn")
     state, hooks, ours, _ = answer(image.run(*command))
     assert (state, hooks) == ("installed", 1) and Path(ours).is_relative_to(tmp_path / "volume")

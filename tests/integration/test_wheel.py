@@ -1,4 +1,4 @@
-"""The wheel and both kinds of install: what lies where, and what is left after uninstalling."""
+"""The wheels and both kinds of install: what lies where, and what is left after uninstalling."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -38,17 +39,102 @@ def test_torch_is_never_pulled_and_requirements_stay_three(wheel):
     ]
 
 
-def test_the_bill_of_materials_is_valid_and_lists_each_compiled_kernel(wheel):
+def test_the_bills_of_materials_are_valid_and_list_each_compiled_kernel(wheels):
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator
 
-    archive = zipfile.ZipFile(wheel)
-    (name,) = [name for name in archive.namelist() if "/sboms/" in name]
-    text = archive.read(name).decode()
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    listed = {part["name"]: part["hashes"][0]["content"] for part in json.loads(text)["metadata"]["component"]["components"]}
-    compiled = [name for name in archive.namelist() if name.startswith("attnfix/kernels/compiled/")]
-    assert listed == {name: hashlib.sha256(archive.read(name)).hexdigest() for name in compiled}
+    for wheel, named in zip(wheels, ("attnfix", "attnfix-prove")):
+        archive = zipfile.ZipFile(wheel)
+        (name,) = [name for name in archive.namelist() if "/sboms/" in name]
+        text = archive.read(name).decode()
+        assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+        about = json.loads(text)["metadata"]["component"]
+        listed = {part["name"]: part["hashes"][0]["content"] for part in about.get("components", ())}
+        compiled = [name for name in archive.namelist() if name.startswith("attnfix/kernels/compiled/")]
+        assert listed == {name: hashlib.sha256(archive.read(name)).hexdigest() for name in compiled}
+        assert about["name"] == named and bool(listed) == (wheel == wheels[0])
+
+
+# Two wheels
+
+
+def modules(wheel) -> set[str]:
+    return {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("attnfix/") and name.endswith(".py")}
+
+
+def test_each_module_is_in_one_wheel_and_the_lab_in_its_own(wheels):
+    folders = {"attnfix": "attnfix", **{f"attnfix/{name}": name for name in ("compat", "patches", "kernels")}}
+    written = {
+        f"{package}/{path.relative_to(environments.ROOT / folder).as_posix()}"
+        for package, folder in folders.items()
+        for path in (environments.ROOT / folder).rglob("*.py")
+    }
+    serving, lab = map(modules, wheels)
+    assert not serving & lab and serving | lab == written - {"attnfix/kernels/build.py"}
+    assert {name for name in written if re.search(r"/lab/|/prove/|/releases/|/proof\.py$", name)} == lab
+
+
+def test_both_wheels_have_one_version_and_need_it_of_each_other(wheels):
+    about = []
+    for wheel in wheels:
+        archive = zipfile.ZipFile(wheel)
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        about.append(Parser().parsestr(archive.read(name).decode()))
+    serving, lab = about
+    assert serving["Version"] == lab["Version"]
+    assert lab.get_all("Requires-Dist") == [f"attnfix=={serving['Version']}"]
+    needed = [line for line in serving.get_all("Requires-Dist") if line.startswith("attnfix-prove")]
+    assert needed == [f'attnfix-prove=={serving["Version"]}; extra == "{extra}"' for extra in ("prove", "cpu")]
+
+
+EVERY_MODULE = """
+import importlib, pkgutil, attnfix
+
+def refuse(name):
+    raise
+names = [found.name for found in pkgutil.walk_packages(attnfix.__path__, "attnfix.", onerror=refuse)]
+for name in names:
+    if name != "attnfix.__main__":
+        importlib.import_module(name)
+print(len(names))
+"""
+
+
+def test_without_the_lab_every_module_is_imported_and_every_other_command_works(wheel, tmp_path):
+    environment = environments.bare(tmp_path / "env")
+    environments.install(environment, wheel)
+    environments.add_engine(environment, "sglang", "0.5.9")
+    assert int(environment.run("-c", EVERY_MODULE).stdout) > 200
+    commands = "", "list", "status", "explain sglang.zero-kv-rows", "forecast sglang", "verdict sglang==0.5.9", "prove --help"
+    for words in commands:
+        assert environment.run("-m", "attnfix", *words.split()).returncode == 0, words
+    (tmp_path / "config.json").write_text('{"architectures": ["DeepseekV2ForCausalLM"]}')
+    told = json.loads(environment.run("-m", "attnfix", "doctor", str(tmp_path), "--gpu", "b200", "--json", check=False).stdout)
+    assert told["release"] == "0.5.9"
+
+
+def test_one_wheel_is_upgraded_and_removed_beside_the_other(wheels, tmp_path):
+    environment = environments.bare(tmp_path / "env")
+    before = {path.relative_to(environment.folder) for path in environment.folder.rglob("*")}
+    package = environment.site / "attnfix"
+
+    def here():
+        return {path.relative_to(environment.site).as_posix() for path in package.rglob("*.py")}
+
+    serving, lab = map(modules, wheels)
+    environments.install(environment, *wheels)
+    for wheel in (*wheels, wheels[0]):
+        environments.install(environment, wheel)  # removes what was there, as an upgrade does
+        assert here() == serving | lab
+    assert environment.run("-c", "import attnfix.prove.command, attnfix.patches.sglang.zero_kv_rows.proof").returncode == 0
+    pip(environment, "uninstall", "--yes", "--quiet", "attnfix-prove")
+    assert here() == serving and environment.run("-m", "attnfix", "list").returncode == 0
+    environments.install(environment, wheels[1])
+    pip(environment, "uninstall", "--yes", "--quiet", "attnfix")
+    assert here() == lab and not (environment.site / "attnfix.pth").exists()
+    pip(environment, "uninstall", "--yes", "--quiet", "attnfix-prove")
+    left = {path.relative_to(environment.folder) for path in environment.folder.rglob("*")} - before
+    assert not [path for path in left if "attnfix" in str(path)], left
 
 
 def test_every_cubin_of_the_installed_wheel_holds_its_kernels_for_its_architecture(wheel, tmp_path):
@@ -98,9 +184,10 @@ def mypy(folder, *arguments, **environment):
     return subprocess.run(command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True)
 
 
-def test_the_package_of_the_wheel_passes_type_checks(wheel, tmp_path):
+def test_the_package_of_both_wheels_passes_type_checks(wheels, tmp_path):
     unpacked = tmp_path / "unpacked"  # errors in an installed package are not reported
-    zipfile.ZipFile(wheel).extractall(unpacked)
+    for wheel in wheels:
+        zipfile.ZipFile(wheel).extractall(unpacked)
     checks = ("--config-file", str(environments.ROOT / "pyproject.toml"), "-p", "attnfix")
     done = mypy(tmp_path, *checks, MYPYPATH=str(unpacked))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -143,6 +230,7 @@ def test_install_activates_itself_and_uninstall_leaves_nothing(tmp_path, editabl
     assert (environment.site / "attnfix.pth").is_file()
     look = (
         "import sys; print('attnfix.bootstrap.import_hook' in sys.modules); import attnfix.kernels, attnfix.patches.catalogue"
+        + ("; import attnfix.prove.command, attnfix.patches.sglang.zero_kv_rows.proof" if editable else "")
     )
     assert environment.run("-c", look).stdout.strip() == "True"
     pip(environment, "uninstall", "--yes", "--quiet", "attnfix")
@@ -152,11 +240,19 @@ def test_install_activates_itself_and_uninstall_leaves_nothing(tmp_path, editabl
 
 
 def test_sdist_builds_a_wheel_in_isolation(tmp_path):
-    """As on a user's machine: build requirements come from the index, nothing of this environment is used."""
+    """As on a user's machine: build requirements come from the index, nothing of this environment is used. The archive has
+    what the second wheel is made of, too."""
     tree = environments.source_tree(tmp_path)
     subprocess.run([sys.executable, "-m", "build", "--outdir", str(tmp_path), str(tree)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
+    (archive,) = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path / "unpacked", filter="data")
+    (project,) = (tmp_path / "unpacked").glob("*/prove")
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(project)]
+    subprocess.run(command, check=True, capture_output=True)
+    (lab,) = tmp_path.glob("attnfix_prove-*.whl")
+    assert "attnfix/patches/sglang/zero_kv_rows/proof.py" in modules(lab)
     assert "attnfix.pth" in names
     for kernel in KERNELS:
         for architecture in ARCHITECTURES:

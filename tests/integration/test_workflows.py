@@ -208,7 +208,7 @@ def test_the_steps_of_a_release_make_equal_files_and_its_notes(tagged, tmp_path)
     for step in steps:
         command = step.replace("release.artifacts", "release.artifacts --no-isolation")
         subprocess.run(["bash", "-e", "-o", "pipefail", "-c", command], cwd=folder, env=environment, check=True, timeout=300)
-    files = {f"attnfix-{version}-py3-none-any.whl", f"attnfix-{version}.tar.gz"}
+    files = {*(f"{name}-{version}-py3-none-any.whl" for name in ("attnfix", "attnfix_prove")), f"attnfix-{version}.tar.gz"}
     assert {path.name for path in (folder / "upload").iterdir()} == files
     assert {path.name for path in (folder / "dist").iterdir()} == {*files, "SHA256SUMS"}
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder / "dist", check=True)

@@ -9,13 +9,22 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from packaging.version import InvalidVersion, Version
 
 TENTH = 10
+_T = TypeVar("_T")
 #: Inherited by the processes of a run, so that all of them draw the same
 SEED = os.environ.setdefault("TESTS_SEED", str(secrets.randbelow(2**31)))
+
+
+def tenth(of: Sequence[_T], name: str) -> list[_T]:
+    """One in TENTH of them, at least one, for what `name` says; with TESTS_DRAWN=all every one."""
+    if os.environ.get("TESTS_DRAWN") == "all":
+        return [*of]
+    return random.Random(f"{SEED} {name}").sample(of, -(-len(of) // TENTH))
 
 
 def left_out(items: Iterable) -> set:

@@ -92,10 +92,20 @@ def source_tree(folder: Path) -> Path:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel with the build requirements that are installed here."""
+    """Build the wheel of `attnfix` with the build requirements that are installed here."""
+    return _built(folder, source_tree(folder), "attnfix")
+
+
+def build_wheels(folder: Path) -> tuple[Path, Path]:
+    """Those of `attnfix` and of `attnfix-prove`, of one tree."""
+    tree = source_tree(folder)
+    return _built(folder, tree, "attnfix"), _built(folder, tree / "prove", "attnfix_prove")
+
+
+def _built(folder: Path, project: Path, name: str) -> Path:
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source_tree(folder))], check=True, capture_output=True)
-    (wheel,) = folder.glob("attnfix-*.whl")
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(project)], check=True, capture_output=True)
+    (wheel,) = folder.glob(f"{name}-*.whl")
     return wheel
 
 
@@ -107,14 +117,14 @@ def bare(folder: Path) -> Environment:
     return environment
 
 
-def install(environment: Environment, wheel: Path) -> None:
-    command = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", "--no-deps", str(wheel)]
-    subprocess.run([*command, "--force-reinstall"], check=True, capture_output=True)
+def install(environment: Environment, *wheels: Path) -> None:
+    command = [sys.executable, "-m", "pip", "--python", environment.python, "install", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--force-reinstall", *map(str, wheels)], check=True, capture_output=True)
 
 
-def make(folder: Path, wheel: Path, engine: str, release: str) -> Environment:
+def make(folder: Path, wheels: tuple[Path, ...], engine: str, release: str) -> Environment:
     environment = Environment(bare(folder).folder, engine)
-    install(environment, wheel)
+    install(environment, *wheels)
     add_engine(environment, engine, release)
     return environment
 

@@ -47,3 +47,10 @@ def test_a_seed_draws_the_same_and_every_case_can_be_asked_for(monkeypatch):
     assert drawn.left_out(cases) != first
     monkeypatch.setenv("TESTS_DRAWN", "all")
     assert not drawn.left_out(cases)
+
+
+def test_a_tenth_of_any_list_is_drawn_by_the_seed(monkeypatch):
+    some = drawn.tenth(range(37), "name")
+    assert len(some) == 4 and some == drawn.tenth(range(37), "name") != drawn.tenth(range(37), "other")
+    monkeypatch.setenv("TESTS_DRAWN", "all")
+    assert drawn.tenth(range(37), "name") == [*range(37)]

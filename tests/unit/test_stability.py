@@ -245,7 +245,7 @@ def test_python_names_and_signatures():
 
 def test_names_of_the_package():
     told = table("Package")
-    assert words(told["extras"]) == set(PROJECT["optional-dependencies"])
+    assert words(told["extras"]) == set(importlib.metadata.metadata("attnfix").get_all("Provides-Extra"))
     assert words(told["entry points"]) == set(PROJECT["entry-points"])
     assert words(told["command"]) == set(PROJECT["scripts"]) == {"attnfix"}
 

@@ -8,7 +8,7 @@
 Real: `ServerArgs` parsed from documented flags, `ModelConfig` of a config.json, process groups (gloo, one rank) and DP
 attention, `ReqToTokenPool`, KV pools and allocators, every attention backend with its own `__init__`, `ForwardBatch` and draft
 inputs, the CUDA graph runners with their buffers and their calls at capture and replay, Triton kernels (in the interpreter).
-One process holds one server: the engine's own state is global.
+One process holds one server at a time: the engine's own state is global.
 
 What a machine without a GPU cannot construct, and what stands there instead:
 - `ModelRunner.__init__`: it reads the GPU's memory and loads weights. `Runner` is a subclass of it with the attributes that
@@ -84,15 +84,16 @@ def server_args(*flags: str, config: dict[str, Any] = LLAMA, blackwell: bool = F
 
 def serve(
     *flags: str, config: dict[str, Any] = LLAMA, requests: int = 8, tokens: int = 1024, draft: bool = True,
-    window: bool = False, blackwell: bool = False, device: str = "cpu",
+    window: bool = False, blackwell: bool = False, page_size: int | None = None, device: str = "cpu",
 ) -> Runner:  # fmt: skip
     """The runner of a server launched with `flags`: its target's, or with `draft` that of its draft model.
 
     `requests` rows of the page table and `tokens` slots of the KV pool; with `window` the pool of a model that has layers with
-    a sliding window, too: layer 0 attends to all, layer 1 to the window. `device`: where its pools and backends are. Once per
-    process.
+    a sliding window, too: layer 0 attends to all, layer 1 to the window. `page_size`: also one that the engine refuses beside
+    these flags, though its code knows it. `device`: where its pools and backends are. The last server of a process is the one
+    that the engine's own state is about.
     """
-    args = server_args(*flags, config=config, blackwell=blackwell)
+    args = _paged_args(flags, config, blackwell, page_size)
     publish, context = getattr(module("server_args"), "set_global_server_args_for_scheduler", None), module("runtime_context")
     if hasattr(context, "SpawnRanks"):  # the newest releases
         context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
@@ -106,8 +107,32 @@ def serve(
     return _runner_class()(args, model_config, requests, tokens, draft, window, device)
 
 
+def _paged_args(flags: tuple[str, ...], config: dict[str, Any], blackwell: bool, page_size: int | None) -> Any:
+    if page_size is None:
+        return server_args(*flags, config=config, blackwell=blackwell)
+    try:
+        return server_args(*flags, "--page-size", str(page_size), config=config, blackwell=blackwell)
+    except ValueError:
+        args = server_args(*flags, config=config, blackwell=blackwell)
+        args.page_size = page_size
+        return args
+
+
+def _window_allocator() -> Any:
+    """The allocator of a pool for window layers and one for others."""
+    homes = (module(f"mem_cache.{name}") for name in ("allocator.swa", "swa_memory_pool", "allocator"))
+    return next(vars(one)[name] for one in homes if one and (name := "SWATokenToKVPoolAllocator") in vars(one))
+
+
+def window_pools_have_pages() -> bool:
+    """Whether such a pool may have pages of several tokens in this release."""
+    return bool(accepted(_window_allocator(), {"page_size": 1}))
+
+
 def _groups(args: Any, model_config: Any) -> None:
-    """One rank's process groups, as `ModelRunner.init_torch_distributed` makes them."""
+    """One rank's process groups, as `ModelRunner.init_torch_distributed` makes them: those of the first server serve all."""
+    if module("distributed.parallel_state").model_parallel_is_initialized():
+        return
     state, attention = module("distributed.parallel_state"), module("layers.dp_attention")
     state.set_custom_all_reduce(False)
     meeting = f"file://{tempfile.mkdtemp(prefix='attnfix-groups-')}/rank"
@@ -144,6 +169,8 @@ def _runner_class() -> type:
 class Runner:
     """What attention reads of a `ModelRunner`, which is its other base: its properties and methods are the engine's."""
 
+    model: Any  # set by a server that has layers
+
     def __init__(
         self, args: Any, model_config: Any, requests: int, tokens: int, draft: bool, window: bool, device: str = "cpu"
     ):
@@ -168,6 +195,8 @@ class Runner:
         self.init_new_workspace = self.use_ngram_embedding = False
         if not hasattr(type(self), "model_is_mrope"):  # a property up to 0.5.10
             self.model_is_mrope = False
+        names = args.get_attention_backends() if hasattr(args, "get_attention_backends") else [args.attention_backend] * 2
+        self.prefill_attention_backend_str, self.decode_attention_backend_str = names
         self.canary_manager = self.graph_shared_output = None
         runners = module("model_executor.model_runner")
         self._linear_attn_registry_cache = getattr(runners, "_UNSET", None)  # 0.5.13 and later: looked up when first asked
@@ -198,8 +227,7 @@ class Runner:
         paged = self.page_size > 1
         former = allocators.PagedTokenToKVPoolAllocator if paged else allocators.TokenToKVPoolAllocator
         if self.is_hybrid_swa:
-            homes = module("mem_cache.allocator.swa"), module("mem_cache.swa_memory_pool"), allocators
-            former = next(vars(one)[name] for one in homes if one and (name := "SWATokenToKVPoolAllocator") in vars(one))
+            former = _window_allocator()
         self.token_to_kv_pool_allocator = former(**accepted(former, {
             "size": tokens, "size_swa": tokens, "dtype": self.kv_cache_dtype, "device": self.device, "need_sort": False,
             "kvcache": self.token_to_kv_pool, "page_size": self.page_size,

@@ -26,6 +26,11 @@ def accepted(function: Callable, arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in names}
 
 
+def required(function: Callable) -> list[str]:
+    """The arguments that `function` has no default for in this release."""
+    return [name for name, one in inspect.signature(function).parameters.items() if one.default is one.empty]
+
+
 @contextmanager
 def on_cpu() -> Iterator[None]:
     """Make tensors on the CPU where the engine's code says "cuda"."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.lab import emulators
 from attnfix.patches.lab.proof import device
 
-from . import window_pool
-
 BACKEND = "sglang.srt.layers.attention.flashattention_backend"
 CONFIG = "sglang.srt.configs.model_config"
+TRANSLATOR = "sglang.srt.mem_cache.kv_index_translator"  # from 0.5.19
 _PAGED = ("flash_attn_with_kvcache", "flash_attn_with_kvcache_fa3")
 
 
@@ -31,7 +29,8 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
     `qv`, [tokens, heads, dv], is multiplied with the values, and the scores are the sum of both products. `k_descale` and
     `v_descale`, float32 [batch, KV heads], multiply what an FP8 cache holds; the result is bfloat16 then.
 
-    Nobody asks whether a page lies inside the cache: what lies behind it in memory is read. With `causal`, or a window that
+    Nobody asks whether a page lies inside the cache, or where a row of the table ends: what lies behind it in memory is read.
+    A page behind all memory of the cache is an illegal memory access: NaN for the request. With `causal`, or a window that
     ends at the token itself, the last rows are aligned. The LSE is natural, float32 [heads, tokens], and holds the sink of its
     head (`sinks`, [heads]); a row without keys has -inf and 0 all the same (`finalize` and `store_zero` of the kernel).
     """
@@ -44,8 +43,13 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
     dtype = torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype
     size, result = k_cache.shape[1], torch.zeros(*q.shape[:2], v_cache.shape[-1], dtype=dtype, device=q.device)
     lse = torch.full((q.shape[1], q.shape[0]), -math.inf, device=q.device)
+    table = page_table.as_strided((page_table.untyped_storage().nbytes() // page_table.element_size(),), (1,), 0)
     for b in range(len(at) - 1):
-        pages = page_table[b, : -(-lens[b] // size)].long()
+        row = page_table.storage_offset() + b * page_table.stride(0)
+        pages = table[row : row + -(-lens[b] // size)].long()
+        if len(pages) * size < lens[b] or not ((pages >= 0) & (pages < len(_memory(k_cache)))).all():
+            result[at[b] : at[b + 1]] = math.nan
+            continue
         k, v = (_memory(cache)[pages].flatten(0, 1)[: lens[b]] for cache in (k_cache, v_cache))
         k, v = (
             x if descale is None else x.double() * descale[b, :, None].double()
@@ -68,46 +72,6 @@ def _memory(cache):
     room = cache.untyped_storage().nbytes() // cache.element_size() - cache.storage_offset()
     pages = (room - span - 1) // cache.stride(0) + 1
     return cache.as_strided((pages, *cache.shape[1:]), cache.stride())
-
-
-def backend(modules: dict[str, Any], pool: Any, kernel: Any, **fields: Any) -> Any:
-    """`FlashAttentionBackend` over a `window_pool.Pool`, with `fields` of its own."""
-    made = object.__new__(modules[BACKEND].FlashAttentionBackend)
-    made.__dict__.update(
-        is_encoder_decoder=False, forward_metadata=None, forward_metadata_spec_decode_expand=None, device=device(),
-        decode_cuda_graph_metadata={}, target_verify_metadata={}, req_to_token=pool.req_to_token, token_to_kv_pool=pool.kv,
-        req_to_token_pool=SimpleNamespace(req_to_token=pool.req_to_token), kv_cache_dtype=None, kv_cache_dtype_str="auto",
-        page_size=1, use_mla=False, skip_prefill=False, attn_cp_size=1, use_sliding_window_kv_pool=True, topk=0,
-        speculative_num_steps=0, speculative_num_draft_tokens=None, speculative_step_id=0, fa_impl_ver=3, is_draft_runner=False,
-        has_local_attention=False, attention_chunk_size=None, local_attn_builder=None, sliding_window_size=None, has_swa=False,
-        is_prefill_aware_swa=False, num_splits=0, decode_num_splits=0, fa_skip_kv_cache=False, kv_cache_is_mxfp8=False,
-        flash_attn_with_kvcache=kernel, flash_attn_varlen_func=None,
-        full_cg_prefill_metadata=None, needs_cpu_seq_lens=False, _verify_mask=None,
-        _disable_scheduler_metadata_precompute=True, _get_scheduler_metadata=None,
-        has_softcap=False, _kv_shard_pool=None, _unified_dense=False,
-    )  # fmt: skip
-    made.__dict__.update(fields)
-    return made
-
-
-def lay_out(backend: Any, batch: Any, capture: bool) -> None:
-    """Metadata of a batch, through the call that the graph runner of this release makes at capture or replay.
-
-    backend: one, or one of several draft steps. `batch.out_tokens`: how many tokens of each request are attended to.
-    """
-    if hasattr(backend, "init_forward_metadata_out_graph"):  # 0.5.13 and later
-        return backend.init_forward_metadata_out_graph(batch, in_capture=capture)
-    name = f"init_forward_metadata_{'capture' if capture else 'replay'}_cuda_graph"
-    if hasattr(backend, "attn_backends"):
-        return getattr(backend, name)(batch, *(() if capture else (batch.batch_size,)))
-    shared = {"encoder_lens": None, "forward_mode": batch.forward_mode, "spec_info": batch.spec_info}
-    if capture:
-        return backend.init_forward_metadata_capture_cuda_graph(
-            batch.batch_size, batch.batch_size * batch.out_tokens, batch.req_pool_indices, batch.seq_lens, **shared
-        )
-    return backend.init_forward_metadata_replay_cuda_graph(
-        batch.batch_size, batch.req_pool_indices, batch.seq_lens, batch.seq_lens_sum, seq_lens_cpu=batch.seq_lens_cpu, **shared
-    )
 
 
 class Options:
@@ -139,8 +103,8 @@ def runner(modules: dict[str, Any], args: Options, model: Options, kv: Any, req_
         attention_chunk_size=None, ps=args, token_to_kv_pool_allocator=None,
     )  # fmt: skip
     vars(made).update(fields)
-    if window_pool.TRANSLATOR in modules:
-        vars(made)["kv_index_translator"] = modules[window_pool.TRANSLATOR].KVIndexTranslator(
+    if TRANSLATOR in modules:
+        vars(made)["kv_index_translator"] = modules[TRANSLATOR].KVIndexTranslator(
             req_to_token=req_to_token, token_to_kv_pool_allocator=None, token_to_kv_pool=kv, page_size=size, device=device()
         )
     for name, asked in list(vars(module).items()):

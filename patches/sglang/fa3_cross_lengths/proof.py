@@ -15,8 +15,7 @@ from typing import Any
 from attnfix.patches.lab import emulators, proof
 from attnfix.patches.lab.proof import Observation, combine, cumulative, observe, replaced
 from attnfix.patches.lab.sglang import flash_attention
-from attnfix.patches.lab.sglang.flash_attention import BACKEND, CONFIG, Options
-from attnfix.patches.lab.sglang.window_pool import TRANSLATOR
+from attnfix.patches.lab.sglang.flash_attention import BACKEND, CONFIG, TRANSLATOR, Options
 
 _BATCH = "sglang.srt.model_executor.forward_batch_info"
 

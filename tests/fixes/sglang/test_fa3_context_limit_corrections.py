@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.sglang.fa3_context_limit import proof
+from attnfix.patches.lab.sglang import flash_attention
 from attnfix.patches.sglang.fa3_context_limit.fix import FIX
 from tests.support import one_call
 
@@ -141,7 +141,8 @@ def test_the_kernel_reads_behind_a_row_and_behind_the_table():
     launch = dict(softmax_scale=1.0, causal=True)
     lens, at = torch.tensor([3, 3], dtype=torch.int32), torch.tensor([0, 1, 2], dtype=torch.int32)
     q = torch.randn(2, 1, 8)
-    out = proof.kernel(q, cache, cache, page_table=memory[:4].view(2, 2), cache_seqlens=lens, cu_seqlens_q=at, **launch)
+    table = memory[:4].view(2, 2)
+    out = flash_attention.paged(q, cache, cache, page_table=table, cache_seqlens=lens, cu_seqlens_q=at, **launch)
     assert out[1].isnan().all()
     right = torch.softmax((cache[:3, 0, 0] @ q[0, 0]), 0) @ cache[:3, 0, 0]
     torch.testing.assert_close(out[0, 0], right)

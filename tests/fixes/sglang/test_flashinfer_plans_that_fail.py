@@ -10,7 +10,7 @@ import torch
 from attnfix.prove import side
 side._ease_engine("sglang")
 from attnfix.patches.lab.emulators import flashinfer
-from attnfix.patches.lab.sglang.flashinfer_server import ROOM, Server
+from attnfix.patches.lab.sglang.paged import CHAIN, TREE, Launch, decode, prefill, verify
 from attnfix.patches.sglang.{proof}.proof import Proof
 it = Proof()
 it.prepare()
@@ -32,32 +32,32 @@ def state(fix):
     row = next(row for row in attnfix.status() if row["fix"] == fix)
     return [row["state"], row["reason"], row["counters"]["corrections"]]
 
-def server(**given):
-    return Server(it.engine, torch.Generator().manual_seed(3), **given)
+def server(**launch):
+    return it.server(Launch(**launch), 3)
 """
 PREFILL = """
 without("window_left", -1)
 one = server()
-found = [seen(one.prefill([0, 0], [20, 5])), one.backend.forward_metadata.use_ragged,
+found = [seen(one.run(prefill((0, 0), (20, 5)))), one.backend.forward_metadata.use_ragged,
          "begin_forward" in vars(one.backend.prefill_wrappers_paged[0])]
-found += [seen(one.prefill(*batch)) for batch in (([30, 3], [4, 2]), ([0, 0], [9, 4]))] + [seen(one.decode([30, 3]))]
+found += [seen(one.run(step)) for step in (prefill((30, 3), (4, 2)), prefill((0, 0), (9, 4)), decode((30, 3)))]
 answer([found, state("sglang.flashinfer-swa-prefill")])
 """
 VERIFY = """
-from attnfix.patches.sglang.eagle_swa_verify.proof import CHAIN, LONG, SHORT, TREE
+from attnfix.patches.sglang.eagle_swa_verify.proof import LONG, SHORT
 without("window_left", -1)
 found = []
 for parents, topk in ((CHAIN, 1), (TREE, 2)):
-    for size in (ROOM, None):
-        one = server()
-        found += [seen(one.verify(cached, parents, topk, size=size)) for cached in (SHORT, LONG)]
+    for graph in (True, False):
+        one = server(topk=topk)
+        found += [seen(one.run(verify(cached, parents, graph=graph))) for cached in (SHORT, LONG)]
 answer([found, state("sglang.eagle-swa-verify")])
 """
 CAPS = """
 without("logits_soft_cap", None)
-one = server(windows=False, soft_cap=2.0)
-found = [seen(one.prefill([0, 0], [20, 5])), seen(one.prefill([30, 3], [4, 2])), seen(one.decode([30, 3], graph=True))]
-answer([found, state("sglang.flashinfer-soft-cap")])
+one = server(window=None, soft_cap=2.0)
+steps = prefill((0, 0), (20, 5)), prefill((30, 3), (4, 2)), decode((30, 3), graph=True)
+answer([[seen(one.run(step)) for step in steps], state("sglang.flashinfer-soft-cap")])
 """
 ERRORS = {
     "compiler": """RuntimeError("Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist")""",

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from attnfix.cli import prove
 from attnfix.patches.catalogue import FIXES
+from attnfix.prove import command
 from attnfix.prove.verdict import PROVEN, UNPROVEN, Result
 
 JOBS = [(fix, "1.0", None, None, None) for fix in FIXES[:41]]
@@ -34,12 +34,12 @@ def ran(monkeypatch):
         )
 
     def run(jobs, **options):
-        return [*prove._run(jobs, Namespace(**{"seed": None, "gpu": False, "cold": False, "json": False} | options))]
+        return [*command._run(jobs, Namespace(**{"seed": None, "gpu": False, "cold": False, "json": False} | options))]
 
     ran = Namespace(seen=seen, forks=forks, run=run, says=lambda fix, cold: 1e-6)
-    monkeypatch.setattr(prove.warm, "proofs", proofs)
-    monkeypatch.setattr(prove, "_prove", proof)
-    monkeypatch.setattr(prove, "_stock_sides", lambda jobs, seed, pool: {})
+    monkeypatch.setattr(command.warm, "proofs", proofs)
+    monkeypatch.setattr(command, "_prove", proof)
+    monkeypatch.setattr(command, "_stock_sides", lambda jobs, seed, pool: {})
     return ran
 
 
@@ -61,7 +61,7 @@ def test_a_seed_draws_the_same_again(ran):
 def test_a_fork_that_says_otherwise_proves_nothing(ran):
     ran.says = lambda fix, cold: 1.0 if cold else 1e-6
     wrong = [result for result in ran.run(JOBS) if result.verdict != PROVEN]
-    assert len(wrong) == 3 and {(result.verdict, result.reason) for result in wrong} == {(UNPROVEN, prove._APART)}
+    assert len(wrong) == 3 and {(result.verdict, result.reason) for result in wrong} == {(UNPROVEN, command._APART)}
 
 
 @pytest.mark.parametrize("jobs, options", [(JOBS[:2], {}), (JOBS, {"cold": True}), (JOBS, {"gpu": True})])
@@ -75,7 +75,7 @@ def test_where_nothing_can_be_forked_fresh_interpreters_prove(ran, monkeypatch, 
         raise RuntimeError("python cannot be forked: its imports have started 2 threads")
         yield
 
-    monkeypatch.setattr(prove.warm, "proofs", proofs)
+    monkeypatch.setattr(command.warm, "proofs", proofs)
     assert len(ran.run(JOBS)) == len(ran.seen) == len(JOBS)
     assert "cannot be forked: its imports have started 2 threads; each proof starts two fresh ones" in capsys.readouterr().err
 
@@ -87,11 +87,11 @@ def test_stock_sides_share_an_import_of_the_engine_and_a_seed(monkeypatch):
         asked.append((engine, site, len(fixes)))
         return {fix.id: {"of": (fix.id, seed)} for fix in fixes[1:]} | {"error": "of the whole"}
 
-    monkeypatch.setattr(prove.runner, "run_sides", run_sides)
-    monkeypatch.setattr(prove, "_nothing_to_run", lambda fix, *_: "nothing" if fix is FIXES[1] else None)
+    monkeypatch.setattr(command.runner, "run_sides", run_sides)
+    monkeypatch.setattr(command, "_nothing_to_run", lambda fix, *_: "nothing" if fix is FIXES[1] else None)
     jobs = [*JOBS[:9], (FIXES[9], "1.0", None, None, "an edit")]
     with ThreadPoolExecutor(1) as pool:
-        found = prove._stock_sides(jobs, None, pool)
+        found = command._stock_sides(jobs, None, pool)
         answers = {job[0].id: (seed, answer()) for job, (seed, answer) in found.items()}
     judged = [job[0].id for job in JOBS[:9] if job[0] is not FIXES[1]]
     assert [*answers] == judged and asked == [("sglang", None, 6), ("sglang", None, 2)]

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from attnfix.cli import prove
 from attnfix.patches.catalogue import FIXES
-from attnfix.prove.verdict import FAILED, Result
+from attnfix.prove import command
+from attnfix.prove.verdict import FAILED, UNPROVEN, Result
 
 LONGEST = max((fix.id for fix in FIXES), key=len)
 
 
 def result(fix=LONGEST, release="0.5.10.post1", verdict="fixed upstream", **facts):
     given = {"kernel": "interpreted", "stock_error": None, "fixed_error": 0.00047, "control_identical": True, **facts}
-    return Result(fix, fix.partition(".")[0], release, verdict, "why", **given)
+    return Result(fix, fix.partition(".")[0], release, verdict, **{"reason": "why", **given})
 
 
 @pytest.fixture
 def shown(monkeypatch, capsys):
     def show(*results, columns=100):
         monkeypatch.setenv("COLUMNS", str(columns))
-        prove._print([*results])
+        command._print([*results])
         out = capsys.readouterr().out
         assert max(map(len, out.splitlines()[1:])) <= columns, out
         return out.splitlines()
@@ -54,8 +54,15 @@ def test_what_is_measured_in_another_way_is_said_once_below(shown):
 def test_a_failure_is_said_with_its_seed_and_an_edit_has_a_column(shown, capsys):
     lines = shown(result(edit="a-fault"), columns=120)
     assert "a-fault" in " ".join(lines)
-    prove._print([result(verdict=FAILED, seed=7)])
+    command._print([result(verdict=FAILED, seed=7)])
     assert "(--seed 7)" in capsys.readouterr().err
+
+
+def test_a_reason_of_several_fixes_is_said_once(shown, capsys):
+    why = "No module named 'x'"
+    command._print([result(fix.id, verdict=UNPROVEN, seed=at, reason=why) for at, fix in enumerate(FIXES[:3])])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(f"{fix.id} (--seed {at})" in line for at, fix in enumerate(FIXES[:3])) and line.count(why) == 1
 
 
 @pytest.mark.parametrize("columns", [60, 80, 90])

@@ -28,10 +28,10 @@ from scripts.pages import fix_pages
 from tests.support.pages import Page, arguments_in, call
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))]
+PAGES = [Page(path) for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))]
 PROJECT = "attnfix|compat|patches|kernels|scripts|tests|docs|requirements"
 #: What docs/add-a-fix.md makes; tests/integration/test_add_a_fix.py does so
-_TYPED_FIX, _TYPED_FOLDER = "vllm.my-fix", "/my_fix/"
+_TYPED_FIX, _TYPED_FILES = "vllm.my-fix", ("/my_fix/", "/test_my_fix.py")
 #: Pages of fixes, as they would stand in docs/
 MADE = {path: Page(path, write()) for name, write in fix_pages.pages().items() for path in [ROOT / "docs" / name]}
 each_page = pytest.mark.parametrize("page", [*PAGES, *MADE.values()], ids=lambda page: str(page.path.relative_to(ROOT)))
@@ -64,7 +64,8 @@ def test_every_page_can_be_reached_from_the_index():
             seen.add(path)
             names = (link.partition("#")[0] for link in Page(path).links if "://" not in link)
             ahead += [(path.parent / name).resolve() for name in names if name]
-    assert {page.path for page in PAGES} - seen - {ROOT / "README.md"} == set()
+    at_the_top = {ROOT / name for name in ("README.md", "CONTRIBUTING.md")}
+    assert {page.path for page in PAGES} - seen == at_the_top and "CONTRIBUTING.md" in Page(ROOT / "README.md").links
 
 
 @each_page
@@ -113,7 +114,7 @@ def test_variables_exist(page):
 def test_files_exist(page):
     code = [*page.inline, *(line for block in page.blocks_in("sh") for line in block.split())]
     paths = {word for word in code if re.fullmatch(rf"({PROJECT})/[\w./*-]+\.\w+", word)}
-    assert {path for path in paths if not list(ROOT.glob(path)) and _TYPED_FOLDER not in path} == set()
+    assert {path for path in paths if not list(ROOT.glob(path)) and not any(typed in path for typed in _TYPED_FILES)} == set()
 
 
 @each_page
