@@ -15,8 +15,12 @@ class Proof(FlashInfer):
     needs = "FlashInferIndicesUpdaterPrefill.update_sliding_window: num_accept_tokens"
     absent = "verification of a model with window layers ends in a TypeError when it is planned"
     bug = tuple(
-        case(*(verify(cached, parents, graph=graph) for cached in (LONG, OTHERS, SHORT)), topk=topk, kv_dtype=kv_dtype)
-        for parents, topk, kv_dtype in ((CHAIN, 1, "auto"), (TREE, 2, "fp8_e4m3"))
+        case(*(verify(cached, parents, graph=graph) for cached in (LONG, OTHERS, SHORT)), topk=topk, **launch)
+        for parents, topk, launch in (
+            (CHAIN, 1, {"page_size": 4}),
+            (TREE, 2, {"kv_dtype": "fp8_e4m3"}),
+            (TREE, 2, {"pool": True}),
+        )
         for graph in (False, True)
     )
     spared = (case(decode((30, 3, WINDOW, 12)), prefill((0, 0, 0), (WINDOW + 1, 4, 1)), topk=2),)

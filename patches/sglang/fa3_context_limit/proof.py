@@ -13,7 +13,7 @@ DRAFTS = len(CHAIN) + 1
 LONGEST = CONTEXT - 4  # tokens in the cache of a request that gets one more token
 #: Cached tokens of each request: one near the limit in front of a short one, and one behind
 LONG, SHORT = (LONGEST, 17, 9, LONGEST), (CONTEXT - DRAFTS, 0, 5, CONTEXT - DRAFTS)
-PAGES = 1, 4
+LAUNCHES = {"page_size": 1}, {"page_size": 4, "kv_dtype": "fp8_e4m3"}
 
 
 def _verify(lens, graph=True):
@@ -25,15 +25,13 @@ def _drafts(lens):
 
 
 class Proof(FlashAttention):
-    bug = tuple(
-        case(step, window=None, page_size=size, topk=1, drafts=DRAFTS) for size in PAGES for step in _drafts(LONG)
-    )  # fmt: skip
+    bug = tuple(case(step, window=None, topk=1, drafts=DRAFTS, **launch) for launch in LAUNCHES for step in _drafts(LONG))
     spared = (
         *(
-            case(*_drafts(SHORT), _verify(LONG, graph=False), window=None, page_size=size, topk=1, drafts=DRAFTS)
-            for size in PAGES
+            case(*_drafts(SHORT), _verify(LONG, graph=False), window=None, topk=1, drafts=DRAFTS, **launch)
+            for launch in LAUNCHES
         ),
-        *(case(decode(LONG, graph=True), prefill((9, 0), (7, 5)), window=None, page_size=size) for size in PAGES),
+        *(case(decode(LONG, graph=True), prefill((9, 0), (7, 5)), window=None, **launch) for launch in LAUNCHES),
     )
     broken = {
         "the correction does nothing": (addressable, lambda real, backend: backend.max_context_len),

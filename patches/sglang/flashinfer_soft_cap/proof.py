@@ -16,7 +16,7 @@ DECODES = tuple(decode((30, 3, WINDOW, 12), graph=graph) for graph in (False, Tr
 def _cases(cap):
     return (
         case(FRESH, CACHED, *DECODES, window=None, soft_cap=cap),
-        case(FRESH, *DECODES, decode((9,), graph=True), soft_cap=cap, kv_dtype="fp8_e4m3"),
+        case(FRESH, *DECODES, decode((9,), graph=True), soft_cap=cap, kv_dtype="fp8_e4m3", page_size=4),
     )
 
 

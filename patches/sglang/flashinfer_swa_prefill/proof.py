@@ -1,6 +1,7 @@
 """Proof of sglang.flashinfer-swa-prefill: prefill of prompts longer than the window, and of short ones behind a cached prefix.
 
-As released, of a multimodal model, and in deterministic mode. Spared: prompts within the window, and decode steps.
+As released, of a multimodal model, in deterministic and in paged-only mode, and with a pool of the window layers' own.
+Spared: prompts within the window, and decode steps.
 """
 
 from attnfix.patches.lab.sglang.paged import WINDOW, FlashInfer, case, decode, prefill
@@ -14,16 +15,19 @@ BOTH = (0, 25, 6, 12), (17, 12, 1, 10)
 WITHIN = (0, 0, 0), (WINDOW + 1, 4, 1)
 BATCHES = prefill(*NOTHING_CACHED), prefill(*CACHED), prefill(*BOTH, mode="MIXED")
 CHUNKS = prefill((0,), (12,)), prefill((12,), (20,)), prefill((32,), (5,))
+LAUNCHES = (
+    {},
+    {"modes": ("is_multimodal",), "page_size": 4},
+    {"modes": ("enable_deterministic",), "kv_dtype": "fp8_e4m3"},
+    {"modes": ("use_paged",)},
+    {"pool": True},
+)
 _UPDATER = "FlashInferIndicesUpdaterPrefill"
 _MISSES = wrap.ragged_misses
 
 
 class Proof(FlashInfer):
-    bug = tuple(
-        case(*steps, modes=modes, kv_dtype=kv_dtype)
-        for modes, kv_dtype in (((), "auto"), (("is_multimodal",), "auto"), (("enable_deterministic",), "fp8_e4m3"))
-        for steps in (BATCHES, CHUNKS)
-    )
+    bug = tuple(case(*steps, **launch) for launch in LAUNCHES for steps in (BATCHES, CHUNKS))
     spared = (case(prefill(*WITHIN), decode((30, 3, WINDOW, 12)), prefill(*WITHIN)),)
     broken = {
         "the correction does nothing": (wrap, "PLAIN", frozenset()),

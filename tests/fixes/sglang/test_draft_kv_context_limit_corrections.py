@@ -65,8 +65,3 @@ def test_where_offsets_would_be_out_of_reach_the_engine_keeps_its_width():
     context = 2**18 - 8
     assert made(171, context + 2, context) == (context, 0)
     assert made(170, context + 2, context) == (context + 8, 1)
-
-
-def test_an_error_of_the_engine_passes():
-    with pytest.raises(AttributeError, match="context"):
-        one_call.run(INIT, Backend.__init__, FixState(FIX), object.__new__(Backend), object(), 4, 6)

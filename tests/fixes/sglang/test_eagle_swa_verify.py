@@ -31,10 +31,6 @@ class DFlashVerifyInput:
     custom_mask = None
 
 
-class NgramVerifyInput:
-    custom_mask, positions, draft_token_num = torch.ones(0, dtype=torch.bool), None, DRAFT
-
-
 class EagleDraftExtendInput:
     custom_mask = None
 
@@ -60,8 +56,6 @@ class Updater:
         self.sliding_window_size, self.attn_backend = model_runner.sliding_window_size, attn_backend
 
     def update_sliding_window(self, seq_lens, prefix_lens, prefill_wrappers, spec_info, seq_lens_cpu):
-        if prefix_lens == "fails":
-            raise MemoryError
         self.lens = [min(n, self.sliding_window_size) for n in seq_lens]
         indptr = torch.tensor([0, *(n + DRAFT for n in self.lens)]).cumsum(0).int()
         mask = None if spec_info is None else spec_info.custom_mask
@@ -162,12 +156,6 @@ def test_where_positions_are_not_known_the_mask_stays():
         assert it.plan["window_left"] == WINDOW + DRAFT - 1, "what is captured with one window is replayed with it"
 
 
-def test_ngram_trees_may_branch():
-    it = updater()
-    assert update(it, NgramVerifyInput(), [30], [Wrapper(), Wrapper()]) == 1
-    assert it.plan["window_left"] == WINDOW + DRAFT - 1
-
-
 def test_window_layers_have_a_mask_of_their_own_in_graphs():
     it, shared = updater(), torch.zeros(4096, dtype=torch.uint8)
     it.attn_backend.cuda_graph_custom_mask = shared
@@ -183,14 +171,6 @@ def test_window_layers_have_a_mask_of_their_own_in_graphs():
     wrappers = [Wrapper(later), Wrapper(later)]
     update(it, input_of([30, 3]), [30, 3], wrappers)
     assert len(wrappers[0]._custom_mask_buf) == 4096 and some[0]._custom_mask_buf is own
-
-
-def test_chains_share_it():
-    it, shared = updater(), torch.zeros(4096, dtype=torch.uint8)
-    it.attn_backend.cuda_graph_custom_mask = shared
-    wrappers = [Wrapper(shared), Wrapper(shared)]
-    update(it, EagleVerifyInput(1, torch.ones(100, dtype=torch.bool)), [30], wrappers)
-    assert wrappers[0]._custom_mask_buf is shared
 
 
 LAST = WINDOW + 1 - DRAFT  # the most tokens behind which a request's last drafted token sees all of them
@@ -229,16 +209,6 @@ def fail(it, spec_info, seq_lens, wrappers, state):
     assert not state.armed and "nvcc not found" in state.reason and not state.counters.corrections
 
 
-def test_without_a_kernel_with_a_window_the_engine_plans_and_captures_as_it_would():
-    it, shared, spec = updater(), torch.zeros(4096, dtype=torch.uint8), input_of([30, 3])
-    it.attn_backend.cuda_graph_custom_mask = shared
-    wrappers = [Wrapper(shared, refuses=True), Wrapper(shared)]
-    fail(it, spec, [30, 3], wrappers, FixState(FIX))
-    assert it.lens == [WINDOW, 3] and it.plan == {"custom_mask": spec.custom_mask, "q_data_type": "half"}
-    assert wrappers[0]._custom_mask_buf is wrappers[1]._custom_mask_buf is shared
-    assert wrappers[0].forward("q", causal=True, window_left=WINDOW) == WINDOW
-
-
 def test_a_call_of_flashinfer_is_its_own_but_for_the_window():
     it, wrappers = updater(), [Wrapper(), Wrapper()]
     assert update(it, input_of([30, 3]), [30, 3], wrappers) == 1 and "forward" in vars(wrappers[0])
@@ -255,23 +225,3 @@ def test_a_graph_that_was_captured_keeps_its_mask_where_a_later_plan_fails():
     captured, wrappers[0].refuses = wrappers[0]._custom_mask_buf, True
     fail(it, input_of([30]), [30], wrappers, state)
     assert wrappers[0]._custom_mask_buf is captured is not shared
-
-
-def test_the_engine_s_plan_may_be_made_twice():
-    """`repeatable`: it writes its plans anew, and what it is given stays."""
-    it, wrappers, spec = updater(), [Wrapper(), Wrapper()], input_of([30, 3])
-    seen = []
-    for _ in range(2):
-        it.update_sliding_window([30, 3], None, wrappers, spec, None)
-        seen.append((it.lens, it.plan, it.other))
-    assert UPDATE.repeatable and seen[0] == seen[1]
-
-
-def test_an_error_of_the_engine_passes():
-    it, wrappers = updater(), [Wrapper(), Wrapper()]
-    state = FixState(FIX)
-    with pytest.raises(MemoryError):
-        one_call.wrapper(UPDATE, Updater.update_sliding_window, state).function(
-            it, [30], "fails", wrappers, EagleVerifyInput(), None
-        )
-    assert state.armed and it.sliding_window_size == WINDOW and "begin_forward" not in vars(wrappers[0])

@@ -129,11 +129,6 @@ def test_two_equal_names_do_not_tell_the_backend_that_is_made(both, counted):
     assert made(flags=flags, speculative_num_draft_tokens=6, **names)[1] == counted
 
 
-def test_an_error_of_the_engine_passes():
-    with pytest.raises(TypeError, match="vars"):
-        one_call.run(INIT, Backend.__init__, FixState(FIX), object.__new__(Backend), object())
-
-
 def test_the_kernel_reads_behind_a_row_and_behind_the_table():
     """Two requests of three tokens over rows of two slots: the first reads the second's, the other what is no slot."""
     memory = torch.tensor([0, 1, 2, 3, 99, 99], dtype=torch.int32)

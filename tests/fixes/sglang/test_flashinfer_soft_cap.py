@@ -53,8 +53,6 @@ class Updater:
         wrapper.begin_forward(kv_indptr, **({"global_override_indptr_cpu": 1} if fast else {}))
 
     def prefill(self, wrapper_ragged, wrapper_paged, use_ragged):
-        if use_ragged == "fails":
-            raise MemoryError
         if use_ragged:
             wrapper_ragged.begin_forward("indptr", q_data_type="half")
         fast = hasattr(wrapper_paged.begin_forward, "func") and wrapper_paged.begin_forward.func is fast_prefill_plan
@@ -153,19 +151,3 @@ def test_a_cap_that_the_engine_names_stands():
     wrapper = Wrapper()
     wrap.with_cap(wrapper.begin_forward, CAP)(logits_soft_cap=30.0)
     assert wrapper.plans == [{"logits_soft_cap": 30.0}]
-
-
-def test_without_such_a_kernel_the_engine_serves_as_it_would():
-    it, wrapper, state = updater(layer(CAP)), Wrapper(refuses=True), FixState(FIX)
-    made = one_call.wrapper(DECODE, Updater.decode, state)
-    for _ in range(2):
-        made.function(it, wrapper, "indptr")
-        assert not state.armed and "nvcc not found" in state.reason
-    assert wrapper.plans == [{}, {}] and state.counters.corrections == 0
-
-
-def test_an_error_of_the_engine_passes():
-    it, state, wrappers = updater(layer(CAP)), FixState(FIX), (Wrapper(), Wrapper())
-    with pytest.raises(MemoryError):
-        one_call.wrapper(PREFILL, Updater.prefill, state).function(it, *wrappers, "fails")
-    assert state.armed and all("begin_forward" not in vars(wrapper) for wrapper in wrappers)
