@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """How large a fault `attnfix probe` sees, and how often it calls a healthy server broken: runs against servers of ours.
 
-    python -m scripts.probe.power --out docs/evidence/probe-cpu.json
+    python -m scripts.probe.power --out build/probe-cpu.json
 
 Each relation is broken by itself, by faults of several sizes, `--runs` times each; healthy servers are asked `--healthy` times
 at each size of noise. No GPU and no engine: the servers are scripts/probe/stand_in.py, without sockets, and their noise is
 normal.
 
-    python -m scripts.probe.power --out docs/evidence/probe-resampled.json --recordings docs/evidence/e2e-*.json
+    python -m scripts.probe.power --out build/probe-resampled.json --recordings e2e-out/*.json
 
 Healthy servers alone, `--healthy` times for each configuration that scripts/serve/gpu_probe.py has recorded on a GPU and of
 which no bug is known: how far an answer moves is drawn from the figures of that configuration's prompts, by relation. Such a
