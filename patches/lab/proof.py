@@ -111,7 +111,8 @@ class Cases(Proof):
     """
 
     #: The place of the bug, in the first of `modules`: "Class.method", or "Class.method: name" for code that uses that name;
-    #: of several, separated by " or ", one is enough. Empty where every release has it
+    #: in another of them, "module:Class.method". Of several, separated by " or ", one is enough. Empty where every release has
+    #: it
     needs = ""
     #: The reason that is told of a release without that place
     absent = ""
@@ -136,7 +137,12 @@ class Cases(Proof):
     def _has(self, places: str) -> bool:
         if places.startswith("no "):
             return not self._has(places.removeprefix("no "))
-        return any(_uses(self.engine[self.modules[0]], *place.split(": ")) for place in places.split(" or "))
+        return any(map(self._has_one, places.split(" or ")))
+
+    def _has_one(self, place: str) -> bool:
+        path, _, name = place.partition(": ")
+        module, _, path = path.rpartition(":")
+        return _uses(self.engine.get(module or self.modules[0]), path, name)
 
     def scenario(self, seed: int) -> Iterable[Observation]:
         return self._run(self.bug, seed)

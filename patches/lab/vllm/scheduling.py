@@ -13,22 +13,31 @@ to, does it between `schedule` and `finish`. Drafts are proposed at every step o
     engine.step(run)  # both, and between them `run` of the SchedulerOutput, which returns what `finish` gets behind it
 
 With `ahead`, `step` is the engine core's with async scheduling: the scheduler does not know yet what the steps under way give.
+
+A proof derives from `Served`. A case is how an `Engine` is launched, and what is asked of the server:
+
+    bug = tuple(case(arrivals({3: (1,)}), drafts=2, mode=mode) for mode in ("none", "align"))
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
+from attnfix.patches.lab.proof import Cases, Observation
+
+from . import kernels
 from .construction import Worker
 from .kernels import found
 from .models import NEMOTRON_H, QWEN3_NEXT, own_classes
 
-__all__ = ["NEMOTRON_H", "QWEN3_NEXT", "Engine"]
+__all__ = ["NEMOTRON_H", "QWEN3_NEXT", "SCHEDULER", "Case", "Engine", "Served", "case", "modes"]
+
+SCHEDULER = "vllm.v1.core.sched.scheduler"
 
 _UTILS = "vllm.v1.core.kv_cache_utils"
 #: How a layer with a recurrent state is called by the engine: in its enumeration, and as plain text before there was one
@@ -38,12 +47,12 @@ _MEMORY = 1 << 30  # of which the config takes as many blocks as it says
 
 class Engine:
     """drafts: tokens of MTP, 0 for none. drafter: how the one layer of another drafter is made. caching: of
-    prefixes. blocks: of the pool. max_tokens: of a step; context: of a request. `more` as for a `Worker`.
+    prefixes; mode: the same, and how it keeps states, as `mamba_cache_mode` has it. blocks: of the pool. max_tokens: of a step;
+    context: of a request. brought: the engine's own connector for benchmarks brings all of a prompt but the last token. `more`
+    as for a `Worker`.
 
     ahead: whether `step` schedules ahead of results: by one step, in a pipeline by one for each stage.
-    state_layer: whose own spec the layers with a state have, where it is not the common one."""
-
-    state_layer: Any = None
+    state_layer: "module:Class" whose own spec the layers with a state have, where it is not the common one."""
 
     def __init__(
         self,
@@ -51,19 +60,27 @@ class Engine:
         *,
         drafts: int = 0,
         caching: bool = True,
+        mode: str | None = None,
         blocks: int = 4096,
         max_tokens: int = 1024,
         context: int = 1024,
         backend: str = "flash_attn.FlashAttentionBackend",
         drafter: Mapping[str, Any] | None = None,
         ahead: bool = False,
+        brought: bool = False,
+        state_layer: str = "",
         **more: Any,
     ):
-        self.model, self.drafts, self.drafter, self.ahead = model, drafts, drafter, ahead
+        self.model, self.drafts, self.drafter, self.ahead, self.state_layer = model, drafts, drafter, ahead, state_layer
         if ahead:
             more["scheduler"] = {"async_scheduling": True, **more.get("scheduler", {})}
         if drafts:
             more["speculative"] = {"method": "mtp", "num_speculative_tokens": drafts, **more.get("speculative", {})}
+        if mode is not None:
+            caching, more["cache"] = mode != "none", {"mamba_cache_mode": mode, **more.get("cache", {})}
+        if brought:
+            transfer: Any = import_module("vllm.config").KVTransferConfig
+            more["vllm"] = {"kv_transfer_config": transfer(kv_connector="DecodeBenchConnector", kv_role="kv_both")}
         cache = {"enable_prefix_caching": caching, "num_gpu_blocks_override": blocks, **more.pop("cache", {})}
         self.worker = Worker(model, backend=backend, max_tokens=max_tokens, context=context, cache=cache, **more)
         self.config = self.worker.config
@@ -72,6 +89,14 @@ class Engine:
 
     def __enter__(self) -> Engine:
         self.worker.__enter__()
+        try:
+            self._construct()
+        except BaseException:  # the engine refuses
+            self.worker.__exit__()
+            raise
+        return self
+
+    def _construct(self) -> None:
         utils: Any = import_module(_UTILS)
         planning: Any = found("vllm.v1.core.kv_cache_planning") or utils  # a module of its own from 0.33.0
         specs = [self._specs()]
@@ -101,7 +126,6 @@ class Engine:
             "structured_output_manager": structured(self.config),
         }
         self.scheduler = cls(self.config, self.kv_cache_config, **_known(_scheduler().__init__, given))
-        return self
 
     def __exit__(self, *error: Any) -> None:
         self.worker.__exit__(*error)
@@ -181,9 +205,10 @@ class Engine:
             get_state_dtype=lambda *_: own.get_mamba_state_dtype_from_config(self.config),
             mamba_type=text if by_name else getattr(kinds, kind), is_kv_cache_tp_replicated=False,
         )  # fmt: skip
-        if self.state_layer is None:
+        if not self.state_layer:
             return base.get_kv_cache_spec(SimpleNamespace(**answers), self.config)
-        layer: Any = object.__new__(type("Layer", (self.state_layer,), answers))
+        module, _, cls = self.state_layer.partition(":")
+        layer: Any = object.__new__(type("Layer", (getattr(import_module(module), cls),), answers))
         return layer.get_kv_cache_spec(self.config)
 
 
@@ -198,3 +223,47 @@ def _known(function: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _field_default(cls: Any, name: str) -> Any:
     return next(field.default for field in fields(cls) if field.name == name)
+
+
+def modes() -> list[str]:
+    """In which a server of this release can keep states for other requests: "align", and up to 0.30.0 "all"."""
+    known = get_args(import_module("vllm.config.cache").MambaCacheMode)
+    return [mode for mode in ("align", "all") if mode in known]
+
+
+@dataclass(frozen=True)
+class Case:
+    """talk: what is asked of `Served.kind`. launch: options of the `Engine`. where: the place that a
+    release has, written as `Cases.needs`."""
+
+    talk: Callable[[Any], None]
+    launch: Mapping[str, Any]
+    where: str = ""
+
+
+def case(talk: Callable[[Any], None], where: str = "", **launch: Any) -> Case:
+    return Case(talk, launch, where)
+
+
+class Served(Cases):
+    """Base of the proofs: a case is a server and what is asked of it."""
+
+    modules: tuple[str, ...] = (SCHEDULER,)
+    #: What runs the steps of an entered engine, made of it and a seed; `observe` says what was seen
+    kind: Any
+
+    def __init__(self) -> None:
+        kernels.stand_in()
+        super().__init__()
+
+    def run(self, case: Case, seed: int) -> Observation:
+        with Engine(**case.launch) as engine:
+            server = self.kind(engine, seed)
+            case.talk(server)
+            seen: Observation = server.observe()
+        return seen
+
+    def _run(self, cases: tuple[Case, ...], seed: int) -> Iterator[Observation]:
+        """Those of modes that the release has."""
+        known = (None, "none", *modes())
+        return super()._run(tuple(case for case in cases if case.launch.get("mode") in known), seed)

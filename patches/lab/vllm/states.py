@@ -33,16 +33,22 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.lab.proof import Observation
+from attnfix.patches.vllm.shared import unpadded
 
-from .models import QWEN3_NEXT
-from .scheduling import Engine
+from .models import NEMOTRON_H, QWEN3_NEXT
+from .scheduling import Case, Engine, Served
 
-_WORDS = 1 << 30
+#: Tokens that there are
+WORDS = 1 << 30
+#: Steps of a server in `arrivals`; tokens that are asked for by those that stay all the time, times tokens of a step
+_STEPS, _LONG = 18, 60
 #: A state that nobody of this server wrote: what a block holds before
 _STRANGE = -1
 
@@ -52,11 +58,12 @@ class Ended(Exception):
 
 
 class _Request:
-    """known: its tokens so far; computed: how many are in its state; accepted: of the last step, the sampled one too; judged:
-    whether it counts what its state holds; right: whether that was its own tokens so far."""
+    """known: its tokens so far; computed: how many are in its state; accepted: of the last step, the sampled one too; keeps: of
+    its drafts in each step, None if that is drawn; judged: whether it counts what its state holds; right: whether that was its
+    own tokens so far."""
 
-    def __init__(self, request: Any):
-        self.request, self.known = request, list(request.all_token_ids)
+    def __init__(self, request: Any, keeps: int | None):
+        self.request, self.known, self.keeps = request, list(request.all_token_ids), keeps
         self.prompt, self.computed, self.accepted = len(self.known), 0, 1
         self.judged = self.right = True
 
@@ -90,11 +97,11 @@ class Runner:
         self.log: list[Any] = []
 
     def words(self, count: int) -> list[int]:
-        return [self.draw.randrange(_WORDS) for _ in range(count)]
+        return [self.draw.randrange(WORDS) for _ in range(count)]
 
-    def ask(self, prompt: int, output: int) -> Any:
+    def ask(self, prompt: int, output: int, keeps: int | None = None) -> Any:
         request = self.engine.add(self.words(prompt), output)
-        self.requests[request.request_id] = _Request(request)
+        self.requests[request.request_id] = _Request(request, keeps)
         return request
 
     def observe(self) -> Observation:
@@ -161,7 +168,7 @@ class Runner:
         if self.v2:  # what is computed again after a preemption is its prompt, too
             running.prompt = len(running.known)
         if held and self.brought:
-            self.states[self._table(name)[self._column(held)]] = _chain(running.known[:held])
+            self.states[self._table(name)[self._column(held)]] = chain(running.known[:held])
 
     def _tokens(self, name: str, count: int, drafts: int) -> list[int]:
         running = self.requests[name]
@@ -172,14 +179,14 @@ class Runner:
         running = self.requests[name]
         over = running.over
         begin, at_prompt = running.computed, running.computed + len(row) < len(running.known)
-        accepted = 0 if at_prompt else self.draw.randint(0, drafts)
+        accepted = 0 if at_prompt else self.draw.randint(0, drafts) if running.keeps is None else min(running.keeps, drafts)
         kept = len(running.known) - begin + accepted if not at_prompt else len(row)
         running.known += [] if at_prompt else row[len(running.known) - begin :][:accepted]
         running.computed, running.accepted = begin + kept, 1 + accepted
-        chains = _chains(running.known)[begin : begin + kept]
+        right = chains(running.known)[begin : begin + kept]
         column = self._column(begin + len(row))
         if running.judged and not over:
-            wrong = (after[:kept] != chains) + (self.states.get(self._table(name)[column + accepted]) != chains[-1])
+            wrong = (after[:kept] != right) + (self.states.get(self._table(name)[column + accepted]) != right[-1])
             self.seen, self.wrong = self.seen + 2, self.wrong + wrong
             self.harmed |= self.engine.ahead and bool(wrong) and running.right and goes_on
             running.right = not wrong
@@ -374,14 +381,139 @@ def _of_gdn(metadata: Any) -> Any:
             yield places, read, [None] * (len(places) - 1) + [block]
 
 
-def _chain(tokens: list[int]) -> int:
-    return _chains(tokens)[-1]
+def chain(tokens: list[int]) -> int:
+    """The state behind these tokens."""
+    return chains(tokens)[-1]
 
 
-def _chains(tokens: list[int]) -> list[int]:
+def chains(tokens: list[int], state: int = 0) -> list[int]:
     """The state after each of the tokens."""
-    state, after = 0, []
+    after = []
     for token in tokens:
         state = hash((state, token))
         after.append(state)
     return after
+
+
+# What is asked of a server
+
+Talk = Callable[[Runner], None]
+
+
+def arrivals(
+    prompts: Mapping[int, Sequence[Any]], *, beside: Sequence[int] = (), answer: Sequence[int] = range(4, 14),
+    fit: Callable[[int], int] = int, steps: int = _STEPS,
+) -> Talk:  # fmt: skip
+    """Prompts of so many tokens before each of these steps; of a range or a tuple, one is drawn. beside: prompts of requests
+    that decode all the time. answer: tokens that are asked for, drawn alike. fit: what is asked in the place of a length."""
+
+    def talk(runner: Runner) -> None:
+        draw = runner.draw
+        for prompt in beside:
+            runner.ask(prompt, _LONG * (1 + runner.engine.drafts))
+        for at in range(steps):
+            for length in prompts.get(at, ()):
+                runner.ask(fit(length if isinstance(length, int) else draw.choice(length)), draw.choice(answer))
+            runner.step()
+
+    return talk
+
+
+def ends_meet(shortest: int = 1, waves: int = 8) -> Talk:
+    """Prompts of so many tokens, and others that a connector brings, begin where requests end: at their last token, which the
+    step under way gives; at the context limit, where there is no room for drafts; because their clients go away.
+
+    None is at the limit where that is a bug by itself: Gated DeltaNet, and mode "all".
+    """
+
+    def talk(runner: Runner) -> None:
+        context = runner.engine.config.model_config.max_model_len
+        limit = runner.mode != "all" and runner.engine.model is NEMOTRON_H
+        for wave in range(waves):
+            first = runner.ask(9, 1 + wave % 3)
+            if limit:
+                runner.ask(context - 6 + wave % 3, context)
+            for at in range(6):
+                runner.step()
+                if at == 1 and wave % 4 == 3 and not first.is_finished():
+                    runner.engine.abort(first)
+                runner.ask(shortest, 1 + wave % 2)  # the step that it begins in is its last one, or the next
+                if runner.brought:
+                    runner.ask(5, 1)
+
+    return talk
+
+
+def limit_meets(prompt: int, waves: int = 3) -> Talk:
+    """Such prompts begin in each step of a request that has all its drafts accepted up to the context limit: in its last
+    steps it is alone, and has none."""
+
+    def talk(runner: Runner) -> None:
+        context, drafts = runner.engine.config.model_config.max_model_len, runner.engine.drafts
+        for _ in range(waves):
+            runner.ask(context - 3 - drafts, context, keeps=drafts)
+            for _ in range(7):
+                runner.step()
+                runner.ask(prompt, 1)
+
+    return talk
+
+
+def refusing(talk: Talk, share: float = 0.5) -> Talk:
+    """The same, while a grammar refuses this share of all drafts."""
+
+    def refuse(runner: Runner) -> None:
+        runner.refused = share
+        talk(runner)
+
+    return refuse
+
+
+def within_a_block(prompt: int) -> int:
+    """A prompt of about this length, whose last token has room for three drafts in its block of 16: in mode "align", 0.27.0 to
+    0.28.0 clip a padded row at the end of a block. What comes of that is another bug, and not one of Mamba2."""
+    begin, last = divmod(prompt - 1, 16)
+    return 16 * begin + last % 11 + 2
+
+
+class States(Served):
+    """Base of the proofs about what states hold."""
+
+    measure = "share of states and outputs that are of other tokens"
+    kind = Runner
+
+    def run(self, case: Case, seed: int) -> Observation:
+        def talk(runner: Runner) -> None:
+            with suppress(Ended):
+                case.talk(runner)
+
+        return super().run(Case(talk, case.launch), seed)
+
+
+# Ways to break `vllm.shared.unpadded`: they get `unpadded`, then the scheduler
+
+
+def _padded_but_once(real: Any, scheduler: Any) -> Any:
+    once = not hasattr(scheduler, "once")
+    scheduler.once = True
+    return real(scheduler) if once else nullcontext()
+
+
+def _left(real: Any, scheduler: Any) -> Any:
+    real(scheduler).__enter__()
+    return nullcontext()
+
+
+def _of_fewer(real: Any, scheduler: Any) -> Any:
+    scheduler.num_spec_tokens -= 1
+    context = real(scheduler)
+    scheduler.num_spec_tokens += 1
+    return context
+
+
+PADDINGS = {
+    "prompts are padded": (unpadded.unpadded, lambda real, scheduler: nullcontext()),
+    "the first request alone is not padded": (unpadded.unpadded, _padded_but_once),
+    "the table stays": (unpadded.unpadded, _left),
+    "a table of fewer drafts": (unpadded.unpadded, _of_fewer),
+}

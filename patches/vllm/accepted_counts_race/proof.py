@@ -1,340 +1,95 @@
 """Proof of vllm.accepted-counts-race: how many drafts of its last step does each row of a batch continue behind?
 
-Real: the scheduler, the cache manager and the config, for a hybrid model with MTP; the V1 runner and its batch, by their own
-constructors; and of the runner `_update_states`, `_prepare_inputs`, `_update_states_after_model_execute`, `_bookkeeping_sync`
-and all that they call on the host. Not run, and done here in its place and order: what `execute_model` and `sample_tokens` do
-besides. Emulated: the layers, the sampler and the drafter (tokens are drawn), the kernel that finds slots, the kernels that
-move states in mode "align" (no state is moved: its count stays), and the engine that copies to the host. A copy of the counts
-lands when the proof says so, and at the latest when the runner waits for its event: every moment is played.
+Spared: a step at a time; and rows that stay where they are.
 """
 
-from __future__ import annotations
-
-import hashlib
-import random
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
-from inspect import signature
 from types import SimpleNamespace
-from typing import Any
 
-from attnfix.patches.lab import proof
-from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
-from attnfix.patches.lab.vllm import kernels
-from attnfix.patches.lab.vllm.scheduling import Engine
-
-_RUNNER, _SCHEDULER = "vllm.v1.worker.gpu_model_runner", "vllm.v1.core.sched.scheduler"
-_MAMBA, _OUTPUTS = "vllm.v1.worker.mamba_utils", "vllm.v1.outputs"
-_DRAFTS, _BLOCK, _STEPS = 2, 16, 60
-
-#: When a copy lands. The first is an idle GPU, the last one that is behind
-AT_ONCE, BEFORE_CLOSING, BEFORE_ORDERING, WHEN_WAITED = _MOMENTS = (
-    "at once", "before gaps are closed", "before rows are ordered", "when waited for"
+from attnfix.patches.lab.vllm.model_runner_v1 import (
+    AT_ONCE,
+    BEFORE_ORDERING,
+    DRAFTS,
+    MOMENTS,
+    RUNNER,
+    WHEN_WAITED,
+    RunnerV1,
+    requests,
 )  # fmt: skip
-#: Servers. Requests come and go; few at a time, so that often none goes on; and without room for all: some are preempted
-_STREAM: dict[str, Any] = dict(max_requests=10, talk=dict(arrive=0.7, together=2, answered=(2, 18)))
-_WAVES: dict[str, Any] = dict(max_requests=2, talk=dict(arrive=1.0, together=2, answered=(2, 3), steps=100))
-_SHORT: dict[str, Any] = dict(max_requests=6, blocks=44, context=160, talk=dict(arrive=0.5, together=2, answered=(30, 90)))
+from attnfix.patches.lab.vllm.scheduling import SCHEDULER, case
+
+from . import wrap
+
+MAMBA = "vllm.v1.worker.mamba_utils"
+#: Requests come and go; few at a time, so that often none goes on; and without room for all: some are preempted
+STREAM, WAVES, SHORT = (0.7, 2, (2, 18)), (1.0, 2, (2, 3)), (0.5, 2, (30, 90))
 #: Requests only come, and a step has room for a whole prompt: each row stays where it is. A prompt of several steps may end
 #: with so few tokens that its row is moved to the decodes
-_STEADY: dict[str, Any] = dict(max_requests=8, max_tokens=128, talk=dict(arrive=0.3, together=1, answered=(400, 400)))
+STEADY = (0.3, 1, (400, 400))
 
 
-class _CopyEngine:
-    """Copies of the counts that are on their way to the host."""
-
-    def __init__(self, moment: str):
-        self.moment = moment
-        self.under_way: list[tuple[Any, Any]] = []
-
-    def copy(self, there: Any, values: Any) -> None:
-        self.under_way.append((there, values.clone()))
-        self.at(AT_ONCE)
-
-    def at(self, moment: str) -> None:
-        if self.moment == moment:
-            self.land()
-
-    def land(self) -> None:
-        while self.under_way:
-            there, values = self.under_way.pop(0)
-            there.copy_(values)
+def served(talk, moment=AT_ONCE, *, cached=True, ahead=True, **launch):
+    steps = 100 if talk is WAVES else 60
+    launch = dict(drafts=DRAFTS, page_size=16, max_tokens=64, max_requests=10) | launch
+    return case(requests(*talk, moment, steps), caching=cached, scheduler={"async_scheduling": ahead}, **launch)
 
 
-class _Event:
-    """Of a device: who waits for it has the copies that were under way."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        self.copies: _CopyEngine | None = None
-
-    def record(self, *args: Any) -> None: ...
-
-    def synchronize(self) -> None:
-        if self.copies:
-            self.copies.land()
+def steady(moment=AT_ONCE, cached=True):
+    return served(STEADY, moment, cached=cached, max_requests=8, max_tokens=128)
 
 
-class _Stream:
-    def wait_stream(self, other: Any) -> None: ...
+def rows(then, own=False):
+    """The batch moves its counts themselves, or numbers with `own`; then, with these, what `then` does."""
 
-    def synchronize(self) -> None: ...
+    def of(batch):
+        counts = batch.num_accepted_tokens_cpu
+        former, numbers = counts.copy(), wrap.Rows(counts).numbers if own else counts
+        return SimpleNamespace(numbers=numbers, moved=lambda: then(batch, numbers if own else former))
 
-
-@contextmanager
-def _streams() -> Iterator[None]:
-    """Streams and events of a GPU, whose work is done when it is asked for."""
-    import torch
-
-    with ExitStack() as stack:
-        for owner, name, value in (
-            (torch, "Event", _Event),
-            (torch.cuda, "Event", _Event),
-            (torch.cuda, "Stream", _Stream),
-            (torch.cuda, "current_stream", lambda device=None: _Stream()),
-            (torch.cuda, "stream", lambda stream: nullcontext()),
-        ):
-            stack.enter_context(replaced(owner, name, value))
-        yield
+    return wrap, "rows_of", of
 
 
-def _eager() -> Any:
-    """A function that the engine compiles runs as it is written: to compile it takes longer than all else here."""
-    import torch
-
-    return torch.compiler.set_stance("force_eager")
+def stay(batch, numbers):
+    batch.num_accepted_tokens_cpu = numbers
 
 
-class _Server:
-    """The engine's scheduler and runner. Each row of a step says behind how many tokens of the last one it continues."""
-
-    def __init__(self, modules: dict[str, Any], engine: Engine, moment: str, seed: int):
-        import torch
-
-        self.modules, self.engine, self.draw = modules, engine, random.Random(seed)
-        self.ahead = engine.config.scheduler_config.async_scheduling
-        self.align = engine.config.cache_config.mamba_cache_mode == "align"
-        self.runner = runner = modules[_RUNNER].GPUModelRunner(engine.config, torch.device("cpu"))
-        sizes = [group.kv_cache_spec.block_size for group in engine.kv_cache_config.kv_cache_groups]
-        of_kernels = "kernel_block_sizes" in signature(runner.may_reinitialize_input_batch).parameters
-        runner.may_reinitialize_input_batch(engine.kv_cache_config, *[sizes] * of_kernels)
-        runner.kv_cache_config = engine.kv_cache_config
-        runner.reorder_batch_threshold = 1 + engine.drafts  # as Gated DeltaNet's metadata has it
-        runner.model = SimpleNamespace(get_mamba_state_copy_func=lambda: None)
-        runner._get_mamba_state_copy_funcs = lambda: None  # from 0.33.0
-        buffers = _moves_no_state(runner.max_num_reqs)
-        runner._get_mamba_bufs = runner._get_mamba_copy_bufs = lambda: buffers
-        self.copies = _CopyEngine(moment)
-        runner.num_accepted_tokens_event.copies = self.copies
-        batch = runner.input_batch
-        batch.block_table.compute_slot_mapping = lambda *args, **kwargs: None
-        _before(batch, "condense", lambda: self.copies.at(BEFORE_CLOSING))
-        _before(runner, "_may_reorder_batch", lambda: self.copies.at(BEFORE_ORDERING))
-        self.accepted: dict[str, int] = {}  # of those that were sampled in the last step
-        self.answered: set[str] = set()
-        self.wrong: set[str] = set()
-        self.seen: list[Any] = []
-
-    def serve(self, arrive: float, together: int, answered: tuple[int, int], steps: int = _STEPS) -> None:
-        """The scheduler is a step ahead of what is sampled, where it is asynchronous."""
-        under_way: list[Any] = []
-        with _copied(self):
-            for _ in range(steps):
-                while len(self.engine.scheduler.waiting) < together and self.draw.random() < arrive:
-                    self._ask(answered)
-                while len(under_way) > self.ahead:
-                    self.engine.finish(*under_way.pop(0))
-                step = self.engine.schedule()
-                under_way.append((step, self.run(step)))
-
-    def _ask(self, answered: tuple[int, int]) -> None:
-        """A new prompt, some of which begin as others do."""
-        begin = [self.draw.choice((3, 4))] * self.draw.choice((0, 0, 2 * _BLOCK))
-        prompt = begin + [self.draw.randrange(5, 128) for _ in range(self.draw.randint(4, 40))]
-        self.engine.add(prompt, self.draw.randint(*answered))
-
-    def run(self, step: Any) -> dict[str, list[int]]:
-        """The tokens that each request gets."""
-        runner = self.runner
-        correct = runner._update_states(step)
-        for name in (*step.finished_req_ids, *(step.preempted_req_ids or ()), *step.scheduled_cached_reqs.resumed_req_ids):
-            self.accepted.pop(name, None)
-        if not step.total_num_scheduled_tokens:
-            return {}
-        return self._compute(step, correct)
-
-    def _compute(self, step: Any, correct: Any) -> dict[str, list[int]]:
-        import numpy as np
-
-        runner, batch = self.runner, self.runner.input_batch
-        names = list(batch.req_ids)
-        runner._prepare_inputs(step, np.array([step.num_scheduled_tokens[name] for name in names], dtype=np.int32))
-        counts = runner.num_accepted_tokens.gpu[: len(names)]
-        if self.align:  # where states are moved first, by what the host has
-            counts = batch.num_accepted_tokens_cpu_tensor[: len(names)]
-        computed, prompts = (array[: len(names)].tolist() for array in (batch.num_computed_tokens_cpu, batch.num_prompt_tokens))
-        # Who reads its count: all that have a state, where it may be moved by the host; else those that have drafts accepted
-        begun = [held > 0 if self.align else held >= prompt for held, prompt in zip(computed, prompts)]
-        right = [self.accepted.get(name, 1) for name in names]
-        for name, goes_on, one, other in zip(names, begun, counts.tolist(), right):
-            if goes_on:
-                self.answered.add(name)
-            if goes_on and one != other:
-                self.wrong.add(name)
-        self.seen.append((names, counts.tolist(), runner.num_computed_tokens[: len(names)].tolist()))
-        if correct:
-            correct()
-        return self._sample(step, names)
-
-    def _sample(self, step: Any, names: list[str]) -> dict[str, list[int]]:
-        import torch
-
-        runner, batch = self.runner, self.runner.input_batch
-        unknown = runner.discard_request_mask.np[: len(names)].tolist()  # still at their prompts
-        ids = torch.full((len(names), 1 + self.engine.drafts), -1)
-        sampled: dict[str, list[int]] = {}
-        for at, name in enumerate(names):
-            drafts = len(step.scheduled_spec_decode_tokens.get(name, ()))
-            tokens = [self.draw.randrange(3, 128) for _ in range(1 + self.draw.randint(0, drafts))]
-            ids[at, : len(tokens)] = torch.tensor(tokens)
-            if not unknown[at]:
-                sampled[name] = tokens
-        self.accepted = {name: len(tokens) for name, tokens in sampled.items()}
-        runner._update_states_after_model_execute(ids, step)
-        batch.prev_sampled_token_ids = runner.valid_sampled_token_count_gpu = None
-        runner._draft_token_ids = torch.ones(len(names), self.engine.drafts, dtype=torch.int32)
-        counts = torch.tensor([len(sampled.get(name, ())) for name in names], dtype=torch.int32)
-        runner._copy_valid_sampled_token_count(ids[:, 0].int(), counts)
-        output = self.modules[_OUTPUTS].SamplerOutput(sampled_token_ids=ids, logprobs_tensors=None)
-        if not self.ahead:  # its tokens are copied to the host behind the counts, and waited for
-            self.copies.land()
-        given = dict(
-            scheduler_output=step, sampler_output=output, logits=None, hidden_states=torch.zeros(1, 1),
-            num_scheduled_tokens=step.total_num_scheduled_tokens, spec_decode_metadata=None,
-        )  # fmt: skip
-        wanted = signature(runner._bookkeeping_sync).parameters
-        runner._bookkeeping_sync(**{name: value for name, value in given.items() if name in wanted})
-        return sampled
-
-    def observe(self) -> Observation:
-        return Observation(len(self.wrong) / len(self.answered), hashlib.sha256(repr(self.seen).encode()).hexdigest())
+def put_back(batch, former):
+    """The former counts, whether or not the copy had landed."""
+    batch.num_accepted_tokens_cpu[:] = former
 
 
-def _before(owner: Any, name: str, then: Any) -> None:
-    real = getattr(owner, name)
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        then()
-        return real(*args, **kwargs)
-
-    setattr(owner, name, function)
+def put_one_back(batch, former):
+    batch.num_accepted_tokens_cpu[:1] = former[:1]
 
 
-def _copied(server: _Server) -> Any:
-    """Inside, what is copied to the host's counts without a wait is given to the engine that copies."""
-    from torch import Tensor
-    from torch.overrides import TorchFunctionMode
-
-    memory = server.runner.input_batch.num_accepted_tokens_cpu_tensor.untyped_storage().data_ptr()
-
-    class Copied(TorchFunctionMode):
-        def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            if function is Tensor.copy_ and kwargs.get("non_blocking") and args[0].untyped_storage().data_ptr() == memory:
-                server.copies.copy(*args[:2])
-                return args[0]
-            return function(*args, **kwargs)
-
-    return Copied()
+def too_soon(instance):
+    instance.input_batch.num_accepted_tokens_cpu.fill(1)
+    return True
 
 
-class Proof(proof.Proof):
-    modules = (_RUNNER, _SCHEDULER, _MAMBA, _OUTPUTS)
-    may_lack = (_MAMBA,)
+class Proof(RunnerV1):
+    modules = (RUNNER, SCHEDULER, MAMBA)
+    may_lack = (MAMBA,)
     measure = "share of requests that continue behind another number of tokens than were accepted"
-
-    def __init__(self) -> None:
-        kernels.stand_in()
-        super().__init__()
-
-    def prepare(self) -> None:
-        if not hasattr(self.engine[_RUNNER].GPUModelRunner, "_compute_prev_positions"):
-            raise NoSuchPath("counts are not looked up by the rows of the step before")
-
-    def scenario(self, seed: int) -> Iterator[Observation]:
-        played = [(_WAVES, WHEN_WAITED, True), *((_STREAM, moment, True) for moment in _MOMENTS)]
-        played += [(_STREAM, moment, False) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)]
-        return (self._serve(seed, moment, cached, True, **server) for server, moment, cached in played)
-
-    def control(self, seed: int) -> Observation:
-        """A step at a time; and rows that stay where they are."""
-        served = [self._serve(seed, AT_ONCE, cached, False, **_STREAM) for cached in (False, True)]
-        served += [self._serve(seed, AT_ONCE, True, False, **_SHORT)]
-        served += [self._serve(seed, moment, True, True, **_STEADY) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)]
-        return combine(*served, self._serve(seed, AT_ONCE, False, True, **_STEADY))
-
-    def _serve(self, seed: int, moment: str, cached: bool, ahead: bool, talk: dict, **how: Any) -> Observation:
-        scheduler = {"async_scheduling": ahead}
-        with (
-            _streams(),
-            _eager(),
-            Engine(drafts=_DRAFTS, page_size=_BLOCK, caching=cached, scheduler=scheduler, **{"max_tokens": 64} | how) as engine,
-        ):
-            server = _Server(self.engine, engine, moment, seed)
-            server.serve(**talk)
-            return server.observe()
-
-    def sabotages(self) -> dict[str, Any]:
-        from . import wrap
-
-        def rows(then: Callable[[Any, Any], None], own: bool = False) -> Any:
-            """The batch moves its counts themselves, or numbers with `own`; then, with these, what `then` does."""
-
-            def of(batch: Any) -> Any:
-                counts = batch.num_accepted_tokens_cpu
-                former, real = counts.copy(), wrap.Rows(counts)
-                numbers = real.numbers if own else counts
-                return SimpleNamespace(numbers=numbers, moved=lambda: then(batch, numbers if own else former))
-
-            return replaced(wrap, "rows_of", of)
-
-        def stays(batch: Any, numbers: Any) -> None:
-            batch.num_accepted_tokens_cpu = numbers
-
-        def put_back(batch: Any, former: Any, rows: slice = slice(None)) -> None:
-            """What was there before, whether or not the copy had landed."""
-            batch.num_accepted_tokens_cpu[rows] = former[rows]
-
-        def too_soon(instance: Any) -> bool:
-            instance.input_batch.num_accepted_tokens_cpu.fill(1)
-            return True
-
-        broken = {
-            "counts are moved with their rows": rows(lambda *_: None),
-            "counts are kept from then on": rows(stays, own=True),
-            "the first row alone keeps its count": rows(partial(put_back, rows=slice(1))),
-        }
-        if hasattr(self.engine[_MAMBA], "postprocess_mamba_align_gpu"):  # else nobody waits for a copy in mode "align"
-            broken |= {
-                "what was there before is put back": rows(put_back),
-                "new requests have the counts that lie there": replaced(wrap, "counts_for_strangers", lambda instance: False),
-                "counts are set to 1 while a copy is under way": replaced(wrap, "counts_for_strangers", too_soon),
-            }
-        return broken
-
-
-def _moves_no_state(rows: int) -> Any:
-    """The buffers of mode "align" in steps in which no state fills its block: the counts are all that goes to the host."""
-    import torch
-
-    counts, at = torch.zeros(rows, dtype=torch.int32), SimpleNamespace(gpu=None)
-
-    def run_fused_postprocess(num_reqs: int, num_accepted_tokens_gpu: Any, **others: Any) -> None:
-        counts[:num_reqs] = num_accepted_tokens_gpu[:num_reqs]
-
-    postprocess = SimpleNamespace(
-        is_initialized=True, num_accepted_tokens_out=counts, run_fused_postprocess=run_fused_postprocess,
-        mamba_state_idx_buf=at, num_scheduled_tokens_buf=at, num_computed_tokens_buf=at, num_draft_tokens_buf=at,
-    )  # fmt: skip
-    spec = SimpleNamespace(block_size=1 << 30)
-    return SimpleNamespace(postprocess_align=postprocess, mamba_group_ids=[], mamba_spec=spec, offset=0)
+    needs = "GPUModelRunner._compute_prev_positions"
+    absent = "counts are not looked up by the rows of the step before"
+    bug = (
+        served(WAVES, WHEN_WAITED, max_requests=2),
+        *(served(STREAM, moment) for moment in MOMENTS),
+        *(served(STREAM, moment, cached=False) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)),
+    )
+    spared = (
+        *(served(STREAM, cached=cached, ahead=False) for cached in (False, True)),
+        served(SHORT, ahead=False, max_requests=6, blocks=44, context=160),
+        *(steady(moment) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)),
+        steady(cached=False),
+    )
+    broken = {
+        "counts are moved with their rows": rows(lambda *_: None),
+        "counts are kept from then on": rows(stay, own=True),
+        "the first row alone keeps its count": rows(put_one_back),
+        "what was there before is put back": rows(put_back),
+        "new requests have the counts that lie there": (wrap, "counts_for_strangers", lambda instance: False),
+        "counts are set to 1 while a copy is under way": (wrap, "counts_for_strangers", too_soon),
+    }
+    #: Else nobody waits for a copy in mode "align"
+    broken_where = dict.fromkeys([*broken][3:], f"{MAMBA}:postprocess_mamba_align_gpu")

@@ -1,94 +1,60 @@
 """Proof of vllm.mamba-decode-order: which tokens the state of a request holds that decodes without drafts beside a prompt.
 
-Real: the scheduler, with its table of drafts by batch size; what Model Runner V2 makes of a step's requests, and the builder of
-Mamba2's metadata. Emulated: the rest of the runner, and the layers (see `lab.vllm.states`).
+Two long answers go on, which have no drafts in a step where a table says so, or where a grammar refuses them. Spared: prompts
+of other lengths, and those of that length where all that decode have drafts.
 """
 
-from __future__ import annotations
+from functools import partial
 
-import random
-from collections.abc import Iterator, Sequence
-from typing import Any
+from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, SCHEDULER, case
+from attnfix.patches.lab.vllm.states import Runner, States, arrivals, refusing
 
-from attnfix.patches.lab import proof
-from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
-from attnfix.patches.lab.vllm import kernels
-from attnfix.patches.lab.vllm.padding import caching
-from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, Engine
-from attnfix.patches.lab.vllm.states import Runner
+from . import wrap
 
-_RUNNER, _SCHEDULER = "vllm.v1.worker.gpu.model_runner", "vllm.v1.core.sched.scheduler"
-_BUILDER = "vllm.v1.attention.backends.mamba2_attn"
-#: Of a step, at most; of the answers that go on; steps
-_TOKENS, _ANSWER, _STEPS = 32, 120, 40
+#: Of a step, at most
+TOKENS = 32
+#: Lengths, by drafts: of a verification; the rest of such a prompt that was cut, beside two verifications; and others
+SHORT = {drafts: (1 + drafts, TOKENS - 1 - drafts) for drafts in (1, 2, 3)}
+OTHERS = {drafts: tuple({2, 3, 4, 5, 9, 17} - {1 + drafts}) for drafts in (1, 2, 3)}
 
 
-class Proof(proof.Proof):
-    modules = (_RUNNER, _SCHEDULER, _BUILDER)
-    may_lack = (_RUNNER, _BUILDER)
-    measure = "share of states and outputs that are of other tokens"
+def beside(lengths):
+    """Two at a time, which a step has room for."""
+    return arrivals({at: (lengths,) for at in range(40) if at % 4 in (1, 2)}, beside=(9, 9), answer=(1,), steps=40)
 
-    def __init__(self) -> None:
-        kernels.stand_in()
-        super().__init__()
 
-    def prepare(self) -> None:
-        if not hasattr(getattr(self.engine.get(_RUNNER), "GPUModelRunner", None), "gather_batch_req_state"):
-            raise NoSuchPath("Model Runner V2 does not sort a batch by drafts")
+def tabled(drafts, lengths, mode):
+    """A step of three requests or more drafts nothing. The scheduler is a step ahead."""
+    table = {"num_speculative_tokens_per_batch_size": [(1, 2, drafts), (3, 16, 0)]}
+    return case(beside(lengths), model=NEMOTRON_H, drafts=drafts, mode=mode, speculative=table, ahead=True, max_tokens=TOKENS)
 
-    def scenario(self, seed: int) -> Iterator[Observation]:
-        """Prompts of one token more than there are drafts: whole ones, and the rest of one that was cut."""
-        drafts = random.Random(seed).choice((1, 2, 3))
-        short = (1 + drafts, _TOKENS - 1 - drafts)  # of the second, this is left beside two verifications
-        for mode in ("none", "align"):
-            yield self._serve(seed, drafts, short, mode, table=True)
-            yield self._serve(seed, drafts, short, mode, refused=0.5)
 
-    def control(self, seed: int) -> Observation:
-        """Other prompts; and those of that length, where all that decode have drafts."""
-        drafts = random.Random(seed).choice((1, 2, 3))
-        others = tuple({2, 3, 4, 5, 9, 17} - {1 + drafts})  # a step has room for all of it
-        return combine(
-            self._serve(seed, drafts, others, "align", table=True),
-            self._serve(seed, drafts, others, "none", refused=0.5),
-            self._serve(seed, drafts, (1 + drafts, _TOKENS - 1 - drafts), "none"),
-        )
+def refused(drafts, lengths, mode):
+    """A step at a time: until the grammar answers, each draft has its row."""
+    scheduler = {"async_scheduling": False}
+    return case(refusing(beside(lengths)), model=NEMOTRON_H, drafts=drafts, mode=mode, scheduler=scheduler, max_tokens=TOKENS)
 
-    def _serve(
-        self, seed: int, drafts: int, prompts: Sequence[int], mode: str, *, table: bool = False, refused: float = 0.0
-    ) -> Observation:
-        """Two long answers, and prompts beside them. table: whether a step of three requests or more drafts nothing.
 
-        The scheduler is a step ahead, but where a grammar refuses drafts: until it answers, each of them has its row.
-        """
-        spoken = {"num_speculative_tokens_per_batch_size": [(1, 2, drafts), (3, 16, 0)]} if table else {}
-        ahead = not refused
-        with Engine(
-            NEMOTRON_H, drafts=drafts, max_tokens=_TOKENS, speculative=spoken, ahead=ahead,
-            scheduler={"async_scheduling": ahead}, **caching(mode),
-        ) as engine:  # fmt: skip
-            runner = Runner(engine, seed, v2=True, refused=refused)
-            for _ in range(2):
-                runner.ask(9, _ANSWER)
-            for at in range(_STEPS):
-                if at % 4 in (1, 2):
-                    runner.ask(runner.draw.choice(prompts), 1)
-                runner.step()
-            return runner.observe()
-
-    def sabotages(self) -> dict[str, Any]:
-        from . import wrap
-
-        real, moves = wrap.decodes_first, wrap.reordered
-        once = iter([real])
-
-        return {
-            "nothing is moved": replaced(wrap, "decodes_first", lambda *args: None),
-            "the first batch alone": replaced(wrap, "decodes_first", lambda *args: next(once, lambda *_: None)(*args)),
-            "names are moved alone": replaced(
-                wrap, "reordered", lambda batch, order: batch._replace(req_ids=[batch.req_ids[row] for row in order])
-            ),
-            "names are left": replaced(
-                wrap, "reordered", lambda batch, order: moves(batch, order)._replace(req_ids=batch.req_ids)
-            ),
-        }
+class Proof(States):
+    kind = partial(Runner, v2=True)
+    modules = ("vllm.v1.worker.gpu.model_runner", SCHEDULER)
+    may_lack = modules[:1]
+    needs = "GPUModelRunner.gather_batch_req_state"
+    absent = "Model Runner V2 does not sort a batch by drafts"
+    bug = (
+        tabled(1, SHORT[1], "none"), refused(3, SHORT[3], "none"), tabled(3, SHORT[3], "align"), refused(2, SHORT[2], "align"),
+    )  # fmt: skip
+    spared = (
+        tabled(2, OTHERS[2], "align"), refused(1, OTHERS[1], "none"),
+        case(beside(SHORT[3]), model=NEMOTRON_H, drafts=3, mode="none", max_tokens=TOKENS),
+    )  # fmt: skip
+    broken = {
+        "nothing is moved": (wrap, "decodes_first", lambda *batch: None),
+        "batches of an even number of tokens alone": (wrap.decodes_first, lambda real, batch, *more: (
+            None if batch.num_tokens % 2 else real(batch, *more)
+        )),
+        "names are moved alone": (wrap, "reordered", lambda batch, order: (
+            batch._replace(req_ids=[batch.req_ids[row] for row in order])
+        )),
+        "names are left": (wrap.reordered, lambda real, batch, order: real(batch, order)._replace(req_ids=batch.req_ids)),
+    }  # fmt: skip

@@ -1,259 +1,39 @@
 """Proof of vllm.mamba-stale-checkpoint: the states of prompts in chunks, where the engine stores checkpoints between them.
 
-Real: the config, the scheduler and its cache manager, the spec of Mamba2's layers, the builder of their metadata, and the
-Triton kernel that stores checkpoints, interpreted. Played: the model runner, whose rows of blocks get what the scheduler sends,
-as those of both runners do. Emulated: a layer, which convolves over four tokens and decays, stores its window before the
-checkpoint and its state behind it, as MambaMixer2 does.
+Spared: prompts that are computed at once.
 """
 
-from __future__ import annotations
+from attnfix.patches.lab.vllm.checkpoints import Checkpoints, launch, long_prompts, two_prompts, whole_prompts
+from attnfix.patches.lab.vllm.scheduling import case
 
-import random
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from . import wrap
 
-from attnfix.patches.lab import interpreter, proof
-from attnfix.patches.lab.proof import NoSuchPath, Observation, device, observe, replaced
-from attnfix.patches.lab.vllm import kernels
-from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, Engine
-
-_MAMBA = "vllm.model_executor.layers.mamba"
-_CHECKPOINT, _STORE, _MIXER = f"{_MAMBA}.checkpoint", f"{_MAMBA}.ops.ssd_checkpoint", f"{_MAMBA}.mamba_mixer2"
-_BUILDER = "vllm.v1.attention.backends.mamba2_attn"
-_MANAGER = "vllm.v1.core.single_type_kv_cache_manager"
-_INTERFACE = "vllm.v1.kv_cache_interface"
-#: Tokens of a block of states; channels; tokens before one that its convolution sees
-_BLOCK, _WIDTH, _TAPS = 16, 8, 3
-_DECAY = 0.9
-_NGRAM = {"method": "ngram", "prompt_lookup_max": 4}
+NGRAM = {"method": "ngram", "prompt_lookup_max": 4}
 
 
-class _Server:
-    """The engine with `drafts`, of which a step computes at most `blocks` blocks of a prompt, and the layer's states."""
-
-    def __init__(self, engine: Engine, modules: dict[str, Any], seed: int):
-        import torch
-
-        self.engine, self.draw = engine, random.Random(seed)
-        groups = engine.kv_cache_config.kv_cache_groups
-        self.group, spec = next(
-            (at, group.kv_cache_spec) for at, group in enumerate(groups) if type(group.kv_cache_spec).__name__ == "MambaSpec"
-        )
-        names = list(groups[self.group].layer_names)
-        self.builder = modules[_BUILDER].Mamba2AttentionMetadataBuilder(spec, names, engine.config, torch.device("cpu"))
-        self.store = modules[_STORE].store_prefill_checkpoint
-        count, self.size = engine.kv_cache_config.num_blocks, spec.block_size
-        # Blocks hold what others left; the null block holds zeros
-        self.windows = torch.full((count, _WIDTH, _TAPS + engine.drafts), 7.0).to(device())
-        self.states = torch.full((count, _WIDTH), 7.0).to(device())
-        self.windows[0] = self.states[0] = 0
-        made = torch.Generator().manual_seed(seed)
-        self.features = torch.randn(128, _WIDTH, generator=made).to(device())
-        self.rows: dict[str, list[int]] = {}
-        self.computed: dict[str, int] = {}
-        self.known: dict[str, list[int]] = {}
-        self.got: dict[str, list[Any]] = {}
-        self.hits = self.planned = 0
-
-    def ask(self, prompts: Sequence[list[int]]) -> None:
-        """All at once, each for one token."""
-        asked = [self.engine.add(prompt, output=1) for prompt in prompts]
-        self.known |= {request.request_id: prompt for request, prompt in zip(asked, prompts)}
-        while any(not request.is_finished() for request in asked):
-            self._step()
-
-    def words(self, count: int) -> list[int]:
-        return [self.draw.randrange(3, 128) for _ in range(count)]
-
-    def _step(self) -> None:
-        step = self.engine.schedule()
-        for new in step.scheduled_new_reqs:
-            self.rows[new.req_id] = list(new.block_ids[self.group])
-            self.computed[new.req_id] = new.num_computed_tokens
-            self.got[new.req_id] = []
-            self.hits += new.num_computed_tokens > 0
-        going = step.scheduled_cached_reqs
-        for name, blocks in zip(going.req_ids, going.new_block_ids):
-            if blocks is not None:
-                self.rows[name] += blocks[self.group]
-        for source, target in getattr(step, "kv_cache_block_copies", None) or ():
-            self._copy(source, target)
-        names = list(step.num_scheduled_tokens)
-        if names:
-            self._compute(names, [step.num_scheduled_tokens[name] for name in names])
-        done = [name for name in names if self.computed[name] == len(self.known[name])]
-        self.engine.finish(step, {name: [5] for name in done})
-
-    def _copy(self, source: int, target: int) -> None:
-        self.windows[target], self.states[target] = self.windows[source].clone(), self.states[source].clone()
-
-    def _compute(self, names: list[str], new: list[int]) -> None:
-        import torch
-
-        before = [self.computed[name] for name in names]
-        for name, begin, count in zip(names, before, new):  # a step begins in the block in which it ends
-            columns = (begin - 1) // self.size, (begin + count - 1) // self.size
-            if begin and columns[0] != columns[1]:
-                self._copy(*(self.rows[name][column] for column in columns))
-        width = self.engine.config.model_config.max_model_len // self.size + self.engine.drafts
-        tables = [(self.rows[name] + [0] * width)[:width] for name in names]
-        batch = self.engine.worker.batch(
-            context=before, new=new, block_table_tensor=torch.tensor(tables, dtype=torch.int32),
-            is_prefilling=torch.ones(len(names), dtype=torch.bool),
-        )  # fmt: skip
-        metadata = self.builder.build(common_prefix_len=0, common_attn_metadata=batch)
-        assert metadata.num_prefills == len(names), "each chunk has two tokens or more"
-        tokens = [self.known[name][begin : begin + count] for name, begin, count in zip(names, before, new)]
-        for name, count, states in zip(names, new, self._layer(metadata, tokens)):
-            self.got[name] += states
-            self.computed[name] += count
-
-    def _layer(self, metadata: Any, tokens: list[list[int]]) -> list[list[Any]]:
-        """The state behind each token of each request."""
-        import torch
-
-        blocks, found = metadata.state_indices_tensor_p.tolist(), []
-        x = torch.cat([self.features[row] for row in tokens])
-        for row, block, goes_on in zip(tokens, blocks, metadata.has_initial_states_p.tolist()):
-            window = self.windows[block, :, :_TAPS].T if goes_on else self.features.new_zeros(_TAPS, _WIDTH)
-            state = self.states[block] if goes_on else self.features.new_zeros(_WIDTH)
-            seen = torch.cat([window, self.features[row]])
-            found.append(_states(seen, state))
-            self.windows[block, :, :_TAPS] = seen[-_TAPS:].T
-        if metadata.checkpoint_chunk_idx is not None:
-            self.planned += 1
-            every, ends = [state for row in found for state in row], metadata.cu_chunk_seqlen_p.tolist()[1:]
-            plan = metadata.checkpoint_meta
-            on_device = {name: getattr(plan, name).to(device()) for name in ("checkpoint_offsets", "state_indices")}
-            self.store(
-                replace(plan, **on_device), metadata.checkpoint_chunk_idx.to(device()), x.T, self.windows,
-                torch.stack([every[end - 1] for end in ends]), self.states, metadata.query_start_loc_p.to(device()),
-                state_len=_TAPS,
-            )  # fmt: skip
-        for block, states in zip(blocks, found):
-            self.states[block] = states[-1]
-        return found
-
-    def of_requests(self) -> Observation:
-        """The states behind all tokens that were computed, against those of whole prompts."""
-        import torch
-
-        right = []
-        for name, prompt in self.known.items():
-            seen = torch.cat([self.features.new_zeros(_TAPS, _WIDTH), self.features[prompt]]).double()
-            right += _states(seen, seen[0])[len(prompt) - len(self.got[name]) :]
-        return observe(torch.stack([state for states in self.got.values() for state in states]), torch.stack(right))
-
-    def of_null_block(self) -> Observation:
-        """What the null block holds, beside a one."""
-        import torch
-
-        held = torch.cat([self.windows[0].flatten(), self.states[0], self.states.new_ones(1)])
-        right = torch.zeros_like(held, dtype=torch.float64)
-        right[-1] = 1
-        return observe(held, right)
+def _of_row(tables, rows, columns, blocks, drafts):
+    return (blocks != 0) & ((tables[rows] == blocks[:, None]).sum(1) == 1)
 
 
-def _states(seen: Any, state: Any) -> list[Any]:
-    """Behind each token, of which `seen` has _TAPS more in front."""
-    found = []
-    for at in range(_TAPS, len(seen)):
-        state = state * _DECAY + seen[at - _TAPS : at + 1].sum(0)
-        found.append(state)
-    return found
-
-
-class Proof(proof.Proof):
-    modules = (_CHECKPOINT, _STORE, _MIXER, _BUILDER, _MANAGER, _INTERFACE)
-    may_lack = (_CHECKPOINT, _STORE, _MIXER, _BUILDER)
-    kernel = "interpreted"
-
-    def __init__(self) -> None:
-        kernels.stand_in()
-        super().__init__()
-
-    def prepare(self) -> None:
-        if self.engine.get(_STORE) is None:
-            raise NoSuchPath("layers of Mamba2 store no checkpoints")
-        if device() == "cpu":
-            interpreter.take_any_mask()
-
-    def scenario(self, seed: int) -> Iterator[Observation]:
-        """Long prompts alone and together, with one draft; what they leave in the cache; the null block."""
-        for speculative in {}, _NGRAM:
-            with self._entered(drafts=1, blocks=2, speculative=speculative) as engine:
-                server = _Server(engine, self.engine, seed)
-                first = server.words(_BLOCK * server.draw.randint(5, 8) + server.draw.randint(2, 14))
-                server.ask([first])
-                yield server.of_requests()
-                # Checkpoints of last chunks: where a draft's block was, and in one that has moved there
-                lasts = [
-                    server.words(_BLOCK * 3 + server.draw.randint(2, 14)),
-                    server.words(_BLOCK * 4 + server.draw.randint(2, 8)),
-                ]
-                for last in lasts:
-                    server.ask([last])
-                server.ask([said + server.words(7) for said in [first, *lasts]] + [server.words(_BLOCK * 5 + 3)])
-                assert server.hits == 3
-                yield server.of_requests()
-                yield server.of_null_block()
-        yield from self._others(seed)
-
-    def _others(self, seed: int) -> Iterator[Observation]:
-        """Where no request is in danger, and the null block may be: no drafts, two, and a block reserved for each chunk."""
-        for drafts, interval in (0, 0), (2, 0), (1, None):
-            with self._entered(drafts, blocks=2, interval=interval) as engine:
-                server = _Server(engine, self.engine, seed)
-                first = server.words(_BLOCK * 9 + 4)
-                server.ask([first])
-                server.ask([first + server.words(40), server.words(60)])
-                assert server.hits == 1
-                yield server.of_requests()
-                yield server.of_null_block()
-
-    def control(self, seed: int) -> Iterator[Observation]:
-        """Prompts that are computed at once, behind what is cached of them: each has its checkpoint."""
-        for drafts in range(4):
-            with self._entered(drafts, blocks=2) as engine:
-                server = _Server(engine, self.engine, seed)
-                first = server.words(2 * _BLOCK + server.draw.randint(2, 7))
-                server.ask([first])
-                server.ask([first + server.words(server.draw.randint(2, 5))])
-                server.ask([first[: 2 * _BLOCK] + server.words(_BLOCK + 3)])
-                assert server.hits == 2 and server.planned >= 2
-                yield server.of_requests()
-                yield server.of_null_block()
-
-    def _entered(self, drafts: int, blocks: int, speculative: dict[str, Any] | None = None, interval: int | None = 0) -> Engine:
-        """An engine whose steps take so many blocks of a prompt. interval: of states that are kept for other requests, 0 for
-        that behind the prompt alone, None for all."""
-        more: dict[str, Any] = {"speculative": speculative} if speculative else {}
-        engine = Engine(
-            NEMOTRON_H, drafts=drafts, blocks=256, max_tokens=_BLOCK * blocks + 8, context=512,
-            cache={"mamba_cache_mode": "align", "prefix_cache_retention_interval": interval},
-            **more,
-        )  # fmt: skip
-        engine.state_layer = self.engine[_MIXER].MambaMixer2
-        return engine
-
-    def sabotages(self) -> dict[str, Any]:
-        from . import wrap
-
-        real = wrap.is_reserved
-
-        def of_row(tables: Any, rows: Any, columns: Any, blocks: Any, drafts: int) -> Any:
-            return (blocks != 0) & ((tables[rows] == blocks[:, None]).sum(1) == 1)
-
-        return {
-            "all are reserved": replaced(wrap, "is_reserved", lambda tables, rows, columns, blocks, drafts: blocks == blocks),
-            "none is reserved": replaced(wrap, "is_reserved", lambda tables, rows, columns, blocks, drafts: blocks != blocks),
-            "the null block is reserved": replaced(wrap, "NULL_BLOCK", -1),
-            "the column itself counts": replaced(
-                wrap, "is_reserved", lambda tables, rows, columns, *more: real(tables, rows, columns - 1, *more)
-            ),
-            "the state's column is left out": replaced(
-                wrap, "is_reserved", lambda tables, rows, columns, *more: real(tables, rows, columns + 1, *more)
-            ),
-            "a block that was a draft's is never reserved": replaced(wrap, "is_reserved", of_row),
-        }
+class Proof(Checkpoints):
+    needs = "store_prefill_checkpoint"
+    absent = "layers of Mamba2 store no checkpoints"
+    bug = (
+        case(long_prompts, **launch(1)),
+        case(long_prompts, **launch(1, speculative=NGRAM)),
+        # None, two, and a block reserved for each chunk
+        *(case(two_prompts, **launch(*how)) for how in ((0, 0), (2, 0), (1, None))),
+    )
+    spared = tuple(case(whole_prompts, **launch(drafts)) for drafts in range(4))
+    broken = {
+        "all are reserved": (wrap, "is_reserved", lambda tables, rows, columns, blocks, drafts: blocks == blocks),
+        "none is reserved": (wrap, "is_reserved", lambda tables, rows, columns, blocks, drafts: blocks != blocks),
+        "the null block is reserved": (wrap, "NULL_BLOCK", -1),
+        "the column itself counts": (wrap.is_reserved, lambda real, tables, rows, columns, *more: (
+            real(tables, rows, columns - 1, *more)
+        )),
+        "the state's column is left out": (wrap.is_reserved, lambda real, tables, rows, columns, *more: (
+            real(tables, rows, columns + 1, *more)
+        )),
+        "a block that was a draft's is never reserved": (wrap, "is_reserved", _of_row),
+    }  # fmt: skip

@@ -23,19 +23,20 @@ import datetime, sys
 from attnfix.prove import stubs
 stubs.install("vllm")
 import attnfix, torch, torch.distributed as dist
+from attnfix.patches.lab.vllm.gated_delta import FULL, Request, Server, decide
 from attnfix.patches.vllm.gdn_uniform_decode import proof, wrap
-modules = proof.Proof().engine
+proof.Proof()
 rank, store, fails = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "True"
 if rank and fails:
     def prefills(*_): raise ValueError("ours")
     wrap.prefills = prefills
 dist.init_process_group("gloo", "file://" + store, rank=rank, world_size=2, timeout=datetime.timedelta(minutes=10))
-request = proof._Request(0)
-request.known = proof._K + 1
+request, server = Request(0), Server(3, True, 0)
+request.asks(4)
 batch = torch.ones(1)
 try:
-    mode = proof._mode(modules, [(request, proof._K + 1)])
-    for _ in range(1 if mode == proof._FULL else 2):
+    mode = decide(server.worker.config, 4, [(request, 4)])
+    for _ in range(1 if mode == FULL else 2):
         dist.all_reduce(batch)
     dist.recv(batch, 0) if rank else dist.send(batch, 1)
     print("served", mode)

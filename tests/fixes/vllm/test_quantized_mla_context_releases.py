@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 
 HEAD = """
-import torch
-from functools import partial
 from attnfix.patches.vllm.quantized_mla_context import proof
 
 proven = proof.Proof()
 proven.prepare()
-layers = {"awq": proven._awq} | {name: partial(proven._packed, getattr(torch, name)) for name in ("int32", "uint8")}
-wrong = [name for name, layer in layers.items() if not proven._run(5, layer).error < 0.01]
+wrong = [name for name in proven.bug if not proven.run(name, 5).error < 0.01]
 """
 
 
@@ -27,8 +24,8 @@ def test_what_the_engine_fails(engine_fork, release, expected):
 def test_beside_a_fix_that_stands_around_the_same_loop(engine_fork):
     code = HEAD + (
         "from attnfix.patches.vllm.prefill_context_merge import proof as merge\n"
-        "proof._BATCH = merge._MIXED\n"
-        "wrong += [name for name, layer in layers.items() if not proven._run(5, layer).error < 0.01]\n"
+        "proven.batch = merge._MIXED\n"
+        "wrong += [name for name in proven.bug if not proven.run(name, 5).error < 0.01]\n"
         "import attnfix\n"
         "answer([wrong, sorted(row['fix'] for row in attnfix.status() if row['counters']['corrections'])])"
     )

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 HEAD = """
-from contextlib import ExitStack
+from contextlib import suppress
 from attnfix.patches.lab.vllm import kernels
 kernels.stand_in()
-from attnfix.patches.lab.vllm.padding import caching, connector, ends_meet, modes
-from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, Engine
-from attnfix.patches.lab.vllm.states import Runner
+from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, Engine, modes
+from attnfix.patches.lab.vllm.states import Ended, Runner, ends_meet
 
 def serve(mode, drafts, watch=lambda engine: None, v2=False, waves=8, **more):
-    with Engine(NEMOTRON_H, drafts=drafts, ahead=True, max_tokens=128, context=64, **caching(mode), **more) as engine:
+    with Engine(NEMOTRON_H, drafts=drafts, ahead=True, max_tokens=128, context=64, mode=mode, **more) as engine:
         watch(engine)
         runner = Runner(engine, 7, v2=v2)
-        ends_meet(runner, waves)
+        with suppress(Ended):
+            ends_meet(waves=waves)(runner)
         return runner
 """
 
@@ -60,7 +60,7 @@ def test_in_a_pipeline_too_whose_stages_have_a_step_each_under_way(engine_fork):
 @pytest.mark.parametrize("release", ["0.30.0", "0.31.0"])
 def test_no_server_ends_where_prompts_of_one_token_begin_beside_others_that_end(engine_fork, release):
     """With a KV connector, where each block keeps a state: a layer asserts that drafts are verified where anybody decodes."""
-    code = HEAD + "runner = serve('all', 2, **connector())\nanswer([runner.misled, runner.harmed, runner.wrong, runner.seen])"
+    code = HEAD + "runner = serve('all', 2, brought=True)\nanswer([runner.misled, runner.harmed, runner.wrong, runner.seen])"
     environment = engine_fork("vllm", release)
     stock, fixed = environment.evaluate(code, ATTNFIX="0"), environment.evaluate(code)
     assert stock[:2] == fixed[:2] == [False, False]
@@ -82,7 +82,6 @@ def test_requests_that_are_preempted_go_on_right(engine_fork, release):
     code = (
         HEAD
         + """
-from attnfix.patches.lab.vllm.padding import TIGHT
 preempted = []
 
 def watch(engine):
@@ -91,7 +90,7 @@ def watch(engine):
         return real(request, *args, **kwargs)
     engine.scheduler._preempt_request = preempt
 
-served = [serve("align", drafts, watch, waves=16, **TIGHT) for drafts in (1, 2, 3)]
+served = [serve("align", drafts, watch, waves=16, blocks=24) for drafts in (1, 2, 3)]
 answer([len(preempted), [[each.harmed, each.wrong] for each in served]])
 """
     )
@@ -104,8 +103,6 @@ answer([len(preempted), [[each.harmed, each.wrong] for each in served]])
 EXHAUSTED = (
     HEAD
     + """
-from attnfix.patches.lab.vllm.states import Ended
-
 def load_alone(scheduler, prompt):
     def matched(request, computed, real=scheduler.connector.get_num_new_matched_tokens):
         tokens = real(request, computed)[0]
@@ -124,7 +121,7 @@ def bring_where_none_is_left(scheduler, stopped):
 
 def exhaust(mode, blocks, stopped):
     given = dict(drafts=2, ahead=True, max_tokens=128, context=64, blocks=blocks)
-    with Engine(NEMOTRON_H, **given, **caching(mode), **connector()) as engine:
+    with Engine(NEMOTRON_H, **given, mode=mode, brought=True) as engine:
         scheduler = engine.scheduler
         load_alone(scheduler, 6)
         bring_where_none_is_left(scheduler, stopped)
@@ -142,7 +139,7 @@ def exhaust(mode, blocks, stopped):
         return [runner.misled, runner.harmed]
 
 stopped = []
-answer([[exhaust(mode, blocks, stopped) for mode in modes() + ["none"] for blocks in (20, 21, 22)], len(stopped)])
+answer([[exhaust(mode, blocks, stopped) for mode in [*modes(), "none"] for blocks in (20, 21, 22)], len(stopped)])
 """
 )
 
