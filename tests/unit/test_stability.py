@@ -34,7 +34,7 @@ from attnfix.compat.status import fix_state, messages, metrics, process_record
 from attnfix.patches.catalogue import FIXES
 from attnfix.probe import verdicts as judged
 from attnfix.prove import verdict as proof
-from scripts.probe.stand_in import Behaviour, Listening, Protocol
+from tests.support.probe_server import Behaviour, Listening, Protocol
 from tests.support.metrics_pages import FIX, exposition
 from tests.support.metrics_pages import process as record_of
 
