@@ -10,9 +10,8 @@ from typing import Any
 
 from packaging.version import Version
 
+from scripts.pages.gpu_runs import each_round, short_gpu
 from scripts.pages.served_table import EVIDENCE, FIRING, runs
-from scripts.serve.e2e import short_gpu
-from scripts.serve.e2e_firing import each_round
 
 
 def table() -> str:

@@ -10,8 +10,8 @@ from typing import Any
 from packaging.version import Version
 
 from attnfix.cli.listing import span
+from scripts.pages.gpu_runs import short_gpu
 from scripts.pages.served_table import EVIDENCE, SERVED, runs
-from scripts.serve.e2e import short_gpu
 
 KINDS = ("mla", "dense", "windows", "hybrid")
 #: States of a fix that is at work

@@ -25,6 +25,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from scripts.pages.gpu_runs import short_gpu
+
 TOP = 20  # tokens compared of each answer
 LISTED = 200  # log-probabilities asked for
 STOCK, PATCHED = "stock", "patched"
@@ -309,12 +311,6 @@ def gpus() -> int:
     """How many this machine has. Does not initialise CUDA."""
     listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
     return len(listed.splitlines())
-
-
-def short_gpu(name: str) -> str:
-    """H200, of "NVIDIA H200"; of a name without such a word, the name as a file's may be."""
-    short = re.search(r"\b[A-Z]+\d+\w*", name)
-    return short.group() if short else re.sub(r"\W+", "-", name)
 
 
 def write(folder: Path, about: dict[str, Any], case: str, result: dict[str, Any]) -> Path:

@@ -23,13 +23,13 @@ patched / stock, must begin above 0.98, that of the time to the first token end 
 from __future__ import annotations
 
 import argparse
-import itertools
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.pages.gpu_runs import each_round
 from scripts.serve import armed, e2e, e2e_no_harm, e2e_sglang, e2e_vllm, turns
 from scripts.serve.e2e import PATCHED
 from scripts.serve.firing_plan import BY_FIX, LEFT_OUT, ROWS, Row, tokens
@@ -80,12 +80,6 @@ def run(rows: Sequence[Row], length: Length, scratch: Path, out: Path) -> tuple[
         }  # fmt: skip
         result["models"][row.fix] = about | turns.without_figures(seen, invalid)
     return result, lines, wrong
-
-
-def each_round(seen: dict[str, Any], fix: str) -> dict[str, list[int]]:
-    """{patched server: how often the fix corrected in each round}."""
-    so_far = {name: [one.get(fix, 0) for one in told] for name, told in seen["corrections"].items()}
-    return {name: [after - before for before, after in itertools.pairwise(told)] for name, told in so_far.items()}
 
 
 def invalidated(seen: dict[str, Any], row: Row) -> list[str]:
