@@ -1,6 +1,7 @@
 # make demo   set everything up and prove the fixes on two real releases
 # make fleet  start three stand-in replicas and show their table
-# make test   set everything up and run all tests, proofs where verdicts change, and quick robustness tests
+# make test   set everything up and run the tests, proofs where verdicts change, and quick robustness tests. Of slow tests it
+#             runs drawn cases; TESTS_DRAWN=all runs every one
 # make update judge the engine releases that the ledgers do not know yet
 # make robustness try attnfix under wrong sources, faults, load and foreign patchers, and write the table of docs/safety.md
 # make differential  run the newest releases stock and patched over drawn configurations, until it is stopped; goes on at the
@@ -49,9 +50,13 @@ update: $(VENV)/.ready
 	$(BIN)/python -m scripts.ledger.ledgers --new
 	$(BIN)/python -m scripts.pages.generate
 
-site: $(VENV)/.ready
+site: $(VENV)/.ready build/transcripts.md
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
+
+build/transcripts.md: scripts/pages/transcripts.py $(wildcard attnfix/cli/*.py patches/*/index.json) | $(VENV)/.ready
+	@echo "running the commands of the page of transcripts: two minutes"
+	@$(BIN)/python -m scripts.pages.transcripts $@
 
 # torch first and by itself: on a machine whose index offers a CPU build under this version, nothing larger is fetched.
 # In a terminal pip shows what it fetches; elsewhere, as in CI, a step is one line.

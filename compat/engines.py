@@ -13,13 +13,16 @@ from .gate import module_lookup
 
 
 class Engine(NamedTuple):
-    """`name` is the import package, the distribution and the root logger in one: true of both engines.
+    """`name` is the import package, the distribution and the root logger in one: true of both engines. `title` is how its
+    project spells it, and `supported` the span of releases that attnfix knows.
 
     `load_model` are the places of the method that loads the model, watched under ATTNFIX_STRICT alone; `compiled` the packages
     whose compiled modules only this engine's processes map.
     """
 
     name: str
+    title: str
+    supported: str
     allow_list: str
     empty_allow_list_admits: bool
     allow_list_strips: bool
@@ -40,6 +43,8 @@ ENGINES = {
     for engine in (
         Engine(
             "sglang",
+            title="sglang",
+            supported=">=0.5.1",
             allow_list="SGLANG_PLUGINS",
             empty_allow_list_admits=True,
             allow_list_strips=True,
@@ -48,6 +53,8 @@ ENGINES = {
         ),
         Engine(
             "vllm",
+            title="vLLM",
+            supported=">=0.10.0",
             allow_list="VLLM_PLUGINS",
             empty_allow_list_admits=False,
             allow_list_strips=False,

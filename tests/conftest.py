@@ -8,8 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import drawn
+
 os.environ.pop("COLUMNS", None)  # of the terminal that runs the tests: tables would be as wide as it
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it runs in the background ignore it, children too
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "drawn(number): so many of its cases run, drawn; see tests/support/drawn.py")
+
+
+def pytest_collection_modifyitems(config, items):
+    if left := drawn.left_out(items):
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
+
+
+def pytest_terminal_summary(terminalreporter):
+    again = f"TESTS_SEED={drawn.SEED} draws them again, TESTS_DRAWN=all runs every one"
+    terminalreporter.write_line(f"of slow tests, drawn cases ran: {again}")
 
 
 @pytest.fixture(scope="session")

@@ -47,13 +47,15 @@ class _Loader(Loader):
         return self.loader.create_module(spec)
 
     def exec_module(self, module: "ModuleType") -> None:
+        name = ""
         try:
+            name = module.__name__  # of a lazy loader's module, which would be loaded by a later look at it
             assert module.__spec__ is not None
             module.__spec__.loader = module.__loader__ = self.loader
         except Exception as error:
-            broken(module.__name__, error)
-        name = module.__name__
-        self.loader.exec_module(module)  # a lazy loader's module would now be loaded by a look at it
+            name = name or module.__name__
+            broken(name, error)
+        self.loader.exec_module(module)
         try:
             _executed(name, module)
         except Exception as error:  # an engine turns an exception here into another backend, silently

@@ -50,7 +50,7 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
         ("default", f"{row['default']}: {fix.default_reason}"),
         ("switch", f"{off}, {on}" if fix.default else f"{on} (it is off by default), {off}"),
         ("try it", fix.expect),
-        ("remove", f"when {fix.remove_when}"),
+        ("remove", f"when {row['remove_when']}"),
         ("upstream", "\n".join(link if "://" in link else f"{link} in attnfix's sources" for link in row["links"])),
     )
     grid = Table.grid(padding=(0, 2, 0, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import BY_ID, FIXES
@@ -51,12 +52,19 @@ def describe(fix: Fix) -> dict[str, Any]:
         "default_reason": fix.default_reason,
         "cost": fix.cost,
         "expect": fix.expect,
-        "remove_when": fix.remove_when,
+        "remove_when": remove_when(fix, known.fixed_in()),
     }
 
 
 def default(fix: Fix) -> str:
     return "on" if fix.default else "off"
+
+
+def remove_when(fix: Fix, fixed_in: str | None) -> str:
+    """When nobody needs the fix, as it says or as the first corrected release does; behind "remove it when"."""
+    engine = ENGINES[fix.engine].title
+    below = f"no {engine} below {fixed_in} is served" if fixed_in else f"no {engine} with the bug is served"
+    return fix.remove_when or below
 
 
 def span(releases: list[str]) -> str:

@@ -6,12 +6,15 @@ import argparse
 import importlib.util
 import os
 import random
+import secrets
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -20,7 +23,7 @@ from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger, source_files
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import runner, warm
-from attnfix.prove.verdict import GREEN, NOT_JUDGED, PROVEN, RED, UNPROVEN, Result
+from attnfix.prove.verdict import GREEN, NOT_JUDGED, PROVEN, RED, UNPROVEN, Answer, Result
 
 from . import completion, releases
 from .errors import CliError
@@ -36,6 +39,8 @@ _MANY = 3
 _AGAIN = 20
 #: Proofs that run side by side, of two processes each: more need too much memory
 _AT_ONCE = 4
+#: In forks, so many stock sides share one import of the engine
+_STOCK_SIDES = 6
 _APART = "a fork of a warm Python and a fresh interpreter say otherwise; --cold runs all in fresh ones"
 
 NAME = "prove"
@@ -145,12 +150,15 @@ def _run(jobs: list[Job], options: argparse.Namespace) -> Iterator[Result]:
         Progress(*columns, console=Console(stderr=True), disable=not shown, transient=True) as progress,
         _forks(wanted=len(jobs) >= _MANY and not (options.cold or options.gpu)) as forked,
         ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as pool,
+        ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1)) as beside,
     ):
+        stock = _stock_sides(jobs, options.seed, beside) if forked else {}
         again = random.Random(options.seed).sample(jobs, -(-len(jobs) // _AGAIN)) if forked else []
         task = progress.add_task("stock and fixed", total=len(jobs))
 
         def one(job: Job) -> Result:
-            result = _prove(*job, options.seed, gpu=options.gpu)
+            seed, answers = stock.get(job, (options.seed, None))
+            result = _prove(*job, seed, gpu=options.gpu, stock=answers)
             if job in again and result.seed is not None:
                 cold = _prove(*job, result.seed, cold=True)
                 result = result if cold.row == result.row else replace(cold, verdict=UNPROVEN, reason=_APART)
@@ -176,13 +184,42 @@ def _forks(wanted: bool) -> Iterator[bool]:
         yield wanted
 
 
-def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, **how: bool) -> Result:
-    if edit is None and (result := runner.not_judged(fix, release, root)):
+def _stock_sides(jobs: list[Job], seed: int | None, pool: Executor) -> dict[Job, tuple[int, Callable[[], Answer]]]:
+    """The seed and the stock answer of each job, several after one import of the engine; without jobs that have nothing to
+    run, and those of edited releases."""
+    engines: dict[tuple[str, Path | None], list[Job]] = {}
+    for fix, release, root, site, edit in jobs:
+        if edit is None and _nothing_to_run(fix, release, root) is None:
+            engines.setdefault((fix.engine, site), []).append((fix, release, root, site, edit))
+    found: dict[Job, tuple[int, Callable[[], Answer]]] = {}
+    for (engine, site), of_engine in engines.items():
+        for start in range(0, len(of_engine), _STOCK_SIDES):
+            some = of_engine[start : start + _STOCK_SIDES]
+            drawn = secrets.randbelow(2**31) if seed is None else seed
+            fixes = [job[0] for job in some]
+            answers = pool.submit(runner.run_sides, fixes, engine, drawn, stock=True, site=site, run=True)
+            found |= {job: (drawn, partial(_answer_of, job[0], answers)) for job in some}
+    return found
+
+
+def _answer_of(fix: Fix, answers: Future[Answer]) -> Answer:
+    answer: Answer = answers.result().get(fix.id, answers.result())
+    return answer
+
+
+def _prove(fix: Fix, release: str, root: Path, site: Path | None, edit: str | None, seed: int | None, **how: Any) -> Result:
+    nothing = _nothing_to_run(fix, release, root) if edit is None else None
+    return nothing or runner.prove(fix, release, root, site=site, edit=edit, seed=seed, **how)
+
+
+def _nothing_to_run(fix: Fix, release: str, root: Path) -> Result | None:
+    """The result of a fix whose ledger does not judge this release, or whose modules this engine does not have."""
+    if result := runner.not_judged(fix, release, root):
         return result
-    if judge.judge(fix, root).kind == ledger.UNKNOWN and not any(source_files.path_of(root, m) for m in fix.target_modules):
-        reason = f"this {fix.engine} has none of the modules the fix is about"
-        return Result(fix.id, fix.engine, release, UNPROVEN, reason)
-    return runner.prove(fix, release, root, site=site, edit=edit, seed=seed, **how)
+    if judge.judge(fix, root).kind != ledger.UNKNOWN or any(source_files.path_of(root, m) for m in fix.target_modules):
+        return None
+    reason = f"this {fix.engine} has none of the modules the fix is about"
+    return Result(fix.id, fix.engine, release, UNPROVEN, reason)
 
 
 def _print(results: list[Result]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger
 from attnfix.patches.catalogue import FIXES
@@ -43,14 +44,14 @@ def proof_of(fix: Fix) -> type[Proof]:
 
 def prove(
     fix: Fix, release: str, root: Path, *, site: Path | None = None, edit: str | None = None, seed: int | None = None,
-    gpu: bool = False, cold: bool = False,
+    gpu: bool = False, cold: bool = False, stock: Callable[[], Answer] | None = None,
 ) -> Result:  # fmt: skip
     """Prove `fix` on the engine package at `root`; `site` is put on the path when the engine is not installed here.
 
     With `edit`, one of the proof's edits is made in a copy of `site` first: for a fault that no published release has.
     Lengths and poison are drawn anew in every run unless `seed` is given. With `gpu`, a proof whose kernel is the engine's own
     Triton kernel runs it on the GPU; others run on the CPU as ever. With `cold` both sides are fresh interpreters, within
-    `warm.proofs()`, too.
+    `warm.proofs()`, too. `stock` gives the answer of the stock side with this seed, where it runs elsewhere.
     """
     device = "cuda" if gpu and proof_of(fix).kernel == "interpreted" else "cpu"
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -62,11 +63,14 @@ def prove(
             if edit in proof_of(fix).unrecognised:
                 answers = run_sides([fix], fix.engine, seed, stock=False, site=site, run=False)
                 return judge_unknown_edit(fix, release, judge.judge(fix, root), answers.get(fix.id, answers), edit)
-        with ThreadPoolExecutor(2) as both:
-            stock, fixed = both.map(
-                lambda off: run_side(fix, seed, stock=off, site=site, device=device, cold=cold), (True, False)
-            )
-        return replace(conclude(fix, release, root, (stock, fixed), edit), seed=seed)
+
+        def own(stock: bool) -> Answer:
+            return run_side(fix, seed, stock=stock, site=site, device=device, cold=cold)
+
+        with ThreadPoolExecutor(1) as beside:
+            fixed = beside.submit(own, False)
+            sides = stock() if stock else own(True), fixed.result()
+        return replace(conclude(fix, release, root, sides, edit), seed=seed)
 
 
 def conclude(fix: Fix, release: str, root: Path, sides: tuple[Answer, Answer], edit: str | None = None) -> Result:
@@ -98,14 +102,18 @@ def examined(fix: Fix, release: str) -> bool:
         version = Version(Version(release).public)
     except InvalidVersion:
         return True
-    return any(SpecifierSet(span).contains(version, prereleases=True) for span in fix.examined)
+    return any(SpecifierSet(span).contains(version, prereleases=True) for span in _spans(fix))
+
+
+def _spans(fix: Fix) -> tuple[str, ...]:
+    return fix.examined or (ENGINES[fix.engine].supported,)
 
 
 def not_judged(fix: Fix, release: str, root: Path) -> Result | None:
     """The result where the ledger is not meant to judge the release and its code is no other's: there is nothing to prove."""
     if examined(fix, release) or judge.judge(fix, root).kind != ledger.UNKNOWN:
         return None
-    spans = ", ".join(fix.examined)
+    spans = ", ".join(_spans(fix))
     reason = f"releases {spans} alone were examined; attnfix leaves this code alone, and nobody has tried it for the bug"
     return Result(fix.id, fix.engine, release, NOT_JUDGED, reason, kernel="none")
 

@@ -1,6 +1,6 @@
 """Draws a report of scripts/bench/kernels.py: rate against size, ours and peers, with the copy.
 
-    python -m scripts.bench.plot docs/evidence/kernels-h200.json docs/kernels-h200.svg
+    python -m scripts.bench.plot kernels-h200.json docs/kernels-h200.svg
 
 Needs matplotlib (`pip install "attnfix[plot]"`). One picture for light and dark pages: no background, mid-tone text.
 """

@@ -1,37 +1,39 @@
-"""docs/fixes: a page for each fix and their index, from fix.py, the ledger and the last run of scripts/ledger/matrix.py."""
+"""A page of the site for each fix, and their index, from fix.py, the ledger and the last run of scripts/ledger/matrix.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
 from attnfix.cli.listing import describe, span
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Attribute, Fix
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import firing_table, served_releases, support_page
+from scripts.pages import gpu_runs, support_page
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = "docs/fixes"
-NAMES = {"sglang": "sglang", "vllm": "vLLM"}
+FOLDER = "fixes"
 
 
 def pages() -> dict[str, Callable[[], str]]:
-    """{path in the project: what writes it}."""
+    """{path in the site: what writes it}."""
     index = partial(support_page.rendered, "fixes.md", fixes=[_indexed(fix) for fix in FIXES], span=span)
     return {f"{FOLDER}/README.md": index} | {f"{FOLDER}/{fix.id}.md": partial(page, fix) for fix in FIXES}
 
 
+def sources() -> dict[str, str]:
+    """{file of the project that pages of docs/ link to: page of that fix}"""
+    return {f"{_folder(fix)}/fix.py": f"{FOLDER}/{fix.id}.md" for fix in FIXES}
+
+
+def _folder(fix: Fix) -> str:
+    return f"patches/{fix.package.replace('.', '/')}"
+
+
 def _indexed(fix: Fix) -> tuple[Fix, dict[str, Any], dict[str, str]]:
     return fix, describe(fix), {name: _from_here(address) for name, address in fix.upstream.links.items()}
-
-
-def left_over() -> list[Path]:
-    """Pages of fixes that are no longer in the catalogue."""
-    return [path for path in sorted((ROOT / FOLDER).glob("*.md")) if f"{FOLDER}/{path.name}" not in pages()]
 
 
 def page(fix: Fix) -> str:
@@ -45,11 +47,11 @@ def page(fix: Fix) -> str:
         "fix.md",
         fix=fix,
         row=row,
-        engine=NAMES[fix.engine],
+        engine=ENGINES[fix.engine].title,
         serve=f"{fix.engine} serve",
         span=span,
         links=links,
-        folder=f"../../patches/{fix.package.replace('.', '/')}",
+        folder=f"../../{_folder(fix)}",
         proof_arguments=_proof_arguments(fix, row["affected"], edited),
         attributes=any(isinstance(target, Attribute) for target in fix.targets),
         others=[place for place in fix.code_paths if place not in targets],
@@ -62,8 +64,8 @@ def page(fix: Fix) -> str:
             {**_figures(group), "name": edit, "verdict": group[0]["verdict"]}
             for edit, group in _grouped(edited, "edit").items()
         ],
-        served=served_releases.corrected(fix.id),
-        firing=firing_table.of(fix.id),
+        served=gpu_runs.corrected(fix.id),
+        firing=gpu_runs.firing_of(fix.id),
         healthy=len(cells) - len(edited) - len(published),
     )
 

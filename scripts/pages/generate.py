@@ -25,12 +25,9 @@ from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
 from scripts.pages import (
     differential_page,
-    firing_table,
-    fix_pages,
+    gpu_runs,
     kernels_page,
     robustness_table,
-    served_releases,
-    served_table,
     support_page,
     symptoms_page,
 )
@@ -66,7 +63,10 @@ def general_switches() -> str:
 
 
 def fix_switches() -> str:
-    rows = ((f"`{fix.switch}`", "on" if fix.default else "off", f"[{fix.title}](fixes/{fix.id}.md)") for fix in FIXES)
+    rows = (
+        (f"`{fix.switch}`", "on" if fix.default else "off", f"[{fix.title}](../patches/{fix.package.replace('.', '/')}/fix.py)")
+        for fix in FIXES
+    )
     return _table(("variable", "default", "fix"), rows)
 
 
@@ -101,30 +101,33 @@ PARTS: dict[str, Callable[[], str]] = {
     "totals": support_page.totals,
     "times": kernels_page.times,
     "goals": kernels_page.goals,
-    "served": served_table.table,
-    "served_releases": served_releases.table,
-    "firing": firing_table.table,
+    "served": gpu_runs.served,
+    "harmless": gpu_runs.harmless,
+    "probes": gpu_runs.probes,
+    "releases": gpu_runs.releases,
+    "firing": gpu_runs.firing,
+    "runs": gpu_runs.table,
+    "raw": gpu_runs.raw,
     "robustness": robustness_table.table,
+    "costs": robustness_table.costs,
     "differential": differential_page.table,
     "axes": differential_page.axes,
     "not_reached": differential_page.not_reached,
     "candidates": differential_page.candidates,
     "seen": differential_page.seen,
     "stand_ins": differential_page.stand_ins,
-    "branches": differential_page.branches,
 }
 WRITTEN: dict[str, Callable[[], str]] = {
     "README.md": lambda: filled((ROOT / "README.md").read_text()),
     "CHANGELOG.md": lambda: filled((ROOT / "CHANGELOG.md").read_text()),
     "docs/kernels.md": lambda: filled((ROOT / "docs/kernels.md").read_text()),
+    "docs/evidence/README.md": lambda: filled((ROOT / "docs/evidence/README.md").read_text()),
     "docs/seen-on-a-gpu.md": lambda: filled((ROOT / "docs/seen-on-a-gpu.md").read_text()),
     "docs/safety.md": lambda: filled((ROOT / "docs/safety.md").read_text()),
     "docs/differential.md": lambda: filled((ROOT / "docs/differential.md").read_text()),
     "docs/switches.md": lambda: filled((ROOT / "docs/switches.md").read_text()),
     "docs/support.md": partial(support_page.page, "support.md"),
-    "docs/support.html": partial(support_page.page, "support.html"),
     "docs/symptoms.md": symptoms_page.page,
-    **fix_pages.pages(),
 }
 
 
@@ -147,12 +150,8 @@ def main() -> int:
             if not check:
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text)
-    for path in fix_pages.left_over():
-        stale.append(str(path.relative_to(ROOT)))
-        if not check:
-            path.unlink()
     for name in stale:
-        print(f"{name}: {'out of date; run scripts/pages/generate.py' if check else 'written or removed'}", file=sys.stderr)
+        print(f"{name}: {'out of date; run scripts/pages/generate.py' if check else 'written'}", file=sys.stderr)
     return 1 if check and stale else 0
 
 

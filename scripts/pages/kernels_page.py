@@ -1,4 +1,4 @@
-"""The tables of docs/kernels.md, from the last report of scripts/bench/kernels.py."""
+"""The tables of docs/kernels.md, from the last report of scripts/bench/kernels.py, which is in the archive of raw records."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 
-REPORT = Path(__file__).resolve().parents[2] / "docs/evidence/kernels-h200/kernels-h200.json"
+from scripts.evidence import archive
+
+#: The report's name in the archive
+REPORT = "kernels-h200/kernels-h200.json"
 
 
 @cache
 def report() -> dict:
-    return json.loads(REPORT.read_text())
+    return json.loads(archive.members()[REPORT])
 
 
 def times() -> str:

@@ -1,4 +1,4 @@
-"""docs/support.md and docs/support.html: fixes by releases, from the last run of scripts.ledger.matrix and nothing else."""
+"""docs/support.md and the site's support.html: fixes by releases, from the last run of scripts.ledger.matrix alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packaging.version import Version
 
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import served_releases, who_is_hit
+from scripts.pages import gpu_runs, who_is_hit
 
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
@@ -26,7 +26,7 @@ LEGEND = (
 
 
 def page(name: str) -> str:
-    """The text of docs/`name`, `support.md` or `support.html`."""
+    """The text of `support.md` or `support.html`."""
     shown = [_shown(cell) for cell in cells()]
     published = {(cell["fix"], cell["release"]): cell for cell in shown if not cell["edit"]}
     return rendered(
@@ -142,7 +142,7 @@ def _tip(fix: Fix, cell: dict[str, Any], figures: str) -> str:
 def _evidence(fix: Fix, proven: list[dict[str, Any]]) -> str:
     ran = ", ".join(sorted({cell["evidence"] for cell in proven}))
     told = "; counts ".join(dict.fromkeys([ran, *(cell["measure"] for cell in proven if cell["measure"])])) or "-"
-    served = served_releases.corrected(fix.id)
+    served = gpu_runs.corrected(fix.id)
     return f"{told}; served {served}" if served else told
 
 

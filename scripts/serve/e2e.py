@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
-from scripts.pages.gpu_runs import short_gpu
+from scripts.evidence.summaries import short_gpu
 
 TOP = 20  # tokens compared of each answer
 LISTED = 200  # log-probabilities asked for

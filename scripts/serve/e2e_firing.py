@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.pages.gpu_runs import each_round
+from scripts.evidence.summaries import each_round
 from scripts.serve import armed, e2e, e2e_no_harm, e2e_sglang, e2e_vllm, turns
 from scripts.serve.e2e import PATCHED
 from scripts.serve.firing_plan import BY_FIX, LEFT_OUT, ROWS, Row, tokens

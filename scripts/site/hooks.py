@@ -1,4 +1,8 @@
-"""What the site has beside docs/: a page for each source file that a page links to, and pages found by pattern in `nav`."""
+"""The site beside docs/: pages of fixes, the table with filters, transcripts, and a page for each source that a page links to.
+
+Pages of docs/ link to `patches/…/fix.py` and to `scripts/pages/transcripts.py`, so that their links hold in the repository. On
+the site these links lead to the pages that are made of those files.
+"""
 
 from __future__ import annotations
 
@@ -11,37 +15,44 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from scripts.pages import fix_pages, support_page, transcripts
+
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<to>[^)\s#]+)(?P<anchor>#[^)]*)?\)")
 _LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".json": "json", ".toml": "toml", ".pth": "python", ".sh": "bash"}
 _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 _STYLE = Path(__file__).with_name("site.css")
+#: Source that pages of docs/ link to → page that is made of it
+_MADE = {**fix_pages.sources(), "scripts/pages/transcripts.py": "transcripts.md"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    config.nav = _expanded(config.nav, sorted(Path(config.docs_dir).rglob("*.md")), Path(config.docs_dir))
+    written = [page.relative_to(config.docs_dir).as_posix() for page in Path(config.docs_dir).rglob("*.md")]
+    config.nav = _expanded(config.nav, [*written, *fix_pages.pages()])
     return config
 
 
-def _expanded(nav: list, pages: list[Path], docs: Path) -> list:
+def _expanded(nav: list, pages: list[str]) -> list:
     """`nav`, where `FOLDER/*` is the list of that folder's pages; its README comes first."""
     found = []
     for entry in nav:
         if isinstance(entry, dict):
             ((title, inside),) = entry.items()
             if isinstance(inside, str) and inside.endswith("/*"):
-                names = [page.relative_to(docs).as_posix() for page in pages]
-                inside = sorted(fnmatch.filter(names, inside), key=lambda name: ("README" not in name, name))
+                inside = sorted(fnmatch.filter(pages, inside), key=lambda name: ("README" not in name, name))
             elif isinstance(inside, list):
-                inside = _expanded(inside, pages, docs)
+                inside = _expanded(inside, pages)
             entry = {title: inside}
         found.append(entry)
     return found
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the style, and a page for each source file that a page of docs/ links to."""
-    files.append(File.generated(config, "site.css", content=_STYLE.read_text()))
+    """Adds the style, the pages that are made here, and a page for each source file that a page links to."""
+    made = {name: write() for name, write in fix_pages.pages().items()}
+    made |= {"support.html": support_page.page("support.html"), "transcripts.md": transcripts.kept()}
+    for name, content in {"site.css": _STYLE.read_text(), **made}.items():
+        files.append(File.generated(config, name, content=content))
     for path in sorted({path for page in list(files.documentation_pages()) for path in _sources(page)}):
         files.append(File.generated(config, f"{_page_of(path)}", content=_shown(path)))
     return files
@@ -57,7 +68,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if path is None:
             return link[0]
         here = posixpath.dirname(page.file.src_uri)
-        return f"[{link['text']}]({posixpath.relpath(_page_of(path), here or '.')}{link['anchor'] or ''})"
+        to = _made(page.file, path) or _page_of(path)
+        return f"[{link['text']}]({posixpath.relpath(to, here or '.')}{link['anchor'] or ''})"
 
     return _LINK.sub(turned, markdown)
 
@@ -69,7 +81,13 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def _sources(file: File) -> set[str]:
-    return {path for link in _LINK.finditer(file.content_string) if (path := _outside(file, link["to"]))}
+    found = {path for link in _LINK.finditer(file.content_string) if (path := _outside(file, link["to"]))}
+    return {path for path in found if not _made(file, path)}
+
+
+def _made(file: File, path: str) -> str | None:
+    """The page that is made of that source. Pages of fixes show their sources themselves."""
+    return None if file.src_uri.startswith(f"{fix_pages.FOLDER}/") else _MADE.get(path)
 
 
 def _outside(file: File, to: str) -> str | None:

@@ -6,8 +6,8 @@
     python -m tests.differential --replay CASE.json               one case: what each step gave, stock and patched
     python -m tests.differential --shrink build/differential/vllm-0.33.0.jsonl:17   the case of that index, made small: a file
     python -m tests.differential --record FILE --engine vllm==0.33.0   launches of the stand-ins, for a GPU (stand_ins)
-    python -m tests.differential --recall FIX --engine vllm==0.29.0 --minutes 10   how soon its bug is seen, into recall.json
-    python -m tests.differential --evidence                       what the files add up to, into docs/evidence/differential
+    python -m tests.differential --recall FIX --engine vllm==0.29.0 --minutes 10   how soon its bug is seen
+    python -m tests.differential --evidence                       what the files add up to, for docs/differential.md
 
 Exits 1 where anything was harm or missed.
 """
@@ -23,6 +23,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -33,7 +34,12 @@ from . import judge, recall, record, run, shrink, space
 from .launches import Kept
 from .protocol import Answer, Case
 
-EVIDENCE = run.ROOT / "docs" / "evidence" / "differential"
+RUNS = run.ROOT / "docs" / "evidence" / "differential" / "runs.json"
+#: Counts of a row of RUNS
+_ROW = (
+    "engine", "release", "space", "seeds", "configurations", "long", "steps", "pairs", "harm", "missed", "find", "corrected",
+    "refused", "ok", "band", "seconds",
+)  # fmt: skip
 NEWEST = ("vllm==0.33.0", "sglang==0.5.23")
 _ENDLESS = 1 << 30
 _OF_A_KIND = 3  # launches that are recorded
@@ -195,7 +201,7 @@ def _recall(options: Any, axes: dict[str, Any], console: Console) -> int:
         for name in options.recall:
             found = recall.entry(release, options.seed, how, every, name, whole)
             group = (recall.FAULTS, fault.removeprefix("0.1.0: ")) if fault else (engine, name)
-            recall.add(EVIDENCE / "recall.json", *group, found)
+            recall.add(run.BUILD / "recall.json", *group, found)
             console.print(f"{group[1]}: {found}", markup=False)
     return 0
 
@@ -217,31 +223,37 @@ def _record(options: Any, axes: dict[str, Any], console: Console) -> int:
 
 
 def _evidence(console: Console) -> int:
-    EVIDENCE.mkdir(parents=True, exist_ok=True)
+    rows = json.loads(RUNS.read_text()) if RUNS.exists() else []
     summaries = [one for path in sorted(run.BUILD.glob("*.jsonl")) if (one := run.summary(path))["configurations"]]
     for one in summaries:
-        if file := evidence_file(one):
-            file.write_text(json.dumps(one, indent=1) + "\n")
-        else:
+        if not put(rows, shortened(one)):
             console.print(
                 f"{one['engine']} {one['release']}: some of its seeds are in evidence of other runs; left alone", markup=False
             )
+    rows.sort(key=lambda row: (row["engine"], Version(row["release"]), min(row["seeds"])))
+    RUNS.write_text("[\n" + ",\n".join(f" {json.dumps(row)}" for row in rows) + "\n]\n")
     console.print(_table(summaries))
     return 0
 
 
-def evidence_file(one: dict[str, Any]) -> Path | None:
-    """Where the summary of a file of results belongs: in the place of what it holds already, else beside what others ran.
+def shortened(one: dict[str, Any]) -> dict[str, Any]:
+    """A row of RUNS: counts, and the fixes that acted where stock was wrong."""
+    return {name: one[name] for name in _ROW} | {"fixes": sorted(one["first_by_fix"])}
 
-    Files of one release and space add up, so no seed may be in two of them: None where it would be.
+
+def put(rows: list[dict[str, Any]], one: dict[str, Any]) -> bool:
+    """Put the summary of a file of results into the place of what it held before, or else beside the others.
+
+    Runs of one release and space add up, so no seed may be in two of them: False where it would be.
     """
-    name, seeds = f"{one['engine']}-{one['release']}", set(one["seeds"])
-    for path in sorted(EVIDENCE.glob(f"{name}*.json")):
-        other = json.loads(path.read_text())
-        if all(other.get(key) == one[key] for key in ("engine", "release", "space")) and (same := seeds & set(other["seeds"])):
-            return path if same == set(other["seeds"]) else None
-    whole = EVIDENCE / f"{name}.json"
-    return EVIDENCE / f"{name}-{min(seeds)}.json" if whole.exists() else whole
+    for at, other in enumerate(rows):
+        if all(other[key] == one[key] for key in ("engine", "release", "space")) and set(one["seeds"]) & set(other["seeds"]):
+            if not set(other["seeds"]) <= set(one["seeds"]):
+                return False
+            rows[at] = one
+            return True
+    rows.append(one)
+    return True
 
 
 def _parser() -> argparse.ArgumentParser:

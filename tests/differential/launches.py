@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -198,13 +199,17 @@ class Kept:
 
 
 def write(file: Path, about: dict[str, Any], kept: Kept) -> None:
-    """Lines of JSON, the first of which says of what they are; whole at any time."""
+    """Lines of JSON, the first of which says of what they are; compressed where the name ends in .xz; whole at any time."""
     launches = sorted(kept.launches(), key=lambda launch: (launch["entry"], json.dumps(launch)))
     part = file.with_name(file.name + ".part")
-    part.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in ({"about": about}, *launches)))
+    lines = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in ({"about": about}, *launches)).encode()
+    part.write_bytes(lzma.compress(lines, preset=9) if file.suffix == ".xz" else lines)
     part.replace(file)
 
 
 def read(file: Path) -> tuple[dict[str, Any], list[Launch]]:
-    about, *launches = map(json.loads, file.read_text().splitlines())
+    """What a file is of, and its launches."""
+    content = file.read_bytes()
+    lines = (lzma.decompress(content) if file.suffix == ".xz" else content).decode().splitlines()
+    about, *launches = map(json.loads, lines)
     return about["about"], launches

@@ -118,6 +118,7 @@ def test_each_is_shown():
     assert repeatable() == FAILS.keys()
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", FAILS)
 def test_called_twice_it_leaves_what_it_leaves_called_once(name, tmp_path):
     fix = BY_ID[name]

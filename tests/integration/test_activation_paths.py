@@ -39,6 +39,7 @@ def without_pth(engine_python):
         pth.write_text(text)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "engine, release, module, state",
     [

@@ -54,8 +54,9 @@ def test_the_page_can_be_typed(checkout):
     assert "failed" in typed(checkout, fooled)
 
     typed(checkout, "python -m scripts.pages.generate")
-    assert "vllm 0.25.1; fixed in 0.26.0" in (checkout / "docs" / "fixes" / "vllm.my-fix.md").read_text()
-    assert "[my-fix](fixes/vllm.my-fix.md)" in (checkout / "docs" / "symptoms.md").read_text()
+    page = "from scripts.pages import fix_pages; print(fix_pages.pages()['fixes/vllm.my-fix.md']())"
+    assert "vllm 0.25.1; fixed in 0.26.0" in typed(checkout, f'python -c "{page}"')
+    assert "[my-fix](../patches/vllm/my_fix/fix.py)" in (checkout / "docs" / "symptoms.md").read_text()
 
 
 def files() -> list[tuple[str, str]]:

@@ -66,6 +66,7 @@ FP8_ON_RANKS = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("release", "kind", "acted"),
     # 0.27.1 raises there while the step is planned, whatever the corrections do
@@ -99,6 +100,7 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
     assert [step["kinds"] for step in stock["steps"]] == [["fresh"], ["decode", "fresh"]]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("name", "what"),
     [

@@ -66,6 +66,7 @@ def named_once(lines, engine):
     return len(names) == len(set(names))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_one_line_on_what_is_installed_and_one_on_the_first_correction(engine_python, tmp_path, engine):
     release, package, main_format, rank_format = ENGINES[engine]
@@ -84,6 +85,7 @@ def test_one_line_on_what_is_installed_and_one_on_the_first_correction(engine_py
     assert len(fixes) == len(set(fixes)) and all("corrected its first call" in line for line in others), rank
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_main_process_alone_warns(engine_python, tmp_path, engine):
     release, package, *_ = ENGINES[engine]

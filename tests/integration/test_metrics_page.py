@@ -122,6 +122,7 @@ def stock_part(page) -> list[str]:
     return [line for line in page if "attnfix" not in line]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("engine, release, package, mode", CASES)
 def test_a_ranks_counters_are_on_the_servers_page(served, engine, release, package, mode):
     fix = package.replace("_", "-")

@@ -17,6 +17,7 @@ def parameters(node: ast.FunctionDef) -> set[str]:
     return {each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
 
 
+@pytest.mark.drawn(23)
 @pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
 def test_the_engines_function_has_them(fix):
     affected = [release for release, verdict in ledger.load(fix).releases() if verdict == ledger.AFFECTED]

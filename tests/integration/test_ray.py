@@ -95,6 +95,7 @@ def on_two_nodes(engine_python, tmp_path):
     return run
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "engine, release, body, module, fix",
     [

@@ -90,6 +90,7 @@ def test_some_fixes_meet():
     assert MEETINGS
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     "engine, release, names", MEETINGS, ids=lambda value: value if isinstance(value, str) else "+".join(value)
 )

@@ -152,7 +152,7 @@ def test_the_watch_asks_for_a_change_where_a_release_is_new(checkout, tmp_path):
     assert len((tmp_path / "asked").read_text().splitlines()) == 1, "what is asked for is not asked for again"
 
     _the_next_day(folder)
-    watch(folder, lambda: [ledger.write_text(text.replace(f'"{NEW}":', f'"{NEW}.1":')) for ledger, text in known.items()])
+    watch(folder, lambda: [ledger.write_text(text.replace(f'"{NEW}"', f'"{NEW}.1"')) for ledger, text in known.items()])
     assert (tmp_path / "asked").read_text().splitlines()[1:] == ["pr edit engine-releases --body-file change.md"]
     assert (tmp_path / "change.md").read_text().startswith(f"## vllm {NEW}.1\n")
 

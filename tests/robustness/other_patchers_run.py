@@ -1,4 +1,4 @@
-"""Other patchers on the small engine, before and after attnfix: `python foreign_run.py REQUEST`; answers are JSON lines.
+"""Other patchers on the small engine, before and after attnfix: `python other_patchers_run.py REQUEST`; answers are JSON lines.
 
 Each case is a fork. A patcher adds THEIRS to what its target returns, so that what it does and what attnfix does are told
 apart.

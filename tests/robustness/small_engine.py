@@ -122,7 +122,7 @@ def fixes() -> tuple[Any, ...]:
         return Fix(
             id=id, title="t", symptom="s", symptoms=(), cause="c", correction="r", hardware="any", default=True,
             default_reason="",
-            upstream=Upstream("a/b", 1), examined=(), remove_when="", cost="", expect="", targets=targets, witnesses=witnesses,
+            upstream=Upstream("a/b", 1), cost="", expect="", targets=targets, witnesses=witnesses,
         )  # fmt: skip
 
     forward = "sglang.attention:Backend.forward"

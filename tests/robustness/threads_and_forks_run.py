@@ -1,4 +1,4 @@
-"""Many at once in one process, and many processes: `python crowd_run.py REQUEST`, REQUEST and answer as JSON."""
+"""Many at once in one process, and many processes: `python threads_and_forks_run.py REQUEST`, REQUEST and answer as JSON."""
 
 from __future__ import annotations
 

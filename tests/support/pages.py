@@ -17,11 +17,14 @@ _SEPARATORS = ("|", "||", "&", "&&", ";", ">", ">>", "<", "(", ")")
 
 @dataclass(frozen=True)
 class Page:
+    """A page, or what would be `written` there."""
+
     path: Path
+    written: str | None = None
 
     @cached_property
     def text(self) -> str:
-        return self.path.read_text()
+        return self.path.read_text() if self.written is None else self.written
 
     @cached_property
     def blocks(self) -> list[tuple[str, str]]:

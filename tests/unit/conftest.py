@@ -66,7 +66,7 @@ class SmallEngine:
         self.corrections = importlib.import_module("corrections")
         self.fix = Fix(
             id="sglang.small-fix", title="t", symptom="s", symptoms=(), cause="c", correction="r", hardware="any", default=True,
-            default_reason="", upstream=Upstream("a/b", 1), examined=(), remove_when="", cost="", expect="",
+            default_reason="", upstream=Upstream("a/b", 1), cost="", expect="",
             targets=(
                 Target(self.corrections.forward, paths=("sglang.attention:Backend.forward",)),
                 Target(self.corrections.plan, paths=("sglang.planning:plan",)),

@@ -216,19 +216,17 @@ def test_shrinking_asks_no_case_twice_and_draws_nothing_impossible():
         assert len(set(seen)) == len(seen) < 150
 
 
-def test_evidence_of_other_runs_is_left_alone(tmp_path, monkeypatch):
+def test_evidence_of_other_runs_is_left_alone():
     from tests.differential import __main__ as main
 
-    monkeypatch.setattr(main, "EVIDENCE", tmp_path)
     one = {"engine": "vllm", "release": "0.33.0", "space": "now", "seeds": [5, 7]}
-    whole = tmp_path / "vllm-0.33.0.json"
-    assert main.evidence_file(one) == whole
-    whole.write_text(json.dumps(one))
-    assert main.evidence_file({**one, "seeds": [5, 7, 9]}) == whole  # the same file of results, further on
-    assert main.evidence_file({**one, "seeds": [7, 9]}) is None  # would count seed 7 twice
-    assert main.evidence_file({**one, "seeds": [9]}) == tmp_path / "vllm-0.33.0-9.json"
-    assert main.evidence_file({**one, "space": "of another day"}) == tmp_path / "vllm-0.33.0-5.json"
-    assert main.evidence_file({**one, "release": "0.33"}) == tmp_path / "vllm-0.33.json"
+    rows: list[dict] = []
+    assert main.put(rows, one) and rows == [one]
+    further = {**one, "seeds": [5, 7, 9]}
+    assert main.put(rows, further) and rows == [further]  # the same file of results, further on
+    assert not main.put(rows, {**one, "seeds": [7, 11]}) and rows == [further]  # would count seed 7 twice
+    for other in ({**one, "seeds": [11]}, {**one, "space": "of another day"}, {**one, "release": "0.33"}):
+        assert main.put(rows, other) and rows[-1] == other
 
 
 def test_a_port_that_is_taken_meanwhile_is_no_difference():

@@ -219,7 +219,7 @@ def test_entry_points_with_few_launches_come_first():
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_recorded_launches_replay_without_the_engine(engine):
-    file = next((stand_ins.ROOT / "tests/differential/recorded").glob(f"{engine}-*.jsonl"))
+    file = next((stand_ins.ROOT / "tests/differential/recorded").glob(f"{engine}-*.jsonl.xz"))
     _, launches = stand_ins.read(file)
     first: dict[str, int] = {}
     for number, launch in enumerate(launches):  # one of each entry point, of FlashAttention one with a schedule
@@ -281,8 +281,8 @@ def test_a_schedule_of_vllm_is_as_long_as_an_h100_made_it():
     from tests.differential.vllm.kernels import get_scheduler_metadata
 
     lengths = []
-    for line in (stand_ins.ROOT / "tests/differential/recorded/vllm-0.33.0.jsonl").read_text().splitlines()[1:]:
-        launch = json.loads(line)
+    _, launches = stand_ins.read(stand_ins.ROOT / "tests/differential/recorded/vllm-0.33.0.jsonl.xz")
+    for launch in launches:
         if launch["entry"] == "get_scheduler_metadata":
             given = launch["call"]["kwargs"]
             window = given.pop("window_size", None)

@@ -38,7 +38,6 @@ FIX = Fix(
         "any GPU (--attention-backend triton or flashinfer: the latter the default on Ampere and Ada, and on Hopper with "
         "--speculative-eagle-topk above 1); Blackwell with trtllm_mla up to 0.5.12.post1"
     ),
-    default=False,
     default_reason="not proven on a GPU yet; upstream closed the change without merging it",
     targets=tuple(Target(wrap.init, needed=wrap.lists_slots, paths=(f"{backend}.__init__",)) for backend in _BACKENDS),
     independent=True,  # a server drafts on one of them
@@ -58,7 +57,6 @@ FIX = Fix(
         "sglang.srt.layers.attention.utils:assert_buffer_fits",
         "sglang.kernels.ops.attention.utils:assert_buffer_fits",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served whose rows are wide enough: attnfix then sees it and does nothing",
     cost=(
         "GPU memory, once at start: the buffer of KV indices becomes longer by the draft tokens, the draft steps and up to 19, "

@@ -44,8 +44,6 @@ FIX = Fix(
         f"sglang.kernels.ops.speculative.cache_locs:{_KERNEL}",
         "sglang.srt.speculative.spec_utils:draft_kv_indices_buffer_width",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.13 is served",
     cost=(
         "GPU memory, once at start: the buffer, 4 bytes * speculative_num_steps * max_bs * max_context_len, becomes topk times "
         "as large. With 5 steps, topk 4, 48 requests and 131072 tokens of context: 503 MB instead of 126 MB. If the growth "

@@ -32,8 +32,6 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", pull=26972, report="sglang-draft-row-spill"),
     hardware="any GPU",
-    default=False,
-    default_reason="not proven on a GPU yet",
     targets=(Target(wrap.extra_context_len, paths=(f"{_SIZING}:{_WIDTH}", f"{_COMMON}:{_WIDTH}")),),
     # What says how many slots a step gives, gives them, and writes them
     witnesses=(

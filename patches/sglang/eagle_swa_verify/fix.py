@@ -59,7 +59,6 @@ FIX = Fix(
         "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.radix_attention:RadixAttention.__init__",
     ),
-    examined=(">=0.5.1",),
     remove_when="no sglang with the bug serves such a model on FlashInfer with speculation",
     cost=(
         "Up to the window, a look at lengths that the host has: 0.980 (0.949-1.012) times stock's tokens/s and the same "

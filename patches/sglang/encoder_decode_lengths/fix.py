@@ -1,7 +1,7 @@
 """sglang.encoder-decode-lengths, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GRAPHS, IMAGES
 
 from . import wrap
@@ -46,8 +46,6 @@ FIX = Fix(
         "sglang.srt.layers.attention.utils:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.10 is served",
     cost=(
         "Two copies of a few hundred bytes from the GPU per decode step of an encoder-decoder model, where the engine waits "
         "for the GPU already; nothing for other models."
@@ -56,6 +54,5 @@ FIX = Fix(
         "On one replica, ask Llama 3.2 Vision a short question about the bottom of an image, at temperature 0: the answer "
         "becomes that of a server with --disable-cuda-graph. Requests without an image run without a graph and stay the same."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("encoder-decoder", ON), Is("decode backend", "flashinfer"), Is("CUDA graphs", ON)),
 )

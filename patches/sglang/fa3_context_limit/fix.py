@@ -56,7 +56,6 @@ FIX = Fix(
         "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.is_dflash",
         "sglang.srt.utils.common:get_device_capability",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served whose tables are wide enough: attnfix then sees it and does nothing",
     cost=(
         "GPU memory, once at start: tables become wider by as many tokens as rows of `req_to_token` are longer than the "

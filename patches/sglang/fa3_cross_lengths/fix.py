@@ -66,8 +66,6 @@ FIX = Fix(
         f"{_BACKEND}._compute_scheduler_metadata",
         "sglang.srt.model_executor.forward_batch_info:ForwardMode",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.13 is served",
     cost="A few small kernels per batch of an encoder-decoder model, and fewer waits for the GPU; nothing for other models.",
     expect=(
         "On one replica with fa3, send several requests with images of different sizes at once, at temperature 0: the server "

@@ -31,8 +31,6 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", report="sglang-fa3-encoder-replay"),
     hardware="NVIDIA Hopper (fa3: for Llama 3.2 Vision the default)",
-    default=False,
-    default_reason="not proven on a GPU yet",
     targets=(
         Target(wrap.init_forward_metadata, needed=wrap.has_encoders, paths=(f"{_BACKEND}.init_forward_metadata",)),
         Target(
@@ -64,7 +62,6 @@ FIX = Fix(
         "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.build_index_table",
         "sglang.srt.model_executor.forward_batch_info:ForwardMode",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served that bounds the columns: attnfix then sees it and does nothing",
     cost=(
         "One small kernel per batch of an encoder-decoder model, over as many numbers as its page table has; no memory and no "

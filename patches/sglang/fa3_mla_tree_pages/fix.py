@@ -29,8 +29,6 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", report="sglang-fa3-mla-tree-pages"),
     hardware="NVIDIA Hopper (--attention-backend fa3, its default for latent attention)",
-    default=False,
-    default_reason="not proven on a GPU yet",
     targets=(Target(wrap.forward_extend, needed=wrap.verifies_a_tree, paths=(f"{_BACKEND}.forward_extend",)),),
     # What plans the two passes and says which keys either has; what says whether there are two, and what they are made of
     witnesses=(
@@ -49,7 +47,6 @@ FIX = Fix(
         "sglang.srt.layers.cp.utils:is_cp_active",
         "sglang.srt.mem_cache.layout.paged_view:paged_view",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served that shows slots to the second pass: attnfix then sees it and does nothing",
     cost="None in CUDA graphs. In verifications without a graph, some microseconds of the host for each layer.",
     expect=(

@@ -47,8 +47,6 @@ FIX = Fix(
         "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.from_string",
         "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.is_dflash",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.21 is served",
     cost="One small kernel per layer and decode step in these deployments, as before 0.5.11.",
     expect=(
         "On one replica with DP attention or prefill context parallelism under long requests: no illegal memory access, no "

@@ -52,7 +52,6 @@ FIX = Fix(
         *(f"{pool}.{name}" for pool in _POOLS for name in ("set_kv_buffer", "translate_loc_from_full_to_swa")),
     ),
     examined=(">=0.5.1.post3",),
-    remove_when="no sglang below 0.5.12 is served",
     cost="Two gathers of page tables per verification, as upstream does; nothing per layer.",
     expect=(
         "On one replica with a draft model and --speculative-eagle-topk above 1, the text becomes that of the same model with "

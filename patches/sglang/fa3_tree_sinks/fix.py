@@ -29,8 +29,6 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", report="sglang-fa3-tree-sinks"),
     hardware="NVIDIA Hopper (--attention-backend fa3, its default for gpt-oss)",
-    default=False,
-    default_reason="not proven on a GPU yet",
     targets=(
         Target(wrap.forward, needed=wrap.verifies_a_tree, paths=(f"{_BACKEND}.forward_extend",)),
         Target(wrap.forward, needed=wrap.drafts_a_tree, paths=(f"{_BACKEND}.forward_decode",)),
@@ -54,7 +52,6 @@ FIX = Fix(
         "sglang.srt.layers.cp.utils:is_cp_active",
         "sglang.srt.mem_cache.layout.paged_view:paged_view",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served that counts them once: attnfix then sees it and does nothing",
     cost=(
         "None in CUDA graphs. In steps without a graph, some microseconds of the host for each layer with sinks that attends "

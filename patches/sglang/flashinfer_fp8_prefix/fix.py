@@ -1,7 +1,7 @@
 """sglang.flashinfer-fp8-prefix, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, KV_SCALES, LONG_PROMPT
 
 from . import wrap
@@ -39,14 +39,11 @@ FIX = Fix(
         f"{_POOL}.set_kv_buffer",
         f"{_POOL}.get_kv_buffer",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.18 is served",
     cost="A look at the layer's scales per layer and prefill step; two multiplications in a prefill behind a prefix.",
     expect=(
         "On one replica, send a long prompt twice at temperature 0: the second answer, whose prefix is cached, becomes equal "
         "to the first up to rounding."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MHA"),
         Is("prefill backend", "flashinfer"),

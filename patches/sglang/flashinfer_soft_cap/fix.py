@@ -62,7 +62,6 @@ FIX = Fix(
         "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.radix_attention:RadixAttention.__init__",
     ),
-    examined=(">=0.5.1",),
     remove_when="no sglang with the bug serves such a model on FlashInfer",
     cost=(
         "A few microseconds per plan, and the kernel's tanh: with sglang.flashinfer-swa-prefill, 0.968 (0.951-0.985) times "

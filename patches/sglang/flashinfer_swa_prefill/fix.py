@@ -60,7 +60,6 @@ FIX = Fix(
         "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.radix_attention:RadixAttention.__init__",
     ),
-    examined=(">=0.5.1",),
     remove_when=(
         "no sglang with the bug serves such a model on FlashInfer. From 0.5.16 on SGLANG_FLASHINFER_USE_PAGED=1 has the same "
         "effect without attnfix; 0.5.23 still needs one of the two"

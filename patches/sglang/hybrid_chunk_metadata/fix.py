@@ -49,8 +49,6 @@ FIX = Fix(
         "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha"
         ":DeepseekMHAForwardMixin.forward_normal_chunked_kv_core",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.17 is served",
     cost="The plan that a backend alone makes, too: once per batch with cached tokens.",
     expect=(
         "On one replica with two attention backends, send a long prompt twice: the second answer is as good as the first, and "

@@ -1,7 +1,7 @@
 """sglang.kv-scales-file, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import DIES, GARBAGE, KV_SCALES
 
 from . import wrap
@@ -35,8 +35,6 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", issue=18818, report="sglang-kv-scales-file"),
     hardware="NVIDIA GPUs: fa3; flashinfer from 0.5.2, triton from 0.5.10 and trtllm_mha from 0.5.16 on",
-    default=False,
-    default_reason="not proven on a GPU yet",
     # TRT-LLM's backend is made by that of FlashInfer, which it derives from
     targets=tuple(
         Target(wrap.construct, needed=wrap.lacks, paths=(f"{backend}.__init__",)) for backend in (_FA3, _FLASHINFER, _TRITON)
@@ -63,7 +61,6 @@ FIX = Fix(
         f"{_SRT}.mem_cache.memory_pool:MHATokenToKVPool.set_kv_buffer",
         f"{_SRT}.server_args:ServerArgs.get_attention_backends",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served that sets both: attnfix then sees it and does nothing",
     cost="A look at the model's layers for each backend that is made; nothing while it serves.",
     expect=(
@@ -71,7 +68,6 @@ FIX = Fix(
         "close to those without the file."
     ),
     independent=True,
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("KV scales from a file", ON),
         Is("backends that want more than a file leaves", ON),

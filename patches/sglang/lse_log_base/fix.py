@@ -1,7 +1,7 @@
 """sglang.lse-log-base, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT
 
 from . import wrap
@@ -53,7 +53,6 @@ FIX = Fix(
         *(f"sglang.srt.model_executor.forward_batch_info:ForwardMode.is_{mode}" for mode in _MODES),
         "sglang.srt.environ:EnvField",
     ),
-    examined=(">=0.5.1",),
     remove_when="the engine converts, or FlashInfer returns the natural base: attnfix then sees it and does nothing",
     cost=(
         "One launch over the LSE per attention call of a forward pass with a cached prefix (4 MB for 8192 tokens and 128 "
@@ -64,7 +63,6 @@ FIX = Fix(
         "compare log-probabilities with those of the same prompt on a server started with --disable-radix-cache: stock, they "
         "differ by tenths; fixed, by rounding."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MLA"),
         AnyOf(*(Is(f"{model}prefill backend", *_MERGES) for model in ("", "draft "))),

@@ -1,7 +1,7 @@
 """sglang.mamba2-h-grid, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 
 from . import wrap
@@ -81,8 +81,6 @@ FIX = Fix(
         "sglang.srt.runtime_context:mamba_cache_chunk_size",
         "sglang.srt.managers.schedule_batch:ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.20 is served",
     cost=(
         "A look at host lists per prefill batch. Where the bug strikes: a few small copies to the GPU per batch, and per "
         "Mamba2 layer one more launch of a small kernel and a copy of its states. No state is dropped: the hit rate stays."
@@ -91,6 +89,5 @@ FIX = Fix(
         "On one replica, send several long prompts of different lengths at once, then each again with a few words more: stock, "
         "most of the second answers ignore what is cached; fixed, they are as good as with --disable-radix-cache."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("Mamba2 layers", ON), Is("tracked Mamba states", ON)),
 )

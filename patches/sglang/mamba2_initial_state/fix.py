@@ -1,7 +1,7 @@
 """sglang.mamba2-initial-state, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX
 
 from . import wrap
@@ -48,8 +48,6 @@ FIX = Fix(
         "sglang.srt.managers.schedule_batch:ScheduleBatch._mamba_radix_cache_v2_req_prepare_for_extend",
         "sglang.srt.server_args:ServerArgs.mamba_cache_chunk_size",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.15 is served",
     cost=(
         "A look at host lists per prefill batch. Where the bug strikes: a copy of the batch object, and what the engine does "
         "for any batch with a prefix, a few waits for the GPU per request."
@@ -59,6 +57,5 @@ FIX = Fix(
         "is cached; fixed, it is as good as with --disable-radix-cache. What was prefilled together with other prompts is the "
         "matter of sglang.mamba2-h-grid: 0.5.13-0.5.19 also keep wrong states of such batches (PR 37836)."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("Mamba2 layers", ON), Is("tracked Mamba states", ON)),
 )

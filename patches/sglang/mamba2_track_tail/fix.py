@@ -1,7 +1,7 @@
 """sglang.mamba2-track-tail, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, GRAPHS
 
 from . import wrap
@@ -40,13 +40,10 @@ FIX = Fix(
         "sglang.srt.layers.attention.mamba.mamba2_metadata:Mamba2Metadata.prepare_decode",
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.17 is served",
     cost="One view of a tensor per decode step.",
     expect=(
         "On one replica, let a few conversations of some hundred answered tokens run at once and send their next turns: stock, "
         "some continue somebody else's text or ignore what was said; fixed, they go on as with --disable-radix-cache."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("Mamba2 layers", ON), Is("tracked Mamba states", ON), Is("CUDA graphs", ON)),
 )

@@ -26,7 +26,6 @@ FIX = Fix(
     correction="What is assigned is converted to the dtype of the states, as the kernels convert it.",
     upstream=Upstream("sgl-project/sglang", report="sglang-mamba-float16-conv"),
     hardware="any GPU (hybrid models with Mamba2 layers in another dtype than SGLANG_MAMBA_CONV_DTYPE says, radix cache)",
-    default=False,
     default_reason="not fixed upstream, and not proven on a GPU yet; SGLANG_MAMBA_CONV_DTYPE=float16 avoids the bug",
     targets=(
         Target(
@@ -48,7 +47,6 @@ FIX = Fix(
         f"{_LINEAR}:MambaAttnBackendBase._init_track_conv_indices",
         f"{_METADATA}.prepare_mixed",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang converts them or gives the states the model's dtype",
     cost="A comparison of dtypes per Mamba2 layer and step. Where it corrects: a conversion of a few tokens per layer.",
     expect=(

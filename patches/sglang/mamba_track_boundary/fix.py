@@ -1,7 +1,7 @@
 """sglang.mamba-track-boundary, as data."""
 
 from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 
 from . import wrap
@@ -58,8 +58,6 @@ FIX = Fix(
         "sglang.srt.runtime_context:get_server_args",
         "sglang.srt.runtime_context:get_exec",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.18 is served",
     cost=(
         "A look at host numbers for each request of a decode step: 0.6 microseconds as timed, 1.1 at a boundary. A state that "
         "a request reaches with its very last token is no longer kept: what was cached before it stays. A boundary counts as "
@@ -69,7 +67,6 @@ FIX = Fix(
         "On a busy replica, continue conversations at temperature 0: stock, a few answers differ from those with "
         "--disable-radix-cache; fixed, they do not. Other differences of the hybrid cache in these releases are other bugs."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("recurrent layers", ON), Is("states kept by turns", ON), Is("speculative decoding", OFF)),
     ranks_alike=True,
 )

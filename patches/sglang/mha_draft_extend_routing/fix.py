@@ -37,7 +37,6 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode",
         "sglang.srt.environ:EnvField",
     ),
-    examined=(">=0.5.1",),
     remove_when="no image built from sglang's main of 7 to 12 May 2026 is served",
     cost=(
         "One shallow copy of the forward batch per layer of a draft extend. The context kernel is the slower one: upstream "

@@ -66,8 +66,6 @@ FIX = Fix(
         "DeepSeek-type models with EAGLE or MTP: Blackwell (trtllm_mla, its default there), Hopper with --attention-backend "
         "flashmla, any GPU with --attention-backend flashinfer"
     ),
-    default=False,
-    default_reason="not proven on a GPU yet",
     targets=(
         Target(wrap.init_lists, paths=(f"{_STEPS}.__init__",)),
         Target(wrap.init_tables, paths=(f"{_PAGES}:FlashMLAMultiStepDraftBackend.__init__",)),
@@ -116,7 +114,6 @@ FIX = Fix(
         "sglang.srt.layers.dcp.comm:dcp_enabled",
         "sglang.srt.environ:EnvField",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served whose draft steps count their drafts: attnfix then sees it and does nothing",
     cost=(
         "Per draft step a copy of the batch's fields and up to three operations on its lengths; on flashmla, and on trtllm_mla "

@@ -76,7 +76,6 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", pull=26824),
     hardware="Blackwell (--attention-backend trtllm_mla with speculative decoding, no --enable-two-batch-overlap)",
-    default=False,
     default_reason="performance; no published release is affected, only development images of a few days",
     targets=(
         Target(wrap.decide_needs_cpu_seq_lens, paths=("sglang.srt.managers.overlap_utils:decide_needs_cpu_seq_lens",)),
@@ -90,7 +89,6 @@ FIX = Fix(
         Attribute(False, paths=(f"{BACKEND}:TRTLLMMLAMultiStepDraftBackend.needs_cpu_seq_lens",)),
     ),
     witnesses=PATH,
-    examined=(">=0.5.1",),
     remove_when="no sglang main of 2026-05-29 to 2026-06-01 is served",
     cost=(
         "GPU memory for the mask, in the target's and in the draft-extend backend: max batch size * draft tokens * (context "

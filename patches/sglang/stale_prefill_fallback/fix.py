@@ -1,7 +1,7 @@
 """sglang.stale-prefill-fallback, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import DIES, SPECULATION
 
 from . import wrap
@@ -52,14 +52,11 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_draft_extend_v2",
         "sglang.srt.environ:EnvField",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.16 is served",
     cost="A look at one attribute per layer of a step without a CUDA graph, and of a capture; nothing at replay.",
     expect=(
         "On one replica with --disable-chunked-prefix-cache (up to 0.5.9 with --disable-cuda-graph, too), send a prompt twice "
         "at temperature 0: the second answer becomes the first one's. Servers whose prefills never fall back stay the same."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MLA"),
         Is("speculative decoding", ON),

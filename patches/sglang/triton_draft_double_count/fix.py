@@ -36,8 +36,6 @@ FIX = Fix(
         ),
     ),
     witnesses=(*draft_extend.TRITON, *draft_extend.PLACES),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.13 is served",
     cost="Two small kernels per replay, before the graph: a difference of two lengths per request, and its lower bound.",
     expect=(
         "On one replica with spec v2, compare the accept length that the engine logs (`accept len`): it should rise towards "

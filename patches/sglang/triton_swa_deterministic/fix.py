@@ -46,8 +46,6 @@ FIX = Fix(
         *(f"{module}:{name}" for module in _KERNELS for name in _PREFILL),
         *(f"{pool}.{name}" for pool in _POOLS for name in _ROUTING),
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.12 is served",
     cost="A gather of the new tokens' slots per window layer and prefill, as upstream does; nothing in decode.",
     expect=(
         "On one replica with --enable-deterministic-inference --attention-backend triton, answers become sensible and equal "

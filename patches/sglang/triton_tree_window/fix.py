@@ -34,8 +34,6 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", report="sglang-triton-tree-window"),
     hardware="any GPU (--attention-backend triton)",
-    default=False,
-    default_reason="not proven on a GPU yet",
     targets=(Target(wrap.forward_extend, needed=wrap.verifies_a_tree, paths=(f"{_BACKEND}.forward_extend",)),),
     # What lays out a verification, lists the window's tokens, and attends; what says whether there is one
     witnesses=(
@@ -52,7 +50,6 @@ FIX = Fix(
         *(f"sglang.srt.mem_cache.{pool}.get_{part}_buffer" for pool in _POOLS for part in ("key", "value")),
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served whose kernel goes by positions: attnfix then sees it and does nothing",
     cost=(
         "Per verification and layer with a window about a dozen small launches, in CUDA graphs, too, and a byte for each draft "

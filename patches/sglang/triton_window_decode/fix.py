@@ -105,7 +105,6 @@ FIX = Fix(
         "sglang.kernels.ops.attention.decode_attention:_lean_decode_launch_params",
         "sglang.kernels.ops.attention.extend_attention:_get_block_sizes_for_extend_attention",
     ),
-    examined=(">=0.5.1",),
     remove_when="a release of sglang is served whose decode lists the whole window: attnfix then sees it and does nothing",
     cost=("7 µs of host time per decode step (measured), no launch. CUDA graphs: 8 bytes for each token of the largest batch."),
     expect=(

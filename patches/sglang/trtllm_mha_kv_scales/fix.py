@@ -1,7 +1,7 @@
 """sglang.trtllm-mha-kv-scales, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import KV_SCALES
 
 from . import wrap
@@ -50,8 +50,6 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode",
         "sglang.srt.environ:EnvField",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.14 is served",
     cost=(
         "With such a checkpoint and an FP8 cache one multiplication of a layer's result; else a look at the layer's scales "
         "per layer and step without a CUDA graph."
@@ -60,7 +58,6 @@ FIX = Fix(
         "On one replica with such a checkpoint, at temperature 0: answers become those of another attention backend up to "
         "rounding. Checkpoints without scales, or with scales of 1, stay the same."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MHA"),
         AnyOf(Is("prefill backend", "trtllm_mha"), Is("decode backend", "trtllm_mha")),

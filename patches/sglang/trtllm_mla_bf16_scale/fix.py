@@ -1,7 +1,7 @@
 """sglang.trtllm-mla-bf16-scale, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, KV_SCALES
 
 from . import wrap
@@ -36,15 +36,12 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode",
         "sglang.srt.layers.quantization.kv_cache:BaseKVCacheMethod.process_weights_after_loading",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.9 is served",
     cost="A look at the layer's scale per layer and step without a CUDA graph, and at a capture; nothing at replay.",
     expect=(
         "On one replica with such a checkpoint and --kv-cache-dtype bf16, at temperature 0: garbage becomes the answer that "
         "another attention backend gives. With an FP8 cache nothing changes."
     ),
     independent=True,  # up to 0.5.1.post3 there is decode alone
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         AnyOf(Is("decode backend", "trtllm_mla"), Is("verify backend", "trtllm_mla")),
         Is("KV cache scales", "unused"),

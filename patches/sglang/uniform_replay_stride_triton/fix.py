@@ -36,8 +36,6 @@ FIX = Fix(
         ),
     ),
     witnesses=(*draft_extend.TRITON, *draft_extend.PLACES),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.10 is served",
     cost="2 µs of host time per replay (measured); no launch, and no allocation after the first replay.",
     expect=(
         "On one replica with spec v2, compare the accept length that the engine logs (`accept len`): it should rise towards "

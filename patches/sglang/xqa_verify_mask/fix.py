@@ -27,7 +27,6 @@ FIX = Fix(
     ),
     upstream=Upstream("sgl-project/sglang", pull=32269),
     hardware="NVIDIA Hopper, RTX 50, RTX PRO (--attention-backend trtllm_mha, speculative decoding)",
-    default=False,
     default_reason="a crash; the verification is proven, the draft extend behind it is not",
     targets=(Target(wrap.forward_extend, needed=wrap.lacks_its_mask, paths=(f"{_BACKEND}.forward_extend",)),),
     # Who knows of XQA, who has a mask, and what launches with it
@@ -48,7 +47,6 @@ FIX = Fix(
         "sglang.srt.environ:EnvField",
         "sglang.srt.model_executor.forward_batch_info:ForwardMode",
     ),
-    examined=(">=0.5.1",),
     remove_when="no sglang below 0.5.22 is served: 0.5.21 has the mask of a verification, and none of a draft extend",
     cost="A look at the batch per layer of an eager prefill or verification; a mask of a few kilobytes, made once.",
     expect="On one replica: verification gets its mask, and answers at temperature 0 are those without speculation.",

@@ -1,7 +1,7 @@
 """sglang.zero-kv-rows, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 
 from . import wrap
@@ -48,8 +48,6 @@ FIX = Fix(
         "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mha"
         ":DeepseekMHAForwardMixin._chunked_prefix_attn_mha",
     ),
-    examined=(">=0.5.1",),
-    remove_when="no sglang below 0.5.11 is served",
     cost=(
         "Nothing in a batch without empty chunks; else one kernel launch per chunk and layer, whose time grows with the empty "
         "rows alone."
@@ -58,7 +56,6 @@ FIX = Fix(
         "On one replica, send a long prompt twice (the second time its prefix is cached) beside short fresh ones: stock, the "
         "answers change with the company they keep; fixed, each equals that of the prompt sent alone. Nothing else changes."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MLA"),
         AnyOf(*(Is(f"{model}prefill backend", "trtllm_mla") for model in ("", "draft "))),

@@ -1,7 +1,7 @@
 """vllm.accepted-counts-race, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
 
 from . import wrap
@@ -70,7 +70,6 @@ FIX = Fix(
         f"{_WORKER}.gpu.pool.late_interaction_runner:LateInteractionRunner",
         "vllm.v1.pool.late_interaction_runner:LateInteractionRunner",
     ),
-    examined=(">=0.10.0",),
     remove_when="vLLM's V1 model runner is gone, or hybrid models are served without speculative decoding",
     cost=(
         "Host time of the correction: below 1 µs per step of a hybrid model with speculative decoding, up to 1024 rows. In "
@@ -82,7 +81,6 @@ FIX = Fix(
         "On one replica with MTP, let short requests come and go beside long ones at temperature 0: fixed, an answer is more "
         "often the one that its request gets alone. Other sums in another batch may still tip a token."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),

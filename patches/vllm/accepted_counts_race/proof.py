@@ -36,8 +36,9 @@ AT_ONCE, BEFORE_CLOSING, BEFORE_ORDERING, WHEN_WAITED = _MOMENTS = (
 _STREAM: dict[str, Any] = dict(max_requests=10, talk=dict(arrive=0.7, together=2, answered=(2, 18)))
 _WAVES: dict[str, Any] = dict(max_requests=2, talk=dict(arrive=1.0, together=2, answered=(2, 3), steps=100))
 _SHORT: dict[str, Any] = dict(max_requests=6, blocks=44, context=160, talk=dict(arrive=0.5, together=2, answered=(30, 90)))
-#: Requests only come: each row stays where it is
-_STEADY: dict[str, Any] = dict(max_requests=8, talk=dict(arrive=0.3, together=1, answered=(400, 400)))
+#: Requests only come, and a step has room for a whole prompt: each row stays where it is. A prompt of several steps may end
+#: with so few tokens that its row is moved to the decodes
+_STEADY: dict[str, Any] = dict(max_requests=8, max_tokens=128, talk=dict(arrive=0.3, together=1, answered=(400, 400)))
 
 
 class _CopyEngine:
@@ -277,7 +278,7 @@ class Proof(proof.Proof):
         with (
             _streams(),
             _eager(),
-            Engine(drafts=_DRAFTS, page_size=_BLOCK, caching=cached, max_tokens=64, scheduler=scheduler, **how) as engine,
+            Engine(drafts=_DRAFTS, page_size=_BLOCK, caching=cached, scheduler=scheduler, **{"max_tokens": 64} | how) as engine,
         ):
             server = _Server(self.engine, engine, moment, seed)
             server.serve(**talk)

@@ -1,7 +1,7 @@
 """vllm.both-empty-merge-cuda, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 from attnfix.patches.vllm.shared import both_empty
 from attnfix.patches.vllm.shared.context_path import COMPUTING
@@ -39,8 +39,6 @@ FIX = Fix(
         *COMPUTING,
         "vllm.v1.attention.backends.mla.common:MLACommonImpl._run_prefill_context_chunk_fa",
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.11.1 is served",
     cost=(
         "A look at a host tensor per layer and prefill. One kernel launch per layer in a batch with a fresh prompt and several "
         "chunks; its time grows with the fresh prompts' tokens alone."
@@ -49,6 +47,5 @@ FIX = Fix(
         "On one replica, send a long prompt twice (the second time its prefix is cached, in more than one chunk) beside short "
         "fresh ones: stock, the short ones are answered with garbage; fixed, as if sent alone. Nothing else changes."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("attention", "MLA"), Is("GPU", "NVIDIA"), Is("engine core", "V1"), Is("cached prefix", ON)),
 )

@@ -1,7 +1,7 @@
 """vllm.both-empty-merge-triton, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 from attnfix.patches.vllm.shared import both_empty
 from attnfix.patches.vllm.shared.context_path import COMPUTING
@@ -44,7 +44,6 @@ FIX = Fix(
         "vllm.platforms.interface:Platform.fp8_dtype",
         f"{both_empty.MLA}:MLACommonBaseImpl._compute_prefill_context",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.26.0 is served on AMD or Intel GPUs",
     cost=(
         "A look at a host tensor per layer and prefill. Where the Triton kernel merges, in a batch with a fresh prompt and "
@@ -54,6 +53,5 @@ FIX = Fix(
         "On one replica, send a long prompt twice (the second time its prefix is cached, in more than one chunk) beside short "
         "fresh ones: stock, the short ones are answered with garbage; fixed, as if sent alone. Nothing else changes."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("attention", "MLA"), Is("GPU", "AMD", "Intel"), Is("engine core", "V1"), Is("cached prefix", ON)),
 )

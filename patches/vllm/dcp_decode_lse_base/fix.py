@@ -1,7 +1,7 @@
 """vllm.dcp-decode-lse-base, as data."""
 
 from attnfix.compat.doctor.condition import Above, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import PARALLEL
 
 from . import wrap
@@ -39,14 +39,12 @@ FIX = Fix(
         "vllm.attention.ops.common:correct_attn_out",
         "vllm.v1.attention.ops.common:correct_attn_out",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.12.0 is served with decode context parallelism on FlashInfer",
     cost="Under decode context parallelism one launch over the LSE and some µs of host time per layer and step with decodes.",
     expect=(
         "On one replica with --decode-context-parallel-size above 1, log-probabilities of generated text become those of the "
         "same model without it. (Prompts need vllm.lse-log-base, too.)"
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MHA"),
         Above("decode context parallel size", 1),

@@ -1,7 +1,7 @@
 """vllm.dcp-empty-shard, as data."""
 
 from attnfix.compat.doctor.condition import Above, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Needed, Target, Upstream
+from attnfix.compat.fix import Fix, Needed, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
 from . import wrap
@@ -94,7 +94,6 @@ FIX = Fix(
         "vllm.v1.attention.ops.dcp_utils:MLADCPManager",
         "vllm.v1.attention.ops.dcp:MLADCPManager",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.28.0 is served with decode context parallelism",
     cost=(
         "On several ranks two small launches per layer and decode step, inside CUDA graphs, too; up to 0.24.0 and with a2a the "
@@ -105,7 +104,6 @@ FIX = Fix(
         "On one replica with --decode-context-parallel-size 8, ask `The capital of France is`: stock ` Paris!!!!!!!!!`, fixed "
         "as without it. Long prompts are answered as before, bit for bit."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MLA"),
         Above("decode context parallel size", 1),

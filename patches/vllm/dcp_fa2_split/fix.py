@@ -1,7 +1,7 @@
 """vllm.dcp-fa2-split, as data."""
 
 from attnfix.compat.doctor.condition import Above, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
 from . import wrap
@@ -52,7 +52,6 @@ FIX = Fix(
         f"{_UTILS}:get_dcp_local_seq_lens",
         f"{_UTILS}:split_decodes_prefills_and_extends",
     ),
-    examined=(">=0.10.0",),
     remove_when="a release of vLLM is served that splits by the requests themselves: attnfix then sees it and does nothing",
     cost=(
         "Some µs of host time per step with prompts and group of layers, of small tensors on the host. Two small launches per "
@@ -62,7 +61,6 @@ FIX = Fix(
         "On one replica under load with --decode-context-parallel-size above 1, answers to long prompts become those of the "
         "same model without it. A single request answers as before, bit for bit."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MHA"),
         Above("decode context parallel size", 1),

@@ -1,7 +1,7 @@
 """vllm.dcp-page-counts, as data."""
 
 from attnfix.compat.doctor.condition import Above, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
 from . import wrap
@@ -60,14 +60,12 @@ FIX = Fix(
         "vllm.utils.flashinfer:use_trtllm_attention",
         "vllm.utils.gpu_sync_debug:gpu_sync_allowed",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.30.0 is served with decode context parallelism on FlashInfer",
     cost="Some µs of host time per step, of small tensors on the host.",
     expect=(
         "On one replica with --decode-context-parallel-size above 1, answers become those of the same model without it. (Up to "
         "0.28.0 prefills need vllm.lse-log-base, too.)"
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MHA"),
         Above("decode context parallel size", 1),

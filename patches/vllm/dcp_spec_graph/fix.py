@@ -64,7 +64,6 @@ FIX = Fix(
         f"{_MLA}.flashmla:FlashMLABackend.get_builder_cls",
         f"{_MLA}.flashattn_mla:FlashAttnMLABackend.get_builder_cls",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM is served that asks for these graphs; upstream issue 45425 is open",
     cost="None while serving; a look at the layers when the engine starts.",
     expect=(

@@ -41,7 +41,6 @@ FIX = Fix(
         f"{_FLASH}:_get_sliding_window_configs",
         f"{_FLASH}:FlashAttentionImpl.forward",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.30.0 is served with DFlash",
     cost="None ahead of the drafter's launches, which then make their schedule each by itself.",
     expect="On one replica, the length of accepted drafts rises to that of --enforce-eager. The text is the same.",

@@ -76,7 +76,6 @@ FIX = Fix(
         f"{_GPU}.attn_utils:build_slot_mappings_by_layer",
         f"{_GPU}.model_runner:GPUModelRunner._dummy_run",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.31.0 is served with data parallel ranks and speculative decoding",
     cost="Nothing in a step with requests. In a dummy run, three copies of some bytes on the GPU.",
     expect=(

@@ -1,7 +1,7 @@
 """vllm.empty-context-chunks, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 
 from . import wrap
@@ -64,8 +64,6 @@ FIX = Fix(
         f"{_MASK}:mask_empty_context",
         f"{_MASK}:mask_empty_context_kernel",
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.26.0 is served",
     cost=(
         "Nothing in a batch without empty chunks; else one kernel launch per chunk and layer, whose time grows with the empty "
         "rows alone."
@@ -74,6 +72,5 @@ FIX = Fix(
         "On one replica, send a long prompt twice (the second time its prefix is cached) beside short fresh ones: stock, the "
         "answers change with the company they keep; fixed, each equals that of the prompt sent alone. Nothing else changes."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("attention", "MLA"), Is("MLA prefill backend", "trtllm_ragged"), Is("cached prefix", ON)),
 )

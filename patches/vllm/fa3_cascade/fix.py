@@ -1,7 +1,7 @@
 """vllm.fa3-cascade, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, SHARED_BATCH
 
 from . import wrap
@@ -38,14 +38,11 @@ FIX = Fix(
         f"{_BUILDER}.use_cascade_attention",
         f"{_FLASH}:FlashAttentionMetadata",
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.11.1 is served",
     cost="A look at two attributes per layer outside graphs; in a cascade, some µs of host time per layer.",
     expect=(
         "On one replica with gpt-oss, send sixteen prompts at once that share a long system prompt: stock, answers differ from "
         "those of --disable-cascade-attn, fixed they do not."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention backend", "FLASH_ATTN"),
         Is("cascade attention", ON),

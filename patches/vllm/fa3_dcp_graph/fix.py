@@ -1,7 +1,7 @@
 """vllm.fa3-dcp-graph, as data."""
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import DIES, GRAPHS, PARALLEL
 
 from . import wrap
@@ -49,8 +49,6 @@ FIX = Fix(
         "vllm.model_executor.layers.batch_invariant:vllm_is_batch_invariant",
         *_COMBINING,
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.20.0 is served",
     cost=(
         "Two small launches per step and KV cache group; up to 0.16.0 a few µs of host time per layer outside graphs. A step "
         "counts as corrected that has no more tokens than the largest graph, also where none is replayed for it."
@@ -59,7 +57,6 @@ FIX = Fix(
         "On one replica, ask about something that stands early in a long prompt: stock the answer does not know it, fixed it "
         "is that of --enforce-eager."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MHA"),
         Is("attention backend", "FLASH_ATTN"),

@@ -1,7 +1,7 @@
 """vllm.flashinfer-q-scale, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, KV_SCALES
 
 from . import wrap
@@ -46,14 +46,12 @@ FIX = Fix(
         f"{_QUANTIZATION}.kv_cache:BaseKVCacheMethod.process_weights_after_loading",
         f"{_QUANTIZATION}.compressed_tensors.compressed_tensors:CompressedTensorsKVCacheMethod.process_weights_after_loading",
     ),
-    examined=(">=0.10.0",),
     remove_when="a release of vLLM is served that tells the wrappers 1: attnfix then sees it and does nothing",
     cost="Some µs of host time per layer and step of a model with such a scale; of all others, one comparison.",
     expect=(
         "On one replica with --attention-backend FLASHINFER, answers at temperature 0 become close to those of the same "
         "checkpoint with TRITON_ATTN. A checkpoint without a scale of queries answers as before, bit for bit."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MHA"),
         Is("scales of queries", "of a checkpoint", "computed"),

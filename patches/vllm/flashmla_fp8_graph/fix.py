@@ -1,7 +1,7 @@
 """vllm.flashmla-fp8-graph, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, GRAPHS, KV_SCALES
 
 from . import wrap
@@ -47,13 +47,11 @@ FIX = Fix(
     ),
     # 0.10.2 cannot import its module where vLLM is not compiled; its code for graphs is that of 0.11.0
     examined=(">=0.10.0,!=0.10.2",),
-    remove_when="no vLLM below 0.19.0 is served",
     cost="Two small copies on the GPU per decode step and KV cache group; no memory.",
     expect=(
         "On one replica, ask for an answer of a few hundred tokens: stock it derails within the first hundred, fixed it is "
         "that of --enforce-eager."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MLA"),
         Is("attention backend", "FLASHMLA"),

@@ -45,7 +45,6 @@ FIX = Fix(
         "vllm.v1.attention.backends.gdn_attn:GDNAttentionMetadata",
         "vllm.v1.attention.backend:CommonAttentionMetadata",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.18.0 is served with Gated DeltaNet and speculative decoding",
     cost=(
         "A few µs of host time per step of a model with Gated DeltaNet and speculative decoding. A step that is corrected "

@@ -1,7 +1,7 @@
 """vllm.gdn-uniform-decode, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, SPECULATION
 
 from . import wrap
@@ -59,7 +59,6 @@ FIX = Fix(
         "On one replica with num_speculative_tokens 3, send a prompt of four tokens, such as `The capital of France`: stock "
         "the answer is garbage, fixed it is that of --enforce-eager."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("linear attention", ON),
         Is("speculative decoding", ON),

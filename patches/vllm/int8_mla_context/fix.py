@@ -26,7 +26,6 @@ FIX = Fix(
     correction="A weight of integers gets inputs of the dtype that the layer was made for.",
     upstream=Upstream("vllm-project/vllm", pull=37245, report="vllm-int8-mla-context"),
     hardware="any GPU (MLA models whose kv_b_proj is kept as int8)",
-    default=False,
     default_reason="the engine dies, but upstream has not decided yet (pull 37245 is open): on request, until it has",
     targets=(Target(wrap.input_dtype, needed=wrap.keeps_integers, paths=(f"{_MLA}:_get_kv_b_proj_input_dtype",)),),
     # The loops that ask, and what they call
@@ -40,7 +39,6 @@ FIX = Fix(
         "vllm.platforms.interface:Platform.fp8_dtype",
         *COMPUTING,
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM is served that names int8 there",
     cost="A look at the weight's dtype per layer and prefill with cached context.",
     expect="On one replica, send a long prompt twice: stock, the second request ends the engine; fixed, it is answered.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnfix.patches.vllm.quantized_mla_context.wrap import stored_dtype
+from attnfix.patches.vllm.shared.weights import stored_dtype
 
 
 def keeps_integers(target: Any, instance: Any, kv_b_proj: Any) -> bool:

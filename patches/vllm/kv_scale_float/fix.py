@@ -1,7 +1,7 @@
 """vllm.kv-scale-float, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, KV_SCALES
 
 from . import wrap
@@ -65,8 +65,6 @@ FIX = Fix(
         "vllm.v1.worker.gpu_model_runner:GPUModelRunner.init_fp8_kv_scales",
     ),
     independent=True,  # a server of AMD GPUs never loads FlashInfer's backend
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.20.0 is served",
     cost=(
         "Three scalars read from the GPU per attention layer while the model is loaded; nothing while it serves, but where "
         "TRT-LLM's prefill runs for queries that are not quantised: two tensors of one value per layer and prefill."
@@ -75,7 +73,6 @@ FIX = Fix(
         "On one replica with --attention-backend FLASHINFER, answers become those of the same checkpoint with FLASH_ATTN. A "
         "checkpoint without calibrated scales answers as before, bit for bit."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("KV cache scales", "compressed-tensors"),
         Is("scales of the attention backend", "numbers"),

@@ -1,7 +1,7 @@
 """vllm.lse-log-base, as data."""
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT, PARALLEL
 
 from ..shared import dcp_lse_base
@@ -92,8 +92,6 @@ FIX = Fix(
         f"{_MLA}:MLACommonPrefillMetadata.ContextChunk.num_requests",
         f"{_PREFILL}.trtllm_ragged:TrtllmRaggedPrefillBackend._get_workspace_buffer",
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.29.0 is served",
     cost=(
         "One launch over the LSE per attention call of a prefill with context (4 MB for 8192 tokens and 128 heads); once per "
         "kernel path and process, one row of one head and a wait for it. Some 10 µs of host time per layer under decode "
@@ -104,7 +102,6 @@ FIX = Fix(
         "compare log-probabilities with those of the same prompt on a server started with --no-enable-prefix-caching and room "
         "for it in one step: stock, they differ by tenths; fixed, by rounding."
     ),
-    harm=WRONG_OUTPUT,
     hits=AnyOf(
         AllOf(
             Is("cached prefix", ON),

@@ -1,7 +1,7 @@
 """vllm.mamba2-padded-tail, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, SHARED_BATCH
 
 from . import wrap
@@ -40,7 +40,6 @@ FIX = Fix(
         f"{_BACKENDS}.utils:split_decodes_and_prefills",
         f"{_BACKENDS}.utils:reorder_batch_to_split_decodes_and_prefills",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.30.0 is served with a Mamba2 model and speculative decoding",
     cost=(
         "Some µs per step in which a request waits. The step in which such a request begins is not uniform, so its full CUDA "
@@ -53,6 +52,5 @@ FIX = Fix(
         "On one replica that gets its prompts through a KV connector, send eight requests at once: fixed, each is answered as "
         "it is alone."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("Mamba2 layers", ON), Is("speculative decoding", ON)),
 )

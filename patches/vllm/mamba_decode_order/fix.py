@@ -1,7 +1,7 @@
 """vllm.mamba-decode-order, as data."""
 
 from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
 
 from . import wrap
@@ -30,7 +30,6 @@ FIX = Fix(
     correction="Decodes without drafts are moved before the first prompt. All other rows keep their order.",
     upstream=Upstream("vllm-project/vllm", report="vllm-mamba-decode-order"),
     hardware="any GPU (Mamba2 layers with speculative decoding; Model Runner V2)",
-    default=False,
     default_reason="no release corrects it, and it has not been seen with real kernels",
     targets=(
         Target(
@@ -50,7 +49,6 @@ FIX = Fix(
         f"{_BACKENDS}.utils:split_decodes_and_prefills",
         "vllm.v1.worker.utils:get_uniform_decode_token_count",
     ),
-    examined=(">=0.10.0",),
     remove_when="a release of vLLM sorts decodes before prompts: attnfix sees it",
     cost=(
         "Below 1 µs per step of a server with drafts; a few µs in a step with a prompt and a row without drafts. A row that "
@@ -61,7 +59,6 @@ FIX = Fix(
         "of one token more than there are drafts: fixed, the answers agree more often. 0.26.0 to 0.27.1 have the fault where "
         "VLLM_USE_V2_MODEL_RUNNER=1, and attnfix leaves them alone: upgrade, or serve on the V1 model runner."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("Mamba2 layers", ON),
         Is("speculative decoding", ON),

@@ -1,7 +1,7 @@
 """vllm.mamba-prefix-cache, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX
 
 from . import wrap
@@ -61,7 +61,6 @@ FIX = Fix(
         "vllm.v1.request:Request.num_output_tokens",
         "vllm.utils.math_utils:cdiv",
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.27.0 is served with prefix caching of hybrid models",
     cost=(
         "Some µs of host time per look into the cache, and per chunk of a prompt. Fewer tokens come from the cache than stock "
@@ -73,7 +72,6 @@ FIX = Fix(
         "word changed at its begin so that nothing is cached: fixed, both answers agree. What speculation does to states while "
         "it decodes is another matter: vllm.gdn-uniform-decode, and upstream pull 53919, which is open."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("cached prefixes of a hybrid model", ON),

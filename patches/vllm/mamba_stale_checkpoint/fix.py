@@ -1,7 +1,7 @@
 """vllm.mamba-stale-checkpoint, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, LONG_PROMPT
 
 from . import wrap
@@ -64,14 +64,12 @@ FIX = Fix(
         "vllm.v1.attention.backends.mamba2_attn:Mamba2AttentionMetadataBuilder.build",
         "vllm.v1.attention.backends.mamba2_attn:Mamba2AttentionMetadataBuilder.update_block_table",
     ),
-    examined=(">=0.10.0",),
     remove_when="a release of vLLM is served that plans checkpoints where a block is reserved alone: attnfix sees it",
     cost="About ten small operations on the GPU in a step with a prompt that spans two blocks of states; none in decodes.",
     expect=(
         "On one replica, ask a prompt of more than four blocks of states with --max-num-batched-tokens of two blocks, and once "
         "more with one that holds all of it: fixed, both answers agree."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("layers that store checkpoints", ON),
         Is("cached prefixes of a hybrid model", ON),

@@ -1,7 +1,7 @@
 """vllm.mamba-state-column, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES
 
 from . import wrap
@@ -52,15 +52,12 @@ FIX = Fix(
         f"{_UTILS}:resolve_kv_cache_block_sizes",
         "vllm.model_executor.layers.mamba.abstract:MambaBase.get_kv_cache_spec",
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.32.0 is served",
     cost="Less than 1 µs of host time per request that begins; behind such a prefix, one write of four bytes on the GPU.",
     expect=(
         "On one replica with such a drafter, ask the second turn of a long conversation twice, once with a word changed at its "
         "begin so that nothing is cached: fixed, both answers agree. 0.28.0 has the same fault and another one, which caches "
         "states at the wrong positions, so attnfix leaves it alone there: upgrade, or serve without prefix caching."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("cached prefixes of a hybrid model", ON),

@@ -1,7 +1,7 @@
 """vllm.mla-context-order, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT, SHARED_BATCH
 from attnfix.patches.vllm.shared.context_path import BUILDING, COMPUTING
 
@@ -85,8 +85,6 @@ FIX = Fix(
         f"{_PREFILL}.trtllm_ragged:TrtllmRaggedPrefillBackend.run_prefill_context_chunk",
         "vllm.platforms.interface:Platform.fp8_dtype",
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.28.0 is served",
     cost=(
         "A few µs of host time per prefill batch with context. In a batch whose order is wrong, tokens without context are "
         "merged, too, and up to 0.25.1 one kernel is launched per layer, whose time grows with their rows alone."
@@ -96,6 +94,5 @@ FIX = Fix(
         "probabilities with those of the prompt sent alone: stock they differ, fixed they agree up to rounding. Nothing else "
         "changes."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("attention", "MLA"), Is("model runner", "V2"), Is("cached prefix", ON)),
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from attnfix.patches.vllm.shared import empty_rows
+from attnfix.patches.vllm.shared.empty_rows import context_leads
 
 #: Entries
 SMALL = 64
@@ -33,11 +34,6 @@ def build(call: Any, instance: Any) -> Any:
         context.prefill_tokens_with_context = None
         call.corrected()
     return result
-
-
-def context_leads(lens: list[int]) -> bool:
-    """Whether requests with context come before all without. lens: those of the first chunk, which has some of all context."""
-    return not any(lens[len(lens) - lens.count(0) :])
 
 
 def merges_requests_without_context(target: Any, instance: Any, attn_metadata: Any) -> bool:

@@ -1,7 +1,7 @@
 """vllm.padded-one-token-prompt, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 
 from . import wrap
@@ -44,7 +44,6 @@ FIX = Fix(
         f"{_BACKENDS}.utils:split_decodes_and_prefills",
         f"{_BACKENDS}.utils:reorder_batch_to_split_decodes_and_prefills",
     ),
-    examined=(">=0.10.0",),
     remove_when="a release of vLLM does not pad prompts of one token",
     cost=(
         "A µs per request. Before a step at most 32 prompts of one token are looked at, however many wait. If none of these "
@@ -56,6 +55,5 @@ FIX = Fix(
         "On one replica of 0.31.0 or later with MTP, ask /v1/completions for a prompt of one token at temperature 0, alone and "
         "beside requests that decode: fixed, both answers agree."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(Is("recurrent layers", ON), Is("speculative decoding", ON)),
 )

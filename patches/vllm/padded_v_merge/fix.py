@@ -1,7 +1,7 @@
 """vllm.padded-v-merge, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, LONG_PROMPT
 from attnfix.patches.vllm.shared.context_path import BUILDING, COMPUTING
 
@@ -60,7 +60,6 @@ FIX = Fix(
         *BUILDING,
         *COMPUTING,
     ),
-    examined=(">=0.10.0",),
     remove_when="no vLLM below 0.26.0 is served where FlashAttention 2 computes MLA prefill",
     cost=(
         "About a µs of host time per merge. Where the strides differ, one copy of a part's output per merge and layer, as many "
@@ -70,7 +69,6 @@ FIX = Fix(
         "On one replica, ask for a detail in the middle of a prompt of 70k tokens or more: stock, the answer derails; fixed, "
         "it is found. Prompts that fit one chunk are answered as before, bit for bit."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("attention", "MLA"),
         Is("MLA prefill backend", "flash_attn"),

@@ -25,7 +25,6 @@ FIX = Fix(
     correction="Tokens without context copy the suffix; their prefix is not read. Only where requests with context come first.",
     upstream=Upstream("vllm-project/vllm", pull=36540),
     hardware="NVIDIA GPUs with MLA prefill; the undefined rows are those of Blackwell's TRT-LLM ragged kernel",
-    default=False,
     default_reason="performance: the engine's zero fills keep its own merge right; upstream does the same since 0.20.0",
     targets=(
         Target(
@@ -79,8 +78,6 @@ FIX = Fix(
         *BUILDING,
         *COMPUTING,
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.20.0 is served",
     cost=(
         "About 10 µs of host time per prefill batch with context. In a batch with and without context our merge is launched, "
         "from Python, instead of the engine's: about 20 µs of host time per layer against 7. On an H200, half of the tokens "

@@ -59,8 +59,6 @@ FIX = Fix(
         "vllm.v1.attention.ops.merge_attn_states:merge_attn_states",
         *COMPUTING,
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.28.0 is served",
     cost=(
         "Where kv_b_proj keeps a floating-point weight, the wrapper and a look at its dtype; else a few µs of host time per "
         "layer and prefill; no launch."

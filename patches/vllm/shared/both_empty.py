@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from attnfix.patches.vllm.mla_context_order.wrap import context_leads
 from attnfix.patches.vllm.shared import empty_rows
 
 COMMON = "vllm.v1.attention.backends.mla.common"  # home of the loops up to 0.14
@@ -51,7 +50,9 @@ def both_empty_merged_by(context: Any) -> str:
     where the final merge does not read their rows: 0.20.0-0.25.1 tell it how many leading tokens have context."""
     if len(context.seq_tot) <= 1 or not empty_rows.some_in(context, 0):
         return NOBODY
-    if getattr(context, "prefill_tokens_with_context", None) is not None and context_leads(context.seq_lens[0].tolist()):
+    if getattr(context, "prefill_tokens_with_context", None) is not None and empty_rows.context_leads(
+        context.seq_lens[0].tolist()
+    ):
         return NOBODY
     entry: Any = next(sys.modules[name] for name in ENTRIES if name in sys.modules)
     return CUDA if entry.current_platform.is_cuda() else TRITON

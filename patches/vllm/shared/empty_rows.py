@@ -29,3 +29,8 @@ def neutralize(result: tuple, prefill: Any, chunk: int) -> None:
     out, lse = result
     at = prefill.chunked_context.cu_seq_lens[chunk]
     fixup_zero_kv_rows(out, lse.t(), None, prefill.query_start_loc, cum_kv_lens=at)
+
+
+def context_leads(lens: list[int]) -> bool:
+    """Whether requests with context come before all without. lens: those of the first chunk, which has some of all context."""
+    return not any(lens[len(lens) - lens.count(0) :])

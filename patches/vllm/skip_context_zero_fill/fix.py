@@ -24,7 +24,6 @@ FIX = Fix(
     ),
     upstream=Upstream("vllm-project/vllm", pull=36540),
     hardware="Blackwell (TRT-LLM ragged MLA prefill: default on SM100 in 0.16-0.17 and 0.18.1, else opt-in)",
-    default=False,
     default_reason="performance alone; results stay as they are",
     targets=(
         Target(
@@ -49,8 +48,6 @@ FIX = Fix(
         f"{_MLA}:MLACommonImpl.forward_mha",
         f"{_MLA}:MLACommonMetadataBuilder.build",
     ),
-    examined=(">=0.10.0",),
-    remove_when="no vLLM below 0.20.0 is served",
     cost=(
         "One launch less per chunk and layer, or the same number where rows without context are neutralised. Saved on an H200: "
         "83 µs per chunk and layer at 8192 tokens x 128 heads (268 MB), 6 µs at 2048 x 16. Kept: the workspace fill, 126 µs."

@@ -1,7 +1,7 @@
 """vllm.skipped-layer-scales, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import WRONG_OUTPUT, Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, KV_SCALES
 
 from . import wrap
@@ -31,8 +31,6 @@ FIX = Fix(
     ),
     upstream=Upstream("vllm-project/vllm", report="vllm-flashinfer-skipped-layer"),
     hardware="NVIDIA GPUs (FLASHINFER); compressed-tensors checkpoints with kv_cache_scheme, and layers left unquantised",
-    default=False,
-    default_reason="not proven on a GPU yet",
     targets=(
         Target(
             wrap.process_weights_after_loading,
@@ -56,14 +54,12 @@ FIX = Fix(
         f"{_FLASHINFER}:FlashInferImpl.forward",
         f"{_FLASHINFER}:BatchDCPPrefillWrapper.run",
     ),
-    examined=(">=0.10.0",),
     remove_when="a release of vLLM is served that leaves these scales 1: attnfix then sees it and does nothing",
     cost="Three scalars read from the GPU for each such layer while the model is loaded; nothing while it serves.",
     expect=(
         "On one replica with --attention-backend FLASHINFER, answers at temperature 0 become close to those of the same "
         "checkpoint with FLASH_ATTN. A checkpoint without calibrated scales answers as before, bit for bit."
     ),
-    harm=WRONG_OUTPUT,
     hits=AllOf(
         Is("KV cache scales", "compressed-tensors"),
         Is("layers left unquantised", ON),

@@ -45,6 +45,7 @@ finally:
 """
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("fails", [True, False])
 def test_the_server_ends_within_seconds_where_one_rank_cannot_decide(fails, tmp_path):
     site = fetch.fetch("vllm", RELEASE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -25,7 +26,7 @@ def ran(monkeypatch):
         yield
         forks.append("ended")
 
-    def proof(fix, release, root, site, edit, seed, gpu=False, cold=False):
+    def proof(fix, release, root, site, edit, seed, gpu=False, cold=False, stock=None):
         seen.append((fix.id, cold, seed))
         error = ran.says(fix, cold)
         return Result(
@@ -38,6 +39,7 @@ def ran(monkeypatch):
     ran = Namespace(seen=seen, forks=forks, run=run, says=lambda fix, cold: 1e-6)
     monkeypatch.setattr(prove.warm, "proofs", proofs)
     monkeypatch.setattr(prove, "_prove", proof)
+    monkeypatch.setattr(prove, "_stock_sides", lambda jobs, seed, pool: {})
     return ran
 
 
@@ -76,3 +78,22 @@ def test_where_nothing_can_be_forked_fresh_interpreters_prove(ran, monkeypatch, 
     monkeypatch.setattr(prove.warm, "proofs", proofs)
     assert len(ran.run(JOBS)) == len(ran.seen) == len(JOBS)
     assert "cannot be forked: its imports have started 2 threads; each proof starts two fresh ones" in capsys.readouterr().err
+
+
+def test_stock_sides_share_an_import_of_the_engine_and_a_seed(monkeypatch):
+    asked = []
+
+    def run_sides(fixes, engine, seed, *, stock, site, run):
+        asked.append((engine, site, len(fixes)))
+        return {fix.id: {"of": (fix.id, seed)} for fix in fixes[1:]} | {"error": "of the whole"}
+
+    monkeypatch.setattr(prove.runner, "run_sides", run_sides)
+    monkeypatch.setattr(prove, "_nothing_to_run", lambda fix, *_: "nothing" if fix is FIXES[1] else None)
+    jobs = [*JOBS[:9], (FIXES[9], "1.0", None, None, "an edit")]
+    with ThreadPoolExecutor(1) as pool:
+        found = prove._stock_sides(jobs, None, pool)
+        answers = {job[0].id: (seed, answer()) for job, (seed, answer) in found.items()}
+    judged = [job[0].id for job in JOBS[:9] if job[0] is not FIXES[1]]
+    assert [*answers] == judged and asked == [("sglang", None, 6), ("sglang", None, 2)]
+    for fix, (seed, answer) in answers.items():
+        assert answer.get("of") == (fix, seed) or (fix in (judged[0], judged[6]) and answer["error"] == "of the whole")

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from scripts.pages import support_page
 from tests.support.required import lacking
 
-SUPPORT_PAGE = Path(__file__).resolve().parents[3] / "docs" / "support.html"
+
+@pytest.fixture(scope="session")
+def support_html(tmp_path_factory) -> Path:
+    """The table with filters, as the site has it."""
+    page = tmp_path_factory.mktemp("support") / "support.html"
+    page.write_text(support_page.page("support.html"))
+    return page
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +37,10 @@ def browser():
 
 
 @pytest.fixture
-def show(browser):
+def show(browser, support_html):
     """`show(page, width, scheme)`: the browser with that page, as wide as that and in light or dark."""
 
-    def shown(page: Path = SUPPORT_PAGE, width: int = 1280, scheme: str = "light"):
+    def shown(page: Path = support_html, width: int = 1280, scheme: str = "light"):
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

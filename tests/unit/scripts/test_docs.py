@@ -1,4 +1,4 @@
-"""README.md and docs/: links lead somewhere, commands parse, variables and files exist, YAML and Dockerfiles are sound."""
+"""README.md, docs/ and the pages of fixes: links, commands, variables and files exist, YAML and Dockerfiles are sound."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import contextlib
 import io
 import json
+import os
 import re
 import textwrap
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ from attnfix.compat.arming import switches
 from attnfix.compat.gate import ledger
 from attnfix.compat.status import fix_state
 from attnfix.patches.catalogue import BY_ID, FIXES
-from scripts.pages import served_table
+from scripts.evidence import summaries
+from scripts.pages import fix_pages
 from tests.support.pages import Page, arguments_in, call
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -30,7 +32,9 @@ PAGES = [Page(path) for path in (ROOT / "README.md", *sorted((ROOT / "docs").rgl
 PROJECT = "attnfix|compat|patches|kernels|scripts|tests|docs|requirements"
 #: What docs/add-a-fix.md makes; tests/integration/test_add_a_fix.py does so
 _TYPED_FIX, _TYPED_FOLDER = "vllm.my-fix", "/my_fix/"
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.path.relative_to(ROOT)))
+#: Pages of fixes, as they would stand in docs/
+MADE = {path: Page(path, write()) for name, write in fix_pages.pages().items() for path in [ROOT / "docs" / name]}
+each_page = pytest.mark.parametrize("page", [*PAGES, *MADE.values()], ids=lambda page: str(page.path.relative_to(ROOT)))
 
 
 @each_page
@@ -44,7 +48,9 @@ def broken_links(page: Page) -> list[str]:
 
 def _leads(page: Page, link: str) -> bool:
     name, _, anchor = link.partition("#")
-    path = page.path.parent / name if name else page.path
+    path = Path(os.path.normpath(page.path.parent / name)) if name else page.path
+    if path in MADE and page.path in MADE:
+        return not anchor or anchor in MADE[path].anchors
     if not path.exists() or ROOT not in (path.resolve(), *path.resolve().parents):
         return False
     return not anchor or (path.suffix == ".md" and anchor in Page(path).anchors)
@@ -275,11 +281,11 @@ def test_a_call_in_yaml_is_found():
 @pytest.mark.parametrize(
     "case, told",
     [
-        ({"settings": {"max_model_len": 1}}, "H200"),
-        ({"settings": {"tensor_parallel_size": 2}}, "2 H200"),
-        ({"settings": {"tensor_parallel_size": 2}, "gpus": 2}, "2 H200"),
-        ({"settings": {"tensor_parallel_size": 2}, "gpus": 1}, "H200, 2 ranks on it"),
+        ({"settings": {"max_model_len": 1}}, ""),
+        ({"settings": {"tensor_parallel_size": 2}}, "2 GPUs"),
+        ({"settings": {"tensor_parallel_size": 2}, "gpus": 2}, "2 GPUs"),
+        ({"settings": {"tensor_parallel_size": 2}, "gpus": 1}, "2 ranks on one GPU"),
     ],
 )
 def test_two_ranks_on_one_gpu_are_not_two_gpus(case, told):
-    assert served_table._gpus("H200", case) == told
+    assert summaries._shared(case) == told

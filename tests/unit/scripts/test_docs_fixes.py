@@ -1,4 +1,4 @@
-"""docs/fixes: each page says what fix.py, ledger and matrix say, and `generate.py --check` sees a page that does not."""
+"""Pages of fixes say what fix.py, ledger and matrix say; `generate.py --check` sees a page that is out of date."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from attnfix.patches.catalogue import FIXES
 
 ROOT = Path(__file__).resolve().parents[3]
 
-from scripts.pages import support_page  # noqa: E402
+from attnfix.cli.listing import describe  # noqa: E402
+from scripts.pages import fix_pages, support_page  # noqa: E402
 
 
 @pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
 def test_a_page_holds_what_is_known_of_the_fix(fix):
-    text = (ROOT / "docs" / "fixes" / f"{fix.id}.md").read_text()
+    text = fix_pages.page(fix)
     data = (fix.title, fix.symptom, fix.cause, fix.correction, fix.hardware, fix.default_reason, fix.cost, fix.expect)
-    for part in (*data, fix.remove_when, fix.switch, *fix.upstream.links):
+    for part in (*data, describe(fix)["remove_when"], fix.switch, *fix.upstream.links):
         assert part in text
     for place in fix.code_paths:
         assert f"`{place}`" in text, "every target and witness"
@@ -28,7 +29,7 @@ def test_a_page_holds_what_is_known_of_the_fix(fix):
 
 @pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
 def test_every_code_that_was_proven_has_its_figures(fix):
-    rows = (ROOT / "docs" / "fixes" / f"{fix.id}.md").read_text().splitlines()
+    rows = fix_pages.page(fix).splitlines()
     proven = [cell for cell in support_page.cells() if cell["fix"] == fix.id and cell["verdict"] == "proven"]
     assert proven
     for cell in proven:
@@ -38,6 +39,12 @@ def test_every_code_that_was_proven_has_its_figures(fix):
         named = f"| {cell['edit']} |" if cell["edit"] else f"| `{cell['code']}` |"
         (row,) = [row for row in rows if named in row]
         assert " → ".join(worst) in row
+
+
+def test_a_page_links_its_sources_and_docs_link_to_those():
+    for source, page in fix_pages.sources().items():
+        assert (ROOT / source).is_file() and page in fix_pages.pages()
+        assert f"../../{source}" in fix_pages.pages()[page]()
 
 
 @pytest.fixture
@@ -60,17 +67,13 @@ def test_check_is_content_with_what_lies_here(checkout):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_check_names_a_page_that_was_edited_one_that_lacks_and_one_too_many(checkout):
-    pages = checkout / "docs" / "fixes"
-    edited, lacking, extra = (pages / f"{name}.md" for name in ("vllm.lse-log-base", "sglang.zero-kv-rows", "sglang.gone"))
-    edited.write_text(edited.read_text().replace("base 2", "base 3"))
+def test_check_names_a_page_that_was_edited_and_one_that_lacks(checkout):
+    edited, lacking = checkout / "docs" / "symptoms.md", checkout / "docs" / "support.md"
+    edited.write_text(edited.read_text().replace("No error", "An error"))
     lacking.unlink()
-    extra.write_text("# sglang.gone\n")
     done = generate(checkout, "--check")
     assert done.returncode == 1
-    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == [
-        f"docs/fixes/{path.name}" for path in (lacking, edited, extra)
-    ]
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["docs/support.md", "docs/symptoms.md"]
     assert generate(checkout).returncode == 0
-    assert "base 3" not in edited.read_text() and lacking.is_file() and not extra.exists()
+    assert "An error" not in edited.read_text() and lacking.is_file()
     assert generate(checkout, "--check").returncode == 0

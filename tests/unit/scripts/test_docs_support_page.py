@@ -1,4 +1,4 @@
-"""docs/support.html in a real browser: legible, sortable by release, nothing on the console. Needs Chromium and its driver."""
+"""support.html of the site in a real browser: legible, sortable by release, nothing on the console. Needs Chromium."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 from scripts.pages import support_page, who_is_hit  # noqa: E402
 
-PAGE = ROOT / "docs" / "support.html"
 CELLS = json.loads((ROOT / "docs" / "evidence" / "matrix" / "matrix.json").read_text())["cells"]
 SIZES = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 
@@ -153,15 +152,15 @@ def test_a_cell_tells_its_figures(show):
         (".scroll { overflow-x: visible }", overflow),
     ],
 )
-def test_the_looks_see_what_is_wrong(show, tmp_path, broken, check):
+def test_the_looks_see_what_is_wrong(show, support_html, tmp_path, broken, check):
     spoilt = tmp_path / "spoilt.html"
-    spoilt.write_text(PAGE.read_text().replace("</style>", f"{broken}\n</style>"))
+    spoilt.write_text(support_html.read_text().replace("</style>", f"{broken}\n</style>"))
     assert check(show(spoilt, width=390))
 
 
-def test_the_console_is_heard(show, tmp_path):
+def test_the_console_is_heard(show, support_html, tmp_path):
     spoilt = tmp_path / "spoilt.html"
-    spoilt.write_text(PAGE.read_text().replace("const card =", "missing();\nconst card ="))
+    spoilt.write_text(support_html.read_text().replace("const card =", "missing();\nconst card ="))
     page = show(spoilt)
     assert any("missing is not defined" in entry["message"] for entry in page.get_log("browser"))
 

@@ -9,6 +9,7 @@ import pytest
 
 from attnfix.cli.listing import describe
 from attnfix.patches.catalogue import BY_ID, FIXES
+from scripts.pages import fix_pages
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "upstream"
 REPORTS = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
@@ -44,7 +45,9 @@ def test_a_report_is_listed_with_its_state_and_its_fix_names_it(report):
     goes_to, seen_on, fix, state = row(report)
     assert goes_to.partition(",")[0] in ("new issue", "comment") and state in ("draft", "ready", "sent")
     assert re.search(r"(CPU|H100|H200), \d\.\d+|CPU, all", seen_on)
-    about = re.findall(r"\(\.\./fixes/(.+)\.md\)", fix)
+    about = [
+        fix_pages.sources()[path].removeprefix("fixes/").removesuffix(".md") for path in re.findall(r"\(\.\./\.\./(.+)\)", fix)
+    ]
     assert about == [name for name, each in BY_ID.items() if each.upstream.report == report.stem]
     assert all(BY_ID[name].default != fix.endswith(", off") for name in about)
 

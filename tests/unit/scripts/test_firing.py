@@ -11,7 +11,8 @@ import pytest
 
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import BY_ID, FIXES
-from scripts.pages import firing_table, served_table
+from scripts.evidence import summaries
+from scripts.pages import gpu_runs
 from scripts.serve import e2e, e2e_firing, e2e_no_harm, firing_plan, turns
 from scripts.serve.e2e import STOCK
 from scripts.serve.firing_plan import BY_FIX, LEFT_OUT, RELEASES, ROWS, Row
@@ -81,7 +82,7 @@ def measured(tmp_path, monkeypatch):
 def test_a_row_where_nothing_is_wrong(measured):
     seen, wrong = measured()
     assert wrong == [] and seen["ratio"]["tokens_per_s"]["pairs"] == 40 and seen["fix"] == FIX
-    assert e2e_firing.each_round(seen, FIX) == {"a patched": [50, 50], "b patched": [50, 50]}
+    assert summaries.each_round(seen, FIX) == {"a patched": [50, 50], "b patched": [50, 50]}
     assert seen["tokens_per_s"][STOCK] == pytest.approx(9 + 2, rel=0.01)  # of prompts, and new ones, in about a second
 
 
@@ -172,23 +173,22 @@ def test_rows_are_chosen_by_what_is_installed(monkeypatch):
 
 
 def test_rows_of_the_pages(measured, monkeypatch, tmp_path):
-    monkeypatch.setattr(firing_table, "EVIDENCE", tmp_path)
-    assert firing_table.table() == "No row was measured yet." and firing_table.of(FIX) == []
+    found: list[dict] = []
+    monkeypatch.setattr(gpu_runs, "_runs", lambda: found)
+    assert gpu_runs.firing() == "No row was measured yet." and gpu_runs.firing_of(FIX) == []
     valid, invalid = copy.deepcopy(measured()[0]), measured(counts=[0])[0]
     about = {"gpu": "NVIDIA H200", "engine": "vllm"}
     for release, case in ((RELEASE, valid), ("0.25.1", invalid)):
         case["failures"] = case.get("invalid", [])
-        e2e.write(tmp_path, about | {"release": release}, f"firing {FIX}", case)
-    _, _, newest, older = firing_table.table().splitlines()
-    assert (
-        f"[`{FIX}`](fixes/{FIX}.md) | [vllm 0.33.0](evidence/e2e-h200-vllm-0.33.0.json) | H200 | some requests | 11 |" in newest
-    )
+        path = e2e.write(tmp_path, about | {"release": release}, f"firing {FIX}", case)
+        found.append(summaries.of(json.loads(path.read_text()), path.name, "abc") | {"file": path.name})
+    _, _, newest, older = gpu_runs.firing().splitlines()
+    assert f"`{FIX}` | [vllm 0.33.0](evidence/runs/e2e-h200-vllm-0.33.0.json) | H200 | some requests | 11 tokens/s |" in newest
     assert newest.endswith("1.000 (1.000-1.000) times the tokens/s | 1.000 (1.000-1.000) times the time | 50 a round | none |")
     assert "| - | no comparison | - | none | a patched:" in older
-    (sentence,) = firing_table.of(FIX)
+    (sentence,) = gpu_runs.firing_of(FIX)
     assert sentence.startswith("vllm 0.33.0 (H200), some requests: 1.000")
-    monkeypatch.setattr(served_table, "EVIDENCE", tmp_path)
-    assert len(served_table.table().splitlines()) == 2
+    assert len(gpu_runs.served().splitlines()) == 2
 
 
 def test_a_row_is_a_case_with_the_command_that_repeats_it(monkeypatch, tmp_path, capsys):

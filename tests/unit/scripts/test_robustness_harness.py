@@ -1,11 +1,11 @@
-"""The harness of the parts faults, crowd and foreign: that it sees what is wrong."""
+"""The harness of the parts faults, threads_and_forks and other_patchers: that it sees what is wrong."""
 
 from __future__ import annotations
 
 import children
 import faults_run
-import foreign_run
 import injection
+import other_patchers_run
 import pytest
 from small_engine import Seen
 
@@ -66,9 +66,9 @@ def test_what_counts_as_wrong(kind, strict, told, wrong):
     ],
 )
 def test_what_counts_as_wrong_beside_another_patcher(order, keeps, seen, right):
-    case = foreign_run.Case("x", foreign_run.FORWARD, lambda target: None, keeps=keeps)
+    case = other_patchers_run.Case("x", other_patchers_run.FORWARD, lambda target: None, keeps=keeps)
     told = {"ended": 0, "seen": list(seen), "rows": {"sglang.small-fix": ["conflict", ""]}}
-    assert (foreign_run.wrong(case, order, told) is None) is right
+    assert (other_patchers_run.wrong(case, order, told) is None) is right
 
 
 SOURCE = """

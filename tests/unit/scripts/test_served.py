@@ -10,7 +10,8 @@ import pytest
 
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
-from scripts.pages import served_releases, served_table
+from scripts.evidence import summaries
+from scripts.pages import gpu_runs
 from scripts.serve import e2e, served
 from scripts.serve.e2e import PATCHED, STOCK
 
@@ -122,23 +123,23 @@ def test_patched_may_move_an_answer_as_far_as_stock_does(sides):
     assert sentence == "patched: together moves an answer by 0.3, which is above 0.1"
 
 
-def test_a_row_of_the_page(sides, monkeypatch, request):
+def test_a_row_of_the_page(sides, monkeypatch):
     fixes_of(sides)[NEEDED[0]] = row("effective", corrections=3)
     ends = {STOCK: ended("ValueError: no such model: x"), PATCHED: ended("ValueError: no such model: x")}
+    process = {"fixes": {NEEDED[1]: row("effective", 1)}}
     cases = {
         "served mla": {"sides": sides, "failures": ["mla: why"]},
         "served dense": {"sides": {PATCHED: sides[PATCHED]}, "failures": []},
         "served hybrid": {"sides": ends, "failures": []},
-        "order": {"emulated": "a kernel", "sides": {PATCHED: {"processes": [{"fixes": {NEEDED[1]: row("effective", 1)}}]}}},
+        "order": {"emulated": "a kernel", "sides": {STOCK: ends[STOCK], PATCHED: {**ends[PATCHED], "processes": [process]}}},
     }
-    run = {"engine": "vllm", "release": RELEASE, "gpu": "NVIDIA H200", "file": "f.json", "cases": cases}
-    monkeypatch.setattr(served_releases, "_runs", lambda: [run])
-    served_releases._corrections.cache_clear()
-    request.addfinalizer(served_releases._corrections.cache_clear)
-    assert served_releases.table().splitlines()[2] == (
-        f"| [vllm {RELEASE}](evidence/f.json) | H200 | 0.03 → 0.03 | 0.03 | not asked | not served: ValueError | 1 "
+    run = summaries.of({"engine": "vllm", "release": RELEASE, "gpu": "NVIDIA H200", "cases": cases}, "f.json", "abc")
+    assert run["cases"] == {"order": {"stock": "the engine ended: ValueError: no such model: x", "emulated": True}
+                            | {"attnfix": "the engine ended: ValueError: no such model: x"}}  # fmt: skip
+    monkeypatch.setattr(gpu_runs, "_runs", lambda: [run | {"file": "f.json"}])
+    assert gpu_runs.releases().splitlines()[2] == (
+        f"| [vllm {RELEASE}](runs/f.json) | H200 | 0.03 → 0.03 | 0.03 | not asked | not served: ValueError | 1 "
         f"| `{NEEDED[0].partition('.')[2]}` | mla: why |"
     )
-    assert served_releases.corrected(NEEDED[0]) == f"{RELEASE} (H200)"
-    assert served_releases.corrected(NEEDED[1]) == ""  # a kernel was emulated
-    assert served_table._place("order") < served_table._place("probe x")
+    assert gpu_runs.corrected(NEEDED[0]) == f"{RELEASE} (H200)"
+    assert gpu_runs.corrected(NEEDED[1]) == ""  # a kernel was emulated

@@ -80,11 +80,21 @@ def test_every_link_leads_somewhere_and_every_page_back(site):
         assert page in (home, site / "404.html") or targets & {home, site}, f"no way back from {page}"
 
 
+def test_links_of_docs_to_a_fix_lead_to_its_page(site):
+    linked = pages(site)
+    for name in ("symptoms.html", "switches.html", "upstream/index.html"):
+        assert not {target for target in linked[site / name] if target.name.startswith("fix.py")}, name
+    assert {site / f"fixes/{fix.id}.html" for fix in FIXES} <= linked[site / "symptoms.html"] & linked[
+        site / "fixes/index.html"
+    ]
+    assert site / "transcripts.html" in linked[site / "index.html"]
+
+
 def test_every_sign_has_a_place_and_every_fix_a_sign():
     text = symptoms_page.page()
     for fix in FIXES:
         assert fix.symptoms and set(fix.symptoms) <= set(SYMPTOMS), fix.id
-        assert text.count(f"](fixes/{fix.id}.md)") == len(fix.symptoms)
+        assert text.count(f"](../patches/{fix.package.replace('.', '/')}/fix.py)") == len(fix.symptoms)
     assert all(f"\n## {symptom}\n" in text for symptom in SYMPTOMS)
 
 
