@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything attnfix claims of its kernels, on one GPU: the GPU tests with 10,000 random cases and 200,000 launches from 8
-# threads; speed beside the engines' own kernels; what the final merge of MLA prefill reads; compute-sanitizer.
+# threads; speed beside the engines' own kernels; compute-sanitizer.
 #   python -m scripts.bench.kernels --fetch PEERS         once, where there is a network
 #   bash scripts/bench/gpu_evidence.sh OUT PEERS [tests] [speed] [sanitizer]      all three if none is named; about 10 minutes
 # with attnfix installed beside a CUDA torch, pytest, hypothesis and nvcc. Writes OUT/<part>.txt and the JSON files of the
@@ -16,7 +16,6 @@ tests() {
 }
 speed() {
     python3 -m scripts.bench.kernels --peers "$peers" --out "$out" --goals
-    python3 -m scripts.bench.prefill_merge --peers "$peers" --out "$out"
 }
 sanitizer() {
     for tool in memcheck racecheck; do

@@ -27,8 +27,7 @@ and with a Gemma six, for it compiles: run that one alone.
 `--times N` asks each server N times; the default is that of the case. `--minutes N`: no case begins later.
 
 A case that does not start, or ends, fails alone. Each is merged into OUT/e2e-<gpu>-<engine>-<release>.json as soon as it is
-done, with the figure of every prompt: what scripts/probe/power.py draws an engine's noise from. Exits 1 where a verdict is not
-the expected one.
+done, with the figure of every prompt. Exits 1 where a verdict is not the expected one.
 """
 
 from __future__ import annotations

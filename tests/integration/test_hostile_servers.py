@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from attnfix import cli
 from attnfix.cli import fleet, probe
 from attnfix.probe import client
-from scripts.probe.stand_in import Behaviour, Listening, Protocol
+from tests.support.probe_server import Behaviour, Listening, Protocol
 from tests.support.raw_server import Raw, page, slowly
 
 ENGINES = "vllm", "sglang"

@@ -18,7 +18,7 @@ from attnfix.cli import probe
 from attnfix.probe import client, relations
 from attnfix.probe.answers import Died, Question
 from attnfix.probe.run import Plan, Run
-from scripts.probe.stand_in import Behaviour, Listening, Protocol, transport
+from tests.support.probe_server import Behaviour, Listening, Protocol, transport
 
 ENGINES = "vllm", "sglang"
 

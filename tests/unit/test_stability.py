@@ -34,9 +34,9 @@ from attnfix.compat.status import fix_state, messages, metrics, process_record
 from attnfix.patches.catalogue import FIXES
 from attnfix.probe import verdicts as judged
 from attnfix.prove import verdict as proof
-from scripts.probe.stand_in import Behaviour, Listening, Protocol
 from tests.support.metrics_pages import FIX, exposition
 from tests.support.metrics_pages import process as record_of
+from tests.support.probe_server import Behaviour, Listening, Protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "stability.md").read_text()
