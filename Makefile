@@ -27,6 +27,7 @@ test: $(VENV)/.ready lint
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy compat attnfix kernels scripts
 	$(BIN)/python -m scripts.pages.generate --check
 
 matrix: $(VENV)/.ready

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, Protocol, TypeAlias
 
 from .doctor.condition import Condition
 
@@ -17,9 +17,36 @@ from .doctor.condition import Condition
 WRONG_OUTPUT, CRASH, SLOWER = "wrong output", "crash", "slower"
 #: `needed(target, instance, …)`: something false where this call has nothing to correct. It names the arguments it looks at, as
 #: the engine's function does, and changes nothing in the engine; target: `wrapper.Correction`
-Needed = Callable[..., Any]
-#: `correct(call, instance, …)`: what the caller gets. It names the arguments that it uses, too; call: `wrapper.Call`
-Correct = Callable[..., Any]
+Needed: TypeAlias = Callable[..., Any]
+#: `correct(call, instance, …)`: what the caller gets. It names the arguments that it uses, too
+Correct: TypeAlias = "Callable[Concatenate[Call, Any, ...], Any]"
+
+
+class Call(Protocol):
+    """One call that is corrected, as `correct` has it; `wrapper.Call` is that.
+
+    `target`: the `wrapper.Correction` that runs; `found`: what `needed` returned; `failed`: a function from `guard` or `watch`
+    raised.
+    """
+
+    target: Any
+    found: Any
+    failed: bool
+
+    def __call__(self, **changes: Any) -> Any:
+        """What the engine's function returns for the arguments it was called with; `changes` go in by name."""
+
+    def run(self, function: Callable[..., Any], *instance: Any) -> Any:
+        """The same of a `function` that stands for the engine's."""
+
+    def corrected(self, rows: int = 0) -> None:
+        """Count one correction of `rows` rows, a number that the host knows."""
+
+    def guard(self, ours: Callable[..., Any], stock: Callable[..., Any], *, plans: bool = False) -> Callable[..., Any]:
+        """`ours`, for the engine to call; `stock` runs in its place where it raises."""
+
+    def watch(self, stock: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
+        """`stock`, for the engine to call; `after(result, …)` gets what it returned."""
 
 
 class CodePath(NamedTuple):

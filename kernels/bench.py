@@ -24,6 +24,8 @@ import torch
 from . import fixup_zero_kv_rows, kernel_status, merge_attn_states
 from .bench_works import COPY, WORKS, Candidate, FixupInputs, MergeInputs, Work
 
+Row = dict[str, Any]
+
 REPEATS = 50
 _MAX_SETS = 64
 _LAUNCHES = 20  # per graph, at least, unless they take
@@ -78,13 +80,13 @@ class Timer:
         # Also long enough (over 100 µs) for the host to have queued the call before the start event runs.
         self.flush = torch.empty(max(4 * l2_bytes(), 512 << 20), dtype=torch.int8, device="cuda")
 
-    def __call__(self, call: Callable[[], object]) -> dict:
+    def __call__(self, call: Callable[[], object]) -> Row:
         """Median, 10 % and 90 % of one call."""
         for _ in range(5):
             call()
         return self.turns([call])[0]
 
-    def turns(self, calls: Sequence[Callable[[], object]], parts: int = 1, flush: bool = True) -> list[dict]:
+    def turns(self, calls: Sequence[Callable[[], object]], parts: int = 1, flush: bool = True) -> list[Row]:
         """The same for several calls that take turns, each divided by the number of its parts."""
         rounds = []
         torch.cuda.synchronize()
@@ -101,7 +103,7 @@ class Timer:
         return [spread([events[i][0].elapsed_time(events[i][1]) * 1e3 / parts for events in rounds]) for i in range(len(calls))]
 
 
-def spread(times: Sequence[float]) -> dict:
+def spread(times: Sequence[float]) -> Row:
     ordered = sorted(times)
     low, high = (ordered[int(len(ordered) * q)] for q in (0.1, 0.9))
     return {"us": statistics.median(ordered), "us_p10": low, "us_p90": high}
@@ -114,7 +116,8 @@ def l2_bytes() -> int:
 def copy_rate(timer: Timer) -> float:
     """GB/s of a device copy of 1 GiB, reads and writes counted."""
     inputs = COPY.inputs()
-    return COPY.bytes / timer(lambda: copy(inputs))["us"] / 1e3
+    microseconds: float = timer(lambda: copy(inputs))["us"]
+    return COPY.bytes / microseconds / 1e3
 
 
 def host_us(call: Callable[[], object], calls: int = 500) -> float:
@@ -133,9 +136,9 @@ def host_us(call: Callable[[], object], calls: int = 500) -> float:
 # ---- rows
 
 
-def measure(work: Work, candidates: Sequence[Candidate], timer: Timer) -> list[dict]:
+def measure(work: Work, candidates: Sequence[Candidate], timer: Timer) -> list[Row]:
     """One row per candidate: its error, its times; or, where it failed, a note of why."""
-    row: dict = {"work": work.name, "family": work.family, "bytes": work.bytes}
+    row: Row = {"work": work.name, "family": work.family, "bytes": work.bytes}
     rows = [{**row, "by": c.name, "ours": c.ours, "note": c.note} for c in candidates]
     try:
         sets = _sets(work)
@@ -156,7 +159,7 @@ def measure(work: Work, candidates: Sequence[Candidate], timer: Timer) -> list[d
     return rows
 
 
-def _sets(work: Work) -> list:
+def _sets(work: Work) -> list[Any]:
     """As many inputs as together exceed the L2 four times, and fit the memory."""
     free = torch.cuda.mem_get_info()[0]
     before = torch.cuda.memory_allocated()
@@ -166,7 +169,7 @@ def _sets(work: Work) -> list:
     return [first, *(work.inputs() for _ in range(min(wanted, max(1, int(free * _MEMORY_SHARE / each))) - 1))]
 
 
-def _right(candidate: Candidate, inputs: Any, row: dict) -> bool:
+def _right(candidate: Candidate, inputs: Any, row: Row) -> bool:
     """Whether it runs at all; its error goes into the row."""
     try:
         inputs.poison()
@@ -185,7 +188,7 @@ def _right(candidate: Candidate, inputs: Any, row: dict) -> bool:
     return True
 
 
-def _graph(candidate: Candidate, sets: Iterable[Any], row: dict) -> torch.cuda.CUDAGraph | None:
+def _graph(candidate: Candidate, sets: Iterable[Any], row: Row) -> torch.cuda.CUDAGraph | None:
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
@@ -208,7 +211,7 @@ def _said(error: BaseException) -> str:
 Peers = Callable[[Work], Sequence[Candidate]]
 
 
-def run(repeats: int = REPEATS, peers: Peers = lambda work: (), progress: Callable[[str], object] = lambda text: None) -> dict:
+def run(repeats: int = REPEATS, peers: Peers = lambda work: (), progress: Callable[[str], object] = lambda text: None) -> Row:
     """Measure every work by our ops and by `peers`. Raises BenchError where no GPU or no compiled kernel can serve."""
     if not torch.cuda.is_available():
         raise BenchError("no CUDA GPU here")
@@ -241,7 +244,7 @@ def run(repeats: int = REPEATS, peers: Peers = lambda work: (), progress: Callab
     }
 
 
-def machine() -> dict:
+def machine() -> Row:
     return {
         "device": torch.cuda.get_device_name(),
         "capability": ".".join(map(str, torch.cuda.get_device_capability())),

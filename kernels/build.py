@@ -84,7 +84,7 @@ class Nvrtc:
             raise BuildError(f"{name} failed: {self._name(code)}")
 
     def _name(self, code: int) -> str:
-        return self._lib.nvrtcGetErrorString(code).decode()
+        return str(self._lib.nvrtcGetErrorString(code).decode())
 
 
 def compile_all(

@@ -129,7 +129,7 @@ def _open(index: int) -> Device:
         return _devices[index]
 
 
-def _bind(torch) -> None:
+def _bind(torch: Any) -> None:
     global _cuda, _current_stream, _current_device
     if _cuda is not None:
         return

@@ -9,12 +9,14 @@ new takes the long way. Each thread keeps its own: a launch holds an argument bl
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
 
 from .driver import Launch
+
+Options = tuple[Hashable, ...]
 
 _KEPT = 8  # launches per op and thread
 _ADDRESSES = 4096  # per launch
@@ -25,7 +27,7 @@ class Prepared:
 
     __slots__ = ("addresses", "launch", "options", "same")
 
-    def __init__(self, launch: Launch, same: Callable[..., bool], options: tuple) -> None:
+    def __init__(self, launch: Launch, same: Callable[..., bool], options: Options) -> None:
         self.launch = launch
         self.same = same
         self.options = options
@@ -38,7 +40,7 @@ class Cache(threading.local):
     def __init__(self) -> None:
         self._kept: list[Prepared] = []
 
-    def find(self, tensors: Sequence[torch.Tensor], options: tuple) -> Prepared | None:
+    def find(self, tensors: Sequence[torch.Tensor], options: Options) -> Prepared | None:
         for prepared in self._kept:
             try:
                 if prepared.options == options and prepared.same(*tensors):
@@ -52,7 +54,7 @@ class Cache(threading.local):
             self._kept.insert(0, prepared)
         return prepared
 
-    def add(self, launch: Launch, tensors: Sequence[torch.Tensor], options: tuple, addresses: tuple[int, ...]) -> None:
+    def add(self, launch: Launch, tensors: Sequence[torch.Tensor], options: Options, addresses: tuple[int, ...]) -> None:
         """Keep a launch whose arguments have been checked."""
         found = self.find(tensors, options)
         if found is None:

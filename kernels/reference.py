@@ -7,6 +7,7 @@ that forbid syncs. They take arguments that `ops` has checked.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -89,7 +90,9 @@ def _empty_as_neg_inf(lse: torch.Tensor) -> torch.Tensor:
     return lse.masked_fill(lse.isinf(), _NEG_INF)
 
 
-def _pick(masks, neither: float, both: torch.Tensor, prefix: torch.Tensor, suffix: torch.Tensor) -> torch.Tensor:
+def _pick(
+    masks: Sequence[torch.Tensor], neither: float, both: torch.Tensor, prefix: torch.Tensor, suffix: torch.Tensor
+) -> torch.Tensor:
     only_suffix, only_prefix, empty = masks
     return torch.where(only_suffix, suffix, torch.where(only_prefix, prefix, both)).masked_fill(empty, neither)
 

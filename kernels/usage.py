@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
 OPS = ("fixup_zero_kv_rows", "merge_attn_states")
 
@@ -44,7 +45,7 @@ def count_reference(op: str, reason: str) -> None:
         usage.reason = reason
 
 
-def kernel_status() -> dict[str, dict]:
+def kernel_status() -> dict[str, dict[str, Any]]:
     """What served each op so far in this process.
 
     Returns, per op: `path` of the last call ("cuda", "reference" or "unused"), `reason` why the torch reference last

@@ -80,7 +80,7 @@ def per_file(report: Path) -> Counter[str]:
     """Seconds that the tests of each file took, of both processes together."""
     seconds: Counter[str] = Counter()
     for case in ElementTree.parse(report).iter("testcase"):  # nosec B314
-        seconds[f"{case.get('classname', '').replace('.', '/')}.py"] += float(case.get("time", 0))
+        seconds[f"{case.get('classname', '').replace('.', '/')}.py"] += float(case.get("time", 0))  # type: ignore[assignment]
     return seconds
 
 
@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
     for stage, steps in stages().items():
         began, before = time.monotonic(), psutil.cpu_times()
         code, seconds = run(steps)
-        took[stage] = time.monotonic() - began
+        took[stage] = time.monotonic() - began  # type: ignore[assignment]  # typeshed counts in whole numbers
         after = psutil.cpu_times()
         share = (after.idle - before.idle) / max(1e-9, sum(after) - sum(before))
         idle[stage] = f", cores idle {share:.0%}"

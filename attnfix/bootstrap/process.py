@@ -72,7 +72,7 @@ def module_loaded(name: str) -> None:
 
 
 def catch_up() -> None:
-    """Engage what was imported before attnfix was active."""
+    """Install the fixes of what was imported before attnfix was active."""
     from attnfix.compat.arming import ray_workers
     from attnfix.compat.arming.switches import killed
     from attnfix.compat.status import metrics

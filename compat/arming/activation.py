@@ -67,9 +67,12 @@ class Activation:
         self._verdicts: dict[str, tuple[loaded_code.Stamp, judge.Verdict]] = {}
         self._lock = threading.RLock()
         # A fork waits until no fix is half-way in another thread: its child would keep it so for ever
-        steps = Activation._before_fork, Activation._after_fork, Activation._forked
-        before, after_in_parent, after_in_child = (partial(_if_alive, weakref.ref(self), step) for step in steps)
-        os.register_at_fork(before=before, after_in_parent=after_in_parent, after_in_child=after_in_child)
+        this = weakref.ref(self)
+        os.register_at_fork(
+            before=partial(_if_alive, this, lambda activation: activation._lock.acquire()),
+            after_in_parent=partial(_if_alive, this, lambda activation: activation._lock.release()),
+            after_in_child=partial(_if_alive, this, Activation._forked),
+        )
         self.add(fixes)
 
     def add(self, fixes: Iterable[Known]) -> None:
@@ -88,15 +91,16 @@ class Activation:
         return any(state.fix.engine == engine for state in self.states.values())
 
     def module_loaded(self, name: str, *, late: bool = False) -> None:
-        """Engage every fix that has a target in module `name`. Lets no exception out but an interrupt, as by Ctrl-C."""
+        """From the import hook to the status, for every fix that has a target in module `name`. Lets no exception out but an
+        interrupt, as by Ctrl-C."""
         module_lookup.module(name)  # seen now, so it is not gone when Python takes it out for a moment
         if not switches.killed():
-            self._guarded(name, lambda: self._engage_all(name, late), required=True)
-            self._guarded(name, lambda: self._tell(name), required=False)
-            self._guarded(name, lambda: self._enforce_strict(name), required=True)
+            self._guarded(name, partial(self._install_fixes, name, late), required=True)
+            self._guarded(name, partial(self._report, name), required=False)
+            self._guarded(name, partial(self._enforce_strict, name), required=True)
 
     def catch_up(self) -> None:
-        """Engage the fixes of target modules that were imported before attnfix was active."""
+        """Install the fixes of target modules that were imported before attnfix was active."""
         for name in sorted((self.modules & sys.modules.keys()) - self._seen):
             module = module_lookup.module(name)
             if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
@@ -146,7 +150,8 @@ class Activation:
                 messages.refuse(reason)
             messages.warn(module.partition(".")[0], reason)
 
-    def _engage_all(self, name: str, late: bool) -> None:
+    def _install_fixes(self, name: str, late: bool) -> None:
+        """Every fix that has a target in module `name`, as far as it comes."""
         with self._lock:
             states = self._with_target_in(name)
             try:
@@ -155,7 +160,7 @@ class Activation:
                 look = cache(partial(_sources, engine))  # one look at the files for all fixes of the module
                 for state in states:
                     if state.base not in FINAL:
-                        self._attempt(state, partial(self._take_patch_points, state, engine, look, name, late))
+                        self._try_step(state, partial(self._install, state, engine, look, name, late))
                 self._seen.add(name)
             except BaseException as error:
                 # An interrupt, too, must leave nothing half-way: it may be caught, and the engine serve
@@ -165,18 +170,19 @@ class Activation:
                         self._withdraw(state)
                 raise
 
-    def _tell(self, name: str) -> None:
-        """Log and record what became of the fixes in module `name`."""
-        with self._lock:
-            engine, states = engine_of(name), self._with_target_in(name)
-            if states:
-                self._say(engine)
-            self._recorder.open(engine if states else None)
+    def _install(
+        self, state: FixState, engine: Engine, look: Callable[[], source_files.Sources], module: str, late: bool
+    ) -> None:
+        """One fix: gate, wrappers, armed. A step that stops here raises `Refused` with the state that the fix is left in."""
+        self._check_switches(state.fix, engine)
+        sources = look()
+        verdict = self._judge(state, sources)
+        self._check_affected(state.fix, verdict)
+        witnesses.check_files(verdict, sources)
+        self._take_patch_points(state, verdict, sources, module, late)
+        self._arm(state, verdict, sources)
 
-    def _with_target_in(self, module: str) -> list[FixState]:
-        return [state for state in self.states.values() if module in state.fix.target_modules]
-
-    def _attempt(self, state: FixState, step: Callable[[], None]) -> None:
+    def _try_step(self, state: FixState, step: Callable[[], None]) -> None:
         """One step towards an armed fix. Whatever goes wrong becomes its state, and it leaves the engine as it was."""
         try:
             step()
@@ -189,23 +195,61 @@ class Activation:
         if state.base in FINAL:
             self._withdraw(state)
 
-    def _take_patch_points(
-        self, state: FixState, engine: Engine, look: Callable[[], source_files.Sources], module: str, late: bool
-    ) -> None:
-        if reason := self._switched_off(state.fix, engine):
-            state.settle(OFF, reason)
-            return
-        sources = look()
-        verdict = self._judge(state.fix, sources)
+    def _report(self, name: str) -> None:
+        """Log and record what became of the fixes in module `name`."""
+        with self._lock:
+            engine, states = engine_of(name), self._with_target_in(name)
+            if states:
+                self._log_summary(engine)
+            self._recorder.open(engine if states else None)
+
+    def _log_summary(self, engine: Engine) -> None:
+        for complaint in switches.complaints(chain((state.fix for state in self.states.values()), self._every_fix())):
+            messages.warn(engine.name, complaint)
+        messages.summary(engine, version_of(engine), self.states.values())
+
+    def _with_target_in(self, module: str) -> list[FixState]:
+        return [state for state in self.states.values() if module in state.fix.target_modules]
+
+    # The steps of one fix
+
+    @staticmethod
+    def _check_switches(fix: Known, engine: Engine) -> None:
+        if switches.asked(fix) is False:
+            raise Refused(OFF, f"{fix.switch}=0")
+        if not engine.admits_us():
+            messages.warn(
+                engine.name, f"{engine.allow_list} leaves attnfix out: nothing is patched; add the word attnfix to it"
+            )
+            raise Refused(OFF, f"{engine.allow_list} leaves attnfix out")
+
+    def _judge(self, state: FixState, sources: source_files.Sources) -> judge.Verdict:
+        """The gate's verdict on the code as it lies here, which must not change while the fix is installed."""
+        fix = state.fix
+        stamp = loaded_code.stamp(fix, sources)
+        known, verdict = self._verdicts.get(fix.id, (None, None))
+        if verdict is None or known != stamp:
+            again = judge.judge(fix, sources)
+            if verdict is not None and (verdict.kind, verdict.code) != (again.kind, again.code):
+                raise Refused(CONFLICT, loaded_code.CHANGED)
+            verdict = again
+            self._verdicts[fix.id] = stamp, verdict
         state.release, state.code = verdict.release, verdict.code
-        if switches.left_off(state.fix) and verdict.kind not in HEALTHY:
-            state.settle(OFF, f"off by default; {state.fix.switch}=1 turns it on")
-            return
+        return verdict
+
+    @staticmethod
+    def _check_affected(fix: Known, verdict: judge.Verdict) -> None:
+        if switches.left_off(fix) and verdict.kind not in HEALTHY:
+            raise Refused(OFF, f"off by default; {fix.switch}=1 turns it on")
         if not verdict.affected:
-            state.settle(LEFT_ALONE[verdict.kind], verdict.reason)
-            return
+            raise Refused(LEFT_ALONE[verdict.kind], verdict.reason)
+
+    @staticmethod
+    def _take_patch_points(
+        state: FixState, verdict: judge.Verdict, sources: source_files.Sources, module: str, late: bool
+    ) -> None:
+        """A wrapper at each target in `module`; it passes every call through until the fix is armed."""
         fix = state.fix.whole()
-        witnesses.check_files(verdict, sources)
         for target in fix.targets:
             code_path = home(target, verdict.present, sources)
             if code_path is None:
@@ -215,35 +259,13 @@ class Activation:
             taken = state.patch_points.get(code_path)
             if code_path.module == module and not (taken and taken.stands):  # a reload brings the engine's own back
                 state.patch_points[code_path] = take(target, code_path, state, late, sources)
-        self._arm(state, verdict, sources)
-
-    def _switched_off(self, fix: Known, engine: Engine) -> str | None:
-        if switches.asked(fix) is False:
-            return f"{fix.switch}=0"
-        if not engine.admits_us():
-            messages.warn(
-                engine.name, f"{engine.allow_list} leaves attnfix out: nothing is patched; add the word attnfix to it"
-            )
-            return f"{engine.allow_list} leaves attnfix out"
-        return None
-
-    def _judge(self, fix: Known, sources: source_files.Sources) -> judge.Verdict:
-        stamp = loaded_code.stamp(fix, sources)
-        known, verdict = self._verdicts.get(fix.id, (None, None))
-        if verdict is None or known != stamp:
-            again = judge.judge(fix, sources)
-            if verdict is not None and (verdict.kind, verdict.code) != (again.kind, again.code):
-                raise Refused(CONFLICT, loaded_code.CHANGED)
-            verdict = again
-            self._verdicts[fix.id] = stamp, verdict
-        return verdict
 
     def _arm(self, state: FixState, verdict: judge.Verdict, sources: source_files.Sources) -> None:
+        """The last target arms the fix, if everything still is what was judged."""
         fix = state.fix.whole()
         missing = [target.name for target in fix.targets if not any(p in state.patch_points for p in target.code_paths)]
         if missing and not (fix.independent and state.patch_points):
-            state.settle(PENDING, f"waiting for the module of {', '.join(missing)}")
-            return
+            raise Refused(PENDING, f"waiting for the module of {', '.join(missing)}")
         for code_path, point in state.patch_points.items():
             if not point.stands:
                 raise Refused(CONFLICT, f"{code_path.qualname} was replaced by {standing_at(code_path)} after it was wrapped")
@@ -281,17 +303,6 @@ class Activation:
             with suppress(Exception):  # the others come off all the same
                 point.withdraw()
         state.patch_points.clear()
-
-    def _say(self, engine: Engine) -> None:
-        for complaint in switches.complaints(chain((state.fix for state in self.states.values()), self._every_fix())):
-            messages.warn(engine.name, complaint)
-        messages.summary(engine, version_of(engine), self.states.values())
-
-    def _before_fork(self) -> None:
-        self._lock.acquire()
-
-    def _after_fork(self) -> None:
-        self._lock.release()
 
     def _forked(self) -> None:
         """A forked child gets a record of its own; nothing is said again."""
@@ -332,7 +343,7 @@ class Activation:
                 swap(code_path, enforcing(standing))
 
 
-def _if_alive(activation: weakref.ref[Activation], step: Callable[[Activation], None]) -> None:
+def _if_alive(activation: weakref.ref[Activation], step: Callable[[Activation], object]) -> None:
     """What is registered for a fork stays registered: it must not keep an activation that nobody has any more."""
     if (found := activation()) is not None:
         step(found)

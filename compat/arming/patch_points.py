@@ -24,7 +24,7 @@ _HEAD = re.compile(rb"\s*(?:async\s+)?def\s+(\w+)")
 
 
 class Refused(Exception):
-    """A target cannot be taken here; carries the state the fix ends in."""
+    """A fix goes no further here; carries the state that it is left in."""
 
     def __init__(self, state: str, reason: str):
         super().__init__(reason)

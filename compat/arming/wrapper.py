@@ -22,6 +22,8 @@ from . import installed_wrapt, serving_failure
 
 if TYPE_CHECKING:
     import wrapt
+
+    from .. import fix
 else:
     wrapt = installed_wrapt.wrapt()
 
@@ -202,6 +204,10 @@ class Call:
             else:
                 kwargs[name] = value
         return tuple(args), kwargs
+
+
+if TYPE_CHECKING:
+    _call: type[fix.Call] = Call  # what a correction may use of it
 
 
 def _runner(chain: list[tuple[Correction, ...]], is_method: bool) -> Callable[[Any, Any, Arguments, Keywords], Any]:

@@ -27,12 +27,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from packaging.version import Version
 
 from attnfix.compat.arming import ray_workers
 from attnfix.compat.arming.activation import watched_modules
-from attnfix.compat.fix import Fix
+from attnfix.compat.fix import Fix, Known
 from attnfix.compat.gate import index, judge, ledger, source_files
 from attnfix.compat.gate.digest import digest
 from attnfix.compat.releases import fetch
@@ -81,7 +82,7 @@ def examined(fix: Fix) -> list[str]:
     return [release for release in map(str, fetch.published(fix.engine)) if runner.examined(fix, release)]
 
 
-def outcome(fix: Fix, release: str, answer: dict) -> str:
+def outcome(fix: Fix, release: str, answer: dict[str, Any]) -> str:
     """`red`, `green` or `absent`: what the stock scenario gave on a release. Raises SystemExit if it gave neither."""
     if "no_such_path" in answer:
         return "absent"
@@ -105,7 +106,7 @@ def observe_all(wanted: dict[tuple[str, str], list[Fix]]) -> dict[Fix, dict[str,
     """{fix: {release: outcome}} of the fixes wanted on each (engine, release); two releases run at a time."""
     seen: dict[Fix, dict[str, str]] = {}
     with ThreadPoolExecutor(2) as pool:
-        results = pool.map(lambda item: observed(*item[0], item[1]), wanted.items())
+        results = pool.map(lambda item: observed(*item), [(*at, fixes) for at, fixes in wanted.items()])
         for (_, release), outcomes in zip(wanted, results):
             for fix, found in outcomes.items():
                 print(f"{fix.id} {release}: {found}", file=sys.stderr, flush=True)
@@ -188,7 +189,7 @@ class Code:
             digests = pool.map(_digests_in, paths.values(), map(names.__getitem__, paths), chunksize=4)
             self._digests = dict(zip(paths, digests))
 
-    def of(self, fix: Fix, release: str) -> tuple[tuple, tuple]:
+    def of(self, fix: Fix, release: str) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
         """(digests, file hashes) of the witnesses, None where there is none."""
         hashes = self._hashes[fix.engine, release]
         found = ((hashes.get(place.module), place.qualname) for place in fix.code_paths)
@@ -254,12 +255,11 @@ def verdicts_from(fix: Fix, seen: dict[str, str]) -> dict[str, str]:
     if not red and not edits_of(fix):
         raise SystemExit(f"{fix.id}: no examined release shows the bug: is the proof right?")
 
-    def verdict(release: str) -> str:
-        if seen[release] == "red":
-            return ledger.AFFECTED
-        return ledger.FIXED if red and Version(release) > red[0] else ledger.NOT_AFFECTED
-
-    return {release: verdict(release) for release in seen}
+    verdicts = {}
+    for release, found in seen.items():
+        healthy = ledger.FIXED if red and Version(release) > red[0] else ledger.NOT_AFFECTED
+        verdicts[release] = ledger.AFFECTED if found == "red" else healthy
+    return verdicts
 
 
 def targets_text() -> str:
@@ -278,7 +278,7 @@ def index_texts(made: Mapping[Fix, Rows]) -> dict[Path, str]:
     texts = {}
     for engine in dict.fromkeys(fix.engine for fix in made):
         of_engine = [fix for fix in FIXES if fix.engine == engine]
-        found = {fix: made.get(fix) or index_text.rows_of(fix) for fix in of_engine}
+        found: dict[Known, Rows] = {fix: made.get(fix) or index_text.rows_of(fix) for fix in of_engine}
         try:
             texts[ledger.path_of(of_engine[0])] = index_text.text(found)
         except ValueError as error:

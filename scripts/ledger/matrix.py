@@ -134,7 +134,9 @@ def _proven(fix: Fix, release: str, result: Result) -> Cell:
     )
 
 
-def _left_alone(fix: Fix, release: str, observed: str | None, reason: str, seen: dict, stands: dict, site: Path) -> Cell:
+def _left_alone(
+    fix: Fix, release: str, observed: str | None, reason: str, seen: dict[str, Any], stands: dict[str, Any], site: Path
+) -> Cell:
     """A cell that is not red: nothing may have been touched, and the ledger must call it healthy."""
     known, state = ledger.load(fix).verdict(release), stands.get("state") or {}
     # Where a release has none of its target modules, a fix stays what it was before
@@ -250,7 +252,7 @@ def merged(found: list[Cell]) -> list[Cell]:
     replaced, order = {cell.fix for cell in found}, [fix.id for fix in FIXES]
     others = [Cell(**cell) for cell in json.loads(EVIDENCE.read_text())["cells"] if cell["fix"] not in replaced]
 
-    def place(cell: Cell) -> tuple:
+    def place(cell: Cell) -> tuple[str, Version, int, bool]:
         engine = cell.fix.partition(".")[0]
         return engine, Version(cell.release), order.index(cell.fix), cell.edit is not None
 

@@ -20,7 +20,8 @@ _COUNTS = ("configurations", "steps", "harm", "missed", "find", "corrected", "re
 
 @cache
 def _runs() -> list[dict[str, Any]]:
-    return json.loads((EVIDENCE / "runs.json").read_text())
+    runs: list[dict[str, Any]] = json.loads((EVIDENCE / "runs.json").read_text())
+    return runs
 
 
 def _by_release() -> dict[tuple[str, str], list[dict[str, Any]]]:

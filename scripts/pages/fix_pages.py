@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from scripts.pages import gpu_runs, support_page
 FOLDER = "fixes"
 
 
-def pages() -> dict[str, Callable[[], str]]:
+def pages() -> Mapping[str, Callable[[], str]]:
     """{path in the site: what writes it}."""
     index = partial(support_page.rendered, "fixes.md", fixes=[_indexed(fix) for fix in FIXES], span=span)
     return {f"{FOLDER}/README.md": index} | {f"{FOLDER}/{fix.id}.md": partial(page, fix) for fix in FIXES}
@@ -74,7 +74,7 @@ def _from_here(address: str) -> str:
     return address if "://" in address else "../" + address.removeprefix("docs/")
 
 
-def _proof_arguments(fix: Fix, affected: list[str], edited: list[dict]) -> str:
+def _proof_arguments(fix: Fix, affected: list[str], edited: list[dict[str, Any]]) -> str:
     """Of the command that proves the fix on the newest release that has the bug, or into which it was put back."""
     if affected:
         return f" --engine {fix.engine}=={affected[-1]} --fix {fix.id}"

@@ -132,7 +132,7 @@ WRITTEN: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    def fill(match: re.Match) -> str:
+    def fill(match: re.Match[str]) -> str:
         return f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}"
 
     return re.sub(r"(<!-- generated: (\w+) -->)\n.*?(<!-- end -->)", fill, text, flags=re.S)

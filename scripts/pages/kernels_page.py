@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from itertools import groupby
+from typing import Any
 
 from scripts.evidence import archive
 
@@ -14,8 +15,9 @@ REPORT = "kernels-h200/kernels-h200.json"
 
 
 @cache
-def report() -> dict:
-    return json.loads(archive.members()[REPORT])
+def report() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(archive.members()[REPORT])
+    return found
 
 
 def times() -> str:

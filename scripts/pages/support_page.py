@@ -52,12 +52,14 @@ def rendered(name: str, **facts: Any) -> str:
 
 def cells() -> list[dict[str, Any]]:
     """The cells of the last run, as scripts/ledger/matrix.py wrote them."""
-    return _run()["cells"]
+    cells: list[dict[str, Any]] = _run()["cells"]
+    return cells
 
 
 @cache
 def _run() -> dict[str, Any]:
-    return json.loads(MATRIX.read_text())
+    run: dict[str, Any] = json.loads(MATRIX.read_text())
+    return run
 
 
 def totals() -> str:
@@ -71,7 +73,7 @@ def totals() -> str:
     )
 
 
-def _engine(engine: str, published: dict[tuple[str, str], dict], shown: list[dict]) -> dict[str, Any]:
+def _engine(engine: str, published: dict[tuple[str, str], dict[str, Any]], shown: list[dict[str, Any]]) -> dict[str, Any]:
     fixes = [fix for fix in FIXES if fix.engine == engine]
     ours = {fix.id for fix in fixes}
     releases = sorted({release for fix, release in published if fix in ours}, key=Version)
@@ -126,7 +128,8 @@ def _kind(fix: Fix, cell: dict[str, Any]) -> str:
 
 
 def _short(cell: dict[str, Any], figures: str) -> str:
-    return {"proven": figures, "fixed upstream": "fixed", "not affected": "·"}.get(cell["verdict"], cell["verdict"])
+    verdict: str = cell["verdict"]
+    return {"proven": figures, "fixed upstream": "fixed", "not affected": "·"}.get(verdict, verdict)
 
 
 def _tip(fix: Fix, cell: dict[str, Any], figures: str) -> str:

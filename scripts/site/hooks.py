@@ -10,6 +10,7 @@ import fnmatch
 import posixpath
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -28,11 +29,11 @@ _MADE = {**fix_pages.sources(), "scripts/pages/transcripts.py": "transcripts.md"
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     written = [page.relative_to(config.docs_dir).as_posix() for page in Path(config.docs_dir).rglob("*.md")]
-    config.nav = _expanded(config.nav, [*written, *fix_pages.pages()])
+    config.nav = _expanded(config.nav or [], [*written, *fix_pages.pages()])
     return config
 
 
-def _expanded(nav: list, pages: list[str]) -> list:
+def _expanded(nav: list[Any], pages: list[str]) -> list[Any]:
     """`nav`, where `FOLDER/*` is the list of that folder's pages; its README comes first."""
     found = []
     for entry in nav:
@@ -61,7 +62,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links out of docs/ go to the pages of these sources, and links to a table of releases to the one that can be filtered."""
 
-    def turned(link: re.Match) -> str:
+    def turned(link: re.Match[str]) -> str:
         if posixpath.basename(link["to"]) == "support.md":
             return f"[{link['text']}]({link['to'].removesuffix('md')}html{link['anchor'] or ''})"
         path = _outside(page.file, link["to"])

@@ -111,7 +111,8 @@ def decode(value: Any, device: Any, seed: int, host: bool = False) -> Any:
 
 
 def _packed(value: Any) -> bool:
-    strides, expected = [], 1
+    strides: list[int] = []
+    expected = 1
     for size in reversed(value["shape"]):
         strides.insert(0, expected)
         expected *= size

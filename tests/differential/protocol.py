@@ -107,9 +107,10 @@ def refusing(*more: type[BaseException]) -> Iterator[None]:
     It stands around the engine's checks of a config, and around the constructors that refuse what their kernels cannot do;
     not around a step.
     """
+    kinds: tuple[type[BaseException], ...] = (ValueError, NotImplementedError, AssertionError, *more)
     try:
         yield
-    except (ValueError, NotImplementedError, AssertionError, *more) as error:
+    except kinds as error:
         raise Refused(f"{type(error).__name__}: {error}") from error
 
 

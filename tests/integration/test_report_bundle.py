@@ -88,7 +88,7 @@ def test_no_secret_is_in_it_and_everything_else_is(planted, tmp_path):
     states = {(p["role"], p["rank"]): {row["fix"]: row for row in p["fixes"]} for p in told["processes"]}
     failed = states["process", None]["sglang.zero-kv-rows"]
     assert failed["state"] == "failed" and "<elsewhere>" in failed["reason"]
-    assert "in _attempt" in failed["traceback"] and "in taken" in failed["traceback"]
+    assert "in _try_step" in failed["traceback"] and "in taken" in failed["traceback"]
     assert states["scheduler", "TP0"]["sglang.zero-kv-rows"]["state"] == "installed"
     assert {p["host"] for p in told["processes"]} == {"host 1"}
     assert any(p["role"] == "server" for p in told["unrecorded"])

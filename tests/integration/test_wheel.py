@@ -189,13 +189,16 @@ def test_the_package_of_both_wheels_passes_type_checks(wheels, tmp_path):
     for wheel in wheels:
         zipfile.ZipFile(wheel).extractall(unpacked)
     checks = ("--config-file", str(environments.ROOT / "pyproject.toml"), "-p", "attnfix")
+    shutil.copytree(environments.ROOT / "scripts", unpacked / "scripts")  # these see the types of the package, too
+    checks += ("-p", "scripts")
     done = mypy(tmp_path, *checks, MYPYPATH=str(unpacked))
     assert done.returncode == 0, done.stdout + done.stderr
-    strict = {path.parent.name for path in unpacked.glob("attnfix/*/__init__.py")} - {"patches", "kernels"}
+    strict = {f"attnfix/{path.parent.name}" for path in unpacked.glob("attnfix/*/__init__.py")} - {"attnfix/patches"}
+    strict |= {"scripts/ledger", "scripts/pages"}
     for package in strict:
-        (unpacked / "attnfix" / package / "untyped.py").write_text("def untyped(x): return x\n")
+        (unpacked / package / "untyped.py").write_text("def untyped(x): return x\n")
     found = mypy(tmp_path, *checks, MYPYPATH=str(unpacked)).stdout
-    assert set(re.findall(r"/(\w+)/untyped\.py:1: error: .*\[no-untyped-def\]", found)) == strict, found
+    assert set(re.findall(r"(\w+/\w+)/untyped\.py:1: error: .*\[no-untyped-def\]", found)) == strict, found
 
 
 def test_a_program_is_checked_against_the_types_of_the_installed_wheel(wheel, tmp_path):

@@ -113,14 +113,14 @@ KNOWN = protocol.Known("reported", {"scales": "none"})
 def test_what_may_be_to_blame_is_asked_of_what_the_patched_side_has_first_wrong():
     asked = []
 
-    def known(wrong, kinds, error):
+    def says(wrong, kinds, error):
         asked.append((wrong, kinds, error))
         return KNOWN
 
     corrected = {"corrected_by": {"a.fix": 0}}
-    missed = judge.judge(answer([0.5, 0.5]), answer([0.001, 0.4], bits="b", **corrected), known)
+    missed = judge.judge(answer([0.5, 0.5]), answer([0.001, 0.4], bits="b", **corrected), says)
     assert (missed.kind, missed.known) == (judge.MISSED, KNOWN)
-    found = judge.judge(answer([], "raised", **RAISED), answer([], "raised", **RAISED), known)
+    found = judge.judge(answer([], "raised", **RAISED), answer([], "raised", **RAISED), says)
     assert (found.kind, found.known) == (judge.FIND, KNOWN)
     assert asked == [("layer", ("decode",), 0.4), ("ValueError: no", (), 0.0)]
 
@@ -157,6 +157,12 @@ def test_a_known_bug_is_to_blame_if_the_case_is_right_without_it(kind, without, 
 )
 def test_what_a_fix_corrects_that_is_off_was_not_missed_by_another(off, whole, now):
     assert judge.left_off(judge.Verdict(judge.MISSED), judge.Verdict(whole), off).kind == now
+
+
+def known(engine, release, settings, wrong, kinds=(), error=math.inf):
+    """What `space.known` says of the plainest case with these settings."""
+    drawn = space.space_of(engine)
+    return drawn.known(release, {name: values[0] for name, values in drawn.axes.items()} | settings, wrong, kinds, error)
 
 
 SKIPPED = {"attention-backend": "FLASHINFER", "scales": "checkpoint", "kv-cache-dtype-skip-layers": ("0",)}
@@ -200,17 +206,13 @@ WINDOWS = {"kv-cache-dtype-skip-layers": ("sliding_window",)}
     ],
 )
 def test_what_is_known_of_vllm_is_what_its_reports_say(settings, wrong, report):
-    drawn = space.space_of("vllm")
-    plainest = {name: values[0] for name, values in drawn.axes.items()}
-    found = drawn.known("0.33.0", plainest | settings, wrong, ("decode",), math.inf)
+    found = known("vllm", "0.33.0", settings, wrong, ("decode",))
     assert (found and found.what.partition("docs/upstream/vllm-")[2].partition(".md")[0]) == report
 
 
 @pytest.mark.parametrize(("release", "there"), [("0.19.1", True), ("0.20.0", False)])
 def test_a_layer_left_unquantised_is_known_to_be_planned_as_fp8_up_to_the_release_that_mends_it(release, there):
-    drawn = space.space_of("vllm")
-    settings = {name: values[0] for name, values in drawn.axes.items()} | SKIPPED
-    found = drawn.known(release, settings, OTHER_DTYPE, (), 0.0)
+    found = known("vllm", release, SKIPPED, OTHER_DTYPE, error=0.0)
     assert (found is not None and "planned as FP8" in found.what) == there
 
 
@@ -229,10 +231,8 @@ def test_a_layer_left_unquantised_is_known_to_be_planned_as_fp8_up_to_the_releas
     ],
 )
 def test_what_is_known_of_trees_is_what_the_reports_of_sglang_say(settings, wrong, report):
-    drawn = space.space_of("sglang")
-    plainest = {name: values[0] for name, values in drawn.axes.items()}
-    trees = plainest | {"speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2} | settings
-    found = drawn.known("0.5.23", trees, wrong, ["verify"], 0.1)
+    trees = {"speculative-algorithm": "EAGLE", "speculative-eagle-topk": 2} | settings
+    found = known("sglang", "0.5.23", trees, wrong, ["verify"], 0.1)
     assert (found and found.what.partition("docs/upstream/sglang-")[2]) == (report and f"{report}.md)")
 
 
@@ -275,33 +275,28 @@ MIXED_STATES = {"model": "hybrid", **CHUNKS}
     ],
 )
 def test_what_a_later_release_of_sglang_mends_is_known_before_it(release, settings, wrong, kinds, mended):
-    drawn = space.space_of("sglang")
-    plainest = {name: values[0] for name, values in drawn.axes.items()} | {"speculative-algorithm": "EAGLE"}
-    found = drawn.known(release, plainest | settings, wrong, kinds.split(), math.inf)
+    settings = {"speculative-algorithm": "EAGLE"} | settings
+    found = known("sglang", release, settings, wrong, kinds.split())
     assert (found and found.what.partition("(mended in ")[2].rstrip(")")) == mended
     without = {"speculative-algorithm": None} if not found else found.without
-    assert drawn.known(release, plainest | settings | without, wrong, kinds.split(), math.inf) is None
+    assert known("sglang", release, settings | without, wrong, kinds.split()) is None
 
 
 def test_a_pool_that_has_no_slots_left_is_known_where_it_is_small():
-    drawn, wrong = space.space_of("sglang"), "RuntimeError: Prefill out of memory. Try to lower your batch size."
-    settings = {name: values[0] for name, values in drawn.axes.items()}
-    found = drawn.known("0.5.23", settings | {"max-total-tokens": 320}, wrong, [], math.inf)
-    assert found and drawn.known("0.5.23", settings | found.without, wrong, [], math.inf) is None
+    wrong = "RuntimeError: Prefill out of memory. Try to lower your batch size."
+    found = known("sglang", "0.5.23", {"max-total-tokens": 320}, wrong)
+    assert found and known("sglang", "0.5.23", found.without, wrong) is None
 
 
 def test_states_that_somebody_wrote_are_not_known_to_be_wrong_beside_decodes():
-    drawn = space.space_of("sglang")
-    settings = {name: values[0] for name, values in drawn.axes.items()} | MIXED_STATES
-    assert drawn.known("0.5.22", settings, "layer 1", ["cached", "decode"], 0.5) is None
+    assert known("sglang", "0.5.22", MIXED_STATES, "layer 1", ["cached", "decode"], 0.5) is None
 
 
 @pytest.mark.parametrize(("own", "there"), [("fa3", True), ("trtllm_mha", True), ("torch_native", False)])
 def test_a_file_of_scales_is_known_to_leave_less_than_backends_read(own, there):
-    drawn = space.space_of("sglang")
-    settings = {name: values[0] for name, values in drawn.axes.items()} | {"attention-backend": own}
-    assert drawn.known("0.5.23", settings, "layer 0", ["decode"], 0.5) is None
-    found = drawn.known("0.5.23", settings | {"quantization-param-path": "scales"}, "layer 0", ["decode"], 0.5)
+    settings = {"attention-backend": own}
+    assert known("sglang", "0.5.23", settings, "layer 0", ["decode"], 0.5) is None
+    found = known("sglang", "0.5.23", settings | {"quantization-param-path": "scales"}, "layer 0", ["decode"], 0.5)
     assert (found is not None and found.without == {"quantization-param-path": None}) == there
 
 
@@ -320,9 +315,8 @@ def test_a_file_of_scales_is_known_to_leave_less_than_backends_read(own, there):
     ],
 )
 def test_a_graph_of_a_mixed_batch_is_known_to_be_wrong_up_to_the_release_that_mends_it(release, settings, wrong, kinds, there):
-    drawn = space.space_of("vllm")
-    plainest = {name: values[0] for name, values in drawn.axes.items()} | {"cudagraph-mode": "FULL"}
-    found = drawn.known(release, plainest | settings, f"model.layers.{wrong}.self_attn.attn", kinds.split(), 0.5)
+    settings = {"cudagraph-mode": "FULL"} | settings
+    found = known("vllm", release, settings, f"model.layers.{wrong}.self_attn.attn", kinds.split(), 0.5)
     assert (found is not None) == there
 
 
@@ -345,9 +339,7 @@ FREED = {"windows": "all", "kv-cache-dtype": "fp8", "kv-cache-dtype-skip-layers"
     ],
 )
 def test_a_freed_block_is_known_to_be_read_where_a_tile_begins_before_the_window(release, settings, error, there):
-    drawn = space.space_of("vllm")
-    plainest = {name: values[0] for name, values in drawn.axes.items()}
-    found = drawn.known(release, plainest | settings, "model.layers.0.self_attn.attn", ("chunk",), error)
+    found = known("vllm", release, settings, "model.layers.0.self_attn.attn", ("chunk",), error)
     assert (found is not None and "freed" in found.what) == there
 
 
@@ -387,9 +379,7 @@ NO_LENGTHS = "TypeError: 'NoneType' object is not subscriptable"
     ],
 )
 def test_what_a_later_release_of_vllm_mends_on_ranks_is_known_before_it(release, settings, wrong, kinds, mended):
-    drawn = space.space_of("vllm")
-    plainest = {name: values[0] for name, values in drawn.axes.items()} | {"decode-context-parallel-size": 2}
-    found = drawn.known(release, plainest | settings, wrong, kinds.split(), 0.5)
+    found = known("vllm", release, {"decode-context-parallel-size": 2} | settings, wrong, kinds.split(), 0.5)
     assert (found and found.what.partition("(mended in ")[2].rstrip(")")) == mended
 
 
@@ -438,12 +428,12 @@ def test_cases_follow_from_the_seed_and_cover_every_pair_soon(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_fix_says_where_it_must_be_tried(engine):
-    known = importlib.import_module(f"tests.differential.{engine}.space")
-    assert set(known.FIXES) == {fix.id for fix in FIXES if fix.engine == engine}
-    for settings in known.FIXES.values():
+    part = importlib.import_module(f"tests.differential.{engine}.space")
+    assert set(part.FIXES) == {fix.id for fix in FIXES if fix.engine == engine}
+    for settings in part.FIXES.values():
         if not isinstance(settings, str):
-            assert all(value in known.SPACE.axes[name] for name, value in settings.items())
-            assert known.SPACE.impossible(settings) is None
+            assert all(value in part.SPACE.axes[name] for name, value in settings.items())
+            assert part.SPACE.impossible(settings) is None
 
 
 def test_a_case_shrinks_to_what_makes_it_wrong():

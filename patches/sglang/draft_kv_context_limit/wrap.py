@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: Indices of all steps that the index kernel reaches, whose offsets are int32: half of them, since graphs and ranks of data
 #: parallelism fill batches up with requests that the pool has no room for. Later releases refuse rows that go beyond
 _OFFSETS = 2**30
@@ -20,7 +22,7 @@ def lists_slots(target: Any, instance: Any) -> bool:
     return planning is not None and target.function.__qualname__ == f"{planning.__qualname__}.__init__"
 
 
-def init(call: Any, instance: Any, model_runner: Any) -> Any:
+def init(call: Call, instance: Any, model_runner: Any) -> Any:
     """`FlashInferMultiStepDraftBackend(model_runner, …)`, and those of its kind."""
     result = call()
     requests, slots = model_runner.req_to_token_pool.req_to_token.shape

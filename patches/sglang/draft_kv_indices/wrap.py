@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def has_branches(target: Any, instance: Any) -> bool:
     """With topk 1 the engine's own buffer is large enough."""
     return instance.topk != 1
 
 
-def init_cuda_graph_state(call: Any, instance: Any, max_bs: int) -> Any:
+def init_cuda_graph_state(call: Call, instance: Any, max_bs: int) -> Any:
     """A buffer [steps, max_bs * room] of int32.
 
     Where it cannot be had, for memory or the index kernel's 32-bit offsets, the engine gets the buffer it would have had.

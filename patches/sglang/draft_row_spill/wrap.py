@@ -9,12 +9,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: Tokens before the context length at which a request has its last decode step. One nearer come requests of which a step is
 #: prepared before the result of the last one is there, in some releases (a claimed slot, a prefill after a retraction)
 ENDS, NEARER = 4, 1
 
 
-def extra_context_len(call: Any, instance: Any, server_args: Any = None) -> int:
+def extra_context_len(call: Call, instance: Any, server_args: Any = None) -> int:
     """Slots of a row of `req_to_token` behind the context length. Later releases take no arguments.
 
     A row that is short for the nearer requests alone gets wider, and is not counted.

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared import flashinfer_kernels
 from attnfix.patches.sglang.shared.window_layers import alike
 from attnfix.patches.shared.attribute import attribute
@@ -30,7 +31,7 @@ _ALIGNED = 256
 _ALIKE, _PLANNED, _MASK = "attnfix_windows_alike", "attnfix_planned_window", "attnfix_window_layers_mask"
 
 
-def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
+def init_updater(call: Call, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
     """One plan serves all window layers: those of a model with windows of several sizes are left alone."""
     result = call()
     if alike(model_runner.model, instance.sliding_window_size):
@@ -67,7 +68,7 @@ def within_window(window: int, draft: int, seq_lens_cpu: Any) -> bool:
     return int(seq_lens_cpu.max()) + max(draft, 1) - 1 <= window
 
 
-def update_sliding_window(call: Any, instance: Any, seq_lens: Any, prefill_wrappers: Any, spec_info: Any) -> Any:
+def update_sliding_window(call: Call, instance: Any, seq_lens: Any, prefill_wrappers: Any, spec_info: Any) -> Any:
     window, wrapper, backend = instance.sliding_window_size, prefill_wrappers[0], instance.attn_backend
     plan = wrapper.begin_forward
     ours = windowed(call.target.state, wrapper, plan, window, spec_info, backend)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def plans_from_the_text(target: Any, instance: Any, seq_lens_cpu: Any, decode_wrappers: Any) -> bool:
     return seq_lens_cpu is not None and planned_from_host(decode_wrappers)
 
 
-def update_cross_attention(call: Any, instance: Any, seq_lens_cpu: Any) -> Any:
+def update_cross_attention(call: Call, instance: Any, seq_lens_cpu: Any) -> Any:
     """`seq_lens_cpu`: int tensor [bs] on the host, lengths of the text. Withheld where a plan would be made from it."""
     result = call(seq_lens_cpu=shown(seq_lens_cpu))
     call.corrected(rows=seq_lens_cpu.shape[0])

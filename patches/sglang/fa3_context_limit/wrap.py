@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: Backends without any `FlashAttentionBackend`
 _OTHERS = frozenset({
     "triton", "flashinfer", "trtllm_mha", "trtllm_mla", "flashmla", "cutlass_mla", "cutedsl_mla", "tokenspeed_mla",
@@ -15,7 +17,7 @@ _OTHERS = frozenset({
 })  # fmt: skip
 
 
-def init(call: Any, instance: Any, model_runner: Any) -> Any:
+def init(call: Call, instance: Any, model_runner: Any) -> Any:
     """`FlashAttentionBackend(model_runner, …)`."""
     result = call()
     width = addressable(instance)

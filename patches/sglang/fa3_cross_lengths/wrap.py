@@ -9,6 +9,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def several_encoders(target: Any, instance: Any, forward_batch: Any) -> bool:
     return of_several(forward_batch.encoder_lens) and plain(instance, forward_batch.spec_info)
@@ -28,7 +30,7 @@ def plain(backend: Any, spec_info: Any) -> bool:
     return backend.page_size == 1 and spec_info is None
 
 
-def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
+def init_forward_metadata(call: Call, instance: Any, forward_batch: Any) -> Any:
     """Without a CUDA graph: prefill, and decode where some request has no image. Sets `instance.forward_metadata`."""
     import torch
 
@@ -48,7 +50,7 @@ def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
 
 
 def init_forward_metadata_replay_cuda_graph(
-    call: Any, instance: Any, bs: int, req_pool_indices: Any, encoder_lens: Any, seq_lens_cpu: Any
+    call: Call, instance: Any, bs: int, req_pool_indices: Any, encoder_lens: Any, seq_lens_cpu: Any
 ) -> Any:
     """A decode graph: what it reads is written in place. One wait for the GPU, where the engine waits several times."""
     import torch

@@ -11,6 +11,7 @@ from copy import copy
 from functools import cache
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 
 
@@ -29,7 +30,7 @@ def plain(backend: Any, spec_info: Any) -> bool:
     return backend.page_size == 1 and spec_info is None and not getattr(translator, "is_translating", False)
 
 
-def init_forward_metadata(call: Any, instance: Any) -> Any:
+def init_forward_metadata(call: Call, instance: Any) -> Any:
     """Without a CUDA graph: the engine asks the pool for its table."""
     shown = copy(instance.req_to_token_pool)
     shown.req_to_token = bounded(shown.req_to_token)
@@ -39,7 +40,7 @@ def init_forward_metadata(call: Any, instance: Any) -> Any:
     return result
 
 
-def apply_cuda_graph_metadata(call: Any, instance: Any) -> Any:
+def apply_cuda_graph_metadata(call: Call, instance: Any) -> Any:
     """Capture and replay of a decode graph."""
     with attribute(instance, "req_to_token", bounded(instance.req_to_token)):
         result = call()
@@ -47,7 +48,7 @@ def apply_cuda_graph_metadata(call: Any, instance: Any) -> Any:
     return result
 
 
-def _count(call: Any, instance: Any) -> None:
+def _count(call: Call, instance: Any) -> None:
     """Both lengths are the host's by now."""
     metadata = instance.forward_metadata
     if metadata.encoder_max_seq_len_k + metadata.max_seq_len_k > instance.req_to_token.shape[1]:

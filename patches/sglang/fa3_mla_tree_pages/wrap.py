@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared import paged_kernel
 
 
@@ -22,7 +23,7 @@ def verifies_a_tree(target: Any, instance: Any, forward_batch: Any) -> bool:
     )
 
 
-def forward_extend(call: Any, instance: Any) -> Any:
+def forward_extend(call: Call, instance: Any) -> Any:
     """Returns out [tokens, heads * d]."""
     drafts = instance.forward_metadata_spec_decode_expand.page_table
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: Under each of these a rank has more heads than the model's divided by the ranks of tensor parallelism, as it has in a group
 #: of context parallelism: --attn-cp-size shares the heads out to fewer ranks without these flags, too
 _FLAGS = ("enable_dp_attention", "enable_prefill_cp", "enable_prefill_context_parallel")
 
 
-def init(call: Any, instance: Any, model_runner: Any) -> Any:
+def init(call: Call, instance: Any, model_runner: Any) -> Any:
     """`FlashAttentionBackend(model_runner, …)`."""
     result = call()
     if makes_a_schedule(instance) and heads_are_shared_otherwise(model_runner.server_args):

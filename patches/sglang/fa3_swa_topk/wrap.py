@@ -9,12 +9,14 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def has_a_window_pool(target: Any, instance: Any) -> bool:
     return instance.use_sliding_window_kv_pool
 
 
-def init_sliding_window_attn_spec_metadata(call: Any, instance: Any, metadata: Any, metadata_expand: Any) -> Any:
+def init_sliding_window_attn_spec_metadata(call: Call, instance: Any, metadata: Any, metadata_expand: Any) -> Any:
     """`page_table` of both: int32 [requests or draft tokens, tokens]. Sets `metadata.swa_spec_metadata`."""
     pool = instance.token_to_kv_pool
     shown = in_own_pool(pool, metadata)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared import paged_kernel
 
 
@@ -24,7 +25,7 @@ def _in_two_passes(backend: Any) -> bool:
     return not backend.use_mla and paged_kernel.in_two_passes(backend)
 
 
-def forward(call: Any, instance: Any) -> Any:
+def forward(call: Call, instance: Any) -> Any:
     """Returns out [tokens, heads * d]."""
     drafts = instance.forward_metadata_spec_decode_expand.page_table
 

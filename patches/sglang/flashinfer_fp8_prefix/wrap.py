@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 
 _METHOD = "forward_return_lse"
@@ -35,7 +36,7 @@ def is_fp8(backend: Any) -> bool:
     return str(backend.indices_updater_prefill.data_type).startswith("torch.float8")
 
 
-def forward_extend(call: Any, instance: Any, layer: Any) -> Any:
+def forward_extend(call: Call, instance: Any, layer: Any) -> Any:
     k_scale, v_scale = call.found
     wrapper = instance.forward_metadata.prefill_wrappers[instance._get_wrapper_idx(layer)]
     reads = getattr(wrapper, _METHOD)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared import flashinfer_kernels
 from attnfix.patches.sglang.shared.flashinfer_kernels import CAP
 from attnfix.patches.shared.attribute import attribute
@@ -21,7 +22,7 @@ def is_own(target: Any, instance: Any, attn_backend: Any) -> bool:
     return type(attn_backend).__name__ == "FlashInferAttnBackend"
 
 
-def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
+def init_updater(call: Call, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
     """Learn the cap of the model's layers, and have the kernels with one, once, when a backend is made."""
     result = call()
     cap = cap_of(model_runner.model)
@@ -73,15 +74,15 @@ def takes_a_cap(wrapper: Any) -> bool:
     return not isinstance(wrapper.begin_forward, partial) and getattr(wrapper, "_backend", None) != "cutlass"
 
 
-def plan_decode(call: Any, instance: Any, wrapper: Any) -> Any:
+def plan_decode(call: Call, instance: Any, wrapper: Any) -> Any:
     return planned(call, [wrapper])
 
 
-def plan_prefill(call: Any, instance: Any, wrapper_ragged: Any, wrapper_paged: Any, use_ragged: Any) -> Any:
+def plan_prefill(call: Call, instance: Any, wrapper_ragged: Any, wrapper_paged: Any, use_ragged: Any) -> Any:
     return planned(call, [wrapper_ragged, wrapper_paged] if use_ragged else [wrapper_paged])
 
 
-def planned(call: Any, wrappers: list[Any]) -> Any:
+def planned(call: Call, wrappers: list[Any]) -> Any:
     with ExitStack() as stack:
         for wrapper in wrappers:
             plan = wrapper.begin_forward

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared import flashinfer_kernels, window_layers
 from attnfix.patches.sglang.shared.requests import of_requests
 from attnfix.patches.shared.attribute import attribute
@@ -42,7 +43,7 @@ class Missed(NamedTuple):
 # Once, when a backend is made
 
 
-def init_updater(call: Any, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
+def init_updater(call: Call, instance: Any, model_runner: Any, attn_backend: Any) -> Any:
     """Learn what the layers of the model are, and have the kernel of their plans."""
     from packaging.version import Version
 
@@ -116,7 +117,7 @@ def _paged(target: Any, backend: Any) -> bool:
     return bool(in_graph and in_graph())
 
 
-def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
+def init_forward_metadata(call: Call, instance: Any, forward_batch: Any) -> Any:
     ragged, learnt = call.found
     wrapper = instance.prefill_wrappers_paged[0]
     plan = wrapper.begin_forward

@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _METHOD = "init_mha_chunk_metadata"
 #: It has the method from FlashInfer's backend, and attends to a chunk by a kernel of its own; so do its heirs
 _OWN_KERNEL = "TRTLLMMLABackend"
 
 
-def init_hybrid(call: Any, instance: Any) -> Any:
+def init_hybrid(call: Call, instance: Any) -> Any:
     """`HybridAttnBackend(model_runner, prefill_backend, decode_backend)`."""
     return _with_plan(call, instance)
 
 
-def init_hybrid_linear(call: Any, instance: Any) -> Any:
+def init_hybrid_linear(call: Call, instance: Any) -> Any:
     """`HybridLinearAttnBackend(full_attn_backend, linear_attn_backend, full_attn_layers)`."""
     return _with_plan(call, instance)
 
 
-def _with_plan(call: Any, instance: Any) -> Any:
+def _with_plan(call: Call, instance: Any) -> Any:
     result = call()
     inner = behind(instance)
     plan = getattr(inner, _METHOD, None)

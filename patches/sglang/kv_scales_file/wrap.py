@@ -22,6 +22,8 @@ import inspect
 import sys
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: Backends that write and read by a layer's scales, where their class names these at all
 CLASSES = {
     "fa3": ("flashattention_backend", "FlashAttentionBackend"),
@@ -73,7 +75,7 @@ def names_in(kind: type) -> set[str]:
     return {name for code in codes if code for name in code.co_names}
 
 
-def construct(call: Any, instance: Any, model_runner: Any) -> None:
+def construct(call: Call, instance: Any, model_runner: Any) -> None:
     """`__init__` of a backend. The layers then have what a checkpoint's scales would have left."""
     call()
     layers, tensors = call.found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared import lse_base
 
 
@@ -34,7 +35,7 @@ def _part(prefix: bool) -> str:
 
 
 def to_natural(
-    call: Any, instance: Any, q: Any, k: Any, layer: Any, forward_batch: Any, q_rope: Any = None, k_rope: Any = None
+    call: Call, instance: Any, q: Any, k: Any, layer: Any, forward_batch: Any, q_rope: Any = None, k_rope: Any = None
 ) -> Any:
     """out [tokens, heads, v_head_dim], lse [tokens, heads] float32; out alone where there is nothing to merge."""
     result = call()

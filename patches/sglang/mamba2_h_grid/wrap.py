@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Any, NamedTuple
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.rebound import rebound
 
 _CLASS, _BETWEEN = "Mamba2AttnBackend", "_attnfix_states_between_chunks"
@@ -58,7 +59,7 @@ def misses(new: Iterable[int], chunk: int) -> bool:
     return False
 
 
-def init_track_ssm_indices(call: Any, instance: Any, mamba_cache_indices: Any, forward_batch: Any) -> Any:
+def init_track_ssm_indices(call: Call, instance: Any, mamba_cache_indices: Any, forward_batch: Any) -> Any:
     """(of which of the scan's states, to which slots, of which slots, to which slots).
 
     The engine waits for the GPU to read these tensors. It gets copies that are read already, so that it waits once.
@@ -110,7 +111,7 @@ def tracks_several(target: Any, instance: Any, forward_batch: Any) -> bool:
     return forward_batch.mamba_track_mask is not None and new is not None and len(new) > 1
 
 
-def init_forward_metadata(call: Any, instance: Any) -> Any:
+def init_forward_metadata(call: Call, instance: Any) -> Any:
     """The scan is not handed the indices: what it needs goes with the only tensor that it gets as it was made here."""
     result = call()
     metadata = instance.forward_metadata
@@ -124,7 +125,7 @@ def states_are_missing(target: Any, instance: Any, seq_idx: Any = None) -> Betwe
     return getattr(seq_idx, _BETWEEN, None)
 
 
-def scan(call: Any, instance: Any) -> Any:
+def scan(call: Call, instance: Any) -> Any:
     """Returns (out, dt, dA_cumsum, states, final states, last states of the requests)."""
     between, found = call.found, []
     kernel = call.target.function.__globals__["chunk_state_varlen"]

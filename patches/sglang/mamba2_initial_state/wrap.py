@@ -11,6 +11,7 @@ from copy import copy
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.rebound import rebound
 
 _CLASS, _ARGS = "Mamba2Metadata", "get_global_server_args"
@@ -29,7 +30,7 @@ def forgets_a_prefix(target: Any, instance: Any, forward_batch: Any) -> int:
     return rows_behind_a_prefix(cached, new, target.function.__globals__[_ARGS]().mamba_cache_chunk_size)
 
 
-def init_forward_metadata(call: Any, instance: Any) -> Any:
+def init_forward_metadata(call: Call, instance: Any) -> Any:
     result = call.run(reading_every_state(call))
     call.corrected(rows=call.found)
     return result
@@ -40,7 +41,7 @@ def rows_behind_a_prefix(cached: Iterable[int], new: Iterable[int], chunk: int) 
     return sum(int(tokens) for prefix, tokens in zip(cached, new) if prefix and tokens < chunk)
 
 
-def reading_every_state(call: Any) -> FunctionType:
+def reading_every_state(call: Call) -> FunctionType:
     """The engine's `init_forward_metadata`, whose call of `prepare_mixed` hands over a batch that tracks nothing."""
     function = call.target.function
     prepare = function.__globals__[_CLASS].prepare_mixed

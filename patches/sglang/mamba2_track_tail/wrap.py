@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def holds_more(target: Any, instance: Any, forward_batch: Any) -> bool:
     """Whether states are tracked and the backend's buffer has entries of nobody in this batch behind those of the batch."""
@@ -13,7 +15,7 @@ def holds_more(target: Any, instance: Any, forward_batch: Any) -> bool:
     return buffer is not None and len(buffer) > forward_batch.batch_size
 
 
-def init_forward_metadata_out_graph(call: Any, instance: Any, forward_batch: Any, in_capture: bool = False) -> Any:
+def init_forward_metadata_out_graph(call: Call, instance: Any, forward_batch: Any, in_capture: bool = False) -> Any:
     """The layers take as many entries as the batch has requests, from the end of what the metadata holds."""
     result = call()
     metadata = instance.forward_metadata

@@ -10,13 +10,15 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def saves_in_another_dtype(target: Any, instance: Any, hidden_states: Any, layer_cache: Any, metadata: Any) -> bool:
     """Whether a prefill copies tokens to states that are of another dtype than the layer. Host values alone."""
     return metadata.track_conv_indices is not None and layer_cache.conv[0].dtype != hidden_states.dtype
 
 
-def forward(call: Any, instance: Any, layer_cache: Any) -> Any:
+def forward(call: Call, instance: Any, layer_cache: Any) -> Any:
     """Returns what the engine does, which depends on the release."""
     first, *others = layer_cache.conv
     states = converting(first)

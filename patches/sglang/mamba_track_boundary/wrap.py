@@ -10,6 +10,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def asked_a_step_ahead(target: Any, instance: Any, req: Any, batch: Any) -> bool:
     """Whether the next step was prepared already, and one of the two may be at a boundary. Host values alone.
@@ -29,7 +31,7 @@ def asked_a_step_ahead(target: Any, instance: Any, req: Any, batch: Any) -> bool
     return missed and batch.spec_algorithm.is_none()
 
 
-def check_track_boundary(call: Any, instance: Any, req: Any) -> Any:
+def check_track_boundary(call: Call, instance: Any, req: Any) -> Any:
     """Returns (whether a state was written, how many tokens it has seen)."""
     result = call(req=SimpleNamespace(kv_committed_len=processed(req)))
     call.corrected()

@@ -9,12 +9,14 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def is_misrouted(target: Any, instance: Any, forward_batch: Any) -> bool:
     return misrouted(forward_batch.forward_mode)
 
 
-def forward_extend(call: Any, instance: Any, forward_batch: Any) -> Any:
+def forward_extend(call: Call, instance: Any, forward_batch: Any) -> Any:
     """DRAFT_EXTEND_V2 goes to the context kernel, for which its metadata was made; every other mode passes untouched."""
     result = call(forward_batch=as_plain_extend(forward_batch))
     call.corrected()

@@ -11,6 +11,8 @@ import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from attnfix.compat.fix import Call
+
 #: The `Drafts` of a step, on its backend; on a batch and on what was planned: that their lengths count them
 _DRAFTS, _COUNTED = "attnfix_drafts", "attnfix_drafts_counted"
 #: Where trtllm_mla leaves what it has planned: on the batch, for whoever attends
@@ -24,7 +26,7 @@ class Drafts(NamedTuple):
     limit: int | None
 
 
-def init_lists(call: Any, instance: Any) -> Any:
+def init_lists(call: Call, instance: Any) -> Any:
     """`FlashInferMLAMultiStepDraftBackend(…)`."""
     result = call()
     if holds_all_keys(call.target.function):
@@ -36,7 +38,7 @@ def init_lists(call: Any, instance: Any) -> Any:
     return result
 
 
-def init_tables(call: Any, instance: Any) -> Any:
+def init_tables(call: Call, instance: Any) -> Any:
     """`FlashMLAMultiStepDraftBackend(…)`, `TRTLLMMLAMultiStepDraftBackend(…)`; their heirs make steps of their own."""
     result = call()
     if holds_all_keys(call.target.function):
@@ -62,7 +64,7 @@ def drafts(target: Any, instance: Any, forward_batch: Any = None, forward_mode: 
     return found if mode.is_decode() else None
 
 
-def plan(call: Any, instance: Any, forward_batch: Any) -> Any:
+def plan(call: Call, instance: Any, forward_batch: Any) -> Any:
     """A batch's plan, or from 0.5.13 on that of a graph's capture or replay."""
     former, batch = planned(instance), counting(forward_batch, call.found)
     result = call(forward_batch=batch)
@@ -73,7 +75,7 @@ def plan(call: Any, instance: Any, forward_batch: Any) -> Any:
     return result
 
 
-def plan_graph(call: Any, instance: Any, seq_lens: Any, seq_lens_cpu: Any = None) -> Any:
+def plan_graph(call: Call, instance: Any, seq_lens: Any, seq_lens_cpu: Any = None) -> Any:
     """Up to 0.5.12.post1: a graph's capture or replay."""
     former, host = planned(instance), {}
     if seq_lens_cpu is not None:
@@ -89,7 +91,7 @@ def planned_drafts(target: Any, instance: Any, forward_batch: Any) -> Drafts | N
     return found if found and hasattr(planned(instance), _COUNTED) else None
 
 
-def forward_decode(call: Any, instance: Any, forward_batch: Any) -> Any:
+def forward_decode(call: Call, instance: Any, forward_batch: Any) -> Any:
     """With the step's own plan: on the batch lies that of the last step that was planned."""
     own = planned(instance)
     told = getattr(own, "seq_lens_k", None) is not None  # the kernel gets the plan's lengths

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.rebound import rebound
 
 _KERNEL = "flash_attn_with_kvcache"
 _NAMES = (_KERNEL, f"{_KERNEL}_fa3", f"{_KERNEL}_fa4")  # the latter two in 0.5.9
 
 
-def forward(call: Any, instance: Any, change: Callable[[dict[str, Any]], bool]) -> Any:
+def forward(call: Call, instance: Any, change: Callable[[dict[str, Any]], bool]) -> Any:
     """The engine's forward. `change` may change a launch's keywords, and says whether it did: one correction then.
 
     Returns out [tokens, heads * d].

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _LENGTHS = "attnfix_uniform_lengths"
 
 
@@ -44,7 +46,9 @@ def is_draft_extend(target: Any, instance: Any, forward_mode: Any) -> bool:
     return forward_mode.is_draft_extend_v2()
 
 
-def replay(call: Any, instance: Any, bs: int, spec_info: Any, device: Any, sizes: Callable[[Any, Any], tuple[int, int]]) -> Any:
+def replay(
+    call: Call, instance: Any, bs: int, spec_info: Any, device: Any, sizes: Callable[[Any, Any], tuple[int, int]]
+) -> Any:
     """The engine's replay of spec v2's draft extend, with equal lengths; `sizes(instance, spec_info)`: these, and the room."""
     result = call(spec_info=uniform(instance, spec_info, *sizes(instance, spec_info), device))
     call.corrected(rows=bs)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _MASK = "cuda_graph_custom_mask"  # upstream's name for it, since 0.5.13
 _OPTED_OUT = {"TRTLLMMLABackend", "TRTLLMMLAMultiStepDraftBackend"}
 _SERVED_WITHOUT = {"EAGLE", "EAGLE3"}  # algorithms whose worker knows a batch without the lengths
@@ -15,7 +17,7 @@ _SERVED_WITHOUT = {"EAGLE", "EAGLE3"}  # algorithms whose worker knows a batch w
 _READERS = ("enable_multi_layer_eagle", "enable_forward_pass_metrics")
 
 
-def init_cuda_graph_state(call: Any, instance: Any, max_num_tokens: int) -> Any:
+def init_cuda_graph_state(call: Call, instance: Any, max_num_tokens: int) -> Any:
     """Afterwards the backend has a mask if it verifies drafts: bool, max_num_tokens * (max_context_len + num_draft_tokens)."""
     result = call()
     if not _verifies_drafts(instance):
@@ -34,7 +36,7 @@ def init_cuda_graph_state(call: Any, instance: Any, max_num_tokens: int) -> Any:
     return result
 
 
-def get_verify_buffers_to_fill_after_draft(call: Any, instance: Any) -> Any:
+def get_verify_buffers_to_fill_after_draft(call: Call, instance: Any) -> Any:
     """[mask, None]; without a CUDA graph there is no mask, and the engine makes one per batch, of the worst case."""
     buffers = call()
     mask = vars(instance).get(_MASK)
@@ -46,7 +48,7 @@ def get_verify_buffers_to_fill_after_draft(call: Any, instance: Any) -> Any:
     return _buffers(mask)
 
 
-def decide_needs_cpu_seq_lens(call: Any, instance: Any, server_args: Any, attn_backends: Any) -> bool:
+def decide_needs_cpu_seq_lens(call: Call, instance: Any, server_args: Any, attn_backends: Any) -> bool:
     """The engine's decision; but what would fail without the lengths keeps them, and so does a
     server of unknown settings."""
     needed = call()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 
 #: Modes of EAGLE's and others' speculative steps: they have metadata of their own
@@ -18,7 +19,7 @@ def sees_a_fallback(target: Any, instance: Any, forward_batch: Any) -> bool:
     return left is not None and left.fallback_to_flashinfer_impl and speculative(forward_batch)
 
 
-def forward_extend(call: Any, instance: Any) -> Any:
+def forward_extend(call: Call, instance: Any) -> Any:
     """A speculative step does not see the last prefill's metadata where that fell back to FlashInfer's path."""
     with attribute(instance, "forward_prefill_metadata", None):
         result = call()

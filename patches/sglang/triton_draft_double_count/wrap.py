@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared import uniform_replay
 
 
@@ -17,7 +18,7 @@ def counts_its_own_tokens(target: Any, instance: Any, forward_mode: Any, spec_in
     return forward_mode.is_draft_extend_v2() and getattr(spec_info, "extend_seq_lens_tensor", None) is not None
 
 
-def init_forward_metadata_replay_cuda_graph(call: Any, instance: Any, bs: int, seq_lens: Any, spec_info: Any) -> Any:
+def init_forward_metadata_replay_cuda_graph(call: Call, instance: Any, bs: int, seq_lens: Any, spec_info: Any) -> Any:
     """Metadata of spec v2's draft-extend graph, whose KV is that before the step."""
     result = call(seq_lens=cached(seq_lens[:bs], spec_info.extend_seq_lens_tensor[:bs]))
     own = instance.speculative_num_steps + 1

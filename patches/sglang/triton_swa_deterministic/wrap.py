@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared.requests import of_requests
 
 
@@ -14,7 +15,7 @@ def attends_in_window_pool(target: Any, instance: Any, layer: Any, forward_batch
     return in_window_pool(layer, forward_batch.token_to_kv_pool)
 
 
-def forward_extend_unified(call: Any, instance: Any, forward_batch: Any) -> Any:
+def forward_extend_unified(call: Call, instance: Any, forward_batch: Any) -> Any:
     """`out_cache_loc`: int64 [tokens], shown as slots of the sliding-window pool."""
     loc = forward_batch.out_cache_loc
     try:

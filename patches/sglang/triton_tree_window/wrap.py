@@ -10,6 +10,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _KERNEL = "extend_attention_fwd"
 #: Places of the kernel's arguments, which the backend hands over without names
 _QO_INDPTR, _KV_INDPTR, _MASK, _MASK_INDPTR, _DRAFTS = 6, 7, 9, 11, 12
@@ -29,7 +31,7 @@ def verifies_a_tree(target: Any, instance: Any, layer: Any, forward_batch: Any) 
     )
 
 
-def forward_extend(call: Any, instance: Any) -> Any:
+def forward_extend(call: Call, instance: Any) -> Any:
     """Returns o [tokens, heads * d]."""
     kernel, most, changed = getattr(instance, _KERNEL), instance.sliding_window_size, []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared.window_layers import alike
 from attnfix.patches.shared.attribute import attribute
 
@@ -17,7 +18,7 @@ _LOSES = "attnfix_decode_loses_a_token"
 _NAMES = "sliding_window", "sliding_window_size"
 
 
-def init_backend(call: Any, instance: Any, model_runner: Any) -> Any:
+def init_backend(call: Call, instance: Any, model_runner: Any) -> Any:
     result = call()
     setattr(instance, _LOSES, loses_a_token(model_runner))
     return result
@@ -38,7 +39,7 @@ def sizes_for_decode(target: Any, instance: Any) -> bool:
     return getattr(instance, _LOSES, False)
 
 
-def init_cuda_graph_state(call: Any, instance: Any) -> Any:
+def init_cuda_graph_state(call: Call, instance: Any) -> Any:
     """The buffer of window slots has room for that token of each request."""
     return with_the_token(call, instance)
 
@@ -47,7 +48,7 @@ def decodes(target: Any, instance: Any, forward_batch: Any) -> bool:
     return is_decode(instance, forward_batch.forward_mode, forward_batch.spec_info)
 
 
-def init_forward_metadata(call: Any, instance: Any, forward_batch: Any) -> Any:
+def init_forward_metadata(call: Call, instance: Any, forward_batch: Any) -> Any:
     result = with_the_token(call, instance)
     count(call, forward_batch.seq_lens_cpu, instance.sliding_window_size)
     return result
@@ -62,7 +63,7 @@ def replays_decode(
     return is_decode(instance, forward_mode, spec_info) and holds(instance, bs)
 
 
-def replay(call: Any, instance: Any, forward_batch: Any = None, seq_lens_cpu: Any = None) -> Any:
+def replay(call: Call, instance: Any, forward_batch: Any = None, seq_lens_cpu: Any = None) -> Any:
     """A decode step in a CUDA graph. At capture, in older releases a function of its own, requests have one token."""
     result = with_the_token(call, instance)
     count(call, seq_lens_cpu if forward_batch is None else forward_batch.seq_lens_cpu, instance.sliding_window_size)
@@ -79,7 +80,7 @@ def holds(backend: Any, requests: int) -> bool:
     return len(backend.cuda_graph_window_kv_indices) >= requests * window_of_decode(backend)
 
 
-def with_the_token(call: Any, backend: Any) -> Any:
+def with_the_token(call: Call, backend: Any) -> Any:
     with attribute(backend, "sliding_window_size", window_of_decode(backend)):
         return call()
 
@@ -89,7 +90,7 @@ def window_of_decode(backend: Any) -> int:
     return backend.sliding_window_size + 1
 
 
-def count(call: Any, seq_lens: Any, window: int) -> None:
+def count(call: Call, seq_lens: Any, window: int) -> None:
     """Count the requests that got a token: those longer than stock lists; without lengths on the host, the step alone."""
     longer = None if seq_lens is None else int((seq_lens.numpy() > window).sum())
     if longer != 0:

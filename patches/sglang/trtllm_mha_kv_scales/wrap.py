@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 
 #: What the engine gets wrong: by what kind of cache
@@ -28,7 +29,7 @@ def cache_of(dtype: Any) -> str | None:
     return OF_VALUES if str(dtype) == "torch.float8_e4m3fn" else None
 
 
-def forward(call: Any, instance: Any, layer: Any) -> Any:
+def forward(call: Call, instance: Any, layer: Any) -> Any:
     """`forward_decode`, `forward_extend`: a layer's attention, or its capture in a CUDA graph. Returns [tokens, heads * d]."""
     if call.found == OF_KEYS:
         with attribute(layer, "k_scale_float", None):

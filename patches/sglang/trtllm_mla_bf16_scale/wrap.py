@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 
 
@@ -14,7 +15,7 @@ def scales_what_is_not_scaled(target: Any, instance: Any, layer: Any) -> bool:
     return getattr(layer, "k_scale_float", None) not in (None, 1.0) and of_16_bits(instance.data_type)
 
 
-def forward(call: Any, instance: Any, layer: Any) -> Any:
+def forward(call: Call, instance: Any, layer: Any) -> Any:
     """`forward_decode` and `forward_extend`: a layer's attention, or its capture in a CUDA graph."""
     with attribute(layer, "k_scale_float", None):
         result = call()

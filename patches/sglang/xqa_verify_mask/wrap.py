@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 
 #: FlashInfer's entry point of both kernels
@@ -39,7 +40,7 @@ def masks_each_token(layer: Any) -> bool:
     return window is None or window < 0
 
 
-def forward_extend(call: Any, instance: Any, q: Any) -> Any:
+def forward_extend(call: Call, instance: Any, q: Any) -> Any:
     kernels = call.target.function.__globals__["flashinfer"].decode
     tokens = instance.forward_metadata.max_seq_len_q
     launches: list[int] = []  # a draft extend of older releases takes another kernel

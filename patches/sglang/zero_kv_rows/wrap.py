@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _FLAGS = "attnfix_chunk_has_zero_kv"
 
 
-def prepare_chunked_prefix_cache_info(call: Any, instance: Any) -> Any:
+def prepare_chunked_prefix_cache_info(call: Call, instance: Any) -> Any:
     """Once per batch: what was known of its chunks is forgotten; the first layer looks at the new ones."""
     vars(instance).pop(_FLAGS, None)
     return call()
@@ -22,7 +24,7 @@ def has_empty_requests(target: Any, instance: Any, forward_batch: Any) -> bool:
     return metadata is not None and not getattr(metadata, "fallback_to_flashinfer_impl", False)
 
 
-def forward_extend(call: Any, instance: Any, forward_batch: Any) -> Any:
+def forward_extend(call: Call, instance: Any, forward_batch: Any) -> Any:
     """After a prefix chunk with empty requests: their rows get out 0 and lse -inf, in place, by one launch.
 
     out: [tokens, heads, v_head_dim]; lse: [tokens, heads] float32. Rows past `cum_seq_lens[-1]` are padding, left alone.

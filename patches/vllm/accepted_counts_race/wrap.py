@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: Kept with the runner: whether it gathers counts. To ask the engine whether a model is hybrid costs more than all else here
 _GATHERS = "attnfix_gathers_counts"
 #: Kept with the batch: the numbers of its rows
@@ -36,7 +38,7 @@ def reads_counts(cls: Any, module: str, align: bool) -> bool:
     return align or "needs_cpu_accepted_counts" not in prepare.__code__.co_varnames
 
 
-def update_states(call: Any, instance: Any, scheduler_output: Any) -> Any:
+def update_states(call: Call, instance: Any, scheduler_output: Any) -> Any:
     """Moves the rows of the batch, and leaves the counts in the rows of the last step, whenever their copy lands."""
     batch = instance.input_batch
     counts, rows = batch.num_accepted_tokens_cpu, rows_of(batch)

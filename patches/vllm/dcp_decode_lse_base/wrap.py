@@ -10,6 +10,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared import lse_base
 from attnfix.patches.vllm.shared.dcp_lse_base import Step, can_be_told, context_row
 
@@ -24,7 +25,7 @@ def unsettled(target: Any, instance: Any, query: Any, attn_metadata: Any) -> Any
     return path if path not in target.left_alone and can_be_told(target, kernel, path) else None
 
 
-def forward(call: Any, instance: Any, attn_metadata: Any) -> Any:
+def forward(call: Call, instance: Any, attn_metadata: Any) -> Any:
     own, kernel = copy(attn_metadata), attn_metadata.decode_wrapper
 
     def natural(result: Any, query: Any, cache: Any, *, lse: Any, k_scale: Any = None, **options: Any) -> None:

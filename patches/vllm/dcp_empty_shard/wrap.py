@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
+from attnfix.compat.fix import Call
 from attnfix.compat.status.fix_state import KernelObservation
 
 #: `--dcp-comm-backend`: two combines, of which a layer knows its own (`dcp_a2a`, from 0.18.0)
@@ -45,7 +46,7 @@ def _undefined(target: Any, instance: Any, layer: Any, writes_lse: bool) -> Unde
     return found if any(found) else None
 
 
-def decode(call: Any, instance: Any, attn_metadata: Any) -> Any:
+def decode(call: Call, instance: Any, attn_metadata: Any) -> Any:
     """Returns (out [rows, heads, kv_lora_rank], lse [rows, heads] or None).
 
     Which requests have nothing on this rank is known on the GPU alone, so every decode on several ranks is masked; it is

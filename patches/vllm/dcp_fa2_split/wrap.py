@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from attnfix.compat.fix import Call
+
 _COVERED = "attnfix_covered"
 
 
@@ -29,7 +31,7 @@ def on_flash_attention_2(target: Any, instance: Any, common_attn_metadata: Any) 
     return getattr(layers[instance.layer_names[0]].impl, "vllm_flash_attn_version", None) == 2
 
 
-def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
+def build(call: Call, instance: Any, common_attn_metadata: Any) -> Any:
     """Returns FlashAttentionMetadata, whose lengths say what they cover where the counts leave out a context.
 
     All is decided from `query_start_loc_cpu`, int32 [requests + 1], and `seq_lens_cpu_upper_bound`, int32 [requests], on the
@@ -57,7 +59,7 @@ def leaves_out_contexts(target: Any, instance: Any, dcp_context_kv_lens: Any) ->
     return getattr(dcp_context_kv_lens, _COVERED, None)
 
 
-def run_split(call: Any, instance: Any, dcp_context_kv_lens: Any, cu_seqlens_q: Any) -> Any:
+def run_split(call: Call, instance: Any, dcp_context_kv_lens: Any, cu_seqlens_q: Any) -> Any:
     """Returns (out [tokens, heads, d], lse [heads, tokens] float32); lens: int32 [requests], of this rank."""
     from attnfix.kernels import fixup_zero_kv_rows
 

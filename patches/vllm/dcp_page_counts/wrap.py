@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _BACKEND = "vllm.v1.attention.backends.flashinfer"
 
 
@@ -14,7 +16,7 @@ def on_several_ranks(target: Any, instance: Any) -> bool:
     return instance.dcp_world_size != 1
 
 
-def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
+def build(call: Call, instance: Any, common_attn_metadata: Any) -> Any:
     """The engine takes the new tokens of prefills off `seq_lens_cpu`, in place.
 
     All groups of layers, drafters and Mamba's builders build of that metadata, or of copies that share the tensor: here the
@@ -61,7 +63,7 @@ def _of_lens(common: Any) -> str:
     return "_seq_lens_cpu" if "_seq_lens_cpu" in vars(common) else "seq_lens_cpu"
 
 
-def compute_kv_metadata(call: Any, instance: Any, num_blocks_np: Any, seq_lens_np: Any, page_size: int) -> Any:
+def compute_kv_metadata(call: Call, instance: Any, num_blocks_np: Any, seq_lens_np: Any, page_size: int) -> Any:
     """`seq_lens_np`, `num_blocks_np`: int32 [requests], on the host.
 
     By then the engine has taken the new tokens off the lengths of prefills, in place: `seq_lens_np` holds their context, of all

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _MLA = "vllm.v1.attention.backends.mla."
 _TOLD = "supports_dcp_with_varlen"
 
@@ -31,7 +33,7 @@ def backend_of_one_token(
     return None
 
 
-def check_and_update_cudagraph_mode(call: Any, instance: Any, min_cg_support: Any = None, attention_backends: Any = ()) -> Any:
+def check_and_update_cudagraph_mode(call: Call, instance: Any, min_cg_support: Any = None, attention_backends: Any = ()) -> Any:
     """The engine is told that this backend has graphs of one token per request; what follows from that, it knows."""
     if min_cg_support is not None:
         result = call(min_cg_support=of_one_token(min_cg_support), min_cg_attn_backend=call.found)
@@ -59,14 +61,14 @@ def of_one_token(support: Any) -> Any:
     return type(support).UNIFORM_SINGLE_TOKEN_DECODE
 
 
-def told(call: Any, backend: Any) -> Any:
+def told(call: Call, backend: Any) -> Any:
     return _OfOneToken(call, backend) if backend.__name__ == call.found else backend
 
 
 class _OfOneToken:
     """A backend and its builder, as far as the V1 runner asks them here, with graphs of one token per request."""
 
-    def __init__(self, call: Any, backend: Any):
+    def __init__(self, call: Call, backend: Any):
         self.builder, self.__name__ = backend.get_builder_cls(), backend.__name__
         self.get_cudagraph_support = call.guard(self.support_of_one_token, self.builder.get_cudagraph_support)
 

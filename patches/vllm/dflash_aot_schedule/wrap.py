@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 
-def set_attn(call: Any, instance: Any) -> Any:
+
+def set_attn(call: Call, instance: Any) -> Any:
     """The drafter's own builders, once they are made: a windowed one leaves the schedule to the kernel's launch."""
     result = call()
     scheduled = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def drafts_through_rows(target: Any, instance: Any) -> bool:
     """Whether the dummy batch drafts several tokens, and a row of the block table holds what a request has or had.
@@ -21,7 +23,7 @@ def holds_blocks(tables: Any) -> bool:
     return bool(tables.num_blocks.np.any())  # [groups, rows], on the host: none before the first request
 
 
-def execute_dummy_batch(call: Any, instance: Any) -> Any:
+def execute_dummy_batch(call: Call, instance: Any) -> Any:
     """The kernel of slots asks for each group of the cache whether it has slots at all. A graph reads the same memory: it is
     changed for its launches, on their stream, and put back behind them."""
     enabled = instance.model_runner.block_tables.slot_mapping_enabled

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared import empty_rows
 
 
@@ -15,7 +16,7 @@ def has_empty_requests(target: Any, instance: Any, chunk_idx: int, prefill: Any 
     return empty_rows.some_in((prefill or instance._prefill_metadata).chunked_context, chunk_idx)
 
 
-def run_prefill_context_chunk(call: Any, instance: Any, chunk_idx: int, prefill: Any = None) -> Any:
+def run_prefill_context_chunk(call: Call, instance: Any, chunk_idx: int, prefill: Any = None) -> Any:
     """After a chunk in which some request has no context: its rows are neutralised."""
     result = call()
     empty_rows.neutralize(result, prefill or instance._prefill_metadata, chunk_idx)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.rebound import rebound
 
 _CASCADE, _KERNEL = "cascade_attention", "flash_attn_varlen_func"
@@ -16,7 +17,7 @@ def leaves_out(target: Any, instance: Any, attn_metadata: Any) -> bool:
     return sinks(instance) is not None or bool(splits(attn_metadata))
 
 
-def forward(call: Any, instance: Any, attn_metadata: Any) -> Any:
+def forward(call: Call, instance: Any, attn_metadata: Any) -> Any:
     """The engine's own code is run, with the name of the kernel bound to one that is told what the caller leaves out.
 
     A sink counts once: in the first part, the prefix, whose LSE has it then. That part alone is not causal. Where the kernel

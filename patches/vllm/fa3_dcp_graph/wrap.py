@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.rebound import rebound
 
 _BUFFER = "attnfix_dcp_context_kv_lens"
@@ -14,7 +15,7 @@ def has_full_graphs(target: Any, instance: Any) -> bool:
     return instance.use_full_cuda_graph
 
 
-def build(call: Any, instance: Any) -> Any:
+def build(call: Call, instance: Any) -> Any:
     """Returns FlashAttentionMetadata; its `dcp_context_kv_lens` is int32 [requests], or None without DCP.
 
     A step counts if a graph may be replayed for it, by its tokens: which one is, the runner decides later.
@@ -50,7 +51,7 @@ def says_no_splits(target: Any, instance: Any, attn_metadata: Any) -> bool:
     return function is not None and bool(attn_metadata.max_num_splits) and not says_splits(function)
 
 
-def forward_with_dcp(call: Any, instance: Any, attn_metadata: Any) -> Any:
+def forward_with_dcp(call: Call, instance: Any, attn_metadata: Any) -> Any:
     """Up to 0.16.0 the engine's function leaves it to FlashAttention to choose the number of splits, whatever its metadata was
     made for: the function's own code is run with the name of the kernel bound to one that is told.
     """

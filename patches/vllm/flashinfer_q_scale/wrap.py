@@ -18,6 +18,8 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def native(target: Any, instance: Any, layer: Any, attn_metadata: Any) -> list[str]:
     """The parts of the step that wrappers compute, where they are told a scale of the query other than 1."""
@@ -27,7 +29,7 @@ def native(target: Any, instance: Any, layer: Any, attn_metadata: Any) -> list[s
     return [part for part in parts if hasattr(getattr(attn_metadata, part), "wrapper")]
 
 
-def forward(call: Any, instance: Any, layer: Any, attn_metadata: Any) -> Any:
+def forward(call: Call, instance: Any, layer: Any, attn_metadata: Any) -> Any:
     """The engine's own code, with metadata whose wrappers are told what is true of the query that they get."""
     own, told = copy(attn_metadata), []
     for part in call.found:
@@ -51,7 +53,7 @@ class Told:
     `without`: what scores are multiplied by, without it. Everything else is the wrapper's, its class for `isinstance`, too.
     """
 
-    def __init__(self, wrapper: Any, without: float, call: Any):
+    def __init__(self, wrapper: Any, without: float, call: Call):
         self.rows, self._told, self._without = 0, wrapper, without
         self.run = call.guard(self.run_told, wrapper.run)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def keeps_no_address(target: Any, instance: Any) -> bool:
     return instance.is_fp8_kvcache and instance.cg_buf_num_splits is not None
 
 
-def build_decode(call: Any, instance: Any) -> Any:
+def build_decode(call: Call, instance: Any) -> Any:
     """Returns FlashMLADecodeMetadata, whose `scheduler_metadata` holds int32 tensors [parts, 8] and [requests + 1].
 
     The buffers are those that the engine's own `__init__` makes for full graphs, and then leaves unused.

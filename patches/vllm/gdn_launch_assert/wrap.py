@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _NO_DRAFTS = (-1).to_bytes(4, "little", signed=True)
 
 
@@ -28,7 +30,7 @@ def single_tokens_beside_drafts(
     return found if found and drafts.max() > 0 else []
 
 
-def build(call: Any, instance: Any, common_attn_metadata: Any, num_accepted_tokens: Any = None) -> Any:
+def build(call: Call, instance: Any, common_attn_metadata: Any, num_accepted_tokens: Any = None) -> Any:
     """Returns metadata in which a request with one token is a prefill, as the engine has one of two tokens.
 
     Only where the state that it continues from is that of its first block. What the last step accepted of it says that, and

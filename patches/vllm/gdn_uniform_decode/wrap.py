@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: Kept with the batch, whose size most steps leave as it is: slices cost as much as their difference
 _VIEWS = "attnfix_views"
 _NO_VIEWS: tuple[Any, ...] = (None,) * 6
@@ -27,7 +29,7 @@ def has_the_shape_of_a_decode_step(
     return force_uniform_decode is None and not force_eager and instance.compilation_config.cudagraph_mode.has_full_cudagraphs()
 
 
-def determine_batch_execution_and_padding(call: Any, instance: Any) -> Any:
+def determine_batch_execution_and_padding(call: Call, instance: Any) -> Any:
     """The engine's own argument says that the batch is no decode step."""
     call.corrected()
     return call(force_uniform_decode=False)

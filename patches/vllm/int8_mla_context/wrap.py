@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.weights import stored_dtype
 
 
@@ -12,7 +13,7 @@ def keeps_integers(target: Any, instance: Any, kv_b_proj: Any) -> bool:
     return dtype is not None and not dtype.is_floating_point
 
 
-def input_dtype(call: Any, instance: Any, kv_b_proj: Any) -> Any:
+def input_dtype(call: Call, instance: Any, kv_b_proj: Any) -> Any:
     """The dtype that the latent is cast to before kv_b_proj, or None for none: never one of integers."""
     dtype = call()
     if dtype is None or dtype.is_floating_point:

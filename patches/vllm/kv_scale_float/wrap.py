@@ -19,6 +19,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _BACKENDS = "vllm.v1.attention.backends"
 FLASHINFER, AITER = f"{_BACKENDS}.flashinfer", f"{_BACKENDS}.rocm_aiter_unified_attn"
 #: Caches whose values were divided by the tensors when they were written; of others no number may be anything but 1
@@ -29,7 +31,7 @@ IN_NUMBER = "attnfix_in_number"
 SET = "attnfix_set_scales"
 
 
-def process_weights_after_loading(call: Any, instance: Any, layer: Any) -> Any:
+def process_weights_after_loading(call: Call, instance: Any, layer: Any) -> Any:
     """`layer._k_scale` and the like are float32 tensors, one value or one per head; `_k_scale_float` is a float."""
     result = call()
     loaded = {f"{name}_float": largest(getattr(layer, name)) for name in multiplied(layer)}
@@ -47,7 +49,7 @@ def are_in_numbers(target: Any, instance: Any, k_scale: Any, v_scale: Any) -> bo
     return hasattr(k_scale, IN_NUMBER) or hasattr(v_scale, IN_NUMBER)
 
 
-def trtllm_prefill_attn_kvfp8_dequant(call: Any, instance: Any, k_scale: Any, v_scale: Any) -> Any:
+def trtllm_prefill_attn_kvfp8_dequant(call: Call, instance: Any, k_scale: Any, v_scale: Any) -> Any:
     """Pages of the cache times the scales, in the dtype of queries.
 
     TRT-LLM's prefill reads them where queries are not quantised, and multiplies by the numbers besides. While these were 1 that
@@ -60,7 +62,7 @@ def trtllm_prefill_attn_kvfp8_dequant(call: Any, instance: Any, k_scale: Any, v_
     return result
 
 
-def wake_up(call: Any, instance: Any, tags: Any) -> Any:
+def wake_up(call: Call, instance: Any, tags: Any) -> Any:
     """Of a worker. With the cache the engine sets the tensors to 1, in place, since it keeps no calibrated scales.
 
     By then CUDA graphs hold the numbers. So the tensors say again what the numbers do.

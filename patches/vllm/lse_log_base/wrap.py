@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared import lse_base
 
 _TRTLLM = "trtllm_ragged_attention_deepseek"
@@ -26,7 +27,7 @@ def unsettled_trtllm_new_tokens(target: Any, instance: Any, q: Any, return_softm
     return path if return_softmax_lse and path not in target.left_alone else None
 
 
-def trtllm_new_tokens(call: Any, instance: Any, q: Any, k: Any, prefill: Any = None) -> Any:
+def trtllm_new_tokens(call: Call, instance: Any, q: Any, k: Any, prefill: Any = None) -> Any:
     def starts() -> tuple:
         at = (prefill or instance._prefill_metadata).query_start_loc
         return at, at
@@ -41,7 +42,7 @@ def unsettled_trtllm_context(target: Any, instance: Any, q: Any) -> Any:
 
 
 def trtllm_context_chunk(
-    call: Any, instance: Any, q: Any, k: Any, prefill: Any = None, chunk_idx: int = 0, chunk: Any = None
+    call: Call, instance: Any, q: Any, k: Any, prefill: Any = None, chunk_idx: int = 0, chunk: Any = None
 ) -> Any:
     def starts() -> tuple:
         if chunk:
@@ -84,7 +85,7 @@ def _unsettled(target: Any, kernel: Any, part: str, q: Any) -> Planned | None:
     return Planned(kernel, path, turned) if turned or path not in target.left_alone else None
 
 
-def flashinfer(call: Any, instance: Any, q: Any, k: Any) -> Any:
+def flashinfer(call: Call, instance: Any, q: Any, k: Any) -> Any:
     """Either part."""
     kernel, path, turned = call.found
     result = call()
@@ -103,7 +104,7 @@ def tokens_first(function: FunctionType | None) -> bool:
 
 
 def _natural(
-    call: Any, result: tuple, scale: float, starts: Callable[[], tuple], q: Any, k: Any, path: tuple | None = None
+    call: Call, result: tuple, scale: float, starts: Callable[[], tuple], q: Any, k: Any, path: tuple | None = None
 ) -> tuple:
     lse, path = result[1], path or call.found
 

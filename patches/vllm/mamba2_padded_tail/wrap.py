@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.one_token import one_may_begin, remember_new_ones
 from attnfix.patches.vllm.shared.unpadded import (
     kinds_of_states,
@@ -26,7 +27,7 @@ def one_token_may_begin(scheduler: Any) -> bool:
     return one_may_begin(scheduler)
 
 
-def schedule(call: Any, instance: Any) -> Any:
+def schedule(call: Call, instance: Any) -> Any:
     """Returns SchedulerOutput, in which the last token of a prompt is one token, as up to 0.24.0."""
     step, computed = schedule_unpadded(call, instance)
     if computed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.unpadded import kinds_of_states
 
 #: Layers whose metadata goes by the order of the rows. That of short convolutions does, too, in a model of their own; beside
@@ -24,7 +25,7 @@ def sorts_decodes_with_prompts(target: Any, instance: Any, scheduler_output: Any
     return len(drafting) < len(all_of_them) and goes_by_order(instance)
 
 
-def gather_batch_req_state(call: Any, instance: Any, scheduler_output: Any) -> Any:
+def gather_batch_req_state(call: Call, instance: Any, scheduler_output: Any) -> Any:
     """Returns (what is known of the batch's requests, tokens of each where all are decodes of one length).
 
     The rows are in another order, nothing else. All ranks find the same one: of the step they know the same, and of the groups

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def starts_within_a_block(
     target: Any, instance: Any, request: Any, num_new_tokens: int, num_new_local_computed_tokens: int = 0,
@@ -24,7 +26,7 @@ def left_in_block(start: int, size: int) -> int:
     return -start % size
 
 
-def mamba_block_aligned_split(call: Any, instance: Any) -> int:
+def mamba_block_aligned_split(call: Call, instance: Any) -> int:
     """Returns how many tokens are scheduled: no more than to the end of the block, whose state is then that of its end.
 
     The chunk is shortened and never put off: no request waits longer than the engine would let it.
@@ -49,7 +51,7 @@ def looks_for_states_past_attention(target: Any, instance: Any) -> tuple[int, ..
     )
 
 
-def find_longest_cache_hit(call: Any, instance: Any) -> Any:
+def find_longest_cache_hit(call: Call, instance: Any) -> Any:
     """Returns (blocks of each group, tokens, …): the engine's own answer, where attention holds as many tokens.
 
     Else it is asked again, for states up to what attention holds. Looking up changes nothing.

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: A block that is nobody's
 NULL_BLOCK = 0
 
@@ -27,7 +29,7 @@ def has_checkpoints(spec: Any) -> bool:
     return bool(spec.num_prefill_checkpoint_blocks > 0)
 
 
-def build(call: Any, instance: Any, m: Any, request_rows: Any) -> Any:
+def build(call: Call, instance: Any, m: Any, request_rows: Any) -> Any:
     """Returns the engine's plan, or None where no chunk has a checkpoint.
 
     Whether a block is reserved is known on the GPU alone, so every plan is masked. It is counted where a chunk ends as chunks

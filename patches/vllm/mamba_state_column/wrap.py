@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 
 def continues_from_another_column(target: Any, instance: Any, new_req_data: Any) -> int:
     """How many tokens a block of recurrent states holds, where the engine's own size leads to another column; else 0."""
@@ -28,7 +30,7 @@ def column(computed: int, size: int) -> int:
     return (computed - 1) // size
 
 
-def add_request(call: Any, instance: Any, req_index: int, new_req_data: Any) -> Any:
+def add_request(call: Call, instance: Any, req_index: int, new_req_data: Any) -> Any:
     """The engine's column is written over on the device, as the engine writes it; the next step reads it."""
     result = call()
     instance._mamba_state_idx_gpu[req_index].fill_(column(new_req_data.num_computed_tokens, call.found))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared import empty_rows
 from attnfix.patches.vllm.shared.empty_rows import context_leads
 
@@ -16,7 +17,7 @@ from attnfix.patches.vllm.shared.empty_rows import context_leads
 SMALL = 64
 
 
-def build(call: Any, instance: Any) -> Any:
+def build(call: Call, instance: Any) -> Any:
     """After the chunks of a batch are planned: no prefix length where requests with context do not come first.
 
     From 0.26.0 the target is a function of its own, which the builders of dense and sparse MLA share; it returns the chunked
@@ -47,7 +48,7 @@ def merges_requests_without_context(target: Any, instance: Any, attn_metadata: A
     return empty_rows.some_in(context, 0)
 
 
-def compute_prefill_context(call: Any, instance: Any, attn_metadata: Any) -> Any:
+def compute_prefill_context(call: Call, instance: Any, attn_metadata: Any) -> Any:
     """Either context loop; returns (out, lse)."""
     result = call()
     empty_rows.neutralize(result, attn_metadata.prefill, 0)
@@ -61,7 +62,7 @@ def attends_to_requests_without_context(target: Any, instance: Any, prefill_meta
     return context.prefill_tokens_with_context is None and empty_rows.some_in(context, 0)
 
 
-def compute_context_mha(call: Any, instance: Any, prefill_metadata: Any) -> Any:
+def compute_context_mha(call: Call, instance: Any, prefill_metadata: Any) -> Any:
     """Returns (out, lse)."""
     result = call()
     empty_rows.neutralize(result, prefill_metadata, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.one_token import one_may_begin, remember
 from attnfix.patches.vllm.shared.unpadded import (
     kinds_of_states,
@@ -20,7 +21,7 @@ def is_one_token(target: Any, instance: Any, request: Any) -> bool:
     return not short_ones_lead(instance)
 
 
-def add_request(call: Any, instance: Any, request: Any) -> Any:
+def add_request(call: Call, instance: Any, request: Any) -> Any:
     """Remembers the request: the queues may be long, and steps are many."""
     remember(instance, request)
     return call()
@@ -31,7 +32,7 @@ def waits_with_one_token(target: Any, instance: Any) -> bool:
     return one_may_begin(instance) and pads(instance) and verifies(instance) and not short_ones_lead(instance)
 
 
-def schedule(call: Any, instance: Any) -> Any:
+def schedule(call: Call, instance: Any) -> Any:
     """Returns SchedulerOutput, in which a prompt of one token is one token."""
     step, computed = schedule_unpadded(call, instance)
     if 0 in computed:

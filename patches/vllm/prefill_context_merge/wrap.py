@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 _TOKENS = "attnfix_tokens_with_context"
 
 
-def build(call: Any, instance: Any, common_attn_metadata: Any) -> Any:
+def build(call: Call, instance: Any, common_attn_metadata: Any) -> Any:
     """Note the batch's number of prefill tokens with context."""
     metadata = call()
     prefill = metadata.prefill
@@ -40,7 +42,7 @@ def tokens_with_context(starts: list[int], chunk_lens: Any) -> int | None:
     return count if count == end < total else None
 
 
-def compute_prefill_context(call: Any, instance: Any, attn_metadata: Any) -> Any:
+def compute_prefill_context(call: Call, instance: Any, attn_metadata: Any) -> Any:
     """Either context loop; returns (out, lse)."""
     result = call()
     setattr(result[1], _TOKENS, getattr(attn_metadata.prefill, _TOKENS, None))
@@ -53,7 +55,7 @@ def has_a_count(target: Any, instance: Any, prefix_lse: Any) -> bool:
 
 
 def merge_attn_states(
-    call: Any, instance: Any, output: Any, prefix_output: Any, prefix_lse: Any, suffix_output: Any, suffix_lse: Any,
+    call: Call, instance: Any, output: Any, prefix_output: Any, prefix_lse: Any, suffix_output: Any, suffix_lse: Any,
     output_lse: Any = None,
 ) -> None:  # fmt: skip
     from attnfix.kernels import merge_attn_states

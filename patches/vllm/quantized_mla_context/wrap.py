@@ -11,6 +11,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.weights import stored_dtype
 
 
@@ -23,7 +24,7 @@ def takes_another_dtype(target: Any, instance: Any, attn_metadata: Any) -> Any:
     return function and input_dtype(instance.kv_b_proj, attn_metadata, function.__code__.co_names)
 
 
-def compute_prefill_context(call: Any, instance: Any) -> Any:
+def compute_prefill_context(call: Call, instance: Any) -> Any:
     """Either context loop."""
     twin = object.__new__(type(instance))
     twin.__dict__.update(vars(instance), kv_b_proj=Projection(instance.kv_b_proj, call.found))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared import empty_rows
 
 COMMON = "vllm.v1.attention.backends.mla.common"  # home of the loops up to 0.14
@@ -37,7 +38,7 @@ def merged_by(context: Any) -> str:
     return kernel
 
 
-def neutralize(call: Any, prefill: Any) -> Any:
+def neutralize(call: Call, prefill: Any) -> Any:
     """What either loop returns, (out, lse), with rows of requests without context neutral."""
     result = call()
     empty_rows.neutralize(result, prefill, 0)

@@ -17,6 +17,7 @@ from itertools import accumulate
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
+from attnfix.compat.fix import Call
 from attnfix.compat.status.fix_state import KernelObservation
 from attnfix.patches.shared import lse_base
 from attnfix.patches.shared.rebound import rebound
@@ -46,7 +47,7 @@ class Step(NamedTuple):
 
 
 def plan(
-    call: Any, instance: Any, qo_indptr_cpu: Any, paged_kv_indptr_cpu: Any, paged_kv_last_page_len_cpu: Any,
+    call: Call, instance: Any, qo_indptr_cpu: Any, paged_kv_indptr_cpu: Any, paged_kv_last_page_len_cpu: Any,
     prefill_start: int = 0,
 ) -> Any:  # fmt: skip
     """Once per step, which is remembered. Up to 0.13.0 the lengths of the last pages begin with the decodes."""
@@ -81,7 +82,7 @@ def can_be_told(target: Any, kernel: Any, *paths: tuple) -> bool:
     return False
 
 
-def run(call: Any, instance: Any) -> Any:
+def run(call: Call, instance: Any) -> Any:
     """Returns out [tokens, heads, d].
 
     The base of either kernel is seen from its own rows. A rank that holds none of the context cannot see the context's: it

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.compat.gate.source_files import path_of
 from attnfix.patches.shared.attribute import attribute
 
@@ -131,7 +132,7 @@ def kinds_of_states(scheduler: Any) -> frozenset[str]:
     return kinds
 
 
-def schedule_unpadded(call: Any, scheduler: Any) -> tuple[Any, list[int]]:
+def schedule_unpadded(call: Call, scheduler: Any) -> tuple[Any, list[int]]:
     """SchedulerOutput of a step without padding; how many tokens are computed of each request that was not padded for it."""
     at_prompts = [request.request_id for request in scheduler.running if request.is_prefill_chunk]
     with unpadded(scheduler):

@@ -11,6 +11,7 @@ from functools import cache
 from types import FunctionType
 from typing import Any
 
+from attnfix.compat.fix import Call
 from attnfix.patches.shared.rebound import rebound
 from attnfix.patches.vllm.shared import empty_rows
 
@@ -20,7 +21,7 @@ def runs_by_itself(target: Any, instance: Any) -> bool:
     return target.engine_function is not None
 
 
-def run_prefill_context_chunk(call: Any, instance: Any, prefill: Any, chunk_idx: int) -> Any:
+def run_prefill_context_chunk(call: Call, instance: Any, prefill: Any, chunk_idx: int) -> Any:
     """Rows that the kernel does not write would be undefined: they are neutralised."""
     result = call.run(unfilled(call.target.function))
     if empty_rows.some_in(prefill.chunked_context, chunk_idx):

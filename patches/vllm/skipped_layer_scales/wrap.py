@@ -18,6 +18,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from attnfix.compat.fix import Call
+
 #: Where `BaseKVCacheMethod` is, which leaves 1 where this says that a cache is not quantised
 _BASE = "vllm.model_executor.layers.quantization.kv_cache"
 #: Parameters of a layer while a checkpoint is loaded. Of the query, too: only an FP8 cache makes queries of FP8
@@ -34,7 +36,7 @@ def of_no_use(target: Any, instance: Any, layer: Any) -> list[Any]:
     return [scale for scale in loaded if bool((scale.detach() != 1).any())]
 
 
-def process_weights_after_loading(call: Any, instance: Any, layer: Any) -> Any:
+def process_weights_after_loading(call: Call, instance: Any, layer: Any) -> Any:
     """Before the engine makes the layer's tensors and numbers of them, so that all its copies agree."""
     for scale in call.found:
         scale.detach().fill_(1)

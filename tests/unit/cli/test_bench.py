@@ -1,4 +1,4 @@
-"""What of the benchmarks runs without a GPU: the float64 checks, the goals, table and plot, fetching the peers."""
+"""What of the benchmarks runs without a GPU: the float64 checks, the goals, the table, the command."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ import importlib.util
 import json
 import math
 import re
-import subprocess
-import sys
-import tarfile
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +17,7 @@ from attnfix.cli import bench as command
 from attnfix.cli import output
 from attnfix.kernels import bench, bench_works
 from attnfix.kernels.bench_works import BASES, COPIES, FIXUPS, MERGES, ONE_PASSES, SKEWED, UNSKEWED, Candidate, Work
-from scripts.bench import compare_peers, goals, kernels, plot
+from scripts.bench import goals, kernels
 
 SMALL = (
     Work("merge", "merge", 1100, 2),  # more than is compared at a time
@@ -220,28 +215,6 @@ def test_ours_missing_or_wrong_is_a_failure(report: dict) -> None:
     assert not command.all_right(report)
 
 
-def test_the_file_is_named_after_the_gpu() -> None:
-    assert kernels.file_name("NVIDIA H200") == "kernels-h200.json"
-    assert kernels.file_name("NVIDIA H100 80GB HBM3") == "kernels-h100-80gb-hbm3.json"
-    assert kernels.file_name("NVIDIA GeForce RTX 5090") == "kernels-rtx-5090.json"
-
-
-def test_the_plot_shows_every_curve(report: dict, tmp_path: Path) -> None:
-    merges = plot.curves(report, "merge")
-    assert list(merges) == ["attnfix", "vLLM 0.20.2 CUDA", "vLLM 0.33.0 Triton"]
-    assert [len(points) for points in merges.values()] == [5, 5, 5]
-    (tmp_path / "report.json").write_text(json.dumps(report))
-    command_line = [sys.executable, plot.__file__, tmp_path / "report.json", tmp_path / "new" / "plot.svg"]
-    subprocess.run(command_line, check=True, timeout=120)
-    svg = (tmp_path / "new" / "plot.svg").read_text()
-    assert ElementTree.fromstring(svg).tag.endswith("svg")
-    for _, colour, _ in plot.LOOKS:
-        assert colour in svg
-    again = tmp_path / "again.svg"
-    plot.draw(report, again)
-    assert again.read_text() == svg  # no date, no random ids: a commit shows what changed
-
-
 # ---- the command
 
 
@@ -264,64 +237,3 @@ def test_no_torch_is_one_sentence(capsys, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_repeats_is_a_wrong_argument(capsys) -> None:
     assert cli.main(["bench", "--repeats", "0"]) == 2
-
-
-# ---- peers
-
-
-def test_fetch_takes_the_files_and_the_headers_they_include(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, source = tmp_path / "cache", tmp_path / "vllm-1"
-    for engine, release, name in compare_peers.FROM_WHEELS:
-        file = cache / f"{engine}-{release}" / name
-        file.parent.mkdir(parents=True)
-        file.write_text(f"{engine} {release}")
-    headers = {
-        "attention/merge_attn_states.cu": '#include <optional>\n#include "a.h"\n  #  include "../q/b.cuh"\n',
-        "attention/a.h": '#include "merge.h"\n#include "a.h"\n',
-        "q/b.cuh": '#include "attention/c.h"\n#include "cuda_bf16.h"\n',  # one below csrc, one of the toolkit
-        "attention/c.h": "",
-        "attention/merge.h": "",
-        "attention/unused.h": "",
-    }
-    for name, text in headers.items():
-        (source / "csrc" / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / "csrc" / name).write_text(text)
-
-    def download(engine: str, release: str, to: Path) -> None:
-        with tarfile.open(to, "w:gz") as tar:
-            tar.add(source, arcname="vllm-1")
-
-    monkeypatch.setattr(compare_peers.releases, "fetch", lambda engine, release: cache / f"{engine}-{release}")
-    monkeypatch.setattr(compare_peers, "_download_sdist", download)
-    fetched = compare_peers.fetch(tmp_path / "peers")
-    names = {str(path.relative_to(tmp_path / "peers")) for path in fetched}
-    csrc = {f"{compare_peers.CSRC}/{name}" for name in headers if name != "attention/unused.h"}
-    assert names == csrc | {f"{engine}-{release}/{name}" for engine, release, name in compare_peers.FROM_WHEELS}
-    assert set(compare_peers.sources(tmp_path / "peers")) == names
-
-
-def test_a_triton_module_is_loaded_without_its_engine(tmp_path: Path) -> None:
-    file = tmp_path / "vllm-9" / compare_peers.TRITON_FILE
-    file.parent.mkdir(parents=True)
-    file.write_text(
-        "from vllm.platforms import current_platform\nfrom vllm.triton_utils import tl, triton\n"
-        "dtype = current_platform.fp8_dtype()\n@triton.jit\ndef kernel(x):\n    tl.store(x, 1)\n"
-    )
-    before = {name for name in sys.modules if name.split(".")[0] == "vllm"}
-    module = compare_peers.load_triton(tmp_path, "9")
-    assert module.dtype == torch.float8_e4m3fn and module.kernel.fn.__name__ == "kernel"
-    assert {name for name in sys.modules if name.split(".")[0] == "vllm"} == before
-
-
-def test_peers_that_cannot_be_built_say_so_when_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare_peers.shutil, "which", lambda *args, **kwargs: None)
-    peers = compare_peers.Peers(tmp_path, tmp_path)
-    assert set(peers.failures) == {"vllm_op", "sglang_fixup", "triton", "triton_compiles", "mask"}
-    assert "no nvcc" in peers.failures["vllm_op"] and "missing" in peers.failures["mask"]
-    assert peers.host_calls(SMALL[0].inputs("cpu")) == {}
-    for work in SMALL:
-        for candidate in peers.candidates(work):
-            row: dict = {}
-            if not candidate.name.startswith("torch"):
-                assert not bench._right(candidate, work.inputs("cpu"), row)
-                assert row["note"].startswith("PeerUnavailable")

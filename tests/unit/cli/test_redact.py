@@ -46,7 +46,7 @@ def test_texts(scrub, text, left):
 def test_a_frame_of_a_file_that_is_not_shown_keeps_no_source_line(scrub):
     trace = (
         "Traceback (most recent call last):\n"
-        f'  File "{SITE}/attnfix/compat/activation.py", line 3, in _attempt\n'
+        f'  File "{SITE}/attnfix/compat/activation.py", line 3, in _try_step\n'
         "    step()\n"
         '  File "/srv/secret folder/mine.py", line 7, in run\n'
         '    call(token="secret")\n'

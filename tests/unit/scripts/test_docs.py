@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,6 @@ from attnfix.compat.arming import switches
 from attnfix.compat.gate import ledger
 from attnfix.compat.status import fix_state
 from attnfix.patches.catalogue import BY_ID, FIXES
-from scripts.evidence import summaries
 from scripts.pages import fix_pages
 from tests.support.pages import Page, arguments_in, call
 
@@ -233,60 +233,15 @@ def test_the_words_of_a_switch_mean_what_the_page_says():
 # The checks above are only as good as what they see
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["[a](nowhere.md)", "[a](#nowhere)", "[a](b.md#nowhere)", "[`a`](nowhere.md)", "![a](nowhere.svg)", "[a](/etc/hosts)"],
-)
-def test_a_broken_link_is_seen(tmp_path, text):
-    (tmp_path / "b.md").write_text("# There\n")
-    (tmp_path / "a.md").write_text(f"# A title\n{text}\n")
-    assert broken_links(Page(tmp_path / "a.md"))
-
-
-def test_anchors_are_those_of_github(tmp_path):
-    (tmp_path / "a.md").write_text("# One fix\n## `attnfix status`, [linked](x.md)\n## One fix\n```sh\n# no heading\n```\n")
-    assert Page(tmp_path / "a.md").anchors == {"one-fix", "attnfix-status-linked", "one-fix-1"}
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("attnfix list", [["list"]]),
-        ("$ ATTNFIX=0 attnfix status --json | jq .", [["status", "--json"]]),
-        ("pip install attnfix && attnfix status", [["status"]]),
-        ("kubectl exec deploy/x -- attnfix status  # all ranks", [["status"]]),
-        ("python /opt/attnfix/attnfix run -- vllm serve x", [["run", "--", "vllm", "serve", "x"]]),
-        ("python3 /a/attnfix run -- python3 /a/attnfix list", [["run", "--", "python3", "/a/attnfix", "list"], ["list"]]),
-        ("docker run -v /opt/attnfix:/opt/attnfix image", []),
-        ("pip install --target /opt/attnfix attnfix", []),
-    ],
-)
-def test_calls_are_found(line, found):
-    assert list(arguments_in(line)) == found
-
-
-@pytest.mark.parametrize(
-    "line", ["attnfix staus", "attnfix status --jason", "attnfix explain", "attnfix verdict sglang==0.5.9 x", "attnfix nothing"]
-)
-def test_a_command_that_does_not_parse_is_seen(line, monkeypatch):
+def test_what_is_wrong_in_a_page_is_seen(tmp_path, monkeypatch):
     _only_parse(monkeypatch)
-    (arguments,) = arguments_in(line)
-    assert refused(arguments) or line == "attnfix explain", "a bare name is a mention"
-
-
-def test_a_call_in_yaml_is_found():
-    probe = yaml.safe_load("exec:\n  command: [attnfix, staus]\nother:\n- command: [sh, -c, 'attnfix status']\n")
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    (tmp_path / "b.md").write_text("# There\n")
+    links = "[a](nowhere.md) [a](#nowhere) [a](b.md#nowhere) [`a`](none.md) ![a](none.svg) [a](/etc/hosts) [a](b.md#there)"
+    page = tmp_path / "a.md"
+    shell = "$ ATTNFIX=0 attnfix status --json | jq .\npython3 /a/attnfix staus --x && ls"
+    page.write_text(f"# A title\n{links}\n```sh\n{shell}\n```\n")
+    assert len(broken_links(Page(page))) == 6
+    assert [refused(arguments) is None for arguments in Page(page).commands()] == [True, False]
+    probe = {"exec": {"command": ["attnfix", "staus"]}, "other": [{"command": ["sh", "-c", "attnfix status"]}]}
     assert list(_calls_in_yaml(probe)) == [["staus"], ["status"]]
-
-
-@pytest.mark.parametrize(
-    "case, told",
-    [
-        ({"settings": {"max_model_len": 1}}, ""),
-        ({"settings": {"tensor_parallel_size": 2}}, "2 GPUs"),
-        ({"settings": {"tensor_parallel_size": 2}, "gpus": 2}, "2 GPUs"),
-        ({"settings": {"tensor_parallel_size": 2}, "gpus": 1}, "2 ranks on one GPU"),
-    ],
-)
-def test_two_ranks_on_one_gpu_are_not_two_gpus(case, told):
-    assert summaries._shared(case) == told

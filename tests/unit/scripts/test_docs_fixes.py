@@ -62,11 +62,6 @@ def generate(checkout: Path, *arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
 
 
-def test_check_is_content_with_what_lies_here(checkout):
-    done = generate(checkout, "--check")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_check_names_a_page_that_was_edited_and_one_that_lacks(checkout):
     edited, lacking = checkout / "docs" / "symptoms.md", checkout / "docs" / "support.md"
     edited.write_text(edited.read_text().replace("No error", "An error"))

@@ -72,26 +72,6 @@ def test_a_proof_that_does_not_hold_is_an_error(cells, verdict):
     assert (cells(AFFECTED, RED, proof=result).verdict, cells(AFFECTED, RED, proof=result).reason) == ("error", "because")
 
 
-def test_boundaries_are_the_releases_around_every_change(monkeypatch):
-    monkeypatch.setattr(matrix.runner, "proof_of", lambda fix: SimpleNamespace(edited=("0.5.12",)))
-    chosen = matrix.boundaries(FIX)
-    names = [release for release, _ in ledger.load(FIX).releases()]
-    verdicts = dict(ledger.load(FIX).releases())
-    changes = {i for i in range(1, len(names)) if verdicts[names[i]] != verdicts[names[i - 1]]}
-    assert chosen == {names[i] for i in changes} | {names[i - 1] for i in changes} | {names[-1], "0.5.12"}
-
-
-def test_a_sample_has_the_newest_release_one_that_is_affected_one_that_is_not_and_every_edit():
-    drawn = [matrix.sample(FIX, seed) for seed in range(40)]
-    verdicts = dict(ledger.load(FIX).releases())
-    edits, proof = [*matrix.runner.proof_of(FIX).edits], matrix.runner.proof_of(FIX)
-    for seed, releases in enumerate(drawn):
-        assert releases <= matrix.boundaries(FIX) and [*verdicts][-1] in releases
-        assert {verdicts[release] == ledger.AFFECTED for release in releases - {[*verdicts][-1]}} == {True, False}
-        assert sorted(edit for release in releases for edit in matrix.edits_on(release, proof, seed)) == sorted(edits)
-    assert set().union(*drawn) >= matrix.boundaries(FIX), "each in its turn"
-
-
 GDN = next(fix for fix in FIXES if fix.id == "vllm.gdn-uniform-decode")
 
 
@@ -115,25 +95,6 @@ def test_known_code_is_proven_whatever_it_calls_itself(monkeypatch, release, kin
     result = runner.not_judged(GDN, release, Path("/nowhere/vllm"))
     assert (result is None) is judged
     assert judged or (result.verdict, result.holds) == ("not judged", True)
-
-
-def test_a_cell_outside_a_ledger_is_no_cell(monkeypatch):
-    published = {"vllm": ["0.9.0", "0.11.2", "0.12.0"], "sglang": []}
-    monkeypatch.setattr(matrix.fetch, "published", published.get)
-    options = SimpleNamespace(fix=None, engine=None, sample=False)
-    cells = {release: {fix.id for fix in fixes} for _, release, fixes in matrix.wanted(options)}
-    assert list(cells) == ["0.11.2", "0.12.0"] and cells["0.12.0"] - cells["0.11.2"] == {GDN.id}
-    options.engine = ["vllm==0.11.2"]
-    assert [GDN in fixes for _, _, fixes in matrix.wanted(options)] == [False]
-
-
-def test_each_edit_is_made_on_one_of_its_releases_and_all_of_them_in_turn():
-    proof = SimpleNamespace(edits=dict.fromkeys("abcdefgh"), edited=("0.5.11", "0.5.12"))
-    assert [matrix.edits_on(release, proof) for release in ("0.5.11", "0.5.10")] == [[*"abcdefgh"], []]
-    drawn = [[matrix.edits_on(release, proof, seed) for release in proof.edited] for seed in range(20)]
-    assert all(sorted(one + other) == [*"abcdefgh"] for one, other in drawn)
-    assert {edit for one, _ in drawn for edit in one} == {edit for _, other in drawn for edit in other} == {*"abcdefgh"}
-    assert matrix.edits_on("0.5.11", Proof, 1) == []
 
 
 def test_an_edited_copy_is_the_release_but_for_the_edit(tmp_path):
