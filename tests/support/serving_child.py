@@ -1,6 +1,6 @@
 """A stand-in for an engine's child of tests/gpu/serving: `python serving_child.py vllm|sglang`, without an engine.
 
-Its model is a hash of the whole prompt, so that a right answer is known. FAULT in the environment names its faults: `stock` moves
+Its model is a hash of the whole prompt, so that a right answer is known. FAULT in the environment names faults: `stock` moves
 answers where attnfix is off, `patched` where it is on; `dies` ends at the first answer where attnfix is off; `slow` is slower
 where attnfix is on; `odd` gives other tokens there every third round.
 """
@@ -30,7 +30,7 @@ class StandIn(real["Child"]):
         print("noise of the engine", settings)
 
     def machine(self) -> dict[str, Any]:
-        return {"engine": self.engine, "release": "0.25.1", "gpu": "NVIDIA none", "torch": "2"}
+        return {"engine": self.engine, "release": "0.25.1", "gpu": "NVIDIA H100", "torch": "2"}
 
     def emptied(self) -> bool:
         self.seen.clear()

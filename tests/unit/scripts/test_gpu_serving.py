@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +48,8 @@ def tried(tmp_path, faults="stock", **changes):
 
 def test_red_to_green_is_kept_with_its_figures(tmp_path, corrected):
     assert tried(tmp_path) == []
-    record = json.loads((tmp_path / "e2e-none-vllm-0.25.1.json").read_text())
-    summary = summaries.of(record, "e2e-none-vllm-0.25.1.json", "abc")
+    record = json.loads((tmp_path / "e2e-h100-vllm-0.25.1.json").read_text())
+    summary = summaries.of(record, "e2e-h100-vllm-0.25.1.json", "abc")
     assert summary["cases"]["made"] == {"stock": "cached 1", "attnfix": "cached 0"}
     assert summary["commands"] == ["python -m pytest 'a.py::test[CASE]'"] and summary["corrected"] == [FIX]
     assert "noise of the engine" in (tmp_path / "logs/made-stock.log").read_text()
@@ -64,7 +65,7 @@ def test_red_to_green_is_kept_with_its_figures(tmp_path, corrected):
         ("stock dies", {"sides": {STOCK: Side(OFF, ends="another"), PATCHED: Side()}}, "an engine's own error"),
         ("stock", {"corrects": {}, "fixes": ("vllm.lse-log-base",)}, "vllm.lse-log-base corrected nothing"),
         ("stock", {"corrects": {PATCHED: ()}}, "expected nothing"),
-        ("stock", {"sides": {STOCK: Side(), PATCHED: Side()}}, "stock: corrected by"),
+        ("stock patched", {"free": (PATCHED,), "sides": {STOCK: Side(), PATCHED: Side()}}, "stock: corrected by"),
         ("stock", {"rounding": -1.0}, "is above -1"),
         ("stock patched", {"yardstick": PATCHED, "free": (PATCHED,), "wrong": 2}, "1 times patched's is not wrong"),
         ("stock patched", {"free": (PATCHED,), "same": (Same(PATCHED, STOCK, ("none",)),)}, "no answer to compare"),
@@ -197,7 +198,7 @@ def test_the_checkpoint_is_that_of_its_architecture(family, tmp_path):
     model, loaded = transformers.AutoModelForCausalLM.from_pretrained(made, dtype=torch.float64, output_loading_info=True)
     assert not any(loaded.values()), "names or shapes that are not the architecture's"
     if family == "gemma":
-        prompt = tokens(__import__("random").Random(1), 600)
+        prompt = tokens(random.Random(1), 600)
         with torch.no_grad():
             right = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
         assert (models.exact(made, [prompt], device="cpu")[0][-1] - right).abs().max() < 1e-6
