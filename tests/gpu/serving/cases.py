@@ -322,12 +322,12 @@ def tried(case: Case, out: Path, node: str, command: Sequence[str] | None = None
     for side in found.values():
         del side["answers"]
     result = {
-        "settings": SHARED[case.engine] | case.settings, "environment": case.variables, "gpus": processes.gpus(),
+        "settings": SHARED[case.engine] | case.settings, "environment": case.variables,
         "sides": {name: side | {"figures": measured.get(name)} for name, side in found.items()},
         "told": {name: told(case, found, measured, name) for name in (STOCK, PATCHED)},
         "shown": not any(sentence.endswith("is not wrong") for sentence in wrong), "failures": wrong,
         "seconds": round(time.monotonic() - began),
-    } | ({"emulated": case.emulated} if case.emulated else {})  # fmt: skip
+    } | ({"emulated": case.emulated} if case.emulated else {}) | ({"gpus": processes.gpus()} if case.gpus > 1 else {})  # fmt: skip
     if machines:
         record(out, machines[0], case.name, result, node)
     return wrong
