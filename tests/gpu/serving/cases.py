@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -150,8 +151,9 @@ def why_not(engine: str, fixes: Collection[str] = (), gpus: int = 1) -> str | No
         return f"{engine} is not installed here"
     if fixes and not affected(engine, release) & set(fixes):
         return f"{engine} {release} has no bug of {', '.join(fixes)}"
-    # Ranks on one GPU need an NCCL that lets them; see one_gpu.py
-    return f"needs {gpus} GPUs" if gpus > max(processes.gpus(), 1) else None
+    if gpus > max(processes.gpus(), 1) and "NCCL_MULTI_RANK_GPU_ENABLE" not in os.environ:
+        return f"needs {gpus} GPUs, or what one_gpu.py says"
+    return None
 
 
 def run(case: Case, out: Path, command: Sequence[str] | None = None) -> Found:
@@ -327,7 +329,9 @@ def tried(case: Case, out: Path, node: str, command: Sequence[str] | None = None
         "told": {name: told(case, found, measured, name) for name in (STOCK, PATCHED)},
         "shown": not any(sentence.endswith("is not wrong") for sentence in wrong), "failures": wrong,
         "seconds": round(time.monotonic() - began),
-    } | ({"emulated": case.emulated} if case.emulated else {}) | ({"gpus": processes.gpus()} if case.gpus > 1 else {})  # fmt: skip
+    }  # fmt: skip
+    result |= {"emulated": case.emulated} if case.emulated else {}
+    result |= {"gpus": processes.gpus()} if case.gpus > 1 else {}
     if machines:
         record(out, machines[0], case.name, result, node)
     return wrong
