@@ -194,14 +194,14 @@ SMALL = {"qwen3-next": models.Size(4, 128, 256, 4), "nemotron-h": models.Size(8,
 @pytest.mark.parametrize("family", models.FAMILIES)
 def test_the_checkpoint_is_that_of_its_architecture(family, tmp_path):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    made = models.make(family, SMALL.get(family, models.Size(3, 128, 256, 2)))(tmp_path)
+    made = models.make(family, SMALL.get(family, models.Size(3, 256, 256, 2)))(tmp_path)
     model, loaded = transformers.AutoModelForCausalLM.from_pretrained(made, dtype=torch.float64, output_loading_info=True)
     assert not any(loaded.values()), "names or shapes that are not the architecture's"
     if family == "gemma":
         prompt = tokens(random.Random(1), 600)
         with torch.no_grad():
             right = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
-        assert (models.exact(made, [prompt], device="cpu")[0][-1] - right).abs().max() < 1e-6
+        assert (models.exact(made, [prompt], device="cpu")[0][-1] - right).abs().max() < 1e-3  # its norms are of 32 bits
 
 
 def test_awq_weights_are_what_an_awq_kernel_reads():
