@@ -11,7 +11,7 @@ shift 2
 mkdir -p "$out"
 
 tests() {
-    ATTNFIX_GPU_CASES=10000 ATTNFIX_GPU_LAUNCHES=200000 python3 -m pytest tests/gpu -rs -p no:cacheprovider -o addopts= \
+    ATTNFIX_GPU_CASES=10000 ATTNFIX_GPU_LAUNCHES=200000 python3 -m pytest tests/gpu --ignore tests/gpu/serving -rs -p no:cacheprovider -o addopts= \
         --durations=3 | grep -E '^(SKIPPED|FAILED|=+ .*(passed|failed)|[0-9.]+s call)' | sed 's/tests\/gpu.*py:[0-9]*//'
 }
 speed() {
@@ -19,7 +19,7 @@ speed() {
 }
 sanitizer() {
     for tool in memcheck racecheck; do
-        compute-sanitizer --tool "$tool" --error-exitcode 9 python3 -m pytest tests/gpu -q -p no:cacheprovider -o addopts= \
+        compute-sanitizer --tool "$tool" --error-exitcode 9 python3 -m pytest tests/gpu --ignore tests/gpu/serving -q -p no:cacheprovider -o addopts= \
             -k "corrections or skewed or layouts or repeated" >"/tmp/$tool.log" 2>&1
         echo "compute-sanitizer $tool: exit $?,$(grep SUMMARY "/tmp/$tool.log" | tr -d =)"
     done

@@ -91,6 +91,7 @@ def _command(name: str, case: dict[str, Any]) -> str:
     told = case.get("command") or f"python -m scripts.serve.gpu_probe --case {name.removeprefix(PROBE)}"
     for option, word in (("case", "CASE"), ("models?", "KIND"), ("fix", "FIX")):
         told = re.sub(rf"(--{option}) (?!served\b)\S+", rf"\1 {word}", told)
+    told = re.sub(r"\[[^]]*\]", "[CASE]", told)
     return told.replace("python scripts/", "python -m scripts.serve.").replace(".py ", " ")
 
 
@@ -208,6 +209,8 @@ def each_round(seen: dict[str, Any], fix: str) -> dict[str, list[int]]:
 
 def _seen(name: str, case: dict[str, Any]) -> tuple[str, str]:
     """Figures of stock and of patched, as words."""
+    if "told" in case:
+        return case["told"]["stock"], case["told"]["patched"]
     kind = name.partition(" ")[0]
     if kind in _WHOLE:
         return _WHOLE[kind](case)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from scripts.serve import plugins, ragged_stand_in
+from tests.gpu.serving import processes, ragged_stand_in
 
 CODE = """
 import importlib.util, inspect, torch
@@ -36,7 +38,7 @@ answer([before > 0, backend.validate_configuration(hopper, model), absent, funct
 
 @pytest.mark.parametrize("release", ["0.22.1", "0.25.1"])
 def test_the_plugin_opens_the_ragged_path(engine_fork, tmp_path, release):
-    folder = plugins.package(tmp_path / "plugin", ragged_stand_in)
+    folder = processes.plugin(Path(ragged_stand_in.__file__), tmp_path / "plugin")
     code = f"import sys; sys.path.insert(0, {str(folder)!r}); NAME = {ragged_stand_in.NAME!r}\n{CODE}"
     closed, reasons, absent, module, stands = engine_fork("vllm", release).evaluate(code)
     assert closed and reasons == [] and absent and module == "ragged_stand_in"

@@ -4,7 +4,7 @@ import pytest
 
 from attnfix.cli.probe import _suspects
 from attnfix.probe.client import Facts
-from scripts.serve import tiny_nemotron
+from tests.gpu.serving import models
 
 CACHE = "vllm.mamba-prefix-cache"
 
@@ -13,13 +13,13 @@ CACHE = "vllm.mamba-prefix-cache"
 def test_a_switch_is_read_as_any_page_writes_it(told, suspected):
     """vLLM's metrics page has "True" as a string."""
     facts = Facts("vllm", "0.25.1", "tiny", flags={"enable_prefix_caching": told})
-    assert (CACHE in {each["fix"] for each in _suspects(facts, tiny_nemotron.config(), None)}) == suspected
+    assert (CACHE in {each["fix"] for each in _suspects(facts, models.config("nemotron-h"), None)}) == suspected
 
 
 def test_what_shows_itself_in_the_broken_relations_comes_first():
     facts = Facts("vllm", "0.25.1", "tiny", flags={"enable_prefix_caching": "True", "mamba_cache_mode": "align"})
-    named = [each["fix"] for each in _suspects(facts, tiny_nemotron.config(), None, ["cached prefix", "next turn"])]
-    beside = [each["fix"] for each in _suspects(facts, tiny_nemotron.config(), None, ["in company"])]
+    named = [each["fix"] for each in _suspects(facts, models.config("nemotron-h"), None, ["cached prefix", "next turn"])]
+    beside = [each["fix"] for each in _suspects(facts, models.config("nemotron-h"), None, ["in company"])]
     assert sorted(named) == sorted(beside)
     assert named.index(CACHE) < named.index("vllm.padded-one-token-prompt")
     assert beside.index("vllm.padded-one-token-prompt") < beside.index(CACHE)

@@ -1,4 +1,4 @@
-"""FlashAttention 3 of sgl_kernel with attention sinks: `python -m scripts.serve.fa3_tree_sinks_kernel`.
+"""FlashAttention 3 of sgl_kernel with attention sinks: `python -m tests.gpu.fa3_tree_sinks`.
 
 For sglang.fa3-tree-sinks, which rests on what that kernel's LSE holds. On one Hopper GPU, in one process, without a model:
 

@@ -1,4 +1,4 @@
-"""One side of the kernel's part of gpu_e2e_sglang's `context-wall`: `python -m scripts.serve.fa3_wall_kernel WORDS`.
+"""One side of the test of sglang.fa3-context-limit's kernel: `python fa3_context_limit.py WORDS`.
 
 The proof of sglang.fa3-context-limit with sgl_kernel's FlashAttention 3 in the place of the stand-in. Behind the page tables
 lie slots of the cache (WORDS "slots"), so that reading there gives wrong results, or what is no slot ("none"): then it is an

@@ -1,4 +1,4 @@
-"""vLLM's FlashAttention 2 over pages, with requests of no keys: `python -m scripts.serve.fa2_empty_rows_kernel [file]`.
+"""vLLM's FlashAttention 2 over pages, with requests of no keys: `python -m tests.gpu.fa2_empty_rows [file]`.
 
 For vllm.dcp-fa2-split, which rests on what that kernel returns. On one NVIDIA GPU from Ampere on, without a model, calls like
 those of `run_split_fa2_dcp_context_attention`:
@@ -62,7 +62,7 @@ def run_apart(dim: int, dtype: str) -> list[dict[str, Any]]:
     """What processes of this shape print, line by line: with all calls that may not go wrong, and with those that may."""
     rows: list[dict[str, Any]] = []
     for kinds in (("keys", "one", "decodes", "split"), ("none",)):
-        command = [sys.executable, __file__, "--shape", str(dim), dtype, *kinds]
+        command = [sys.executable, "-m", "tests.gpu.fa2_empty_rows", "--shape", str(dim), dtype, *kinds]
         with TemporaryFile("w+") as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as child:
             for line in child.stdout or ():
                 rows.append(json.loads(line))
