@@ -428,12 +428,12 @@ def test_cases_follow_from_the_seed_and_cover_every_pair_soon(engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_fix_says_where_it_must_be_tried(engine):
-    part = importlib.import_module(f"tests.differential.{engine}.space")
-    assert set(part.FIXES) == {fix.id for fix in FIXES if fix.engine == engine}
-    for settings in part.FIXES.values():
+    known = importlib.import_module(f"tests.differential.{engine}.space")
+    assert set(known.FIXES) == {fix.id for fix in FIXES if fix.engine == engine}
+    for settings in known.FIXES.values():
         if not isinstance(settings, str):
-            assert all(value in part.SPACE.axes[name] for name, value in settings.items())
-            assert part.SPACE.impossible(settings) is None
+            assert all(value in known.SPACE.axes[name] for name, value in settings.items())
+            assert known.SPACE.impossible(settings) is None
 
 
 def test_a_case_shrinks_to_what_makes_it_wrong():
