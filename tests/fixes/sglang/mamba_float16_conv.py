@@ -1,0 +1,27 @@
+"""When sglang.mamba-float16-conv hits: deployments, and the facts that decide."""
+
+from __future__ import annotations
+
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from tests.support.deployments import SGL
+
+#: release, model, GPU, launch, verdict, words of a reason
+DEPLOYMENTS = [
+    ("0.5.23", "Nemotron", "h100", SGL + "--dtype float16", HIT, "another dtype: on (--dtype float16"),
+    ("0.5.23", "Nemotron", "h100", SGL + "--dtype half", HIT, "--dtype half"),
+    ("0.5.23", "Nemotron", "h100", SGL + "--dtype bfloat16", NOT_HIT, "another dtype: off"),
+    ("0.5.23", "Nemotron", "h100", "SGLANG_MAMBA_CONV_DTYPE=float16 " + SGL + "--dtype float16", NOT_HIT, "another dtype: off"),
+    ("0.5.23", "Nemotron", "h100", "SGLANG_MAMBA_CONV_DTYPE=float16 " + SGL + "--dtype bfloat16", HIT,
+     "SGLANG_MAMBA_CONV_DTYPE: float16"),
+    ("0.5.23", "Nemotron", "h100", SGL, POSSIBLE, "--dtype auto"),
+    ("0.5.23", "Nemotron-bf16", "h100", SGL, NOT_HIT, "config.json says bfloat16"),
+    ("0.5.23", "Nemotron", "h100", SGL + "--dtype float16 --disable-radix-cache", NOT_HIT, "radix"),
+    ("0.5.23", "Next", "h100", SGL + "--dtype float16", NOT_HIT, "Mamba2 layers: off"),
+    ("0.5.23", "Nemotron", "h100", None, POSSIBLE, "needs the launch command"),
+    ("0.5.23", None, "h100", SGL, POSSIBLE, "needs the model's config.json"),
+]  # fmt: skip
+#: Facts of one way to the bug: name -> (values that hit, one that does not)
+WAYS = [
+    {"Mamba2 layers": (("on",), "off"), "tracked Mamba states": (("on",), "off"),
+     "convolution states of another dtype": (("on",), "off")},
+]  # fmt: skip

@@ -1,0 +1,19 @@
+"""When vllm.gdn-launch-assert hits: deployments, and the facts that decide."""
+
+from __future__ import annotations
+
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from tests.support.deployments import MTP, VLLM
+
+#: release, model, GPU, launch, verdict, words of a reason
+DEPLOYMENTS = [
+    ("0.17.1", "3.5", "h100", MTP, HIT, "layers of linear attention"),
+    ("0.17.0", "Next", "mi300x", MTP, HIT, "speculative decoding: on (--speculative-config)"),
+    ("0.17.1", "3.5", "h100", VLLM, NOT_HIT, "speculative decoding: off"),
+    ("0.17.1", "Llama", "h100", MTP, NOT_HIT, "no layers of linear attention"),
+    ("0.17.1", "3.5", "h100", VLLM + "--config a.yaml", POSSIBLE, "a.yaml, which is not read"),
+]  # fmt: skip
+#: Facts of one way to the bug: name -> (values that hit, one that does not)
+WAYS = [
+    {"linear attention": (("on",), "off"), "speculative decoding": (("on",), "off")},
+]  # fmt: skip

@@ -1,0 +1,18 @@
+"""When vllm.mamba2-padded-tail hits: deployments, and the facts that decide."""
+
+from __future__ import annotations
+
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from tests.support.deployments import MTP, VLLM
+
+#: release, model, GPU, launch, verdict, words of a reason
+DEPLOYMENTS = [
+    ("0.28.0", "Nemotron", "h100", MTP, HIT, "Mamba2 layers: on"),
+    ("0.28.0", "Nemotron", "h100", VLLM, NOT_HIT, "speculative decoding: off"),
+    ("0.28.0", "Next", "h100", MTP, NOT_HIT, "Mamba2 layers: off"),
+    ("0.29.0", None, "h100", MTP, POSSIBLE, "config.json"),
+]  # fmt: skip
+#: Facts of one way to the bug: name -> (values that hit, one that does not)
+WAYS = [
+    {"Mamba2 layers": (("on",), "off"), "speculative decoding": (("on",), "off")},
+]  # fmt: skip
