@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from attnfix.patches.catalogue import FIXES
 
 
+def _modules() -> dict[str, ModuleType]:
+    """Id of a fix -> its data module, in the catalogue's order. A fix without one has no rows, and tests of its rows fail."""
+    names = {fix.id: f"tests.fixes.{fix.package}" for fix in FIXES}
+    return {fix: importlib.import_module(name) for fix, name in names.items() if find_spec(name)}
+
+
 def _rows(name: str) -> list[tuple[str, Any]]:
-    """(id of the fix, row), in the catalogue's order, of the list that data modules call `name`. Not every one has it."""
-    modules = [(fix.id, importlib.import_module(f"tests.fixes.{fix.package}")) for fix in FIXES]
-    return [(fix, row) for fix, module in modules for row in getattr(module, name, ())]
+    """(id of the fix, row) of the list that data modules call `name`. Not every module has it."""
+    return [(fix, row) for fix, module in _modules().items() for row in getattr(module, name, ())]
 
 
 #: fix, release, model, GPU, launch, verdict, words of a reason
@@ -20,3 +27,9 @@ DEPLOYMENTS: list[tuple[Any, ...]] = [(fix, *row) for fix, row in _rows("DEPLOYM
 DEVELOPMENT: list[tuple[Any, ...]] = [(fix, *row) for fix, row in _rows("DEVELOPMENT")]
 #: fix, {name of a fact: (values that hit, one that does not)}. A bug with two ways to it stands twice
 WAYS: list[tuple[str, dict[str, tuple[tuple[Any, ...], Any]]]] = _rows("WAYS")
+#: "engine/fix:place" of a function that the engine gets without a guard -> why it needs none
+UNGUARDED: dict[str, str] = {
+    f"{fix.replace('.', '/').replace('-', '_')}:{place}": why
+    for fix, module in _modules().items()
+    for place, why in getattr(module, "UNGUARDED", {}).items()
+}

@@ -25,3 +25,10 @@ WAYS = [
     {"speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "FROZEN_KV_MTP"), "DFLASH"),
      "draft extend backend": (("flashinfer",), "triton"), "sliding-window layers": (("on",), "off")},
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "windowed.begin_forward": "update_sliding_window guards it",
+    "as_it_was.begin_forward": "the engine's side of that guard",
+    "call_with_the_planned_window.forward": "one look-up before FlashInfer's own call, around which no correction of this fix "
+    "stands: an error of FlashInfer's is charged to nobody",
+}

@@ -19,3 +19,7 @@ WAYS = [
     {"attention": (("MHA",), "MLA"), "prefill backend": (("flashinfer",), "fa3"),
      "cached prefix": PREFIX, "KV cache scales": (("calibrated FP8",), "none")},
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "with_scales.forward_return_lse": "forward_extend guards it",
+}

@@ -22,3 +22,7 @@ WAYS = [
     {"prefill backend": (("flashinfer",), "triton"), "soft cap of scores": (("on",), "off")},
     {"decode backend": (("flashinfer",), "triton"), "soft cap of scores": (("on",), "off")},
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "with_cap.begin_forward": "planned guards it",
+}

@@ -37,3 +37,8 @@ WAYS = [
     {"prefill backend": (("flashinfer",), "triton"), "sliding-window layers": (("on",), "off"),
      "prefill with the window": (("missed",), "right")},
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "with_window.begin_forward": "init_forward_metadata guards it",
+    "without_window.begin_forward": "the engine's side of that guard",
+}

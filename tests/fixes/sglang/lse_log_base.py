@@ -55,3 +55,7 @@ DEPLOYMENTS = [
 WAYS = [
     *({**CHUNKED, name: (BASE_2, "fa3")} for name in PREFILL),
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "to_natural.row": "lse_base calls it, within the correction",
+}

@@ -25,3 +25,8 @@ WAYS = [
     {"Mamba2 layers": (("on",), "off"), "tracked Mamba states": (("on",), "off"),
      "convolution states of another dtype": (("on",), "off")},
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "_converting_tensor.ConvertingTensor.__setitem__": "torch's own assignment, of values that are converted as torch "
+    "converts them in every other place",
+}

@@ -18,3 +18,7 @@ DEPLOYMENTS = [
 WAYS = [
     {**SPEC_V2, "draft extend backend": (("triton",), "fa3"), "CUDA graphs": GRAPHS},
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "init_forward_metadata_replay_cuda_graph._sizes": "uniform_replay calls it, before the engine's function",
+}

@@ -18,3 +18,7 @@ WAYS = [
     {"attention": (("MHA",), "MLA"), "verify backend": (("trtllm_mha",), "fa3"),
      "speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE"), "NGRAM"), "TRT-LLM MHA's kernel": (("XQA",), "its own")},
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "masked.trtllm_batch_decode_with_kv_cache": "its caller guards it",
+}

@@ -17,3 +17,7 @@ DEPLOYMENTS = [
 WAYS = [
     {"linear attention": (("on",), "off"), "speculative decoding": (("on",), "off")},
 ]  # fmt: skip
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {
+    "starts_without_decodes.Starts.__torch_function__": "torch's own operation, or zeros",
+}
