@@ -1,8 +1,9 @@
 """No function of a fix is handed to the engine unguarded: `Call.guard` and `Call.watch` keep its errors from the engine.
 
 Whatever a correction hands over, it names: a function of its module, a function within a function, a lambda, a method, a
-partial. Each place where such a thing is named and not called is looked at. It stands in a call of `guard` or `watch`, or in
-`UNGUARDED` of the data module (for shared modules in `KEPT`), which says why the engine never calls it or why nothing of ours can fail in it. A class with methods is one, too.
+partial. Each place where such a thing is named and not called is looked at. It stands in a call of `guard` or `watch`, in
+`UNGUARDED` of its fix's data module, or, of shared modules, in `KEPT`. Both say why the engine never calls it or why nothing
+of ours can fail in it. A class with methods is one, too.
 """
 
 from __future__ import annotations
