@@ -33,3 +33,7 @@ UNGUARDED: dict[str, str] = {
     for fix, module in _modules().items()
     for place, why in getattr(module, "UNGUARDED", {}).items()
 }
+#: fix -> settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL: dict[str, dict[str, Any] | str] = {
+    fix: module.DIFFERENTIAL for fix, module in _modules().items() if hasattr(module, "DIFFERENTIAL")
+}

@@ -1,4 +1,4 @@
-"""When sglang.draft-kv-context-limit hits: deployments, and the facts that decide."""
+"""Rows of sglang.draft-kv-context-limit for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -25,3 +25,5 @@ WAYS = [
     {"speculative algorithm": SPEC_V2["speculative algorithm"], "speculative steps": ((2, 5), 1),
      "draft decode backend": (("trtllm_mla",), "fa3"), "lists of slots on trtllm_mla": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"speculative-algorithm": "EAGLE", "speculative-num-steps": 3, "attention-backend": "triton"}

@@ -1,4 +1,4 @@
-"""When sglang.draft-row-spill hits: deployments, and the facts that decide."""
+"""Rows of sglang.draft-row-spill for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -58,3 +58,5 @@ WAYS = [
     {"speculative algorithm": (("DFLASH", "DSPARK", "FROZEN_KV_MTP", "NGRAM"), "none"),
      "rows of slots": (("too short",), "wide enough")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"speculative-algorithm": "EAGLE", "page-size": 16}

@@ -1,4 +1,4 @@
-"""When sglang.eagle-swa-verify hits: deployments, and the facts that decide."""
+"""Rows of sglang.eagle-swa-verify for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -32,3 +32,5 @@ UNGUARDED = {
     "call_with_the_planned_window.forward": "one look-up before FlashInfer's own call, around which no correction of this fix "
     "stands: an error of FlashInfer's is charged to nobody",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "flashinfer", "model": "windows", "speculative-algorithm": "EAGLE"}

@@ -1,4 +1,4 @@
-"""When sglang.encoder-decode-lengths hits: deployments, and the facts that decide."""
+"""Rows of sglang.encoder-decode-lengths for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -19,3 +19,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"encoder-decoder": (("on",), "off"), "decode backend": (("flashinfer",), "fa3"), "CUDA graphs": GRAPHS},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "no encoder-decoder model is in the space"

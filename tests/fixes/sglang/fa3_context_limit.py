@@ -1,4 +1,4 @@
-"""When sglang.fa3-context-limit hits: deployments, and the facts that decide."""
+"""Rows of sglang.fa3-context-limit for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -30,3 +30,5 @@ WAYS = [
     {"speculative decoding": (("on",), "off"),
      "draft extend backend": (("fa3", "fa4"), "triton"), "CUDA graphs": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "fa3", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False}

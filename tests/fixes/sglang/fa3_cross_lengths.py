@@ -1,4 +1,4 @@
-"""When sglang.fa3-cross-lengths hits: deployments, and the facts that decide."""
+"""Rows of sglang.fa3-cross-lengths for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -19,3 +19,5 @@ WAYS = [
     {"encoder-decoder": (("on",), "off"), "prefill backend": (("fa3", "fa4"), "triton")},
     {"encoder-decoder": (("on",), "off"), "decode backend": (("fa3", "fa4"), "triton")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "no encoder-decoder model is in the space"

@@ -1,4 +1,4 @@
-"""When sglang.fa3-encoder-replay hits: deployments, and the facts that decide."""
+"""Rows of sglang.fa3-encoder-replay for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -26,3 +26,5 @@ UNGUARDED = {
     "_bounded_table.BoundedTable.__getitem__": "torch's own look-up; the clamp before it is of indices that the engine has "
     "just made",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "no encoder-decoder model is in the space"

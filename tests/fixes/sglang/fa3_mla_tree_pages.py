@@ -1,4 +1,4 @@
-"""When sglang.fa3-mla-tree-pages hits: deployments, and the facts that decide."""
+"""Rows of sglang.fa3-mla-tree-pages for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -27,4 +27,12 @@ WAYS = [
 #: Place of a function that the engine gets without a guard -> why it needs none
 UNGUARDED = {
     "forward_extend.by_slots": "paged_kernel calls it, within its guard",
+}
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "fa3",
+    "model": "mla",
+    "page-size": 16,
+    "speculative-algorithm": "EAGLE",
+    "speculative-eagle-topk": 2,
 }

@@ -1,4 +1,4 @@
-"""When sglang.fa3-scheduler-metadata hits: deployments, and the facts that decide."""
+"""Rows of sglang.fa3-scheduler-metadata for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -23,3 +23,5 @@ WAYS = [
     {"attention": (("MHA",), "MLA"), "decode backend": (("fa3",), "triton"),
      "FlashAttention schedule": (("for other heads",), "right")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "more than one rank is not in the space"

@@ -1,4 +1,4 @@
-"""When sglang.fa3-tree-sinks hits: deployments, and the facts that decide."""
+"""Rows of sglang.fa3-tree-sinks for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -26,4 +26,11 @@ WAYS = [
 #: Place of a function that the engine gets without a guard -> why it needs none
 UNGUARDED = {
     "forward.once": "paged_kernel calls it, within its guard",
+}
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "fa3",
+    "model": "windows-sinks",
+    "speculative-algorithm": "EAGLE",
+    "speculative-eagle-topk": 2,
 }

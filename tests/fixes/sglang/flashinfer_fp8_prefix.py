@@ -1,4 +1,4 @@
-"""When sglang.flashinfer-fp8-prefix hits: deployments, and the facts that decide."""
+"""Rows of sglang.flashinfer-fp8-prefix for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -23,3 +23,5 @@ WAYS = [
 UNGUARDED = {
     "with_scales.forward_return_lse": "forward_extend guards it",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "flashinfer", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"}

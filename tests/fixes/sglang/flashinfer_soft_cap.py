@@ -1,4 +1,4 @@
-"""When sglang.flashinfer-soft-cap hits: deployments, and the facts that decide."""
+"""Rows of sglang.flashinfer-soft-cap for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -26,3 +26,5 @@ WAYS = [
 UNGUARDED = {
     "with_cap.begin_forward": "planned guards it",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "flashinfer", "model": "soft-cap"}

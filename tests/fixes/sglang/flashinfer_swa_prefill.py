@@ -1,4 +1,4 @@
-"""When sglang.flashinfer-swa-prefill hits: deployments, and the facts that decide."""
+"""Rows of sglang.flashinfer-swa-prefill for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -42,3 +42,5 @@ UNGUARDED = {
     "with_window.begin_forward": "init_forward_metadata guards it",
     "without_window.begin_forward": "the engine's side of that guard",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "flashinfer", "model": "windows"}

@@ -1,4 +1,4 @@
-"""When sglang.hybrid-chunk-metadata hits: deployments, and the facts that decide."""
+"""Rows of sglang.hybrid-chunk-metadata for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -25,4 +25,11 @@ WAYS = [
 #: Place of a function that the engine gets without a guard -> why it needs none
 UNGUARDED = {
     "handing_over.init_mha_chunk_metadata": "_with_plan guards it",
+}
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "prefill-attention-backend": "flashinfer",
+    "attention-backend": "fa3",
+    "model": "mla",
+    "latent-prefix": "chunks",
 }

@@ -1,4 +1,4 @@
-"""When sglang.kv-scales-file hits: deployments, and the facts that decide."""
+"""Rows of sglang.kv-scales-file for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -28,3 +28,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"KV scales from a file": (("on",), "off"), "backends that want more than a file leaves": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"kv-cache-dtype": "fp8_e4m3", "quantization-param-path": "scales"}

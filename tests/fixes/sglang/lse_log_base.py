@@ -1,4 +1,4 @@
-"""When sglang.lse-log-base hits: deployments, and the facts that decide."""
+"""Rows of sglang.lse-log-base for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -59,3 +59,5 @@ WAYS = [
 UNGUARDED = {
     "to_natural.row": "lse_base calls it, within the correction",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "flashinfer", "model": "mla", "latent-prefix": "chunks"}

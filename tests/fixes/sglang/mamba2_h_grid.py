@@ -1,4 +1,4 @@
-"""When sglang.mamba2-h-grid hits: deployments, and the facts that decide."""
+"""Rows of sglang.mamba2-h-grid for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -20,3 +20,12 @@ DEPLOYMENTS = [
 WAYS = [
     {"Mamba2 layers": (("on",), "off"), "tracked Mamba states": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "model": "hybrid",
+    "mamba-radix-cache-strategy": "extra_buffer",
+    "disable-radix-cache": False,
+    "chunked-prefill-size": -1,
+    "max-running-requests": 8,
+    "max-mamba-cache-size": 64,
+}

@@ -1,4 +1,4 @@
-"""When sglang.mamba2-initial-state hits: deployments, and the facts that decide."""
+"""Rows of sglang.mamba2-initial-state for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -24,3 +24,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"Mamba2 layers": (("on",), "off"), "tracked Mamba states": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"model": "hybrid", "mamba-radix-cache-strategy": "extra_buffer", "disable-radix-cache": False}

@@ -1,4 +1,4 @@
-"""When sglang.mamba2-track-tail hits: deployments, and the facts that decide."""
+"""Rows of sglang.mamba2-track-tail for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -17,3 +17,10 @@ DEPLOYMENTS = [
 WAYS = [
     {"Mamba2 layers": (("on",), "off"), "tracked Mamba states": (("on",), "off"), "CUDA graphs": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "model": "hybrid",
+    "mamba-radix-cache-strategy": "extra_buffer",
+    "disable-radix-cache": False,
+    "disable-cuda-graph": False,
+}

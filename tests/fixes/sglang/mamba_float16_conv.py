@@ -1,4 +1,4 @@
-"""When sglang.mamba-float16-conv hits: deployments, and the facts that decide."""
+"""Rows of sglang.mamba-float16-conv for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -29,4 +29,12 @@ WAYS = [
 UNGUARDED = {
     "_converting_tensor.ConvertingTensor.__setitem__": "torch's own assignment, of values that are converted as torch "
     "converts them in every other place",
+}
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "model": "hybrid",
+    "mamba-radix-cache-strategy": "extra_buffer",
+    "disable-radix-cache": False,
+    "dtype": "float16",
+    "mamba-conv-dtype": "default",
 }

@@ -1,4 +1,4 @@
-"""When sglang.mamba-track-boundary hits: deployments, and the facts that decide."""
+"""Rows of sglang.mamba-track-boundary for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -25,3 +25,11 @@ WAYS = [
     {"recurrent layers": (("on",), "off"), "states kept by turns": (("on",), "off"),
      "speculative decoding": (("off",), "on")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "model": "hybrid",
+    "mamba-radix-cache-strategy": "extra_buffer",
+    "disable-radix-cache": False,
+    "disable-overlap-schedule": False,
+    "mamba-track-interval": 16,
+}

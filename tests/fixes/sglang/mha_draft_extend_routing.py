@@ -1,4 +1,4 @@
-"""When sglang.mha-draft-extend-routing hits: deployments, and the facts that decide."""
+"""Rows of sglang.mha-draft-extend-routing for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -15,3 +15,5 @@ DEVELOPMENT = [
 WAYS = [
     {**SPEC_V2, "draft extend backend": (("trtllm_mha",), "trtllm_mla")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "no published release needs it"

@@ -1,4 +1,4 @@
-"""When sglang.mla-draft-lengths hits: deployments, and the facts that decide."""
+"""Rows of sglang.mla-draft-lengths for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -29,3 +29,5 @@ WAYS = [
     {"speculative algorithm": SPEC_V2["speculative algorithm"], "speculative steps": ((2, 5), 1), "attention": MLA,
      "draft decode backend": (("flashinfer",), "triton"), "latent attention of the drafter": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"model": "mla", "speculative-algorithm": "EAGLE", "speculative-num-steps": 3}

@@ -1,4 +1,4 @@
-"""When sglang.triton-draft-double-count hits: deployments, and the facts that decide."""
+"""Rows of sglang.triton-draft-double-count for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -21,3 +21,5 @@ DEPLOYMENTS = [
 WAYS = [
     {**SPEC_V2, "draft extend backend": (("triton",), "fa3"), "CUDA graphs": GRAPHS},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "triton", "speculative-algorithm": "EAGLE", "disable-cuda-graph": False}

@@ -1,4 +1,4 @@
-"""When sglang.triton-swa-deterministic hits: deployments, and the facts that decide."""
+"""Rows of sglang.triton-swa-deterministic for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -22,3 +22,5 @@ WAYS = [
     {"deterministic inference": (("on",), "off"), "prefill backend": (("triton",), "fa3"),
      "sliding-window KV pool": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "deterministic inference replaces operators of CUDA alone, and is not in the space"

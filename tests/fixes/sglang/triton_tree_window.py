@@ -1,4 +1,4 @@
-"""When sglang.triton-tree-window hits: deployments, and the facts that decide."""
+"""Rows of sglang.triton-tree-window for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ WAYS = [
     {"trees of drafts": (("on",), "off"), "window of the runner": (("a token short",), "none"),
      "verify backend": (("triton",), "fa3"), "deterministic inference": (("off",), "on")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "triton",
+    "model": "windows",
+    "speculative-algorithm": "EAGLE",
+    "speculative-eagle-topk": 2,
+}

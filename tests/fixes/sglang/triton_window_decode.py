@@ -1,4 +1,4 @@
-"""When sglang.triton-window-decode hits: deployments, and the facts that decide."""
+"""Rows of sglang.triton-window-decode for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -21,3 +21,5 @@ WAYS = [
     {"decode backend": (("triton",), "fa3"), "speculative decoding": (("off",), "on"),
      "window of the runner": (("a token short",), "none")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "triton", "model": "windows"}

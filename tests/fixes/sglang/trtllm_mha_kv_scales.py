@@ -1,4 +1,4 @@
-"""When sglang.trtllm-mha-kv-scales hits: deployments, and the facts that decide."""
+"""Rows of sglang.trtllm-mha-kv-scales for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -20,3 +20,5 @@ WAYS = [
     {"attention": (("MHA",), "MLA"), "decode backend": (("trtllm_mha",), "fa3"),
      "KV cache scales": (("calibrated FP8", "unused"), "none")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "trtllm_mha", "kv-cache-dtype": "fp8_e4m3", "scales": "checkpoint"}

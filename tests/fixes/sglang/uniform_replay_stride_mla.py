@@ -1,4 +1,4 @@
-"""When sglang.uniform-replay-stride-mla hits: deployments, and the facts that decide."""
+"""Rows of sglang.uniform-replay-stride-mla for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -25,3 +25,5 @@ WAYS = [
 UNGUARDED = {
     "init_forward_metadata_replay_cuda_graph._sizes": "uniform_replay calls it, before the engine's function",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "the releases that it corrects lay drafts out in another way, which the harness does not read"

@@ -1,4 +1,4 @@
-"""When sglang.xqa-verify-mask hits: deployments, and the facts that decide."""
+"""Rows of sglang.xqa-verify-mask for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -22,3 +22,5 @@ WAYS = [
 UNGUARDED = {
     "masked.trtllm_batch_decode_with_kv_cache": "its caller guards it",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "the stand-in for TRT-LLM's kernels on pages is that of Blackwell's, not XQA"

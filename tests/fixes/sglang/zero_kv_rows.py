@@ -1,4 +1,4 @@
-"""When sglang.zero-kv-rows hits: deployments, and the facts that decide."""
+"""Rows of sglang.zero-kv-rows for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -33,3 +33,11 @@ DEPLOYMENTS = [
 WAYS = [
     *({**CHUNKED, name: (("trtllm_mla",), "flashinfer")} for name in PREFILL),
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "trtllm_mla",
+    "prefill-attention-backend": None,
+    "dtype": "bfloat16",
+    "model": "mla",
+    "latent-prefix": "chunks",
+}

@@ -1,4 +1,4 @@
-"""When vllm.accepted-counts-race hits: deployments, and the facts that decide."""
+"""Rows of vllm.accepted-counts-race for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -32,3 +32,5 @@ WAYS = [
 UNGUARDED = {
     "Rows.moved": "the correction calls it",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "the former model runner alone has it, and no model with a recurrent state is built on that"

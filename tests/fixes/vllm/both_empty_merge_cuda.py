@@ -1,4 +1,4 @@
-"""When vllm.both-empty-merge-cuda hits: deployments, and the facts that decide."""
+"""Rows of vllm.both-empty-merge-cuda for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -16,3 +16,5 @@ DEPLOYMENTS = [
 WAYS = [
     {**MERGED, "GPU": NVIDIA},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention": "MLA", "attention-backend": "FLASH_ATTN_MLA"}

@@ -1,4 +1,4 @@
-"""When vllm.both-empty-merge-triton hits: deployments, and the facts that decide."""
+"""Rows of vllm.both-empty-merge-triton for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -15,3 +15,5 @@ DEPLOYMENTS = [
 WAYS = [
     {**MERGED, "GPU": OTHERS},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "the merge is that of CUDA here"

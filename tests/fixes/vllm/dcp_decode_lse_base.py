@@ -1,4 +1,4 @@
-"""When vllm.dcp-decode-lse-base hits: deployments, and the facts that decide."""
+"""Rows of vllm.dcp-decode-lse-base for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -18,4 +18,12 @@ WAYS = [
 #: Place of a function that the engine gets without a guard -> why it needs none
 UNGUARDED = {
     "forward.natural.<lambda>": "lse_base calls it, within what call.watch calls",
+}
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "FLASHINFER",
+    "attention": "MQA",
+    "decode-context-parallel-size": 2,
+    "tensor-parallel-size": 2,
+    "dtype": "float16",
 }

@@ -1,4 +1,4 @@
-"""When vllm.dcp-empty-shard hits: deployments, and the facts that decide."""
+"""Rows of vllm.dcp-empty-shard for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -20,3 +20,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"attention": MLA, "decode context parallel size": ((2, 8), 1), "decode without KV": (("undefined",), "neutral")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention": "MLA", "decode-context-parallel-size": 2, "tensor-parallel-size": 2}

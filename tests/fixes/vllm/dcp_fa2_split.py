@@ -1,4 +1,4 @@
-"""When vllm.dcp-fa2-split hits: deployments, and the facts that decide."""
+"""Rows of vllm.dcp-fa2-split for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ WAYS = [
     {"attention": (("MHA",), "MLA"), "attention backend": (("FLASH_ATTN",), "FLASHINFER"),
      "decode context parallel size": ((2, 8), 1), "FlashAttention of FLASH_ATTN": (("2",), "others")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "FLASH_ATTN",
+    "attention": "MQA",
+    "decode-context-parallel-size": 2,
+    "tensor-parallel-size": 2,
+    "dtype": "float16",
+    "capability": (8, 0),
+}

@@ -1,4 +1,4 @@
-"""When vllm.dcp-page-counts hits: deployments, and the facts that decide."""
+"""Rows of vllm.dcp-page-counts for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -19,3 +19,11 @@ WAYS = [
     {"attention": (("MHA",), "MLA"), "decode context parallel size": ((2, 8), 1),
      "attention backend": (("FLASHINFER",), "FLASH_ATTN"), "FlashInfer's page counts": (("wrong",), "right")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "FLASHINFER",
+    "attention": "MQA",
+    "decode-context-parallel-size": 2,
+    "tensor-parallel-size": 2,
+    "dtype": "float16",
+}

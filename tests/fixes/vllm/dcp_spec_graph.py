@@ -1,4 +1,4 @@
-"""When vllm.dcp-spec-graph hits: deployments, and the facts that decide."""
+"""Rows of vllm.dcp-spec-graph for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -31,4 +31,15 @@ WAYS = [
 #: Place of a function that the engine gets without a guard -> why it needs none
 UNGUARDED = {
     "_OfOneToken.get_builder_cls": "returns itself",
+}
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention": "MLA",
+    "attention-backend": "FLASHMLA",
+    "block-size": 64,
+    "decode-context-parallel-size": 2,
+    "tensor-parallel-size": 2,
+    "speculative-method": "mtp",
+    "cudagraph-mode": "FULL_DECODE_ONLY",
+    "dtype": "float16",
 }

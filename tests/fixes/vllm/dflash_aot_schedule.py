@@ -1,4 +1,4 @@
-"""When vllm.dflash-aot-schedule hits: deployments, and the facts that decide."""
+"""Rows of vllm.dflash-aot-schedule for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -23,3 +23,5 @@ WAYS = [
     {"drafter": (("DFlash",), "another"), "model runner": (("V2",), "V1"),
      "schedule of the drafter": (("made ahead",), "none")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "DFlash, which drafts all tokens at once, is not in the space"

@@ -1,4 +1,4 @@
-"""When vllm.dummy-draft-kv hits: deployments, and the facts that decide."""
+"""Rows of vllm.dummy-draft-kv for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -24,3 +24,11 @@ WAYS = [
     {"model runner": (("V2",), "V1"), "data parallel ranks": ((2, 8), 1), "ranks in lock step": (("on",), "off"),
      "drafts of a dummy batch": (("several",), "one")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "speculative-method": "eagle",
+    "dummy-batches": True,
+    "enable-prefix-caching": True,
+    "max-num-seqs": 2,
+    "num-speculative-tokens": 3,
+}

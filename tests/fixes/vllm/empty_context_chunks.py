@@ -1,4 +1,4 @@
-"""When vllm.empty-context-chunks hits: deployments, and the facts that decide."""
+"""Rows of vllm.empty-context-chunks for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -26,3 +26,5 @@ DEPLOYMENTS = [
 WAYS = [
     RAGGED_PREFILL,
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "TRT-LLM's ragged prefill is not in the space"

@@ -1,4 +1,4 @@
-"""When vllm.fa3-cascade hits: deployments, and the facts that decide."""
+"""Rows of vllm.fa3-cascade for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ WAYS = [
     {**CASCADE, "attention sinks": (("on",), "off")},
     {**CASCADE, "full CUDA graphs": GRAPHS},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "FLASH_ATTN",
+    "sinks": True,
+    "windows": "none",
+    "disable-cascade-attn": False,
+    "max-model-len": 512,
+    "max-num-seqs": 16,
+}

@@ -1,4 +1,4 @@
-"""When vllm.fa3-dcp-graph hits: deployments, and the facts that decide."""
+"""Rows of vllm.fa3-dcp-graph for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ WAYS = [
     {"attention": (("MHA",), "MLA"), "attention backend": (("FLASH_ATTN",), "FLASHINFER"), "full CUDA graphs": GRAPHS,
      "decode context parallel size": ((2, 8), 1)},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "FLASH_ATTN",
+    "attention": "MQA",
+    "decode-context-parallel-size": 2,
+    "tensor-parallel-size": 2,
+    "dtype": "float16",
+    "cudagraph-mode": "FULL_DECODE_ONLY",
+}

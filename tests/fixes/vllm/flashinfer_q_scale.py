@@ -1,4 +1,4 @@
-"""When vllm.flashinfer-q-scale hits: deployments, and the facts that decide."""
+"""Rows of vllm.flashinfer-q-scale for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -27,3 +27,5 @@ WAYS = [
      "queries of FlashInfer": (("the model's",), "FP8"),
      "kernels of the attention backend": (("FlashInfer",), "others")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "FLASHINFER", "scales": "checkpoint"}

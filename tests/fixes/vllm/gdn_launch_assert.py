@@ -1,4 +1,4 @@
-"""When vllm.gdn-launch-assert hits: deployments, and the facts that decide."""
+"""Rows of vllm.gdn-launch-assert for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -21,3 +21,5 @@ WAYS = [
 UNGUARDED = {
     "starts_without_decodes.Starts.__torch_function__": "torch's own operation, or zeros",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "no model with Gated DeltaNet is in the space"

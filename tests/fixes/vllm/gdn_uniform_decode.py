@@ -1,4 +1,4 @@
-"""When vllm.gdn-uniform-decode hits: deployments, and the facts that decide."""
+"""Rows of vllm.gdn-uniform-decode for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -26,3 +26,5 @@ WAYS = [
     {"linear attention": (("on",), "off"), "speculative decoding": (("on",), "off"), "full CUDA graphs": GRAPHS,
      "model runner": (("V1",), "V2")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "no model with Gated DeltaNet is in the space"

@@ -1,4 +1,4 @@
-"""When vllm.int8-mla-context hits: deployments, and the facts that decide."""
+"""Rows of vllm.int8-mla-context for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -21,3 +21,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"attention": MLA, "cached prefix": PREFIX, "weight of kv_b_proj": (("int8",), "others")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "weights that are packed are not in the space"

@@ -1,4 +1,4 @@
-"""When vllm.kv-scale-float hits: deployments, and the facts that decide."""
+"""Rows of vllm.kv-scale-float for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -20,3 +20,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"KV cache scales": (("compressed-tensors",), "others"), "scales of the attention backend": (("numbers",), "tensors")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "FLASHINFER", "kv-cache-dtype": "fp8", "scales": "checkpoint"}

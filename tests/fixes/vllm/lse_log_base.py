@@ -1,4 +1,4 @@
-"""When vllm.lse-log-base hits: deployments, and the facts that decide."""
+"""Rows of vllm.lse-log-base for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -33,4 +33,12 @@ UNGUARDED = {
     "trtllm_context_chunk.starts": "lse_base calls it, within the correction",
     "flashinfer.<lambda>": "lse_base calls it, within the correction",
     "_natural.row": "lse_base calls it, within the correction",
+}
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "FLASHINFER",
+    "attention": "MQA",
+    "decode-context-parallel-size": 2,
+    "tensor-parallel-size": 2,
+    "dtype": "float16",
 }

@@ -1,4 +1,4 @@
-"""When vllm.mamba2-padded-tail hits: deployments, and the facts that decide."""
+"""Rows of vllm.mamba2-padded-tail for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -16,3 +16,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"Mamba2 layers": (("on",), "off"), "speculative decoding": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"recurrent": "mamba2", "speculative-method": "eagle", "enable-prefix-caching": True}

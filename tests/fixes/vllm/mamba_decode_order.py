@@ -1,4 +1,4 @@
-"""When vllm.mamba-decode-order hits: deployments, and the facts that decide."""
+"""Rows of vllm.mamba-decode-order for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -24,3 +24,5 @@ WAYS = [
     {**DRAFTLESS, "drafts by batch size": (("on",), "off")},
     {**DRAFTLESS, "async scheduling": (("off",), "on")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"recurrent": "mamba2", "drafts-by-batch-size": True, "max-num-seqs": 4}

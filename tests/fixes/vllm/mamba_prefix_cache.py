@@ -1,4 +1,4 @@
-"""When vllm.mamba-prefix-cache hits: deployments, and the facts that decide."""
+"""Rows of vllm.mamba-prefix-cache for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -29,3 +29,5 @@ WAYS = [
     {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
      "chunks after a preemption": (("anywhere",), "with blocks")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "the former model runner alone has it, and no model with a recurrent state is built on that"

@@ -1,4 +1,4 @@
-"""When vllm.mamba-stale-checkpoint hits: deployments, and the facts that decide."""
+"""Rows of vllm.mamba-stale-checkpoint for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -28,3 +28,10 @@ WAYS = [
     {**CHECKPOINTS, "draft tokens of a step": (("one",), "several")},
     {**CHECKPOINTS, "sliding-window layers": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "recurrent": "mamba2",
+    "speculative-method": "ngram",
+    "num-speculative-tokens": 1,
+    "enable-prefix-caching": True,
+}

@@ -1,4 +1,4 @@
-"""When vllm.mamba-state-column hits: deployments, and the facts that decide."""
+"""Rows of vllm.mamba-state-column for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -25,3 +25,13 @@ WAYS = [
     {"recurrent layers": (("on",), "off"), "cached prefixes of a hybrid model": (("on",), "off"),
      "model runner": (("V2",), "V1"), "blocks beside those of states": (("shorter",), "as long")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "recurrent": "mamba2",
+    "attention-backend": "FLASHINFER",
+    "attention": "MHA",
+    "kv-cache-dtype": "fp8",
+    "windows": "alternate",
+    "enable-prefix-caching": True,
+    "capability": (9, 0),
+}

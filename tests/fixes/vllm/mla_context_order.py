@@ -1,4 +1,4 @@
-"""When vllm.mla-context-order hits: deployments, and the facts that decide."""
+"""Rows of vllm.mla-context-order for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -20,3 +20,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"attention": MLA, "cached prefix": PREFIX, "model runner": (("V2",), "V1")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64}

@@ -1,4 +1,4 @@
-"""When vllm.padded-one-token-prompt hits: deployments, and the facts that decide."""
+"""Rows of vllm.padded-one-token-prompt for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -17,3 +17,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"recurrent layers": (("on",), "off"), "speculative decoding": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"recurrent": "mamba2", "speculative-method": "eagle"}

@@ -1,4 +1,4 @@
-"""When vllm.padded-v-merge hits: deployments, and the facts that decide."""
+"""Rows of vllm.padded-v-merge for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -24,3 +24,5 @@ WAYS = [
     {"attention": MLA, "cached prefix": PREFIX, "MLA prefill backend": (("flash_attn",), "trtllm_ragged"),
      "FlashAttention pads values": (("on",), "off")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention": "MLA", "attention-backend": "FLASHMLA", "block-size": 64}

@@ -1,4 +1,4 @@
-"""When vllm.prefill-context-merge hits: deployments, and the facts that decide."""
+"""Rows of vllm.prefill-context-merge for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -15,3 +15,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"attention": MLA, "cached prefix": PREFIX, "GPU": NVIDIA},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "it is about time, and changes no result"

@@ -1,4 +1,4 @@
-"""When vllm.quantized-mla-context hits: deployments, and the facts that decide."""
+"""Rows of vllm.quantized-mla-context for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -20,3 +20,5 @@ DEPLOYMENTS = [
 WAYS = [
     {"attention": MLA, "cached prefix": PREFIX, "kv_b_proj": (("packed",), "floats")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "weights that are packed are not in the space"

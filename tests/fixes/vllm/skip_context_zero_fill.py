@@ -1,4 +1,4 @@
-"""When vllm.skip-context-zero-fill hits: deployments, and the facts that decide."""
+"""Rows of vllm.skip-context-zero-fill for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -20,3 +20,5 @@ WAYS = [
 UNGUARDED = {
     "unfilled.Torch.<lambda>": "names torch.empty",
 }
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = "it is about time, and changes no result"

@@ -1,4 +1,4 @@
-"""When vllm.skipped-layer-scales hits: deployments, and the facts that decide."""
+"""Rows of vllm.skipped-layer-scales for the tests that try every fix."""
 
 from __future__ import annotations
 
@@ -25,3 +25,5 @@ WAYS = [
     {"KV cache scales": (("compressed-tensors",), "others"), "layers left unquantised": (("on",), "off"),
      "kernels of the attention backend": (("FlashInfer",), "others")},
 ]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"attention-backend": "FLASHINFER", "scales": "keys-values", "kv-cache-dtype-skip-layers": ("0",)}
