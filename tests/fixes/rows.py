@@ -37,3 +37,7 @@ UNGUARDED: dict[str, str] = {
 DIFFERENTIAL: dict[str, dict[str, Any] | str] = {
     fix: module.DIFFERENTIAL for fix, module in _modules().items() if hasattr(module, "DIFFERENTIAL")
 }
+#: fix that runs the engine's function as it is -> why functions that are called there need no witness
+RUN_AS_IT_IS: dict[str, str] = {
+    fix: module.RUN_AS_IT_IS for fix, module in _modules().items() if hasattr(module, "RUN_AS_IT_IS")
+}

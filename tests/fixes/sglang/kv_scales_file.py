@@ -30,3 +30,5 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = {"kv-cache-dtype": "fp8_e4m3", "quantization-param-path": "scales"}
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it makes a backend as it is made, and sets values that the backend's making does not read"

@@ -32,3 +32,5 @@ DIFFERENTIAL = {
     "dtype": "float16",
     "capability": (8, 0),
 }
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it builds metadata as they are built, and notes beside them the rows that their counts leave out"

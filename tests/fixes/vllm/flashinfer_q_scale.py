@@ -29,3 +29,5 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = {"attention-backend": "FLASHINFER", "scales": "checkpoint"}
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it runs a forward pass as it is, and gives the kernel's wrapper a number by the dtype of its query"

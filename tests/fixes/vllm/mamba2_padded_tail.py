@@ -18,3 +18,5 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = {"recurrent": "mamba2", "speculative-method": "eagle", "enable-prefix-caching": True}
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it runs the engine's scheduler as it is, with a value set that nothing but the target reads"
