@@ -2,7 +2,7 @@
 
     python -m scripts.new_fix vllm my-fix vllm.package.module:Class.method
 
-makes patches/vllm/my_fix, a test, and the line in the catalogue. Until the engine's function is named and the proof is written,
+makes patches/vllm/my_fix, a test and its rows, and the line in the catalogue. Until the engine's function is named and the proof is written,
 `attnfix prove` says "unproven", and why.
 """
 
@@ -56,7 +56,8 @@ def write(engine: str, name: str, target: str | None = None, root: Path = ROOT) 
     words = {"engine": engine, "id": f"{engine}.{name}", "folder": folder.name, "upstream": _UPSTREAM[engine]}
     words |= {"module": place.module, "qualname": place.qualname, "method": place.qualname.rpartition(".")[2]}
     files = {folder / f"{part}.py": part for part in ("fix", "wrap", "facts", "proof")}
-    files[root / "tests" / "fixes" / engine / f"test_{folder.name}.py"] = "test"
+    tests = root / "tests" / "fixes" / engine
+    files |= {tests / f"{folder.name}.py": "rows", tests / f"test_{folder.name}.py": "test"}
     folder.mkdir()
     (folder / "__init__.py").touch()
     for file, part in files.items():

@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from tests.differential.launches import read
 from tests.differential.space import version
+from tests.fixes.rows import DIFFERENTIAL
 
 EVIDENCE = Path(__file__).resolve().parents[2] / "docs/evidence/differential"
 _PARTS = Path(__file__).resolve().parents[2] / "tests/differential"
@@ -106,8 +107,8 @@ def not_reached() -> str:
     lines = []
     for engine in _engines():
         reasons: dict[str, list[str]] = {}
-        for fix, settings in getattr(_space(engine), "FIXES", {}).items():
-            if isinstance(settings, str):
+        for fix, settings in DIFFERENTIAL.items():
+            if fix.startswith(f"{engine}.") and isinstance(settings, str):
                 reasons.setdefault(settings, []).append(f"`{fix.partition('.')[2]}`")
         told = "; ".join(f"{', '.join(fixes)} ({why})" for why, fixes in reasons.items())
         lines.append(f"- {engine}: {told}.")

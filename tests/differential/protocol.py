@@ -5,7 +5,6 @@ An engine's part is a package `tests.differential.<engine>` with two modules:
 `space`, which imports no engine, runs in the process that draws:
 
     SPACE: Space                # see there
-    FIXES: dict[str, Settings | str]    # fix -> settings that it must be tried in, or why the space does not reach it
 
 `server`, which runs in a side's process:
 

@@ -62,7 +62,7 @@ _BEYOND: dict[str, Settings] = {
 #: Families that begin with a release: what has their options, or the model runner that this harness has recurrent states on
 _SINCE = {("sglang", "context parallelism"): Version("0.5.16"), ("vllm", "recurrent"): Version("0.25")}
 _WORDS = {"True": ON, "False": OFF}
-#: What a model of `hit_cases` is in the space of an engine
+#: What a model of `tests.support.deployments` is in the space of an engine
 _MODELS: dict[str, dict[str, Settings]] = {
     "sglang": {
         "Llama": {"model": "gqa"}, "R1": {"model": "mla"}, "V2": {"model": "mla"}, "Gemma3": {"model": "windows"},

@@ -16,7 +16,9 @@ from tests.support.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = Page(ROOT / "docs" / "add-a-fix.md")
 PACKAGES = ("compat", "kernels", "patches")
-MADE = [f"patches/vllm/my_fix/{part}.py" for part in ("fix", "wrap", "proof")] + ["tests/fixes/vllm/test_my_fix.py"]
+MADE = [f"patches/vllm/my_fix/{part}.py" for part in ("fix", "wrap", "proof")] + [
+    f"tests/fixes/vllm/{name}.py" for name in ("test_my_fix", "my_fix")
+]
 #: A proof that the page shows as it lies here
 FAMILY = "patches/sglang/triton_swa_deterministic/proof.py"
 #: What a fix has to pass, written or not

@@ -13,7 +13,7 @@ import pytest
 
 from attnfix.patches.catalogue import BY_ID
 from tests.differential import run, spared
-from tests.unit.doctor.hit_cases import CASES
+from tests.fixes.rows import DEPLOYMENTS
 
 COUNT = int(os.environ.get("SPARED", 0))
 #: A seed for each release, so that no two draw the same; the first of an engine is what runs by default
@@ -52,7 +52,7 @@ def test_drawn_configurations(sides):
 
 
 def test_deployments_that_are_named_as_spared(sides):
-    cases = spared.named(sides.engine, sides.release, CASES, seed=1)
+    cases = spared.named(sides.engine, sides.release, DEPLOYMENTS, seed=1)
     found = spared.Tally()
     for case, _ in cases if COUNT else islice(cases, 2):
         found.take(sides, case)

@@ -19,26 +19,13 @@ from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import warm
 from scripts.ledger.ledgers import covering
+from tests.fixes.rows import RUN_AS_IT_IS
 
 from . import Row, draw_seed, faulty, proofs
 from .callees import Resolver, within
 
 #: Modules whose functions decide no result: they say something
 SAYING = frozenset({"vllm.logger"})
-#: Fixes that run the engine's scheduler as it is, with a value set that nothing but the target reads (patches/vllm/shared/
-#: unpadded.py): what else the scheduler calls decides nothing of them. One makes a backend as it is made, and sets what that
-#: does not read. One builds metadata as they are built, and notes beside them what their counts leave out: those who count
-#: are witnesses, those who plan for other kernels are not. One runs a forward pass as it is, and tells the kernel's wrapper a
-#: number by the dtype of the query that it gets
-RUN_AS_IT_IS = frozenset(
-    {
-        "vllm.padded-one-token-prompt",
-        "vllm.mamba2-padded-tail",
-        "sglang.kv-scales-file",
-        "vllm.dcp-fa2-split",
-        "vllm.flashinfer-q-scale",
-    }
-)
 #: Releases, and edited codes, that are traced where it is quick
 QUICK = 2
 

@@ -1,6 +1,4 @@
-"""vllm.dcp-fa2-split without an engine: which batches are counted anew, and what the kernel gets then.
-
-The proof runs the engine's own code."""
+"""vllm.dcp-fa2-split: order and padding of a step without an engine, and a refused launch on real releases."""
 
 from __future__ import annotations
 
@@ -128,3 +126,30 @@ def test_others_are_left_alone(builder):
 
 def test_without_lengths_on_the_host_the_engine_counts_all():
     assert run((0, 64), (2, 3), known=False)[0] == 0
+
+
+RUN = """
+import attnfix
+from attnfix import kernels
+from attnfix.patches.vllm.dcp_fa2_split.proof import Proof
+
+proof = Proof()
+proof.prepare()
+
+def refused(*args, **options):
+    raise RuntimeError("the driver refuses the launch")
+
+kernels.fixup_zero_kv_rows = refused
+bits = [seen.bits for seen in proof.scenario(5)]
+row = next(row for row in attnfix.status() if row["fix"] == "vllm.dcp-fa2-split")
+answer([bits, row["state"], row["counters"]["corrections"], row["reason"]])
+"""
+
+
+@pytest.mark.parametrize("release", ["0.26.0", "0.33.0"])
+def test_a_launch_that_is_refused_leaves_the_engines_bits(engine_fork, release):
+    """The split is run again as its caller called it: it fills its output anew, and no rank waits for another in it."""
+    stock, *_ = engine_fork("vllm", release).evaluate(RUN, ATTNFIX="0")
+    bits, state, corrections, reason = engine_fork("vllm", release).evaluate(RUN)
+    assert bits == stock
+    assert (state, corrections) == ("failed", 0) and "refuses the launch" in reason

@@ -1,4 +1,4 @@
-"""vllm.flashinfer-q-scale without an engine, and on layers that the engine builds and loads: who is corrected, and how often.
+"""vllm.flashinfer-q-scale: corrected launches without an engine, and on layers that the engine builds and loads.
 
 Each error is relative, of one step of the layer's backend against float64. Queries, keys and values have scales 0.5, 0.25 and
 2, and values that FP8 holds: nothing is lost.
@@ -6,7 +6,10 @@ Each error is relative, of one step of the layer's backend against float64. Quer
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -247,3 +250,34 @@ def test_layers_left_unquantised_need_the_other_fix_too(sides, release, batch):
     assert together[f"skipped {batch}"]["error"] < RIGHT
     for name in ("Ampere", "Ada", "Hopper", "kept", "no scale"):
         assert together[f"{name} {batch}"] == fixed[f"{name} {batch}"]
+
+
+class Unkept:
+    dcp_world_size, scale = 1, 0.5
+
+    def forward(self, layer, query, attn_metadata):
+        if query is None:
+            raise RuntimeError("the engine's own")
+        return attn_metadata.prefill.wrapper.run(query, None, q_scale=0.25)
+
+
+def unkept_metadata():
+    part = SimpleNamespace(wrapper=SimpleNamespace(run=lambda query, cache, q_scale: query * q_scale))
+    return SimpleNamespace(prefill=part, decode=SimpleNamespace())
+
+
+def test_a_call_leaves_nothing_behind():
+    gc.disable()
+    try:
+        layer, query = SimpleNamespace(_q_scale_float=0.25, _k_scale_float=1.0), torch.ones(3)
+        gone, state = weakref.ref(query), FixState(FIX)
+        out = one_call.run(TARGET, Unkept.forward, state, Unkept(), layer=layer, query=query, attn_metadata=unkept_metadata())
+        assert out.tolist() == [1.0] * 3 and state.counters.rows == 3
+        del query
+        assert gone() is None
+        with pytest.raises(RuntimeError, match="own"):
+            one_call.run(
+                TARGET, Unkept.forward, FixState(FIX), Unkept(), layer=layer, query=None, attn_metadata=unkept_metadata()
+            )
+    finally:
+        gc.enable()

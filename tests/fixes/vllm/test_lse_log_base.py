@@ -1,4 +1,4 @@
-"""vllm.lse-log-base without an engine: every form of the targets, both layouts of an LSE, and what comes of an error."""
+"""vllm.lse-log-base: bases of both halves of a merge without an engine, and on real releases."""
 
 from __future__ import annotations
 
@@ -445,3 +445,236 @@ def test_another_fix_on_the_same_target_leaves_the_engine_to_itself():
     rank.run()
     assert not rank.state.observations and rank.state.armed
     assert type(standing.wrapped) is FunctionType
+
+
+DCP_HEAD = """
+import torch
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm import dcp_prefill
+from attnfix.patches.vllm.lse_log_base.proof import Proof
+
+proof = Proof()
+proof.prepare()
+backend = proof.engine[dcp_prefill.BACKEND]
+reads = []
+
+class OnGpu(torch.Tensor):
+    "A GPU's: the host waits to read it."
+    def tolist(self):
+        reads.append("tolist")
+        return self.as_subclass(torch.Tensor).tolist()
+
+class Watched(emulators.PagedWrapper):
+    "The stand-in, whose buffers wait when somebody else reads them on the host."
+    running = False
+    def run(self, *args, **kwargs):
+        self.running = True
+        try:
+            return super().run(*args, **kwargs)
+        finally:
+            self.running = False
+    def __getattribute__(self, name):
+        value = super().__getattribute__(name)
+        return value.as_subclass(OnGpu) if name.endswith("_buf") and not self.running else value
+
+def step(context, dtype="bfloat16", new=(5, 2, 6, 3)):
+    dcp_prefill.use(backend, 2)
+    backend.BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: Watched(2, layout)
+    before = len(reads)
+    out, reference = dcp_prefill.outputs(backend, 5, context, new, "NHD", dtype)
+    return observe(out, reference).error, len(reads) - before
+
+def state():
+    import attnfix
+    row = next(row for row in attnfix.status() if row["fix"] == "vllm.lse-log-base")
+    return row["state"], row["counters"]["corrections"] > 0
+"""
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.18.0", "0.28.0"])
+def test_fresh_prompts_never_wait_for_the_gpu(engine_fork, release):
+    """Until context is seen, each step of each layer is told from the plan on the host; then from one row, once."""
+    code = DCP_HEAD + "answer([[step((0, 0, 0, 0)) for _ in range(2)], [step((37, 1, 33, 48)) for _ in range(2)], state()])"
+    fresh, cached, state = engine_fork("vllm", release).evaluate(code)
+    assert [waits for _, waits in fresh] == [0, 0]
+    assert max(error for error, _ in [*fresh, *cached]) < 0.01
+    assert [waits for _, waits in cached] == [0, 0] and state == ["effective", True]
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.19.1"])
+def test_too_few_new_tokens_go_by_the_context(engine_fork, release):
+    """Of two keys the LSE can be too near to 0 to tell its base by: then the context's says it, and both are converted."""
+    code = DCP_HEAD + (
+        "from attnfix.compat.arming.wrapper import WrappedTarget\n"
+        "wrapper = WrappedTarget.of(vars(backend.BatchDCPPrefillWrapper)['run'])\n"
+        "errors = []\n"
+        "for seed in 10, 12, 13, 24:\n"
+        "    link, = wrapper.links\n"
+        "    link.state.observations.clear()  # as in a process that has seen nothing yet\n"
+        "    dcp_prefill.use(backend, 2)\n"
+        "    seen = dcp_prefill.outputs(backend, seed, (37, 1, 33, 48), (2, 2, 2, 2), 'NHD', 'bfloat16')\n"
+        "    errors.append(observe(*seen).error)\n"
+        "answer(errors)"
+    )
+    assert max(engine_fork("vllm", release).evaluate(code)) < 0.01
+
+
+DCP_HALVES = """
+from attnfix.patches.vllm.shared import dcp_lse_base
+
+def layer(context, bases=BASES):
+    dcp_prefill.use(backend, 2)
+    backend.BatchPrefillWithRaggedKVCacheWrapper = lambda *args, **kwargs: emulators.RaggedWrapper(bases[0])
+    backend.BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: emulators.PagedWrapper(bases[1], layout)
+    one = observe(*dcp_prefill.outputs(backend, 5, context, (5, 2, 6, 3), "NHD", "bfloat16"))
+    return [one.error, one.bits]
+
+for name in UNSEEN:
+    setattr(dcp_lse_base, name, lambda *args: None)
+answer([[layer((37, 1, 33, 48)) for _ in range(2)], state()])
+"""
+
+
+def halves(engine_fork, release, bases, unseen=(), **environment):
+    code = f"BASES, UNSEEN = {bases!r}, {unseen!r}\n{DCP_HEAD}{DCP_HALVES}"
+    return engine_fork("vllm", release).evaluate(code, **environment)
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.18.0"])
+@pytest.mark.parametrize("bases", [(2, 10), (10, 2)])
+def test_under_dcp_a_half_of_neither_base_keeps_the_other_as_it_is(engine_fork, release, bases):
+    (_, (_, stock)), _ = halves(engine_fork, release, bases, ATTNFIX="0")
+    (_, (_, fixed)), (state, _) = halves(engine_fork, release, bases)
+    assert state == "unknown source" and fixed == stock  # in the first layer one half may have come and gone
+
+
+@pytest.mark.parametrize("unseen", ["context_row", "new_tokens_row"])
+def test_a_half_that_cannot_be_seen_goes_by_the_other(engine_fork, unseen):
+    (_, second), state = halves(engine_fork, "0.18.0", (2, 2), [unseen])
+    assert second[0] < 0.01 and state == ["effective", True]
+
+
+CAPPED = """
+def capped(cls):
+    "The stand-in, planned with a soft cap."
+    class Capped(cls):
+        def plan(self, *args, **options):
+            super().plan(*args, **options)
+            self._logits_soft_cap = 30.0
+    return Capped
+
+def layer():
+    backend.BatchPrefillWithRaggedKVCacheWrapper = lambda *args, **kwargs: capped(emulators.RaggedWrapper)(2)
+    backend.BatchPrefillWithPagedKVCacheWrapper = lambda space, layout: capped(emulators.PagedWrapper)(2, layout)
+    return observe(*dcp_prefill.outputs(backend, 5, (37, 1, 33, 48), (5, 2, 6, 3), "NHD", "bfloat16")).bits
+"""
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.28.0"])
+def test_a_soft_cap_is_left_alone_aloud(engine_fork, release):
+    """Told from the plan, once: later layers are the engine's own, without a twin of its code around them."""
+    code = DCP_HEAD + CAPPED + (
+        "from attnfix.patches.vllm.shared import dcp_lse_base\n"
+        "twins, rebound = [], dcp_lse_base.rebound\n"
+        "dcp_lse_base.rebound = lambda *args, **names: twins.append(names) or rebound(*args, **names)\n"
+        "answer([layer(), state(), len(twins)])"
+    )  # fmt: skip
+    stock = engine_fork("vllm", release).evaluate(DCP_HEAD + CAPPED + "answer(layer())", ATTNFIX="0")
+    assert engine_fork("vllm", release).evaluate(code) == [stock, ["unknown source", False], 0]
+
+
+#: New tokens and context through kernels of these bases; says the output's error and bits, and what became of the fix
+MLA_HALVES = """
+import math, sys
+from attnfix.patches.shared import lse_base
+
+def hide(part, real=lse_base.one_row):
+    "No row of this part can be judged."
+    def one_row(q, k, lse, q_at, kv_at, scaling):
+        return None if part == ("new" if q_at == kv_at else "context") else real(q, k, lse, q_at, kv_at, scaling)
+    lse_base.one_row = one_row
+
+import attnfix
+from attnfix.patches.lab import emulators
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill
+
+mla = MlaPrefill()
+mla.prepare()
+mla.use()
+import flashinfer.prefill
+new_tokens, context = (emulators.TrtllmRaggedAttention(base) for base in BASES)
+flashinfer.prefill.trtllm_ragged_attention_deepseek = lambda *args, is_causal, **kwargs: (
+    new_tokens if is_causal else context)(*args, is_causal=is_causal, **kwargs)
+hide(UNSEEN)
+seen = []
+for _ in range(2):  # two layers
+    one = observe(*mla.outputs(20, Batch((70, 65), (23, 12)), ranks=(1,)))
+    seen.append([one.error, one.bits])
+row = next(row for row in attnfix.status() if row["fix"] == "vllm.lse-log-base")
+answer([seen, row["state"], row["reason"]])
+"""
+
+
+def ran(engine_fork, bases, unseen="", **environment):
+    return engine_fork("vllm", "0.25.1").evaluate(f"BASES, UNSEEN = {bases!r}, {unseen!r}\n{MLA_HALVES}", **environment)
+
+
+@pytest.mark.parametrize("bases", [(2, 10), (10, 2)])
+def test_a_half_of_neither_base_keeps_the_other_as_it_is(engine_fork, bases):
+    (stock, *_), (fixed, state, reason) = ran(engine_fork, bases, ATTNFIX="0"), ran(engine_fork, bases)
+    assert state == "unknown source" and "neither base" in reason
+    assert fixed[1] == stock[1]
+    assert fixed[0][0] == pytest.approx(stock[0][0], rel=1e-3)  # in the first layer one half may have come and gone
+
+
+@pytest.mark.parametrize("unseen", ["new", "context"])
+def test_a_half_that_cannot_be_judged_goes_by_the_other(engine_fork, unseen):
+    """In the first layer, too: what went before to the merge is converted when the other half is seen."""
+    seen, state, _ = ran(engine_fork, (2, 2), unseen)
+    assert state == "effective" and max(error for error, _ in seen) < 0.01
+
+
+MLA_HEAD = """
+from attnfix.patches.lab.proof import observe
+from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill, uninitialised
+
+mla = MlaPrefill()
+mla.prepare()
+NEW = (23, 12, 24, 15)
+UNEQUAL, FRESH, NOT_FIRST = Batch((70, 20, 0, 0), NEW), Batch((70, 65, 0, 0), NEW, decodes=2), Batch((0, 70, 0, 65), NEW)
+
+def run(batch, backend="trtllm_ragged"):
+    mla.use(lse_base=2)
+    with uninitialised(7.0):
+        return observe(*mla.outputs(5, batch, backend)).error
+
+def states(*fixes):
+    import attnfix
+    found = {row["fix"]: (row["state"], row["counters"]["corrections"] > 0) for row in attnfix.status()}
+    return [found[f"vllm.{fix}"] for fix in fixes]
+"""
+ON = {"ATTNFIX_VLLM_PREFILL_CONTEXT_MERGE": "1", "ATTNFIX_VLLM_SKIP_CONTEXT_ZERO_FILL": "1"}
+DONE = ["effective", True]
+
+
+@pytest.mark.parametrize("release", ["0.14.1", "0.19.1"])
+def test_with_the_final_merge_that_skips_prefixes(engine_fork, release):
+    """It hangs a number on the LSE, and neutralises rows before the conversion."""
+    code = MLA_HEAD + (
+        "errors = [run(batch) for batch in (UNEQUAL, FRESH, NOT_FIRST)]\n"
+        "answer([max(errors), states('lse-log-base', 'prefill-context-merge', 'skip-context-zero-fill')])"
+    )
+    worst, states = engine_fork("vllm", release).evaluate(code, **ON)
+    assert worst < 0.01 and states == [DONE] * 3
+
+
+@pytest.mark.parametrize("release", ["0.20.2", "0.25.1"])
+def test_with_rows_that_are_neutralised_and_an_order_that_is_wrong(engine_fork, release):
+    code = MLA_HEAD + (
+        "errors = [run(UNEQUAL), run(NOT_FIRST), run(FRESH, 'fi')]\n"
+        "answer([max(errors), states('lse-log-base', 'empty-context-chunks', 'mla-context-order')])"
+    )
+    worst, states = engine_fork("vllm", release).evaluate(code)
+    assert worst < 0.01 and states == [DONE] * 3

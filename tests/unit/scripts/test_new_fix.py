@@ -37,13 +37,14 @@ def test_a_folder_a_test_and_the_last_line_of_the_catalogue(checkout, engine):
     assert folders(checkout, engine) == (*before, "my_fix")
     made = {path.relative_to(checkout).as_posix() for path in checkout.rglob("*my_fix*/*") if path.is_file()}
     assert made == {f"patches/{engine}/my_fix/{name}.py" for name in ("__init__", "fix", "wrap", "facts", "proof")}
-    assert files[-2:] == [checkout / f"tests/fixes/{engine}/test_my_fix.py", checkout / f"patches/{engine}/catalogue.py"]
+    beside = [f"tests/fixes/{engine}/my_fix.py", f"tests/fixes/{engine}/test_my_fix.py", f"patches/{engine}/catalogue.py"]
+    assert files[-3:] == [checkout / path for path in beside]
     for path in files[:-1]:
         assert "FILL IN" in path.read_text() and "$" not in path.read_text() and ast.parse(path.read_text())
 
 
 def test_the_target_is_named_in_data_proof_and_test(checkout):
-    fix, _, _, proof, test, _ = new_fix.write("vllm", "my-fix", TARGET, checkout)
+    fix, _, _, proof, _, test, _ = new_fix.write("vllm", "my-fix", TARGET, checkout)
     assert '_MODULE = "vllm.attention.layer"' in fix.read_text() and '(f"{_MODULE}:Attention.forward",)' in fix.read_text()
     assert 'modules = ("vllm.attention.layer",)' in proof.read_text() and 'target_of(FIX, "forward")' in test.read_text()
 

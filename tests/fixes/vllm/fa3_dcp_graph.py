@@ -1,0 +1,33 @@
+"""Rows of vllm.fa3-dcp-graph for the tests that try every fix."""
+
+from __future__ import annotations
+
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from tests.support.deployments import VLLM
+from tests.support.ways import GRAPHS
+
+#: release, model, GPU, launch, verdict, words of a reason
+DEPLOYMENTS = [
+    ("0.19.1", "Llama", "h100", VLLM + "-dcp 2 --attention-backend FLASH_ATTN", HIT, "parallel size: 2"),
+    ("0.13.0", "Llama", "h100", "VLLM_ATTENTION_BACKEND=FLASH_ATTN " + VLLM + "-dcp 2", HIT, "VLLM_ATT"),
+    ("0.19.1", "Llama", "h100", VLLM + "-dcp 2", POSSIBLE, "the default depends on GPU"),
+    ("0.19.1", "Llama", "h100", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "parallel size: 1"),
+    ("0.19.1", "Llama", "h100", VLLM + "-dcp 2 --attention-backend FLASHINFER", NOT_HIT, "FLASHINFER"),
+    ("0.19.1", "Llama", "h100", VLLM + "-dcp 2 --attention-backend FLASH_ATTN --enforce-eager", NOT_HIT,
+     "full CUDA graphs: off"),
+    ("0.19.1", "R1", "h100", VLLM + "-dcp 2", NOT_HIT, "attention: MLA"),
+]  # fmt: skip
+#: Facts of one way to the bug: name -> (values that hit, one that does not)
+WAYS = [
+    {"attention": (("MHA",), "MLA"), "attention backend": (("FLASH_ATTN",), "FLASHINFER"), "full CUDA graphs": GRAPHS,
+     "decode context parallel size": ((2, 8), 1)},
+]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {
+    "attention-backend": "FLASH_ATTN",
+    "attention": "MQA",
+    "decode-context-parallel-size": 2,
+    "tensor-parallel-size": 2,
+    "dtype": "float16",
+    "cudagraph-mode": "FULL_DECODE_ONLY",
+}

@@ -1,0 +1,23 @@
+"""Rows of vllm.padded-one-token-prompt for the tests that try every fix."""
+
+from __future__ import annotations
+
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from tests.support.deployments import MTP, VLLM
+
+#: release, model, GPU, launch, verdict, words of a reason
+DEPLOYMENTS = [
+    ("0.33.0", "Next", "h100", MTP, HIT, "layers with a recurrent state"),
+    ("0.33.0", "Falcon-H1", "h100", MTP, HIT, "config.json has mamba_d_state"),
+    ("0.33.0", "Next", "h100", VLLM, NOT_HIT, "speculative decoding: off"),
+    ("0.33.0", "Llama", "h100", MTP, NOT_HIT, "no layers with a recurrent state"),
+    ("0.33.0", None, "h100", MTP, POSSIBLE, "config.json"),
+]  # fmt: skip
+#: Facts of one way to the bug: name -> (values that hit, one that does not)
+WAYS = [
+    {"recurrent layers": (("on",), "off"), "speculative decoding": (("on",), "off")},
+]  # fmt: skip
+#: Settings that the differential run must try it in, or why its space does not reach it
+DIFFERENTIAL = {"recurrent": "mamba2", "speculative-method": "eagle"}
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it runs the engine's scheduler as it is, with a value set that nothing but the target reads"

@@ -1,0 +1,83 @@
+"""Models and launch commands of the deployments that the data modules in tests/fixes name."""
+
+from __future__ import annotations
+
+DIMS = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+R1 = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", **DIMS,
+      "quantization_config": {"quant_method": "fp8"}}  # fmt: skip
+V2 = {"architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", **DIMS}
+V32 = {**R1, "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32", "index_topk": 2048}
+AWQ = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["lm_head"]}}
+INT4 = {**R1, "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"format": "pack-quantized"}}}}  # fmt: skip
+FP8_KV = {"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+          "quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8}}}  # fmt: skip
+AWQ_LEFT = {**R1, "quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["kv_b_proj"]}}
+NEXT = {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
+        "layer_types": ["linear_attention", "full_attention"]}  # fmt: skip
+QWEN4 = {**NEXT, "architectures": ["Qwen4ExpForCausalLM"], "model_type": "qwen4_exp"}
+QWEN35 = {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"linear_num_value_heads": 32}}
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
+GEMMA2 = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "sliding_window": 4096}
+UNCAPPED = {**GEMMA2, "attn_logit_softcapping": None}
+GROK = {"architectures": ["Grok1ForCausalLM"], "attn_logit_softcapping": 30.0}
+GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "sliding_window": 512}
+GEMMA3_VL = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"sliding_window": 1024}}
+RING = {**V2, "architectures": ["BailingMoeV2_5ForCausalLM"], "model_type": "bailing_hybrid"}
+KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
+MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
+NEMOTRON = {"architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h"}
+GRANITE = {"architectures": ["GraniteMoeHybridForCausalLM"], "layer_types": ["attention"]}
+W8A8 = {**R1, "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"format": "int-quantized"}}}}  # fmt: skip
+W8A8_LEFT = {**W8A8, "quantization_config": {**W8A8["quantization_config"], "ignore": ["re:.*kv_b_proj"]}}
+MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
+          "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
+          "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
+          "Windows-KV": {**FP8_KV, "sliding_window": 512},
+          "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT,
+          "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35,
+          "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
+          "Nemotron-bf16": {**NEMOTRON, "torch_dtype": "bfloat16"},
+          "Nemotron-windows": {**NEMOTRON, "sliding_window": 512},
+          "R1-KV": {**R1, "quantization_config": FP8_KV["quantization_config"]}, "Granite": GRANITE,
+          "Falcon-H1": {"architectures": ["FalconH1ForCausalLM"], "mamba_d_state": 256}}  # fmt: skip
+
+SGL = "sglang serve --model-path m "
+SPEC = SGL + "--speculative-algorithm EAGLE "
+ON_V2 = "SGLANG_ENABLE_SPEC_V2=1 " + SPEC
+EXACT = SGL + "--attention-backend triton --enable-deterministic-inference "
+WIDE = SPEC + "--speculative-num-steps 5 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
+CHAIN = SPEC + "--speculative-num-steps 3 --speculative-eagle-topk 1 "
+TREES = SGL + "--speculative-algorithm EAGLE3 --speculative-num-steps 3 --speculative-eagle-topk 4 "
+LONG_CHAIN = SPEC + "--speculative-num-steps 15 --speculative-eagle-topk 1 "
+ADAPTIVE = "--speculative-adaptive --speculative-adaptive-config c.json"
+BY_DECODE = "--speculative-attention-mode decode "
+EXTEND_BY_DECODE = SPEC + BY_DECODE + "--prefill-attention-backend fa3 --decode-attention-backend flashinfer"
+ON_CUTEDSL = SGL + "--decode-attention-backend cutedsl_mla --attention-backend fa4"
+DSPARK = SGL + "--speculative-algorithm DSPARK --speculative-draft-model-path d "
+SHORT_BY_ONE = SPEC + "--speculative-num-steps 2 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 "
+BLOCK = SGL + "--speculative-algorithm DFLASH --speculative-draft-model-path d "
+DRAFTS_ON_FLASHINFER = SPEC + "--speculative-draft-attention-backend flashinfer "
+NGRAM = SGL + "--speculative-algorithm NGRAM "
+TWO = SGL + "--prefill-attention-backend flashinfer --decode-attention-backend flashmla "
+SCALED = SGL + "--kv-cache-dtype fp8_e4m3 --quantization-param-path s.json "
+DP = SGL + "--tp-size 8 --dp-size 8 --enable-dp-attention "
+VLLM = "vllm serve m "
+DCP_FLASH = VLLM + "-dcp 2 --attention-backend FLASH_ATTN"
+FP8 = VLLM + "--kv-cache-dtype fp8 "
+ON_FLASHINFER, SKIP = VLLM + "--attention-backend FLASHINFER ", "--kv-cache-dtype-skip-layers "
+BF16 = "--kv-cache-dtype bfloat16 "
+COMPUTED, KEPT = "--kv-cache-dtype fp8 --calculate-kv-scales ", "-ac.disable_flashinfer_q_quantization=true "
+CACHED, MTP_METHOD = VLLM + "--enable-prefix-caching ", "-sc.method=mtp -sc.num_speculative_tokens=2 "
+ONE_DRAFT = "-sc.method=ngram -sc.num_speculative_tokens=1 "
+UNCACHED = VLLM + "-dcp 2 --attention-backend FLASHINFER --no-enable-prefix-caching --no-enable-chunked-prefill "
+DFLASH_METHOD = "-sc.method=dflash -sc.model=d -sc.num_speculative_tokens=4 "
+MTP = VLLM + "-sc.num_speculative_tokens=3 "
+BY_BATCH_SIZE = "-sc.num_speculative_tokens_per_batch_size='[[1,4,3],[5,64,0]]' "
+DRAFTS_DCP = MTP + "-dcp 2 --attention-backend "
+DFLASH = "VLLM_USE_V2_MODEL_RUNNER=1 " + VLLM + "-sc.method=dflash -sc.model=d "
+RANKS = VLLM + "--data-parallel-size 8 "
+AITER = "ROCM_AITER_UNIFIED_ATTN"
+RAGGED = VLLM + "-ac.use_trtllm_ragged_deepseek_prefill=true"
