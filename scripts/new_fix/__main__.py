@@ -2,8 +2,8 @@
 
     python -m scripts.new_fix vllm my-fix vllm.package.module:Class.method
 
-makes patches/vllm/my_fix, a test and its rows, and the line in the catalogue. Until the engine's function is named and the proof is written,
-`attnfix prove` says "unproven", and why.
+makes patches/vllm/my_fix, a test and its rows, and the line in the catalogue. Until the engine's function is named and the
+proof is written, `attnfix prove` says "unproven", and why.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = [Page(path) for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))]
 PROJECT = "attnfix|compat|patches|kernels|scripts|tests|docs|requirements"
 #: What docs/add-a-fix.md makes; tests/integration/test_add_a_fix.py does so
-_TYPED_FIX, _TYPED_FILES = "vllm.my-fix", ("/my_fix/", "/test_my_fix.py")
+_TYPED_FIX, _TYPED_FILES = "vllm.my-fix", ("/my_fix/", "/vllm/my_fix.py", "/test_my_fix.py")
 #: Pages of fixes, as they would stand in docs/
 MADE = {path: Page(path, write()) for name, write in fix_pages.pages().items() for path in [ROOT / "docs" / name]}
 each_page = pytest.mark.parametrize("page", [*PAGES, *MADE.values()], ids=lambda page: str(page.path.relative_to(ROOT)))
