@@ -7,7 +7,6 @@ illegal memory access. Prints one JSON object; what ends the process is for whoe
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import sys
@@ -15,16 +14,18 @@ from typing import Any
 
 
 def main(words: str) -> None:
-    from attnfix.patches.lab.proof import run_on
+    from attnfix.patches.lab.gpu_memory import GpuMemory
+    from attnfix.patches.lab.proof import combine, run_on
+    from attnfix.patches.lab.sglang import paged
     from attnfix.patches.sglang.fa3_context_limit import proof
 
     run_on("cuda")
     if words == "slots":
-        vars(proof)["GpuMemory"] = functools.partial(proof.GpuMemory, words=(1, 8))
+        vars(paged)["GpuMemory"] = lambda *given, **more: GpuMemory(*given, **(more | {"words": (1, 8)}))
     real: Any = type("Real", (proof.Proof,), {"prepare": lambda self: None})()
     found = {}
     for name in ("control", "scenario"):  # the one that may end the process last
-        one = getattr(real, name)(0)
+        one = combine(*getattr(real, name)(0))
         found[name] = {"error": one.error if math.isfinite(one.error) else "not finite", "bits": one.bits}
     import attnfix
 

@@ -175,7 +175,7 @@ def backend(device: str = "cuda") -> dict[str, Any]:
 
     run_on(device)
     real: Any = type("Real", (proof.Proof,), {"prepare": lambda self: None})()
-    kind, state = real.engine[proof.BACKEND].FlashAttentionBackend, FixState(FIX)
+    kind, state = real.engine[real.modules[0]].FlashAttentionBackend, FixState(FIX)
     sides = {}
     for side in ("stock", "corrected"):
         sides[side] = {name: list(getattr(real, name)(0)) for name in ("scenario", "control")}
