@@ -34,7 +34,7 @@ def mixed(engine):
     "owner, name",
     [
         (module_under_test, "take"), (module_under_test, "home"), (patch_points.AttributePoint, "arm"), (patch_points, "swap"),
-        (wrapper.WrappedTarget, "add"), (fix_state.FixState, "settle"), (module_under_test.Activation, "_say"),
+        (wrapper.WrappedTarget, "add"), (fix_state.FixState, "settle"), (module_under_test.Activation, "_log_summary"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("at", [1, 2, 3])
@@ -209,7 +209,7 @@ def test_what_goes_wrong_while_telling_costs_a_warning(engine, monkeypatch):
     def full(self, *args):
         raise MemoryError
 
-    monkeypatch.setattr(module_under_test.Activation, "_say", full)
+    monkeypatch.setattr(module_under_test.Activation, "_log_summary", full)
     activation = Activation([engine.one_target()])
     module = engine.load(activation, "attention")
     assert hasattr(module.Backend.__dict__["forward"], "__wrapped__")
