@@ -27,11 +27,15 @@ from attnfix.prove.runner import CPU
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE, RELEASE, FIX = "vllm", "0.25.1", "vllm.mla-context-order"
-REPLICAS = ("with attnfix", {}), (f"{FIX} off", {named(FIX).switch: "0"}), ("without attnfix", {"ATTNFIX": "0"})
+REPLICAS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("with attnfix", {}),
+    (f"{FIX} off", {named(FIX).switch: "0"}),
+    ("without attnfix", {"ATTNFIX": "0"}),
+)
 
 
 @contextmanager
-def replica(variables: dict[str, str], folder: Path) -> Iterator[subprocess.Popen]:
+def replica(variables: dict[str, str], folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A deployment that starts; its address is the line that it prints when it is ready."""
     folder.mkdir()
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
@@ -52,8 +56,8 @@ def replica(variables: dict[str, str], folder: Path) -> Iterator[subprocess.Pope
             process.wait()
 
 
-def address(process: subprocess.Popen, folder: Path) -> str:
-    found = next((line.split()[1] for line in process.stdout or () if line.startswith("ready ")), None)
+def address(process: subprocess.Popen[str], folder: Path) -> str:
+    found: str | None = next((line.split()[1] for line in process.stdout or () if line.startswith("ready ")), None)
     if found is None:
         raise SystemExit(f"a replica ended before it was ready:\n{(folder / 'log').read_text()}")
     return found
