@@ -21,7 +21,7 @@ from .models import NEMOTRON_H
 from .scheduling import Engine, Served
 
 _MAMBA = "vllm.model_executor.layers.mamba"
-STORE, MIXER = f"{_MAMBA}.ops.ssd_checkpoint", f"{_MAMBA}.mamba_mixer2"
+STORE, MIXER, _BESIDE = f"{_MAMBA}.ops.ssd_checkpoint", f"{_MAMBA}.mamba_mixer2", f"{_MAMBA}.checkpoint"
 _BUILDER = "vllm.v1.attention.backends.mamba2_attn"
 #: Tokens of a block of states; channels; tokens before one that its convolution sees
 BLOCK, _WIDTH, _TAPS = 16, 8, 3
@@ -204,7 +204,7 @@ def whole_prompts(server: Checkpointing) -> None:
 class Checkpoints(Served):
     """Base of the proofs."""
 
-    modules = (STORE, MIXER)
+    modules = (STORE, MIXER, _BESIDE)
     may_lack = modules
     kernel = "interpreted"
     kind = Checkpointing

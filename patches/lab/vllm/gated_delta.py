@@ -85,7 +85,7 @@ class Server:
         self.drafts, self.columns, self.draw = drafts, drafts + 1, torch.Generator().manual_seed(seed)
         speculative = {"method": "ngram", "num_speculative_tokens": drafts, "prompt_lookup_max": 2}
         sizes = {"cudagraph_capture_sizes": [self.columns * count for count in range(1, ROOM + 1)]}
-        captured = {"graphs": "FULL_AND_PIECEWISE", "compilation": sizes} if graphs else {}
+        captured: dict[str, Any] = {"graphs": "FULL_AND_PIECEWISE", "compilation": sizes} if graphs else {}
         self.worker = Worker(
             QWEN3_NEXT, backend="flash_attn.FlashAttentionBackend", speculative=speculative, max_requests=ROOM,
             cache={"enable_prefix_caching": False}, **captured,

@@ -480,7 +480,7 @@ class States(Served):
     """Base of the proofs about what states hold."""
 
     measure = "share of states and outputs that are of other tokens"
-    kind = Runner
+    kind: Any = Runner
 
     def run(self, case: Case, seed: int) -> Observation:
         def talk(runner: Runner) -> None:

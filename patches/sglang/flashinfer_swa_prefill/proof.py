@@ -4,6 +4,8 @@ As released, of a multimodal model, in deterministic and in paged-only mode, and
 Spared: prompts within the window, and decode steps.
 """
 
+from typing import Any
+
 from attnfix.patches.lab.sglang.paged import WINDOW, FlashInfer, case, decode, prefill
 
 from . import wrap
@@ -15,7 +17,7 @@ BOTH = (0, 25, 6, 12), (17, 12, 1, 10)
 WITHIN = (0, 0, 0), (WINDOW + 1, 4, 1)
 BATCHES = prefill(*NOTHING_CACHED), prefill(*CACHED), prefill(*BOTH, mode="MIXED")
 CHUNKS = prefill((0,), (12,)), prefill((12,), (20,)), prefill((32,), (5,))
-LAUNCHES = (
+LAUNCHES: tuple[dict[str, Any], ...] = (
     {},
     {"modes": ("is_multimodal",), "page_size": 4},
     {"modes": ("enable_deterministic",), "kv_dtype": "fp8_e4m3"},

@@ -28,9 +28,11 @@ STEADY = (0.3, 1, (400, 400))
 
 
 def served(talk, moment=AT_ONCE, *, cached=True, ahead=True, **launch):
-    steps = 100 if talk is WAVES else 60
+    (arrive, together, answered), steps = talk, 100 if talk is WAVES else 60
     launch = dict(drafts=DRAFTS, page_size=16, max_tokens=64, max_requests=10) | launch
-    return case(requests(*talk, moment, steps), caching=cached, scheduler={"async_scheduling": ahead}, **launch)
+    return case(
+        requests(arrive, together, answered, moment, steps), caching=cached, scheduler={"async_scheduling": ahead}, **launch
+    )
 
 
 def steady(moment=AT_ONCE, cached=True):

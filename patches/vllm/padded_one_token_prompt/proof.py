@@ -4,6 +4,8 @@ As a prefill, Mamba2 takes in the padding; as a verification, Gated DeltaNet beg
 which the last is one token, and one token that is left of a prompt, which is padded as ever.
 """
 
+from typing import Any
+
 from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, QWEN3_NEXT, case
 from attnfix.patches.lab.vllm.states import PADDINGS, States, arrivals, ends_meet, limit_meets, within_a_block
 
@@ -14,10 +16,11 @@ ONE = arrivals({3: (1,), 6: (1, 1), 9: (1, 70), 10: (1,)}, beside=(20,))
 #: Two tokens and more, and chunks of which the last is one
 _LONGER = {at: (range(2, 6), range(2, 70)) for at in (2, 3, 7)} | {5: (31,), 9: (63,)}
 LONGER, WITHIN = (arrivals(_LONGER, beside=(20,), fit=fit) for fit in (int, within_a_block))
-NONE, ALIGN, ALL = MODES = (dict(drafts=1, mode="none"), dict(drafts=3, mode="align"), dict(drafts=2, mode="all"))
-MAMBA, GDN = (dict(model=model, max_tokens=32) for model in (NEMOTRON_H, QWEN3_NEXT))
+Launch = dict[str, Any]
+NONE, ALIGN, ALL = MODES = Launch(drafts=1, mode="none"), Launch(drafts=3, mode="align"), Launch(drafts=2, mode="all")
+MAMBA, GDN = (Launch(model=model, max_tokens=32) for model in (NEMOTRON_H, QWEN3_NEXT))
 #: The scheduler a step ahead
-AHEAD = dict(ahead=True, max_tokens=128, context=64)
+AHEAD = Launch(ahead=True, max_tokens=128, context=64)
 
 
 class Proof(States):

@@ -20,7 +20,7 @@ def _on_the_layer(real, layer, dtype):
     """It shows its weight to the linear method, too."""
     import torch
 
-    class OnTheLayer(real):
+    class OnTheLayer(real):  # type: ignore[valid-type, misc]
         def __call__(self, latent):
             parameters = layer._parameters
             former = parameters.pop("weight", None)
