@@ -1,4 +1,4 @@
-"""An engine's import costs about the same with three hundred fixes more whose bugs this release lacks."""
+"""Of three hundred fixes more, whose bugs this release lacks, an engine's import imports no folder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import json
 
 import pytest
 
-from tests.robustness.cost import HOOK_CLOCK, TARGET
+from tests.robustness.cost import TARGET
 from tests.support import environments
 
 ENGINE, RELEASE, MORE = "vllm", "0.33.0", 300
-#: What one fix more may take in the hook, on a machine that does other work, too: to import a folder takes 1 ms
-A_FIX_MS = 0.15
 IMPORTED = f"""
 import importlib, sys
 importlib.import_module({TARGET[ENGINE]!r})
@@ -46,9 +44,9 @@ def crowded(environment: environments.Environment, folders: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def both(wheel, tmp_path_factory):
+def both(wheels, tmp_path_factory):
     """The release beside the catalogue as it is, and beside one of three hundred fixes more."""
-    made = [environments.make(tmp_path_factory.mktemp(name), wheel, ENGINE, RELEASE) for name in ("plain", "crowded")]
+    made = [environments.make(tmp_path_factory.mktemp(name), wheels, ENGINE, RELEASE) for name in ("plain", "crowded")]
     crowded(made[1], MORE)
     return made
 
@@ -59,11 +57,3 @@ def test_only_folders_of_fixes_that_apply_are_imported(both):
     assert {name: of_all[name] for name in states} == states and len(of_all) == len(states) + MORE
     assert {state for name, state in of_all.items() if name not in states} <= {"not affected", "dormant"}
 
-
-def test_the_hook_takes_about_as_long(both):
-    """Least CPU time of three processes each: a busy machine only adds to it."""
-    took = [
-        min(json.loads(side.run(HOOK_CLOCK, ENGINE, TARGET[ENGINE]).stdout.splitlines()[-1])["hook"] for _ in range(3))
-        for side in both
-    ]
-    assert took[1] < took[0] + MORE * A_FIX_MS, took

@@ -81,7 +81,7 @@ class Places:
     """Environments with attnfix, each beside one without its activation paths: equal but for `.pth` and entry points."""
 
     def __init__(self, folder: Path):
-        self.folder, self.wheel = folder, environments.build_wheel(folder)
+        self.folder, self.wheels = folder, environments.build_wheels(folder)
 
     def pair(self, engine: str | None = None, release: str = "") -> tuple[environments.Environment, environments.Environment]:
         """(stock, patched)"""
@@ -90,7 +90,7 @@ class Places:
             environment = environments.Environment(self.folder / f"{side}-{engine}-{release}", engine)
             if not environment.folder.is_dir():
                 environments.bare(environment.folder)
-                environments.install(environment, self.wheel)
+                environments.install(environment, *self.wheels)
                 if engine:
                     environments.add_engine(environment, engine, release)
             if side == "stock":

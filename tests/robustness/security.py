@@ -35,27 +35,28 @@ DECOYS = (
     "wrapt",
     "activation",
 )
+Wheels = tuple[Path, Path]
 ENGINE = "def serve():\n    return 'stock'\n"
 
 
 def run(quick: bool, say: Callable[[str], None]) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        say("a wheel")
-        wheel = environments.build_wheel(home)
-        rows = [_hijacked(home, wheel, quick), _owner_only(home, wheel), _not_unpickled(), _unpacked(home)]
+        say("the wheels")
+        wheels = environments.build_wheels(home)
+        rows = [_hijacked(home, wheels, quick), _owner_only(home, wheels), _not_unpickled(), _unpacked(home)]
         say("bandit and pip-audit")
-        rows += [_bandit(), _audited(wheel)]
+        rows += [_bandit(), _audited(wheels[0])]
         if not quick:
-            say("a second wheel")
-            rows.append(_same_again(home, wheel))
+            say("the wheels again")
+            rows.append(_same_again(home, wheels))
         return rows
 
 
-def _environment(home: Path, wheel: Path) -> environments.Environment:
+def _environment(home: Path, wheels: Wheels) -> environments.Environment:
     """attnfix beside a small package of an engine's name: its import is what makes attnfix import its own parts."""
     environment = environments.bare(home / "environment")
-    environments.install(environment, wheel)
+    environments.install(environment, *wheels)
     (environment.site / "sglang").mkdir()
     (environment.site / "sglang/__init__.py").write_text(ENGINE)
     return environment
@@ -64,9 +65,9 @@ def _environment(home: Path, wheel: Path) -> environments.Environment:
 # Another file
 
 
-def _hijacked(home: Path, wheel: Path, quick: bool) -> Row:
+def _hijacked(home: Path, wheels: Wheels, quick: bool) -> Row:
     row = Row("ways to make attnfix run another file: names in the working and cache folders, ATTNFIX variables", 0)
-    environment, marker = _environment(home, wheel), home / "ran"
+    environment, marker = _environment(home, wheels), home / "ran"
     hostile = home / "hostile"
     _place_decoys(hostile, marker)
     for what, arguments, variables in _tries(environment, hostile, marker, quick):
@@ -134,12 +135,12 @@ def _values(hostile: Path, marker: Path) -> list[str]:
 # Records and caches
 
 
-def _owner_only(home: Path, wheel: Path) -> Row:
+def _owner_only(home: Path, wheels: Wheels) -> Row:
     """Under a umask that forbids nobody anything."""
     row = Row("files that attnfix makes are its owner's alone, whatever the umask", 0)
     environment = environments.Environment(home / "environment")
     made = home / "made"
-    code = "import os; os.umask(0)\n" + PROGRAM + CACHE.format(wheel=str(wheel.parent))
+    code = "import os; os.umask(0)\n" + PROGRAM + CACHE.format(wheel=str(wheels[0].parent))
     environment.run("-c", code, ATTNFIX_RUN_DIR=str(made / "run"), ATTNFIX_CACHE_DIR=str(made / "cache"))
     looked = [made / "run", *(made / "run").iterdir(), made / "cache/releases"]
     for path in looked:
@@ -260,13 +261,13 @@ def _audited(wheel: Path) -> Row:
     return row
 
 
-def _same_again(home: Path, wheel: Path) -> Row:
+def _same_again(home: Path, wheels: Wheels) -> Row:
     row = Row("builds of one tree, equal to the byte", 2)
     second = home / "second"
     second.mkdir()
-    again = environments.build_wheel(second)
-    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, again)]
-    row.figures["sha256"] = digests[0][:16]
-    if digests[0] != digests[1]:
-        row.wrong.append(f"two wheels of one tree differ: {digests[0][:16]}, {digests[1][:16]}")
+    for wheel, again in zip(wheels, environments.build_wheels(second)):
+        one, other = (hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in (wheel, again))
+        row.figures[f"sha256 of {wheel.name}"] = one
+        if one != other:
+            row.wrong.append(f"two builds of {wheel.name} from one tree differ: {one}, {other}")
     return row
