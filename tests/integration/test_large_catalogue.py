@@ -56,4 +56,3 @@ def test_only_folders_of_fixes_that_apply_are_imported(both):
     assert among_many == plain and 0 < len(plain) < len(states)
     assert {name: of_all[name] for name in states} == states and len(of_all) == len(states) + MORE
     assert {state for name, state in of_all.items() if name not in states} <= {"not affected", "dormant"}
-
