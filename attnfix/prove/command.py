@@ -240,7 +240,7 @@ def _complaints(results: list[Result]) -> Iterator[tuple[str, str, str, list[str
 
 
 def _measures(results: list[Result]) -> dict[str, list[str]]:
-    """What is compared in place of the relative error, and for which fixes."""
+    """Measures that stand in place of the relative error, each with its fixes."""
     found: dict[str, list[str]] = {}
     for result in results:
         if result.measure and result.verdict == PROVEN and result.fix not in found.setdefault(result.measure, []):
