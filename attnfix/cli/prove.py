@@ -70,6 +70,7 @@ def _missing(extra: str) -> list[str]:
 
 def _lacks(package: Requirement) -> bool:
     try:
-        return package.name == "attnfix-prove" and not package.specifier.contains(version(package.name), prereleases=True)
+        found = version(package.name)
     except PackageNotFoundError:
         return find_spec(package.name.replace("-", "_")) is None  # one that brings the module under another name will do
+    return package.name == "attnfix-prove" and not package.specifier.contains(found, prereleases=True)
