@@ -188,6 +188,10 @@ def _calls(places: Places, releases: list, measured: Iterable[Fix], processes: r
             _one_call(row, worst, f"{engine} {release}", call, blocks)
         if slow:
             row.not_run.append(f"{slow} of {len(calls)} calls in {engine} {release} while the core was fast")
+        asked = {fix for (first, *_) in calls for fix in first["fixes"]}
+        affected = [fix.id for fix in measured if fix.engine == engine and release in _affected(fix)]
+        if uncalled := [fix for fix in affected if fix not in asked]:
+            row.not_run.append(f"in {engine} {release}, whose controls call no target: {', '.join(uncalled)}")
         if not calls:
             row.wrong.append(f"no target of {engine} {release} was called")
     row.figures |= {name: str(cost) for name, cost in worst.items()}

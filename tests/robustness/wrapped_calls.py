@@ -46,6 +46,7 @@ def main(engine: str, packages: dict[str, str]) -> None:
 def _of_one_proof(fix: str, proof: Any) -> dict[str, Any]:
     from attnfix.bootstrap.process import activation
     from attnfix.patches.lab.proof import NoSuchPath
+    from attnfix.prove import side
 
     state = activation().states[fix]
     for one in activation().states.values():
@@ -55,7 +56,7 @@ def _of_one_proof(fix: str, proof: Any) -> dict[str, Any]:
         return {"targets": []}
     try:
         proof.prepare()
-        return {"targets": _measured_calls(state, lambda: proof.control(0))}
+        return {"targets": _measured_calls(state, lambda: side._observed(proof.control, 0))}
     except NoSuchPath:
         return {"targets": []}
 
