@@ -141,6 +141,8 @@ def load(fix: Known) -> Ledger:
 def of(fix: Known, known: Index) -> Ledger:
     """What an index has of `fix`. Raises LedgerError if it cannot be used."""
     found = known.line(f"fix {fix.id}")
+    if found is None:
+        raise LedgerError(f"the index has no line for {fix.id}; a new fix gets one from scripts/ledger/ledgers.py")
     with index.damage(f"the ledger of {fix.id}"):
         if found["code_paths"] != [str(place) for place in fix.code_paths]:
             raise LedgerError(f"the ledger of {fix.id} was made for other witnesses; run scripts/ledger/ledgers.py")

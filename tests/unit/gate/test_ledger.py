@@ -71,6 +71,11 @@ def test_rows_of_another_form(rows):
             look([None] * len(FIX.code_paths))
 
 
+def test_a_new_fix_is_told_where_its_line_comes_from():
+    with pytest.raises(ledger.LedgerError, match="no line for .*; a new fix gets one from scripts/ledger/ledgers.py"):
+        read({f"fix {FIX.id}": None})
+
+
 def test_targets_that_name_a_fix_without_a_row():
     with pytest.raises(ledger.LedgerError, match="its targets"):
         index.Index(index_text.written({**WHOLE, "targets": {"sglang.x": ["sglang.y"]}}).encode()).fixes  # noqa: B018
