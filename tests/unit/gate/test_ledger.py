@@ -72,7 +72,7 @@ def test_rows_of_another_form(rows):
 
 
 def test_a_new_fix_is_told_where_its_line_comes_from():
-    with pytest.raises(ledger.LedgerError, match="no line for .*; a new fix gets one from scripts/ledger/ledgers.py"):
+    with pytest.raises(ledger.LedgerError, match=f"no line for {FIX.id}; a new fix"):
         read({f"fix {FIX.id}": None})
 
 
