@@ -1,7 +1,7 @@
 # make demo   set everything up and prove the fixes on two real releases
 # make fleet  start three stand-in replicas and show their table
 # make test   set everything up and run the tests, proofs where verdicts change, and quick robustness tests. Of slow tests it
-#             runs drawn cases; TESTS_DRAWN=all runs every one
+#             runs a drawn third, and those of what changed last; TESTS_DRAWN=all runs every one
 # make update judge the engine releases that the ledgers do not know yet
 # make robustness try attnfix under wrong sources, faults, load and foreign patchers, and write the table of docs/safety.md
 # make differential  run the newest releases stock and patched over drawn configurations, until it is stopped; goes on at the

@@ -26,7 +26,8 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_terminal_summary(terminalreporter):
     again = f"TESTS_SEED={drawn.SEED} draws them again, TESTS_DRAWN=all runs every one"
-    terminalreporter.write_line(f"of slow tests, drawn cases ran: {again}")
+    files = "one file in three, of it " if os.environ.get("TESTS_FILES") == "third" else ""
+    terminalreporter.write_line(f"of slow tests, {files}drawn cases ran: {again}")
 
 
 @pytest.fixture(scope="session")

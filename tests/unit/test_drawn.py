@@ -20,6 +20,7 @@ def case(test, number, release=None, mark=None):
 @pytest.fixture(autouse=True)
 def drawn_ones(monkeypatch):
     monkeypatch.delenv("TESTS_DRAWN", raising=False)
+    monkeypatch.delenv("TESTS_FILES", raising=False)
 
 
 def test_the_newest_release_runs_and_a_tenth_of_the_older_ones():
@@ -54,3 +55,28 @@ def test_a_tenth_of_any_list_is_drawn_by_the_seed(monkeypatch):
     assert len(some) == 4 and some == drawn.tenth(range(37), "name") != drawn.tenth(range(37), "other")
     monkeypatch.setenv("TESTS_DRAWN", "all")
     assert drawn.tenth(range(37), "name") == [*range(37)]
+
+
+def test_a_third_of_the_slow_files_runs_and_those_that_the_last_commits_touched():
+    slow = [f"tests/{room}/test_{number}.py" for room in ("fixes/vllm", "integration") for number in range(30)]
+    fast = ["tests/unit/test_1.py", "tests/gpu/test_1.py"]
+    left = drawn.files_left_out([*slow, *fast], [])
+    assert len(left) == 40 and left < set(slow)
+    touched = [
+        "patches/vllm/17/wrap.py",
+        "tests/integration/test_23.py",
+        "patches/sglang/19/wrap.py",
+        "patches/vllm/index.json",
+    ]
+    left = drawn.files_left_out(slow, touched)
+    assert not left & {"tests/fixes/vllm/test_17.py", "tests/integration/test_23.py"} and 38 <= len(left) <= 40
+
+
+def test_files_are_drawn_where_that_is_asked_for(monkeypatch):
+    cases = [case(f"tests/integration/test_{number}.py::test", 0) for number in range(9)]
+    monkeypatch.setattr(drawn, "changed", list)
+    assert not drawn.left_out(cases)
+    monkeypatch.setenv("TESTS_FILES", "third")
+    assert len(drawn.left_out(cases)) == 6
+    monkeypatch.setenv("TESTS_DRAWN", "all")
+    assert not drawn.left_out(cases)
