@@ -7,6 +7,7 @@ from typing import Any
 
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger
+from attnfix.compat.status.fix_state import DORMANT
 
 #: Errors: above RED the result is wrong, below GREEN it is bfloat16 rounding. Between them nothing is proven.
 RED, GREEN = 0.05, 0.01
@@ -61,6 +62,17 @@ def is_green(answer: Answer) -> bool:
     return error is not None and error < GREEN
 
 
+def outcome(stock: Answer) -> tuple[str | None, str]:
+    """`red`, `green` or `absent`: what the stock scenario gave, None if it gave neither; and the reason."""
+    if "error" in stock:
+        return None, stock["error"]
+    if _absent(stock):
+        return "absent", stock["no_such_path"]
+    if is_red(stock):
+        return "red", ""
+    return ("green", "") if is_green(stock) else (None, f"error {error_of(stock)} is neither red nor green")
+
+
 def judge_proof(judged: judge.Verdict, stock: Answer, fixed: Answer) -> tuple[str, str]:
     """(verdict, reason) of a proof from the gate's word and the answers of both sides."""
     for name, side in (("stock", stock), ("fixed", fixed)):
@@ -94,6 +106,7 @@ def _first_failure(stock: Answer, fixed: Answer) -> str | None:
     checks = [
         (not is_red(stock), "the stock side is right on an affected release: this proves nothing"),
         (not stock["untouched"], "the stock side does not run the engine's own functions"),
+        (state.get("state") == DORMANT, "no module of a target is loaded: `modules` of the proof names them"),
         (state.get("state") != "effective", f"the fix is {state.get('state')}: {state.get('reason')}"),
         (fixed["fired"] == 0, "no correction was counted"),
         (not is_green(fixed), "the fixed side is wrong"),

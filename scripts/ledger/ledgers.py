@@ -27,7 +27,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 from packaging.version import Version
 
@@ -40,7 +39,7 @@ from attnfix.compat.releases import fetch
 from attnfix.compat.status import metrics
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.prove import edited_release, runner, warm
-from attnfix.prove.verdict import PROVEN, is_green, is_red
+from attnfix.prove.verdict import PROVEN, outcome
 from scripts.ledger import index_text
 from scripts.ledger.index_text import Edited, Judged, Rows
 
@@ -82,35 +81,31 @@ def examined(fix: Fix) -> list[str]:
     return [release for release in map(str, fetch.published(fix.engine)) if runner.examined(fix, release)]
 
 
-def outcome(fix: Fix, release: str, answer: dict[str, Any]) -> str:
-    """`red`, `green` or `absent`: what the stock scenario gave on a release. Raises SystemExit if it gave neither."""
-    if "no_such_path" in answer:
-        return "absent"
-    if "error" in answer:
-        raise SystemExit(f"{fix.id} on {release}: {answer['error']}\n{answer.get('traceback', '')}")
-    if is_red(answer):
-        return "red"
-    if is_green(answer):
-        return "green"
-    raise SystemExit(f"{fix.id} on {release}: error {answer['main']['error']} is neither red nor green")
-
-
-def observed(engine: str, release: str, fixes: Sequence[Fix]) -> dict[Fix, str]:
+def observed(engine: str, release: str, fixes: Sequence[Fix]) -> dict[Fix, tuple[str | None, str]]:
     """What the stock scenarios of `fixes` give on a release, after one import of it."""
     site = fetch.fetch(engine, release, progress=False)
     answers = runner.run_sides(fixes, engine, _SEED, stock=True, site=site, run=True)
-    return {fix: outcome(fix, release, answers.get(fix.id, answers)) for fix in fixes}
+    return {fix: outcome(answers.get(fix.id, answers)) for fix in fixes}
 
 
 def observe_all(wanted: dict[tuple[str, str], list[Fix]]) -> dict[Fix, dict[str, str]]:
-    """{fix: {release: outcome}} of the fixes wanted on each (engine, release); two releases run at a time."""
+    """{fix: {release: outcome}} of the fixes wanted on each (engine, release); two releases run at a time.
+
+    Raises SystemExit at the end, if a scenario gave no outcome somewhere: it names all of them.
+    """
     seen: dict[Fix, dict[str, str]] = {}
+    failed: list[str] = []
     with ThreadPoolExecutor(2) as pool:
         results = pool.map(lambda item: observed(*item), [(*at, fixes) for at, fixes in wanted.items()])
         for (_, release), outcomes in zip(wanted, results):
-            for fix, found in outcomes.items():
-                print(f"{fix.id} {release}: {found}", file=sys.stderr, flush=True)
-                seen.setdefault(fix, {})[release] = found
+            for fix, (found, reason) in outcomes.items():
+                print(f"{fix.id} {release}: {found or reason}", file=sys.stderr, flush=True)
+                if found:
+                    seen.setdefault(fix, {})[release] = found
+                else:
+                    failed.append(f"{fix.id} on {release}: {reason}")
+    if failed:
+        raise SystemExit("\n".join(failed))
     return seen
 
 

@@ -45,7 +45,7 @@ from attnfix.compat.status.fix_state import DORMANT
 from attnfix.patches.catalogue import BY_ID, FIXES
 from attnfix.patches.lab.proof import Proof
 from attnfix.prove import runner, warm
-from attnfix.prove.verdict import PROVEN, Result, is_green, is_red
+from attnfix.prove.verdict import PROVEN, Result, outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "build" / "matrix"
@@ -84,7 +84,7 @@ def cells(engine: str, release: str, fixes: list[Fix], seed: int | None = None) 
         )
     for fix in fixes:
         seen, stands = stock.get(fix.id, stock), patched.get(fix.id, patched)
-        observed, reason = _outcome(seen)
+        observed, reason = outcome(seen)
         if observed == "red":
             fixed = runner.run_side(fix, _SEED, stock=False, site=site)
             yield _proven(fix, release, runner.conclude(fix, release, site / engine, (seen, fixed)))
@@ -101,16 +101,6 @@ def edits_on(release: str, proof: type[Proof], seed: int | None = None) -> list[
     if seed is None:
         return [*proof.edits] if release in proof.edited else []
     return [edit for edit in proof.edits if random.Random(f"{seed} {edit}").choice(proof.edited) == release]
-
-
-def _outcome(answer: dict[str, Any]) -> tuple[str | None, str]:
-    if "error" in answer:
-        return None, answer["error"]
-    if "no_such_path" in answer:
-        return "absent", answer["no_such_path"]
-    if is_red(answer):
-        return "red", ""
-    return ("green", "") if is_green(answer) else (None, f"error {answer['main']['error']} is neither red nor green")
 
 
 def _proven(fix: Fix, release: str, result: Result) -> Cell:
