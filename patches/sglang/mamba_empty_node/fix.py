@@ -46,7 +46,6 @@ FIX = Fix(
         f"{_REQUEST}.init_next_round_input",
         f"{_REQUEST}._compute_max_prefix_len",
     ),
-    remove_when="sglang 0.5.16 or later is served, where hybrid models have another radix cache",
     cost="A look at host numbers for each prompt that is matched. No prompt loses a cached token.",
     expect=(
         "On one replica, ask a prompt of several pages, then its first page alone, then others until the cache is full: stock, "

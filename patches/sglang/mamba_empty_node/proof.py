@@ -7,7 +7,7 @@ parts: `lab.sglang.tracked_states`. A prompt whose logprobs are wanted is matche
 from __future__ import annotations
 
 import random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attnfix.patches.lab.proof import Cases, NoSuchPath, Observation
 from attnfix.patches.lab.sglang import tracked_states
