@@ -15,7 +15,7 @@ from attnfix.patches.lab.sglang.engine import module
 
 from . import wrap
 
-_RADIX, _REGISTRY = "sglang.srt.mem_cache.radix_cache", "sglang.srt.mem_cache.registry"
+_TREE, _RADIX, _REGISTRY = (f"sglang.srt.mem_cache.{name}" for name in ("mamba_radix_cache", "radix_cache", "registry"))
 _CACHED = 53
 
 
@@ -33,11 +33,11 @@ class Case(NamedTuple):
 
 
 class Proof(Cases):
-    modules = (_RADIX, "sglang.srt.layers.quantization", _REGISTRY)
-    may_lack = (_REGISTRY,)
+    modules = ("sglang.srt.layers.quantization", _TREE, _RADIX, _REGISTRY)
+    may_lack = (_TREE, _REGISTRY)
     kernel = "none"
     measure = "share of the cache that cannot be evicted"
-    needs = "RadixKey.limit"
+    needs = f"{_RADIX}:RadixKey.limit"
     absent = "the part of a prompt that may be matched is a key of its own"
     bug = (Case(16, 16), Case(8, 8, states=True), Case(16, 30, 9, logprobs=5), Case(8, 53, 40, logprobs=7, states=True))
     spared = (
