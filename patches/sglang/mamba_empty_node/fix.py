@@ -14,8 +14,8 @@ FIX = Fix(
     title="A prompt of one cached page corrupts the radix cache of a hybrid model, and the server dies later",
     symptom=(
         "The scheduler of Qwen3-Next, Qwen3.5, NemotronH or another hybrid model with pages of several tokens dies with "
-        '"parent does not have child key, ()" as it evicts. Some time before, a prompt of exactly one page was asked again, or '
-        "logprobs from within the first page of a cached prompt."
+        '"parent does not have child key, ()" as it evicts. Some time before, a prompt came that is exactly one cached page, '
+        "or one that wants logprobs from within its cached first page."
     ),
     symptoms=(DIES,),
     cause=(
