@@ -23,6 +23,7 @@ MODULES = frozenset(
         "sglang.srt.managers.scheduler_components.batch_result_processor",
         "sglang.srt.mem_cache.allocation_sizing",
         "sglang.srt.mem_cache.common",
+        "sglang.srt.mem_cache.mamba_radix_cache",
         "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin",
         "sglang.srt.model_executor.forward_batch_info",
         "sglang.srt.model_executor.model_runner",

@@ -59,6 +59,13 @@ CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "Deepseek
 CHOSEN_UP_TO = Version("0.5.13.post1")
 #: Architectures whose Mamba2 layers the engine tracks states of (ServerArgs._support_mamba_cache_extra_buffer)
 MAMBA2 = frozenset({"FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM"})
+#: Architectures for which the engine chooses extra_buffer
+_RECURRENT = MAMBA2 | {
+    "BailingMoeV2_5ForCausalLM", "InternS2PreviewForConditionalGeneration", "MiniCPMV4_6ForConditionalGeneration",
+    "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+}  # fmt: skip
+#: Keys of config.json that models with recurrent layers have
+_OF_RECURRENT = frozenset({"linear_num_value_heads", "linear_attn_config", "hybrid_override_pattern", "mamba_d_state"})
 #: Architectures whose model hands its window on without the token itself, in every release that has them
 _SHORT = frozenset(
     (
@@ -439,6 +446,17 @@ def _mamba2_layers(it: Deployment) -> Fact:
     return known(ON if architecture in MAMBA2 else OFF, f"architecture {architecture}")
 
 
+def _recurrent(it: Deployment) -> Fact:
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    architecture = it.architecture()
+    if architecture in _RECURRENT:
+        return known(ON, f"architecture {architecture}")
+    if not _OF_RECURRENT.isdisjoint(it.text_config()):
+        return unknown(f"whether states of architecture {architecture} are kept was not read")
+    return known(OFF, f"architecture {architecture}")
+
+
 def _tracked_states(it: Deployment) -> Fact:
     """Whether prefill keeps states of prefixes in buffers of their own."""
     radix = it.option("disable-radix-cache", OFF)
@@ -489,5 +507,6 @@ FACTS: Makers = {
     "encoder-decoder": _encoder_decoder,
     "KV cache scales": _kv_cache_scales,
     "Mamba2 layers": _mamba2_layers,
+    "recurrent layers": _recurrent,
     "tracked Mamba states": _tracked_states,
 }

@@ -47,6 +47,7 @@ _FOLDERS = (
     "fa3_encoder_replay",
     "kv_scales_file",
     "mamba_float16_conv",
+    "mamba_empty_node",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

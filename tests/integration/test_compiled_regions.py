@@ -40,6 +40,7 @@ REGIONS = {
     "Mamba2AttnBackend": {"": PLAN},
     "MambaAttnBackendBase": {"": PLAN},
     "MambaMixer2": {"": OPERATOR},
+    "MambaRadixCache": {"": PLAN},
     "ssd_combined": {"": PREFILL},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},

@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
-from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers, switch
-from attnfix.compat.doctor.sglang import MAMBA2
+from attnfix.compat.doctor.condition import OFF, ON, Fact, known
+from attnfix.compat.doctor.deployment import Deployment, Makers, switch
 
-#: Architectures for which the engine chooses extra_buffer
-_TRACKED = MAMBA2 | {
-    "BailingMoeV2_5ForCausalLM", "InternS2PreviewForConditionalGeneration", "MiniCPMV4_6ForConditionalGeneration",
-    "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
-}  # fmt: skip
-#: Keys of config.json that models with recurrent layers have
-_OTHERS = frozenset({"linear_num_value_heads", "linear_attn_config", "hybrid_override_pattern", "mamba_d_state"})
 _EXTRA = ("extra_buffer", "extra_buffer_lazy")
-
-
-def _recurrent(it: Deployment) -> Fact:
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    architecture = it.architecture()
-    if architecture in _TRACKED:
-        return known(ON, f"architecture {architecture}")
-    if not _OTHERS.isdisjoint(it.text_config()):
-        return unknown(f"whether states of architecture {architecture} are kept was not read")
-    return known(OFF, f"architecture {architecture}")
 
 
 def _tracked(it: Deployment) -> Fact:
@@ -47,7 +28,4 @@ def _tracked(it: Deployment) -> Fact:
     return Fact(tuple(ON if value in _EXTRA else OFF for value in strategy.values), chosen)
 
 
-FACTS: Makers = {
-    "recurrent layers": _recurrent,
-    "states kept by turns": _tracked,
-}
+FACTS: Makers = {"states kept by turns": _tracked}
