@@ -118,7 +118,7 @@ class Cases(Proof):
     absent = ""
     #: Cases that are wrong on the stock side. One that has a `where` is run in releases that have that place
     bug: tuple[Any, ...] = ()
-    #: Cases that have the same bits on both sides
+    #: Cases that are right on the stock side, have the same bits on both, and in which no correction is counted
     spared: tuple[Any, ...] = ()
     #: sentence -> (function, replacement): the replacement gets the function itself, then its arguments. A constant is
     #: (module, name, value). Several of them are a list

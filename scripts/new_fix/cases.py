@@ -1,6 +1,6 @@
-"""Runs the cases of a proof one by one in one release, stock and corrected: for a proof that is being written.
+"""Runs the cases of a proof one by one in releases, stock and corrected: for a proof that is being written.
 
-    python -m scripts.new_fix.cases vllm==0.19.1 vllm.my-fix
+    python -m scripts.new_fix.cases vllm.my-fix vllm==0.19.1 vllm==0.20.0
 
 No ledger is needed: the correction is put on its targets without asking the gate. Of a case that raises, the traceback is
 printed. Only `attnfix prove` proves.
@@ -98,20 +98,22 @@ def main(arguments: list[str] | None = None) -> int:
     from attnfix.prove import runner
 
     parser = argparse.ArgumentParser(prog="python -m scripts.new_fix.cases", description="Run the cases of a proof one by one.")
-    parser.add_argument("release", help="as in vllm==0.19.1")
     parser.add_argument("fix", help="its id, as in vllm.my-fix")
+    parser.add_argument("release", nargs="+", help="as in vllm==0.19.1")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     try:
-        engine, release = parse(options.release)
         if options.fix not in BY_ID:
             raise no_such("fix", options.fix, BY_ID)
-        site = fetch.fetch(engine, release)
+        named = [(engine, fetch.fetch(engine, release)) for engine, release in map(parse, options.release)]
     except (CliError, fetch.ReleaseError) as error:
         parser.error(str(error))
-    answer = runner.run_sides([BY_ID[options.fix]], engine, options.seed, stock=True, site=site, run=True, child=_CHILD)
-    print(answer.get("said") or answer.get("traceback") or answer["error"])
-    return 0 if "said" in answer else 1
+    ran = True
+    for release, (engine, site) in zip(options.release, named):
+        answer = runner.run_sides([BY_ID[options.fix]], engine, options.seed, stock=True, site=site, run=True, child=_CHILD)
+        print(f"{release}\n{answer.get('said') or answer.get('traceback') or answer['error']}", flush=True)
+        ran = ran and "said" in answer
+    return 0 if ran else 1
 
 
 if __name__ == "__main__":
