@@ -57,7 +57,13 @@ def named(text: str) -> Gpu | None:
     plain = "".join(word for word in words if not _AROUND.fullmatch(word))
     if match := re.fullmatch(r"sm(\d{2,3})a?", plain):
         return Gpu(text, NVIDIA, int(match[1]))
-    spellings = plain, f"rtx{plain}", plain.removeprefix("nvidia").removeprefix("geforce"), plain.removeprefix("rtx"), f"{plain}x"
+    spellings = (
+        plain,
+        f"rtx{plain}",
+        plain.removeprefix("nvidia").removeprefix("geforce"),
+        plain.removeprefix("rtx"),
+        f"{plain}x",
+    )
     return next((KNOWN[name] for name in spellings if name in KNOWN), None)
 
 

@@ -18,7 +18,8 @@ from attnfix.compat.doctor import gpus
         ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada"), ("RTX PRO 6000 Blackwell", "rtxpro6000"),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtxpro6000"), ("NVIDIA B300 SXM6 AC", "b300"),
         ("mi300", "mi300x"), ("AMD Instinct MI300X", "mi300x"), ("AMD_Instinct_MI300X_OAM", "mi300x"), ("mi300a", "mi300a"),
-        ("AMD Instinct MI250X / MI250", "mi250x"), ("rtx6000", None), ("h10", None), ("a100x", None), ("", None), ("80gb", None),
+        ("AMD Instinct MI250X / MI250", "mi250x"), ("rtx6000", None), ("h10", None), ("a100x", None),
+        ("", None), ("80gb", None),
     ],
 )  # fmt: skip
 def test_a_name_is_understood_as_it_is_written(text, name):
