@@ -321,8 +321,9 @@ def _unless_asked_otherwise(it: Deployment, default: str, models: str) -> Fact:
     if default == "V1" and not it.since("0.25.0"):
         return known("V1", why)  # no option asked for V2
     may_be = Fact((default, other), f"{why}, unless an option needs {other}; set {_V2} to be sure")
-    if [word for word in it.launch.not_understood if not word.startswith(("-O", "--optimization-level"))]:
-        return may_be
+    unheard = [word for word in it.launch.not_understood if not word.startswith(("-O", "--optimization-level"))]
+    if unheard:
+        return Fact((default, other), f"{why}, unless {', '.join(unheard)} needs {other}; set {_V2} to be sure")
     method = _method(it)
     if default == "V1":
         if method == "dspark" and not it.since("0.29.0"):
