@@ -7,6 +7,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from . import compressed_tensors
 from .condition import OFF, ON, Fact, known, unknown
 from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
 from .gpus import NVIDIA
@@ -602,6 +603,23 @@ def quantization_of(it: Deployment) -> Mapping[str, Any]:
     return it.config.get("quantization_config") or it.text_config().get("quantization_config") or {}
 
 
+def prefixes_of(it: Deployment) -> tuple[str, ...]:
+    """What the names of the layers may begin with; of a model with several parts it depends on its class."""
+    return ("model.",) if it.text_config() is it.config else ("language_model.model.", "model.")
+
+
+def formats_of(it: Deployment, projection: str) -> Fact:
+    """The formats of compressed-tensors in which the layers keep a projection of attention; "as it is" for layers left out."""
+    prefixes = prefixes_of(it)
+    found = [
+        compressed_tensors.formats(quantization_of(it), compressed_tensors.names(it.text_config(), projection, prefix))
+        for prefix in prefixes
+    ]
+    if any(formats != found[0] for formats in found):
+        return unknown(f"compressed-tensors: which of {' and '.join(prefixes)} names of layers begin with")
+    return Fact(tuple(sorted(kept or "as it is" for kept in found[0])), "compressed-tensors")
+
+
 def kv_cache_dtype(it: Deployment) -> Fact:
     asked = it.option("kv-cache-dtype", "auto")
     if asked.values != ("auto",):
@@ -627,6 +645,8 @@ def _kv_cache_scales(it: Deployment) -> Fact:
 
 def _flashinfer_kernels(it: Deployment) -> Fact:
     """Whose kernels FLASHINFER runs. Those of TRT-LLM, on Blackwell, have scales of their own."""
+    if it.gpu is not None and it.gpu.maker != NVIDIA:
+        return known("others", f"{it.gpu}; FlashInfer is NVIDIA's")
     backend = attention_backend(it)
     if not backend.values:
         return backend

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
 from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers, switch
+from attnfix.compat.doctor.sglang import FACTS as SHARED
 from attnfix.compat.doctor.sglang import MAMBA2
 
 #: Architectures for which the engine chooses extra_buffer
-_TRACKED = MAMBA2 | {
+_TRACKED = {
     "BailingMoeV2_5ForCausalLM", "InternS2PreviewForConditionalGeneration", "MiniCPMV4_6ForConditionalGeneration",
     "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
 }  # fmt: skip
@@ -20,6 +21,8 @@ def _recurrent(it: Deployment) -> Fact:
     if it.config is None:
         return unknown(NO_CONFIG)
     architecture = it.architecture()
+    if architecture in MAMBA2:
+        return SHARED["Mamba2 layers"](it)
     if architecture in _TRACKED:
         return known(ON, f"architecture {architecture}")
     if not _OTHERS.isdisjoint(it.text_config()):
