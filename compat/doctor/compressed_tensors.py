@@ -53,7 +53,7 @@ def _is(name: str, word: str) -> bool:
         raise ValueError(f"the pattern {pattern[:80]} is not read")
     try:
         return re.match(pattern, name) is not None
-    except re.error as error:
+    except (re.error, RecursionError) as error:
         raise ValueError(f"the pattern {pattern[:80]} is none: {error}") from error
 
 
