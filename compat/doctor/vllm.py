@@ -236,6 +236,8 @@ def attention_backend(it: Deployment) -> Fact:
         return known(asked.removesuffix("_VLLM_V1"), variable)  # up to 0.10.2 it may say which engine, too
     if it.absent("attention-backend") and _defaults_to_flashmla(it):
         return known("FLASHMLA", f"default of vLLM {it.release} for MLA with an FP8 KV cache on {it.gpu}")
+    if it.absent("attention-backend") and _defaults_to_flash_attn(it):
+        return known("FLASH_ATTN", f"default of vLLM {it.release} for heads of {_head_size(it)} on {it.gpu}")
     fact = it.option("attention-backend")
     return unknown(f"{fact.why}: the default depends on GPU, head sizes and dtypes" if it.launch else fact.why)
 
@@ -245,6 +247,28 @@ def _defaults_to_flashmla(it: Deployment) -> bool:
     hopper = it.gpu is not None and it.gpu.maker == NVIDIA and it.gpu.generation == 9
     fp8 = [value for value in kv_cache_dtype(it).values if str(value).startswith("fp8")]
     return hopper and bool(fp8) and _attention(it).values == ("MLA",) and it.since(first) and not it.since(end)
+
+
+#: Releases, from and below, in which models without MLA have FlashAttention on Hopper by default: read in those that have
+#: vllm.fa3-cascade. It takes these head sizes, and no float32
+FLASH_ATTN_ON_HOPPER = ("0.10.1", "0.11.1")
+_HEAD_SIZES = (32, 64, 96, 128, 160, 192, 224, 256)
+
+
+def _defaults_to_flash_attn(it: Deployment) -> bool:
+    first, end = FLASH_ATTN_ON_HOPPER
+    hopper = it.gpu is not None and it.gpu.capability == 90
+    dtype = it.option("dtype", "auto").values in (("auto",), ("half",), ("float16",), ("bfloat16",))
+    reads = it.since(first) and not it.since(end) and _engine_core(it).values == ("V1",)
+    return hopper and dtype and reads and _attention(it).values == ("MHA",) and _head_size(it) in _HEAD_SIZES
+
+
+def _head_size(it: Deployment) -> int | None:
+    text = it.text_config()
+    if text.get("head_dim"):
+        return int(text["head_dim"])
+    hidden, heads = text.get("hidden_size"), text.get("num_attention_heads")
+    return hidden // heads if hidden and heads else None
 
 
 def _model_runner(it: Deployment) -> Fact:

@@ -47,7 +47,9 @@ ENDLESS = {**INT4, "quantization_config": {**INT4["quantization_config"], "ignor
 NVFP4 = {**R1, "num_hidden_layers": 61, "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4",
          "ignore": ["lm_head", "model.layers.*.self_attn*"]}}  # fmt: skip
 NVFP4_SOME = {**NVFP4, "quantization_config": {**NVFP4["quantization_config"], "ignore": ["model.layers.1.self_attn*"]}}
-MODELS = {"K2": K2, "K2.5": K25, "Experts": EXPERTS, "INT4-some": SOME, "INT4-endless": ENDLESS, "NVFP4": NVFP4,
+GPT_OSS_120B = {**GPT_OSS, "head_dim": 64}
+MODELS = {"gpt-oss-120b": GPT_OSS_120B,
+          "K2": K2, "K2.5": K25, "Experts": EXPERTS, "INT4-some": SOME, "INT4-endless": ENDLESS, "NVFP4": NVFP4,
           "NVFP4-some": NVFP4_SOME,
           "R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
           "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
