@@ -45,7 +45,9 @@ _ORDER = (HIT, POSSIBLE, NOT_HIT)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     model = "config.json, its folder, or the hub's name of a model that was fetched to this machine; default: the launch's"
     parser.add_argument("model", nargs="?", metavar="MODEL_CONFIG", help=model)
-    engine = parser.add_argument("--engine", metavar="ENGINE==RELEASE", help="default: the engine that is installed here")
+    engine = parser.add_argument(
+        "--engine", metavar="ENGINE==RELEASE", help="default: of the launch's image, else what is installed here"
+    )
     gpu = parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
     completion.offer(engine, releases.every)
     completion.offer(gpu, lambda: gpus.KNOWN)
