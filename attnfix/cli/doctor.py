@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
 from attnfix.compat.doctor.deployment import Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch, LaunchError, read
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
-from attnfix.compat.fix import Fix
+from attnfix.compat.fix import SLOWER, Fix
 from attnfix.compat.gate import judge, ledger
 from attnfix.patches.catalogue import FIXES, facts_of_fixes
 
@@ -30,20 +31,23 @@ NAME = "doctor"
 BRIEF = "before the start: which bugs would this deployment hit?"
 HELP = (
     "Which known bugs a deployment would hit before it starts, and what attnfix does about each. "
-    "Exit code 1: one is hit or possible that attnfix would not correct."
+    "Exit code 1: a bug that ends in wrong output or a crash is hit or possible, and attnfix would not correct it."
 )
 EXAMPLE = "attnfix doctor --engine sglang==0.5.9 --gpu b200 -- sglang serve --model-path /models/DeepSeek-R1 --tp 8"
 #: What stands behind `--` is a launch command
 LAUNCH = True
 
 _COLOURS = {HIT: "red", POSSIBLE: "yellow", NOT_HIT: "dim"}
+_HERE = "installed here"
 _ORDER = (HIT, POSSIBLE, NOT_HIT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     model = "config.json, its folder, or the hub's name of a model that was fetched to this machine; default: the launch's"
     parser.add_argument("model", nargs="?", metavar="MODEL_CONFIG", help=model)
-    engine = parser.add_argument("--engine", metavar="ENGINE==RELEASE", help="default: the engine that is installed here")
+    engine = parser.add_argument(
+        "--engine", metavar="ENGINE==RELEASE", help="default: of the launch's image, else what is installed here"
+    )
     gpu = parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
     completion.offer(engine, releases.every)
     completion.offer(gpu, lambda: gpus.KNOWN)
@@ -51,8 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    launch = _launch(options.launch)
-    engine, release = _engine(options.engine, launch)
+    named = releases.parse(options.engine) if options.engine else None
+    launch = _launch(options.launch, named[0] if named else None)
+    engine, release, source = _engine(named, launch)
     deployment = Deployment(
         engine, config=_config(options.model, launch), gpu=gpu_named(options.gpu), launch=launch, environment=os.environ
     )
@@ -60,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
     found = {
         "engine": engine,
         "release": name,
+        "release_from": source,
         "gpu": str(deployment.gpu) if deployment.gpu else None,
         "architecture": deployment.architecture(),
         "fixes": rows,
@@ -70,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(found)
     else:
         _print(found)
-    return 1 if any(row["verdict"] != NOT_HIT and not row["corrected"] for row in rows) else 0
+    return 1 if any(row["verdict"] != NOT_HIT and row["harm"] != SLOWER and not row["corrected"] for row in rows) else 0
 
 
 def examine(deployment: Deployment, release: str | None) -> tuple[list[dict[str, Any]], str | None]:
@@ -82,26 +88,31 @@ def examine(deployment: Deployment, release: str | None) -> tuple[list[dict[str,
     return sorted(rows, key=lambda row: _ORDER.index(row["verdict"])), name
 
 
-def _launch(words: list[str] | None) -> Launch | None:
+def _launch(words: list[str] | None, engine: str | None) -> Launch | None:
     try:
-        return read(words) if words else None
+        return read(words, engine) if words else None
     except LaunchError as error:
         raise CliError(str(error), 2) from error
 
 
-def _engine(named: str | None, launch: Launch | None) -> tuple[str, str | None]:
-    """Engine and release; release None: what is installed here."""
+def _engine(named: tuple[str, str] | None, launch: Launch | None) -> tuple[str, str | None, str]:
+    """Engine, release, and where the release comes from; release None: what is installed here."""
     if named:
-        engine, release = releases.parse(named)
-        if launch and launch.engine != engine:
-            raise CliError(f"--engine names {engine}, but the launch command starts {launch.engine}", 2)
-        return engine, release
+        if launch and launch.engine != named[0]:
+            raise CliError(f"--engine names {named[0]}, but the launch command starts {launch.engine}", 2)
+        other = launch.image if launch and launch.image and launch.image.release not in (None, named[1]) else None
+        return *named, f"--engine, not image {other.name}" if other else "--engine"
+    if launch and launch.image:
+        if launch.image.release is None:
+            message = f"the image {launch.image.name} does not say its release; name it, as in --engine {launch.engine}==1.2.3"
+            raise CliError(message, 2)
+        return launch.engine, launch.image.release, f"image {launch.image.name}"
     if launch:
-        return launch.engine, None
+        return launch.engine, None, _HERE
     here = [name for name, engine in ENGINES.items() if installed_root(engine)]
     if len(here) != 1:
         raise CliError(f"{' and '.join(here) or 'no engine'} installed here; name one, as in --engine sglang==0.5.9", 2)
-    return here[0], None
+    return here[0], None, _HERE
 
 
 def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:
@@ -139,8 +150,17 @@ def _config(named: str | None, launch: Launch | None) -> Any:
         return None
     try:
         return read_config(path)
+    except FileNotFoundError as error:
+        raise CliError(_not_here(model), 2) from error
     except (OSError, ValueError) as error:
         raise CliError(f"{path} cannot be read as a model's config.json: {error}", 2) from error
+
+
+def _not_here(model: str) -> str:
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", model) and not model.startswith("."):
+        address = f"https://huggingface.co/{model}/resolve/main/config.json"
+        return f"{model} was not fetched to this machine; give its config.json, as in: curl -LO {address}"
+    return f"{model} is no file, no folder with a config.json, and no model that was fetched to this machine"
 
 
 def _fetched(model: str) -> Path | None:
@@ -202,7 +222,8 @@ def _verdict(row: dict[str, Any]) -> Text:
 
 def _print(found: dict[str, Any]) -> None:
     where = ", ".join((found["gpu"] or "unknown GPU", found["architecture"] or "unknown model"))
-    title = f"{found['engine']} {found['release'] or '(no version)'}; {where}"
+    source = "" if found["release_from"] == "--engine" else f" ({found['release_from']})"
+    title = f"{found['engine']} {found['release'] or '(no version)'}{source}; {where}"
     shown = [row for row in found["fixes"] if row["verdict"] != NOT_HIT]
     if shown:
         rows = ((row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in shown)
@@ -215,6 +236,6 @@ def _print(found: dict[str, Any]) -> None:
             print_line(f"    {reason}")
     print_line(f"not hit: {len(found['fixes']) - len(shown)} of {len(found['fixes'])} bugs; --json says why of each")
     if found["not_understood"]:
-        print_line(f"Not understood, and taken to decide nothing: {', '.join(found['not_understood'])}")
+        print_line(f"Unknown options: {', '.join(found['not_understood'])}. If one may matter, a reason above names it.")
     if found["not_read"]:
         print_line(f"Not read: {', '.join(found['not_read'])}")

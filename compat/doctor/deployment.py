@@ -46,7 +46,8 @@ class Deployment:
         if name in self.launch.options:
             return known(self.launch.options[name], flag)
         if self.launch.not_read:
-            return unknown(f"{flag} may be set in {', '.join(self.launch.not_read)}, which is not read")
+            files = ", ".join(name.partition(" (")[0] for name in self.launch.not_read)  # without the reason
+            return unknown(f"{flag} may be set in {files}, which is not read")
         return unknown(f"no {flag}") if default is None else known(default, f"no {flag}")
 
     def number(self, name: str, default: int | None = None) -> Fact:

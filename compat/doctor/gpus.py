@@ -30,25 +30,41 @@ _NVIDIA = {
     70: "v100",
     75: "t4",
     80: "a100 a800 a30",
-    86: "a10 a10g a40 a6000 rtx3090",
-    89: "l4 l40 l40s rtx4090 rtx6000ada",
+    86: "a2 a10 a10g a16 a40 a4000 a4500 a5000 a5500 a6000 rtx3060 rtx3070 rtx3080 rtx3090",
+    89: "l4 l20 l40 l40s rtx4060 rtx4070 rtx4080 rtx4090 rtx4000ada rtx5000ada rtx6000ada",
     90: "h100 h200 h20 h800 gh200",
     100: "b200 b100 gb200",
     103: "b300 gb300",
-    120: "rtx5090 rtxpro6000",
+    120: "rtx5060 rtx5070 rtx5080 rtx5090 rtxpro4000 rtxpro4500 rtxpro5000 rtxpro6000",
     121: "gb10",
 }
 KNOWN = {name: Gpu(name, NVIDIA, capability) for capability, names in _NVIDIA.items() for name in names.split()}
-KNOWN |= {name: Gpu(name, AMD, None) for name in ["mi250", "mi300x", "mi308x", "mi325x", "mi355x"]}
+_AMD = "mi210 mi250 mi250x mi300a mi300x mi308x mi325x mi350x mi355x"
+KNOWN |= {name: Gpu(name, AMD, None) for name in _AMD.split()}
 KNOWN |= {name: Gpu(name, INTEL, None) for name in ["b580", "max1550"]}
+
+#: Words around the name of a GPU, in what drivers and the labels of Kubernetes print
+_AROUND = re.compile(
+    r"nvidia|amd|intel|instinct|radeon|geforce|tesla|grid|gpu|pcie|sxm\d*|nvl|oam|hbm\d*e?|\d+gb|\dg\.\d+gb|mig|shared|mega"
+    r"|ti|super|d|laptop|blackwell|generation|server|workstation|max|q|edition|ac|[vh]f"
+)
 
 
 def named(text: str) -> Gpu | None:
-    """The GPU of that name (`H100`, `RTX 5090`, `sm_90`); None for an unknown one."""
-    plain = re.sub(r"[\s_-]", "", text.lower()).removeprefix("nvidia").removeprefix("geforce")
+    """The GPU of a name as people and drivers write it (`H100`, `RTX 5090`, `NVIDIA A100-SXM4-80GB`, `sm_90`); None for an
+    unknown one."""
+    words = re.split(r"[\s_-]+", text.lower().partition("/")[0].strip())
+    plain = "".join(word for word in words if not _AROUND.fullmatch(word))
     if match := re.fullmatch(r"sm(\d{2,3})a?", plain):
         return Gpu(text, NVIDIA, int(match[1]))
-    return KNOWN.get(plain)
+    spellings = (
+        plain,
+        f"rtx{plain}",
+        plain.removeprefix("nvidia").removeprefix("geforce"),
+        plain.removeprefix("rtx"),
+        f"{plain}x",
+    )
+    return next((KNOWN[name] for name in spellings if name in KNOWN), None)
 
 
 def here() -> Gpu | None:

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 from .. import untrusted
 from .condition import OFF, ON
 from .engine_options import FILE, JSON, OPTIONS, SWITCH, Option
+from .engine_start import Image, LaunchError, find, parsed_yaml
 
-#: What starts an engine: `python -m MODULE`, `PROGRAM serve`, an image whose entry point is the server
-_MODULES = {
-    "sglang.launch_server": "sglang",
-    "vllm.entrypoints.openai.api_server": "vllm",
-    "vllm.entrypoints.cli.main": "vllm",
-}
-_IMAGES = {"vllm/vllm-openai": "vllm"}
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+__all__ = ["Launch", "LaunchError", "read"]
 
-
-class LaunchError(Exception):
-    """The command starts no engine, or cannot be split into words: one sentence for a user."""
+_CONFIG_LIMIT = 1 << 20  # bytes; a --config file has some lines
 
 
 @dataclass
 class Launch:
     """What a launch command says. `options`: name as in `options.py` -> value, `on` or `off` of a switch, `name.key` of JSON;
-    `not_understood` are words that no known option explains, `not_read` files that may hold further options."""
+    `not_understood` are words that no known option explains, `not_read` files that may hold further options. `image`: the
+    container image that it runs in."""
 
     engine: str
     variables: dict[str, str] = field(default_factory=dict)
@@ -39,40 +30,26 @@ class Launch:
     model: str | None = None
     not_understood: list[str] = field(default_factory=list)
     not_read: list[str] = field(default_factory=list)
+    image: Image | None = None
 
 
-def read(words: Sequence[str]) -> Launch:
-    """The launch that `words` start; one word with blanks in it is a whole command line. Raises LaunchError."""
-    if len(words) == 1:
-        try:
-            words = shlex.split(words[0].replace("\\\n", " "))
-        except ValueError as error:
-            raise LaunchError(f"the launch command cannot be split into words: {error}") from error
-    engine, start = _program(words)
-    launch = Launch(engine, dict(word.split("=", 1) for word in words[:start] if _ASSIGNMENT.match(word)))
-    _Reader(launch, words[start:]).read()
+def read(words: Sequence[str], engine: str | None = None) -> Launch:
+    """The launch that `words` start; one word with blanks in it is a whole command line, or a container in YAML. `engine` is
+    whose arguments the words are where they are arguments alone. Reads the file of --config. Raises LaunchError."""
+    start = find(words, engine)
+    launch = Launch(start.engine, start.variables, image=start.image)
+    _Reader(launch, start.arguments).read()
     launch.model = launch.options.get("model-path") or launch.options.get("model") or launch.model
     return launch
-
-
-def _program(words: Sequence[str]) -> tuple[str, int]:
-    """The engine, and where its own arguments begin."""
-    for at, (word, after) in enumerate(zip(words, [*words[1:], ""])):
-        if word == "-m" and after in _MODULES:
-            return _MODULES[after], at + 2 + (words[at + 2 : at + 3] == ["serve"])
-        if PurePath(word).name in OPTIONS and after == "serve":
-            return PurePath(word).name, at + 2
-        image = word.partition(":")[0]
-        if any(image.endswith(name) for name in _IMAGES):
-            return next(engine for name, engine in _IMAGES.items() if image.endswith(name)), at + 1
-    raise LaunchError("the launch command starts no engine; known: vllm serve, sglang serve, python -m " + ", ".join(_MODULES))
 
 
 class _Reader:
     """One pass over an engine's arguments."""
 
-    def __init__(self, launch: Launch, words: Sequence[str]):
+    def __init__(self, launch: Launch, words: Sequence[str], within: str | None = None):
         self.launch, self.words, self.at = launch, list(words), 0
+        self.files: list[Launch] = []
+        self.within = within  # the file that holds the words; it names no other
         self.known = {name: option for option in OPTIONS[launch.engine] for name in option.names}
 
     def read(self) -> None:
@@ -84,6 +61,29 @@ class _Reader:
                 free = self._option(word)
             elif free and self.launch.model is None:
                 self.launch.model = word
+        for found in self.files:
+            self._add(found)
+
+    def _add(self, found: Launch) -> None:
+        """Options of a file, but those that the line gives, too: it wins, also over each key of JSON."""
+        model = {"model", "model-path"} if self.launch.model else set()
+        given = {name.partition(".")[0] for name in self.launch.options} | model
+        options = {name: value for name, value in found.options.items() if name.partition(".")[0] not in given}
+        self.launch.options.update(options)
+        self.launch.not_understood += found.not_understood
+        self.launch.not_read += found.not_read
+
+    def _file(self, flag: str, path: str) -> None:
+        try:
+            words = list(_arguments(parsed_yaml(untrusted.read(path, _CONFIG_LIMIT, follow=True))))
+        except (FileNotFoundError, NotADirectoryError):
+            self.launch.not_read.append(f"{flag} {path} (not on this machine)")
+        except (OSError, TypeError, ValueError) as error:
+            self.launch.not_read.append(f"{flag} {path} ({error})")
+        else:
+            found = Launch(self.launch.engine)
+            _Reader(found, words, within=path).read()
+            self.files.append(found)
 
     def _option(self, word: str) -> bool:
         """Reads the option `word` and its value; whether a plain word behind it cannot be its value."""
@@ -103,7 +103,7 @@ class _Reader:
             value = self.words[self.at]
             self.at += 1
         if option.kind == FILE:
-            self.launch.not_read.append(f"{flag} {value}")
+            self._file(flag, value) if self.within is None else self.launch.not_read.append(f"{flag} {value} of {self.within}")
         elif option.kind == JSON and not dot:
             self._json(option, flag, value)
         else:
@@ -130,6 +130,21 @@ class _Reader:
             return
         for key, value in found.items():
             self.launch.options[f"{option.name}.{key}"] = _text(value)
+
+
+def _arguments(found: list[Any]) -> Iterator[str]:
+    """The words that a --config file stands for, as both engines make them. Raises ValueError for a file of another form."""
+    options = (found or [None])[0] or {}
+    if not isinstance(options, Mapping):
+        raise ValueError("it holds no options")
+    for name, value in options.items():
+        if value is False or value == []:
+            continue
+        yield f"--{name}"
+        if isinstance(value, list):
+            yield from map(str, value)
+        elif value is not True:
+            yield json.dumps(value) if isinstance(value, Mapping) else str(value)
 
 
 def _is_option(word: str) -> bool:

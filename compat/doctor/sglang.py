@@ -60,7 +60,7 @@ CHOSEN_UP_TO = Version("0.5.13.post1")
 #: Architectures whose Mamba2 layers the engine tracks states of (ServerArgs._support_mamba_cache_extra_buffer)
 MAMBA2 = frozenset({"FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM"})
 #: Architectures for which the engine chooses extra_buffer
-_RECURRENT = MAMBA2 | {
+_RECURRENT = {
     "BailingMoeV2_5ForCausalLM", "InternS2PreviewForConditionalGeneration", "MiniCPMV4_6ForConditionalGeneration",
     "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
 }  # fmt: skip
@@ -450,6 +450,8 @@ def _recurrent(it: Deployment) -> Fact:
     if it.config is None:
         return unknown(NO_CONFIG)
     architecture = it.architecture()
+    if architecture in MAMBA2:
+        return _mamba2_layers(it)
     if architecture in _RECURRENT:
         return known(ON, f"architecture {architecture}")
     if not _OF_RECURRENT.isdisjoint(it.text_config()):

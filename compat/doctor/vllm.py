@@ -7,6 +7,7 @@ from typing import Any
 
 from packaging.version import Version
 
+from . import compressed_tensors
 from .condition import OFF, ON, Fact, known, unknown
 from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
 from .gpus import NVIDIA
@@ -235,6 +236,8 @@ def attention_backend(it: Deployment) -> Fact:
         return known(asked.removesuffix("_VLLM_V1"), variable)  # up to 0.10.2 it may say which engine, too
     if it.absent("attention-backend") and _defaults_to_flashmla(it):
         return known("FLASHMLA", f"default of vLLM {it.release} for MLA with an FP8 KV cache on {it.gpu}")
+    if it.absent("attention-backend") and _defaults_to_flash_attn(it):
+        return known("FLASH_ATTN", f"default of vLLM {it.release} for heads of {_head_size(it)} on {it.gpu}")
     fact = it.option("attention-backend")
     return unknown(f"{fact.why}: the default depends on GPU, head sizes and dtypes" if it.launch else fact.why)
 
@@ -244,6 +247,28 @@ def _defaults_to_flashmla(it: Deployment) -> bool:
     hopper = it.gpu is not None and it.gpu.maker == NVIDIA and it.gpu.generation == 9
     fp8 = [value for value in kv_cache_dtype(it).values if str(value).startswith("fp8")]
     return hopper and bool(fp8) and _attention(it).values == ("MLA",) and it.since(first) and not it.since(end)
+
+
+#: Releases, from and below, in which models without MLA have FlashAttention on Hopper by default: read in those that have
+#: vllm.fa3-cascade. It takes these head sizes, and no float32
+FLASH_ATTN_ON_HOPPER = ("0.10.1", "0.11.1")
+_HEAD_SIZES = (32, 64, 96, 128, 160, 192, 224, 256)
+
+
+def _defaults_to_flash_attn(it: Deployment) -> bool:
+    first, end = FLASH_ATTN_ON_HOPPER
+    hopper = it.gpu is not None and it.gpu.capability == 90
+    dtype = it.option("dtype", "auto").values in (("auto",), ("half",), ("float16",), ("bfloat16",))
+    reads = it.since(first) and not it.since(end) and _engine_core(it).values == ("V1",)
+    return hopper and dtype and reads and _attention(it).values == ("MHA",) and _head_size(it) in _HEAD_SIZES
+
+
+def _head_size(it: Deployment) -> int | None:
+    text = it.text_config()
+    if text.get("head_dim"):
+        return int(text["head_dim"])
+    hidden, heads = text.get("hidden_size"), text.get("num_attention_heads")
+    return hidden // heads if hidden and heads else None
 
 
 def _model_runner(it: Deployment) -> Fact:
@@ -321,8 +346,9 @@ def _unless_asked_otherwise(it: Deployment, default: str, models: str) -> Fact:
     if default == "V1" and not it.since("0.25.0"):
         return known("V1", why)  # no option asked for V2
     may_be = Fact((default, other), f"{why}, unless an option needs {other}; set {_V2} to be sure")
-    if [word for word in it.launch.not_understood if not word.startswith(("-O", "--optimization-level"))]:
-        return may_be
+    unheard = [word for word in it.launch.not_understood if not word.startswith(("-O", "--optimization-level"))]
+    if unheard:
+        return Fact((default, other), f"{why}, unless {', '.join(unheard)} needs {other}; set {_V2} to be sure")
     method = _method(it)
     if default == "V1":
         if method == "dspark" and not it.since("0.29.0"):
@@ -601,6 +627,23 @@ def quantization_of(it: Deployment) -> Mapping[str, Any]:
     return it.config.get("quantization_config") or it.text_config().get("quantization_config") or {}
 
 
+def prefixes_of(it: Deployment) -> tuple[str, ...]:
+    """What the names of the layers may begin with; of a model with several parts it depends on its class."""
+    return ("model.",) if it.text_config() is it.config else ("language_model.model.", "model.")
+
+
+def formats_of(it: Deployment, projection: str) -> Fact:
+    """The formats of compressed-tensors in which the layers keep a projection of attention; "as it is" for layers left out."""
+    prefixes = prefixes_of(it)
+    found = [
+        compressed_tensors.formats(quantization_of(it), compressed_tensors.names(it.text_config(), projection, prefix))
+        for prefix in prefixes
+    ]
+    if any(formats != found[0] for formats in found):
+        return unknown(f"compressed-tensors: which of {' and '.join(prefixes)} names of layers begin with")
+    return Fact(tuple(sorted(kept or "as it is" for kept in found[0])), "compressed-tensors")
+
+
 def kv_cache_dtype(it: Deployment) -> Fact:
     asked = it.option("kv-cache-dtype", "auto")
     if asked.values != ("auto",):
@@ -626,6 +669,8 @@ def _kv_cache_scales(it: Deployment) -> Fact:
 
 def _flashinfer_kernels(it: Deployment) -> Fact:
     """Whose kernels FLASHINFER runs. Those of TRT-LLM, on Blackwell, have scales of their own."""
+    if it.gpu is not None and it.gpu.maker != NVIDIA:
+        return known("others", f"{it.gpu}; FlashInfer is NVIDIA's")
     backend = attention_backend(it)
     if not backend.values:
         return backend

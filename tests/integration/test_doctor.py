@@ -48,16 +48,39 @@ def test_a_hit_that_attnfix_corrects_is_exit_0_and_one_that_it_does_not_is_1(mod
         assert doctor(*fixed, launch=SERVE, **{name: value})[0] == 1, "the launch inherits the environment"
 
 
-def test_a_fix_that_is_off_by_default_counts_as_not_corrected(model):
+def test_the_exit_code_is_about_wrong_output_and_crashes(model):
+    """A bug that only makes steps slower is named, and no reason to stop a deployment."""
     fixed = [str(model), "--engine", "vllm==0.16.0", "--gpu", "b200"]
     code, rows, _ = doctor(*fixed, launch="vllm serve r1")
     row = rows["vllm.skip-context-zero-fill"]
-    assert (code, row["verdict"], row["harm"]) == (1, "hit", "slower") and row["switch"] in row["attnfix"]
+    assert (code, row["verdict"], row["harm"], row["corrected"]) == (0, "hit", "slower", False) and row["switch"] in row[
+        "attnfix"
+    ]
     asked = "ATTNFIX_VLLM_SKIP_CONTEXT_ZERO_FILL=1 ATTNFIX_VLLM_PREFILL_CONTEXT_MERGE=1 vllm serve r1"
     code, rows, _ = doctor(*fixed, launch=asked)
     assert code == 0 and rows["vllm.skip-context-zero-fill"]["corrected"] is True
     code, rows, _ = doctor(str(model), "--engine", "vllm==0.33.0", "--gpu", "b200", launch="vllm serve r1")
     assert code == 0 and {row["verdict"] for row in rows.values()} == {"not hit"}
+
+
+def test_the_release_of_an_image_counts_unless_engine_names_another(model):
+    launch = "docker run registry.corp:5000/vllm/vllm-openai:v0.19.1-cu130 r1"
+    fixed = [str(model), "--gpu", "b200"]
+    image = "image registry.corp:5000/vllm/vllm-openai:v0.19.1-cu130"
+    for arguments, release, source in (
+        ([], "0.19.1", image),
+        (["--engine", "vllm==0.19.1"], "0.19.1", "--engine"),
+        (["--engine", "vllm==0.25.1"], "0.25.1", f"--engine, not {image}"),
+    ):
+        data = doctor(*fixed, *arguments, launch=launch)[2]
+        assert (data["release"], data["release_from"]) == (release, source)
+
+
+def test_an_unknown_option_is_named_where_it_may_decide(model):
+    """Model Runner V2 of vLLM 0.25.1 depends on options that attnfix has not read."""
+    arguments = "doctor", str(model), "--engine", "vllm==0.25.1", "--gpu", "h200", "--", "vllm", "serve", "r1", "--unheard-of"
+    text = attnfix(*arguments).stdout
+    assert "unless --unheard-of needs V2" in text and "Unknown options: --unheard-of. If one may matter" in text
 
 
 def test_the_table_says_verdict_reason_and_what_is_done(model):
@@ -68,7 +91,7 @@ def test_the_table_says_verdict_reason_and_what_is_done(model):
     assert "sglang 0.5.9; b200, sm_100, DeepseekV3ForCausalLM" in text and "corrects it (on by default)" in text
     assert "prefill backend: trtllm_mla (--attention-backend)" in text
     assert "code: not affected" not in text and re.search(r"^not hit: \d+ of \d+ bugs; --json", text, re.M)
-    assert "Not understood, and taken to decide nothing: --odd" in text and "Not read" not in text
+    assert "Unknown options: --odd" in text and "Not read" not in text
     text = attnfix(*arguments, "--config", "a.yaml").stdout
     assert "Not read: --config a.yaml" in text
     assert "--disable-radix-cache may be set in --config a.yaml, which is not read" in text
@@ -99,7 +122,12 @@ def test_a_model_that_was_fetched_from_the_hub_is_read_by_its_name(model, tmp_pa
     "arguments, says",
     [
         (["--engine", "sglang==0.5.9", "--gpu", "h10"], "is no GPU attnfix knows; did you mean h100?"),
-        (["--engine", "sglang==0.5.9", "no/such/model"], "cannot be read as a model's config.json"),
+        (["--engine", "sglang==0.5.9", "no/such/model"], "no model that was fetched to this machine"),
+        (
+            ["--engine", "sglang==0.5.9", "no-such/model"],
+            "curl -LO https://huggingface.co/no-such/model/resolve/main/config.json",
+        ),
+        (["--", "docker", "run", "vllm/vllm-openai:latest", "x"], "image vllm/vllm-openai:latest does not say its release"),
         (["--engine", "sglang==0.5.9", "--", "vllm", "serve", "x"], "--engine names sglang, but the launch"),
         (["--engine", "sglang==0.5.9", "--", "python", "app.py"], "starts no engine"),
         (["--engine", "sglnag==0.5.9"], "did you mean sglang?"),

@@ -32,7 +32,26 @@ GRANITE = {"architectures": ["GraniteMoeHybridForCausalLM"], "layer_types": ["at
 W8A8 = {**R1, "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head"],
         "config_groups": {"group_0": {"format": "int-quantized"}}}}  # fmt: skip
 W8A8_LEFT = {**W8A8, "quantization_config": {**W8A8["quantization_config"], "ignore": ["re:.*kv_b_proj"]}}
-MODELS = {"R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
+#: Kimi-K2 Thinking and what was quantised like it: experts alone
+K2 = {**INT4, "num_hidden_layers": 61, "quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized",
+      "config_groups": {"group_0": {"targets": ["Linear"]}},
+      "ignore": ["lm_head", "re:.*self_attn.*", "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]}}  # fmt: skip
+K25 = {"architectures": ["KimiK25ForConditionalGeneration"], "text_config": K2,
+       "quantization_config": K2["quantization_config"]}  # fmt: skip
+EXPERTS = {**INT4, "num_hidden_layers": 61, "quantization_config": {"quant_method": "compressed-tensors", "config_groups": {
+           "group_0": {"format": "pack-quantized", "targets": ["re:.*mlp.experts.*_proj"]}}}}  # fmt: skip
+#: The first three layers are left as they are
+SOME = {**INT4, "num_hidden_layers": 61, "quantization_config": {**INT4["quantization_config"],
+        "ignore": ["re:model.layers.[0-2]..*"]}}  # fmt: skip
+ENDLESS = {**INT4, "quantization_config": {**INT4["quantization_config"], "ignore": ["re:(a+)+$"]}}
+NVFP4 = {**R1, "num_hidden_layers": 61, "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4",
+         "ignore": ["lm_head", "model.layers.*.self_attn*"]}}  # fmt: skip
+NVFP4_SOME = {**NVFP4, "quantization_config": {**NVFP4["quantization_config"], "ignore": ["model.layers.1.self_attn*"]}}
+GPT_OSS_120B = {**GPT_OSS, "head_dim": 64}
+MODELS = {"gpt-oss-120b": GPT_OSS_120B,
+          "K2": K2, "K2.5": K25, "Experts": EXPERTS, "INT4-some": SOME, "INT4-endless": ENDLESS, "NVFP4": NVFP4,
+          "NVFP4-some": NVFP4_SOME,
+          "R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
           "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
           "Windows-KV": {**FP8_KV, "sliding_window": 512},

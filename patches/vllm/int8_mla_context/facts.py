@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnfix.compat.doctor.condition import Fact, known, unknown
 from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
-from attnfix.compat.doctor.vllm import quantization_of
+from attnfix.compat.doctor.vllm import formats_of, quantization_of
 
 
 def _weight(it: Deployment) -> Fact:
@@ -20,13 +20,10 @@ def _weight(it: Deployment) -> Fact:
         return unknown(f"what quantization {method} makes of kv_b_proj was not read")
     if method != "compressed-tensors":
         return known("others", f"quantization {method}")
-    for name in map(str, quantization.get("ignore") or ()):
-        if name in ("kv_b_proj", "re:.*kv_b_proj", "re:.*kv_b_proj$", "re:.*kv_b_proj.*"):
-            return known("others", f"{method}, which leaves out {name}")
-        if "kv_b_proj" in name or "self_attn" in name:
-            return unknown(f"{method} leaves out {name}: whether that is all layers was not read")
-    formats = {group.get("format") for group in (quantization, *(quantization.get("config_groups") or {}).values())}
-    return known("int8" if "int-quantized" in formats else "others", f"{method}, {', '.join(sorted(filter(None, formats)))}")
+    kept = formats_of(it, "kv_b_proj")
+    if not kept.values:
+        return kept
+    return known("int8" if "int-quantized" in kept.values else "others", f"{method}, {', '.join(map(str, kept.values))}")
 
 
 FACTS: Makers = {

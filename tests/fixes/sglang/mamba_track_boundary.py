@@ -16,6 +16,7 @@ DEPLOYMENTS = [
     ("0.5.14", "Next", "h100", SGL + "--mamba-radix-cache-strategy no_buffer", NOT_HIT, "no_buffer"),
     ("0.5.14", "Next", "h100", SGL + "--linear-attn-backend cutedsl", NOT_HIT, "cutedsl"),
     ("0.5.14", "Next", "h100", SGL + "--speculative-algorithm NEXTN", NOT_HIT, "speculative decoding: on"),
+    ("0.5.16", "Granite", "h100", SGL, NOT_HIT, "without mamba in layer_types"),
     ("0.5.14", "Llama", "h100", SGL, NOT_HIT, "recurrent layers: off"),
     ("0.5.14", "Next", "h100", None, POSSIBLE, "needs the launch command"),
     ("0.5.14", None, "h100", SGL, POSSIBLE, "needs the model's config.json"),

@@ -17,6 +17,7 @@ DEPLOYMENTS = [
     ("0.27.1", "Llama", "l40s", ON_FLASHINFER + "--config a.yaml", POSSIBLE, "a.yaml, which is"),
     ("0.27.1", "Falcon-H1", "l40s", ON_FLASHINFER + COMPUTED, POSSIBLE, "not for hybrid"),
     ("0.33.0", "FP8-KV", "l40s", ON_FLASHINFER, POSSIBLE, "have a q_scale"),
+    ("0.33.0", "FP8-KV", "mi300x", VLLM, NOT_HIT, "FlashInfer is NVIDIA's"),
     ("0.33.0", "FP8-KV", None, ON_FLASHINFER, POSSIBLE, "needs --gpu"),
     ("0.33.0", "FP8-KV", "l40s", VLLM + "--attention-backend FLASH_ATTN", NOT_HIT, "FLASH_ATTN"),
     ("0.33.0", "FP8-KV-R1", "l40s", ON_FLASHINFER, NOT_HIT, "attention: MLA"),

@@ -13,7 +13,7 @@ DEPLOYMENTS = [
     ("0.25.1", "R1", "h100", VLLM, NOT_HIT, "model runner: V1"),
     ("0.25.1", "R1", "h100", "VLLM_USE_V2_MODEL_RUNNER=1 " + VLLM, HIT, "model runner: V2"),
     ("0.20.0", "V2", "h100", VLLM, NOT_HIT, "model runner: V1"),
-    ("0.25.1", "V2", "h100", VLLM + "--made-up", POSSIBLE, "unless an option needs V1"),
+    ("0.25.1", "V2", "h100", VLLM + "--made-up", POSSIBLE, "unless --made-up needs V1"),
     ("0.25.1", "V2", "h100", None, POSSIBLE, "needs the launch command"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)

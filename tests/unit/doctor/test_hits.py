@@ -110,7 +110,7 @@ def test_code_that_nobody_judged_is_at_most_possible():
     assert answer("sglang.zero-kv-rows", "0.5.9", "R1", "h100", SGL, code=ledger.UNKNOWN).verdict == NOT_HIT
 
 
-@pytest.mark.parametrize("odd", [[1], {"quant_method": "x", "config_groups": 1}])
+@pytest.mark.parametrize("odd", [[1], {"quant_method": "compressed-tensors", "config_groups": 1}])
 def test_a_config_of_an_unheard_of_form_leaves_the_fact_unknown(odd):
     config = {**R1, "quantization_config": odd}
     deployment = Deployment("vllm", Version("0.25.1"), config, gpus.named("h100"), read(["vllm", "serve", "m"]))

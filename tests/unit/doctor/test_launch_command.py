@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
+import tomllib
 
 from attnfix.compat.doctor.launch_command import LaunchError, read
+
+LINES = tomllib.loads((Path(__file__).parent / "launch_lines.toml").read_text())["line"]
 
 
 def line(text: str):
@@ -92,8 +96,72 @@ def test_what_is_not_understood_is_named_and_takes_nothing_along():
     assert line("sglang serve --model-path x --chunked-prefill-size -1").options["chunked-prefill-size"] == "-1"
 
 
-def test_a_config_file_is_named_and_not_read():
-    assert line("vllm serve a/b --config serve.yaml").not_read == ["--config serve.yaml"]
+@pytest.mark.parametrize("row", LINES, ids=lambda row: row["source"])
+def test_a_line_as_people_launch_it(row):
+    words = row["launch"]
+    launch = read([words] if isinstance(words, str) else words, row.get("named"))
+    assert (launch.engine, launch.model, launch.variables) == (row["engine"], row.get("model"), row.get("variables", {}))
+    assert (launch.image and launch.image.name, launch.image and launch.image.release) == (row.get("image"), row.get("release"))
+    assert row.get("options", {}).items() <= launch.options.items()
+    assert not launch.not_understood and not launch.not_read
+
+
+def config(tmp_path, text, launch="vllm serve -tp 2 --config {} --enable-prefix-caching"):
+    (tmp_path / "server.yaml").write_text(text)
+    return line(launch.format(tmp_path / "server.yaml"))
+
+
+def test_a_config_file_is_read_and_the_line_wins(tmp_path):
+    text = (
+        "model: a/b\ntensor-parallel-size: 8\nenforce_eager: true\nenable-dbo: false\nno-enable-prefix-caching: true\n"
+        "speculative-config: {method: mtp}\nodd: [1, 2]\n"
+    )
+    launch = config(tmp_path, text)
+    assert launch.options == {
+        "model": "a/b", "tensor-parallel-size": "2", "enforce-eager": "on", "enable-prefix-caching": "on",
+        "speculative-config.method": "mtp",
+    }  # fmt: skip
+    assert (launch.model, launch.not_understood, launch.not_read) == ("a/b", ["--odd"], [])
+    launch = config(tmp_path, text, "vllm serve c/d --config {} --speculative-config.model x")
+    assert (launch.model, launch.options.get("speculative-config.method")) == ("c/d", None), (
+        "the line's JSON is the whole of it"
+    )
+    launch = config(tmp_path, "model-path: a/b\ntp: 8\n", "sglang serve --config={}")
+    assert (launch.model, launch.options["tp-size"]) == ("a/b", "8")
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("a: [", "it is no YAML"), ("- 1", "it holds no options"), ("a: &x 1\nb: *x", "it has aliases"),
+        ("config: other.yaml", "--config other.yaml of"), ("x" * (1 << 21), "larger than"),
+        ("a: " + "[" * 9000, "it is no YAML"), ("a: {2020-01-01: 1}", "keys must be"),
+    ],
+)  # fmt: skip
+def test_a_config_file_of_another_form_is_named_with_the_reason(text, says, tmp_path):
+    (found,) = config(tmp_path, text).not_read
+    assert found.startswith("--config ") and says in found
+
+
+def test_a_config_file_that_is_not_here_is_named():
+    assert line("vllm serve a/b --config serve.yaml").not_read == ["--config serve.yaml (not on this machine)"]
+
+
+def test_arguments_alone_need_an_engine_and_a_program_of_another_kind_is_none():
+    for engine in (None, "vllm"):
+        with pytest.raises(LaunchError, match="starts no engine"):
+            read(["python", "app.py", "--model", "a/b"], engine)
+    with pytest.raises(LaunchError, match="--engine"):
+        read(["--model", "a/b"])
+
+
+@pytest.mark.parametrize(
+    "text", ["image: [", "image: {a: 1}", "command: 3", "env: 3\nimage: x", "args: [[1]]", "- - - 1", "---", "[]"]
+)
+def test_a_container_of_another_form_is_one_sentence(text):
+    with pytest.raises(LaunchError) as caught:
+        read([text], "vllm")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("words", [["python", "app.py"], ["vllm", "bench"], ["vllm serve 'a"], []])
