@@ -92,16 +92,13 @@ def _launch(words: list[str] | None) -> Launch | None:
 def _engine(named: str | None, launch: Launch | None) -> tuple[str, str | None]:
     """Engine and release; release None: what is installed here."""
     if named:
-        engine, release = releases.parse(named)
+        engine, release = releases.parse_optional(named)
         if launch and launch.engine != engine:
             raise CliError(f"--engine names {engine}, but the launch command starts {launch.engine}", 2)
         return engine, release
     if launch:
         return launch.engine, None
-    here = [name for name, engine in ENGINES.items() if installed_root(engine)]
-    if len(here) != 1:
-        raise CliError(f"{' and '.join(here) or 'no engine'} installed here; name one, as in --engine sglang==0.5.9", 2)
-    return here[0], None
+    return releases.here(), None
 
 
 def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:
@@ -113,7 +110,7 @@ def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, st
         return {fix: (book.verdict(release), f"{engine} {release}") for fix, book in books.items()}, release
     root = installed_root(ENGINES[engine])
     if root is None:
-        raise CliError(f"no {engine} is installed here; name a release, as in --engine {engine}==1.2.3", 2)
+        raise CliError(f"no {engine} is installed here; name a release, as in --engine {releases.newest(engine)}", 2)
     judged = {fix: judge.judge(fix, root) for fix in fixes}
     return {fix: (verdict.kind, verdict.reason) for fix, verdict in judged.items()}, version_beside(root)
 

@@ -19,7 +19,8 @@ EXAMPLE = "attnfix explain sglang.zero-kv-rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    completion.offer(parser.add_argument("fix", metavar="FIX", help="as in sglang.zero-kv-rows"), lambda: BY_ID)
+    fix = parser.add_argument("fix", metavar="FIX", help="as in sglang.zero-kv-rows, or zero-kv-rows")
+    completion.offer(fix, lambda: BY_ID)
 
 
 def run(options: argparse.Namespace) -> int:

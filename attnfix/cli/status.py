@@ -23,7 +23,7 @@ from attnfix.patches.catalogue import BY_ID, FIXES
 
 from . import fleet, fleet_view, status_view
 from .errors import CliError
-from .output import console, few, print_json, print_line
+from .output import console, few, print_json, print_line, reader_gone
 
 NAME = "status"
 BRIEF = "what is patched here, in which process, and did it fire?"
@@ -91,6 +91,8 @@ def _watch(options: argparse.Namespace, look: Look, show: Show, judged: Judge) -
                     live.update(shown, refresh=True)
                 else:  # in a pipe, `live` would show the last look alone
                     out.print(shown)
+                if reader_gone():
+                    return code
                 time.sleep(options.watch)
     except KeyboardInterrupt:
         return code

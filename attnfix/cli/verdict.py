@@ -20,12 +20,14 @@ EXAMPLE = "attnfix verdict sglang==0.5.9"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    release = parser.add_argument("release", metavar="ENGINE==RELEASE", help="as in sglang==0.5.9")
+    release = parser.add_argument(
+        "release", nargs="?", metavar="ENGINE==RELEASE", help="as in sglang==0.5.9; default: what is installed here"
+    )
     completion.offer(release, releases.every)
 
 
 def run(options: argparse.Namespace) -> int:
-    engine, release = releases.parse(options.release)
+    engine, release = releases.parse_or_installed(options.release or releases.here())
     known = [(fix, ledger.load(fix)) for fix in FIXES if fix.engine == engine]
     rows: list[dict[str, Any]] = [
         {"fix": fix.id, "verdict": book.verdict(release), "fixed_in": book.fixed_in()} for fix, book in known

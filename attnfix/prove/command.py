@@ -20,7 +20,7 @@ from rich.text import Text
 from attnfix.cli import releases
 from attnfix.cli.errors import CliError
 from attnfix.cli.listing import named
-from attnfix.cli.output import coloured, complain, console, print_json, print_table
+from attnfix.cli.output import aside, coloured, complain, console, print_json, print_table
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger, source_files
@@ -133,7 +133,7 @@ def _run(jobs: list[Job], options: argparse.Namespace) -> Iterator[Result]:
         for done, result in enumerate(pool.map(one, jobs), 1):
             progress.advance(task)
             if not shown and not options.json and len(jobs) >= _MANY:
-                print(f"{done} of {len(jobs)}: {result.fix}: {result.verdict}", file=sys.stderr, flush=True)
+                aside(f"{done} of {len(jobs)}: {result.fix}: {result.verdict}")
             yield result
 
 
