@@ -112,6 +112,8 @@ def _fault(home: Path) -> str | None:
 
 def refused() -> str | None:
     """Why no record is read here, where somebody else may have made the folder; None where all is well."""
+    if _named() and os.path.lexists(folder()) and not os.path.isdir(folder()):
+        return f"records are not read: {folder()} is no folder"
     home = folder() / _of(os.getuid()) if _named() else folder()
     try:
         fault = _fault(home)

@@ -93,7 +93,7 @@ def test_list_and_status_have_the_promised_shapes(monkeypatch, tmp_path):
     assert {"attnfix", "active", "engines", "fixes", "processes"} <= set(status)
     assert status["active"] is True
     assert all({"fix", "state", "reason", "switch"} <= set(row) for row in status["fixes"])
-    for command, says in (("list", "sglang.zero-kv-rows"), ("status", "no engine is installed in this Python")):
+    for command, says in (("list", "sglang.zero-kv-rows"), ("status", "No sglang or vLLM in this Python")):
         done = attnfix(command)
         assert done.returncode == 0 and says in done.stdout.replace("\n", "")
 

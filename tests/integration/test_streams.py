@@ -139,7 +139,7 @@ def test_who_reads_json_gets_the_error_as_json_too(arguments, code):
         (LINES["verdict"], ["sglang.uniform-replay-stride-triton", "affected", "notaffected"]),
         (LINES["forecast"], ["sglang.uniform-replay-stride-triton", "fixedupstream", "nolongerneeded"]),
         (LINES["prove"], ["vllm.gdn-uniform-decode", "vllm0.11.1", "notjudged"]),
-        (LINES["status"], ["Noprocesshasleftarecord", "noengineisinstalled", "nothingtodohere"]),
+        (LINES["status"], ["Noprocesshasleftarecord", "NosglangorvLLM", "environment."]),
     ],
     ids=lambda value: value[0],
 )
