@@ -35,8 +35,8 @@ def run() -> int:
 def here(found: dict[str, Any]) -> Iterator[Text]:
     """Whether attnfix is active, what it finds in each engine, what the running processes say."""
     if not found["engines"]:
-        names = " or ".join(engine.title for engine in ENGINES.values())
-        yield Text(f"attnfix {found['attnfix']}: no {names} in {found['python']}: no server is patched from here")
+        engines = " or ".join(engine.title for engine in ENGINES.values())
+        yield Text(f"attnfix {found['attnfix']}: no {engines} in {found['python']}: no server is patched from here")
     else:
         word = coloured("active", "green") if found["active"] else coloured("NOT ACTIVE", "bold red")
         yield Text.assemble(f"attnfix {found['attnfix']}: ", word, f" in {found['python']}", _because(found))

@@ -38,7 +38,8 @@ def here() -> str:
     if len(found) != 1:
         told = f"{' and '.join(found)} are" if found else "no engine is"
         raise CliError(f"{told} installed here; name one, as in {newest((found or [*ENGINES])[0])}", 2)
-    return found[0]
+    engine: str = found[0]
+    return engine
 
 
 def newest(engine: str) -> str:
