@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,8 @@ def _config(named: str | None, launch: Launch | None) -> Any:
     path = Path(model)
     if not os.path.exists(path):  # `Path.exists` raises for a name that is too long
         path = _fetched(model) or path
+        if named and path == Path(model):
+            raise CliError(f"{model}: {_how_to_fetch(model)}", 2)
     elif not named:
         path /= "config.json"
     if not named and not os.path.isfile(path):
@@ -138,6 +141,15 @@ def _config(named: str | None, launch: Launch | None) -> Any:
         return read_config(path)
     except (OSError, ValueError) as error:
         raise CliError(f"{path} cannot be read as a model's config.json: {error}", 2) from error
+
+
+def _how_to_fetch(model: str) -> str:
+    """For a model that is not on this machine."""
+    name = model if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else "ORG/MODEL"
+    source = f"https://huggingface.co/{name}/resolve/main/config.json"
+    return (
+        f"no such file, and no model of that name was fetched to this machine; name its config.json, as from curl -LO {source}"
+    )
 
 
 def _fetched(model: str) -> Path | None:
@@ -210,8 +222,17 @@ def _print(found: dict[str, Any]) -> None:
         print_line(f"{row['fix']}:", _verdict(row))
         for reason in row["reasons"]:
             print_line(f"    {reason}")
-    print_line(f"not hit: {len(found['fixes']) - len(shown)} of {len(found['fixes'])} bugs; --json says why of each")
+    checked = len(found["fixes"])
+    if shown:
+        print_line(f"not hit: {checked - len(shown)} of {checked} bugs; --json says why of each")
+    else:
+        print_line(f"No known bug applies ({checked} checked; --json says why of each).")
     if found["not_understood"]:
-        print_line(f"Not understood, and taken to decide nothing: {', '.join(found['not_understood'])}")
+        told = ", ".join(found["not_understood"])
+        print_line(f"Unknown options: {told}. A verdict may be `possible` because nobody knows what they change.")
     if found["not_read"]:
         print_line(f"Not read: {', '.join(found['not_read'])}")
+    if shown:
+        print_line("Next: `attnfix explain FIX` tells all of one; `attnfix prove --fix FIX` shows it on this machine.")
+    else:
+        print_line("Next: if answers are wrong all the same, `attnfix probe URL` asks your server.")

@@ -118,3 +118,4 @@ def _print(found: dict[str, Any]) -> None:
             f"No published release yet needs no fix; in the newest known, {found['newest_known']}, these stand in the way: "
             + ", ".join(found["in_the_way"])
         )
+    print_line("`attnfix explain FIX` says what goes wrong, and when to remove it.")

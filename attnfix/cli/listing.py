@@ -87,5 +87,5 @@ def run(options: argparse.Namespace) -> int:
         ("fix", "what goes wrong", "affected releases", "fixed in", "default"),
         ((r["fix"], r["title"], span(r["affected"]), r["fixed_in"] or "-", r["default"]) for r in rows),
     )
-    print_line(f"Each has a variable that switches it off, as {rows[0]['switch']}=0")
+    print_line(f"Each has a variable that switches it off, as {rows[0]['switch']}=0. `attnfix explain FIX` tells all of one.")
     return 0

@@ -50,6 +50,8 @@ def view(found: dict[str, Any], width: int) -> Group:
     ]
     parts += [Text(line(told), "yellow") for told in few(unrecorded)]
     parts += [Text(line(sentence[:_LETTERS]), "bold red") for told in ("missing", "warnings") for sentence in few(found[told])]
+    if found["missing"]:
+        parts.append(Text("Next: `attnfix report` collects what a bug report needs; `--json` has the whole record."))
     return Group(*parts)
 
 

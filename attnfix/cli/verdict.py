@@ -11,7 +11,7 @@ from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
 
 from . import completion, releases
-from .output import coloured, complain, print_json, print_table
+from .output import coloured, complain, print_json, print_line, print_table
 
 NAME = "verdict"
 BRIEF = "what every fix finds in a published release"
@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
             ("fix", "verdict", "fixed in"),
             ((row["fix"], coloured(row["verdict"]), row["fixed_in"] or "-") for row in rows),
         )
+        print_line("`attnfix explain FIX` says what goes wrong; `attnfix doctor` which of them your deployment would hit.")
     if all(row["verdict"] == ledger.UNKNOWN for row in rows):
         complain(f"{engine} {release} was never judged; {_where(release, [book for _, book in known])}")
         return 1

@@ -105,7 +105,7 @@ def test_explain_says_all_there_is(fix):
     text = attnfix("explain", fix).stdout
     flat = " ".join(text.split())
     assert all(word in flat for word in (data["title"], data["switch"], *data["links"], "symptom", "try it", "remove"))
-    assert max(map(len, text.splitlines())) <= 110
+    assert max(map(len, text.splitlines())) <= 110 and f"attnfix prove --fix {fix}" in flat
     assert "Traceback" not in flat and ("no published release" in flat) is (not data["affected"])
 
 

@@ -68,7 +68,7 @@ def test_the_table_says_verdict_reason_and_what_is_done(model):
     assert "sglang 0.5.9; b200, sm_100, DeepseekV3ForCausalLM" in text and "corrects it (on by default)" in text
     assert "prefill backend: trtllm_mla (--attention-backend)" in text
     assert "code: not affected" not in text and re.search(r"^not hit: \d+ of \d+ bugs; --json", text, re.M)
-    assert "Not understood, and taken to decide nothing: --odd" in text and "Not read" not in text
+    assert "Unknown options: --odd. " in text and "Next: `attnfix explain FIX`" in text and "Not read" not in text
     text = attnfix(*arguments, "--config", "a.yaml").stdout
     assert "Not read: --config a.yaml" in text
     assert "--disable-radix-cache may be set in --config a.yaml, which is not read" in text
@@ -99,7 +99,8 @@ def test_a_model_that_was_fetched_from_the_hub_is_read_by_its_name(model, tmp_pa
     "arguments, says",
     [
         (["--engine", "sglang==0.5.9", "--gpu", "h10"], "is no GPU attnfix knows; did you mean h100?"),
-        (["--engine", "sglang==0.5.9", "no/such/model"], "cannot be read as a model's config.json"),
+        (["--engine", "sglang==0.5.9", "org/model"], "curl -LO https://huggingface.co/org/model/resolve/main/config.json"),
+        (["--engine", "sglang==0.5.9", "no/such/model"], "no such file, and no model of that name was fetched to this machine"),
         (["--engine", "sglang==0.5.9", "--", "vllm", "serve", "x"], "--engine names sglang, but the launch"),
         (["--engine", "sglang==0.5.9", "--", "python", "app.py"], "starts no engine"),
         (["--engine", "sglnag==0.5.9"], "did you mean sglang?"),

@@ -160,5 +160,5 @@ def _narrow(line, columns, records):
 
 def _tables(text):
     """Sentences below a table are as long as they are: a terminal folds them."""
-    sentences = ("Each", "No ", "no ", "still", "newly", "unknown", "    ")
+    sentences = ("Each", "No ", "no ", "still", "newly", "unknown", "    ", "`")
     return [each for each in text.splitlines() if not each.startswith(sentences) and ": " not in each]
