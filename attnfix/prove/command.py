@@ -191,7 +191,9 @@ def _nothing_to_run(fix: Fix, release: str, root: Path) -> Result | None:
 def _print(results: list[Result]) -> None:
     out = console()
     out.print(Text("Errors: relative, against float64, or what is named below; control: a case that the bug leaves alone"))
-    for title, names, group in _tables(results):
+    for place, (title, names, group) in enumerate(_tables(results)):
+        if place and not out.is_terminal:
+            out.print()
         edits = any(result.edit for result in group)
         print_table(
             title,
