@@ -99,7 +99,7 @@ def _engine(named: str | None, launch: Launch | None) -> tuple[str, str | None]:
         return engine, release
     if launch:
         return launch.engine, None
-    return releases.here(), None
+    return releases.here("--engine "), None
 
 
 def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:

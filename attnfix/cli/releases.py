@@ -32,12 +32,13 @@ def parse_or_installed(text: str) -> tuple[str, str]:
     return parse(f"{engine}=={found}")
 
 
-def here() -> str:
-    """The one engine that is installed here. Raises CliError with exit code 2 where there is none, or more."""
+def here(option: str = "") -> str:
+    """The one engine that is installed here. Raises CliError with exit code 2 where there is none, or more: a release is then
+    named behind `option`."""
     found = [name for name, engine in ENGINES.items() if installed_root(engine)]
     if len(found) != 1:
         told = f"{' and '.join(found)} are" if found else "no engine is"
-        raise CliError(f"{told} installed here; name one, as in {newest((found or [*ENGINES])[0])}", 2)
+        raise CliError(f"{told} installed here; name one, as in {option}{newest((found or [*ENGINES])[0])}", 2)
     engine: str = found[0]
     return engine
 

@@ -105,7 +105,7 @@ def _names(engine: str, version: str | None, states: list[FixState]) -> str:
     others = [state.fix.id for state in states if state.fix.id in before]
     code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in states))
     count = f"{len(states)} fix{'es' if states[1:] else ''}"
-    told = f"attnfix {own_version() or ''}".strip() + f": {count} installed in {engine} {version or '?'} ({code})"
+    told = f"attnfix: {own_version() or 'it'} installed {count} in {engine} {version or '?'} ({code})"
     named = [f"{', '.join(mine)}; ATTNFIX=0 turns all off"] if mine else []
     if others:
         where = ", ".join(dict.fromkeys(f"{before[each]}" for each in others))

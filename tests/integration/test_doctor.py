@@ -105,7 +105,7 @@ def test_a_model_that_was_fetched_from_the_hub_is_read_by_its_name(model, tmp_pa
         (["--engine", "sglang==0.5.9", "--", "python", "app.py"], "starts no engine"),
         (["--engine", "sglnag==0.5.9"], "did you mean sglang?"),
         (["--", "vllm", "serve", "x"], "no vllm is installed here"),
-        ([], "no engine installed here"),
+        ([], "no engine is installed here; name one, as in --engine sglang==0."),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(arguments, says):

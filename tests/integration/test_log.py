@@ -45,10 +45,10 @@ ENGINES = {
     "sglang": (
         "0.5.9",
         "sglang.zero_kv_rows",
-        r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] attnfix",
-        r"\[[-\d]+ [:\d]+ TP0\] attnfix",
+        r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] attnfix: ",
+        r"\[[-\d]+ [:\d]+ TP0\] attnfix: ",
     ),
-    "vllm": ("0.20.2", "vllm.both_empty_merge_triton", *[r"(?:\(.*\) )?INFO [-\d]+ [:\d]+ \[messages.py:\d+\] attnfix"] * 2),
+    "vllm": ("0.20.2", "vllm.both_empty_merge_triton", *[r"(?:\(.*\) )?INFO [-\d]+ [:\d]+ \[messages.py:\d+\] attnfix: "] * 2),
 }
 
 
@@ -58,10 +58,7 @@ def said(environment, tmp_path, engine, package, serve="serve", **variables):
     script.write_text(SCRIPT)
     done = environment.run(str(script), engine, f"attnfix.patches.{package}.proof", serve, **variables)
     parts = [stream.partition("RANK\n") for stream in (done.stdout, done.stderr)]
-    return [
-        [line for part in parts for line in part[side].splitlines() if re.search(r"attnfix( [\d.]+)?: ", line)]
-        for side in (0, 2)
-    ]
+    return [[line for part in parts for line in part[side].splitlines() if "attnfix: " in line] for side in (0, 2)]
 
 
 def named_once(lines, engine):
@@ -74,17 +71,17 @@ def named_once(lines, engine):
 def test_one_line_on_what_is_installed_and_one_on_the_first_correction(engine_python, tmp_path, engine):
     release, package, main_format, rank_format = ENGINES[engine]
     main, rank = said(engine_python(engine, release), tmp_path, engine, package)
-    installed = rf"[\d.]+: \d+ fix(es)? installed in {engine} {release} \(code of {release}\): \S.*"
+    installed = rf"[\d.]+ installed \d+ fix(es)? in {engine} {release} \(code of {release}\): \S.*"
     fix = package.replace("_", "-")
     corrected = rf"{re.escape(fix)} corrected its first call( \(\d+ rows\))?: \S.*"
     # A line for all that was installed since the last one: modules that the package itself imports come first
-    assert main and all(re.fullmatch(f"{main_format} {installed}", line) for line in main) and named_once(main, engine), main
+    assert main and all(re.fullmatch(main_format + installed, line) for line in main) and named_once(main, engine), main
     first, others = [line for line in rank if "installed" in line], [line for line in rank if "installed" not in line]
-    assert all(re.fullmatch(f"{rank_format} {installed}", line) for line in first) and named_once(first, engine), rank
+    assert all(re.fullmatch(rank_format + installed, line) for line in first) and named_once(first, engine), rank
     assert sum(fix in line for line in (*main, *first)) == 1, "named once a server"
     assert any(re.search(r"as in process \d+$", line) for line in first), rank
     # Other fixes that the same call needs say theirs: one line each
-    assert sum(bool(re.fullmatch(f"{rank_format}: {corrected}", line)) for line in others) == 1, rank
+    assert sum(bool(re.fullmatch(rank_format + corrected, line)) for line in others) == 1, rank
     fixes = [line.split("attnfix: ")[1].split()[0] for line in others]
     assert len(fixes) == len(set(fixes)) and all("corrected its first call" in line for line in others), rank
 

@@ -104,7 +104,7 @@ def test_a_fix_may_be_named_without_its_engine(capsys):
         (["vllm"], ["forecast", "--from", "vllm==0.19.1"], 0, "vllm 0.19.1 → 0."),
         (["sglang", "vllm"], ["verdict"], 2, "sglang and vllm are installed here; name one, as in sglang==0."),
         ([], ["forecast"], 2, "no engine is installed here; name one, as in sglang==0."),
-        ([], ["doctor"], 2, "no engine is installed here; name one, as in sglang==0."),
+        ([], ["doctor"], 2, "no engine is installed here; name one, as in --engine sglang==0."),
         (["vllm"], ["prove", "--engine", "vllm"], 2, "name the release too, as in vllm==0."),
     ],
 )

@@ -53,7 +53,7 @@ def test_one_line_for_all_modules_with_the_engines_next_record(engine, heard):
     logging.getLogger("sglang.srt.server").info("serving")
     logging.getLogger("sglang.srt.server").info("and on")
     (line,) = ours(lines)
-    assert line[:2] == ("INFO", "sglang.attnfix") and "2 fixes installed in sglang" in line[2]
+    assert line[:2] == ("INFO", "sglang.attnfix") and "installed 2 fixes in sglang" in line[2]
     assert line[2].endswith(": sglang.small-fix, sglang.second-fix; ATTNFIX=0 turns all off")
     assert [name for _, name, _ in lines].count("sglang.srt.server") == 2
 
@@ -110,7 +110,7 @@ def test_each_fix_is_named_once_a_server_and_counted_elsewhere(tmp_path):
             [sys.executable, "serve.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
         )
         pids = done.stdout.split()[1:]
-        said = sorted(line.split(": ", 2)[2] for line in done.stderr.splitlines() if " installed in " in line)
+        said = sorted(line.split(": ", 2)[2] for line in done.stderr.splitlines() if " installed " in line)
         if records == tmp_path / "records":
             off, (first,) = (
                 "ATTNFIX=0 turns all off",
@@ -144,7 +144,7 @@ def test_with_attnfix_log_every_line_comes_at_once(engine, monkeypatch, capsys):
     log = logging.getLogger("sglang.attnfix")
     try:
         engine.load(Activation([engine.one_target()]), "attention")
-        assert "1 fix installed in sglang" in capsys.readouterr().err
+        assert "installed 1 fix in sglang" in capsys.readouterr().err
     finally:
         log.handlers.clear()
         log.propagate = True
