@@ -34,6 +34,9 @@ from .errors import CliError, no_such
 
 _MODULES = (listing, explain, doctor, status, bug_report, verdict, forecast, prove, probe, run, bench)
 COMMANDS = {module.NAME: module for module in _MODULES}
+#: Options that are typed as commands
+_SPOKEN = ("help", "version")
+_OPTIONS = ("-h", "--help", "-V", "--version")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,9 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.drop(sys.stdout)
         output.complain(str(error))
         return error.code
-    except BrokenPipeError:  # `attnfix list | head`: the reader has had enough
-        output.drop(sys.stdout)
-        return 0
     except KeyboardInterrupt:
         output.complain("interrupted")
         return 130
@@ -92,6 +92,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Raises CliError, and what argparse does. What stands behind `--` goes to `launch`, where the command takes a launch line:
     argparse would take its first word for an argument of ours."""
     words = list(arguments)
+    if words and words[0] in _SPOKEN:
+        words = [*words[1:2], "--help"] if words[0] == "help" else ["--version"]
     command = _command(words)
     launch: list[str] = []
     if hasattr(COMMANDS.get(command or ""), "LAUNCH") and "--" in words:
@@ -108,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
         "Without arguments: what attnfix finds here, and what to do next.",
         epilog="exit codes: 0 fine, 1 not fine, 2 bad arguments, 3 a needed fix is missing",
     )
-    whole.add_argument("--version", action="version", version=f"attnfix {_version()}")
+    whole.add_argument("-V", "--version", action="version", version=f"attnfix {_version()}")
     commands = whole.add_subparsers(metavar="COMMAND", required=True)
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.BRIEF, description=module.HELP, epilog=f"example: {module.EXAMPLE}")
@@ -133,6 +135,8 @@ def _command(arguments: Sequence[str]) -> str | None:
     word = next((argument for argument in arguments if not argument.startswith("-")), None)
     if word is not None and word not in COMMANDS:
         raise no_such("command", word, COMMANDS)
+    if word is None and arguments and not any(option.startswith(arguments[0]) for option in _OPTIONS):
+        raise CliError(f"{arguments[0]!r} is no option of attnfix; `attnfix --help` shows all, and every command", 2)
     return word
 
 

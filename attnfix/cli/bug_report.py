@@ -47,7 +47,7 @@ _PATHS = ("ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there, not to standard output")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it there; default: standard output, -")
     parser.add_argument(
         "--probe", metavar="FILE", action="append", default=[], help="take a result along that probe saved (repeatable)"
     )
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     made = bundle() | {"probes": [probe.for_report(path) for path in options.probe]}
-    if options.output is None:
+    if options.output in (None, Path("-")):
         print_json(made)
         return 0
     try:

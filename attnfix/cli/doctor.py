@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    named = releases.parse(options.engine) if options.engine else None
+    named = releases.parse_optional(options.engine) if options.engine else None
     launch = _launch(options.launch, named[0] if named else None)
     engine, release, source = _engine(named, launch)
     deployment = Deployment(
@@ -95,24 +95,21 @@ def _launch(words: list[str] | None, engine: str | None) -> Launch | None:
         raise CliError(str(error), 2) from error
 
 
-def _engine(named: tuple[str, str] | None, launch: Launch | None) -> tuple[str, str | None, str]:
+def _engine(named: tuple[str, str | None] | None, launch: Launch | None) -> tuple[str, str | None, str]:
     """Engine, release, and where the release comes from; release None: what is installed here."""
-    if named:
-        if launch and launch.engine != named[0]:
-            raise CliError(f"--engine names {named[0]}, but the launch command starts {launch.engine}", 2)
-        other = launch.image if launch and launch.image and launch.image.release not in (None, named[1]) else None
-        return *named, f"--engine, not image {other.name}" if other else "--engine"
-    if launch and launch.image:
-        if launch.image.release is None:
-            message = f"the image {launch.image.name} does not say its release; name it, as in --engine {launch.engine}==1.2.3"
-            raise CliError(message, 2)
-        return launch.engine, launch.image.release, f"image {launch.image.name}"
-    if launch:
-        return launch.engine, None, _HERE
-    here = [name for name, engine in ENGINES.items() if installed_root(engine)]
-    if len(here) != 1:
-        raise CliError(f"{' and '.join(here) or 'no engine'} installed here; name one, as in --engine sglang==0.5.9", 2)
-    return here[0], None, _HERE
+    engine, release = named or (None, None)
+    if launch and engine not in (None, launch.engine):
+        raise CliError(f"--engine names {engine}, but the launch command starts {launch.engine}", 2)
+    engine, image = launch.engine if launch else engine, launch.image if launch else None
+    if engine and release:
+        other = image if image and image.release not in (None, release) else None
+        return engine, release, f"--engine, not image {other.name}" if other else "--engine"
+    if engine and image:
+        if image.release is None:
+            example = releases.newest(engine)
+            raise CliError(f"the image {image.name} does not say its release; name it, as in --engine {example}", 2)
+        return engine, image.release, f"image {image.name}"
+    return engine or releases.here("--engine "), None, _HERE
 
 
 def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:
@@ -124,7 +121,7 @@ def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, st
         return {fix: (book.verdict(release), f"{engine} {release}") for fix, book in books.items()}, release
     root = installed_root(ENGINES[engine])
     if root is None:
-        raise CliError(f"no {engine} is installed here; name a release, as in --engine {engine}==1.2.3", 2)
+        raise CliError(f"no {engine} is installed here; name a release, as in --engine {releases.newest(engine)}", 2)
     judged = {fix: judge.judge(fix, root) for fix in fixes}
     return {fix: (verdict.kind, verdict.reason) for fix, verdict in judged.items()}, version_beside(root)
 
@@ -234,8 +231,16 @@ def _print(found: dict[str, Any]) -> None:
         print_line(f"{row['fix']}:", _verdict(row))
         for reason in row["reasons"]:
             print_line(f"    {reason}")
-    print_line(f"not hit: {len(found['fixes']) - len(shown)} of {len(found['fixes'])} bugs; --json says why of each")
+    checked = len(found["fixes"])
+    if shown:
+        print_line(f"not hit: {checked - len(shown)} of {checked} bugs; --json says why of each")
+    else:
+        print_line(f"No known bug applies ({checked} checked; --json says why of each).")
     if found["not_understood"]:
         print_line(f"Unknown options: {', '.join(found['not_understood'])}. If one may matter, a reason above names it.")
     if found["not_read"]:
         print_line(f"Not read: {', '.join(found['not_read'])}")
+    if shown:
+        print_line("Next: `attnfix explain FIX` tells all of one; `attnfix prove --fix FIX` shows it on this machine.")
+    else:
+        print_line("Next: if answers are wrong all the same, `attnfix probe URL` asks your server.")

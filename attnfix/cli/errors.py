@@ -14,11 +14,14 @@ class CliError(Exception):
         self.code = code
 
 
-def no_such(kind: str, word: str, known: Iterable[str]) -> CliError:
-    """The error for a word that is none of `known`: names the nearest one, or all where none is near."""
+def no_such(kind: str, word: str, known: Iterable[str], all_by: str = "") -> CliError:
+    """The error for a word that is none of `known`: names the nearest one. Where none is near, all, or the command `all_by`
+    that lists them."""
     names = list(known)
     plain = word.strip().lower().replace("_", "-")
     inside = [name for name in names if len(plain) > 2 and plain in name]
     near = get_close_matches(plain, names, n=1) or inside
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(names)}"
+    between = "; " if any("," in name for name in names) else ", "
+    known_ones = f"`{all_by}` lists all {len(names)}" if all_by else f"known: {between.join(names)}"
+    hint = f"did you mean {near[0]}?" if near else known_ones
     return CliError(f"{word!r} is no {kind}; {hint}", 2)

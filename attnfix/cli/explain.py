@@ -19,7 +19,8 @@ EXAMPLE = "attnfix explain sglang.zero-kv-rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    completion.offer(parser.add_argument("fix", metavar="FIX", help="as in sglang.zero-kv-rows"), lambda: BY_ID)
+    fix = parser.add_argument("fix", metavar="FIX", help="as in sglang.zero-kv-rows, or zero-kv-rows")
+    completion.offer(fix, lambda: BY_ID)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,7 +52,10 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
         ("switch", f"{off}, {on}" if fix.default else f"{on} (it is off by default), {off}"),
         ("try it", fix.expect),
         ("remove", f"when {row['remove_when']}"),
-        ("upstream", "\n".join(link if "://" in link else f"{link} in attnfix's sources" for link in row["links"])),
+        (
+            "upstream",
+            "\n".join(link if "://" in link else f"our report: {link} in the source archive" for link in row["links"]),
+        ),
     )
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
@@ -62,3 +66,5 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
     out.width = min(out.width, 110)
     out.print(Text.assemble((fix.id, "bold"), f": {fix.title}\n"))
     out.print(grid)
+    prove = f"`attnfix prove --fix {fix.id}` shows it on this machine"
+    out.print(Text(f"\nNext: {prove}; `attnfix doctor` says whether your deployment would hit it."))

@@ -205,7 +205,7 @@ def _stands(row: dict[str, Any]) -> bool:
 
 def _missing(url: str, fixes: list[dict[str, Any]], active: bool) -> Iterator[str]:
     if not active:
-        yield f"{url}: nothing of attnfix is on its page: it is not active there"
+        yield f"{url}: its metrics page has no attnfix series: not installed there, or ATTNFIX=0"
     for row in fixes:
         for state in row["states"]:
             if state in fix_state.MISSING or (state == fix_state.UNKNOWN_SOURCE and _in_doubt(row)):
@@ -269,10 +269,12 @@ def _versions(replicas: list[dict[str, Any]]) -> Iterator[str]:
 
 def _disagreements(replicas: list[dict[str, Any]]) -> Iterator[str]:
     """One sentence for each fix that stands on one replica of a release and was seen on another where it does not."""
-    seen: dict[tuple[str, str, str], set[bool]] = defaultdict(set)
+    seen: dict[tuple[str, str, str], list[bool]] = defaultdict(list)
     for replica in replicas:
         for row in replica["fixes"]:
-            seen[row["engine"], row["release"], row["fix"]].add(row["stands"])
+            seen[row["engine"], row["release"], row["fix"]].append(row["stands"])
     for (engine, release, fix), stands in sorted(seen.items()):
-        if len(stands) > 1:
-            yield f"replicas of {engine} {release or '(no version)'} disagree: {fix} stands on some and not on others"
+        if 0 < sum(stands) < len(stands):
+            where = f"{engine} {release or '(no version)'}"
+            asked = sum(where in replica["engines"] for replica in replicas)
+            yield f"replicas of {where} disagree: {fix} is installed on {sum(stands)} of {asked}"

@@ -32,6 +32,8 @@ def view(found: dict[str, Any], width: int) -> Group:
     ]
     parts += _sets(replicas)
     parts += [Text(line(sentence), "bold red") for told in ("missing", "warnings") for sentence in few(found[told])]
+    if found["missing"]:
+        parts.append(Text("Next: `attnfix status` on such a replica says in which process, and why."))
     return Group(*parts)
 
 

@@ -28,7 +28,10 @@ _CHANGES = {(True, False): NO_LONGER, (True, True): STILL, (False, True): NEWLY,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     to = parser.add_argument(
-        "to", metavar="ENGINE[==RELEASE]", help="the release to go to; the engine alone: the newest one known"
+        "to",
+        nargs="?",
+        metavar="ENGINE[==RELEASE]",
+        help="the release to go to; the engine alone: the newest one known; default: the engine installed here",
     )
     origin = parser.add_argument("--from", dest="origin", metavar="ENGINE==RELEASE", help="default: the engine installed here")
     completion.offer(to, releases.every)
@@ -36,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    engine, wanted = releases.parse_optional(options.to)
+    engine, wanted = releases.parse_optional(options.to or releases.here())
     books = {fix: ledger.load(fix) for fix in FIXES if fix.engine == engine}
     known = releases.known(books.values())
     to = releases.judged(engine, wanted, books.values()) if wanted else known[-1]
@@ -91,7 +94,7 @@ def _origin(engine: str, named: str | None, books: Mapping[Fix, ledger.Ledger]) 
         return release, {fix: book.verdict(release) for fix, book in books.items()}
     root = installed_root(ENGINES[engine])
     if root is None:
-        raise CliError(f"no {engine} is installed here; name the release you have, as in --from {engine}==1.2.3", 2)
+        raise CliError(f"no {engine} is installed here; name the release you have, as in --from {releases.newest(engine)}", 2)
     return version_beside(root) or "unknown", {fix: judge.judge(fix, root).kind for fix in books}
 
 
@@ -115,3 +118,4 @@ def _print(found: dict[str, Any]) -> None:
             f"No published release yet needs no fix; in the newest known, {found['newest_known']}, these stand in the way: "
             + ", ".join(found["in_the_way"])
         )
+    print_line("`attnfix explain FIX` says what goes wrong, and when to remove it.")

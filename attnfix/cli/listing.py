@@ -10,7 +10,7 @@ from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import BY_ID, FIXES
 
-from .errors import no_such
+from .errors import CliError, no_such
 from .output import print_json, print_line, print_table
 
 NAME = "list"
@@ -24,10 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def named(name: str) -> Fix:
-    """The fix of that id. Raises CliError with exit code 2."""
-    if name not in BY_ID:
-        raise no_such("fix", name, BY_ID)
-    return BY_ID[name]
+    """The fix of that id, or of that id without its engine. Raises CliError with exit code 2."""
+    found = [each for each in BY_ID if name in (each, each.partition(".")[2])]
+    if len(found) > 1:
+        raise CliError(f"{name!r} is a fix of both engines: name {' or '.join(found)}", 2)
+    if not found:
+        raise no_such("fix", name, BY_ID, all_by="attnfix list")
+    return BY_ID[found[0]]
 
 
 def describe(fix: Fix) -> dict[str, Any]:
@@ -84,5 +87,5 @@ def run(options: argparse.Namespace) -> int:
         ("fix", "what goes wrong", "affected releases", "fixed in", "default"),
         ((r["fix"], r["title"], span(r["affected"]), r["fixed_in"] or "-", r["default"]) for r in rows),
     )
-    print_line(f"Each has a variable that switches it off, as {rows[0]['switch']}=0")
+    print_line(f"Each has a variable that switches it off, as {rows[0]['switch']}=0. `attnfix explain FIX` tells all of one.")
     return 0

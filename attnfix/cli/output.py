@@ -67,6 +67,7 @@ WRAPPED = frozenset(
 
 
 _PADDING = (0, 1, 0, 0)
+_gone: set[Any] = set()  # streams that nobody reads any more
 _NARROW = 8  # columns, down to which a column that may take several lines is squeezed
 
 
@@ -149,9 +150,14 @@ def print_line(*parts: str | Text) -> None:
 
 
 def complain(sentence: str) -> None:
+    """One sentence on standard error, where that takes any."""
+    aside(f"attnfix: {line(sentence)}")
+
+
+def aside(text: str) -> None:
     """One line on standard error, where that takes any."""
     try:
-        print(f"attnfix: {line(sentence)}", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
     except OSError:
         drop(sys.stderr)
 
@@ -169,14 +175,21 @@ def console() -> Terminal:
     return Terminal(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)
 
 
+def reader_gone() -> bool:
+    """Whether nobody reads standard output any more."""
+    return sys.stdout in _gone
+
+
 @contextmanager
 def written() -> Iterator[None]:
-    """What is printed inside has gone out, or it is one sentence why not. A reader who has had enough: BrokenPipeError."""
+    """What is printed inside has gone out, or it is one sentence why not. If the reader has had enough, as in
+    `attnfix list | head`, the rest goes nowhere: the exit code is that of the result."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        raise
+        _gone.add(sys.stdout)
+        drop(sys.stdout)
     except OSError as error:
         raise Unwritable(f"standard output cannot be written: {error.strerror or error}") from error
 
@@ -185,8 +198,15 @@ class Terminal(Console):
     """Standard output as every command writes it."""
 
     def print(self, *objects: Any, **how: Any) -> None:
+        """In a pipe or a file, no line ends in blanks, and no blank line ends a table."""
         with written():
-            super().print(*objects, **how)
+            if self.is_terminal:
+                super().print(*objects, **how)
+                return
+            with self.capture() as told:
+                super().print(*objects, **how)
+            lines = [each.rstrip() for each in told.get().split("\n")]
+            self.file.write("\n".join(lines).rstrip("\n") + "\n")
 
     def render(self, renderable: Any, options: Any = None) -> Any:
         """The one place through which all text comes."""

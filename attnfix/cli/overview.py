@@ -34,11 +34,12 @@ def run() -> int:
 
 def here(found: dict[str, Any]) -> Iterator[Text]:
     """Whether attnfix is active, what it finds in each engine, what the running processes say."""
-    word = coloured("active", "green") if found["active"] else coloured("NOT ACTIVE", "bold red")
-    yield Text.assemble(f"attnfix {found['attnfix']}: ", word, f" in {found['python']}", _because(found))
     if not found["engines"]:
-        yield Text(f"no engine is installed in this Python: neither {' nor '.join(ENGINES)}")
+        engines = " or ".join(engine.title for engine in ENGINES.values())
+        yield Text(f"attnfix {found['attnfix']}: no {engines} in {found['python']}: no server is patched from here")
     else:
+        word = coloured("active", "green") if found["active"] else coloured("NOT ACTIVE", "bold red")
+        yield Text.assemble(f"attnfix {found['attnfix']}: ", word, f" in {found['python']}", _because(found))
         names = ((row["engine"], row["release"] or "(no version)") for row in found["engines"])
         told = (f"{engine} {release}: {_verdicts(found, engine)}" for engine, release in names)
         yield Text("; ".join(told))

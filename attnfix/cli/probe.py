@@ -17,12 +17,12 @@ from attnfix.compat.doctor import gpus
 from attnfix.compat.doctor.condition import HIT, POSSIBLE
 from attnfix.compat.doctor.deployment import Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch
-from attnfix.compat.fix import WRONG_OUTPUT
-from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.compat.fix import CRASH, WRONG_OUTPUT
+from attnfix.patches.catalogue import BY_ID
 
 from . import completion, doctor
 from .errors import CliError, no_such
-from .output import coloured, console, print_json, print_line, print_table
+from .output import coloured, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from attnfix.probe.client import Facts
@@ -30,13 +30,31 @@ if TYPE_CHECKING:
 NAME = "probe"
 BRIEF = "is the attention of a running server right?"
 HELP = (
-    "Asks a server the same in circumstances that must not matter. Exit code 0: all "
-    "agree, 1: one does not, or it died, 2: not all were asked."
+    "Ask a server the same in cases that must not matter. Exit code 0: answers agree, "
+    "1: not, or it died (false alarms: 0.1 % of runs), 2: not all was asked."
 )
 EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
 #: As attnfix.probe.relations has them: that needs httpx
 RELATIONS = ("again", "cached prefix", "in company", "cached, in company", "burst", "next turn", "samples")
 _LIMITS = "context limit"  # a relation that is asked for by itself
+#: In which case the answers change, where a relation is broken
+_WHEN = {
+    "again": "the same prompt is asked again",
+    "cached prefix": "a prefix is cached",
+    "in company": "other prompts run beside it",
+    "cached, in company": "a prefix is cached and other prompts run beside it",
+    "burst": "many prompts come at once",
+    "next turn": "a chat goes on",
+    "samples": "several samples are asked for",
+    _LIMITS: "an answer ends at the context limit",
+}
+#: Places in a prompt, and in a batch, as a sentence has them
+_PLACES = {
+    "a page": "1 page", "two pages": "2 pages", "half": "1/2 of the prompt", "six sevenths": "6/7 of the prompt",
+    "a chunk": "1 chunk", "a window": "1 window",
+}  # fmt: skip
+_ONE = {"1 less": " - 1 token", "1 more": " + 1 token", "": ""}
+_SUSPECTS = 8  # in the table
 #: What an operator sees of a bug that breaks a relation
 _SYMPTOMS = {
     "cached prefix": (symptoms.CACHED_PREFIX, symptoms.LONG_PROMPT),
@@ -96,7 +114,9 @@ def run(options: argparse.Namespace) -> int:
             found = {"url": options.url, **found}
             broken = [row["relation"] for row in found["relations"] if row["verdict"] == "broken"]
             found["suspects"] = (
-                _suspects(server.facts, plan.config, options.gpu, broken) if found["verdict"] == "broken" else []
+                _suspects(server.facts, plan.config, options.gpu, broken, died=bool(found["died"]))
+                if found["verdict"] == "broken"
+                else []
             )
     except ProbeError as error:
         raise CliError(str(error), 2) from error
@@ -132,10 +152,13 @@ def _url(text: str) -> str:
 
 def _plan(options: argparse.Namespace) -> Any:
     from attnfix.probe.run import Plan
+    from attnfix.probe.verdicts import LEAST
 
     for name in options.relation or ():
         if name not in RELATIONS:
             raise no_such("relation", name, RELATIONS)
+    if options.prompts < LEAST:
+        raise CliError(f"--prompts {options.prompts}: a verdict needs at least {LEAST}", 2)
     tokens, seconds = _pair("budget", options.budget, 600)
     requests, share = _pair("at-once", options.at_once, 0.25)
     if not 0 < share <= 1:
@@ -179,10 +202,10 @@ def _progress(quiet: bool) -> Iterator[Any]:
 
 
 def _suspects(
-    facts: Facts, config: Mapping[str, Any] | None, gpu: str | None, broken: Sequence[str] = ()
+    facts: Facts, config: Mapping[str, Any] | None, gpu: str | None, broken: Sequence[str] = (), died: bool = False
 ) -> list[dict[str, Any]]:
-    """The fixes against wrong output whose bug this server may hit, as doctor would say: the surest first, and of those that
-    are as sure the ones whose symptoms are in the `broken` relations."""
+    """The fixes whose bug this server may hit, as doctor would say: against a crash if it `died`, else against wrong output.
+    The surest come first, and of those that are as sure the ones whose symptoms are in the `broken` relations."""
     from attnfix.compat.doctor.engine_options import OPTIONS
 
     known = {option.name for option in OPTIONS[facts.engine]}
@@ -199,13 +222,15 @@ def _suspects(
         rows, _ = doctor.examine(deployment, facts.release)
     except CliError:  # a release that nobody has judged
         return []
-    wrong = {fix.id for fix in FIXES if fix.harm == WRONG_OUTPUT}
-    found = [row for row in rows if row["fix"] in wrong and row["verdict"] in (HIT, POSSIBLE)]
+    harms = [harm for harm, seen in ((CRASH, died), (WRONG_OUTPUT, broken or not died)) if seen]
+    found = [row for row in rows if row["harm"] in harms and row["verdict"] in (HIT, POSSIBLE)]
     seen = {symptom for relation in broken for symptom in _SYMPTOMS.get(relation, ())}
-    found.sort(key=lambda row: (row["verdict"] != HIT, -len(seen.intersection(BY_ID[row["fix"]].symptoms))))
-    return [
-        {"in_place": row["fix"] in facts.fixes, **{name: row[name] for name in ("fix", "verdict", "symptom")}} for row in found
-    ]
+
+    def rank(row: Mapping[str, Any]) -> tuple[int, bool, int]:
+        return harms.index(row["harm"]), row["verdict"] != HIT, -len(seen.intersection(BY_ID[row["fix"]].symptoms))
+
+    kept = ("fix", "verdict", "harm", "symptom")
+    return [{"in_place": row["fix"] in facts.fixes, **{name: row[name] for name in kept}} for row in sorted(found, key=rank)]
 
 
 def _sentence(found: Mapping[str, Any]) -> str:
@@ -221,7 +246,7 @@ def _sentence(found: Mapping[str, Any]) -> str:
         return "The server says that it speculates, and no draft was seen: what holds is said of answers without drafts alone."
     if found["verdict"] == "holds":
         return "Answers do not move by more than this server's own noise. What was too small to be seen is said in the table."
-    return f"Not everything could be asked: {', '.join(of['unclear'])}."
+    return f"Not everything could be asked: {'; '.join(of['unclear'])}."
 
 
 def _broken(rows: Sequence[Mapping[str, Any]], broken: Sequence[str]) -> Iterator[str]:
@@ -230,16 +255,23 @@ def _broken(rows: Sequence[Mapping[str, Any]], broken: Sequence[str]) -> Iterato
     places = [each["at"] for each in by.get(_PREFIX, {}).get("where", ()) if each["exceeded"]]
     same = _AGAIN in by and places == [_WHOLE]
     names = [name for name in broken if not (same and name == _PREFIX)]
-    yield f"Answers change with what must not matter: {', '.join(names)}. Users get wrong text in these cases."
+    when = ", and when ".join(f"{_WHEN[name]} ({name})" for name in names)
+    yield f"Answers change when {when}. Users get wrong text then."
     if same:
         yield f"{_PREFIX} is broken only where all of the prompt is cached: that is {_AGAIN}."
     for row in by.values():
         worst = [each["at"] for each in row["where"] if each["exceeded"]]
         if worst and len(worst) < len(row["where"]) and not (same and row["relation"] == _PREFIX):
-            yield f"{row['relation']}, only at: {'; '.join(worst)}."
+            yield f"{row['relation']}: seen only at {'; '.join(map(_place, worst))}."
         if row["lost"]:
             how_often = f"in {len(row['lost'])} of {row['prompts']} prompts"
             yield f"{row['relation']}: forgot the name from page 2 ({row['lost'][0]}) {how_often}."
+
+
+def _place(at: str) -> str:
+    """ "two pages, 1 more" as "2 pages + 1 token"."""
+    name, _, one = at.partition(", ")
+    return _PLACES.get(name, name) + _ONE.get(one, f", {one}")
 
 
 # Before and after
@@ -347,7 +379,8 @@ def _save(path: str, found: Mapping[str, Any]) -> None:
 
 def _print(found: Mapping[str, Any]) -> None:
     print_table(
-        f"{found['engine']} {found['release'] or '(no version)'}, {found['model'] or 'unknown model'}: nat that answers moved",
+        f"{found['engine']} {found['release'] or '(no version)'}, {found['model'] or 'unknown model'}: "
+        "change of log-probability (nat) against the same prompt, cold and alone",
         ("relation", "worst", "median", "margin", "prompts", "verdict", "reason"),
         (
             (
@@ -358,7 +391,7 @@ def _print(found: Mapping[str, Any]) -> None:
         ),
     )  # fmt: skip
     load, prompt = found["load"], found["prompt"]
-    print_line(coloured(found["verdict"], _COLOURS[found["verdict"]]), found["sentence"])
+    print_line(coloured(f"{found['verdict'].upper()}:", _COLOURS[found["verdict"]]), found["sentence"])
     if found["speculation"] == "on":
         print_line("Drafts were verified while it was asked.")
     if prompt["needles"]:
@@ -367,19 +400,40 @@ def _print(found: Mapping[str, Any]) -> None:
     kind = "natural text" if prompt["natural"] else "random token ids: the server shows no tokenizer"
     print_line(
         f"Load: {load['requests']} requests of {load['tokens']} tokens in {load['seconds']} s, {load['at_once']} at once. "
-        f"Prompts of {prompt['tokens']} tokens: {kind}. False alarms: at most {found['false_alarm']:.1%} of runs."
+        f"Prompts of {prompt['tokens']} tokens: {kind}."
     )
     for row in (found["against"] or {}).get("relations", ()):
         old, new = _figure(row["worst_before"]), _figure(row["worst"])
         print_line(f"{row['relation']}: {row['before']} ({old}) before, {row['now']} ({new}) now")
-    for each in found["suspects"]:
-        place = "in place there" if each["in_place"] else f"attnfix explain {each['fix']}"
-        print_line(f"suspect, {each['verdict']}: {each['fix']}: {each['symptom']} ({place})")
+    if found["suspects"]:
+        _print_suspects(found["suspects"])
+    print_line(f"Next: {_next(found)}")
+
+
+def _print_suspects(suspects: Sequence[Mapping[str, Any]]) -> None:
+    print_table(
+        f"Known bugs that this server may hit: {len(suspects)}",
+        ("fix", "verdict", "harm", "installed", "what goes wrong"),
+        (
+            (
+                each["fix"], coloured(each["verdict"], "red" if each["verdict"] == HIT else "yellow"), each["harm"],
+                "yes" if each["in_place"] else "no", BY_ID[each["fix"]].title,
+            )
+            for each in suspects[:_SUSPECTS]
+        ),
+    )  # fmt: skip
+    more = f"and {len(suspects) - _SUSPECTS} more, which --json names; " if len(suspects) > _SUSPECTS else ""
+    print_line(f"{more}`attnfix explain FIX` tells all of one; --config and --gpu make this list shorter.")
+
+
+def _next(found: Mapping[str, Any]) -> str:
     if found["suspects"] and not found["attnfix_fixes"]:
-        print_line("Next: install attnfix beside one replica, restart it, and ask again with --against.")
-    elif found["verdict"] == "broken":
-        print_line("Next: take the replica out, keep the result (--save), and compare with another attention backend.")
-    console().file.flush()
+        return "install attnfix beside one replica, restart it, and ask again with --against."
+    if found["verdict"] == "broken":
+        return "take the replica out, keep the result (--save), and compare with another attention backend."
+    if found["verdict"] == "unclear":
+        return "remove the reason that the table names, and ask again; --relation NAME asks one alone."
+    return "--save FILE keeps this result; after an upgrade, --against FILE compares with it."
 
 
 def _figure(value: float | str | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from packaging.version import InvalidVersion, Version
 
-from attnfix.compat.engines import ENGINES
+from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.gate import ledger
 from attnfix.compat.gate.ledger import Ledger
 from attnfix.patches.catalogue import FIXES
@@ -18,8 +18,34 @@ def parse(text: str) -> tuple[str, str]:
     """("sglang", "0.5.9") from "sglang==0.5.9". Raises CliError with exit code 2."""
     engine, release = parse_optional(text)
     if release is None:
-        raise CliError(f"name the release too, as in {engine}==1.2.3", 2)
+        raise CliError(f"name the release too, as in {newest(engine)}", 2)
     return engine, release
+
+
+def parse_or_installed(text: str) -> tuple[str, str]:
+    """The same of a text that may name the engine alone: then the release is the one that is installed here."""
+    engine, release = parse_optional(text)
+    root = None if release else installed_root(ENGINES[engine])
+    found = version_beside(root) if root else release
+    if not found:
+        raise CliError(f"no {engine} is installed here; name a release, as in {newest(engine)}", 2)
+    return parse(f"{engine}=={found}")
+
+
+def here(option: str = "") -> str:
+    """The one engine that is installed here. Raises CliError with exit code 2 where there is none, or more: a release is then
+    named behind `option`."""
+    found = [name for name, engine in ENGINES.items() if installed_root(engine)]
+    if len(found) != 1:
+        told = f"{' and '.join(found)} are" if found else "no engine is"
+        raise CliError(f"{told} installed here; name one, as in {option}{newest((found or [*ENGINES])[0])}", 2)
+    engine: str = found[0]
+    return engine
+
+
+def newest(engine: str) -> str:
+    """The newest release of an engine that was judged, as `ENGINE==RELEASE`."""
+    return f"{engine}=={known([ledger.load(fix) for fix in FIXES if fix.engine == engine])[-1]}"
 
 
 def parse_optional(text: str) -> tuple[str, str | None]:

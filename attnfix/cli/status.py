@@ -23,7 +23,7 @@ from attnfix.patches.catalogue import BY_ID, FIXES
 
 from . import fleet, fleet_view, status_view
 from .errors import CliError
-from .output import console, few, print_json, print_line
+from .output import console, few, print_json, print_line, reader_gone
 
 NAME = "status"
 BRIEF = "what is patched here, in which process, and did it fire?"
@@ -91,6 +91,8 @@ def _watch(options: argparse.Namespace, look: Look, show: Show, judged: Judge) -
                     live.update(shown, refresh=True)
                 else:  # in a pipe, `live` would show the last look alone
                     out.print(shown)
+                if reader_gone():
+                    return code
                 time.sleep(options.watch)
     except KeyboardInterrupt:
         return code
@@ -257,7 +259,7 @@ def disagreements(processes: list[dict[str, Any]]) -> list[str]:
 
     Not by the fix sets' names alone: a rank that has not loaded a module yet is healthy, and names another set.
     """
-    seen: dict[tuple[str, ...], set[bool]] = defaultdict(set)
+    seen: dict[tuple[str, ...], list[bool]] = defaultdict(list)
     versions: dict[str, set[str]] = defaultdict(set)
     for process in processes:
         if process["alive"]:
@@ -265,11 +267,11 @@ def disagreements(processes: list[dict[str, Any]]) -> list[str]:
             versions[engine].add(str(process.get("attnfix")))
             for row in process["fixes"]:
                 if row["state"] in _STANDS or row["state"] in _LEFT:
-                    seen[engine, row["fix"]].add(row["state"] in _STANDS)
+                    seen[engine, row["fix"]].append(row["state"] in _STANDS)
     return [
-        f"processes of {engine} disagree: {fix} stands in some and not in others"
+        f"processes of {engine} disagree: {fix} is installed in {sum(stands)} of {len(stands)}"
         for (engine, fix), stands in sorted(seen.items())
-        if len(stands) > 1
+        if 0 < sum(stands) < len(stands)
     ] + [
         f"processes of {engine} disagree: they run attnfix {' and '.join(sorted(names))}"
         for engine, names in versions.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from .output import coloured, few, table
 
 _FIX_WIDTH = 14  # of the longest state
 _WIDTHS = {"process": 14, "pid": 8, "host": 12, "fixset": 8}
+_COUNTED = {"calls": "calls", "corrections": "corrected", "rows": "rows"}
 _OPS = 5  # of a process; we have two
 _SHOWN, _ENDED_SHOWN = 256, 5  # processes that run, and that have ended
 _LETTERS, _REASONS = 1000, 200  # of a reason; of a release
@@ -36,7 +38,7 @@ def view(found: dict[str, Any], width: int) -> Group:
         ended = len(shown) <= _SHOWN  # all that run are shown
         parts.append(Text(f"and {more} more{' that have ended' if ended else ''}", "dim"))
     if not found["processes"]:
-        parts.append(Text(f"No process has left a record in {found['records']}"))
+        parts.append(Text(_no_record(found["records"])))
     running = any(process["alive"] for process in found["processes"])
     if not running:
         parts += _expected(found)
@@ -48,7 +50,18 @@ def view(found: dict[str, Any], width: int) -> Group:
     ]
     parts += [Text(line(told), "yellow") for told in few(unrecorded)]
     parts += [Text(line(sentence[:_LETTERS]), "bold red") for told in ("missing", "warnings") for sentence in few(found[told])]
+    if found["missing"]:
+        parts.append(Text("Next: `attnfix report` collects what a bug report needs; `--json` has the whole record."))
     return Group(*parts)
+
+
+def _no_record(folder: str) -> str:
+    if os.path.lexists(folder):
+        return f"No process has left a record in {folder}."
+    return (
+        f"No process has left a record: {folder} does not exist. A server makes it at its start; if one runs, "
+        "set ATTNFIX_RUN_DIR as it has it."
+    )
 
 
 def _expected(found: dict[str, Any]) -> Iterator[RenderableType]:
@@ -59,7 +72,7 @@ def _expected(found: dict[str, Any]) -> Iterator[RenderableType]:
         cells = ((row["fix"], coloured(row["state"]), row["reason"]) for row in rows)
         yield table("Fixes, as a process started now would have them", ("fix", "state", "reason"), cells)
     else:
-        yield Text(f"no engine is installed in this Python: {len(found['fixes'])} fixes have nothing to do here")
+        yield Text("No sglang or vLLM in this Python. Run attnfix in the engine's environment.")
 
 
 def named(process: dict[str, Any]) -> str:
@@ -76,7 +89,9 @@ def _engine(process: dict[str, Any]) -> str:
 
 
 def _head(found: dict[str, Any]) -> Iterator[Text]:
-    if found["active"]:
+    if not found["engines"]:  # nothing that runs in this Python is patched
+        yield Text(f"attnfix {found['attnfix']} in {found['python']}")
+    elif found["active"]:
         yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("active", "green"), f" in {found['python']}")
     else:
         yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("NOT ACTIVE", "bold red"), f" ({found['reason']})")
@@ -96,7 +111,7 @@ def _shown(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _release(processes: list[dict[str, Any]], width: int) -> Iterator[RenderableType]:
     engaged, asleep = _relevant(processes)
-    title = f"{_engine(processes[0])}: state of each fix; calls/corrections/rows"
+    title = f"{_engine(processes[0])}: state of each fix, and how often it was called and corrected"
     for columns, chunk in _blocks(engaged, width):
         heads = (*columns, *("\n".join(_folded(fix)) for fix in chunk))
         rows = [tuple(_row(process, columns, chunk)) for process in processes]
@@ -146,9 +161,8 @@ def _row(process: dict[str, Any], columns: Iterable[str], fixes: list[str]) -> I
 
 
 def _cell(row: dict[str, Any], style: str) -> Text:
-    counted = row["counters"]["calls"] or row["counters"]["corrections"]
-    counters = "\n" + "/".join(map(short, row["counters"].values())) if counted else ""
-    return Text.assemble(coloured(row["state"], style or None), (counters, style))
+    counted = [f"{short(row['counters'][name])} {word}" for name, word in _COUNTED.items() if row["counters"][name]]
+    return Text.assemble(coloured(row["state"], style or None), ("".join(f"\n{each}" for each in counted), style))
 
 
 def short(number: int) -> str:

@@ -11,7 +11,7 @@ from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
 
 from . import completion, releases
-from .output import coloured, complain, print_json, print_table
+from .output import coloured, complain, print_json, print_line, print_table
 
 NAME = "verdict"
 BRIEF = "what every fix finds in a published release"
@@ -20,12 +20,14 @@ EXAMPLE = "attnfix verdict sglang==0.5.9"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    release = parser.add_argument("release", metavar="ENGINE==RELEASE", help="as in sglang==0.5.9")
+    release = parser.add_argument(
+        "release", nargs="?", metavar="ENGINE==RELEASE", help="as in sglang==0.5.9; default: what is installed here"
+    )
     completion.offer(release, releases.every)
 
 
 def run(options: argparse.Namespace) -> int:
-    engine, release = releases.parse(options.release)
+    engine, release = releases.parse_or_installed(options.release or releases.here())
     known = [(fix, ledger.load(fix)) for fix in FIXES if fix.engine == engine]
     rows: list[dict[str, Any]] = [
         {"fix": fix.id, "verdict": book.verdict(release), "fixed_in": book.fixed_in()} for fix, book in known
@@ -38,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
             ("fix", "verdict", "fixed in"),
             ((row["fix"], coloured(row["verdict"]), row["fixed_in"] or "-") for row in rows),
         )
+        print_line("`attnfix explain FIX` says what goes wrong; `attnfix doctor` which of them your deployment would hit.")
     if all(row["verdict"] == ledger.UNKNOWN for row in rows):
         complain(f"{engine} {release} was never judged; {_where(release, [book for _, book in known])}")
         return 1

@@ -78,6 +78,8 @@ class Run:
                 self.several = self.server.several()
         except Died as error:
             self.died = error
+            for tally in self.tallies:
+                tally.missed = tally.missed or ["the server had died"]
         return self._told()
 
     def _calibrate(self) -> None:

@@ -140,7 +140,7 @@ def row(tally: Tally, tallies: Sequence[Tally], margin_: Margin) -> dict[str, An
         verdict, reason = BROKEN, f"{exceeded} of {count} prompts moved by more than {nat:.2g} nat"
     elif count < LEAST:
         why = tally.missed[-1] if tally.missed else "the budget was spent"
-        verdict, reason = UNCLEAR, f"{count} prompts of at least {LEAST}: {why}"
+        verdict, reason = UNCLEAR, f"{count} prompts asked, a verdict needs {LEAST}: {why}"
     elif exceeded > max(_SHARE * count, 0):
         verdict, reason = UNCLEAR, f"{exceeded} of {count} prompts moved by more than {nat:.2g} nat, which may be chance"
     elif share is None:

@@ -20,7 +20,7 @@ from rich.text import Text
 from attnfix.cli import releases
 from attnfix.cli.errors import CliError
 from attnfix.cli.listing import named
-from attnfix.cli.output import coloured, complain, console, print_json, print_table
+from attnfix.cli.output import aside, coloured, complain, console, print_json, print_table
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger, source_files
@@ -133,7 +133,7 @@ def _run(jobs: list[Job], options: argparse.Namespace) -> Iterator[Result]:
         for done, result in enumerate(pool.map(one, jobs), 1):
             progress.advance(task)
             if not shown and not options.json and len(jobs) >= _MANY:
-                print(f"{done} of {len(jobs)}: {result.fix}: {result.verdict}", file=sys.stderr, flush=True)
+                aside(f"{done} of {len(jobs)}: {result.fix}: {result.verdict}")
             yield result
 
 
@@ -191,7 +191,9 @@ def _nothing_to_run(fix: Fix, release: str, root: Path) -> Result | None:
 def _print(results: list[Result]) -> None:
     out = console()
     out.print(Text("Errors: relative, against float64, or what is named below; control: a case that the bug leaves alone"))
-    for title, names, group in _tables(results):
+    for place, (title, names, group) in enumerate(_tables(results)):
+        if place and not out.is_terminal:
+            out.print()
         edits = any(result.edit for result in group)
         print_table(
             title,

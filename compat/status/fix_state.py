@@ -90,7 +90,7 @@ class FixState:
         self,
         fix: Known,
         base: str = DORMANT,
-        reason: str = "no target module is loaded",
+        reason: str = "not loaded yet (normal)",
         on_event: OnEvent = lambda state, event, detail: None,
     ):
         self.fix, self.base, self.reason, self._on_event = fix, base, reason, on_event

@@ -16,6 +16,7 @@ from ..engines import Engine
 from ..gate import ledger
 from .deferred_message import say_with_next
 from .fix_state import (
+    EFFECTIVE,
     FAILED,
     INSTALLED,
     MISSING,
@@ -92,10 +93,40 @@ def _installed(engine: str, version: str | None) -> None:
     with suppress(Exception):
         states = [state for state in _armed.pop(engine, []) if state.base == INSTALLED]
         if states:
-            names = ", ".join(state.fix.id for state in states)
-            code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in states))
-            message = f"attnfix: {names} installed in {engine} {version or '?'} ({code})"
-            logger(engine).info("%s", untrusted.line(message))
+            logger(engine).info("%s", untrusted.line(_names(engine, version, states)))
+
+
+def _names(engine: str, version: str | None, states: list[FixState]) -> str:
+    """The line on `states`: the first process of a server that installs a fix names it, the others count it."""
+    from .recorder import own_version  # which imports this module
+
+    before = _named_before()
+    mine = [state.fix.id for state in states if state.fix.id not in before]
+    others = [state.fix.id for state in states if state.fix.id in before]
+    code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in states))
+    count = f"{len(states)} fix{'es' if states[1:] else ''}"
+    told = f"attnfix: {own_version() or 'it'} installed {count} in {engine} {version or '?'} ({code})"
+    named = [f"{', '.join(mine)}; ATTNFIX=0 turns all off"] if mine else []
+    if others:
+        where = ", ".join(dict.fromkeys(f"{before[each]}" for each in others))
+        named.append((f"{len(others)} " if mine else "") + f"as in process {where}")
+    return f"{told}: {'; '.join(named)}"
+
+
+def _named_before() -> dict[str, int]:
+    """The fixes that a process of this server installed which began before this one, with its pid; none where no record
+    tells."""
+    from . import metrics, process_record
+
+    found: dict[str, int] = {}
+    with suppress(Exception):  # the line is said all the same
+        records = sorted(process_record.of_server(metrics.server()), key=lambda text: (text["activated"] or 0, text["pid"]))
+        at = next((place for place, text in enumerate(records) if text["pid"] == os.getpid()), 0)
+        for text in records[:at]:
+            for row in text["fixes"]:
+                if row["state"] in (INSTALLED, EFFECTIVE):
+                    found.setdefault(row["fix"], text["pid"])
+    return found
 
 
 def tell(state: FixState, event: Event, detail: Any) -> None:
@@ -105,7 +136,7 @@ def tell(state: FixState, event: Event, detail: Any) -> None:
     elif event == Event.DISARMED:
         _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}")
     elif event == Event.KERNEL_LEFT_ALONE:
-        warn(state.fix.engine, f"{state.fix.id} leaves a kernel alone: {detail}")
+        warn(state.fix.engine, f"{state.fix.id} does not patch a kernel: {detail}")
 
 
 def _first_correction(state: FixState, rows: int) -> None:
@@ -134,7 +165,7 @@ def in_doubt(state: FixState, version: str | None) -> bool:
 def skipped(state: FixState, reason: str) -> None:
     """A call went without its correction, for want of memory, and is right all the same. Lets no exception out."""
     with suppress(Exception):
-        message = f"attnfix: {state.fix.id} left a call to the engine, whose own result is right, only slower: {reason}"
+        message = f"attnfix: {state.fix.id} skipped a correction; the engine's own result is right, only slower: {reason}"
         _once(state.fix.engine, logging.WARNING, message, ("skipped", state.fix.id))
 
 

@@ -112,6 +112,8 @@ def _fault(home: Path) -> str | None:
 
 def refused() -> str | None:
     """Why no record is read here, where somebody else may have made the folder; None where all is well."""
+    if _named() and os.path.lexists(folder()) and not os.path.isdir(folder()):
+        return f"records are not read: {folder()} is no folder"
     home = folder() / _of(os.getuid()) if _named() else folder()
     try:
         fault = _fault(home)
@@ -340,6 +342,23 @@ def _stat(pid: int) -> list[str]:
 
 
 # What a reader sees
+
+
+def of_server(server: str) -> Iterator[dict[str, Any]]:
+    """Records of this process and of its relatives in a server: what it descends from, and their other children. Raises OSError
+    where there is no folder. No other record is read, however many there are."""
+    line = [pid := os.getpid()]
+    while pid := parent(pid):
+        line.append(pid)
+    host = socket.gethostname()
+    for home in folders():
+        for name in os.listdir(home):
+            writer_ = writer(home / name)
+            if writer_ is None or not name.startswith(f"{host}-{writer_}-") or not name.endswith(".attnfix"):
+                continue
+            text = read(home / name) if writer_ in line or parent(writer_) in line else None
+            if text and text.get("server") == server and runs(text["pid"], text["started"]):
+                yield text
 
 
 def read(path: Path) -> dict[str, Any] | None:

@@ -62,7 +62,7 @@ SECTIONS = (
         "While it serves",
         "`attnfix status`, after two ranks have run a batch that the fix corrects.",
         "attnfix status; echo exit code $?",
-        ("worker TP0", "worker TP1", "effective", "8/4/0", "exit code 0"),
+        ("worker TP0", "worker TP1", "effective", "8 calls", "4 corrected", "exit code 0"),
         True,
     ),
     Section(

@@ -59,15 +59,15 @@ def test_verdict_is_offline_and_quick(engine, release, verdict):
     [
         (["verdict", "sglang==9.9.9"], 1, "was never judged; the newest that was is"),
         (["verdict", "vllm==0.22.99"], 1, "it may have the bug: attnfix does not reach it"),
-        (["verdict", "sglang"], 2, "name the release too"),
+        (["verdict", "sglang"], 2, "no sglang is installed here; name a release, as in sglang==0."),
         (["verdict", "sglang==x"], 2, "is not a version number"),
         (["verdict", "tgi==1.0"], 2, "known: sglang, vllm"),
-        (["prove", "--engine", "sglang==0.5.10.post1", "--fix", "sglang.nonesuch"], 2, "is no fix; known"),
+        (["prove", "--engine", "sglang==0.5.10.post1", "--fix", "sglang.nonesuch"], 2, "is no fix; `attnfix list` lists all"),
         (["prove", "--engine", "sglang==0.5.10.post1", "--fix", "vllm.empty-context-chunks"], 2, "for sglang"),
         (["prove", "--engine", "sglang==9.9.9"], 1, "9.9.9"),
         (["prove", "--edit", "x"], 2, "--edit needs --engine"),
         (["prove", "--engine", "sglang==0.5.9", "--fix", "sglang.zero-kv-rows", "--edit", "x"], 2, "known: none"),
-        (["explain", "sglang.nonesuch"], 2, "is no fix; known"),
+        (["explain", "sglang.nonesuch"], 2, "is no fix; `attnfix list` lists all"),
         (["prove"], 1, "no engine is installed here"),
         (["no-such-command"], 2, "is no command; known: list"),
     ],
@@ -93,7 +93,7 @@ def test_list_and_status_have_the_promised_shapes(monkeypatch, tmp_path):
     assert {"attnfix", "active", "engines", "fixes", "processes"} <= set(status)
     assert status["active"] is True
     assert all({"fix", "state", "reason", "switch"} <= set(row) for row in status["fixes"])
-    for command, says in (("list", "sglang.zero-kv-rows"), ("status", "no engine is installed in this Python")):
+    for command, says in (("list", "sglang.zero-kv-rows"), ("status", "No sglang or vLLM in this Python")):
         done = attnfix(command)
         assert done.returncode == 0 and says in done.stdout.replace("\n", "")
 
@@ -105,7 +105,7 @@ def test_explain_says_all_there_is(fix):
     text = attnfix("explain", fix).stdout
     flat = " ".join(text.split())
     assert all(word in flat for word in (data["title"], data["switch"], *data["links"], "symptom", "try it", "remove"))
-    assert max(map(len, text.splitlines())) <= 110
+    assert max(map(len, text.splitlines())) <= 110 and f"attnfix prove --fix {fix}" in flat
     assert "Traceback" not in flat and ("no published release" in flat) is (not data["affected"])
 
 

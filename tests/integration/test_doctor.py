@@ -91,7 +91,7 @@ def test_the_table_says_verdict_reason_and_what_is_done(model):
     assert "sglang 0.5.9; b200, sm_100, DeepseekV3ForCausalLM" in text and "corrects it (on by default)" in text
     assert "prefill backend: trtllm_mla (--attention-backend)" in text
     assert "code: not affected" not in text and re.search(r"^not hit: \d+ of \d+ bugs; --json", text, re.M)
-    assert "Unknown options: --odd" in text and "Not read" not in text
+    assert "Unknown options: --odd. If" in text and "Next: `attnfix explain FIX`" in text and "Not read" not in text
     text = attnfix(*arguments, "--config", "a.yaml").stdout
     assert "Not read: --config a.yaml" in text
     assert "--disable-radix-cache may be set in --config a.yaml, which is not read" in text
@@ -132,7 +132,7 @@ def test_a_model_that_was_fetched_from_the_hub_is_read_by_its_name(model, tmp_pa
         (["--engine", "sglang==0.5.9", "--", "python", "app.py"], "starts no engine"),
         (["--engine", "sglnag==0.5.9"], "did you mean sglang?"),
         (["--", "vllm", "serve", "x"], "no vllm is installed here"),
-        ([], "no engine installed here"),
+        ([], "no engine is installed here; name one, as in --engine sglang==0."),
     ],
 )
 def test_bad_input_gets_one_clear_sentence(arguments, says):

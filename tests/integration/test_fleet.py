@@ -81,12 +81,15 @@ def test_an_idle_replica_is_fine_and_one_without_attnfix_is_not(replica, asked):
     assert asked(idle)[0] == 0
     code, found, _ = asked(idle, without)
     assert code == 3 and [each["verdict"] for each in found["replicas"]] == ["fine", "no attnfix"]
-    assert f"http://{without}/metrics: nothing of attnfix is on its page" in found["missing"][0]
+    assert (
+        f"http://{without}/metrics: its metrics page has no attnfix series: not installed there, or ATTNFIX=0"
+        in found["missing"][0]
+    )
 
 
 def test_replicas_that_disagree_are_named(replica, asked):
     _, found, _ = asked(replica(process({FIX: "installed"})), replica(process({FIX: "off"})))
-    assert found["warnings"] == [f"replicas of sglang 0.5.9 disagree: {FIX} stands on some and not on others"]
+    assert found["warnings"] == [f"replicas of sglang 0.5.9 disagree: {FIX} is installed on 1 of 2"]
 
 
 def test_one_that_cannot_be_asked_is_no_success(replica, asked):
@@ -142,4 +145,4 @@ def test_a_fleet_of_processes_that_run_a_real_release():
     rows = [line.split()[1:4] for line in done.stdout.splitlines() if re.match(r" 127\.0\.0\.1:\d+ ", line)]
     assert rows == [["fine", "vllm", "0.25.1"], ["fine", "vllm", "0.25.1"], ["no", "attnfix", "-"]]
     assert "mla-context-order 4" in done.stdout and done.stdout.endswith("exit code 3\n")
-    assert "disagree: vllm.mla-context-order stands on some and not on others" in done.stdout
+    assert "disagree: vllm.mla-context-order is installed on 1 of 2" in done.stdout

@@ -62,7 +62,7 @@ def said(environment, tmp_path, engine, package, serve="serve", **variables):
 
 
 def named_once(lines, engine):
-    names = [name for line in lines for name in re.findall(rf"{engine}\.[\w-]+", line.split("installed in")[0])]
+    names = [name for line in lines for name in re.findall(rf"{engine}\.[\w-]+", line)]
     return len(names) == len(set(names))
 
 
@@ -71,14 +71,15 @@ def named_once(lines, engine):
 def test_one_line_on_what_is_installed_and_one_on_the_first_correction(engine_python, tmp_path, engine):
     release, package, main_format, rank_format = ENGINES[engine]
     main, rank = said(engine_python(engine, release), tmp_path, engine, package)
-    installed = rf"{engine}\.\S+(, {engine}\.\S+)* installed in {engine} {release} \(code of {release}\)"
+    installed = rf"[\d.]+ installed \d+ fix(es)? in {engine} {release} \(code of {release}\): \S.*"
     fix = package.replace("_", "-")
     corrected = rf"{re.escape(fix)} corrected its first call( \(\d+ rows\))?: \S.*"
     # A line for all that was installed since the last one: modules that the package itself imports come first
     assert main and all(re.fullmatch(main_format + installed, line) for line in main) and named_once(main, engine), main
     first, others = [line for line in rank if "installed" in line], [line for line in rank if "installed" not in line]
     assert all(re.fullmatch(rank_format + installed, line) for line in first) and named_once(first, engine), rank
-    assert any(fix in line for line in first), rank
+    assert sum(fix in line for line in (*main, *first)) == 1, "named once a server"
+    assert any(re.search(r"as in process \d+$", line) for line in first), rank
     # Other fixes that the same call needs say theirs: one line each
     assert sum(bool(re.fullmatch(rank_format + corrected, line)) for line in others) == 1, rank
     fixes = [line.split("attnfix: ")[1].split()[0] for line in others]

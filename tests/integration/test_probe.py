@@ -85,17 +85,25 @@ def test_a_broken_relation_is_told(ask, engine, relation):
 
 def test_a_prefix_that_is_all_of_the_prompt_is_named_by_its_cause(ask):
     code, found, _ = ask(Behaviour(lies={"again": 0.4}), "--relation", "again", "--relation", "cached prefix", "--prompts", "8")
-    assert code == 1 and "must not matter: again. " in found["sentence"] and "that is again" in found["sentence"]
+    assert (
+        code == 1
+        and "when the same prompt is asked again (again). " in found["sentence"]
+        and "that is again" in found["sentence"]
+    )
     prefix = found["relations"][1]
     assert {each["at"] for each in prefix["where"] if each["exceeded"]} == {"all of it"} and len(prefix["where"]) > 3
-    assert "only at" not in found["sentence"]
+    assert "seen only" not in found["sentence"]
 
 
 def test_a_place_that_matters_is_told():
-    where = [{"at": "first", "prompts": 4, "exceeded": 4}, {"at": "last", "prompts": 8, "exceeded": 0}]
+    where = [{"at": "first", "prompts": 4, "exceeded": 4}, {"at": "two pages, 1 more", "prompts": 4, "exceeded": 4}]
+    where.append({"at": "last", "prompts": 8, "exceeded": 0})
     row = {"relation": "in company", "where": where, "lost": ["Omar"], "prompts": 8}
     said = " ".join(probe._broken([row], ["in company"]))
-    assert "in company, only at: first." in said and "forgot the name from page 2 (Omar) in 1 of 8 prompts." in said
+    assert (
+        "in company: seen only at first; 2 pages + 1 token." in said
+        and "forgot the name from page 2 (Omar) in 1 of 8 prompts." in said
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -152,6 +160,8 @@ def test_a_server_that_dies_is_a_result_and_is_not_asked_again(ask, monkeypatch)
     code, found, asked = ask(Behaviour(dies=True))
     assert code == 1 and found["verdict"] == "broken" and "died" in found["sentence"]
     assert found["died"]["why"] and len(asked) == 2
+    assert all("the server had died" in row["reason"] for row in found["relations"])
+    assert {each["harm"] for each in found["suspects"]} == {"crash"}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -330,15 +340,30 @@ def test_the_table_for_people(capsys, monkeypatch):
     with Listening(Protocol(Behaviour(lies={"again": 0.5}), 0.012)) as url:
         assert cli.main(["probe", url, "--relation", "again", "--length", "100"]) == 1
     said = capsys.readouterr().out
-    assert "broken" in said and "suspect, " in said and "attnfix explain vllm." in said
+    assert "BROKEN: Answers change" in said and "Known bugs that this server may hit" in said
+    assert "what goes wrong" in said and "attnfix explain FIX" in said and "False alarms" not in said
 
 
 @pytest.mark.parametrize(
     "words",
-    [["ftp://a"], ["http://a", "--relation", "burts"], ["http://a", "--budget", "much"], ["http://a", "--at-once", "8,2"]],
+    [
+        ["ftp://a"],
+        ["http://a", "--relation", "burts"],
+        ["http://a", "--budget", "much"],
+        ["http://a", "--at-once", "8,2"],
+        ["http://a", "--prompts", "4"],
+    ],
 )
 def test_wrong_arguments(words, capsys):
     assert cli.main(["probe", *words]) == 2
+
+
+def test_fewer_prompts_than_a_verdict_needs_are_refused_at_once(capsys):
+    assert cli.main(["probe", "http://a", "--prompts", "4"]) == 2
+    assert capsys.readouterr().err == "attnfix: --prompts 4: a verdict needs at least 5\n"
+    assert cli.main(["probe", "http://a", "--relation", "burts "]) == 2
+    assert cli.main(["probe", "http://a", "--relation", "zzz"]) == 2
+    assert "in company; cached, in company; burst" in capsys.readouterr().err
 
 
 def test_what_is_no_server_or_wants_a_key(capsys):

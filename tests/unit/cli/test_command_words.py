@@ -6,10 +6,13 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from attnfix import cli
+from attnfix.cli import releases
+from attnfix.cli.listing import named
 from attnfix.patches.catalogue import BY_ID
 
 
@@ -56,12 +59,60 @@ def test_a_misspelt_word_gets_the_nearest_in_one_sentence(arguments, nearest, ca
 
 
 @pytest.mark.parametrize(
-    "arguments, known", [(["qqq"], cli.COMMANDS), (["explain", "qqq"], BY_ID), (["verdict", "qqq==1"], ("sglang", "vllm"))]
+    "arguments, known",
+    [
+        (["qqq"], f"known: {', '.join(cli.COMMANDS)}"),
+        (["verdict", "qqq==1"], "known: sglang, vllm"),
+        (["explain", "qqq"], f"`attnfix list` lists all {len(BY_ID)}"),
+        (["--bogus"], "'--bogus' is no option of attnfix; `attnfix --help` shows all, and every command"),
+    ],
 )
 def test_a_word_near_none_gets_them_all(arguments, known, capsys):
     assert cli.main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"known: {', '.join(known)}")
+    assert line.endswith(known)
+
+
+@pytest.mark.parametrize(
+    "arguments, shows",
+    [
+        (["help"], "usage: attnfix ["),
+        (["help", "explain"], "usage: attnfix explain ["),
+        (["version"], "attnfix 1."),
+        (["-V"], "attnfix 1."),
+    ],
+)
+def test_help_and_version_under_any_name(arguments, shows, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 0 and capsys.readouterr().out.startswith(shows)
+
+
+def test_a_fix_may_be_named_without_its_engine(capsys):
+    assert named("mla-context-order").id == "vllm.mla-context-order"
+    assert cli.main(["explain", "lse-log-base"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("is a fix of both engines: name sglang.lse-log-base or vllm.lse-log-base")
+
+
+@pytest.mark.parametrize(
+    "here, arguments, code, shows",
+    [
+        (["vllm"], ["verdict"], 0, "vllm 0.25.1\n"),
+        (["vllm"], ["verdict", "vllm"], 0, "vllm 0.25.1\n"),
+        (["vllm"], ["verdict", "sglang"], 2, "no sglang is installed here; name a release, as in sglang==0."),
+        (["vllm"], ["forecast", "--from", "vllm==0.19.1"], 0, "vllm 0.19.1 → 0."),
+        (["sglang", "vllm"], ["verdict"], 2, "sglang and vllm are installed here; name one, as in sglang==0."),
+        ([], ["forecast"], 2, "no engine is installed here; name one, as in sglang==0."),
+        ([], ["doctor"], 2, "no engine is installed here; name one, as in --engine sglang==0."),
+        (["vllm"], ["prove", "--engine", "vllm"], 2, "name the release too, as in vllm==0."),
+    ],
+)
+def test_the_engine_that_is_installed_need_not_be_named(here, arguments, code, shows, monkeypatch, capsys):
+    monkeypatch.setattr(releases, "installed_root", lambda engine: Path("x") if engine.name in here else None)
+    monkeypatch.setattr(releases, "version_beside", lambda root: "0.25.1")
+    assert cli.main(arguments) == code
+    assert shows in "".join(capsys.readouterr())
 
 
 def test_a_character_that_the_output_has_not_is_escaped():

@@ -39,7 +39,7 @@ def said(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "told, finds, types",
     [
-        (found(engines=[]), "no engine is installed", "pip install attnfix"),
+        (found(engines=[]), "no sglang or vLLM in /opt/venv/bin/python: no server is patched from here", "pip install attnfix"),
         (found(engines=VLLM, fixes=expected()), "vllm 0.25.1: 3 of 21 fixes are for its code, 1 of them off", "attnfix doctor"),
         (found(engines=VLLM, fixes=expected(3, 0)), "no server is running here", "vllm serve"),
         (found(engines=BOTH, fixes=expected()), "1 of them off; sglang (no version): 0 of 0", "vllm serve"),

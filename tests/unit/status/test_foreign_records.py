@@ -214,6 +214,15 @@ def test_no_folder_is_nothing_to_complain_of(default, home):
     assert process_record.refused() is None and list(process_record.read_all()) == []
 
 
+@pytest.mark.parametrize("place", ["a file", "nowhere"])
+def test_a_place_that_is_no_folder_is_told(place, monkeypatch, tmp_path):
+    (tmp_path / "a file").write_text("")
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path / place))
+    fault = f"records are not read: {tmp_path / place} is no folder" if place == "a file" else None
+    assert process_record.refused() == fault and list(process_record.read_all()) == []
+    assert str(tmp_path / place) in process_record.unseen()
+
+
 # What is printed
 
 

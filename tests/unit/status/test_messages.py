@@ -53,7 +53,8 @@ def test_one_line_for_all_modules_with_the_engines_next_record(engine, heard):
     logging.getLogger("sglang.srt.server").info("serving")
     logging.getLogger("sglang.srt.server").info("and on")
     (line,) = ours(lines)
-    assert line[:2] == ("INFO", "sglang.attnfix") and "sglang.small-fix, sglang.second-fix installed in sglang" in line[2]
+    assert line[:2] == ("INFO", "sglang.attnfix") and "installed 2 fixes in sglang" in line[2]
+    assert line[2].endswith(": sglang.small-fix, sglang.second-fix; ATTNFIX=0 turns all off")
     assert [name for _, name, _ in lines].count("sglang.srt.server") == 2
 
 
@@ -72,6 +73,53 @@ def test_the_listener_hides_nothing_before_and_leaves_nothing_behind(engine, hea
     assert log.handlers == [other] and len(other.lines) == 2 and len(ours(lines)) == 1
     log.info("again")
     assert len(ours(lines)) == 1
+
+
+#: A server and two children that begin at once: each arms the fix, and then says so
+SERVER = """
+import logging, multiprocessing, os, sys
+from types import SimpleNamespace
+from attnfix.compat.engines import ENGINES
+from attnfix.compat.status import messages, metrics, recorder
+from attnfix.compat.status.fix_state import INSTALLED, FixState
+
+def process(armed, say, ids):
+    states = [FixState(SimpleNamespace(id=each, engine="sglang", switch="X"), INSTALLED, "why") for each in ids]
+    kept = recorder.Recorder(lambda: states, lambda: {"server": metrics.server()})
+    kept.open(ENGINES["sglang"])
+    armed.wait()
+    with say:
+        messages.summary(ENGINES["sglang"], "0.5.9", states)
+
+if __name__ == "__main__":
+    spawn = multiprocessing.get_context("spawn")
+    process(spawn.Barrier(1), say := spawn.Lock(), ["a"])
+    armed = spawn.Barrier(2)
+    children = [spawn.Process(target=process, args=(armed, say, ["a", "b"])) for _ in range(2)]
+    [child.start() for child in children], [child.join() for child in children]
+    print("PIDS", os.getpid(), *[child.pid for child in children])
+"""
+
+
+def test_each_fix_is_named_once_a_server_and_counted_elsewhere(tmp_path):
+    (tmp_path / "serve.py").write_text(SERVER)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ATTNFIX")}
+    for records in (tmp_path / "records", "/dev/null/none"):
+        variables = {**kept, "ATTNFIX_LOG": "info", "ATTNFIX_RUN_DIR": str(records)}
+        done = subprocess.run(
+            [sys.executable, "serve.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=True
+        )
+        pids = done.stdout.split()[1:]
+        said = sorted(line.split(": ", 2)[2] for line in done.stderr.splitlines() if " installed " in line)
+        if records == tmp_path / "records":
+            off, (first,) = (
+                "ATTNFIX=0 turns all off",
+                {each for each in pids[1:] if f"process {pids[0]}, {each}" in done.stderr},
+            )
+            assert said == sorted([f"a; {off}", f"b; {off}; 1 as in process {pids[0]}",
+                                   f"as in process {pids[0]}, {first}"])  # fmt: skip
+        else:
+            assert said == ["a, b; ATTNFIX=0 turns all off", "a, b; ATTNFIX=0 turns all off", "a; ATTNFIX=0 turns all off"]
 
 
 def test_a_quiet_engine_hears_nothing(engine, heard):
@@ -96,7 +144,7 @@ def test_with_attnfix_log_every_line_comes_at_once(engine, monkeypatch, capsys):
     log = logging.getLogger("sglang.attnfix")
     try:
         engine.load(Activation([engine.one_target()]), "attention")
-        assert "sglang.small-fix installed" in capsys.readouterr().err
+        assert "installed 1 fix in sglang" in capsys.readouterr().err
     finally:
         log.handlers.clear()
         log.propagate = True

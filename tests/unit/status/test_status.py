@@ -22,7 +22,7 @@ def row(fix, state, reason="why", calls=0, code="abc"):
 
 def process(pid=1, states=None, **facts):
     """A running process in which every fix is dormant but those named."""
-    rows = [row(fix, "dormant", "no target module is loaded") for fix in SGLANG]
+    rows = [row(fix, "dormant", "not loaded yet (normal)") for fix in SGLANG]
     rows = [(states or {}).get(each["fix"], each) for each in rows]
     rows = [row(SGLANG[i], each) if isinstance(each, str) else each for i, each in enumerate(rows)]
     plain = {"pid": pid, "started": 5, "host": "a-long-host-name.cluster.local", "role": "scheduler", "rank": f"TP{pid}",
@@ -108,9 +108,9 @@ def test_where_nothing_else_runs_the_folder_of_anothers_records_is_told():
         ({SGLANG[0]: "installed"}, {SGLANG[0]: "effective"}, None),
         ({SGLANG[0]: "installed"}, {SGLANG[0]: "dormant"}, None),  # not loaded yet: healthy
         ({SGLANG[0]: "installed"}, {SGLANG[0]: "pending"}, None),
-        ({SGLANG[0]: "installed"}, {SGLANG[0]: "off"}, "stands in some"),
-        ({SGLANG[0]: "installed"}, {SGLANG[0]: "conflict"}, "stands in some"),
-        ({SGLANG[0]: "installed"}, {SGLANG[0]: "fixed upstream"}, "stands in some"),  # another code under one version
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "off"}, "is installed in 1 of 2"),
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "conflict"}, "is installed in 1 of 2"),
+        ({SGLANG[0]: "installed"}, {SGLANG[0]: "fixed upstream"}, "is installed in 1 of 2"),  # another code under one version
         ({SGLANG[0]: "off"}, {SGLANG[0]: "conflict"}, None),
     ],
 )
@@ -133,7 +133,7 @@ def test_eighty_columns_hold_every_process_fix_state_and_count():
     lines = shown.splitlines()
     assert max(map(len, lines)) <= 80
     assert all(sum(f"TP{pid} " in line for line in lines) >= 2 for pid in (1, 2, 3)), "a row in every piece of the table"
-    assert "(ended)" in shown and "8/8/8000" in shown
+    assert "(ended)" in shown and all(each in shown for each in ("8 calls", "8 corrected", "8000 rows"))
     assert all(part in shown for name in named for part in name.partition(".")[2].split("-"))
     assert all(state in shown for state in states)
 
@@ -151,7 +151,7 @@ def test_only_relevant_fixes_have_a_column():
 def test_each_reason_once_with_the_processes_it_holds_for():
     same, mine = row(SGLANG[0], "off", "switched off here"), row(SGLANG[1], "failed", "boom")
     shown = text(found(process(1, {SGLANG[0]: same, SGLANG[1]: mine}), process(2, {SGLANG[0]: same})), 200)
-    assert shown.count("switched off here") == shown.count("boom") == shown.count("no target module is loaded") == 1
+    assert shown.count("switched off here") == shown.count("boom") == shown.count("not loaded yet (normal)") == 1
     assert f"boom: {SGLANG[1]} in scheduler TP1 (pid 1)" in shown
     (line,) = (line.strip() for line in shown.splitlines() if "switched off here" in line)
     assert line.endswith(f"switched off here: {SGLANG[0]}"), "it holds for all"
@@ -165,6 +165,14 @@ def test_a_torch_reference_is_said_with_its_reason():
 def test_many_ended_processes_do_not_fill_the_screen():
     told = text(found(*(process(pid, alive=False) for pid in range(100, 130))), 400)  # one table, however many fixes
     assert told.count("(ended)") == 5 and "TP129" in told and "25 more" in told
+
+
+def test_no_process_is_told_with_the_place_and_what_to_do(tmp_path):
+    missing = tmp_path / "missing"
+    shown = text(found(engines=[], records=str(missing)), 400)
+    assert f"No process has left a record: {missing} does not exist" in shown and "ATTNFIX_RUN_DIR" in shown
+    assert "No sglang or vLLM in this Python. Run attnfix in the engine's environment." in shown and "active" not in shown
+    assert f"No process has left a record in {tmp_path}." in text(found(records=str(tmp_path)), 400)
 
 
 def test_no_text_of_a_record_is_read_as_markup():
