@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what is generated from fixes, ledgers, the last matrix run and the last benchmark: README.md, docs/*.
+"""Writes what is generated from fixes, ledgers, the last matrix run, the last benchmark and the rules: README.md, docs/*.
 
     python -m scripts.pages.generate            write
     python -m scripts.pages.generate --check    fail if a generated part is out of date
@@ -80,6 +80,16 @@ def allow_lists() -> str:
     return _table(("engine", "variable", *values), rows)
 
 
+def prometheus_rule() -> str:
+    """The rules for Prometheus as a resource of its operator."""
+    rules = (ROOT / "docs/monitoring/attnfix.rules.yml").read_text()
+    return (
+        "# Generated from attnfix.rules.yml. `DOCS` in each runbook_url is the address at which you serve docs/.\n"
+        "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: attnfix\nspec:\n"
+        + textwrap.indent(rules[rules.index("groups:\n") :], "  ")
+    )
+
+
 def _value(text: str) -> str:
     return "" if text == "empty" else text.strip("`")
 
@@ -126,6 +136,7 @@ WRITTEN: dict[str, Callable[[], str]] = {
     "docs/safety.md": lambda: filled((ROOT / "docs/safety.md").read_text()),
     "docs/differential.md": lambda: filled((ROOT / "docs/differential.md").read_text()),
     "docs/switches.md": lambda: filled((ROOT / "docs/switches.md").read_text()),
+    "docs/monitoring/kubernetes/prometheusrule.yaml": prometheus_rule,
     "docs/support.md": partial(support_page.page, "support.md"),
     "docs/symptoms.md": symptoms_page.page,
 }

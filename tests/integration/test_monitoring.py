@@ -20,6 +20,7 @@ import yaml
 
 from attnfix.compat.status import fix_state, metrics
 from tests.support.metrics_pages import FIX, OTHER, process
+from tests.support.pages import Page
 from tests.support.required import lacking
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
@@ -61,6 +62,13 @@ def test_the_states_that_alert_are_those_that_status_calls_missing():
     (rule,) = (rule for rule in RULE_LIST if rule.get("alert") == "AttnfixFixMissing")
     (states,) = re.findall(r'state=~"([^"]*)"', rule["expr"])
     assert set(states.split("|")) == fix_state.MISSING
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_leads_to_its_part_of_the_runbook(alert):
+    (rule,) = (rule for rule in RULE_LIST if rule.get("alert") == alert)
+    page, _, anchor = rule["annotations"]["runbook_url"].removeprefix("DOCS/").partition("#")
+    assert anchor == alert.lower() and anchor in Page(FOLDER.parent / page.replace(".html", ".md")).anchors
 
 
 def test_the_rules_are_sound_and_their_tests_pass():

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from attnfix.cli import releases
 from attnfix.cli.listing import describe
+from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import BY_ID, FIXES
 from scripts.pages import fix_pages
+from tests.support.pages import Page
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "upstream"
 REPORTS = sorted(path for path in FOLDER.glob("*.md") if path.name != "README.md")
@@ -36,8 +40,42 @@ def test_a_report_has_what_a_maintainer_asks_for(report):
     parts = dict(re.findall(r"^## (\w+)[^\n]*\n(.*?)(?=^## |\Z)", text, re.S | re.M))
     assert {"Reproduce", "Cause", "Suggested"} <= parts.keys()
     assert re.search(r"`[\w/]+\.py:\d+", parts["Cause"]), "the cause names no line"
-    assert re.search(r"attnfix prove --engine|python -m (scripts|tests)|```python", parts["Reproduce"]), "nothing to run"
     assert re.search(r"\d\.\d+\.\d+", text), "no release"
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
+def test_the_first_line_says_whether_the_newest_release_has_the_bug(report):
+    found = re.match(
+        r"# [^\n]+\n\n\*\*(Affected|Not affected): (\w+) ([\w.]+), the newest release known here\b", report.read_text()
+    )
+    assert found, "the line below the title"
+    engine = found[2].lower()
+    assert engine == report.stem.partition("-")[0] and found[3] == newest(engine)
+    for fix in FIXES:
+        if fix.upstream.report == report.stem:
+            assert (ledger.load(fix).verdict(found[3]) == ledger.AFFECTED) == (found[1] == "Affected"), fix.id
+
+
+@cache
+def newest(engine: str) -> str:
+    return releases.known([ledger.load(fix) for fix in FIXES if fix.engine == engine])[-1]
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
+def test_links_work_where_a_report_is_pasted(report):
+    assert [link for link in Page(report).links if not link.startswith("https://")] == []
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
+def test_a_bug_is_reproduced_with_the_engine_alone_or_the_report_says_that_it_is_not(report):
+    part = report.read_text().partition("## Reproduce")[2].partition("\n## ")[0]
+    scripts = [
+        code for code in Page(report, part).blocks_in("python") if not re.search(r"^\s*(from|import) attnfix", code, re.M)
+    ]
+    servers = re.findall(r"vllm serve|sglang\.launch_server", part)
+    assert scripts or servers or "No script without attnfix" in part
+    for script in scripts:
+        compile(script, report.name, "exec")
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=lambda path: path.stem)
