@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from attnfix.compat.arming import switches
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import BY_ID
 
@@ -53,6 +54,8 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
         ("remove", f"when {row['remove_when']}"),
         ("upstream", "\n".join(link if "://" in link else f"{link} in attnfix's sources" for link in row["links"])),
     )
+    if switches.only() is not None and (why := switches.left_off(fix)):
+        lines = (*lines, ("here", f"off: {why}"))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
