@@ -163,7 +163,7 @@ def collect(expect: bool = True) -> dict[str, Any]:
         "reason": _inactive_reason(),
         "engines": engines,
         "only": switches.only(),
-        "fixset": switches.fixset_on(FIXES),
+        "fixset_on": switches.fixset_on(FIXES),
         "refused": str(refusal) if refusal else None,
         "fixes": [_expected(fix, ENGINES[fix.engine], roots.get(fix.engine), refusal) for fix in FIXES if expect],
         "records": str(process_record.folder()),

@@ -35,7 +35,7 @@ def process(pid=1, states=None, **facts):
 def found(*processes, **facts):
     plain = {"attnfix": "0.1.0", "python": "/opt/venv/bin/python", "active": True, "reason": None, "records": "/tmp/r",
              "engines": [{"engine": "sglang", "release": "0.5.9", "location": "/opt/venv/sglang"}], "fixes": [],
-             "processes": list(processes), "unrecorded": [], "only": None, "fixset": "0123456789ab", "refused": None,
+             "processes": list(processes), "unrecorded": [], "only": None, "fixset_on": "0123456789ab", "refused": None,
              "warnings": status.disagreements(list(processes))}  # fmt: skip
     plain |= facts
     return {**plain, "missing": list(status.missing(plain))}
@@ -231,8 +231,8 @@ def test_a_restriction_is_one_line_and_a_refused_one_is_missing():
     assert "ATTNFIX_ONLY: nothing but sglang.a, sglang.b is on" in text(found(only=("sglang.a", "sglang.b")))
     assert "ATTNFIX_ONLY: nothing is on" in text(found(only=()))
     assert "ATTNFIX_ONLY" not in text(found())
-    refused = found(refused="ATTNFIX_ONLY names no fix")
-    assert status.exit_code(refused) == 3 and "ATTNFIX_ONLY names no fix" in text(refused)
+    refused = found(only=("sglang.gone",), refused="ATTNFIX_ONLY names no fix")
+    assert status.exit_code(refused) == 3 and "ATTNFIX_ONLY names no fix" in text(refused) and "is on" not in text(refused)
     assert status.exit_code(found(refused="ATTNFIX_ONLY names no fix", active=False, reason="ATTNFIX=0")) == 0
 
 
@@ -258,4 +258,4 @@ def test_a_restriction_of_this_environment_is_collected(monkeypatch, tmp_path, n
     monkeypatch.setenv(name, value)
     told = status.collect(expect=False)
     assert bool(told["refused"]) is bool(code) and (told["refused"] in told["missing"]) is bool(code)
-    assert told["fixset"] == switches.fixset_on(FIXES)
+    assert told["fixset_on"] == switches.fixset_on(FIXES)
