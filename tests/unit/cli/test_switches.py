@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from attnfix.cli import bug_report
 from attnfix.compat.arming import switches
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.status import recorder
@@ -140,3 +143,11 @@ def test_fixes_are_asked_for_no_further_than_a_restriction_takes():
         raise AssertionError("asked for another engine's")
 
     assert switches.refused(fixes(), {}) is switches.refused(fixes(), {"ATTNFIX_ONLY": ON.id}) is None
+
+
+def test_a_report_says_of_a_restriction_no_more_than_that_it_is_not_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("ATTNFIX_ONLY", "SECRET")
+    monkeypatch.setenv("ATTNFIX_FIXSET", "0")
+    told = bug_report.bundle()
+    assert told["switches"]["ATTNFIX_ONLY"] == "(not read)" and "SECRET" not in json.dumps(told)
