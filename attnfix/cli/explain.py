@@ -40,7 +40,7 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
     if not row["affected"]:
         affected = "no published release; development code alone"
     on, off = f"{fix.switch}=1 requires it", f"{fix.switch}=0 turns it off"
-    lines = (
+    lines: tuple[tuple[str, str], ...] = (
         ("harm", fix.harm),
         ("symptom", fix.symptom),
         ("cause", fix.cause),
