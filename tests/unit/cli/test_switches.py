@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from attnfix.bootstrap import process
 from attnfix.cli import bug_report
 from attnfix.compat.arming import switches
 from attnfix.compat.engines import ENGINES
@@ -151,3 +152,7 @@ def test_a_report_says_of_a_restriction_no_more_than_that_it_is_not_read(monkeyp
     monkeypatch.setenv("ATTNFIX_FIXSET", "0")
     told = bug_report.bundle()
     assert told["switches"]["ATTNFIX_ONLY"] == "(not read)" and "SECRET" not in json.dumps(told)
+
+
+def test_a_serving_process_and_the_command_line_name_one_set():
+    assert switches.fixset_on(process._every_fix(), {}) == switches.fixset_on(FIXES, {})
