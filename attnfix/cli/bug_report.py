@@ -89,7 +89,7 @@ def bundle() -> dict[str, Any]:
             "fixes": [{**row, **_evidence(fix, roots.get(fix.engine))} for fix, row in zip(FIXES, found["fixes"])],
             "processes": [{**process, "host": f"host {hosts.index(process['host']) + 1}"} for process in found["processes"]],
             "unrecorded": found["unrecorded"],
-            "missing": found["missing"],
+            "missing": [sentence for sentence in found["missing"] if not sentence.startswith("ATTNFIX")],
             "warnings": [sentence for sentence in found["warnings"] if not sentence.startswith("ATTNFIX")],
             "patchers": patchers(found["processes"]),
         }
@@ -122,9 +122,10 @@ def _evidence(fix: Fix, root: Path | None) -> dict[str, Any]:
 def own_switches() -> dict[str, str]:
     """The variables of attnfix that are set, as far as they are read: not a path, not a value that is none of ours."""
     known = {*switches.GENERAL, *switches.RENAMED, *(fix.switch for fix in FIXES)}
-    told = {}
+    told, refusal = {}, switches.refused(FIXES)
     for name in sorted(known & os.environ.keys()):
         unread = any(sentence.startswith(f"{name}=") for sentence in switches.complaints(FIXES, {name: os.environ[name]}))
+        unread = unread or (refusal is not None and refusal.reason.startswith(f"{name} "))
         told[name] = ELSEWHERE if name in _PATHS else "(not read)" if unread else os.environ[name]
     return told
 

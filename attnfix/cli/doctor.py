@@ -208,9 +208,13 @@ def _action(fix: Fix, code: str, deployment: Deployment) -> tuple[str, bool]:
         return f"left out by {ENGINES[fix.engine].allow_list}", False
     if asked is False:
         return f"off: {fix.switch}=0", False
-    if asked is None and not fix.default:
-        return f"off by default; {fix.switch}=1 turns it on", False
-    return "corrects it" + (f" ({fix.switch}=1)" if asked else " (on by default)"), True
+    if refusal := switches.refused(FIXES, variables):
+        return f"off: {refusal.reason}", False
+    restricted = switches.only(variables) is not None
+    if why := switches.left_off(fix, variables):
+        return f"off: {why}" if restricted else why, False
+    how = f"{fix.switch}=1" if asked else "named in ATTNFIX_ONLY" if restricted else "on by default"
+    return f"corrects it ({how})", True
 
 
 def _verdict(row: dict[str, Any]) -> Text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from attnfix.compat.arming import switches
 from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import BY_ID
 
@@ -40,7 +41,7 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
     if not row["affected"]:
         affected = "no published release; development code alone"
     on, off = f"{fix.switch}=1 requires it", f"{fix.switch}=0 turns it off"
-    lines = (
+    lines: tuple[tuple[str, str], ...] = (
         ("harm", fix.harm),
         ("symptom", fix.symptom),
         ("cause", fix.cause),
@@ -57,6 +58,8 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
             "\n".join(link if "://" in link else f"our report: {link} in the source archive" for link in row["links"]),
         ),
     )
+    if switches.only() is not None and (why := switches.left_off(fix)):
+        lines = (*lines, ("here", f"off: {why}"))
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")

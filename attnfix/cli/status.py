@@ -156,6 +156,7 @@ def collect(expect: bool = True) -> dict[str, Any]:
     running += mapped
     recorded += [(process["pid"], process["started"]) for process in mapped]
     unrecorded = list(processes.without_record(roots, recorded, alone))
+    refusal = switches.refused(FIXES)
     engines = [{"engine": name, "release": version_beside(root), "location": str(root)} for name, root in roots.items()]
     found = {
         "attnfix": attnfix.__version__,
@@ -163,7 +164,10 @@ def collect(expect: bool = True) -> dict[str, Any]:
         "active": hook_installed() and not switches.killed(),
         "reason": _inactive_reason(),
         "engines": engines,
-        "fixes": [_expected(fix, ENGINES[fix.engine], roots.get(fix.engine)) for fix in FIXES if expect],
+        "only": switches.only(),
+        "fixset_on": switches.fixset_on(FIXES),
+        "refused": str(refusal) if refusal else None,
+        "fixes": [_expected(fix, ENGINES[fix.engine], roots.get(fix.engine), refusal) for fix in FIXES if expect],
         "records": str(process_record.folder()),
         "processes": running,
         "unrecorded": unrecorded,
@@ -188,7 +192,7 @@ def _inactive_reason() -> str | None:
     return None if hook_installed() else "attnfix.pth is not in a site folder that this Python processes at start"
 
 
-def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
+def _expected(fix: Fix, engine: Engine, root: Any, refusal: switches.Refusal | None) -> dict[str, Any]:
     """What a process that loads the engine now would come to: `dormant` with the verdict, or why not."""
     state, reason, verdict = fix_state.DORMANT, f"{engine.name} is not installed here", None
     if root is not None:
@@ -197,8 +201,8 @@ def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
             state, reason = fix_state.OFF, "ATTNFIX=0"
         elif switches.asked(fix) is False:
             state, reason = fix_state.OFF, f"{fix.switch}=0"
-        elif switches.left_off(fix) and verdict.kind not in HEALTHY:
-            state, reason = fix_state.OFF, f"off by default; {fix.switch}=1 turns it on"
+        elif verdict.kind not in HEALTHY and (why := refusal.reason if refusal else switches.left_off(fix)):
+            state, reason = fix_state.OFF, why
         elif not engine.admits_us():
             state, reason = fix_state.OFF, f"{engine.allow_list} leaves attnfix out"
         elif verdict.affected:
@@ -220,13 +224,23 @@ def _expected(fix: Fix, engine: Engine, root: Any) -> dict[str, Any]:
 def missing(found: dict[str, Any]) -> Iterator[str]:
     """One sentence for each place where a fix that is needed and on does not stand, or where nothing tells that it does."""
     yield from _unreached(found)
+    if found["refused"] and found["reason"] != "ATTNFIX=0":
+        yield found["refused"]
     for process in found["unrecorded"]:
         if process["state"] == processes.NO_RECORD:
             yield f"no record of {process['engine']} {status_view.named(process)}: {process['reason']}"
     for process in found["processes"]:
+        for reason in _refused(process):
+            yield f"nothing is armed in {process['engine']} {status_view.named(process)}: {reason}"
         for row in process["fixes"] if process["alive"] else ():
             if row["state"] in fix_state.MISSING or _in_doubt(row, process["release"]):
                 yield f"{row['fix']} is missing in {process['engine']} {status_view.named(process)}: {row['state']}"
+
+
+def _refused(process: dict[str, Any]) -> list[str]:
+    """Why nothing is armed in a running process whose code has a bug; empty where that is not so."""
+    reasons = {row["reason"] for row in process["fixes"] if process["alive"] and row["state"] == fix_state.OFF}
+    return sorted(reasons.intersection(switches.REFUSALS))
 
 
 def _unreached(found: dict[str, Any]) -> Iterator[str]:

@@ -95,6 +95,10 @@ def _head(found: dict[str, Any]) -> Iterator[Text]:
         yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("active", "green"), f" in {found['python']}")
     else:
         yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("NOT ACTIVE", "bold red"), f" ({found['reason']})")
+    if found["only"] is not None and not found["refused"]:
+        named = f"nothing but {', '.join(found['only'])}" if found["only"] else "nothing"
+        yield Text(line(f"ATTNFIX_ONLY: {named} is on"[:_LETTERS]))
+    yield Text(f"Fixes that are on here: {found['fixset_on']} (ATTNFIX_FIXSET pins them)")
     for row in found["engines"]:
         yield Text(f"{row['engine']} {row['release'] or '(no version)'} in {row['location']}")
 

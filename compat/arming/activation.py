@@ -10,10 +10,9 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
 from functools import cache, partial, wraps
-from itertools import chain
 from types import FunctionType
 from typing import Any
 
@@ -157,10 +156,11 @@ class Activation:
             try:
                 engine = engine_of(name)
                 self._watch_load(engine, name)
-                look = cache(partial(_sources, engine))  # one look at the files for all fixes of the module
+                # One look at the files, and at what is refused, for all fixes of the module
+                look, refused = cache(partial(_sources, engine)), cache(self._refused)
                 for state in states:
                     if state.base not in FINAL:
-                        self._try_step(state, partial(self._install, state, engine, look, name, late))
+                        self._try_step(state, partial(self._install, state, engine, look, refused, name, late))
                 self._seen.add(name)
             except BaseException as error:
                 # An interrupt, too, must leave nothing half-way: it may be caught, and the engine serve
@@ -171,13 +171,19 @@ class Activation:
                 raise
 
     def _install(
-        self, state: FixState, engine: Engine, look: Callable[[], source_files.Sources], module: str, late: bool
+        self,
+        state: FixState,
+        engine: Engine,
+        look: Callable[[], source_files.Sources],
+        refused: Callable[[], switches.Refusal | None],
+        module: str,
+        late: bool,
     ) -> None:
         """One fix: gate, wrappers, armed. A step that stops here raises `Refused` with the state that the fix is left in."""
         self._check_switches(state.fix, engine)
         sources = look()
         verdict = self._judge(state, sources)
-        self._check_affected(state.fix, verdict)
+        self._check_affected(state.fix, verdict, refused)
         witnesses.check_files(verdict, sources)
         self._take_patch_points(state, verdict, sources, module, late)
         self._arm(state, verdict, sources)
@@ -204,9 +210,19 @@ class Activation:
             self._recorder.open(engine if states else None)
 
     def _log_summary(self, engine: Engine) -> None:
-        for complaint in switches.complaints(chain((state.fix for state in self.states.values()), self._every_fix())):
+        if (refusal := self._refused()) and engine.admits_us():
+            messages.error(engine.name, str(refusal))
+        for complaint in switches.complaints(self._all_fixes()):
             messages.warn(engine.name, complaint)
         messages.summary(engine, version_of(engine), self.states.values())
+
+    def _all_fixes(self) -> Iterator[Known]:
+        """Those that this process has, then those of every engine: asked for no further than it takes."""
+        yield from (state.fix for state in self.states.values())
+        yield from self._every_fix()
+
+    def _refused(self) -> switches.Refusal | None:
+        return switches.refused(self._all_fixes())
 
     def _with_target_in(self, module: str) -> list[FixState]:
         return [state for state in self.states.values() if module in state.fix.target_modules]
@@ -238,9 +254,12 @@ class Activation:
         return verdict
 
     @staticmethod
-    def _check_affected(fix: Known, verdict: judge.Verdict) -> None:
-        if switches.left_off(fix) and verdict.kind not in HEALTHY:
-            raise Refused(OFF, f"off by default; {fix.switch}=1 turns it on")
+    def _check_affected(fix: Known, verdict: judge.Verdict, refused: Callable[[], switches.Refusal | None]) -> None:
+        if verdict.kind not in HEALTHY:
+            if refusal := refused():
+                raise Refused(OFF, refusal.reason)
+            if why := switches.left_off(fix):
+                raise Refused(OFF, why)
         if not verdict.affected:
             raise Refused(LEFT_ALONE[verdict.kind], verdict.reason)
 
@@ -316,8 +335,14 @@ class Activation:
     def _required(self, state: FixState) -> bool:
         return state.base != OFF and switches.required(state.fix)
 
+    def _requires_any(self, engine: Engine) -> bool:
+        return any(switches.required(state.fix) for state in self.states.values() if state.fix.engine == engine.name)
+
     def _enforce_strict(self, module: str) -> None:
-        if unmet := self.unmet(engine_of(module)):
+        engine = engine_of(module)
+        if (refusal := self._refused()) and engine.admits_us() and self._requires_any(engine):
+            messages.refuse(str(refusal))
+        if unmet := self.unmet(engine):
             messages.end_process(unmet)
 
     def _watch_load(self, engine: Engine, module: str) -> None:

@@ -67,6 +67,11 @@ def warn(engine: str, message: str) -> None:
     _once(engine, logging.WARNING if _main_process() else logging.INFO, f"attnfix: {message}")
 
 
+def error(engine: str, message: str) -> None:
+    """An ERROR, once in each process: the main one may load no code of a fix."""
+    _once(engine, logging.ERROR, f"attnfix: {message}")
+
+
 def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> None:
     """One line on what was installed and one on what was not, once the fixes of this module have settled."""
     states = [state for state in states if state.fix.engine == engine.name]

@@ -41,11 +41,18 @@ def test_a_hit_that_attnfix_corrects_is_exit_0_and_one_that_it_does_not_is_1(mod
     assert rows["sglang.zero-kv-rows"]["verdict"] == "hit" and rows["sglang.zero-kv-rows"]["harm"] == "wrong output"
     assert rows["sglang.zero-kv-rows"]["corrected"] is True
     assert rows["sglang.draft-kv-indices"]["verdict"] == "not hit"
-    for switched_off in ("ATTNFIX=0", "ATTNFIX_SGLANG_ZERO_KV_ROWS=0", "SGLANG_PLUGINS=other"):
+    others = "ATTNFIX_ONLY=sglang.lse-log-base", "ATTNFIX_FIXSET=another"
+    for switched_off in ("ATTNFIX=0", "ATTNFIX_SGLANG_ZERO_KV_ROWS=0", "SGLANG_PLUGINS=other", *others):
         code, rows, _ = doctor(*fixed, launch=f"{switched_off} {SERVE}")
         assert code == 1 and rows["sglang.zero-kv-rows"]["corrected"] is False, switched_off
         name, _, value = switched_off.partition("=")
         assert doctor(*fixed, launch=SERVE, **{name: value})[0] == 1, "the launch inherits the environment"
+
+
+def test_the_restriction_of_a_deployment_is_told(model):
+    fixed, fix = [str(model), "--engine", "sglang==0.5.9", "--gpu", "b200"], "sglang.zero-kv-rows"
+    for named, says in ((fix, "corrects it (named in ATTNFIX_ONLY)"), ("sglang.lse-log-base", "off: not in ATTNFIX_ONLY")):
+        assert doctor(*fixed, launch=f"ATTNFIX_ONLY={named} {SERVE}")[1][fix]["attnfix"] == says
 
 
 def test_the_exit_code_is_about_wrong_output_and_crashes(model):

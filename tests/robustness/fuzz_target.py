@@ -135,6 +135,7 @@ def record_file(data: bytes) -> None:
     (process_record.folder() / "x.attnfix").write_bytes(content)
     processes = list(process_record.read_all())
     found = {"active": True, "attnfix": "1", "python": "p", "records": "r", "engines": [], "fixes": [], "unrecorded": []}
+    found |= {"only": None, "fixset_on": "0123456789ab", "refused": None}
     found |= {"processes": processes, "warnings": status.disagreements(processes)}
     found["missing"] = list(status.missing(found))
     if processes:

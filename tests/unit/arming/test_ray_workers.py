@@ -103,3 +103,11 @@ def test_an_allow_list_without_us_is_respected(vllm, monkeypatch):
     before = vllm.get_env_vars_to_copy
     ray_workers.module_loaded(VLLM)
     assert vllm.get_env_vars_to_copy is before
+
+
+def test_a_blank_restriction_is_copied_like_any_other(vllm, monkeypatch):
+    """Without it, every fix would be on in the workers and none in the driver."""
+    monkeypatch.setenv("ATTNFIX_ONLY", "")
+    monkeypatch.setenv("ATTNFIX_FIXSET", "0123456789ab")
+    ray_workers.module_loaded(VLLM)
+    assert {"ATTNFIX_ONLY", "ATTNFIX_FIXSET"} < vllm.get_env_vars_to_copy()

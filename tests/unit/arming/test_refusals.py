@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from attnfix.compat.arming import activation as module_under_test
+from attnfix.compat.arming import switches
 from attnfix.compat.arming.activation import Activation
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import CodePath
@@ -80,3 +83,58 @@ def test_unknown_source_is_required_only_where_the_bug_may_be(engine, monkeypatc
         engine.load(activation, "planning")
         assert activation.states[engine.fix.id].state == "unknown source"
         assert bool(ended) is refused, version
+
+
+@pytest.fixture
+def logged(caplog):
+    caplog.set_level("WARNING", "sglang.attnfix")
+    return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    "environ, result, state, reason",
+    [
+        ({"ATTNFIX_ONLY": "sglang.small-fix"}, 102, "effective", None),
+        ({"ATTNFIX_ONLY": "sglang.small-fix", "ATTNFIX_SGLANG_SMALL_FIX": "0"}, 2, "off", "ATTNFIX_SGLANG_SMALL_FIX=0"),
+        ({"ATTNFIX_ONLY": ""}, 2, "off", "not in ATTNFIX_ONLY"),
+        ({"ATTNFIX_ONLY": "sglang.other-fix", "ATTNFIX_SGLANG_SMALL_FIX": "1"}, 2, "off", "not in ATTNFIX_ONLY"),
+        ({"ATTNFIX_ONLY": "sglang.small-fix,sglang.gone"}, 2, "off", switches.UNKNOWN_ID),
+        ({"ATTNFIX_FIXSET": "0123456789ab"}, 2, "off", switches.OTHER_SET),
+    ],
+)
+@pytest.mark.parametrize("default", [True, False])
+def test_a_restriction_arms_nothing_else(engine, monkeypatch, ended, logged, environ, result, state, reason, default):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    fix = replace(engine.one_target(), default=default)
+    activation = Activation([fix], every_fix=lambda: [replace(fix, id="sglang.other-fix")])
+    assert engine.load(activation, "attention").Backend().forward(1) == result
+    found = activation.states[fix.id]
+    assert found.state == state and (reason is None or found.reason == reason) and ended == []
+    refused = reason in switches.REFUSALS
+    assert [message.startswith(f"attnfix: {reason}, so nothing") for level, message in logged() if level == "ERROR"] == [
+        True
+    ] * refused
+
+
+def test_a_pinned_set_that_is_here_is_armed(engine, monkeypatch):
+    fix = engine.one_target()
+    monkeypatch.setenv("ATTNFIX_FIXSET", switches.fixset_on([fix]))
+    assert engine.load(Activation([fix], every_fix=lambda: [fix]), "attention").Backend().forward(1) == 102
+
+
+@pytest.mark.parametrize("name, value", [("ATTNFIX_ONLY", "sglang.gone"), ("ATTNFIX_FIXSET", "0123456789ab")])
+@pytest.mark.parametrize("required", ["ATTNFIX_STRICT", None])
+def test_strict_refuses_to_serve_under_a_restriction_that_is_refused(engine, monkeypatch, name, value, required):
+    said = []
+    monkeypatch.setattr(messages, "refuse", said.append)
+    monkeypatch.setenv(name, value)
+    if required:
+        monkeypatch.setenv(required, "1")
+    activation = Activation([engine.one_target()])
+    engine.load(activation, "attention")
+    assert [sentence.startswith(f"{name} names ") for sentence in said] == [True] * bool(required)
+    said.clear()
+    monkeypatch.setenv("SGLANG_PLUGINS", "other")
+    activation.module_loaded("sglang.attention")
+    assert said == [], "no restriction overrules an allow-list"

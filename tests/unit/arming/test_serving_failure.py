@@ -238,7 +238,8 @@ def test_status_metrics_and_exit_code_say_it_at_once(engine):
     (process,) = process_record.read_all()
     (row,) = process["fixes"]
     assert row["state"] == "failed" and "can be wrong" in row["reason"]
-    (missing,) = status.missing({"active": True, "reason": None, "engines": [], "unrecorded": [], "processes": [process]})
+    plain = {"active": True, "reason": None, "refused": None, "engines": [], "unrecorded": [], "processes": [process]}
+    (missing,) = status.missing(plain)
     assert fix.id in missing and "failed" in missing
     infos = [sample.labels for family in metrics.families() for sample in family.samples if family.name == "attnfix_fix"]
     assert [(labels["fix"], labels["state"]) for labels in infos] == [(fix.id, "failed")]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from attnfix.bootstrap import process
+from attnfix.cli import bug_report
 from attnfix.compat.arming import switches
 from attnfix.compat.engines import ENGINES
+from attnfix.compat.status import recorder
 from attnfix.patches.catalogue import FIXES
 
 FIX = FIXES[0]
@@ -79,3 +84,75 @@ def test_a_former_name_is_read_and_told(former, switch):
     (told,) = switches.complaints(FIXES, {former: "1", switch: "0"})
     assert told.endswith("which is set as well and counts")
     assert switches.complaints(FIXES, {former: "yse"})[-1] == f"{former}=yse is not read; use 0, 1 or auto"
+
+
+ON, OFF = (next(fix for fix in FIXES if fix.default is default) for default in (True, False))
+
+
+@pytest.mark.parametrize(
+    "environ, on",
+    [
+        ({}, [ON.id]),
+        ({"ATTNFIX_ONLY": OFF.id}, [OFF.id]),
+        ({"ATTNFIX_ONLY": f" {OFF.id} ,, {ON.id}"}, [ON.id, OFF.id]),
+        ({"ATTNFIX_ONLY": " "}, []),
+        ({"ATTNFIX_ONLY": ON.id, OFF.switch: "1"}, [ON.id]),
+    ],
+)
+def test_only_what_is_named_is_on(environ, on):
+    assert [fix.id for fix in (ON, OFF) if not switches.left_off(fix, environ)] == on
+    assert switches.refused(FIXES, environ) is None
+
+
+def test_a_switch_of_1_of_a_fix_that_is_not_named_requires_nothing_and_is_told():
+    environ = {"ATTNFIX_ONLY": ON.id, OFF.switch: "1", ON.switch: "1"}
+    assert switches.required(ON, environ) and not switches.required(OFF, environ)
+    (told,) = switches.complaints(FIXES, environ)
+    assert told == f"{OFF.switch}=1 does not turn {OFF.id} on, which is not in ATTNFIX_ONLY"
+
+
+@pytest.mark.parametrize(
+    "named, detail",
+    [
+        ("vllm.mla-context-oder", "vllm.mla-context-oder is unknown; did you mean vllm.mla-context-order?"),
+        ("mla-context-order", "mla-context-order is unknown; did you mean vllm.mla-context-order?"),
+        ("sglang.fa3-context-wall", "sglang.fa3-context-wall is now called sglang.fa3-context-limit"),
+        ("?" * 500, f"{'?' * 80} is unknown; `attnfix list` shows the ids"),
+    ],
+)
+def test_an_id_that_no_fix_has_is_refused(named, detail):
+    refusal = switches.refused(FIXES, {"ATTNFIX_ONLY": f"{ON.id},{named}"})
+    assert refusal == (switches.UNKNOWN_ID, detail)
+
+
+@pytest.mark.parametrize("other", [{OFF.switch: "1"}, {"ATTNFIX_ONLY": ON.id}])
+def test_another_set_than_the_pinned_one_is_refused(other, monkeypatch):
+    pin = {"ATTNFIX_FIXSET": switches.fixset_on(FIXES, {})}
+    assert switches.refused(FIXES, pin) is None
+    assert switches.refused([*FIXES, *FIXES], {"ATTNFIX_FIXSET": f" {pin['ATTNFIX_FIXSET'].upper()} "}) is None
+    assert switches.refused(FIXES, {**pin, ON.switch: "0"}) is None, "a fix can always be switched off"
+    assert switches.refused(FIXES, {**pin, **other}).reason == switches.OTHER_SET
+    assert switches.refused(FIXES[1:], pin).reason == switches.OTHER_SET
+    assert "it is blank" in switches.refused(FIXES, {"ATTNFIX_FIXSET": ""}).detail
+    monkeypatch.setattr(recorder, "own_version", lambda: "another")
+    assert switches.refused(FIXES, pin).reason == switches.OTHER_SET
+
+
+def test_fixes_are_asked_for_no_further_than_a_restriction_takes():
+    def fixes():
+        yield ON
+        raise AssertionError("asked for another engine's")
+
+    assert switches.refused(fixes(), {}) is switches.refused(fixes(), {"ATTNFIX_ONLY": ON.id}) is None
+
+
+def test_a_report_says_of_a_restriction_no_more_than_that_it_is_not_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("ATTNFIX_ONLY", "SECRET")
+    monkeypatch.setenv("ATTNFIX_FIXSET", "0")
+    told = bug_report.bundle()
+    assert told["switches"]["ATTNFIX_ONLY"] == "(not read)" and "SECRET" not in json.dumps(told)
+
+
+def test_a_serving_process_and_the_command_line_name_one_set():
+    assert switches.fixset_on(process._every_fix(), {}) == switches.fixset_on(FIXES, {})

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from attnfix import cli
 from attnfix.cli import status, status_view
+from attnfix.compat.arming import switches
 from attnfix.patches.catalogue import FIXES
 
 SGLANG = [fix.id for fix in FIXES if fix.engine == "sglang"]
@@ -34,7 +35,8 @@ def process(pid=1, states=None, **facts):
 def found(*processes, **facts):
     plain = {"attnfix": "0.1.0", "python": "/opt/venv/bin/python", "active": True, "reason": None, "records": "/tmp/r",
              "engines": [{"engine": "sglang", "release": "0.5.9", "location": "/opt/venv/sglang"}], "fixes": [],
-             "processes": list(processes), "unrecorded": [], "warnings": status.disagreements(list(processes))}  # fmt: skip
+             "processes": list(processes), "unrecorded": [], "only": None, "fixset_on": "0123456789ab", "refused": None,
+             "warnings": status.disagreements(list(processes))}  # fmt: skip
     plain |= facts
     return {**plain, "missing": list(status.missing(plain))}
 
@@ -231,3 +233,37 @@ def test_ready_is_one_line_and_takes_no_other_question(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["ready"] is True
     for words in (["--watch"], ["--metrics", "x:1"]):
         assert cli.main(["status", "--ready", *words]) == 2
+
+
+def test_a_restriction_is_one_line_and_a_refused_one_is_missing():
+    assert "ATTNFIX_ONLY: nothing but sglang.a, sglang.b is on" in text(found(only=("sglang.a", "sglang.b")))
+    assert "ATTNFIX_ONLY: nothing is on" in text(found(only=()))
+    assert "ATTNFIX_ONLY" not in text(found())
+    refused = found(only=("sglang.gone",), refused="ATTNFIX_ONLY names no fix")
+    assert status.exit_code(refused) == 3 and "ATTNFIX_ONLY names no fix" in text(refused) and "is on" not in text(refused)
+    assert status.exit_code(found(refused="ATTNFIX_ONLY names no fix", active=False, reason="ATTNFIX=0")) == 0
+
+
+def test_a_process_whose_restriction_was_refused_is_missing_whatever_this_environment_says():
+    states = {fix: row(fix, "off", switches.UNKNOWN_ID) for fix in SGLANG[:3]}
+    told = found(process(1, states))
+    assert told["missing"] == [f"nothing is armed in sglang scheduler TP1 (pid 1): {switches.UNKNOWN_ID}"]
+    assert found(process(1, states, alive=False))["missing"] == []
+
+
+@pytest.mark.parametrize(
+    "name, value, code",
+    [
+        ("ATTNFIX_ONLY", "sglang.gone", 3),
+        ("ATTNFIX_FIXSET", "0123", 3),
+        ("ATTNFIX_ONLY", SGLANG[0], 0),
+        ("ATTNFIX_ONLY", "", 0),
+    ],
+)
+def test_a_restriction_of_this_environment_is_collected(monkeypatch, tmp_path, name, value, code):
+    monkeypatch.setattr(status, "hook_installed", lambda: True)
+    monkeypatch.setenv("ATTNFIX_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv(name, value)
+    told = status.collect(expect=False)
+    assert bool(told["refused"]) is bool(code) and (told["refused"] in told["missing"]) is bool(code)
+    assert told["fixset_on"] == switches.fixset_on(FIXES)
