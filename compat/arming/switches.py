@@ -146,8 +146,8 @@ def complaints(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) 
             from difflib import get_close_matches
 
             near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            found.append(f"{name} is no variable of attnfix. {hint}Known: {', '.join(known)}")
+            hint = f"did you mean {near[0]}?" if near else "`attnfix explain FIX` names the switch of a fix"
+            found.append(f"{name} is unknown and ignored; {hint}")
         elif name == "ATTNFIX_LOG":
             if value and not isinstance(logging.getLevelName(value.upper()), int):
                 found.append(f"ATTNFIX_LOG={value} is no logging level; use debug, info, warning or error")
