@@ -15,7 +15,7 @@ BIN    := $(VENV)/bin
 .PHONY: demo fleet test lint ledger update matrix robustness differential site clean
 
 demo: $(VENV)/.ready
-	@echo "fetching sglang 0.5.9 and vLLM 0.25.1 and proving every fix on them, stock and fixed: about six minutes on two cores"
+	@echo "fetching sglang 0.5.9 and vLLM 0.25.1 and proving every fix on them, stock and fixed: about five minutes on two cores"
 	@$(BIN)/attnfix prove --engine sglang==0.5.9 --engine vllm==0.25.1
 
 fleet: $(VENV)/.ready

@@ -39,7 +39,7 @@ def test_the_kill_switch(value):
     [
         ({"ATTNFIX_SGLANG_ZERO_KV_ROW": "0"}, "did you mean ATTNFIX_SGLANG_ZERO_KV_ROWS?"),
         ({"ATTNFIX_STRICK": "1"}, "did you mean ATTNFIX_STRICT?"),
-        ({"ATTNFIX_QQQQ": "1"}, "Known: ATTNFIX, "),
+        ({"ATTNFIX_WWWWWWWWWWWWWWWWWWWW": "1"}, "names the switch of a fix"),
         ({"ATTNFIX_SGLANG_ZERO_KV_ROWS": "maybe"}, "use 0, 1 or auto"),
         ({"ATTNFIX": "nope"}, "use 0, 1 or auto"),
         ({"ATTNFIX_LOG": "verbose"}, "no logging level"),
