@@ -191,8 +191,9 @@ class Fix(Known):
     `symptoms` are those of `attnfix.compat.symptoms` that its operator sees, the most telling first.
     `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
     fix is on without being asked for, and `default_reason` why. `cost` is what it costs where it runs; `expect` how to try it
-    on one replica and what shift in output to expect. `examined` are the spans of releases that the ledger judges: without
-    them, all that attnfix supports. `remove_when` is said where the release with the bug corrected does not say it.
+    on one replica and what shift in output to expect; `avoid` how to get by without attnfix, or that nothing does. `examined`
+    are the spans of releases that the ledger judges: without them, all that attnfix supports. `remove_when` is said where the
+    release with the bug corrected does not say it.
     The targets stand together or not at all, unless they are `independent`: places of one fault that different deployments
     load, each corrected as soon as it is there. `harm` is how bad the bug is; `hits` which deployments reach it, over the
     facts that the engine's module of facts makes. `ranks_alike`: what it decides must be the same on all ranks of a group, as
@@ -219,6 +220,7 @@ class Fix(Known):
     default: bool = False
     default_reason: str = "not proven on a GPU yet"
     remove_when: str | None = None
+    avoid: str | None = None
 
     def whole(self) -> Fix:
         return self

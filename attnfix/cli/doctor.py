@@ -24,7 +24,7 @@ from attnfix.patches.catalogue import FIXES, facts_of_fixes
 
 from . import completion, releases
 from .errors import CliError, no_such
-from .listing import default
+from .listing import READ_ALONE, default
 from .output import coloured, print_json, print_line, print_table
 
 NAME = "doctor"
@@ -192,6 +192,7 @@ def _row(fix: Fix, answer: Any, code: str, deployment: Deployment) -> dict[str, 
         "default": default(fix),
         "switch": fix.switch,
         "symptom": fix.symptom,
+        "avoid": fix.avoid,
         "reasons": list(answer.reasons),
     }
 
@@ -235,6 +236,8 @@ def _print(found: dict[str, Any]) -> None:
         print_line(f"{row['fix']}:", _verdict(row))
         for reason in row["reasons"]:
             print_line(f"    {reason}")
+        if row["avoid"]:
+            print_line(f"    without attnfix: {row['avoid']} {READ_ALONE}")
     checked = len(found["fixes"])
     if shown:
         print_line(f"not hit: {checked - len(shown)} of {checked} bugs; --json says why of each")

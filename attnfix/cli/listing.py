@@ -54,9 +54,14 @@ def describe(fix: Fix) -> dict[str, Any]:
         "default": default(fix),
         "default_reason": fix.default_reason,
         "cost": fix.cost,
+        "avoid": fix.avoid,
         "expect": fix.expect,
         "remove_when": remove_when(fix, known.fixed_in()),
     }
+
+
+#: Behind each `avoid`
+READ_ALONE = "(read in the engine's code, not run)"
 
 
 def default(fix: Fix) -> str:

@@ -7,27 +7,34 @@ from attnfix.compat.doctor.deployment import Deployment, Makers, switch
 from attnfix.compat.doctor.gpus import NVIDIA
 from attnfix.compat.doctor.sglang import BACKENDS
 
-#: Backends that choose the size of a page, and the smallest that they choose
-_PAGES = {"trtllm_mha": 16, "fa4": 128}
-_UNIFIED = "SGLANG_ENABLE_UNIFIED_RADIX_TREE"
+#: Backends that raise the size of a page, and the smallest that they take (ServerArgs, 0.5.14-0.5.15.post1)
+_PAGES = {"trtllm_mha": 16, "trtllm_mla": 32, "tokenspeed_mla": 32, "cutedsl_mla": 32, "flashmla": 64, "cutlass_mla": 128}
+#: Those of them that do so in decode alone
+_DECODE = ("flashmla", "cutlass_mla")
+#: Makers and generations of GPUs for which the engine chooses no size
+_PLAIN = {(NVIDIA, 8), (NVIDIA, 9)}
+_OTHER_TREES = ("SGLANG_ENABLE_UNIFIED_RADIX_TREE", "SGLANG_EXPERIMENTAL_CPP_RADIX_TREE")
 
 
 def _page(it: Deployment) -> Fact:
     for option in filter(it.given, BACKENDS):
-        backend = it.option(option)
-        if backend.values and (size := _PAGES.get(str(backend.values[0]))):
-            return known(size, f"or more with {backend.why} {backend.values[0]}")
-    size = it.number("page-size", 1)
-    if it.given("page-size") or not size.values:
-        return size
-    if it.gpu is None or (it.gpu.maker, it.gpu.generation) not in {(NVIDIA, 8), (NVIDIA, 9)}:
-        return unknown("whether the engine chooses pages of several tokens here was not read; name --page-size")
-    return size
+        name = next(iter(it.option(option).values), None)
+        if name == "fa4":
+            return unknown(f"--{option} fa4 takes pages of 128 tokens on some GPUs")
+        if name in _PAGES and not (option == "prefill-attention-backend" and name in _DECODE):
+            return known(_PAGES[str(name)], f"or more with --{option} {name}")
+    if not it.given("attention-backend") and (it.gpu is None or (it.gpu.maker, it.gpu.generation) not in _PLAIN):
+        return unknown("the pages that the engine chooses here were not read; name --attention-backend")
+    return it.number("page-size", 1)
 
 
 def _own_tree(it: Deployment) -> Fact:
-    if it.truth(_UNIFIED):
-        return known(OFF, f"${_UNIFIED}")
+    if named := next(filter(it.truth, _OTHER_TREES), None):
+        return known(OFF, f"${named}")
+    if it.option("disaggregation-mode", "null").values == ("decode",):
+        if it.given("disaggregation-decode-enable-radix-cache"):
+            return unknown("the radix cache of a decode server was not read")
+        return known(OFF, "--disaggregation-mode decode")
     if it.given("radix-cache-backend"):
         return unknown("--radix-cache-backend may bring another one")
     return switch(it.option("enable-hierarchical-cache", OFF), OFF)

@@ -14,7 +14,7 @@ FIX = Fix(
     title="A prompt of one cached page corrupts the radix cache of a hybrid model, and the server dies later",
     symptom=(
         "The scheduler of Qwen3-Next, Qwen3.5, NemotronH or another hybrid model with pages of several tokens dies with "
-        '"parent does not have child key, ()" as it evicts. Some time before, a prompt came that is exactly one cached page, '
+        '"parent does not have child key" as it evicts. Some time before, a prompt came that is exactly one cached page, '
         "or one that wants logprobs from within its cached first page."
     ),
     symptoms=(DIES,),
@@ -26,7 +26,7 @@ FIX = Fix(
     correction="A prompt of which less than a page may be matched matches nothing, and leaves the cache as it is.",
     upstream=Upstream("sgl-project/sglang", pull=28692),
     hardware="any GPU (hybrid models with the radix cache and pages of several tokens, as trtllm_mha has)",
-    default_reason="upstream has not merged its change; later releases have another radix cache, which does the same",
+    default_reason="upstream has not merged its change; the radix cache of later releases matches whole pages",
     targets=(
         Target(
             wrap.match_pre_processor,

@@ -21,7 +21,7 @@ from scripts.pages import fix_pages, support_page  # noqa: E402
 def test_a_page_holds_what_is_known_of_the_fix(fix):
     text = fix_pages.page(fix)
     data = (fix.title, fix.symptom, fix.cause, fix.correction, fix.hardware, fix.default_reason, fix.cost, fix.expect)
-    for part in (*data, describe(fix)["remove_when"], fix.switch, *fix.upstream.links):
+    for part in (*data, fix.avoid or fix.title, describe(fix)["remove_when"], fix.switch, *fix.upstream.links):
         assert part in text
     for place in fix.code_paths:
         assert f"`{place}`" in text, "every target and witness"
