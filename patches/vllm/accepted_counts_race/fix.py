@@ -77,6 +77,7 @@ FIX = Fix(
         "The wait for the copy stays where the engine has it. In a step in which no request of the last one goes on, it comes "
         "earlier by the time that the engine takes from there to its own wait in the same step."
     ),
+    avoid=("Start with `--no-async-scheduling`: the counts land before rows are moved; each step waits for the last one."),
     expect=(
         "On one replica with MTP, let short requests come and go beside long ones at temperature 0: fixed, an answer is more "
         "often the one that its request gets alone. Other sums in another batch may still tip a token."

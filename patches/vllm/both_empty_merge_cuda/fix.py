@@ -43,6 +43,10 @@ FIX = Fix(
         "A look at a host tensor per layer and prefill. One kernel launch per layer in a batch with a fresh prompt and several "
         "chunks; its time grows with the fresh prompts' tokens alone."
     ),
+    avoid=(
+        "Start with `--no-enable-prefix-caching --no-enable-chunked-prefill`: no prefill meets cached context; "
+        "prompts are computed whole."
+    ),
     expect=(
         "On one replica, send a long prompt twice (the second time its prefix is cached, in more than one chunk) beside short "
         "fresh ones: stock, the short ones are answered with garbage; fixed, as if sent alone. Nothing else changes."

@@ -49,6 +49,10 @@ FIX = Fix(
         "A look at a host tensor per layer and prefill. Where the Triton kernel merges, in a batch with a fresh prompt and "
         "several chunks: a few torch operations per layer, since our own kernel runs on NVIDIA GPUs alone."
     ),
+    avoid=(
+        "Start with `--no-enable-prefix-caching --no-enable-chunked-prefill`: no prefill meets cached context; "
+        "prompts are computed whole."
+    ),
     expect=(
         "On one replica, send a long prompt twice (the second time its prefix is cached, in more than one chunk) beside short "
         "fresh ones: stock, the short ones are answered with garbage; fixed, as if sent alone. Nothing else changes."

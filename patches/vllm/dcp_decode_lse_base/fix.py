@@ -41,6 +41,10 @@ FIX = Fix(
     ),
     remove_when="no vLLM below 0.12.0 is served with decode context parallelism on FlashInfer",
     cost="Under decode context parallelism one launch over the LSE and some µs of host time per layer and step with decodes.",
+    avoid=(
+        "Set `VLLM_ATTENTION_BACKEND=FLASH_ATTN` on Hopper: its LSE is natural, as the combine takes it; elsewhere "
+        "serve without DCP."
+    ),
     expect=(
         "On one replica with --decode-context-parallel-size above 1, log-probabilities of generated text become those of the "
         "same model without it. (Prompts need vllm.lse-log-base, too.)"

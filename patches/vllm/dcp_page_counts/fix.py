@@ -62,6 +62,10 @@ FIX = Fix(
     ),
     remove_when="no vLLM below 0.30.0 is served with decode context parallelism on FlashInfer",
     cost="Some µs of host time per step, of small tensors on the host.",
+    avoid=(
+        "Start on Hopper with `--attention-backend FLASH_ATTN`, in 0.13.0–0.19.1 also "
+        "`--compilation-config.cudagraph_mode PIECEWISE`; elsewhere serve without DCP."
+    ),
     expect=(
         "On one replica with --decode-context-parallel-size above 1, answers become those of the same model without it. (Up to "
         "0.28.0 prefills need vllm.lse-log-base, too.)"

@@ -66,6 +66,7 @@ FIX = Fix(
     ),
     remove_when="no vLLM is served that asks for these graphs; upstream issue 45425 is open",
     cost="None while serving; a look at the layers when the engine starts.",
+    avoid=("Start with `--compilation-config.cudagraph_mode PIECEWISE`: no decode graph is captured; decode gets slower."),
     expect=(
         "On one replica with --decode-context-parallel-size above 1 and speculative decoding, the server starts. Its log says "
         "that the mode of CUDA graphs was set to PIECEWISE."

@@ -78,6 +78,10 @@ FIX = Fix(
     ),
     remove_when="no vLLM below 0.31.0 is served with data parallel ranks and speculative decoding",
     cost="Nothing in a step with requests. In a dummy run, three copies of some bytes on the GPU.",
+    avoid=(
+        "Draft one token, `--speculative-config.num_speculative_tokens 1`: dummy batches then draft no second one; "
+        "fewer drafts are accepted."
+    ),
     expect=(
         "On one replica, send long conversations to one rank while the others idle: the share of accepted drafts stays as with "
         "one rank. The logits that a probabilistic drafter keeps for a request may still be those of a dummy run."

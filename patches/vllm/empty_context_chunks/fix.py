@@ -68,6 +68,10 @@ FIX = Fix(
         "Nothing in a batch without empty chunks; else one kernel launch per chunk and layer, whose time grows with the empty "
         "rows alone."
     ),
+    avoid=(
+        "Start with `--attention-config.mla_prefill_backend FLASH_ATTN`; in 0.20 keep "
+        "`use_trtllm_ragged_deepseek_prefill` off, its default."
+    ),
     expect=(
         "On one replica, send a long prompt twice (the second time its prefix is cached) beside short fresh ones: stock, the "
         "answers change with the company they keep; fixed, each equals that of the prompt sent alone. Nothing else changes."

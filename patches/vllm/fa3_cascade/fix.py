@@ -39,6 +39,10 @@ FIX = Fix(
         f"{_FLASH}:FlashAttentionMetadata",
     ),
     cost="A look at two attributes per layer outside graphs; in a cascade, some µs of host time per layer.",
+    avoid=(
+        "Start with `--disable-cascade-attn`: shared prefixes are attended to per request; batches with a long shared "
+        "prefix get slower."
+    ),
     expect=(
         "On one replica with gpt-oss, send sixteen prompts at once that share a long system prompt: stock, answers differ from "
         "those of --disable-cascade-attn, fixed they do not."

@@ -53,6 +53,10 @@ FIX = Fix(
         "Two small launches per step and KV cache group; up to 0.16.0 a few µs of host time per layer outside graphs. A step "
         "counts as corrected that has no more tokens than the largest graph, also where none is replayed for it."
     ),
+    avoid=(
+        "Start with `--compilation-config.cudagraph_mode PIECEWISE`: attention runs outside graphs, with each step's "
+        "own lengths; decode gets slower."
+    ),
     expect=(
         "On one replica, ask about something that stands early in a long prompt: stock the answer does not know it, fixed it "
         "is that of --enforce-eager."

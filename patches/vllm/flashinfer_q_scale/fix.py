@@ -48,6 +48,7 @@ FIX = Fix(
     ),
     remove_when="a release of vLLM is served that tells the wrappers 1: attnfix then sees it and does nothing",
     cost="Some µs of host time per layer and step of a model with such a scale; of all others, one comparison.",
+    avoid="Start with `--attention-backend TRITON_ATTN`: it applies the query's scale to FP8 queries alone.",
     expect=(
         "On one replica with --attention-backend FLASHINFER, answers at temperature 0 become close to those of the same "
         "checkpoint with TRITON_ATTN. A checkpoint without a scale of queries answers as before, bit for bit."

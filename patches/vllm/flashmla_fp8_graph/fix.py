@@ -48,6 +48,9 @@ FIX = Fix(
     # 0.10.2 cannot import its module where vLLM is not compiled; its code for graphs is that of 0.11.0
     examined=(">=0.10.0,!=0.10.2",),
     cost="Two small copies on the GPU per decode step and KV cache group; no memory.",
+    avoid=(
+        "Start with `--compilation-config.cudagraph_mode PIECEWISE`: each step uses its own tile schedule; decode gets slower."
+    ),
     expect=(
         "On one replica, ask for an answer of a few hundred tokens: stock it derails within the first hundred, fixed it is "
         "that of --enforce-eager."

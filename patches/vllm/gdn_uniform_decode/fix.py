@@ -55,6 +55,10 @@ FIX = Fix(
         "A few µs of host time per step of a hybrid model with speculative decoding; none otherwise. A step that is corrected "
         "runs without the graph of decodes that stock takes for it."
     ),
+    avoid=(
+        "Start with `--compilation-config.cudagraph_mode PIECEWISE`: no full graph of verification is replayed; "
+        "decode gets slower."
+    ),
     expect=(
         "On one replica with num_speculative_tokens 3, send a prompt of four tokens, such as `The capital of France`: stock "
         "the answer is garbage, fixed it is that of --enforce-eager."

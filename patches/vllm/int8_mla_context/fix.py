@@ -41,6 +41,10 @@ FIX = Fix(
     ),
     remove_when="no vLLM is served that names int8 there",
     cost="A look at the weight's dtype per layer and prefill with cached context.",
+    avoid=(
+        "Start with `--no-enable-prefix-caching --no-enable-chunked-prefill`: the context loops are not reached; "
+        "prompts are computed whole."
+    ),
     expect="On one replica, send a long prompt twice: stock, the second request ends the engine; fixed, it is answered.",
     harm=CRASH,
     hits=AllOf(Is("attention", "MLA"), Is("weight of kv_b_proj", "int8"), Is("cached prefix", ON)),

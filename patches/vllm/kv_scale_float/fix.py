@@ -69,6 +69,10 @@ FIX = Fix(
         "Three scalars read from the GPU per attention layer while the model is loaded; nothing while it serves, but where "
         "TRT-LLM's prefill runs for queries that are not quantised: two tensors of one value per layer and prefill."
     ),
+    avoid=(
+        "Start with `--attention-backend FLASH_ATTN` on Hopper, `TRITON_ATTN` elsewhere: both read the scales' "
+        "tensors; up to 0.12.0 by `VLLM_ATTENTION_BACKEND`."
+    ),
     expect=(
         "On one replica with --attention-backend FLASHINFER, answers become those of the same checkpoint with FLASH_ATTN. A "
         "checkpoint without calibrated scales answers as before, bit for bit."

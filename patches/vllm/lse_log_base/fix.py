@@ -97,6 +97,11 @@ FIX = Fix(
         "kernel path and process, one row of one head and a wait for it. Some 10 µs of host time per layer under decode "
         "context parallelism."
     ),
+    avoid=(
+        "Compute MLA prefill by FlashAttention: `--attention-config.mla_prefill_backend FLASH_ATTN` from 0.21.0, "
+        "`--attention-config.disable_flashinfer_prefill true --attention-config.use_trtllm_ragged_deepseek_prefill "
+        "false` from 0.13.0; under DCP `--attention-backend FLASH_ATTN`."
+    ),
     expect=(
         "On one replica, send a prompt of some ten thousand tokens twice, the second time with a new question at its end, and "
         "compare log-probabilities with those of the same prompt on a server started with --no-enable-prefix-caching and room "

@@ -54,6 +54,10 @@ FIX = Fix(
         "Below 1 µs per step of a server with drafts; a few µs in a step with a prompt and a row without drafts. A row that "
         "was right, as the last step accepted nothing, is moved, too: it runs by the kernels of a decode, as all decodes do."
     ),
+    avoid=(
+        "Keep asynchronous scheduling (no `--no-async-scheduling`) and give `--speculative-config` no "
+        "`num_speculative_tokens_per_batch_size` with a 0: decodes then have drafts."
+    ),
     expect=(
         "On one replica with --no-async-scheduling, ask for long JSON by a schema at temperature 0, alone and beside prompts "
         "of one token more than there are drafts: fixed, the answers agree more often. 0.26.0 to 0.27.1 have the fault where "

@@ -67,6 +67,10 @@ FIX = Fix(
         "says, as those were not there: in the proof's conversations 67% of the prompts' tokens for stock's 75% (67% in 0.26.0 "
         "and 0.27.0, too), and 28% for 51% where prompts share the tokens of a step (27% in 0.27.0)."
     ),
+    avoid=(
+        "Start with `--no-enable-prefix-caching`: no state is cached or looked up; each turn of a conversation is "
+        "computed whole."
+    ),
     expect=(
         "On one replica with --enable-prefix-caching and MTP, ask the second turn of a long conversation twice, once with a "
         "word changed at its begin so that nothing is cached: fixed, both answers agree. What speculation does to states while "

@@ -66,6 +66,10 @@ FIX = Fix(
     ),
     remove_when="a release of vLLM is served that plans checkpoints where a block is reserved alone: attnfix sees it",
     cost="About ten small operations on the GPU in a step with a prompt that spans two blocks of states; none in decodes.",
+    avoid=(
+        "Start with `--prefix-cache-retention-interval None`: each chunk then reserves a block for its checkpoint; "
+        "prefix caching stays."
+    ),
     expect=(
         "On one replica, ask a prompt of more than four blocks of states with --max-num-batched-tokens of two blocks, and once "
         "more with one that holds all of it: fixed, both answers agree."

@@ -53,6 +53,7 @@ FIX = Fix(
         "vllm.model_executor.layers.mamba.abstract:MambaBase.get_kv_cache_spec",
     ),
     cost="Less than 1 µs of host time per request that begins; behind such a prefix, one write of four bytes on the GPU.",
+    avoid=("Start with `--no-enable-prefix-caching`: no state is looked up behind a prefix; each prompt is computed whole."),
     expect=(
         "On one replica with such a drafter, ask the second turn of a long conversation twice, once with a word changed at its "
         "begin so that nothing is cached: fixed, both answers agree. 0.28.0 has the same fault and another one, which caches "

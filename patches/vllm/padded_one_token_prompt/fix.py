@@ -51,6 +51,7 @@ FIX = Fix(
         "uniform, so its full CUDA graph is not replayed: it runs as a step with a prefill does, without graphs where the "
         "mode is FULL_DECODE_ONLY. A step in which another prompt's last token is not padded runs so, too."
     ),
+    avoid=("Send no prompt of one token to `/v1/completions`: put a newline or BOS before it; longer prompts are right."),
     expect=(
         "On one replica of 0.31.0 or later with MTP, ask /v1/completions for a prompt of one token at temperature 0, alone and "
         "beside requests that decode: fixed, both answers agree."

@@ -65,6 +65,10 @@ FIX = Fix(
         "About a µs of host time per merge. Where the strides differ, one copy of a part's output per merge and layer, as many "
         "bytes as the merge itself reads of it."
     ),
+    avoid=(
+        "Keep `--attention-config.flash_attn_version` unset on Hopper and B200; elsewhere start with "
+        "`--no-enable-prefix-caching --no-enable-chunked-prefill`, which computes prompts whole."
+    ),
     expect=(
         "On one replica, ask for a detail in the middle of a prompt of 70k tokens or more: stock, the answer derails; fixed, "
         "it is found. Prompts that fit one chunk are answered as before, bit for bit."

@@ -63,6 +63,10 @@ FIX = Fix(
         "Where kv_b_proj keeps a floating-point weight, the wrapper and a look at its dtype; else a few µs of host time per "
         "layer and prefill; no launch."
     ),
+    avoid=(
+        "Start with `--no-enable-prefix-caching --no-enable-chunked-prefill`: the context loops are not reached; "
+        "prompts are computed whole."
+    ),
     expect=(
         "On one replica, send a long prompt twice: stock, the second request ends the engine; fixed, it is answered like the "
         "first. A model whose kv_b_proj is not quantised answers as before, bit for bit."

@@ -52,6 +52,11 @@ FIX = Fix(
         "One launch less per chunk and layer, or the same number where rows without context are neutralised. Saved on an H200: "
         "83 µs per chunk and layer at 8192 tokens x 128 heads (268 MB), 6 µs at 2048 x 16. Kept: the workspace fill, 126 µs."
     ),
+    avoid=(
+        "Take another prefill: `--attention-config.use_trtllm_ragged_deepseek_prefill false "
+        "--attention-config.disable_flashinfer_prefill true`; below 0.17.0 FlashAttention 2 loses more than the "
+        "fills."
+    ),
     expect="No shift in output: on one replica, compare time to first token of long prompts whose prefix is cached.",
     harm=SLOWER,
     hits=AllOf(Is("attention", "MLA"), Is("MLA prefill backend", "trtllm_ragged"), Is("cached prefix", ON)),
