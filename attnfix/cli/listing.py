@@ -61,7 +61,7 @@ def describe(fix: Fix) -> dict[str, Any]:
 
 
 #: Behind each `avoid`
-READ_ALONE = "(read in the engine's code, not run)"
+READ_ALONE = "Read in the engine's code, not run."
 
 
 def default(fix: Fix) -> str:

@@ -63,6 +63,10 @@ FIX = Fix(
         "as a share of the context length. With 48 requests, topk 4, 5 steps and 8 draft tokens on Triton that is 0.2 MB. No "
         "time per step."
     ),
+    avoid=(
+        "Set `--speculative-num-steps 1 --speculative-eagle-topk 1 --speculative-num-draft-tokens 2`: no draft step "
+        "lists slots; one draft per step, slower decode."
+    ),
     expect=(
         "On one replica with EAGLE on FlashInfer and --disable-cuda-graph, send a request that runs up to the context length: "
         "the server stays up. On Triton nothing is to be seen. Other requests are answered as before."

@@ -50,6 +50,10 @@ FIX = Fix(
         "takes more than a quarter of the memory that is left for graphs and activations, the engine keeps its own buffer and "
         "the fix disarms itself, aloud: lower --cuda-graph-max-bs or --mem-fraction-static. No time per step."
     ),
+    avoid=(
+        "Set `--speculative-eagle-topk 1` beside `--speculative-num-steps`: rows fit without branches; fewer drafts "
+        "are accepted than in a tree."
+    ),
     expect=(
         "On one replica under load with long requests, compare the accept length that the engine logs (`accept len`): it "
         "should be as high as with --disable-cuda-graph. The text keeps its distribution: every token is verified."

@@ -52,6 +52,10 @@ FIX = Fix(
     examined=(">=0.5.13",),
     remove_when="a release of sglang is served whose rows are wide enough: attnfix then sees it and does nothing",
     cost="GPU memory, once at start: 4 bytes for each slot by which a row grows, of each request. No time per step.",
+    avoid=(
+        "Set `--speculative-eagle-topk 1` and at most 7 `--speculative-num-steps` (n-gram: "
+        "`--speculative-num-draft-tokens 8`): slots of two steps fit the row."
+    ),
     expect=(
         "On one replica with EAGLE and topk above 1, run a request up to the context length beside others at temperature 0: "
         "these are answered as they are without it."

@@ -50,6 +50,7 @@ FIX = Fix(
         "Two copies of a few hundred bytes from the GPU per decode step of an encoder-decoder model, where the engine waits "
         "for the GPU already; nothing for other models."
     ),
+    avoid="Start with `--disable-cuda-graph`: each step plans from the encoder's true lengths; decode gets slower.",
     expect=(
         "On one replica, ask Llama 3.2 Vision a short question about the bottom of an image, at temperature 0: the answer "
         "becomes that of a server with --disable-cuda-graph. Requests without an image run without a graph and stay the same."

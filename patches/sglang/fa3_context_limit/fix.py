@@ -63,6 +63,10 @@ FIX = Fix(
         "token. No time per step. FlashAttention takes the width of a table into account when it splits KV; near a step of "
         "that rule results may differ by rounding."
     ),
+    avoid=(
+        "Start with `--disable-cuda-graph`: eager steps read tables with room for drafts; decode gets slower. Clients "
+        "may instead stop short of the context length."
+    ),
     expect=(
         "On one replica with speculative decoding, send requests that run up to the context length: the server stays up. Other "
         "requests are answered as before."

@@ -67,6 +67,10 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode",
     ),
     cost="A few small kernels per batch of an encoder-decoder model, and fewer waits for the GPU; nothing for other models.",
+    avoid=(
+        "Set `--attention-backend flashinfer`, which keeps each request's encoder length; up to 0.5.9 add "
+        "`--disable-cuda-graph` (sglang.encoder-decode-lengths). Decode may get slower."
+    ),
     expect=(
         "On one replica with fa3, send several requests with images of different sizes at once, at temperature 0: the server "
         "stays up, and each answer becomes that of the same request sent alone."

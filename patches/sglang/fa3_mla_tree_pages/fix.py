@@ -49,6 +49,10 @@ FIX = Fix(
     ),
     remove_when="a release of sglang is served that shows slots to the second pass: attnfix then sees it and does nothing",
     cost="None in CUDA graphs. In verifications without a graph, some microseconds of the host for each layer.",
+    avoid=(
+        "Set `--speculative-eagle-topk 1`, or n-gram's `--speculative-ngram-max-bfs-breadth 1`: drafts are verified "
+        "in one pass, without trees; fewer are accepted."
+    ),
     expect=(
         "On one replica, answers at temperature 0 to short prompts, --speculative-eagle-topk 4: stock, fewer drafts are "
         "accepted with --page-size 16 than with 1, or the server dies; with the fix, as many."

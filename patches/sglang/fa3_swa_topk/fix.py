@@ -53,6 +53,10 @@ FIX = Fix(
     ),
     examined=(">=0.5.1.post3",),
     cost="Two gathers of page tables per verification, as upstream does; nothing per layer.",
+    avoid=(
+        "Set `--speculative-eagle-topk 1` beside `--speculative-num-steps`: no tree, so no untranslated slots; fewer "
+        "drafts are accepted."
+    ),
     expect=(
         "On one replica with a draft model and --speculative-eagle-topk above 1, the text becomes that of the same model with "
         "--disable-hybrid-swa-memory, and the accept length that the engine logs (`accept len`) rises to it."

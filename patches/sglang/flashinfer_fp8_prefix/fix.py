@@ -40,6 +40,10 @@ FIX = Fix(
         f"{_POOL}.get_kv_buffer",
     ),
     cost="A look at the layer's scales per layer and prefill step; two multiplications in a prefill behind a prefix.",
+    avoid=(
+        "From 0.5.11 set `SGLANG_FLASHINFER_USE_PAGED=1`: the paged kernel gets the scales; earlier "
+        "`--attention-backend triton`. Prefill slows."
+    ),
     expect=(
         "On one replica, send a long prompt twice at temperature 0: the second answer, whose prefix is cached, becomes equal "
         "to the first up to rounding."

@@ -70,6 +70,10 @@ FIX = Fix(
         "compiles the kernel with the window's mask, for 480 s at most. Seen on one H200 with sglang.flashinfer-soft-cap and "
         "drafts: 359 s, and no prompt waited; stock: 201 s, and its first long prompt waited 123 s for the compiler."
     ),
+    avoid=(
+        "From 0.5.16 set `SGLANG_FLASHINFER_USE_PAGED=1`; earlier `--prefill-attention-backend triton "
+        "--decode-attention-backend flashinfer`. Prefill slows; on Hopper `--attention-backend fa3` is right, too."
+    ),
     expect=(
         "From 0.5.16 on, first try SGLANG_FLASHINFER_USE_PAGED=1: it alone cures this (seen on 0.5.23). Else, on one replica, "
         "compare answers to prompts longer than the window, and to a prompt sent twice, with those of --attention-backend "

@@ -50,6 +50,10 @@ FIX = Fix(
         ":DeepseekMHAForwardMixin.forward_normal_chunked_kv_core",
     ),
     cost="The plan that a backend alone makes, too: once per batch with cached tokens.",
+    avoid=(
+        "Start with `--disable-chunked-prefix-cache`: cached prefixes go through absorbed MLA, which needs no chunk "
+        "metadata; prefill behind long prefixes slows."
+    ),
     expect=(
         "On one replica with two attention backends, send a long prompt twice: the second answer is as good as the first, and "
         "equal to that of a server with the prefill backend alone."

@@ -63,6 +63,10 @@ FIX = Fix(
     ),
     remove_when="a release of sglang is served that sets both: attnfix then sees it and does nothing",
     cost="A look at the model's layers for each backend that is made; nothing while it serves.",
+    avoid=(
+        "Drop `--quantization-param-path`: scales are 1 and servers start; FP8 KV loses the file's calibration. No "
+        "backend listed reads such a file rightly."
+    ),
     expect=(
         "On one replica with such a file, at temperature 0: fa3, trtllm_mha and triton serve, and answers of flashinfer become "
         "close to those without the file."

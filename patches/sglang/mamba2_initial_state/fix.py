@@ -52,6 +52,10 @@ FIX = Fix(
         "A look at host lists per prefill batch. Where the bug strikes: a copy of the batch object, and what the engine does "
         "for any batch with a prefix, a few waits for the GPU per request."
     ),
+    avoid=(
+        "Start with `--disable-overlap-schedule`: states are kept without a mask (no_buffer, `--page-size` 1, not "
+        "trtllm_mha); steps slow. 0.5.15 is mended."
+    ),
     expect=(
         "On one replica, send a long prompt alone, then the same with a few words more: stock, the second answer ignores what "
         "is cached; fixed, it is as good as with --disable-radix-cache. What was prefilled together with other prompts is the "

@@ -41,6 +41,10 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_target_verify",
     ),
     cost="One view of a tensor per decode step.",
+    avoid=(
+        "Set `--mamba-track-interval` above the context length, a multiple of the page size: decode saves no states; "
+        "answers are not cached, prompts are."
+    ),
     expect=(
         "On one replica, let a few conversations of some hundred answered tokens run at once and send their next turns: stock, "
         "some continue somebody else's text or ignore what was said; fixed, they go on as with --disable-radix-cache."

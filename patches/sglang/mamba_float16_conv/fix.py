@@ -49,6 +49,10 @@ FIX = Fix(
     ),
     remove_when="a release of sglang converts them or gives the states the model's dtype",
     cost="A comparison of dtypes per Mamba2 layer and step. Where it corrects: a conversion of a few tokens per layer.",
+    avoid=(
+        "Set `SGLANG_MAMBA_CONV_DTYPE=float16` beside `--dtype float16`: states get the model's dtype; range of "
+        "float16. Or serve with `--dtype bfloat16`."
+    ),
     expect=(
         "On one replica with --dtype float16, send a prompt of 300 tokens: stock, the server ends; with the fix it answers. "
         "Falcon-H1's and Gated DeltaNet's CUDA kernels refuse such states themselves, by reading, and are not corrected: set "

@@ -63,6 +63,10 @@ FIX = Fix(
         "a request reaches with its very last token is no longer kept: what was cached before it stays. A boundary counts as "
         "two corrections, also where no prefill comes between and stock would have ended right."
     ),
+    avoid=(
+        "Set `--mamba-track-interval` above the context length, a multiple of the page size: no boundary comes in "
+        "decode; answers are not cached, prompts are."
+    ),
     expect=(
         "On a busy replica, continue conversations at temperature 0: stock, a few answers differ from those with "
         "--disable-radix-cache; fixed, they do not. Other differences of the hybrid cache in these releases are other bugs."

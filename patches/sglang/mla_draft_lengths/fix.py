@@ -119,6 +119,10 @@ FIX = Fix(
         "Per draft step a copy of the batch's fields and up to three operations on its lengths; on flashmla, and on trtllm_mla "
         "up to 0.5.16, as many in the graph for each layer of the drafter."
     ),
+    avoid=(
+        "Set `--attention-backend fa3` on Hopper or `triton` elsewhere: drafts see all tokens; on Blackwell attention "
+        "slows, so compare tokens per second."
+    ),
     expect=(
         "On one replica with --speculative-num-steps above 1, compare the accept length that the engine logs (`accept len`): "
         "it rises, to what fa3 or triton has. The text keeps its distribution: every token is verified."

@@ -53,6 +53,10 @@ FIX = Fix(
         "sglang.srt.environ:EnvField",
     ),
     cost="A look at one attribute per layer of a step without a CUDA graph, and of a capture; nothing at replay.",
+    avoid=(
+        "Start with `--disable-radix-cache --chunked-prefill-size -1` and, from 0.5.10, "
+        "`--disable-piecewise-cuda-graph`: no prefill falls back; no prefix cache."
+    ),
     expect=(
         "On one replica with --disable-chunked-prefix-cache (up to 0.5.9 with --disable-cuda-graph, too), send a prompt twice "
         "at temperature 0: the second answer becomes the first one's. Servers whose prefills never fall back stay the same."

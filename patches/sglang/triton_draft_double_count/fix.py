@@ -37,6 +37,7 @@ FIX = Fix(
     ),
     witnesses=(*draft_extend.TRITON, *draft_extend.PLACES),
     cost="Two small kernels per replay, before the graph: a difference of two lengths per request, and its lower bound.",
+    avoid=("Set `SGLANG_ENABLE_SPEC_V2=0`: spec v1 packs its tokens and counts them once; overlap of CPU and GPU is lost."),
     expect=(
         "On one replica with spec v2, compare the accept length that the engine logs (`accept len`): it should rise towards "
         "that of the same model with --disable-cuda-graph. The text keeps its distribution: every token is verified."

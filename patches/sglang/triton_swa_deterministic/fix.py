@@ -47,6 +47,10 @@ FIX = Fix(
         *(f"{pool}.{name}" for pool in _POOLS for name in _ROUTING),
     ),
     cost="A gather of the new tokens' slots per window layer and prefill, as upstream does; nothing in decode.",
+    avoid=(
+        "Set `--attention-backend fa3` on Hopper; elsewhere `--disable-hybrid-swa-memory`, which leaves one pool: "
+        "less KV fits, sglang.triton-window-decode remains."
+    ),
     expect=(
         "On one replica with --enable-deterministic-inference --attention-backend triton, answers become sensible and equal "
         "those with --disable-hybrid-swa-memory, up to rounding."

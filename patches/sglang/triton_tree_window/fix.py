@@ -55,6 +55,10 @@ FIX = Fix(
         "Per verification and layer with a window about a dozen small launches, in CUDA graphs, too, and a byte for each draft "
         "of a request and each token that it may see."
     ),
+    avoid=(
+        "Set `--speculative-eagle-topk 1`, or n-gram's `--speculative-ngram-max-bfs-breadth 1`: rows are positions, "
+        "so windows begin rightly; fewer drafts are accepted."
+    ),
     expect=(
         "On one replica, answers at temperature 0, longer than the window: stock, log-probabilities with "
         "--speculative-eagle-topk 4 differ from those with 1 by more than rounding; with the fix they do not."

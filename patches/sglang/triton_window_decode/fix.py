@@ -107,6 +107,10 @@ FIX = Fix(
     ),
     remove_when="a release of sglang is served whose decode lists the whole window: attnfix then sees it and does nothing",
     cost=("7 µs of host time per decode step (measured), no launch. CUDA graphs: 8 bytes for each token of the largest batch."),
+    avoid=(
+        "Set `--attention-backend fa3` on Hopper; elsewhere, for Gemma 2 and 3, `--prefill-attention-backend triton "
+        "--decode-attention-backend flashinfer`: decode reads whole windows."
+    ),
     expect=(
         "On one replica, `attnfix probe`, relation `next turn`: stock, answers move once decode has passed the window; with "
         "the fix they stay within rounding, as on other backends."

@@ -49,6 +49,10 @@ FIX = Fix(
     ),
     remove_when="no sglang below 0.5.22 is served: 0.5.21 has the mask of a verification, and none of a draft extend",
     cost="A look at the batch per layer of an eager prefill or verification; a mask of a few kilobytes, made once.",
+    avoid=(
+        "Set `--attention-backend fa3` on Hopper, `flashinfer` on RTX 50 and RTX PRO (gpt-oss: `triton`): "
+        "verification has its mask; speed differs."
+    ),
     expect="On one replica: verification gets its mask, and answers at temperature 0 are those without speculation.",
     harm=CRASH,
     hits=AllOf(
