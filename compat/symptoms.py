@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 DIES = "The server dies"
-CACHED_PREFIX = "A prompt whose prefix is cached is answered wrongly: a follow-up turn, a shared system prompt"
-LONG_PROMPT = "A long prompt is answered wrongly, a short one well"
-SHARED_BATCH = "An answer is wrong beside other requests, and right alone"
+CACHED_PREFIX = "Wrong answers on a prefix-cache hit (follow-up turn, shared system prompt)"
+LONG_PROMPT = "Wrong answers to long prompts, right ones to short prompts"
+SHARED_BATCH = "Wrong only under concurrency"
 SPECULATION = "Speculative decoding accepts too few drafts, or changes the text"
-GRAPHS = "Answers are wrong with CUDA graphs, and right without them"
-KV_SCALES = "Answers are wrong with an FP8 KV cache, or with scales that a checkpoint brings for it"
-PARALLEL = "Answers are wrong, or the server dies, with context parallelism or data-parallel attention"
-CONTEXT_LIMIT = "Something breaks when a request comes near the context length"
+GRAPHS = "Wrong with CUDA graphs, right without them"
+KV_SCALES = "Wrong answers with an FP8 KV cache, or with calibrated KV scales"
+PARALLEL = "Wrong answers or a crash with context parallelism or data-parallel attention"
+CONTEXT_LIMIT = "Wrong answers or a crash near the context length"
 IMAGES = "Images are misread"
-BACKEND = "Any answer may be worse than on another attention backend"
-GARBAGE = "Answers begin well, or not even that, and go on with garbage"
-SLOW = "Steps take longer than they have to"
+BACKEND = "Worse answers than on another attention backend"
+GARBAGE = "Answers turn into garbage (repetition, random tokens)"
+SLOW = "Slower than necessary"
 
 #: In the order of the page
 SYMPTOMS = (

@@ -16,7 +16,7 @@ _KERNEL = "generate_draft_decode_kv_indices"
 
 FIX = Fix(
     id="sglang.draft-kv-context-limit",
-    title="KV indices of draft steps overflow their row near the context length",
+    title="Crash or overwritten memory near the context length with EAGLE",
     symptom=(
         "With EAGLE on FlashInfer, the server dies of `AssertionError: EAGLE draft kv_indices row` when a request comes near "
         "the context length. On Triton, and on FlashInfer up to 0.5.12.post1, nothing is said: memory of others is overwritten."

@@ -11,7 +11,7 @@ _KERNEL = "generate_draft_decode_kv_indices"
 
 FIX = Fix(
     id="sglang.draft-kv-indices",
-    title="KV indices of EAGLE's branches overflow their CUDA-graph buffer",
+    title="Fewer drafts accepted, or a crash, with EAGLE and topk above 1",
     symptom=(
         "With EAGLE and --speculative-eagle-topk above 1, fewer draft tokens are accepted as requests grow longer, and now and "
         "then the server dies with `vectorized_gather_kernel: index out of bounds` or an illegal memory access."

@@ -13,7 +13,7 @@ _KERNELS = ("sglang.srt.speculative.triton_ops.cache_locs", "sglang.srt.mem_cach
 
 FIX = Fix(
     id="sglang.draft-row-spill",
-    title="Slots of a request near the context length are written into the next request's row",
+    title="A request near the context length changes another request's answer (spec v2)",
     symptom=(
         "With spec v2 and trees (--speculative-eagle-topk above 1), or more than 8 draft tokens, as n-gram drafts have by "
         "default, a request that comes near the context length changes another request's answer, which goes on with KV of the "

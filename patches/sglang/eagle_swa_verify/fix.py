@@ -14,7 +14,7 @@ _INPUTS = ("sglang.srt.speculative.eagle_info:EagleVerifyInput", "sglang.srt.spe
 
 FIX = Fix(
     id="sglang.eagle-swa-verify",
-    title="Verifying drafts on FlashInfer reads the first tokens of the text in the place of the window's",
+    title="Worse speculative text beyond the window (FlashInfer)",
     symptom=(
         "With EAGLE, MTP, a draft model or n-gram speculation on FlashInfer, Gemma and other models with sliding-window layers "
         "write worse text once a request is longer than the window, or accept few drafts. No error."

@@ -11,7 +11,7 @@ _UPDATER, _BACKEND = f"{_MODULE}:FlashInferIndicesUpdaterDecode", f"{_MODULE}:Fl
 
 FIX = Fix(
     id="sglang.encoder-decode-lengths",
-    title="Cross attention of a decode graph is planned with the decoder's lengths",
+    title="Llama 3.2 Vision sees only the top of an image (FlashInfer, CUDA graphs)",
     symptom=(
         "Llama 3.2 Vision (mllama) on FlashInfer answers as if it saw only the top of an image, the more so the shorter the "
         "text; with --disable-cuda-graph it answers right. No error."

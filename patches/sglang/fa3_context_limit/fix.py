@@ -12,7 +12,7 @@ _KERNELS = ("sglang.srt.layers.attention.triton_ops.metadata", "sglang.kernels.o
 
 FIX = Fix(
     id="sglang.fa3-context-limit",
-    title="FlashAttention 3 reads behind its page table where tokens are drafted near the context length",
+    title="Crash near the context length with speculative decoding (fa3)",
     symptom=(
         "With speculative decoding on fa3, the server dies of an illegal memory access, or of `AssertionError: FA3 "
         "draft-decode page_table`, when a request comes near the context length."

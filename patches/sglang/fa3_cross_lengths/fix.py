@@ -11,7 +11,7 @@ _BACKEND = f"{_MODULE}:FlashAttentionBackend"
 
 FIX = Fix(
     id="sglang.fa3-cross-lengths",
-    title="A batch of an encoder-decoder model is laid out for its first request's encoder",
+    title="Crash or garbage when encoder-decoder requests share a batch (fa3)",
     symptom=(
         "Llama 3.2 Vision (mllama) on fa3: once two requests are prefilled together, the server dies with `Only encoder size 1 "
         "is supported for now`. In decode by CUDA graphs (MossVL, too), requests whose images differ in size from the first "

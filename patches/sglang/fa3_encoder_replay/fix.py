@@ -11,7 +11,7 @@ _BACKEND = f"{_MODULE}:FlashAttentionBackend"
 
 FIX = Fix(
     id="sglang.fa3-encoder-replay",
-    title="FlashAttention 3 reads behind `req_to_token` where a request has an encoder",
+    title="Crash with images, often with the first one (vision models on fa3)",
     symptom=(
         "Llama 3.2 Vision (mllama) on fa3, MossVL in decode, too: the server dies of a device-side assertion (`index out of "
         "bounds`). From 0.5.16 on with the first image, in a decode graph; in 0.5.13 to 0.5.15.post1, and without a graph, "

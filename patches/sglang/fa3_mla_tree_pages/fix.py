@@ -12,7 +12,7 @@ _MODES = "sglang.srt.model_executor.forward_batch_info:ForwardMode"
 
 FIX = Fix(
     id="sglang.fa3-mla-tree-pages",
-    title="Trees of drafts over latents take slots for pages on FlashAttention 3",
+    title="Wrong speculative text, or a crash, with draft trees and pages (MLA on fa3)",
     symptom=(
         "DeepSeek-type models with --speculative-eagle-topk and --page-size above 1 on fa3: another text than without "
         "speculation, drafts that are hardly accepted, or an illegal memory access."

@@ -11,7 +11,7 @@ _BACKEND = f"{_MODULE}:FlashAttentionBackend"
 
 FIX = Fix(
     id="sglang.fa3-scheduler-metadata",
-    title="FlashAttention 3's decode schedule is made for other heads than a rank has",
+    title="Crash or NaN in decode of long requests with DP attention (fa3)",
     symptom=(
         "With DP attention or context parallelism and fa3 (not MLA), decode of long requests dies of an illegal memory "
         "access in FlashAttention's combine kernel, or gives NaN, in bursts."

@@ -14,7 +14,7 @@ _POOLS = ("sglang.srt.mem_cache.memory_pool:SWAKVPool", "sglang.srt.mem_cache.sw
 
 FIX = Fix(
     id="sglang.fa3-swa-topk",
-    title="Verifying trees on FlashAttention 3 reads window layers from the wrong pool's slots",
+    title="Wrong text or a crash of sliding-window models with draft trees (fa3)",
     symptom=(
         "A model with sliding-window layers (gpt-oss) with EAGLE3 and --speculative-eagle-topk above 1 on fa3 gives wrong "
         "text, or the server dies of an illegal memory access."

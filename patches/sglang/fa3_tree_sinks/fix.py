@@ -12,7 +12,7 @@ _MODES = "sglang.srt.model_executor.forward_batch_info:ForwardMode"
 
 FIX = Fix(
     id="sglang.fa3-tree-sinks",
-    title="Trees of drafts on FlashAttention 3 count attention sinks twice",
+    title="gpt-oss changes its text with draft trees (fa3)",
     symptom=(
         "gpt-oss with --speculative-eagle-topk above 1, or with n-gram speculation, on fa3 gives another text than without "
         "speculation. Nothing is logged."

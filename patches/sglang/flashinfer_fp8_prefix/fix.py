@@ -12,7 +12,7 @@ _POOL = "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool"
 
 FIX = Fix(
     id="sglang.flashinfer-fp8-prefix",
-    title="A cached prefix is read without the scales of its FP8 KV cache",
+    title="Wrong answers on a prefix hit with a calibrated FP8 KV cache (FlashInfer)",
     symptom=(
         "With an FP8 KV cache and calibrated scales, answers behind a cached prefix, and to prompts that are prefilled in "
         "several steps, are wrong or gibberish. The first answer to a short prompt is right. No error."

@@ -12,7 +12,7 @@ _DECODE, _PREFILL = f"{_MODULE}:FlashInferIndicesUpdaterDecode", f"{_MODULE}:Fla
 
 FIX = Fix(
     id="sglang.flashinfer-soft-cap",
-    title="FlashInfer attends without the soft cap of the model",
+    title="Worse answers of Gemma 2 and Grok: FlashInfer applies no soft cap",
     symptom=(
         "Gemma 2 and Grok answer worse on FlashInfer than on Triton or fa3, at any length. Most answers look right: few "
         "attention scores come near Gemma's cap of 50; Grok's of 30 is nearer."

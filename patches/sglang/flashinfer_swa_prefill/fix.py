@@ -14,7 +14,7 @@ _BACKEND, _UPDATER = f"{_MODULE}:FlashInferAttnBackend", f"{_MODULE}:FlashInferI
 
 FIX = Fix(
     id="sglang.flashinfer-swa-prefill",
-    title="FlashInfer's prefill of sliding-window models ignores the window, and misreads a cached prefix",
+    title="Worse answers to prompts that are longer than the window (FlashInfer)",
     symptom=(
         "Gemma 2, Gemma 3 and other models with sliding-window layers on FlashInfer answer prompts longer than the window "
         "worse than on Triton or fa3; up to 0.5.20 any prompt, too, whose prefix is cached or that is prefilled in chunks."

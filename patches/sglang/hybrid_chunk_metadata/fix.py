@@ -12,7 +12,7 @@ _MODULE = "sglang.srt.layers.attention.flashinfer_mla_backend"
 
 FIX = Fix(
     id="sglang.hybrid-chunk-metadata",
-    title="Behind a hybrid backend, nobody plans the attention of a chunked prefix",
+    title="Crash or garbage on a prefix hit with two attention backends",
     symptom=(
         "With an MLA model and different attention backends for prefill (flashinfer) and decode, or with linear attention "
         "layers (Kimi-Linear, Ring), the server dies of `list index out of range` or `q.shape[0] does not match qo_indptr[-1]` "

@@ -16,7 +16,7 @@ _FUSED = "sglang.jit_kernel.fused_fp8_qkv_kv_cache", "sglang.kernels.ops.kvcache
 
 FIX = Fix(
     id="sglang.kv-scales-file",
-    title="A file of KV scales ends the server, or garbles its answers on FlashInfer",
+    title="Crash, or garbage on FlashInfer, with a file of KV scales",
     symptom=(
         "With --quantization-param-path and --kv-cache-dtype fp8_e4m3 the server ends: at the first prompt on fa3 and "
         "trtllm_mha ('float' object has no attribute 'expand', or 'to'), at the first decode step on triton ('float' and "

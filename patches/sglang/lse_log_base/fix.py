@@ -16,7 +16,7 @@ _MERGES = "trtllm_mla", "flashinfer", "flashmla", "cutlass_mla"
 
 FIX = Fix(
     id="sglang.lse-log-base",
-    title="Base-2 log-sum-exp is merged as if it were natural",
+    title="Cached prefixes count too much in answers of DeepSeek-type models",
     symptom=(
         "DeepSeek-type models answer a prompt whose long prefix is cached otherwise than the same prompt uncached: what was "
         "cached gets too much weight, the newest tokens too little. No error, and nothing in the log."

@@ -25,7 +25,7 @@ _SCAN = (
 
 FIX = Fix(
     id="sglang.mamba2-h-grid",
-    title="Prompts that were prefilled together leave wrong Mamba2 states in the radix cache",
+    title="Mamba2 hybrids forget or mix prompts that were prefilled together",
     symptom=(
         "NemotronH, Falcon-H1 and Granite hybrid models forget a prompt or mix it with another one, when a request continues "
         "a prefix that was first computed beside other prompts. It stays so until the prefix leaves the cache. No error."

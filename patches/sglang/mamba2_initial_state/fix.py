@@ -12,7 +12,7 @@ _MIXER = "sglang.srt.layers.attention.mamba.mamba:MambaMixer2"
 
 FIX = Fix(
     id="sglang.mamba2-initial-state",
-    title="A few new tokens behind a cached prefix start from an empty Mamba2 state",
+    title="Mamba2 hybrids lose the conversation when few new tokens follow a cached prefix",
     symptom=(
         "NemotronH, Falcon-H1 and Granite hybrid models lose the thread of a conversation, or collapse, once prompts share a "
         "prefix: whenever fewer new tokens than a chunk stand behind what is cached. No error."

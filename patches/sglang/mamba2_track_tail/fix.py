@@ -10,7 +10,7 @@ _LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
 
 FIX = Fix(
     id="sglang.mamba2-track-tail",
-    title="Decoding in CUDA graphs leaves wrong Mamba2 states in the radix cache",
+    title="Mamba2 hybrids forget or mix conversations (decode in CUDA graphs)",
     symptom=(
         "NemotronH, Falcon-H1 and Granite hybrid models forget or mix conversations: the next turn continues from a state "
         "that a decode step put into the cache for somebody else. The answer that is being decoded is right. No error."

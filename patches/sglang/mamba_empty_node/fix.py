@@ -11,7 +11,7 @@ _REQUEST = "sglang.srt.managers.schedule_batch:Req"
 
 FIX = Fix(
     id="sglang.mamba-empty-node",
-    title="A prompt of one cached page corrupts the radix cache of a hybrid model, and the server dies later",
+    title="Crash some time after a prompt of exactly one cached page (hybrid models)",
     symptom=(
         "The scheduler of Qwen3-Next, Qwen3.5, NemotronH or another hybrid model with pages of several tokens dies with "
         '"parent does not have child key" as it evicts. Some time before, a prompt came that is exactly one cached page, '

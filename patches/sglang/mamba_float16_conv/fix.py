@@ -12,7 +12,7 @@ _POOL = "sglang.srt.mem_cache.memory_pool"
 
 FIX = Fix(
     id="sglang.mamba-float16-conv",
-    title="A float16 model with Mamba2 layers ends the server with its first long prompt",
+    title="Crash at the first long prompt of a Mamba2 model in float16",
     symptom=(
         "With --dtype float16, NemotronH or a Granite hybrid serves short prompts. The first one that has a whole chunk of "
         "tokens ends the server: Index put requires the source and destination dtypes match, got BFloat16 for the destination "

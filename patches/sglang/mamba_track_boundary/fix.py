@@ -12,7 +12,7 @@ _POOL = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool"
 
 FIX = Fix(
     id="sglang.mamba-track-boundary",
-    title="A cached prefix of a hybrid model continues from the recurrent state of another position",
+    title="Hybrid models miss a part of the conversation in follow-up turns",
     symptom=(
         "Qwen3-Next, Qwen3.5, NemotronH and other hybrid models answer some follow-up turns as if they had missed a part of "
         "the conversation, often on a busy server. The same prompt is wrong again until its prefix leaves the cache. No error."

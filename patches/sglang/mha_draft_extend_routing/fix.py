@@ -11,7 +11,7 @@ _BACKEND = f"{_MODULE}:TRTLLMHAAttnBackend"
 
 FIX = Fix(
     id="sglang.mha-draft-extend-routing",
-    title="Draft extend of spec v2 runs the decode kernel without metadata for it",
+    title="Crash with spec v2 on TRT-LLM MHA (development images)",
     symptom=(
         "With --attention-backend trtllm_mha and spec v2 (EAGLE, NEXTN), the server dies with `CUDA error: an illegal memory "
         "access was encountered`. Development images of May 2026 alone; no release."

@@ -44,7 +44,7 @@ def _plans(backend: str) -> tuple[Target, ...]:
 
 FIX = Fix(
     id="sglang.mla-draft-lengths",
-    title="Draft steps on MLA backends do not see the newest tokens",
+    title="EAGLE and MTP accept fewer drafts on MLA backends",
     symptom=(
         "DeepSeek-type models with EAGLE or MTP on flashinfer, flashmla or trtllm_mla accept fewer drafts than on fa3 or "
         "triton: the accept length that the engine logs is low. The text is right, and nothing is logged."

@@ -58,7 +58,7 @@ PATH = (
 
 FIX = Fix(
     id="sglang.skip-seq-lens-sync",
-    title="Every speculative batch waits for seq_lens on the host",
+    title="Slower speculative decoding: the CPU waits for the GPU in each step",
     symptom=(
         "With speculative decoding and the overlap scheduler, the CPU waits in every decode step until the GPU has verified "
         "the draft, and the GPU idles while the next step is prepared. Results are right."

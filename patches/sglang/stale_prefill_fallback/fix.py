@@ -11,7 +11,7 @@ _PARENT = "sglang.srt.layers.attention.flashinfer_mla_backend:FlashInferMLAAttnB
 
 FIX = Fix(
     id="sglang.stale-prefill-fallback",
-    title="A verification takes the FlashInfer path of the prefill before it",
+    title="Wrong speculative text, or a crash, after a FlashInfer fallback (TRT-LLM MLA)",
     symptom=(
         "Speculative decoding of DeepSeek-type models on TRT-LLM MLA gives wrong text, or dies with an illegal memory access "
         "in FlashInfer's BatchMLAPagedAttentionKernel, once some prefill fell back to FlashInfer's MLA path."

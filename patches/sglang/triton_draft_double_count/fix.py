@@ -8,7 +8,7 @@ from . import wrap
 
 FIX = Fix(
     id="sglang.triton-draft-double-count",
-    title="Draft-extend replay on Triton attends to the step's own tokens twice",
+    title="EAGLE accepts fewer drafts with CUDA graphs (Triton counts new tokens twice)",
     symptom=(
         "EAGLE speculative decoding (spec v2) accepts fewer draft tokens with CUDA graphs than without. The text stays right: "
         "the target model verifies it."

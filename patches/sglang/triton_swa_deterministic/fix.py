@@ -17,7 +17,7 @@ _POOLS = ("sglang.srt.mem_cache.memory_pool:SWAKVPool", "sglang.srt.mem_cache.sw
 
 FIX = Fix(
     id="sglang.triton-swa-deterministic",
-    title="Deterministic prefill on Triton reads window layers from the wrong pool's slots",
+    title="Garbage or a crash of sliding-window models in deterministic mode (Triton)",
     symptom=(
         "With --enable-deterministic-inference and --attention-backend triton, a model with sliding-window layers (gpt-oss, "
         "MiMo-V2) gives garbage, or the server dies of an illegal memory access."

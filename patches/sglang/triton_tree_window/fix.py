@@ -18,7 +18,7 @@ _GRAPHS = (
 
 FIX = Fix(
     id="sglang.triton-tree-window",
-    title="Trees of drafts on Triton begin windows too late",
+    title="Sliding-window models change their text with draft trees (Triton)",
     symptom=(
         "Gemma 3, gpt-oss and other models with sliding-window layers give another text with --speculative-eagle-topk above 1, "
         "or with n-gram speculation, on --attention-backend triton than without speculation. Nothing is logged."

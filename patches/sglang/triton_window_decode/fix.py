@@ -54,7 +54,7 @@ _SURROUNDINGS = (
 
 FIX = Fix(
     id="sglang.triton-window-decode",
-    title="Decode on Triton loses the oldest token of the window",
+    title="Slightly worse answers beyond the window: Triton loses its oldest token",
     symptom=(
         "With --attention-backend triton, Gemma, gpt-oss and other models with sliding-window layers answer a little worse "
         "once a request is longer than the window. The same text as a prompt gets other probabilities. No error."

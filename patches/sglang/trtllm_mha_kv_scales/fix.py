@@ -12,7 +12,7 @@ _POOL = "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool"
 
 FIX = Fix(
     id="sglang.trtllm-mha-kv-scales",
-    title="Scales of the KV cache are left out of the values, and applied to the keys of a BF16 cache",
+    title="Bad answers from checkpoints with calibrated KV scales (TRT-LLM MHA)",
     symptom=(
         "Checkpoints with calibrated scales of the KV cache answer badly on TRT-LLM MHA with an FP8 cache, and with garbage "
         "over a cache of 16 bits. No error."

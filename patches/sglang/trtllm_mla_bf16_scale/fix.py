@@ -10,7 +10,7 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend:TRTLLMMLABackend"
 
 FIX = Fix(
     id="sglang.trtllm-mla-bf16-scale",
-    title="Scores over a BF16 cache are multiplied by the scale of an FP8 cache",
+    title="Garbage from calibrated checkpoints over a 16-bit KV cache (TRT-LLM MLA)",
     symptom=(
         "DeepSeek-type checkpoints with calibrated scales of the KV cache, served with a cache of 16 bits on TRT-LLM MLA, "
         "answer with garbage: repetitions or random tokens. No error."
@@ -37,6 +37,10 @@ FIX = Fix(
         "sglang.srt.layers.quantization.kv_cache:BaseKVCacheMethod.process_weights_after_loading",
     ),
     cost="A look at the layer's scale per layer and step without a CUDA graph, and at a capture; nothing at replay.",
+    avoid=(
+        "Set `--attention-backend flashinfer --flashinfer-mla-disable-ragged`: its MLA kernels take no scale; prefill "
+        "slows. An FP8 cache is no way: its keys are not divided either."
+    ),
     expect=(
         "On one replica with such a checkpoint and --kv-cache-dtype bf16, at temperature 0: garbage becomes the answer that "
         "another attention backend gives. With an FP8 cache nothing changes."

@@ -10,7 +10,7 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend:TRTLLMMLABackend"
 
 FIX = Fix(
     id="sglang.uniform-replay-stride-mla",
-    title="Draft-extend replay on TRT-LLM MLA follows accept lengths",
+    title="EAGLE accepts fewer drafts with CUDA graphs (TRT-LLM MLA)",
     symptom=(
         "EAGLE speculative decoding (spec v2) of DeepSeek-type models accepts fewer draft tokens with CUDA graphs than "
         "without. The text stays right: the target model verifies it."
@@ -53,6 +53,10 @@ FIX = Fix(
         *draft_extend.PLACES,
     ),
     cost="2 µs of host time per replay (measured); no launch, and no allocation after the first replay.",
+    avoid=(
+        "Start with `--disable-cuda-graph`: eager draft extends count all keys; decode slows. Spec v1 "
+        "(`SGLANG_ENABLE_SPEC_V2` unset) is no way; 0.5.10 is mended."
+    ),
     expect=(
         "On one replica with spec v2, compare the accept length that the engine logs (`accept len`): it should rise towards "
         "that of the same model with --disable-cuda-graph. The text keeps its distribution: every token is verified."

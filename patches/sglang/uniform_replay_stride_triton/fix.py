@@ -8,7 +8,7 @@ from . import wrap
 
 FIX = Fix(
     id="sglang.uniform-replay-stride-triton",
-    title="Draft-extend replay on Triton follows accept lengths",
+    title="EAGLE accepts fewer drafts with CUDA graphs (Triton)",
     symptom=(
         "EAGLE speculative decoding (spec v2) accepts fewer draft tokens with CUDA graphs than without, and may end in NaN of "
         "the draft model. The text stays right: the target model verifies it."

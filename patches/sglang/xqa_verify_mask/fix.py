@@ -11,7 +11,7 @@ _POOL, _PARALLEL = "sglang.srt.mem_cache.memory_pool", "sglang.srt.layers.cp.uti
 
 FIX = Fix(
     id="sglang.xqa-verify-mask",
-    title="A verification on XQA is launched without a mask",
+    title="Crash at the first verification with EAGLE or MTP (trtllm_mha on Hopper, RTX 50, RTX PRO)",
     symptom=(
         "With trtllm_mha and EAGLE or MTP on Hopper, RTX 50 or RTX PRO GPUs, the server dies as it starts, or at its first "
         "verification, with `Mask is required for speculative decoding`."

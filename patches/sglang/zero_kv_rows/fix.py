@@ -10,7 +10,7 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend"
 
 FIX = Fix(
     id="sglang.zero-kv-rows",
-    title="Empty KV rows corrupt chunked prefill",
+    title="Wrong answers when prompts of unequal cached length share a prefill (MLA)",
     symptom=(
         "Wrong answers from DeepSeek-type models when prompts of unequal cached length share a prefill batch and the cached "
         "prefix is longer than one chunk. No error, and nothing in the log."

@@ -12,7 +12,7 @@ _BATCH = f"{_WORKER}.gpu_input_batch:InputBatch"
 
 FIX = Fix(
     id="vllm.accepted-counts-race",
-    title="A request of a hybrid model continues from a state of another number of accepted drafts",
+    title="Hybrid models with MTP now and then forget a prompt or drop a word",
     symptom=(
         "With MTP and several requests at a time, a hybrid model (Qwen3-Next, Qwen3.5, Qwen3.6) now and then forgets a prompt "
         "at the first tokens of its answer, repeats or drops a word, or ends an answer at once. It happens where other "

@@ -10,7 +10,7 @@ from . import wrap
 
 FIX = Fix(
     id="vllm.both-empty-merge-cuda",
-    title="Merging two empty context chunks gives NaN (CUDA op)",
+    title="Garbage for a fresh prompt beside one with long cached context (MLA)",
     symptom=(
         "Garbage, often one token repeated, from DeepSeek-type models for a fresh prompt that shares a prefill batch with one "
         "whose cached context takes more than one chunk. No error, and nothing in the log."

@@ -12,7 +12,7 @@ _TRITON = ("vllm.attention.ops.triton_merge_attn_states", "vllm.v1.attention.ops
 
 FIX = Fix(
     id="vllm.both-empty-merge-triton",
-    title="Merging two empty context chunks gives NaN (Triton kernel)",
+    title="Garbage for a fresh prompt beside one with long cached context (MLA on AMD and Intel)",
     symptom=(
         "On AMD and Intel GPUs, where the Triton kernel merges: garbage from DeepSeek-type models for a fresh prompt that "
         "shares a prefill batch with one whose cached context takes more than one chunk. No error, and nothing in the log."

@@ -10,7 +10,7 @@ _BACKEND = "vllm.v1.attention.backends.flashinfer"
 
 FIX = Fix(
     id="vllm.dcp-decode-lse-base",
-    title="Ranks combine FlashInfer's decode as if its LSE were natural",
+    title="Text drifts with decode context parallelism on FlashInfer",
     symptom=(
         "With --decode-context-parallel-size above 1 and FlashInfer: generated text drifts from what one rank would write, the "
         "more, the less evenly attention falls on the ranks' shares. No error."

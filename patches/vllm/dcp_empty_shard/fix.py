@@ -22,7 +22,7 @@ def _decode(owner: str, needed: Needed = wrap.writes_no_lse) -> Target:
 
 FIX = Fix(
     id="vllm.dcp-empty-shard",
-    title="Short requests get garbage where a rank holds none of their KV",
+    title="Garbage behind short prompts with decode context parallelism (MLA)",
     symptom=(
         "With --decode-context-parallel-size above 1 and a DeepSeek-type model: a short prompt is answered with its first "
         "token right and the rest garbage, often `!!!!!`. Longer prompts are answered well. No error."

@@ -12,7 +12,7 @@ _CP, _UTILS = "vllm.v1.worker.cp_utils", "vllm.v1.attention.backends.utils"
 
 FIX = Fix(
     id="vllm.dcp-fa2-split",
-    title="FlashAttention 2 leaves out contexts that stand behind a new prompt, on several ranks",
+    title="A long prompt loses its beginning with decode context parallelism (FlashAttention 2)",
     symptom=(
         "With --decode-context-parallel-size above 1 and FLASH_ATTN on FlashAttention 2, a long prompt is answered as if its "
         "beginning were not there, where a new, shorter prompt came beside its last part. No error."

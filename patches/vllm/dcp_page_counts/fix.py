@@ -12,7 +12,7 @@ _UTILS = "vllm.v1.attention.backends.utils"
 
 FIX = Fix(
     id="vllm.dcp-page-counts",
-    title="FlashInfer on several ranks attends to pages of other ranks",
+    title="Gibberish with decode context parallelism on FlashInfer",
     symptom=(
         "With --decode-context-parallel-size above 1 and FlashInfer: gibberish from the first token on. No error. In "
         "0.11.1-0.13.0 with a drafter, or attention in several groups, and in 0.12.0-0.13.0 with "

@@ -13,7 +13,7 @@ _BUILDER = f"{_FLASH}:FlashAttentionMetadataBuilder"
 
 FIX = Fix(
     id="vllm.dflash-aot-schedule",
-    title="A DFlash drafter with a sliding window runs by a schedule for another shape of attention",
+    title="A DFlash drafter has no draft accepted, or crashes the server, with CUDA graphs",
     symptom=(
         "With a DFlash drafter on Hopper beside a target whose attention is not FlashAttention's (MLA, FlashInfer), no draft "
         "is accepted while CUDA graphs run, or the server dies of an illegal memory access in FlashAttention's combine kernel. "

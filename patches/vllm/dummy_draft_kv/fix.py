@@ -17,7 +17,7 @@ _WORKER = "vllm.v1.worker.gpu_worker"
 
 FIX = Fix(
     id="vllm.dummy-draft-kv",
-    title="The dummy batch of an idle rank drafts into the KV cache of requests",
+    title="Drafts are rejected until a restart with data-parallel ranks in lock step",
     symptom=(
         "With data parallel ranks in lock step and MTP or EAGLE, the share of accepted drafts falls, and for some prompts it "
         "stays near 0 until the server is restarted or their prefix has left the cache. The text of models with attention "

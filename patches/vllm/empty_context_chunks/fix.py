@@ -13,7 +13,7 @@ _MASK = "vllm.v1.attention.ops.triton_merge_attn_states"
 
 FIX = Fix(
     id="vllm.empty-context-chunks",
-    title="Undefined rows of empty context chunks are merged",
+    title="Wrong answers when requests of unequal cached context share a prefill (MLA)",
     symptom=(
         "Wrong answers from DeepSeek-type models when requests with cached context share a prefill batch with requests that "
         "have less of it, or none. No error, and nothing in the log."

@@ -11,7 +11,7 @@ _BUILDER, _IMPL = f"{_FLASH}:FlashAttentionMetadataBuilder", f"{_FLASH}:FlashAtt
 
 FIX = Fix(
     id="vllm.fa3-cascade",
-    title="FlashAttention's cascade leaves out attention sinks, and the number of splits",
+    title="gpt-oss repeats itself when requests share a prefix (Hopper)",
     symptom=(
         "gpt-oss on Hopper repeats itself or drifts off while eight requests or more share a prefix of 256 tokens. No error. "
         "With full CUDA graphs (the default in 0.11.0), any model may end in such a batch of an illegal memory access."

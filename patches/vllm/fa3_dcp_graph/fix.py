@@ -17,7 +17,7 @@ _COMBINING = [
 
 FIX = Fix(
     id="vllm.fa3-dcp-graph",
-    title="FlashAttention's decode graph under DCP replays the context lengths of capture",
+    title="Answers ignore their prompt with decode context parallelism on FlashAttention",
     symptom=(
         "With --decode-context-parallel-size above 1 and FlashAttention, answers ignore their prompt or are garbage. With "
         "--enforce-eager they are right. Up to 0.16.0 a server on Hopper may also die of `scheduler_metadata must have shape "

@@ -12,7 +12,7 @@ _FLASHINFER = "vllm.v1.attention.backends.flashinfer"
 
 FIX = Fix(
     id="vllm.flashinfer-q-scale",
-    title="FlashInfer multiplies scores by a query scale that no query was divided by",
+    title="Garbage from checkpoints with a query scale (FLASHINFER)",
     symptom=(
         "A checkpoint that brings a scale of queries, or --calculate-kv-scales, answers badly or with garbage on FLASHINFER "
         "wherever queries keep the model's dtype: on GPUs without FP8 queries (A100, L40S, RTX 4090), and on all with "

@@ -14,7 +14,7 @@ _UTILS = "vllm.v1.attention.backends.utils"
 
 FIX = Fix(
     id="vllm.flashmla-fp8-graph",
-    title="FlashMLA's FP8 decode graph replays the tile schedule of capture",
+    title="Answers turn into garbage after 64 tokens with an FP8 MLA cache on Hopper",
     symptom=(
         "A model with MLA (DeepSeek, Kimi, GLM) and --kv-cache-dtype fp8 on Hopper starts an answer well and goes on with "
         "garbage once a request is longer than 64 tokens. With --enforce-eager or without the FP8 cache it is right. No error."

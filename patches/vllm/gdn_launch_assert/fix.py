@@ -10,7 +10,7 @@ _GDN = "vllm.v1.attention.backends.gdn_attn:GDNAttentionMetadataBuilder"
 
 FIX = Fix(
     id="vllm.gdn-launch-assert",
-    title="A request with one token beside verified drafts ends the engine of a hybrid model",
+    title="Crash when a token without drafts meets verified drafts (Gated DeltaNet)",
     symptom=(
         "With speculative decoding, the engine of a model with Gated DeltaNet layers (Qwen3-Next, Qwen3.5) dies of an "
         "AssertionError in gdn_attn.py, which names num_decodes and num_spec_decodes. It comes when one request has a single "

@@ -11,7 +11,7 @@ _GDN = "vllm.v1.attention.backends.gdn_attn:GDNAttentionMetadataBuilder"
 
 FIX = Fix(
     id="vllm.gdn-uniform-decode",
-    title="A short prompt of a hybrid model is run through the graph of speculative decoding",
+    title="Garbage for prompts with one token more than there are drafts (Gated DeltaNet)",
     symptom=(
         "With speculative decoding, a model with Gated DeltaNet layers (Qwen3-Next, Qwen3.5) answers a prompt of exactly "
         "num_speculative_tokens + 1 tokens with garbage, every time. So it does a longer one of which so many are left: behind "

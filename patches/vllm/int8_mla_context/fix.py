@@ -11,7 +11,7 @@ _MLA = "vllm.model_executor.layers.attention.mla_attention"
 
 FIX = Fix(
     id="vllm.int8-mla-context",
-    title="The context loops cast the cached latent to int8 before a kv_b_proj of int8",
+    title="Crash on a prefix hit with an int8 MLA model",
     symptom=(
         "DeepSeek-type models with W8A8 of int8 (compressed-tensors `int-quantized`) answer a first request; one that shares a "
         "prefix, or is prefilled in chunks, ends the engine: `\"dynamic_scaled_int8_quant_kernel\" not implemented for 'Char'`."

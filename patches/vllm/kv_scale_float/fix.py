@@ -14,7 +14,7 @@ _FLASHINFER, _AITER = f"{_BACKENDS}.flashinfer", f"{_BACKENDS}.rocm_aiter_unifie
 
 FIX = Fix(
     id="vllm.kv-scale-float",
-    title="Scales of a calibrated FP8 KV cache are read as 1",
+    title="Garbage with a calibrated FP8 KV cache (FlashInfer, TRT-LLM, AITER)",
     symptom=(
         "Garbage, or answers far worse than the unquantised model's, from a checkpoint whose FP8 KV cache was calibrated by "
         "llm-compressor, with a backend that takes scales as numbers (FlashInfer and TRT-LLM; AITER's unified attention from "

@@ -30,7 +30,7 @@ def _homes(method: str, backend: str) -> tuple[str, ...]:
 
 FIX = Fix(
     id="vllm.lse-log-base",
-    title="Base-2 log-sum-exp is merged as if it were natural",
+    title="Cached context counts too much in answers (FlashInfer and TRT-LLM prefill)",
     symptom=(
         "A prompt whose prefix is cached, or that is prefilled in several steps, is answered otherwise than the same prompt at "
         "once: what was cached gets too much weight, the newest tokens too little. No error, and nothing in the log."

@@ -11,7 +11,7 @@ _BACKENDS = "vllm.v1.attention.backends"
 
 FIX = Fix(
     id="vllm.mamba2-padded-tail",
-    title="A state of Mamba2 takes in padding behind a prompt of which one token was left",
+    title="Garbage from the second token on when one token of a prompt was left (Mamba2, drafts)",
     symptom=(
         "A Mamba2 hybrid (NemotronH) with speculative decoding answers with garbage from the second token on, where other "
         "requests decode and one token of a prompt is left to compute. On a decode server that gets prompts from a prefill "

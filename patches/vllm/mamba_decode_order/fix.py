@@ -12,13 +12,11 @@ _BACKENDS = "vllm.v1.attention.backends"
 
 FIX = Fix(
     id="vllm.mamba-decode-order",
-    title="A decode without drafts goes on from the recurrent state of another token",
+    title="NemotronH with speculative decoding changes its text mid-answer",
     symptom=(
-        "A Mamba2 hybrid (NemotronH) with speculative decoding goes on with other text than it has written, from the step in "
-        "which a short prompt, or the rest of a long one, begins beside it: one token more than there are drafts. It takes a "
-        "step in which the request that decodes has no drafts: a table of drafts by batch size that ends in 0 (without full "
-        "CUDA graphs: with them such a server does not start), or drafts that a grammar refuses (synchronous scheduling). With "
-        "any settings it is the last token before the limit of the context. No error."
+        "NemotronH or another Mamba2 hybrid with speculative decoding changes its text mid-answer when a short prompt starts "
+        "beside it. It takes a step without drafts: dynamic speculation, structured output, or the last token before the context "
+        "limit. No error."
     ),
     symptoms=(SHARED_BATCH, SPECULATION, GARBAGE),
     cause=(

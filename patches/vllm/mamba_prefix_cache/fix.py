@@ -12,7 +12,7 @@ _MANAGER = f"{_CORE}.single_type_kv_cache_manager"
 
 FIX = Fix(
     id="vllm.mamba-prefix-cache",
-    title="A cached prefix of a hybrid model holds other tokens than it says",
+    title="Follow-up turns are garbage with prefix caching and MTP (hybrid models)",
     symptom=(
         "With --enable-prefix-caching and MTP, a hybrid model (Qwen3-Next, Qwen3.5, Qwen3.6) answers the first turn of a "
         "conversation well, and the following ones with garbage, or with what belongs to other conversations. A prompt that "

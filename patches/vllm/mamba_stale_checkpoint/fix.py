@@ -13,7 +13,7 @@ _INTERFACE = "vllm.v1.kv_cache_interface"
 
 FIX = Fix(
     id="vllm.mamba-stale-checkpoint",
-    title="A checkpoint of a prompt is written over the running state of a hybrid model, or into the null block",
+    title="Garbage for long prompts with prefix caching and one draft (Mamba2 hybrids)",
     symptom=(
         "A Mamba2 hybrid (NemotronH) with prefix caching and one draft token answers long prompts with garbage: those that are "
         "computed in chunks of which one, behind the first, has exactly two blocks of states. One request is enough. Beside "

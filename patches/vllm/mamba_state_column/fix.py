@@ -12,7 +12,7 @@ _UTILS = "vllm.v1.core.kv_cache_utils"
 
 FIX = Fix(
     id="vllm.mamba-state-column",
-    title="A cached prefix of a hybrid model begins with the state of other tokens, or reads past its table",
+    title="Garbage or a crash on a prefix hit of a hybrid model whose drafter has a window",
     symptom=(
         "A hybrid model answers a prompt whose prefix is cached with garbage, or the server dies of an illegal memory access. "
         "Short prefixes give the first, long ones the second. It takes a DFlash or EAGLE drafter that has a sliding window, or "

@@ -15,7 +15,7 @@ _MERGE = "vllm.v1.attention.ops.merge_attn_states"
 
 FIX = Fix(
     id="vllm.mla-context-order",
-    title="Prefills behind a shorter fresh prompt lose their cached context",
+    title="A prompt forgets its cached context beside a shorter fresh prompt (MLA)",
     symptom=(
         "Wrong answers from DeepSeek-type models: a long prompt in its second or later part, or one whose prefix is cached, "
         "forgets all that it has in the cache when a shorter fresh prompt shares its step. No error, and nothing in the log."

@@ -11,7 +11,7 @@ _BACKENDS = "vllm.v1.attention.backends"
 
 FIX = Fix(
     id="vllm.padded-one-token-prompt",
-    title="A prompt of one token begins with a recurrent state that is not its own",
+    title="Wrong answers to prompts of one token (hybrid models with drafts)",
     symptom=(
         "A hybrid model with speculative decoding (Qwen3-Next, Qwen3.5 or NemotronH with MTP) answers a prompt of one token "
         "wrongly while other requests decode. With Gated DeltaNet the answer may go on with the text of another request. No "

@@ -15,7 +15,7 @@ _LOOPS = ("_compute_prefill_context", "_context_parallel_compute_prefill_context
 
 FIX = Fix(
     id="vllm.padded-v-merge",
-    title="Merging chunks of padded FlashAttention outputs mixes up heads",
+    title="Answers derail behind a very long cached context (MLA)",
     symptom=(
         "Up to a certain length DeepSeek-type models answer perfectly; beyond it, where the cached context takes more than one "
         "chunk (64k tokens for a request alone, less for several), the answer derails: endless repetition, or text about "

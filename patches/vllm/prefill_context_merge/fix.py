@@ -15,7 +15,7 @@ _TRITON = "vllm.v1.attention.ops.triton_merge_attn_states"
 
 FIX = Fix(
     id="vllm.prefill-context-merge",
-    title="The final merge reads context of tokens that have none",
+    title="Slower prefill of fresh prompts beside cached ones (MLA)",
     symptom=(
         "Time lost in prefill where fresh prompts share a batch with requests that have cached context: a prefix is read and "
         "weighed for tokens that have none. Results are right as long as every backend neutralises those rows."

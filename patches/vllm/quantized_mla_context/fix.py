@@ -12,7 +12,7 @@ _MLA = "vllm.model_executor.layers.attention.mla_attention"
 
 FIX = Fix(
     id="vllm.quantized-mla-context",
-    title="The context loops ask a packed weight for the dtype of its input",
+    title="Crash on a prefix hit with a quantised MLA model",
     symptom=(
         "DeepSeek-type models with a quantised kv_b_proj answer a first request; one that shares a prefix, or is prefilled in "
         "chunks, ends the engine: `'ColumnParallelLinear' object has no attribute 'weight'` (AWQ, GPTQ, packed "

@@ -11,7 +11,7 @@ _MLA = "vllm.model_executor.layers.attention.mla_attention"
 
 FIX = Fix(
     id="vllm.skip-context-zero-fill",
-    title="Every context chunk zero-fills its whole output",
+    title="Slower prefill of cached contexts: outputs are written twice (MLA)",
     symptom="Time lost in prefill of requests with cached context: the output of every chunk of every layer is written twice.",
     symptoms=(SLOW,),
     cause=(

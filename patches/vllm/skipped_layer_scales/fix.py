@@ -14,7 +14,7 @@ _FLASHINFER = "vllm.v1.attention.backends.flashinfer"
 
 FIX = Fix(
     id="vllm.skipped-layer-scales",
-    title="Layers whose KV cache is not quantised are multiplied by an FP8 cache's scales",
+    title="Garbage with calibrated KV scales where layers keep their dtype (FLASHINFER)",
     symptom=(
         "A compressed-tensors checkpoint that brings calibrated scales of the KV cache answers badly or with garbage on "
         "FLASHINFER, where layers keep their dtype: with --kv-cache-dtype-skip-layers, and from 0.22.0 on with "
