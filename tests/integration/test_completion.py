@@ -44,7 +44,7 @@ def test_commands_are_offered(offered):
     [
         ("attnfix explain sglang.zero", "sglang.zero-kv-rows"),
         ("attnfix prove --fix vllm.mla", "vllm.mla-context-order"),
-        ("attnfix doctor --gpu mi300", "mi300x"),
+        ("attnfix doctor --gpu mi325", "mi325x"),
         ("attnfix status --wat", "--watch"),
     ],
 )
