@@ -63,7 +63,9 @@ def test_the_page_can_be_typed(checkout):
         assert "FILL IN" in (checkout / path).read_text() and "FILL IN" not in code
         (checkout / path).write_text(code)
     typed(checkout, TOOLS)
-    assert re.search(r"bug: 2 corrections in 2 calls\n +0: 0\.5\d → 0,.*spared: 0 corrections", typed(checkout, cases), re.DOTALL)
+    assert re.search(
+        r"bug: 2 corrections in 2 calls\n +0: 0\.5\d → 0,.*spared: 0 corrections", typed(checkout, cases), re.DOTALL
+    )
     assert "2 passed" in typed(checkout, tested)
 
     said = typed(checkout, proven)
