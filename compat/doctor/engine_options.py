@@ -225,7 +225,13 @@ OPTIONS = {"sglang": SGLANG, "vllm": VLLM}
 
 #: Variables that decide a verdict
 VARIABLES = {
-    "sglang": ("SGLANG_ENABLE_SPEC_V2", "SGLANG_FLASHINFER_USE_PAGED", "SGLANG_MAMBA_CONV_DTYPE"),
+    "sglang": (
+        "SGLANG_ENABLE_SPEC_V2",
+        "SGLANG_ENABLE_UNIFIED_RADIX_TREE",
+        "SGLANG_EXPERIMENTAL_CPP_RADIX_TREE",
+        "SGLANG_FLASHINFER_USE_PAGED",
+        "SGLANG_MAMBA_CONV_DTYPE",
+    ),
     "vllm": (
         "VLLM_ATTENTION_BACKEND",
         "VLLM_MLA_DISABLE",
