@@ -182,7 +182,7 @@ def reader_gone() -> bool:
 
 @contextmanager
 def written() -> Iterator[None]:
-    """What is printed inside has gone out, or it is one sentence why not. If the reader has had enough, as in
+    """Output printed inside has gone out, or it is one sentence why not. If the reader has had enough, as in
     `attnfix list | head`, the rest goes nowhere: the exit code is that of the result."""
     try:
         yield

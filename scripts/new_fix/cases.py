@@ -19,7 +19,8 @@ from contextlib import contextmanager, redirect_stdout
 from itertools import zip_longest
 from typing import Any
 
-from attnfix.cli.errors import CliError, no_such
+from attnfix.cli.errors import CliError
+from attnfix.cli.listing import named
 from attnfix.cli.releases import parse
 from attnfix.compat.fix import Target
 from attnfix.patches.catalogue import BY_ID
@@ -103,14 +104,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     try:
-        if options.fix not in BY_ID:
-            raise no_such("fix", options.fix, BY_ID)
-        named = [(engine, fetch.fetch(engine, release)) for engine, release in map(parse, options.release)]
+        fix = named(options.fix)
+        sites = [(engine, fetch.fetch(engine, release)) for engine, release in map(parse, options.release)]
     except (CliError, fetch.ReleaseError) as error:
         parser.error(str(error))
     ran = True
-    for release, (engine, site) in zip(options.release, named):
-        answer = runner.run_sides([BY_ID[options.fix]], engine, options.seed, stock=True, site=site, run=True, child=_CHILD)
+    for release, (engine, site) in zip(options.release, sites):
+        answer = runner.run_sides([fix], engine, options.seed, stock=True, site=site, run=True, child=_CHILD)
         print(f"{release}\n{answer.get('said') or answer.get('traceback') or answer['error']}", flush=True)
         ran = ran and "said" in answer
     return 0 if ran else 1

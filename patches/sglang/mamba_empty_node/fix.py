@@ -34,7 +34,7 @@ FIX = Fix(
             paths=(f"{_TREE}._match_pre_processor",),
         ),
     ),
-    # What is matched, what is split and removed, and which servers have this tree
+    # Matching, splitting and removal; the trees that servers choose
     witnesses=(
         f"{_TREE}.match_prefix",
         f"{_TREE}._match_prefix_helper",
