@@ -44,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    for named in options.engine or ():
+        releases.parse(named)  # a word that is wrong is told before what is missing here
     _require("cpu" if options.engine else "prove")
     from attnfix.prove import command
 
