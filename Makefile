@@ -49,6 +49,7 @@ ledger: $(VENV)/.ready
 
 update: $(VENV)/.ready
 	$(BIN)/python -m scripts.ledger.ledgers --new
+	$(BIN)/python -m scripts.flags.generate
 	$(BIN)/python -m scripts.pages.generate
 
 site: $(VENV)/.ready build/transcripts.md

@@ -16,7 +16,7 @@ from attnfix.compat.arming import switches
 from attnfix.compat.doctor import diagnosis, gpus
 from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
 from attnfix.compat.doctor.deployment import Deployment, read_config
-from attnfix.compat.doctor.launch_command import Launch, LaunchError, read
+from attnfix.compat.doctor.launch_command import Launch, LaunchError, Start, find, read_start
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import SLOWER, Fix
 from attnfix.compat.gate import judge, ledger
@@ -56,8 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     named = releases.parse_optional(options.engine) if options.engine else None
-    launch = _launch(options.launch, named[0] if named else None)
-    engine, release, source = _engine(named, launch)
+    start = _start(options.launch, named[0] if named else None)
+    engine, release, source = _engine(named, start)
+    launch = read_start(start, release or _installed(engine)) if start else None
     deployment = Deployment(
         engine, config=_config(options.model, launch), gpu=gpu_named(options.gpu), launch=launch, environment=os.environ
     )
@@ -88,14 +89,19 @@ def examine(deployment: Deployment, release: str | None) -> tuple[list[dict[str,
     return sorted(rows, key=lambda row: _ORDER.index(row["verdict"])), name
 
 
-def _launch(words: list[str] | None, engine: str | None) -> Launch | None:
+def _start(words: list[str] | None, engine: str | None) -> Start | None:
     try:
-        return read(words, engine) if words else None
+        return find(words, engine) if words else None
     except LaunchError as error:
         raise CliError(str(error), 2) from error
 
 
-def _engine(named: tuple[str, str | None] | None, launch: Launch | None) -> tuple[str, str | None, str]:
+def _installed(engine: str) -> str | None:
+    root = installed_root(ENGINES[engine])
+    return version_beside(root) if root else None
+
+
+def _engine(named: tuple[str, str | None] | None, launch: Start | None) -> tuple[str, str | None, str]:
     """Engine, release, and where the release comes from; release None: what is installed here."""
     engine, release = named or (None, None)
     if launch and engine not in (None, launch.engine):
@@ -244,7 +250,8 @@ def _print(found: dict[str, Any]) -> None:
     else:
         print_line(f"No known bug applies ({checked} checked; --json says why of each).")
     if found["not_understood"]:
-        print_line(f"Unknown options: {', '.join(found['not_understood'])}. If one may matter, a reason above names it.")
+        words, server = ", ".join(found["not_understood"]), f"{found['engine']} {found['release'] or ''}".rstrip()
+        print_line(f"Unknown options: {words}. {server} would refuse to start. If one may matter, a reason above names it.")
     if found["not_read"]:
         print_line(f"Not read: {', '.join(found['not_read'])}")
     if shown:

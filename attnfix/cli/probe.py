@@ -206,13 +206,14 @@ def _suspects(
 ) -> list[dict[str, Any]]:
     """The fixes whose bug this server may hit, as doctor would say: against a crash if it `died`, else against wrong output.
     The surest come first, and of those that are as sure the ones whose symptoms are in the `broken` relations."""
-    from attnfix.compat.doctor.engine_options import OPTIONS
+    from attnfix.compat.doctor.engine_options import options
 
-    known = {option.name for option in OPTIONS[facts.engine]}
+    known = {option.name for option in options(facts.engine)}
     told = {name.replace("_", "-"): value for name, value in facts.flags.items() if value not in (None, "")}
     words = {"True": "on", "False": "off"}  # a metrics page has strings, a page of the server's arguments booleans
     given = {name: words.get(str(value), str(value)) for name, value in told.items()}
-    launch = Launch(facts.engine, options={name: value for name, value in given.items() if name in known}, model=facts.model)
+    settled = {name: value for name, value in given.items() if name in known}
+    launch = Launch(facts.engine, options=settled, model=facts.model, typed=False)
     if not facts.complete:
         launch.not_read = ["the server's command line"]
     deployment = Deployment(facts.engine, config=config, gpu=doctor.gpu_named(gpu) if gpu else None, launch=launch)

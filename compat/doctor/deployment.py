@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from packaging.version import Version
 
 from .. import untrusted
+from . import engine_options
 from .condition import OFF, ON, Fact, known, unknown
 from .gpus import Gpu
 from .launch_command import Launch
@@ -67,6 +68,23 @@ class Deployment:
         """Whether the option is certainly not given: the launch line is known, and no file may hold it."""
         return self.launch is not None and not self.launch.not_read and not self.given(name)
 
+    def moved_by(self, choice: str, settled: Collection[str]) -> str:
+        """The options on the launch line that the engine's code for `choice` reads, each with a value of its own, and that no
+        fact has settled; empty: none."""
+        release = str(self.release) if self.release else None
+        read = engine_options.read_by(self.engine, release, choice)
+        return ", ".join(
+            f"--{name}"
+            for name, value in (self.launch.options if self.launch and self.launch.typed else {}).items()
+            if _stands_in(name, read) and not _stands_in(name, settled) and not self._is_default(name, value)
+        )
+
+    def _is_default(self, name: str, value: str) -> bool:
+        default = engine_options.default(self.engine, str(self.release), name)
+        if isinstance(default, bool):
+            return value == (ON if default else OFF)
+        return default is not None and value == str(default)
+
     def variables(self) -> Mapping[str, str]:
         """The environment of the engine: what the launch inherits, and over it what the line sets."""
         return {**self.environment, **(self.launch.variables if self.launch else {})}
@@ -88,6 +106,12 @@ class Deployment:
 
     def since(self, first: str) -> bool:
         return self.release is not None and self.release >= Version(first)
+
+
+def _stands_in(name: str, names: Collection[str]) -> bool:
+    """Whether the option, or the option that it is a key of, is one of the names."""
+    parts = name.split(".")
+    return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
 def read_config(path: Path) -> Mapping[str, Any]:

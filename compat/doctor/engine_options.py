@@ -1,229 +1,122 @@
-"""The command-line options and variables of the engines that `launch` reads, under the engines' own names.
+"""The options of the engines' servers as each release's own parser has them, and the variables that decide a verdict.
 
-`tests/integration/test_doctor.py` finds each in the source of published releases. Common options that decide no verdict are
-here, too, so that they are not called not understood.
+The tables are generated: `python -m scripts.flags.generate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
-VALUE, SWITCH, JSON, FILE = "value", "switch", "json", "file"
+#: What follows an option: nothing (SWITCH, or NEGATED: `--no-` negates it), a value, JSON with keys behind dots, at most one
+#: value, any number of them; or how many
+VALUE, SWITCH, NEGATED, JSON, OPTIONAL, SEVERAL = "value", "switch", "no", "json", "optional", "several"
 
 
-@dataclass(frozen=True)
-class Option:
-    """`names` as typed, the first of them is its name in `Launch.options`; `kind`: what follows it."""
+class Option(NamedTuple):
+    """`name`: in `Launch.options`; `names`: as typed; `takes`: what follows it."""
 
+    name: str
     names: tuple[str, ...]
-    kind: str
-
-    @property
-    def name(self) -> str:
-        return self.names[0].lstrip("-")
+    takes: str
 
 
-def _options(kind: str, *lines: str) -> Iterator[Option]:
-    """One option per line, its names separated by blanks."""
-    for line in lines:
-        yield Option(tuple(line.split()), kind)
+#: Options under names that the facts do not ask for -> the name, or the key of one, that they do ask for
+RENAMED = {
+    "sglang": {
+        "mamba-scheduler-strategy": "mamba-radix-cache-strategy",
+        "disable-decode-cuda-graph": "disable-cuda-graph",
+    },
+    "vllm": {
+        "spec-method": "speculative-config.method",
+        "spec-model": "speculative-config.model",
+        "spec-tokens": "speculative-config.num_speculative_tokens",
+    },
+}
+#: Options that no parser has: `sglang serve` takes them out of the line before
+_BEFORE_THE_PARSER = {"sglang": (Option("model-type", ("--model-type",), VALUE),), "vllm": ()}
 
 
-SGLANG = (
-    *_options(
-        VALUE,
-        "--model-path --model",
-        "--attention-backend",
-        "--prefill-attention-backend",
-        "--decode-attention-backend",
-        "--speculative-algorithm",
-        "--speculative-num-steps",
-        "--speculative-eagle-topk",
-        "--speculative-ngram-max-bfs-breadth",
-        "--speculative-attention-mode",
-        "--speculative-draft-attention-backend",
-        "--speculative-draft-model-path --speculative-draft-model",
-        "--speculative-num-draft-tokens",
-        "--speculative-adaptive-config",
-        "--speculative-dflash-block-size",
-        "--speculative-dspark-block-size",
-        "--disaggregation-mode",
-        "--dcp-size --decode-context-parallel-size",
-        "--chunked-prefill-size",
-        "--page-size",
-        "--dtype",
-        "--kv-cache-dtype",
-        "--quantization-param-path",
-        "--device",
-        "--rl-on-policy-target",
-        "--attn-cp-size --attention-context-parallel-size",
-        "--mamba-radix-cache-strategy --mamba-scheduler-strategy",
-        "--radix-cache-backend",
-        "--linear-attn-backend",
-    ),
-    *_options(
-        SWITCH,
-        "--disable-cuda-graph",
-        "--disable-radix-cache",
-        "--disaggregation-decode-enable-radix-cache",
-        "--disable-chunked-prefix-cache",
-        "--enable-two-batch-overlap",
-        "--enable-deterministic-inference",
-        "--enable-hierarchical-cache",
-        "--disable-hybrid-swa-memory",
-        "--enable-dp-attention",
-        "--enable-prefill-context-parallel",
-        "--enable-prefill-cp",
-        "--enable-multimodal",
-        "--disable-overlap-schedule",
-        "--enable-unified-memory",
-        "--speculative-adaptive",
-    ),
-    *_options(FILE, "--config"),
-    # They decide no verdict
-    *_options(
-        VALUE,
-        "--tp-size --tensor-parallel-size",
-        "--dp-size --data-parallel-size",
-        "--pp-size --pipeline-parallel-size",
-        "--quantization",
-        "--host",
-        "--port",
-        "--nnodes",
-        "--node-rank",
-        "--dist-init-addr",
-        "--mem-fraction-static",
-        "--context-length",
-        "--served-model-name",
-        "--tokenizer-path",
-        "--max-running-requests",
-        "--cuda-graph-max-bs",
-        "--cuda-graph-backend-decode",
-        "--cuda-graph-config",
-        "--moe-runner-backend",
-        "--tool-call-parser",
-        "--reasoning-parser",
-        "--log-level",
-        "--api-key",
-        "--chat-template",
-        "--schedule-policy",
-    ),
-    *_options(SWITCH, "--trust-remote-code", "--enable-metrics", "--skip-server-warmup"),
-)
+def path_of(engine: str) -> Path:
+    return Path(__file__).with_name(f"options_{engine}.json")
 
-VLLM = (
-    *_options(
-        VALUE,
-        "--model",
-        "--attention-backend",
-        "--quantization -q",
-        "--decode-context-parallel-size -dcp",
-        "--dcp-comm-backend",
-        "--prefill-context-parallel-size",
-        "--kv-cache-dtype",
-        "--kv-cache-dtype-skip-layers",
-        "--data-parallel-size -dp",
-        "--data-parallel-backend -dpb",
-        "--pipeline-parallel-size -pp",
-        "--distributed-executor-backend",
-        "--kv-offloading-size",
-        "--mamba-cache-mode",
-        "--prefix-cache-retention-interval",
-        "--logits-processors",
-        "--logprobs-mode",
-        "--runner",
-        "--convert",
-        "--task",
-        "--ubatch-size",
-    ),
-    *_options(
-        SWITCH,
-        "--enable-prefix-caching",
-        "--enable-chunked-prefill",
-        "--enable-dbo",
-        "--enforce-eager",
-        "--disable-cascade-attn",
-        "--disable-sliding-window",
-        "--async-scheduling",
-        "--calculate-kv-scales",
-        "--enable-elastic-ep",
-        "--enable-prompt-embeds",
-        "--enable-return-routed-experts",
-        "--kv-sharing-fast-prefill",
-    ),
-    *_options(
-        JSON,
-        "--attention-config -ac",
-        "--speculative-config -sc",
-        "--compilation-config -cc",
-        "--kv-transfer-config",
-        "--ec-transfer-config",
-        "--watermark-config",
-    ),
-    *_options(FILE, "--config"),
-    # They decide no verdict
-    *_options(
-        VALUE,
-        "--tensor-parallel-size -tp",
-        "--max-model-len",
-        "--max-num-batched-tokens",
-        "--max-num-seqs",
-        "--gpu-memory-utilization",
-        "--dtype",
-        "--block-size",
-        "--host",
-        "--port",
-        "--served-model-name",
-        "--tokenizer",
-        "--tool-call-parser",
-        "--reasoning-parser",
-        "--chat-template",
-        "--api-key",
-        "--load-format",
-        "--seed",
-        "--swap-space",
-        "--data-parallel-size-local -dpl",
-        "--data-parallel-start-rank -dpr",
-        "--data-parallel-rank -dpn",
-        "--data-parallel-address -dpa",
-        "--data-parallel-rpc-port -dpp",
-        "--all2all-backend",
-        "--moe-backend",
-        "--api-server-count -asc",
-        "--nnodes",
-        "--node-rank",
-        "--master-addr",
-        "--master-port",
-        "--kv-offloading-backend",
-        "--limit-mm-per-prompt",
-        "--mm-encoder-tp-mode",
-        "--mamba-block-size",
-        "--mamba-cache-dtype",
-        "--mamba-ssm-cache-dtype",
-        "--max-cudagraph-capture-size",
-        "--revision",
-        "--download-dir",
-        "--generation-config",
-        "--scheduling-policy",
-        "--tokenizer-mode",
-        "--watermark",
-    ),
-    *_options(
-        SWITCH,
-        "--trust-remote-code",
-        "--enable-expert-parallel",
-        "--enable-auto-tool-choice",
-        "--enable-eplb",
-        "--enable-log-requests",
-        "--language-model-only",
-        "--headless",
-        "--data-parallel-hybrid-lb -dph",
-        "--data-parallel-external-lb -dpe",
-    ),
-)
 
-OPTIONS = {"sglang": SGLANG, "vllm": VLLM}
+def options(engine: str, release: str | None = None) -> list[Option]:
+    """The options of a release; of all of them where it is None or has no table, each as its newest release has it."""
+    table = _table(engine)
+    at = table.order.get(release or "")
+    return [*(table.option(name, at) for name in table.options if table.has(name, at)), *_BEFORE_THE_PARSER[engine]]
+
+
+def default(engine: str, release: str | None, name: str) -> Any:
+    """The default of an option, None where it is no plain value, and where the release has no table or no such option."""
+    table = _table(engine)
+    at = table.order.get(release or "")
+    return table.default(name, at) if at is not None and name in table.options and table.has(name, at) else None
+
+
+def choices(engine: str, release: str, name: str) -> tuple[str, ...]:
+    """The values that an option of a release may have; empty: any."""
+    table = _table(engine)
+    return table.values(name, "choices", table.order[release])
+
+
+def read_by(engine: str, release: str | None, choice: str) -> frozenset[str]:
+    """The options, `name` or `name.key`, that the release's own code for `choice` reads ("attention backend", "model runner",
+    "graph mode"); that any release's reads where it is None or has no table."""
+    return _table(engine).read_by(choice, release or "")
+
+
+@cache
+def _table(engine: str) -> _Table:
+    return _Table(json.loads(path_of(engine).read_text()))
+
+
+class _Table:
+    """The file of an engine. Beside a value stand the releases that have it, `first..last first..last`; nothing: all that have
+    the option."""
+
+    def __init__(self, found: dict[str, Any]):
+        self.options: dict[str, dict[str, dict[str, str]]] = found["options"]
+        self.choices: dict[str, dict[str, dict[str, str]]] = found["choices"]
+        self.order = {name: at for at, name in enumerate(found["releases"])}
+        self._spans = dict[str, list[range]]()
+
+    def has(self, name: str, at: int | None) -> bool:
+        return at is None or self._within(self.options[name]["names"][""], at)
+
+    def option(self, name: str, at: int | None) -> Option:
+        if at is None:
+            span = self._read(self.options[name]["names"][""])
+            at = span[-1][-1] if span else len(self.order) - 1
+            names = tuple(filter(None, self.options[name]["names"]))
+        else:
+            names = tuple(filter(None, self.values(name, "names", at)))
+        return Option(name, names, (*self.values(name, "takes", at), VALUE)[0])
+
+    def default(self, name: str, at: int) -> Any:
+        return json.loads((*self.values(name, "default", at), "null")[0])
+
+    def values(self, name: str, kind: str, at: int) -> tuple[str, ...]:
+        return tuple(value for value, span in self.options[name].get(kind, {}).items() if self._within(span, at))
+
+    def read_by(self, choice: str, release: str) -> frozenset[str]:
+        rows, at = self.choices.get(choice, {}), self.order.get(release)
+        return frozenset(
+            name for name, spans in rows.items() if at is None or any(self._within(span, at) for span in spans.values())
+        )
+
+    def _within(self, span: str, at: int) -> bool:
+        return not span or any(at in run for run in self._read(span))
+
+    def _read(self, span: str) -> list[range]:
+        if span not in self._spans:
+            ends = [run.partition("..") for run in span.split()]
+            self._spans[span] = [range(self.order[first], self.order[last] + 1) for first, _, last in ends]
+        return self._spans[span]
+
 
 #: Variables that decide a verdict
 VARIABLES = {

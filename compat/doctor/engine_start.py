@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from .engine_options import OPTIONS
+from ..engines import ENGINES
 
 #: Programs that start an engine, beside `PROGRAM serve` and images: `python -m MODULE`
 _MODULES = {
@@ -77,7 +77,7 @@ def _starts(words: list[str], start: Start) -> bool:
         if word == "-m" and after in _MODULES:
             start.engine, start.arguments = _MODULES[after], rest[1 + (rest[1:2] == ["serve"]) :]
             return True
-        if (program := PurePath(word).name) in OPTIONS and after == "serve":
+        if (program := PurePath(word).name) in ENGINES and after == "serve":
             start.engine, start.arguments = program, rest[1:]
             return True
         if word.startswith("--entrypoint"):

@@ -10,19 +10,20 @@ from typing import Any
 
 from .. import untrusted
 from .condition import OFF, ON
-from .engine_options import FILE, JSON, OPTIONS, SWITCH, Option
-from .engine_start import Image, LaunchError, find, parsed_yaml
+from .engine_options import JSON, NEGATED, OPTIONAL, RENAMED, SEVERAL, SWITCH, Option, options
+from .engine_start import Image, LaunchError, Start, find, parsed_yaml
 
-__all__ = ["Launch", "LaunchError", "read"]
+__all__ = ["Launch", "LaunchError", "Start", "find", "read", "read_start"]
 
 _CONFIG_LIMIT = 1 << 20  # bytes; a --config file has some lines
 
 
 @dataclass
 class Launch:
-    """What a launch command says. `options`: name as in `options.py` -> value, `on` or `off` of a switch, `name.key` of JSON;
-    `not_understood` are words that no known option explains, `not_read` files that may hold further options. `image`: the
-    container image that it runs in."""
+    """What a launch command says. `options`: name as in `engine_options` -> value, `on` or `off` of a switch, `name.key` of
+    JSON; `not_understood` are words that the engine's parser does not take, `not_read` files that may hold further options.
+    `image`: the container image that it runs in; `typed`: whether the options were typed, not told by a server that settled
+    them."""
 
     engine: str
     variables: dict[str, str] = field(default_factory=dict)
@@ -31,14 +32,21 @@ class Launch:
     not_understood: list[str] = field(default_factory=list)
     not_read: list[str] = field(default_factory=list)
     image: Image | None = None
+    typed: bool = True
 
 
-def read(words: Sequence[str], engine: str | None = None) -> Launch:
+def read(words: Sequence[str], engine: str | None = None, release: str | None = None) -> Launch:
     """The launch that `words` start; one word with blanks in it is a whole command line, or a container in YAML. `engine` is
-    whose arguments the words are where they are arguments alone. Reads the file of --config. Raises LaunchError."""
-    start = find(words, engine)
+    whose arguments the words are where they are arguments alone. `release`: whose parser reads them; None: all of them
+    together. Reads the file of --config. Raises LaunchError."""
+    return read_start(find(words, engine), release)
+
+
+def read_start(start: Start, release: str | None = None) -> Launch:
+    """The launch at `start`, as the parser of `release` reads its arguments; None: all parsers together."""
     launch = Launch(start.engine, start.variables, image=start.image)
-    _Reader(launch, start.arguments).read()
+    known = {name: option for option in options(launch.engine, release) for name in option.names}
+    _Reader(launch, start.arguments, known).read()
     launch.model = launch.options.get("model-path") or launch.options.get("model") or launch.model
     return launch
 
@@ -46,11 +54,10 @@ def read(words: Sequence[str], engine: str | None = None) -> Launch:
 class _Reader:
     """One pass over an engine's arguments."""
 
-    def __init__(self, launch: Launch, words: Sequence[str], within: str | None = None):
-        self.launch, self.words, self.at = launch, list(words), 0
+    def __init__(self, launch: Launch, words: Sequence[str], known: Mapping[str, Option], within: str | None = None):
+        self.launch, self.words, self.known, self.at = launch, _levels(words, known), known, 0
         self.files: list[Launch] = []
         self.within = within  # the file that holds the words; it names no other
-        self.known = {name: option for option in OPTIONS[launch.engine] for name in option.names}
 
     def read(self) -> None:
         free = True  # whether a plain word here is the model, not one more value of an option
@@ -82,54 +89,67 @@ class _Reader:
             self.launch.not_read.append(f"{flag} {path} ({error})")
         else:
             found = Launch(self.launch.engine)
-            _Reader(found, words, within=path).read()
+            _Reader(found, words, self.known, within=path).read()
             self.files.append(found)
 
     def _option(self, word: str) -> bool:
-        """Reads the option `word` and its value; whether a plain word behind it cannot be its value."""
+        """Reads the option `word` and its values; whether a plain word behind it cannot be one of them."""
         flag, equals, value = word.partition("=")
         name, dot, key = _dashes(flag).partition(".")
         option, negated = self._named(name)
-        if option is None or (dot and option.kind != JSON):
+        if option is None or (dot and option.takes != JSON):
             self.launch.not_understood.append(flag)
             return bool(equals)
-        if option.kind == SWITCH:
-            self.launch.options[option.name] = OFF if negated or value.lower() in ("false", "0") else ON
+        if option.takes in (SWITCH, NEGATED):
+            self._set(option.name, OFF if negated or value.lower() in ("false", "0") else ON)
             return True
-        if not equals:
-            if self.at == len(self.words):
-                self.launch.not_understood.append(word)
-                return True
-            value = self.words[self.at]
-            self.at += 1
-        if option.kind == FILE:
-            self._file(flag, value) if self.within is None else self.launch.not_read.append(f"{flag} {value} of {self.within}")
-        elif option.kind == JSON and not dot:
-            self._json(option, flag, value)
+        values = [value] if equals else self._values(option)
+        if not values and option.takes not in (OPTIONAL, SEVERAL):
+            self.launch.not_understood.append(word)
+        elif option.name == "config" and self.within is not None:
+            self.launch.not_read.append(f"{flag} {values[0]} of {self.within}")
+        elif option.name == "config":
+            self._file(flag, values[0])
+        elif option.takes == JSON and not dot:
+            self._json(option, flag, values[0])
         else:
-            self.launch.options[f"{option.name}.{key}" if dot else option.name] = value
+            self._set(f"{option.name}.{key.removesuffix('+')}" if dot else option.name, " ".join(values) if values else ON)
         return True
 
+    def _values(self, option: Option) -> list[str]:
+        """The words behind an option that are its values."""
+        several = option.takes == SEVERAL
+        most = len(self.words) if several else int(option.takes) if option.takes.isdigit() else 1
+        first = self.at
+        while self.at < len(self.words) and self.at < first + most and not _is_option(self.words[self.at]):
+            self.at += 1
+        return self.words[first : self.at]
+
+    def _set(self, name: str, value: str) -> None:
+        self.launch.options[RENAMED[self.launch.engine].get(name, name)] = value
+
     def _named(self, name: str) -> tuple[Option | None, bool]:
-        """The option of that name and whether `--no-` stands before it; argparse lets a unique beginning stand for it."""
-        if name in self.known:
-            return self.known[name], False
-        positive = name.replace("--no-", "--", 1)
-        if positive != name and positive in self.known and self.known[positive].kind == SWITCH:
-            return self.known[positive], True
-        meant = {option for full, option in self.known.items() if name.startswith("--") and full.startswith(name)}
-        return (meant.pop() if len(meant) == 1 else None), False
+        """The option of that name and whether it negates it; argparse lets a unique beginning stand for a long name."""
+        if name not in self.known:
+            meant = [full for full in self.known if name.startswith("--") and full.startswith(name)]
+            found = {self.known[full].name for full in meant}
+            if len(found) != 1 or len({full.startswith("--no-") for full in meant}) != 1:
+                return None, False
+            name = meant[0]
+        option = self.known[name]
+        return option, option.takes == NEGATED and name.startswith("--no-")
 
     def _json(self, option: Option, flag: str, text: str) -> None:
         try:
-            found = untrusted.parsed(text)
+            found = untrusted.parsed(text) if text.lstrip().startswith(("{", "[")) else text
         except ValueError:
-            found = None
-        if not isinstance(found, Mapping):
             self.launch.not_understood.append(f"{flag} {text}")
             return
+        if not isinstance(found, Mapping):
+            self._set(option.name, text)
+            return
         for key, value in found.items():
-            self.launch.options[f"{option.name}.{key}"] = _text(value)
+            self._set(f"{option.name}.{key}", _text(value))
 
 
 def _arguments(found: list[Any]) -> Iterator[str]:
@@ -148,7 +168,7 @@ def _arguments(found: list[Any]) -> Iterator[str]:
 
 
 def _is_option(word: str) -> bool:
-    return word.startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", word)
+    return word.startswith("-") and " " not in word.partition("=")[0] and not re.fullmatch(r"-(\d+(\.\d+)?)?", word)
 
 
 def _dashes(flag: str) -> str:
@@ -159,3 +179,15 @@ def _dashes(flag: str) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _levels(words: Sequence[str], known: Mapping[str, Option]) -> list[str]:
+    """vLLM takes -O3, -O=3 and -O 3 for --optimization-level 3, and before it had that, for a level of -O."""
+    if "-O" not in known and "--optimization-level" not in known:
+        return list(words)
+    name = "--optimization-level" if "--optimization-level" in known else "-O"
+    found: list[str] = []
+    for word in words:
+        short = re.fullmatch(r"-O(?:=?([^.=].*))?", word)
+        found += [name, *filter(None, short.groups())] if short else [word]
+    return found

@@ -93,6 +93,17 @@ _CHUNKED_PREFIX_READ_FROM, _PREFILL_DECIDES_SINCE = "0.5.5", "0.5.18"
 #: Up to 0.5.22 the common backend prefills beside tokenspeed_mla; later that is another name of cutedsl_mla
 _LIKE_TRTLLM = (("tokenspeed_mla",), ("cutedsl_mla",))
 _TOKENSPEED_IS_CUTEDSL_SINCE = "0.5.23"
+#: Options that the engine's code for a choice reads, too, and that decide nothing there: a fact has them, or they count only
+#: beside another that is read
+_BACKEND_SETTLED = (
+    "attention-backend", "prefill-attention-backend", "decode-attention-backend", "kv-cache-dtype", "speculative-algorithm",
+    "speculative-eagle-topk", "enable-hierarchical-cache", "hicache-io-backend", "disable-cuda-graph", "disable-radix-cache",
+    "cuda-graph-config", "model-path", "tp-size", "dcp-size", "device", "enable-deterministic-inference",
+)  # fmt: skip
+_GRAPHS_SETTLED = (
+    "attention-backend", "moe-a2a-backend", "cuda-graph-config", "disable-cuda-graph", "device", "load-format", "model-path",
+    "enable-piecewise-cuda-graph", "disable-piecewise-cuda-graph",
+)  # fmt: skip
 BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
 
 
@@ -170,6 +181,8 @@ def _default(it: Deployment) -> Fact:
         return unknown("the default of this release was not read; name it with --attention-backend")
     if it.given("enable-deterministic-inference") or it.option("device", "cuda").values != ("cuda",):
         return unknown("it depends on options that change the default; name it with --attention-backend")
+    if moved := it.moved_by("attention backend", _BACKEND_SETTLED):
+        return unknown(f"{moved} may change the default; name it with --attention-backend")
     kind = _attention(it)
     if not kind.values:
         return kind
@@ -340,6 +353,9 @@ def cuda_graphs(it: Deployment) -> Fact:
     graphs = it.option("cuda-graph-backend-decode", "default")
     if graphs.values == ("disabled",):
         return known(OFF, f"{graphs.why} disabled")
+    role = ("disaggregation-mode",) if it.option("disaggregation-mode", "null").values == ("decode",) else ()
+    if not it.given("disable-cuda-graph") and (moved := it.moved_by("graph mode", (*_GRAPHS_SETTLED, *role))):
+        return unknown(f"{moved} may turn them off")
     return switch(it.option("disable-cuda-graph", OFF), OFF)
 
 

@@ -86,6 +86,22 @@ MAY_NEED_V1 = {
 #: The same for servers that run on V1 by default: what may ask for V2
 MAY_NEED_V2 = "prefill-context-parallel-size", "watermark-config", "attention-config.hisparse_config"
 
+#: Options that the engine's code for a choice reads, too, and that decide nothing there: a fact has them, or they count only
+#: beside another that is read
+_RUNNER_SETTLED = (
+    *MAY_NEED_V1, *MAY_NEED_V2, "speculative-config.method", "enable-dbo", "pipeline-parallel-size", "quantization",
+    "distributed-executor-backend", "tensor-parallel-size", "decode-context-parallel-size", "compilation-config.cudagraph_mode",
+    "model", "revision",
+)  # fmt: skip
+_GRAPHS_SETTLED = (
+    "enforce-eager", "compilation-config", "tensor-parallel-size", "data-parallel-size", "enable-expert-parallel",
+    "speculative-config.method", "speculative-config.model", "speculative-config.num_speculative_tokens",
+    "kv-transfer-config.kv_connector", "kv-transfer-config.kv_role", "decode-context-parallel-size", "model", "revision",
+)  # fmt: skip
+_BACKEND_SETTLED = (
+    "attention-config.use_prefill_decode_attention", "decode-context-parallel-size", "kv-transfer-config",
+)  # fmt: skip
+
 #: (qk_nope_head_dim, qk_rope_head_dim, v_head_dim) of DeepSeek-R1 and its kin, and of GLM-5
 R1_DIMS, GLM_DIMS = (128, 64, 128), (192, 64, 256)
 FLASH_ATTN, FLASHINFER, RAGGED, CUDNN = "flash_attn", "flashinfer", "trtllm_ragged", "cudnn"
@@ -234,6 +250,8 @@ def attention_backend(it: Deployment) -> Fact:
     if variable in it.variables() and it.release is not None and not it.since("0.15.0"):
         asked = it.variables()[variable].upper()
         return known(asked.removesuffix("_VLLM_V1"), variable)  # up to 0.10.2 it may say which engine, too
+    if moved := it.moved_by("attention backend", _BACKEND_SETTLED):
+        return unknown(f"{moved} may choose another backend than the default")
     if it.absent("attention-backend") and _defaults_to_flashmla(it):
         return known("FLASHMLA", f"default of vLLM {it.release} for MLA with an FP8 KV cache on {it.gpu}")
     if it.absent("attention-backend") and _defaults_to_flash_attn(it):
@@ -346,9 +364,9 @@ def _unless_asked_otherwise(it: Deployment, default: str, models: str) -> Fact:
     if default == "V1" and not it.since("0.25.0"):
         return known("V1", why)  # no option asked for V2
     may_be = Fact((default, other), f"{why}, unless an option needs {other}; set {_V2} to be sure")
-    unheard = [word for word in it.launch.not_understood if not word.startswith(("-O", "--optimization-level"))]
+    unheard = ", ".join(it.launch.not_understood) or (default == "V2" and it.moved_by("model runner", _RUNNER_SETTLED))
     if unheard:
-        return Fact((default, other), f"{why}, unless {', '.join(unheard)} needs {other}; set {_V2} to be sure")
+        return Fact((default, other), f"{why}, unless {unheard} needs {other}; set {_V2} to be sure")
     method = _method(it)
     if default == "V1":
         if method == "dspark" and not it.since("0.29.0"):
@@ -402,15 +420,16 @@ def _full_graphs(it: Deployment) -> Fact:
     eager = it.option("enforce-eager", OFF)
     if eager.values == (ON,):
         return known(OFF, "--enforce-eager")
-    words = it.launch.not_understood if it.launch else []
-    levels = [word for word in words if word.startswith(("-O", "--optimization-level"))]
-    if levels or it.given("compilation-config"):
+    level = it.given("optimization-level")
+    if level or it.given("compilation-config"):
         mode = it.option("compilation-config.cudagraph_mode")
-        if levels or not mode.values:
-            return unknown(f"{levels[0] if levels else '--compilation-config'} may choose the mode of CUDA graphs")
+        if level or not mode.values:
+            return unknown(f"--{'optimization-level' if level else 'compilation-config'} may choose the mode of CUDA graphs")
         return known(ON if "FULL" in str(mode.values[0]).upper() else OFF, f"{mode.why} {mode.values[0]}")
     if not eager.values:
         return eager
+    if moved := it.moved_by("graph mode", _GRAPHS_SETTLED):
+        return unknown(f"{moved} may choose the mode of CUDA graphs")
     return known(ON, "default from 0.11.0") if it.since("0.11.0") else unknown("the default of this release was not read")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
+import sys
 from functools import cache
 from pathlib import Path
 from types import CodeType, SimpleNamespace
@@ -14,14 +15,16 @@ from types import CodeType, SimpleNamespace
 import pytest
 from packaging.version import Version
 
-from attnfix.compat.doctor import gpus, sglang, vllm
+from attnfix.compat.doctor import engine_options, gpus, sglang, vllm
 from attnfix.compat.doctor.deployment import Deployment
-from attnfix.compat.doctor.engine_options import OPTIONS, VARIABLES
+from attnfix.compat.doctor.engine_options import VARIABLES
 from attnfix.compat.doctor.launch_command import Launch
 from attnfix.compat.gate import ledger
 from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID
 from attnfix.patches.vllm.dcp_empty_shard import facts as dcp_empty_shard
+from attnfix.prove.warm import Warm
+from scripts.flags import choices, generate
 
 #: Releases whose parsers hold the options: the oldest ones, the last of a kind, the newest
 PARSERS = {"sglang": ("0.5.1", "0.5.9", "0.5.13.post1", "0.5.23"), "vllm": ("0.10.2", "0.14.1", "0.25.1", "0.33.0")}
@@ -64,16 +67,34 @@ def sources(engine: str) -> str:
     return "\n".join(text(engine, release, *FILES[engine]) for release in PARSERS[engine])
 
 
-@pytest.mark.parametrize("engine", OPTIONS)
-def test_every_option_stands_in_a_release(engine):
-    """As an argument of its parser, or as a field from which later releases make one."""
-    source = sources(engine)
-    for option in OPTIONS[engine]:
-        for name in option.names:
-            field = name.lstrip("-").replace("-", "_")
-            made = name.startswith("--") and re.search(rf"^    {field}\s*:", source, re.M)
-            assert f'"{name}"' in source or made, f"no {engine} release that was read has {name}"
-    assert '"--made-up"' not in source
+@pytest.fixture(scope="module")
+def run():
+    """Starts Python as a fork of one that has imported torch."""
+    with Warm(sys.executable, generate.environment()) as parent:
+        yield parent.run
+
+
+@pytest.mark.parametrize("engine, release", [("sglang", "0.5.9"), ("vllm", "0.25.1")])
+def test_the_table_of_a_release_is_as_its_own_parser(engine, release, run):
+    live = generate.options(engine, release, run)
+    assert len(live) > 250 and generate.options(engine, release, run) == live, "it is the same each time"
+    ours = {frozenset(option.names): option for option in engine_options.options(engine, release)}
+    for option in live:
+        found = ours[frozenset(option["names"])]
+        told = engine_options.default(engine, release, found.name), engine_options.choices(engine, release, found.name)
+        assert (found.takes, told) == (str(option["takes"]), (option["default"], tuple(option["choices"]))), found.name
+    assert {name for names in ours for name in names} - {name for option in live for name in option["names"]} <= {
+        "--model-type"
+    }
+
+
+@pytest.mark.parametrize("engine, release", [("sglang", "0.5.9"), ("vllm", "0.25.1")])
+def test_the_options_that_choices_read_are_as_the_source_says(engine, release):
+    named = {name: option.name for option in engine_options.options(engine, release) for name in option.names}
+    found = choices.choices(engine, package(engine, release), named)
+    assert len(found) >= 2 and all(found.values())
+    for choice, read in found.items():
+        assert engine_options.read_by(engine, release, choice) == read.keys(), choice
 
 
 @pytest.mark.parametrize("engine", VARIABLES)
@@ -85,14 +106,6 @@ def test_every_variable_stands_in_a_release(engine):
     files = [Path(vllm.__file__).parent / f"{engine}.py", *patches.glob(f"{engine}/*/facts.py")]
     facts = "".join(path.read_text() for path in files)
     assert set(re.findall(r"\"((?:VLLM|SGLANG)_\w+)\"", facts)) == set(VARIABLES[engine]), "each that is asked for is listed"
-
-
-@pytest.mark.parametrize("engine", OPTIONS)
-def test_no_real_option_is_taken_for_an_abbreviation(engine):
-    """A flag of the engine that begins one of ours and is none of them would be read as that one."""
-    ours = {name for option in OPTIONS[engine] for name in option.names}
-    real = set(re.findall(r'"(--[a-z][\w-]*\w)"', sources(engine)))
-    assert len(real) > 100 and not {flag for flag in real - ours if any(name.startswith(flag) for name in ours)}
 
 
 def test_keys_of_attention_config_stand_in_a_release():

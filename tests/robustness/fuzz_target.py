@@ -27,7 +27,7 @@ with atheris.instrument_imports(include=["attnfix"]):
     from attnfix.compat.arming import switches
     from attnfix.compat.doctor import diagnosis
     from attnfix.compat.doctor.deployment import Deployment
-    from attnfix.compat.doctor.engine_options import OPTIONS
+    from attnfix.compat.doctor.engine_options import options
     from attnfix.compat.doctor.launch_command import LaunchError, read
     from attnfix.compat.fix import Fix, Known
     from attnfix.compat.gate import index, ledger
@@ -39,7 +39,7 @@ from scripts.ledger import index_text
 MAX_LEN = 4096
 #: The newest releases whose defaults were read, and words of launch lines
 VERSIONS = {"sglang": Version("0.5.23"), "vllm": Version("0.33.0")}
-WORDS = sorted({name for options in OPTIONS.values() for option in options for name in option.names})
+WORDS = sorted({name for engine in VERSIONS for option in options(engine) for name in option.names})
 #: What a value of JSON may be instead. DEEP is replaced by text, since no encoder writes it
 DEEP = "deep nesting"
 STRANGE = (None, True, -1, 2**70, 1.5, float("nan"), float("inf"), "", "\ud800", "\x00", "[red]", "1.0", "x" * 5000, [], {},
