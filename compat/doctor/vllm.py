@@ -86,6 +86,8 @@ MAY_NEED_V1 = {
 #: The same for servers that run on V1 by default: what may ask for V2
 MAY_NEED_V2 = "prefill-context-parallel-size", "watermark-config", "attention-config.hisparse_config"
 
+#: What makes another model of the one in config.json
+_OTHER_MODEL = "hf-overrides.architectures", "hf-overrides.model_type", "hf-overrides.text_config"
 #: Options that the engine's code for a choice reads, too, and that decide nothing there: a fact has them, or they count only
 #: beside another that is read
 _RUNNER_SETTLED = (
@@ -365,6 +367,7 @@ def _unless_asked_otherwise(it: Deployment, default: str, models: str) -> Fact:
         return known("V1", why)  # no option asked for V2
     may_be = Fact((default, other), f"{why}, unless an option needs {other}; set {_V2} to be sure")
     unheard = ", ".join(it.launch.not_understood) or (default == "V2" and it.moved_by("model runner", _RUNNER_SETTLED))
+    unheard = unheard or ("--hf-overrides" if it.given(*_OTHER_MODEL) else "")
     if unheard:
         return Fact((default, other), f"{why}, unless {unheard} needs {other}; set {_V2} to be sure")
     method = _method(it)

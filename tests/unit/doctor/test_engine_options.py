@@ -81,6 +81,8 @@ def test_an_option_that_a_choice_reads_opens_that_fact_alone():
     found = fact("full CUDA graphs", "--pooler-config.pooling_type CLS", "0.25.1")
     assert found.values == () and "--pooler-config.pooling_type may choose" in found.why
     assert fact("model runner", "--pooler-config.pooling_type CLS", "0.25.1").values == ("V2",)
+    assert len(fact("model runner", "--hf-overrides.architectures+ XForCausalLM", "0.25.1").values) == 2
+    assert fact("model runner", "--hf-overrides.rope_theta 1e6", "0.25.1").values == ("V2",)
     graphs = fact("CUDA graphs", "--deepep-mode normal", "0.5.9", "sglang")
     assert graphs.values == () and "--deepep-mode" in graphs.why
     assert fact("CUDA graphs", "--deepep-mode auto", "0.5.9", "sglang").values == ("on",), "its default"
