@@ -6,6 +6,7 @@ The tables are generated: `python -m scripts.flags.generate`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +49,12 @@ def options(engine: str, release: str | None = None) -> list[Option]:
     table = _table(engine)
     at = table.order.get(release or "")
     return [*(table.option(name, at) for name in table.options if table.has(name, at)), *_BEFORE_THE_PARSER[engine]]
+
+
+@cache
+def by_name(engine: str, release: str | None = None) -> Mapping[str, Option]:
+    """The same, by each name as typed; for reading alone."""
+    return {name: option for option in options(engine, release) for name in option.names}
 
 
 def default(engine: str, release: str | None, name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import untrusted
 from .condition import OFF, ON
-from .engine_options import JSON, NEGATED, OPTIONAL, RENAMED, SEVERAL, SWITCH, Option, options
+from .engine_options import JSON, NEGATED, OPTIONAL, RENAMED, SEVERAL, SWITCH, Option, by_name
 from .engine_start import Image, LaunchError, Start, find, parsed_yaml
 
 __all__ = ["Launch", "LaunchError", "Start", "find", "read", "read_start"]
@@ -45,8 +45,7 @@ def read(words: Sequence[str], engine: str | None = None, release: str | None = 
 def read_start(start: Start, release: str | None = None) -> Launch:
     """The launch at `start`, as the parser of `release` reads its arguments; None: all parsers together."""
     launch = Launch(start.engine, start.variables, image=start.image)
-    known = {name: option for option in options(launch.engine, release) for name in option.names}
-    _Reader(launch, start.arguments, known).read()
+    _Reader(launch, start.arguments, by_name(launch.engine, release)).read()
     launch.model = launch.options.get("model-path") or launch.options.get("model") or launch.model
     return launch
 

@@ -23,7 +23,8 @@ KERNELS = ("fixup_zero_kv_rows", "merge_attn_states")
 def test_wheel_is_pure_and_holds_kernels_pth_and_typing(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"attnfix.pth", "attnfix/py.typed", "attnfix/kernels/compiled/manifest.json"} <= names
+    options = {f"attnfix/compat/doctor/options_{engine}.json" for engine in ("sglang", "vllm")}
+    assert {"attnfix.pth", "attnfix/py.typed", "attnfix/kernels/compiled/manifest.json", *options} <= names
     tops = {name.partition("/")[0] for name in names}
     assert tops == {"attnfix", "attnfix.pth", *(top for top in tops if top.endswith(".dist-info"))}
 
