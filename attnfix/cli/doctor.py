@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from rich.text import Text
 
 from attnfix.compat.arming import switches
-from attnfix.compat.doctor import diagnosis, gpus
+from attnfix.compat.doctor import diagnosis, engine_options, gpus
 from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
 from attnfix.compat.doctor.deployment import Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch, LaunchError, Start, find, read_start
@@ -250,8 +250,10 @@ def _print(found: dict[str, Any]) -> None:
     else:
         print_line(f"No known bug applies ({checked} checked; --json says why of each).")
     if found["not_understood"]:
-        words, server = ", ".join(found["not_understood"]), f"{found['engine']} {found['release'] or ''}".rstrip()
-        print_line(f"Unknown options: {words}. {server} would refuse to start. If one may matter, a reason above names it.")
+        words, engine, release = ", ".join(found["not_understood"]), found["engine"], found["release"]
+        known = release in engine_options.releases(engine)
+        server = f"{engine} {release} would refuse to start" if known else "No release that attnfix knows takes them"
+        print_line(f"Unknown options: {words}. If one may matter, a reason above names it. {server}.")
     if found["not_read"]:
         print_line(f"Not read: {', '.join(found['not_read'])}")
     if shown:

@@ -6,7 +6,7 @@ The tables are generated: `python -m scripts.flags.generate`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +42,11 @@ _BEFORE_THE_PARSER = {"sglang": (Option("model-type", ("--model-type",), VALUE),
 
 def path_of(engine: str) -> Path:
     return Path(__file__).with_name(f"options_{engine}.json")
+
+
+def releases(engine: str) -> Collection[str]:
+    """The releases that have a table."""
+    return _table(engine).order.keys()
 
 
 def options(engine: str, release: str | None = None) -> list[Option]:

@@ -88,6 +88,7 @@ def test_an_unknown_option_is_named_where_it_may_decide(model):
     arguments = "doctor", str(model), "--engine", "vllm==0.25.1", "--gpu", "h200", "--", "vllm", "serve", "r1", "--unheard-of"
     text = attnfix(*arguments).stdout
     assert "unless --unheard-of needs V2" in text and "Unknown options: --unheard-of. If one may matter" in text
+    assert "vllm 0.25.1 would refuse to start." in text
 
 
 def test_the_table_says_verdict_reason_and_what_is_done(model):
