@@ -70,7 +70,7 @@ def default(engine: str, release: str | None, name: str) -> Any:
 
 
 def choices(engine: str, release: str, name: str) -> tuple[str, ...]:
-    """The values that an option of a release may have; empty: any."""
+    """The values that an option of a release may have, in no order; empty: any."""
     table = _table(engine)
     return table.values(name, "choices", table.order[release])
 
