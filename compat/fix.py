@@ -247,6 +247,11 @@ class Fix(Known):
     def whole(self) -> Fix:
         return self
 
+    @property
+    def avoidable(self) -> bool:
+        """Whether `avoid` names a way within the release."""
+        return self.avoid is not None and not self.avoid.startswith("Nothing ")
+
     @cached_property
     def code_paths(self) -> tuple[CodePath, ...]:  # type: ignore[override]  # made of what is declared
         targets = [code_path for target in self.targets for code_path in target.witnesses]

@@ -20,7 +20,7 @@ from attnfix.compat.doctor.launch_command import Launch, LaunchError, read
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import SLOWER, Fix
 from attnfix.compat.gate import judge, ledger
-from attnfix.patches.catalogue import FIXES, facts_of_fixes
+from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
 
 from . import completion, releases
 from .errors import CliError, no_such
@@ -40,6 +40,8 @@ LAUNCH = True
 _COLOURS = {HIT: "red", POSSIBLE: "yellow", NOT_HIT: "dim"}
 _HERE = "installed here"
 _ORDER = (HIT, POSSIBLE, NOT_HIT)
+#: A correction with at least so much of the tokens/s is called free here, as the checks of `tests/gpu/serving` do
+_WORTH_TELLING = 0.98
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,22 +63,52 @@ def run(options: argparse.Namespace) -> int:
     deployment = Deployment(
         engine, config=_config(options.model, launch), gpu=gpu_named(options.gpu), launch=launch, environment=os.environ
     )
-    rows, name = examine(deployment, release)
-    found = {
-        "engine": engine,
-        "release": name,
-        "release_from": source,
-        "gpu": str(deployment.gpu) if deployment.gpu else None,
-        "architecture": deployment.architecture(),
-        "fixes": rows,
-        "not_understood": launch.not_understood if launch else [],
-        "not_read": launch.not_read if launch else [],
-    }
+    found = _answer(deployment, release, source)
     if options.json:
         print_json(found)
     else:
         _print(found)
-    return 1 if any(row["verdict"] != NOT_HIT and row["harm"] != SLOWER and not row["corrected"] for row in rows) else 0
+    return _exit_code(found)
+
+
+def _answer(deployment: Deployment, release: str | None, source: str) -> dict[str, Any]:
+    """All that is said of one deployment; `source` tells where the release comes from."""
+    rows, name = examine(deployment, release)
+    launch = deployment.launch
+    return {
+        "engine": deployment.engine,
+        "release": name,
+        "release_from": source,
+        "gpu": str(deployment.gpu) if deployment.gpu else None,
+        "architecture": deployment.architecture(),
+        **_counts(rows),
+        "fixes": rows,
+        "not_understood": launch.not_understood if launch else [],
+        "not_read": launch.not_read if launch else [],
+        "uncovered": _uncovered(launch) if launch else [],
+    }
+
+
+def _exit_code(found: dict[str, Any]) -> int:
+    return 1 if any(row["harm"] != SLOWER and not row["corrected"] for row in _applying(found["fixes"])) else 0
+
+
+def _applying(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["verdict"] != NOT_HIT]
+
+
+def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Bugs, hit or possible, that attnfix corrects as configured; of the others those with a way around; the rest."""
+    left = [row for row in _applying(rows) if not row["corrected"]]
+    avoidable = sum(BY_ID[row["fix"]].avoidable for row in left)
+    return {"corrected": len(_applying(rows)) - len(left), "way_around": avoidable, "neither": len(left) - avoidable}
+
+
+def _uncovered(launch: Launch) -> list[str]:
+    """Options of the launch that no fact of the engine ever reads."""
+    covered = diagnosis.options_read(launch.engine, facts_of_fixes(launch.engine))
+    given = dict.fromkeys(name.partition(".")[0] for name in launch.options)
+    return [f"--{name}" for name in given if name not in covered]
 
 
 def examine(deployment: Deployment, release: str | None) -> tuple[list[dict[str, Any]], str | None]:
@@ -193,6 +225,8 @@ def _row(fix: Fix, answer: Any, code: str, deployment: Deployment) -> dict[str, 
         "switch": fix.switch,
         "symptom": fix.symptom,
         "avoid": fix.avoid,
+        "cost": fix.cost,
+        "worst_cost": fix.worst_cost and fix.worst_cost._asdict(),
         "reasons": list(answer.reasons),
     }
 
@@ -226,7 +260,8 @@ def _print(found: dict[str, Any]) -> None:
     where = ", ".join((found["gpu"] or "unknown GPU", found["architecture"] or "unknown model"))
     source = "" if found["release_from"] == "--engine" else f" ({found['release_from']})"
     title = f"{found['engine']} {found['release'] or '(no version)'}{source}; {where}"
-    shown = [row for row in found["fixes"] if row["verdict"] != NOT_HIT]
+    shown = _applying(found["fixes"])
+    print_line(_headline(found))
     if shown:
         rows = ((row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in shown)
         print_table(title, ("fix", "verdict", "harm", "attnfix"), rows)
@@ -236,13 +271,13 @@ def _print(found: dict[str, Any]) -> None:
         print_line(f"{row['fix']}:", _verdict(row))
         for reason in row["reasons"]:
             print_line(f"    {reason}")
+        worst = BY_ID[row["fix"]].worst_cost
+        if row["corrected"] and worst and worst.tokens < _WORTH_TELLING:
+            print_line(f"    cost of the correction: {worst}")
         if row["avoid"]:
             print_line(f"    without attnfix: {row['avoid']} {READ_ALONE}")
-    checked = len(found["fixes"])
-    if shown:
-        print_line(f"not hit: {checked - len(shown)} of {checked} bugs; --json says why of each")
-    else:
-        print_line(f"No known bug applies ({checked} checked; --json says why of each).")
+    if found["uncovered"]:
+        print_line(f"attnfix knows no bug around: {', '.join(found['uncovered'])}; that is no proof that there is none.")
     if found["not_understood"]:
         print_line(f"Unknown options: {', '.join(found['not_understood'])}. If one may matter, a reason above names it.")
     if found["not_read"]:
@@ -251,3 +286,17 @@ def _print(found: dict[str, Any]) -> None:
         print_line("Next: `attnfix explain FIX` tells all of one; `attnfix prove --fix FIX` shows it on this machine.")
     else:
         print_line("Next: if answers are wrong all the same, `attnfix probe URL` asks your server.")
+
+
+def _headline(found: dict[str, Any]) -> str:
+    """How many bugs apply, and for how many of them there is help."""
+    verdicts = [row["verdict"] for row in found["fixes"]]
+    checked, hit, possible = len(verdicts), verdicts.count(HIT), verdicts.count(POSSIBLE)
+    if not hit + possible:
+        return f"No known bug applies ({checked} checked; --json says why of each)."
+    bugs = "1 bug" if (hit or possible) == 1 else f"{hit or possible} bugs"
+    told = f"{bugs} hit" + (f", {possible} possible" if possible else "") if hit else f"{bugs} possible"
+    return (
+        f"{told}: {found['corrected']} corrected by attnfix, {found['way_around']} with a way around, "
+        f"{found['neither']} with neither ({checked} checked; --json says why of each)."
+    )
