@@ -153,8 +153,8 @@ class Upstream(NamedTuple):
 class WorstCost(NamedTuple):
     """The lowest tokens/s of a server where the fix corrects in nearly every step, over those of the same server without it.
 
-    `low` and `high`: the 95 % interval of `tokens`; `traffic`: the requests that cost so much, behind "where"; `run`: its file in
-    docs/evidence/runs.
+    `low` and `high`: the 95 % interval of `tokens`; `traffic`: the requests that cost so much, behind "where"; `run`: its file
+    in docs/evidence/runs.
     """
 
     tokens: float

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from rich.text import Text
 
 from attnfix.compat.arming import switches
-from attnfix.compat.doctor import diagnosis, gpus
+from attnfix.compat.doctor import diagnosis, gpus, running
 from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
 from attnfix.compat.doctor.deployment import Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch, LaunchError, read
@@ -51,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine", metavar="ENGINE==RELEASE", help="default: of the launch's image, else what is installed here"
     )
     gpu = parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
+    running_help = (
+        "read the launch lines of this machine's servers, an answer each; --engine is for a server whose Python is not found"
+    )
+    parser.add_argument("--running", action="store_true", help=running_help)
     completion.offer(engine, releases.every)
     completion.offer(gpu, lambda: gpus.KNOWN)
     parser.usage = "attnfix doctor [options] [MODEL_CONFIG] [-- launch command …]"
@@ -58,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     named = releases.parse_optional(options.engine) if options.engine else None
+    if options.running:
+        return _run_running(options, named)
     launch = _launch(options.launch, named[0] if named else None)
     engine, release, source = _engine(named, launch)
     deployment = Deployment(
@@ -71,9 +77,66 @@ def run(options: argparse.Namespace) -> int:
     return _exit_code(found)
 
 
-def _answer(deployment: Deployment, release: str | None, source: str) -> dict[str, Any]:
-    """All that is said of one deployment; `source` tells where the release comes from."""
-    rows, name = examine(deployment, release)
+def _run_running(options: argparse.Namespace, named: tuple[str, str | None] | None) -> int:
+    if options.model or options.launch:
+        raise CliError("--running reads models and launch lines by itself: leave out MODEL_CONFIG and the launch command", 2)
+    servers, others = running.servers()
+    gpu = gpu_named(options.gpu)
+    unread = [{"pid": pid, "reason": "it runs as another user: ask as that user, or as root"} for pid in others]
+    found = []
+    for server in servers:
+        try:
+            found.append(_of_server(server, named, gpu))
+        except (CliError, OSError, LaunchError) as error:
+            unread.append({"pid": server.pid, "reason": str(error)})
+    if not found and not unread:
+        raise CliError("no server of sglang or vLLM runs on this machine, as far as this user can see", 2)
+    if options.json:
+        print_json({"running": found, "unread": unread})
+    else:
+        _print_running(found, unread)
+    return 1 if unread else max(map(_exit_code, found))
+
+
+def _of_server(server: running.Server, named: tuple[str, str | None] | None, gpu: gpus.Gpu | None) -> dict[str, Any]:
+    """Raises CliError, LaunchError or OSError with the reason why there is no answer."""
+    launch = read(server.command)
+    launch.not_understood = [word.split()[0] for word in launch.not_understood]  # without values: they may be secrets
+    engine, root = launch.engine, server.package(launch.engine)
+    release = named[1] if named and named[0] == engine else None
+    if not root and not release:
+        example = releases.newest(engine)
+        raise CliError(f"{ENGINES[engine].title} of its own Python was not found; name it, as in --engine {example}")
+    config = _config_of(server, launch)
+    deployment = Deployment(engine, config=config, gpu=gpu, launch=launch, environment=server.environment)
+    source = "--engine" if release else "the server's own Python"
+    port = launch.options.get("port", "")
+    return {"pid": server.pid, "port": int(port) if port.isdecimal() else None, **_answer(deployment, release, source, root)}
+
+
+def _config_of(server: running.Server, launch: Launch) -> Any:
+    """config.json of the server's model, in its folder or its hub cache; None where it is not there, or cannot be read."""
+    model = launch.model or ""
+    try:
+        path = server.path(model) / "config.json"
+        if not os.path.isfile(path):
+            path = _fetched(model, server.hub(launch.options.get("download-dir"))) or path
+        return read_config(path) if model else None
+    except (OSError, ValueError):
+        return None
+
+
+def _print_running(found: list[dict[str, Any]], unread: list[dict[str, Any]]) -> None:
+    for server in found:
+        port = f", port {server['port']}" if server["port"] else ""
+        _print(server, f"Server {server['pid']}{port}: ")
+    for server in unread:
+        print_line(f"Server {server['pid']} was not read: {server['reason']}.")
+
+
+def _answer(deployment: Deployment, release: str | None, source: str, root: Path | None = None) -> dict[str, Any]:
+    """All that is said of one deployment; `source` tells where the release comes from. `root`: as in `examine`."""
+    rows, name = examine(deployment, release, root)
     launch = deployment.launch
     return {
         "engine": deployment.engine,
@@ -111,9 +174,9 @@ def _uncovered(launch: Launch) -> list[str]:
     return [f"--{name}" for name in given if name not in covered]
 
 
-def examine(deployment: Deployment, release: str | None) -> tuple[list[dict[str, Any]], str | None]:
-    """A row for each fix, hits first, and the release; release None: what is installed here."""
-    verdicts, name = _verdicts(deployment.engine, release)
+def examine(deployment: Deployment, release: str | None, root: Path | None = None) -> tuple[list[dict[str, Any]], str | None]:
+    """A row for each fix, hits first, and the release; release None: the engine at `root`, else what is installed here."""
+    verdicts, name = _verdicts(deployment.engine, release, root)
     deployment = replace(deployment, release=_version(name))
     facts = diagnosis.facts(deployment, facts_of_fixes(deployment.engine))
     rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment) for fix, code in verdicts.items()]
@@ -144,14 +207,14 @@ def _engine(named: tuple[str, str | None] | None, launch: Launch | None) -> tupl
     return engine or releases.here("--engine "), None, _HERE
 
 
-def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:
+def _verdicts(engine: str, release: str | None, root: Path | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:
     """(verdict on the code, where it comes from) of each fix, and the release."""
     fixes = [fix for fix in FIXES if fix.engine == engine]
     if release:
         books = {fix: ledger.load(fix) for fix in fixes}
         release = releases.judged(engine, release, books.values())
         return {fix: (book.verdict(release), f"{engine} {release}") for fix, book in books.items()}, release
-    root = installed_root(ENGINES[engine])
+    root = root or installed_root(ENGINES[engine])
     if root is None:
         raise CliError(f"no {engine} is installed here; name a release, as in --engine {releases.newest(engine)}", 2)
     judged = {fix: judge.judge(fix, root) for fix in fixes}
@@ -192,12 +255,15 @@ def _not_here(model: str) -> str:
     return f"{model} is no file, no folder with a config.json, and no model that was fetched to this machine"
 
 
-def _fetched(model: str) -> Path | None:
-    """config.json of a model that was fetched from the Hugging Face hub before, by its name there. Fetches nothing."""
+def _fetched(model: str, cache: Path | None = None) -> Path | None:
+    """config.json of a model that was fetched from the Hugging Face hub before, by its name there. Fetches nothing.
+
+    `cache`: the hub's folder, else that of this environment.
+    """
     try:
         from huggingface_hub import try_to_load_from_cache  # engines have it
 
-        found = try_to_load_from_cache(model, "config.json")
+        found = try_to_load_from_cache(model, "config.json", cache_dir=cache)
     except (ImportError, ValueError):  # not installed; no name of a model
         return None
     return Path(found) if isinstance(found, str) else None
@@ -256,12 +322,13 @@ def _verdict(row: dict[str, Any]) -> Text:
     return coloured(row["verdict"], _COLOURS[row["verdict"]])
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(found: dict[str, Any], before: str = "") -> None:
+    """One answer; `before` stands before its first line."""
     where = ", ".join((found["gpu"] or "unknown GPU", found["architecture"] or "unknown model"))
     source = "" if found["release_from"] == "--engine" else f" ({found['release_from']})"
     title = f"{found['engine']} {found['release'] or '(no version)'}{source}; {where}"
     shown = _applying(found["fixes"])
-    print_line(_headline(found))
+    print_line(before + _headline(found))
     if shown:
         rows = ((row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in shown)
         print_table(title, ("fix", "verdict", "harm", "attnfix"), rows)
@@ -284,6 +351,8 @@ def _print(found: dict[str, Any]) -> None:
         print_line(f"Not read: {', '.join(found['not_read'])}")
     if shown:
         print_line("Next: `attnfix explain FIX` tells all of one; `attnfix prove --fix FIX` shows it on this machine.")
+    elif before:
+        print_line("Next: `attnfix status` says what is patched; if answers are wrong all the same, `attnfix probe URL` asks.")
     else:
         print_line("Next: if answers are wrong all the same, `attnfix probe URL` asks your server.")
 

@@ -120,7 +120,8 @@ def test_the_counts_are_those_of_the_rows(model):
 
 
 def test_options_that_nothing_of_ours_covers_are_named(model):
-    fixed = "doctor", str(model), "--engine", "vllm==0.33.0", "--gpu", "h200", "--", *"vllm serve r1 --enforce-eager".split()
+    launch = "vllm", "serve", "r1", "--enforce-eager"
+    fixed = "doctor", str(model), "--engine", "vllm==0.33.0", "--gpu", "h200", "--", *launch
     text = attnfix(*fixed, "--enable-eplb", "--limit-mm-per-prompt", "1").stdout
     assert "No known bug applies" in text.splitlines()[0]
     assert "attnfix knows no bug around: --enable-eplb, --limit-mm-per-prompt; that is no proof that there is none." in text
