@@ -51,10 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine", metavar="ENGINE==RELEASE", help="default: of the launch's image, else what is installed here"
     )
     gpu = parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
-    running_help = (
-        "read the launch lines of this machine's servers, an answer each; --engine is for a server whose Python is not found"
-    )
-    parser.add_argument("--running", action="store_true", help=running_help)
+    parser.add_argument("--running", action="store_true", help="an answer for each server of this machine")
     completion.offer(engine, releases.every)
     completion.offer(gpu, lambda: gpus.KNOWN)
     parser.usage = "attnfix doctor [options] [MODEL_CONFIG] [-- launch command …]"
