@@ -150,6 +150,27 @@ class Upstream(NamedTuple):
         return f"{self.repository}: {', '.join(self.links)}"
 
 
+class WorstCost(NamedTuple):
+    """The lowest tokens/s of a server where the fix corrects in nearly every step, over those of the same server without it.
+
+    `low` and `high`: the 95 % interval of `tokens`; `traffic`: the requests that cost so much, behind "where"; `run`: its file
+    in docs/evidence/runs.
+    """
+
+    tokens: float
+    low: float
+    high: float
+    traffic: str
+    run: str
+
+    @property
+    def figure(self) -> str:
+        return f"{self.tokens:.3f} ({self.low:.3f}-{self.high:.3f})"
+
+    def __str__(self) -> str:
+        return f"{self.figure} of the tokens/s without it, where {self.traffic} ({self.run})"
+
+
 class Known:
     """What a process needs of a fix to judge the code that lies here; the names of a fix follow from its id."""
 
@@ -190,10 +211,10 @@ class Fix(Known):
 
     `symptoms` are those of `attnfix.compat.symptoms` that its operator sees, the most telling first.
     `witnesses` are definitions beside the targets whose code decides whether the bug is there; `default` says whether the
-    fix is on without being asked for, and `default_reason` why. `cost` is what it costs where it runs; `expect` how to try it
-    on one replica and what shift in output to expect; `avoid` how to get by without attnfix, or that nothing does. `examined`
-    are the spans of releases that the ledger judges: without them, all that attnfix supports. `remove_when` is said where the
-    release with the bug corrected does not say it.
+    fix is on without being asked for, and `default_reason` why. `cost` is what it costs where it runs, and `worst_cost` the
+    most that servers were seen to pay; `expect` how to try it on one replica and what shift in output to expect; `avoid` how to
+    get by without attnfix, or that nothing does. `examined` are the spans of releases that the ledger judges: without them, all
+    that attnfix supports. `remove_when` is said where the release with the bug corrected does not say it.
     The targets stand together or not at all, unless they are `independent`: places of one fault that different deployments
     load, each corrected as soon as it is there. `harm` is how bad the bug is; `hits` which deployments reach it, over the
     facts that the engine's module of facts makes. `ranks_alike`: what it decides must be the same on all ranks of a group, as
@@ -221,9 +242,15 @@ class Fix(Known):
     default_reason: str = "not proven on a GPU yet"
     remove_when: str | None = None
     avoid: str | None = None
+    worst_cost: WorstCost | None = None
 
     def whole(self) -> Fix:
         return self
+
+    @property
+    def avoidable(self) -> bool:
+        """Whether `avoid` names a way within the release."""
+        return self.avoid is not None and not self.avoid.startswith("Nothing ")
 
     @cached_property
     def code_paths(self) -> tuple[CodePath, ...]:  # type: ignore[override]  # made of what is declared

@@ -13,14 +13,14 @@ from packaging.version import InvalidVersion, Version
 from rich.text import Text
 
 from attnfix.compat.arming import switches
-from attnfix.compat.doctor import diagnosis, engine_options, gpus
+from attnfix.compat.doctor import diagnosis, engine_options, gpus, running
 from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
 from attnfix.compat.doctor.deployment import Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch, LaunchError, Start, find, read_start
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import SLOWER, Fix
 from attnfix.compat.gate import judge, ledger
-from attnfix.patches.catalogue import FIXES, facts_of_fixes
+from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
 
 from . import completion, releases
 from .errors import CliError, no_such
@@ -40,6 +40,8 @@ LAUNCH = True
 _COLOURS = {HIT: "red", POSSIBLE: "yellow", NOT_HIT: "dim"}
 _HERE = "installed here"
 _ORDER = (HIT, POSSIBLE, NOT_HIT)
+#: A correction with at least so much of the tokens/s is called free here, as the checks of `tests/gpu/serving` do
+_WORTH_TELLING = 0.98
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine", metavar="ENGINE==RELEASE", help="default: of the launch's image, else what is installed here"
     )
     gpu = parser.add_argument("--gpu", metavar="NAME", help="h100, b200, mi300x, sm_90, …; default: what nvidia-smi says")
+    parser.add_argument("--running", action="store_true", help="an answer for each server of this machine")
     completion.offer(engine, releases.every)
     completion.offer(gpu, lambda: gpus.KNOWN)
     parser.usage = "attnfix doctor [options] [MODEL_CONFIG] [-- launch command …]"
@@ -56,33 +59,123 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     named = releases.parse_optional(options.engine) if options.engine else None
+    if options.running:
+        return _run_running(options, named)
     start = _start(options.launch, named[0] if named else None)
     engine, release, source = _engine(named, start)
     launch = read_start(start, release or _installed(engine)) if start else None
     deployment = Deployment(
         engine, config=_config(options.model, launch), gpu=gpu_named(options.gpu), launch=launch, environment=os.environ
     )
-    rows, name = examine(deployment, release)
-    found = {
-        "engine": engine,
-        "release": name,
-        "release_from": source,
-        "gpu": str(deployment.gpu) if deployment.gpu else None,
-        "architecture": deployment.architecture(),
-        "fixes": rows,
-        "not_understood": launch.not_understood if launch else [],
-        "not_read": launch.not_read if launch else [],
-    }
+    found = _answer(deployment, release, source)
     if options.json:
         print_json(found)
     else:
         _print(found)
-    return 1 if any(row["verdict"] != NOT_HIT and row["harm"] != SLOWER and not row["corrected"] for row in rows) else 0
+    return _exit_code(found)
 
 
-def examine(deployment: Deployment, release: str | None) -> tuple[list[dict[str, Any]], str | None]:
-    """A row for each fix, hits first, and the release; release None: what is installed here."""
-    verdicts, name = _verdicts(deployment.engine, release)
+def _run_running(options: argparse.Namespace, named: tuple[str, str | None] | None) -> int:
+    if options.model or options.launch:
+        raise CliError("--running reads models and launch lines by itself: leave out MODEL_CONFIG and the launch command", 2)
+    servers, others = running.servers()
+    gpu = gpu_named(options.gpu)
+    unread = [{"pid": pid, "reason": "it runs as another user: ask as that user, or as root"} for pid in others]
+    found = []
+    for server in servers:
+        try:
+            found.append(_of_server(server, named, gpu))
+        except (CliError, OSError, LaunchError) as error:
+            unread.append({"pid": server.pid, "reason": str(error)})
+    if not found and not unread:
+        raise CliError("no server of sglang or vLLM runs on this machine, as far as this user can see", 2)
+    if options.json:
+        print_json({"running": found, "unread": unread})
+    else:
+        _print_running(found, unread)
+    return 1 if unread else max(map(_exit_code, found))
+
+
+def _of_server(server: running.Server, named: tuple[str, str | None] | None, gpu: gpus.Gpu | None) -> dict[str, Any]:
+    """Raises CliError, LaunchError or OSError with the reason why there is no answer."""
+    start = find(server.command)
+    engine, root = start.engine, server.package(start.engine)
+    release = named[1] if named and named[0] == engine else None
+    if not root and not release:
+        example = releases.newest(engine)
+        raise CliError(f"{ENGINES[engine].title} of its own Python was not found; name it, as in --engine {example}")
+    launch = read_start(start, release or (version_beside(root) if root else None))
+    launch.not_understood = [word.split()[0] for word in launch.not_understood]  # without values: they may be secrets
+    config = _config_of(server, launch)
+    deployment = Deployment(engine, config=config, gpu=gpu, launch=launch, environment=server.environment)
+    source = "--engine" if release else "the server's own Python"
+    port = launch.options.get("port", "")
+    return {"pid": server.pid, "port": int(port) if port.isdecimal() else None, **_answer(deployment, release, source, root)}
+
+
+def _config_of(server: running.Server, launch: Launch) -> Any:
+    """config.json of the server's model, in its folder or its hub cache; None where it is not there, or cannot be read."""
+    model = launch.model or ""
+    try:
+        path = server.path(model) / "config.json"
+        if not os.path.isfile(path):
+            path = _fetched(model, server.hub(launch.options.get("download-dir"))) or path
+        return read_config(path) if model else None
+    except (OSError, ValueError):
+        return None
+
+
+def _print_running(found: list[dict[str, Any]], unread: list[dict[str, Any]]) -> None:
+    for server in found:
+        port = f", port {server['port']}" if server["port"] else ""
+        _print(server, f"Server {server['pid']}{port}: ")
+    for server in unread:
+        print_line(f"Server {server['pid']} was not read: {server['reason']}.")
+
+
+def _answer(deployment: Deployment, release: str | None, source: str, root: Path | None = None) -> dict[str, Any]:
+    """All that is said of one deployment; `source` tells where the release comes from. `root`: as in `examine`."""
+    rows, name = examine(deployment, release, root)
+    launch = deployment.launch
+    return {
+        "engine": deployment.engine,
+        "release": name,
+        "release_from": source,
+        "gpu": str(deployment.gpu) if deployment.gpu else None,
+        "architecture": deployment.architecture(),
+        **_counts(rows),
+        "fixes": rows,
+        "not_understood": launch.not_understood if launch else [],
+        "not_read": launch.not_read if launch else [],
+        "uncovered": _uncovered(launch) if launch else [],
+    }
+
+
+def _exit_code(found: dict[str, Any]) -> int:
+    return 1 if any(row["harm"] != SLOWER and not row["corrected"] for row in _applying(found["fixes"])) else 0
+
+
+def _applying(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["verdict"] != NOT_HIT]
+
+
+def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Bugs, hit or possible, that attnfix corrects as configured; of the others those with a way around; the rest."""
+    left = [row for row in _applying(rows) if not row["corrected"]]
+    avoidable = sum(BY_ID[row["fix"]].avoidable for row in left)
+    return {"corrected": len(_applying(rows)) - len(left), "way_around": avoidable, "neither": len(left) - avoidable}
+
+
+def _uncovered(launch: Launch) -> list[str]:
+    """Options of the launch that no fact of the engine ever reads."""
+    covered = diagnosis.options_read(launch.engine, facts_of_fixes(launch.engine))
+    given = dict.fromkeys(name.partition(".")[0] for name in launch.options)
+    return [f"--{name}" for name in given if name not in covered]
+
+
+def examine(deployment: Deployment, release: str | None, root: Path | None = None) -> tuple[list[dict[str, Any]], str | None]:
+    """A row for each fix, hits first, and the release; release None: the engine at `root`, else what is installed here."""
+    verdicts, name = _verdicts(deployment.engine, release, root)
     deployment = replace(deployment, release=_version(name))
     facts = diagnosis.facts(deployment, facts_of_fixes(deployment.engine))
     rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment) for fix, code in verdicts.items()]
@@ -118,14 +211,14 @@ def _engine(named: tuple[str, str | None] | None, launch: Start | None) -> tuple
     return engine or releases.here("--engine "), None, _HERE
 
 
-def _verdicts(engine: str, release: str | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:
+def _verdicts(engine: str, release: str | None, root: Path | None) -> tuple[dict[Fix, tuple[str, str]], str | None]:
     """(verdict on the code, where it comes from) of each fix, and the release."""
     fixes = [fix for fix in FIXES if fix.engine == engine]
     if release:
         books = {fix: ledger.load(fix) for fix in fixes}
         release = releases.judged(engine, release, books.values())
         return {fix: (book.verdict(release), f"{engine} {release}") for fix, book in books.items()}, release
-    root = installed_root(ENGINES[engine])
+    root = root or installed_root(ENGINES[engine])
     if root is None:
         raise CliError(f"no {engine} is installed here; name a release, as in --engine {releases.newest(engine)}", 2)
     judged = {fix: judge.judge(fix, root) for fix in fixes}
@@ -166,12 +259,15 @@ def _not_here(model: str) -> str:
     return f"{model} is no file, no folder with a config.json, and no model that was fetched to this machine"
 
 
-def _fetched(model: str) -> Path | None:
-    """config.json of a model that was fetched from the Hugging Face hub before, by its name there. Fetches nothing."""
+def _fetched(model: str, cache: Path | None = None) -> Path | None:
+    """config.json of a model that was fetched from the Hugging Face hub before, by its name there. Fetches nothing.
+
+    `cache`: the hub's folder, else that of this environment.
+    """
     try:
         from huggingface_hub import try_to_load_from_cache  # engines have it
 
-        found = try_to_load_from_cache(model, "config.json")
+        found = try_to_load_from_cache(model, "config.json", cache_dir=cache)
     except (ImportError, ValueError):  # not installed; no name of a model
         return None
     return Path(found) if isinstance(found, str) else None
@@ -199,6 +295,8 @@ def _row(fix: Fix, answer: Any, code: str, deployment: Deployment) -> dict[str, 
         "switch": fix.switch,
         "symptom": fix.symptom,
         "avoid": fix.avoid,
+        "cost": fix.cost,
+        "worst_cost": fix.worst_cost and fix.worst_cost._asdict(),
         "reasons": list(answer.reasons),
     }
 
@@ -228,11 +326,13 @@ def _verdict(row: dict[str, Any]) -> Text:
     return coloured(row["verdict"], _COLOURS[row["verdict"]])
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(found: dict[str, Any], before: str = "") -> None:
+    """One answer; `before` stands before its first line."""
     where = ", ".join((found["gpu"] or "unknown GPU", found["architecture"] or "unknown model"))
     source = "" if found["release_from"] == "--engine" else f" ({found['release_from']})"
     title = f"{found['engine']} {found['release'] or '(no version)'}{source}; {where}"
-    shown = [row for row in found["fixes"] if row["verdict"] != NOT_HIT]
+    shown = _applying(found["fixes"])
+    print_line(before + _headline(found))
     if shown:
         rows = ((row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in shown)
         print_table(title, ("fix", "verdict", "harm", "attnfix"), rows)
@@ -242,13 +342,13 @@ def _print(found: dict[str, Any]) -> None:
         print_line(f"{row['fix']}:", _verdict(row))
         for reason in row["reasons"]:
             print_line(f"    {reason}")
+        worst = BY_ID[row["fix"]].worst_cost
+        if row["corrected"] and worst and worst.tokens < _WORTH_TELLING:
+            print_line(f"    cost of the correction: {worst}")
         if row["avoid"]:
             print_line(f"    without attnfix: {row['avoid']} {READ_ALONE}")
-    checked = len(found["fixes"])
-    if shown:
-        print_line(f"not hit: {checked - len(shown)} of {checked} bugs; --json says why of each")
-    else:
-        print_line(f"No known bug applies ({checked} checked; --json says why of each).")
+    if found["uncovered"]:
+        print_line(f"attnfix knows no bug around: {', '.join(found['uncovered'])}; that is no proof that there is none.")
     if found["not_understood"]:
         words, engine, release = ", ".join(found["not_understood"]), found["engine"], found["release"]
         known = release in engine_options.releases(engine)
@@ -258,5 +358,21 @@ def _print(found: dict[str, Any]) -> None:
         print_line(f"Not read: {', '.join(found['not_read'])}")
     if shown:
         print_line("Next: `attnfix explain FIX` tells all of one; `attnfix prove --fix FIX` shows it on this machine.")
+    elif before:
+        print_line("Next: `attnfix status` says what is patched; if answers are wrong all the same, `attnfix probe URL` asks.")
     else:
         print_line("Next: if answers are wrong all the same, `attnfix probe URL` asks your server.")
+
+
+def _headline(found: dict[str, Any]) -> str:
+    """How many bugs apply, and for how many of them there is help."""
+    verdicts = [row["verdict"] for row in found["fixes"]]
+    checked, hit, possible = len(verdicts), verdicts.count(HIT), verdicts.count(POSSIBLE)
+    if not hit + possible:
+        return f"No known bug applies ({checked} checked; --json says why of each)."
+    bugs = "1 bug" if (hit or possible) == 1 else f"{hit or possible} bugs"
+    told = f"{bugs} hit" + (f", {possible} possible" if possible else "") if hit else f"{bugs} possible"
+    return (
+        f"{told}: {found['corrected']} corrected by attnfix, {found['way_around']} with a way around, "
+        f"{found['neither']} with neither ({checked} checked; --json says why of each)."
+    )

@@ -49,6 +49,7 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
         ("runs on", fix.hardware),
         ("correction", fix.correction),
         ("cost", fix.cost),
+        ("worst cost", f"measured: {fix.worst_cost}" if fix.worst_cost else "tokens/s were not measured"),
         ("default", f"{row['default']}: {fix.default_reason}"),
         ("switch", f"{off}, {on}" if fix.default else f"{on} (it is off by default), {off}"),
         ("without it", f"{fix.avoid} {READ_ALONE}" if fix.avoid else "no way was looked for"),

@@ -54,6 +54,7 @@ def describe(fix: Fix) -> dict[str, Any]:
         "default": default(fix),
         "default_reason": fix.default_reason,
         "cost": fix.cost,
+        "worst_cost": fix.worst_cost and fix.worst_cost._asdict(),
         "avoid": fix.avoid,
         "expect": fix.expect,
         "remove_when": remove_when(fix, known.fixed_in()),

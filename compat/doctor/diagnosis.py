@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Mapping
+from types import CodeType, FunctionType
+from typing import Any
+
 from ..fix import Fix
 from ..gate import ledger
 from . import sglang, vllm
@@ -39,3 +44,26 @@ def answer(fix: Fix, verdict: str, reason: str, known: Facts) -> Answer:
     if verdict == ledger.UNKNOWN and found.verdict == HIT:
         return Answer(POSSIBLE, (f"code: never judged ({reason})", *found.reasons))
     return found
+
+
+def options_read(engine: str, of_fixes: Makers) -> frozenset[str]:
+    """Every text in the modules that make the engine's facts, cut at a dot: names of all options that a fact may read."""
+    modules = {maker.__module__: None for maker in {**SHARED[engine], **of_fixes}.values()}
+    values = [value for module in modules for name, value in vars(sys.modules[module]).items() if not name.startswith("__")]
+    return frozenset(text.partition(".")[0] for text in _texts(values))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Texts in constants and functions, and in what they hold."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in (*value, *value.values()):
+            yield from _texts(part)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, FunctionType):
+        yield from _texts(value.__code__)
+    elif isinstance(value, CodeType):
+        yield from _texts(value.co_consts)

@@ -104,6 +104,8 @@ def test_explain_says_all_there_is(fix):
     assert all(data[name] for name in ("symptom", "cause", "correction", "cost", "expect", "remove_when", "links", "hardware"))
     text = attnfix("explain", fix).stdout
     flat = " ".join(text.split())
+    worst = data["worst_cost"]
+    assert (f"{worst['tokens']:.3f} (" if worst else "tokens/s were not measured") in flat
     assert all(word in flat for word in (data["title"], data["switch"], *data["links"], "symptom", "try it", "remove"))
     assert max(map(len, text.splitlines())) <= 110 and f"attnfix prove --fix {fix}" in flat
     assert "Traceback" not in flat and ("no published release" in flat) is (not data["affected"])

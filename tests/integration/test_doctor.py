@@ -98,11 +98,35 @@ def test_the_table_says_verdict_reason_and_what_is_done(model):
     text = done.stdout
     assert "sglang 0.5.9; b200, sm_100, DeepseekV3ForCausalLM" in text and "corrects it (on by default)" in text
     assert "prefill backend: trtllm_mla (--attention-backend)" in text
-    assert "code: not affected" not in text and re.search(r"^not hit: \d+ of \d+ bugs; --json", text, re.M)
+    assert "code: not affected" not in text and "cost of the correction" in text
+    counts = r"\d+ bugs? hit(, \d+ possible)?: [1-9]\d* corrected by attnfix, \d+ with a way around, \d+ with neither \("
+    assert re.match(counts, text), "the first line"
     assert "Unknown options: --odd. If" in text and "Next: `attnfix explain FIX`" in text and "Not read" not in text
     text = attnfix(*arguments, "--config", "a.yaml").stdout
     assert "Not read: --config a.yaml" in text
     assert "--disable-radix-cache may be set in --config a.yaml, which is not read" in text
+
+
+def test_the_counts_are_those_of_the_rows(model):
+    fixed = [str(model), "--engine", "sglang==0.5.9", "--gpu", "b200"]
+    for variables in ("", "ATTNFIX=0 "):
+        _, rows, data = doctor(*fixed, launch=variables + SERVE)
+        applying = [row for row in rows.values() if row["verdict"] != "not hit"]
+        assert data["corrected"] == sum(row["corrected"] for row in applying)
+        assert data["corrected"] + data["way_around"] + data["neither"] == len(applying) > 1
+        assert (data["corrected"] == 0) is bool(variables) and (data["way_around"] > 0 or not variables)
+    text = attnfix("doctor", *fixed, "--", *f"ATTNFIX=0 {SERVE}".split()).stdout
+    assert f": 0 corrected by attnfix, {data['way_around']} with a way around, {data['neither']} with neither" in text
+    assert "cost of the correction" not in text
+
+
+def test_options_that_nothing_of_ours_covers_are_named(model):
+    launch = "vllm", "serve", "r1", "--enforce-eager"
+    fixed = "doctor", str(model), "--engine", "vllm==0.33.0", "--gpu", "h200", "--", *launch
+    text = attnfix(*fixed, "--enable-eplb", "--limit-mm-per-prompt", "1").stdout
+    assert "No known bug applies" in text.splitlines()[0]
+    assert "attnfix knows no bug around: --enable-eplb, --limit-mm-per-prompt; that is no proof that there is none." in text
+    assert "knows no bug around" not in attnfix(*fixed).stdout
 
 
 def test_the_model_of_the_launch_is_read_where_it_lies_here(model):

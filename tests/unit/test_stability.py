@@ -28,7 +28,7 @@ from attnfix.cli import fleet, forecast, probe
 from attnfix.cli.status import EXIT_MISSING
 from attnfix.compat.arming import switches
 from attnfix.compat.arming.activation import Activation
-from attnfix.compat.doctor import condition
+from attnfix.compat.doctor import condition, running
 from attnfix.compat.gate import ledger
 from attnfix.compat.status import fix_state, messages, metrics, process_record
 from attnfix.patches.catalogue import FIXES
@@ -146,6 +146,10 @@ def test_json_shapes(server, monkeypatch, capsys, tmp_path):
         cli.main([arguments[0], "--json", *arguments[1:]])
         found |= shapes(json.loads(capsys.readouterr().out), name)
     found |= probed(tmp_path, monkeypatch, capsys)
+    servers = running.servers()[0][:1]
+    monkeypatch.setattr(running, "servers", lambda: (servers, [7]))
+    cli.main(["doctor", "--json", "--running"])
+    found |= shapes(json.loads(capsys.readouterr().out), "doctor --running")
     found |= shapes({"results": [{each.name: None for each in dataclasses.fields(proof.Result)}]}, "prove")
     found |= shapes(attnfix.status(), "attnfix.status()")
     promised = {path: (words(re.sub(r"\[`[^`]*`\]", "", cell)), words(cell)) for path, cell in table("JSON").items()}

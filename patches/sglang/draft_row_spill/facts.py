@@ -11,6 +11,8 @@ from .wrap import ENDS, NEARER
 
 #: First release in which rows of pages of several slots are wide enough for every algorithm
 _PAGED_SINCE = "0.5.16"
+#: Algorithms whose drafts are a block, and the option of its size
+_BLOCKS = {"DFLASH": "speculative-dflash-block-size", "DSPARK": "speculative-dspark-block-size"}
 #: First releases in which algorithms take the slots of two steps ahead
 _AHEAD_SINCE = {"NGRAM": "0.5.14", "DFLASH": "0.5.14", "DSPARK": "0.5.16", "FROZEN_KV_MTP": "0.5.14"}
 #: From 0.5.6 on EAGLE takes them, too, but rows of releases before this one are not judged
@@ -63,8 +65,8 @@ def _sizes(it: Deployment, algorithm: str) -> dict[str, Fact]:
     """The numbers of steps, of branches and of draft tokens, by the ends of their options."""
     drafts = it.number("speculative-num-draft-tokens", 12 if algorithm == "NGRAM" else None)
     topk, steps = it.number("speculative-eagle-topk"), it.number("speculative-num-steps")
-    if algorithm in ("DFLASH", "DSPARK"):
-        block = it.number(f"speculative-{algorithm.lower()}-block-size")
+    if algorithm in _BLOCKS:
+        block = it.number(_BLOCKS[algorithm])
         more = int(algorithm == "DSPARK")  # its block is that of the drafts alone
         drafts = Fact(tuple(int(value) + more for value in block.values), block.why) if block.values else drafts
         topk = steps = known(1, "one block of drafts")

@@ -1,7 +1,7 @@
 """sglang.eagle-swa-verify, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import LONG_PROMPT, SPECULATION
 from attnfix.patches.sglang.shared.window_layers import plans_for_windows
 
@@ -65,6 +65,9 @@ FIX = Fix(
         "tokens, a Gemma 2 of 8 layers on one H200, 200 pairs. Beyond it, 0.916 (0.880-0.954): the plan of window layers lists "
         "all slots, and trees take a copy of the mask and ten small launches per verification. A start whose FlashInfer cache "
         "is cold compiles the kernel with a window, for 480 s at most."
+    ),
+    worst_cost=WorstCost(
+        0.863, 0.829, 0.899, "every request is longer than the window and has n-gram drafts", "h100-sglang-0.5.23"
     ),
     avoid=(
         "Set `--attention-backend fa3` on Hopper, else `triton` with `--speculative-eagle-topk 1`: both window what "

@@ -1,7 +1,7 @@
 """sglang.fa3-context-limit, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import CRASH, Fix, Target, Upstream
+from attnfix.compat.fix import CRASH, Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, SPECULATION
 
 from . import wrap
@@ -63,6 +63,7 @@ FIX = Fix(
         "token. No time per step. FlashAttention takes the width of a table into account when it splits KV; near a step of "
         "that rule results may differ by rounding."
     ),
+    worst_cost=WorstCost(1.008, 0.961, 1.058, "every request has drafts", "h100-sglang-0.5.23"),
     avoid=(
         "Start with `--disable-cuda-graph`: eager steps read tables with room for drafts; decode gets slower. Clients "
         "may instead stop short of the context length."

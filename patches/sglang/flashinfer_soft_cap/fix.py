@@ -1,7 +1,7 @@
 """sglang.flashinfer-soft-cap, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import BACKEND
 
 from . import wrap
@@ -67,6 +67,13 @@ FIX = Fix(
         "A few microseconds per plan, and the kernel's tanh: with sglang.flashinfer-swa-prefill, 0.968 (0.951-0.985) times "
         "stock's prefill tokens/s on an H200 with 0.5.23, 1.007 (0.995-1.019) with 0.5.13, a Gemma 2 of 8 layers. A start "
         "whose FlashInfer cache is cold compiles the kernels with a soft cap in the place of those without, for 480 s at most."
+    ),
+    worst_cost=WorstCost(
+        0.968,
+        0.951,
+        0.985,
+        "every prompt is new and longer than the window, with sglang.flashinfer-swa-prefill",
+        "h200-sglang-0.5.23",
     ),
     avoid=(
         "Set `--attention-backend fa3` on Hopper, else `triton`: both take the cap at the call. Gemma 2's decode on "

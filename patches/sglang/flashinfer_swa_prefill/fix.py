@@ -1,7 +1,7 @@
 """sglang.flashinfer-swa-prefill, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import BACKEND, CACHED_PREFIX, LONG_PROMPT
 from attnfix.patches.sglang.shared.window_layers import plans_for_windows
 
@@ -69,6 +69,13 @@ FIX = Fix(
         "FP8 KV cache new tokens are read back from the cache, as decode reads them. A start whose FlashInfer cache is cold "
         "compiles the kernel with the window's mask, for 480 s at most. Seen on one H200 with sglang.flashinfer-soft-cap and "
         "drafts: 359 s, and no prompt waited; stock: 201 s, and its first long prompt waited 123 s for the compiler."
+    ),
+    worst_cost=WorstCost(
+        0.968,
+        0.951,
+        0.985,
+        "every prompt is new and longer than the window, with sglang.flashinfer-soft-cap",
+        "h200-sglang-0.5.23",
     ),
     avoid=(
         "From 0.5.16 set `SGLANG_FLASHINFER_USE_PAGED=1`; earlier `--prefill-attention-backend triton "

@@ -1,7 +1,7 @@
 """sglang.lse-log-base, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT
 
 from . import wrap
@@ -58,6 +58,7 @@ FIX = Fix(
         "One launch over the LSE per attention call of a forward pass with a cached prefix (4 MB for 8192 tokens and 128 "
         "heads); once per kernel path and process, one row of one head and a wait for it."
     ),
+    worst_cost=WorstCost(0.948, 0.922, 0.975, "every prompt has a cached prefix of 8,192 tokens", "h100-sglang-0.5.23"),
     avoid=(
         "Start with `--disable-chunked-prefix-cache`: nothing is merged; prefill behind prefixes slows. With "
         "trtllm_mla and speculation 0.5.5.post1 to 0.5.15.post1 it hits sglang.stale-prefill-fallback."

@@ -1,7 +1,7 @@
 """sglang.triton-window-decode, as data."""
 
 from attnfix.compat.doctor.condition import OFF, AllOf, Is
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT
 
 from . import wrap
@@ -107,6 +107,7 @@ FIX = Fix(
     ),
     remove_when="a release of sglang is served whose decode lists the whole window: attnfix then sees it and does nothing",
     cost=("7 µs of host time per decode step (measured), no launch. CUDA graphs: 8 bytes for each token of the largest batch."),
+    worst_cost=WorstCost(0.986, 0.952, 1.022, "every decode is behind a prompt longer than the window", "h100-sglang-0.5.23"),
     avoid=(
         "Set `--attention-backend fa3` on Hopper; elsewhere, for Gemma 2 and 3, `--prefill-attention-backend triton "
         "--decode-attention-backend flashinfer`: decode reads whole windows."

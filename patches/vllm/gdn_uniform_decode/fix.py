@@ -1,7 +1,7 @@
 """vllm.gdn-uniform-decode, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.fix import Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import GARBAGE, SPECULATION
 
 from . import wrap
@@ -55,6 +55,7 @@ FIX = Fix(
         "A few µs of host time per step of a hybrid model with speculative decoding; none otherwise. A step that is corrected "
         "runs without the graph of decodes that stock takes for it."
     ),
+    worst_cost=WorstCost(0.382, 0.36, 0.406, "every prompt has num_speculative_tokens + 1 tokens", "h100-vllm-0.33.0"),
     avoid=(
         "Start with `--compilation-config.cudagraph_mode PIECEWISE`: no full graph of verification is replayed; "
         "decode gets slower."

@@ -140,3 +140,26 @@ def test_gpus_are_known_by_the_names_that_people_use(name, capability):
 
 def test_an_unknown_gpu_is_none():
     assert gpus.named("h1000") is None and gpus.named("") is None
+
+
+def test_every_option_that_a_fact_reads_counts_as_read(monkeypatch):
+    """In any deployment of the corpus: a name that a fact puts together would be missed."""
+    asked: dict[str, set[str]] = {"sglang": set(), "vllm": set()}
+    for how in ("option", "given", "absent"):
+        real = getattr(Deployment, how)
+
+        def recording(it, *names, real=real, **more):
+            asked[it.engine].update(names[:1] if real.__name__ == "option" else names)
+            return real(it, *names, **more)
+
+        monkeypatch.setattr(Deployment, how, recording)
+    for case in (*DEPLOYMENTS, *DEVELOPMENT):
+        answer(*case[:5], ledger.AFFECTED)
+    for engine, names in asked.items():
+        assert len(names) > 20
+        assert {name.partition(".")[0] for name in names} <= diagnosis.options_read(engine, facts_of_fixes(engine))
+
+
+def test_an_option_that_no_fact_reads_does_not_count_as_read():
+    read_by_vllm = diagnosis.options_read("vllm", facts_of_fixes("vllm"))
+    assert "enforce-eager" in read_by_vllm and read_by_vllm.isdisjoint({"enable-eplb", "host", "page-size"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from attnfix.patches.catalogue import FIXES
 ROOT = Path(__file__).resolve().parents[3]
 
 from attnfix.cli.listing import describe  # noqa: E402
-from scripts.pages import fix_pages, support_page  # noqa: E402
+from scripts.pages import fix_pages, gpu_runs, support_page  # noqa: E402
 
 
 @pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
@@ -25,6 +26,20 @@ def test_a_page_holds_what_is_known_of_the_fix(fix):
         assert part in text
     for place in fix.code_paths:
         assert f"`{place}`" in text, "every target and witness"
+    assert str(fix.worst_cost or "| worst cost | tokens/s were not measured") in text
+
+
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
+def test_the_worst_cost_is_the_lowest_that_was_measured(fix):
+    """The evidence holds no row of a fix that is worse, and the figure stands in the run that is named."""
+    seen = [run["firing"][fix.id]["tokens"] for run in gpu_runs.runs() if fix.id in run.get("firing", {})]
+    if fix.worst_cost is None:
+        assert not seen
+        return
+    (run,) = [run for run in gpu_runs.runs() if run["file"] == f"{fix.worst_cost.run}.json"]
+    row = [fix.worst_cost.tokens, fix.worst_cost.low, fix.worst_cost.high]
+    assert row == run.get("firing", {}).get(fix.id, {}).get("tokens") or fix.worst_cost.figure in json.dumps(run["cases"])
+    assert all(fix.worst_cost.tokens <= tokens for tokens, _, _ in seen)
 
 
 @pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
