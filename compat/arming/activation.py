@@ -63,6 +63,7 @@ class Activation:
         self._every_fix = every_fix
         self.modules = watched_modules(())
         self._seen: set[str] = set()
+        self._refusal: tuple[object, switches.Refusal | None] = None, None
         self._verdicts: dict[str, tuple[loaded_code.Stamp, judge.Verdict]] = {}
         self._lock = threading.RLock()
         # A fork waits until no fix is half-way in another thread: its child would keep it so for ever
@@ -156,11 +157,10 @@ class Activation:
             try:
                 engine = engine_of(name)
                 self._watch_load(engine, name)
-                # One look at the files, and at what is refused, for all fixes of the module
-                look, refused = cache(partial(_sources, engine)), cache(self._refused)
+                look = cache(partial(_sources, engine))  # one look at the files for all fixes of the module
                 for state in states:
                     if state.base not in FINAL:
-                        self._try_step(state, partial(self._install, state, engine, look, refused, name, late))
+                        self._try_step(state, partial(self._install, state, engine, look, name, late))
                 self._seen.add(name)
             except BaseException as error:
                 # An interrupt, too, must leave nothing half-way: it may be caught, and the engine serve
@@ -175,7 +175,6 @@ class Activation:
         state: FixState,
         engine: Engine,
         look: Callable[[], source_files.Sources],
-        refused: Callable[[], switches.Refusal | None],
         module: str,
         late: bool,
     ) -> None:
@@ -183,7 +182,7 @@ class Activation:
         self._check_switches(state.fix, engine)
         sources = look()
         verdict = self._judge(state, sources)
-        self._check_affected(state.fix, verdict, refused)
+        self._check_affected(state.fix, verdict)
         witnesses.check_files(verdict, sources)
         self._take_patch_points(state, verdict, sources, module, late)
         self._arm(state, verdict, sources)
@@ -222,7 +221,15 @@ class Activation:
         yield from self._every_fix()
 
     def _refused(self) -> switches.Refusal | None:
-        return switches.refused(self._all_fixes())
+        """What `switches.refused` says; it is asked again only after a variable or the fixes have changed."""
+        if not (asked := switches.restriction()):
+            return None
+        key = asked, frozenset(self.states)
+        known, refusal = self._refusal
+        if known != key:
+            refusal = switches.refused(self._all_fixes())
+            self._refusal = key, refusal
+        return refusal
 
     def _with_target_in(self, module: str) -> list[FixState]:
         return [state for state in self.states.values() if module in state.fix.target_modules]
@@ -253,10 +260,9 @@ class Activation:
         state.release, state.code = verdict.release, verdict.code
         return verdict
 
-    @staticmethod
-    def _check_affected(fix: Known, verdict: judge.Verdict, refused: Callable[[], switches.Refusal | None]) -> None:
+    def _check_affected(self, fix: Known, verdict: judge.Verdict) -> None:
         if verdict.kind not in HEALTHY:
-            if refusal := refused():
+            if refusal := self._refused():
                 raise Refused(OFF, refusal.reason)
             if why := switches.left_off(fix):
                 raise Refused(OFF, why)

@@ -61,6 +61,13 @@ def required(fix: Known, environ: Mapping[str, str] = os.environ) -> bool:
     return strict(environ) or (asked(fix, environ) is True and not left_off(fix, environ))
 
 
+def restriction(environ: Mapping[str, str] = os.environ) -> tuple[tuple[str, str], ...]:
+    """Every variable that decides what `refused` says of the same fixes; none where it cannot refuse."""
+    if "ATTNFIX_ONLY" not in environ and "ATTNFIX_FIXSET" not in environ:
+        return ()
+    return tuple((name, value) for name, value in environ.items() if name.startswith("ATTNFIX_"))
+
+
 def left_off(fix: Known, environ: Mapping[str, str] = os.environ) -> str | None:
     """Why the fix is off although its switch is not 0; None where it is on."""
     named = only(environ)
