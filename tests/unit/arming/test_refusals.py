@@ -111,7 +111,7 @@ def test_a_restriction_arms_nothing_else(engine, monkeypatch, ended, logged, env
     assert engine.load(activation, "attention").Backend().forward(1) == result
     found = activation.states[fix.id]
     assert found.state == state and (reason is None or found.reason == reason) and ended == []
-    refused = reason in switches.REFUSALS
+    refused = reason in (switches.UNKNOWN_ID, switches.OTHER_SET)
     assert [message.startswith(f"attnfix: {reason}, so nothing") for level, message in logged() if level == "ERROR"] == [
         True
     ] * refused
