@@ -135,7 +135,7 @@ class Activation:
     def _lost(state: FixState, reason: str) -> None:
         """An armed fix cannot stay so: somebody else has changed what it stands on."""
         state.settle(CONFLICT, reason)
-        messages.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}")
+        messages.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}", state)
         state.changed()
 
     # One module, one fix
