@@ -44,6 +44,12 @@ def test_red_to_green_is_proven():
     assert judged_with(stock__main__error=None)[0] == PROVEN, "not finite is red"
 
 
+def test_a_case_of_the_bug_that_is_right_on_stock_is_named():
+    verdict, reason = judged_with(stock__main={"error": 19.0, "bits": "a", "cases": [19.0, 0.002, None, 0.03]})
+    assert verdict == PROVEN and reason == "files of 1.0; 3 corrections; of 4 cases of the bug, right on stock: 1, 3"
+    assert "stock" not in judged_with(stock__main={"error": 19.0, "bits": "a", "cases": [19.0, None]})[1]
+
+
 @pytest.mark.parametrize(
     "changes, says",
     [
