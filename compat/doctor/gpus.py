@@ -45,8 +45,8 @@ KNOWN |= {name: Gpu(name, INTEL, None) for name in ["b580", "max1550"]}
 
 #: Words around the name of a GPU, in what drivers and the labels of Kubernetes print
 _AROUND = re.compile(
-    r"nvidia|amd|intel|instinct|radeon|geforce|tesla|grid|gpu|pcie|sxm\d*|nvl|oam|hbm\d*e?|3e|\d+gb?|\d+[qc]|\dg\.\d+gb|mig|shared|mega"
-    r"|ti|super|d|laptop|blackwell|generation|server|workstation|max|q|edition|ac|[vh]f"
+    r"nvidia|amd|intel|instinct|radeon|geforce|tesla|grid|gpu|pcie|sxm\d*|nvl|oam|hbm\d*e?|3e|\d+gb?|\d+[qc]|\dg\.\d+gb"
+    r"|mig|shared|mega|ti|super|d|laptop|blackwell|generation|server|workstation|max|q|edition|ac|[vh]f"
 )
 
 
