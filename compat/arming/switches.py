@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..fix import Known
-from ..status.fix_state import OTHER_SET, UNKNOWN_ID
+from ..status.fix_state import REFUSALS
 from ..status.metrics import SERVER
 
 #: Every variable that is not the switch of one fix, with what it does: documentation and spelling check in one.
@@ -26,6 +26,7 @@ RENAMED = {
     "ATTNFIX_SGLANG_FA3_CONTEXT_WALL": "ATTNFIX_SGLANG_FA3_CONTEXT_LIMIT",
     "ATTNFIX_SGLANG_DRAFT_KV_WALL": "ATTNFIX_SGLANG_DRAFT_KV_CONTEXT_LIMIT",
 }
+UNKNOWN_ID, OTHER_SET = REFUSALS
 _SHOWN = 80  # letters of a value that is none of ours
 _FORMER = {switch: former for former, switch in RENAMED.items()}
 _OF_OTHER_VALUES = ("ATTNFIX_ONLY", "ATTNFIX_FIXSET", "ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR")
@@ -85,7 +86,7 @@ def fixset_on(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) -
 
 
 class Refusal(NamedTuple):
-    """Why nothing at all is armed. `reason`: UNKNOWN_ID or OTHER_SET."""
+    """Why nothing at all is armed. `reason`: one of REFUSALS."""
 
     reason: str
     detail: str

@@ -25,14 +25,14 @@ EFFECTIVE = "effective"
 #: From these a fix never comes back in this process: arming is all or nothing, and disarming is for good.
 FINAL = frozenset({UNKNOWN_SOURCE, CONFLICT, LATE, FAILED})
 #: Why nothing at all is armed: the reason of each fix whose code has the bug
-UNKNOWN_ID, OTHER_SET = "ATTNFIX_ONLY names no fix of attnfix", "ATTNFIX_FIXSET names another set of fixes"
+REFUSALS = "ATTNFIX_ONLY names no fix of attnfix", "ATTNFIX_FIXSET names another set of fixes"
 #: What is wrong when the engine's code is affected and the fix was wanted.
 MISSING = frozenset({CONFLICT, LATE, FAILED})
 
 
 def refusals(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Why nothing at all is armed in a process with these rows of `attnfix status`; none where that is not so."""
-    return sorted({row["reason"] for row in rows if row["state"] == OFF} & {UNKNOWN_ID, OTHER_SET})
+    return sorted({row["reason"] for row in rows if row["state"] == OFF}.intersection(REFUSALS))
 
 
 class Event(Enum):

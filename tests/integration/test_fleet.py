@@ -89,9 +89,9 @@ def test_an_idle_replica_is_fine_and_one_without_attnfix_is_not(replica, asked):
 
 
 def test_a_replica_whose_set_of_fixes_is_refused_is_missing(replica, asked):
-    refused = process({FIX: "off", OTHER: "off"}, reason=fix_state.UNKNOWN_ID)
+    refused = process({FIX: "off", OTHER: "off"}, reason=fix_state.REFUSALS[0])
     code, found, _ = asked(bad := replica(refused, refused))
-    assert code == 3 and found["missing"] == [f"http://{bad}/metrics: nothing is armed: {fix_state.UNKNOWN_ID}"]
+    assert code == 3 and found["missing"] == [f"http://{bad}/metrics: nothing is armed: {fix_state.REFUSALS[0]}"]
 
 
 def test_replicas_that_disagree_are_named(replica, asked):

@@ -64,17 +64,17 @@ def test_the_page_names_what_was_counted():
 
 
 def test_the_page_counts_processes_in_which_nothing_is_armed():
-    written((0, 0, 0), states=("off",), reason=fix_state.OTHER_SET)
-    written((0, 0, 0), states=("off", "off"), reason=fix_state.OTHER_SET)
+    written((0, 0, 0), states=("off",), reason=fix_state.REFUSALS[1])
+    written((0, 0, 0), states=("off", "off"), reason=fix_state.REFUSALS[1])
     written((0, 0, 0), states=("off",), reason="not in ATTNFIX_ONLY")
     (line,) = [line for line in page(metrics._Collector()) if line.startswith("attnfix_refused_processes")]
-    named = f'attnfix="",engine="sglang",reason="{fix_state.OTHER_SET}",release="1.0"'
+    named = f'attnfix="",engine="sglang",reason="{fix_state.REFUSALS[1]}",release="1.0"'
     assert line == f"attnfix_refused_processes{{{named}}} 2.0"
 
 
 def test_the_names_and_labels_are_those_that_are_promised():
     written((5, 2, 30))
-    written((0, 0, 0), states=("off",), reason=fix_state.UNKNOWN_ID)
+    written((0, 0, 0), states=("off",), reason=fix_state.REFUSALS[0])
     samples = list(metrics_page.samples("\n".join(page(metrics._Collector()))))
     assert {sample.name: frozenset(sample.labels) for sample in samples} == metrics.METRICS
 
