@@ -157,10 +157,11 @@ class Activation:
             try:
                 engine = engine_of(name)
                 self._watch_load(engine, name)
-                look = cache(partial(_sources, engine))  # one look at the files for all fixes of the module
+                # One look at the files, and at what is refused, for all fixes of the module
+                look, refused = cache(partial(_sources, engine)), cache(self._refused)
                 for state in states:
                     if state.base not in FINAL:
-                        self._try_step(state, partial(self._install, state, engine, look, name, late))
+                        self._try_step(state, partial(self._install, state, engine, look, refused, name, late))
                 self._seen.add(name)
             except BaseException as error:
                 # An interrupt, too, must leave nothing half-way: it may be caught, and the engine serve
@@ -175,6 +176,7 @@ class Activation:
         state: FixState,
         engine: Engine,
         look: Callable[[], source_files.Sources],
+        refused: Callable[[], switches.Refusal | None],
         module: str,
         late: bool,
     ) -> None:
@@ -182,7 +184,7 @@ class Activation:
         self._check_switches(state.fix, engine)
         sources = look()
         verdict = self._judge(state, sources)
-        self._check_affected(state.fix, verdict)
+        self._check_affected(state.fix, verdict, refused)
         witnesses.check_files(verdict, sources)
         self._take_patch_points(state, verdict, sources, module, late)
         self._arm(state, verdict, sources)
@@ -260,9 +262,10 @@ class Activation:
         state.release, state.code = verdict.release, verdict.code
         return verdict
 
-    def _check_affected(self, fix: Known, verdict: judge.Verdict) -> None:
+    @staticmethod
+    def _check_affected(fix: Known, verdict: judge.Verdict, refused: Callable[[], switches.Refusal | None]) -> None:
         if verdict.kind not in HEALTHY:
-            if refusal := self._refused():
+            if refusal := refused():
                 raise Refused(OFF, refusal.reason)
             if why := switches.left_off(fix):
                 raise Refused(OFF, why)
