@@ -167,6 +167,7 @@ def _read(url: str, page: str) -> dict[str, Any]:
     counted: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_COUNTERS, 0))
     versions: set[str] = set()
     engines: set[str] = set()
+    refused: set[str] = set()
     processes = 0
     for number, (name, labels, value) in enumerate(metrics_page.samples(page)):
         if number == _SAMPLES:
@@ -175,6 +176,8 @@ def _read(url: str, page: str) -> dict[str, Any]:
             versions.add(labels["attnfix"])
             engines.add(f"{labels['engine']} {labels['release'] or '(no version)'}")
             processes += int(value) if math.isfinite(value) else 0
+        elif name == "attnfix_refused_processes":
+            refused.add(labels["reason"])
         elif name == "attnfix_fix_info":
             key = labels["engine"], labels["release"], labels["fix"]
             row = rows.setdefault(key, {"fix": key[2], "engine": key[0], "release": key[1], "states": []})
@@ -195,7 +198,7 @@ def _read(url: str, page: str) -> dict[str, Any]:
         "fixset": fixset_name(version, standing) if version is not None else None,
         "fixes": fixes,
         "behind": False,
-        "missing": [*_missing(url, fixes, bool(versions))],
+        "missing": [*(f"{url}: nothing is armed: {why}" for why in sorted(refused)), *_missing(url, fixes, bool(versions))],
     }
 
 

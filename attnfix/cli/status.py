@@ -230,17 +230,11 @@ def missing(found: dict[str, Any]) -> Iterator[str]:
         if process["state"] == processes.NO_RECORD:
             yield f"no record of {process['engine']} {status_view.named(process)}: {process['reason']}"
     for process in found["processes"]:
-        for reason in _refused(process):
+        for reason in fix_state.refusals(process["fixes"]) if process["alive"] else ():
             yield f"nothing is armed in {process['engine']} {status_view.named(process)}: {reason}"
         for row in process["fixes"] if process["alive"] else ():
             if row["state"] in fix_state.MISSING or _in_doubt(row, process["release"]):
                 yield f"{row['fix']} is missing in {process['engine']} {status_view.named(process)}: {row['state']}"
-
-
-def _refused(process: dict[str, Any]) -> list[str]:
-    """Why nothing is armed in a running process whose code has a bug; empty where that is not so."""
-    reasons = {row["reason"] for row in process["fixes"] if process["alive"] and row["state"] == fix_state.OFF}
-    return sorted(reasons.intersection(switches.REFUSALS))
 
 
 def _unreached(found: dict[str, Any]) -> Iterator[str]:

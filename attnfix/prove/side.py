@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
-from attnfix.patches.lab.proof import NoSuchPath, Proof, observed, run_on
+from attnfix.patches.lab.proof import NoSuchPath, Observation, Proof, combine, each, run_on
 
 from . import stubs
 from .verdict import RED
@@ -98,9 +98,10 @@ def _in_a_fork(step: Any, *args: Any) -> dict[str, Any]:
 
 
 def _observed(run: Any, seed: int, limit: float = math.inf) -> dict[str, Any]:
-    observation = observed(run(seed), limit)
-    finite = math.isfinite(observation.error)
-    return {"error": observation.error if finite else None, "bits": observation.bits}
+    cases = each(seen := run(seed), limit)
+    observation = seen if isinstance(seen, Observation) else combine(*cases)
+    error, *errors = [one.error if math.isfinite(one.error) else None for one in (observation, *cases)]
+    return {"error": error, "bits": observation.bits, "cases": errors}
 
 
 def _state(fix: str) -> dict[str, Any] | None:

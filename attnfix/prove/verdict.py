@@ -86,7 +86,7 @@ def judge_proof(judged: judge.Verdict, stock: Answer, fixed: Answer) -> tuple[st
     if not fixed["hook_installed"]:
         return UNPROVEN, "attnfix is NOT ACTIVE in this Python: its .pth file is not in a folder that is processed at start"
     failure = _first_failure(stock, fixed)
-    return (FAILED, failure) if failure else (PROVEN, f"{judged.reason}; {fixed['fired']} corrections")
+    return (FAILED, failure) if failure else (PROVEN, f"{judged.reason}; {fixed['fired']} corrections{_right_on_stock(stock)}")
 
 
 def judge_unknown_edit(fix: Fix, release: str, judged: judge.Verdict, stands: Answer, edit: str | None) -> Result:
@@ -120,6 +120,13 @@ def _first_failure(stock: Answer, fixed: Answer) -> str | None:
         for name, error in fixed["sabotages"].items()
     ]
     return next((reason for failed, reason in checks if failed), None)
+
+
+def _right_on_stock(stock: Answer) -> str:
+    """The cases of the bug, counted from 0, that the worst one hides: they prove nothing here."""
+    errors = stock["main"].get("cases", [])
+    right = [str(number) for number, error in enumerate(errors) if not is_red({"main": {"error": error}})]
+    return f"; of {len(errors)} cases of the bug, right on stock: {', '.join(right)}" if right else ""
 
 
 def _judge_healthy(judged: judge.Verdict, stock: Answer, fixed: Answer) -> tuple[str, str]:

@@ -63,6 +63,7 @@ class Activation:
         self._every_fix = every_fix
         self.modules = watched_modules(())
         self._seen: set[str] = set()
+        self._refusal: tuple[object, switches.Refusal | None] = None, None
         self._verdicts: dict[str, tuple[loaded_code.Stamp, judge.Verdict]] = {}
         self._lock = threading.RLock()
         # A fork waits until no fix is half-way in another thread: its child would keep it so for ever
@@ -134,7 +135,7 @@ class Activation:
     def _lost(state: FixState, reason: str) -> None:
         """An armed fix cannot stay so: somebody else has changed what it stands on."""
         state.settle(CONFLICT, reason)
-        messages.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}")
+        messages.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}", state)
         state.changed()
 
     # One module, one fix
@@ -222,7 +223,15 @@ class Activation:
         yield from self._every_fix()
 
     def _refused(self) -> switches.Refusal | None:
-        return switches.refused(self._all_fixes())
+        """What `switches.refused` says; it is asked again only after a variable or the fixes have changed."""
+        if not (asked := switches.restriction()):
+            return None
+        key = asked, frozenset(self.states)
+        known, refusal = self._refusal
+        if known != key:
+            refusal = switches.refused(self._all_fixes())
+            self._refusal = key, refusal
+        return refusal
 
     def _with_target_in(self, module: str) -> list[FixState]:
         return [state for state in self.states.values() if module in state.fix.target_modules]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..fix import Known
+from ..status.fix_state import REFUSALS
 from ..status.metrics import SERVER
 
 #: Every variable that is not the switch of one fix, with what it does: documentation and spelling check in one.
@@ -25,9 +26,7 @@ RENAMED = {
     "ATTNFIX_SGLANG_FA3_CONTEXT_WALL": "ATTNFIX_SGLANG_FA3_CONTEXT_LIMIT",
     "ATTNFIX_SGLANG_DRAFT_KV_WALL": "ATTNFIX_SGLANG_DRAFT_KV_CONTEXT_LIMIT",
 }
-#: Why nothing at all is armed, as the reason of each fix
-UNKNOWN_ID, OTHER_SET = "ATTNFIX_ONLY names no fix of attnfix", "ATTNFIX_FIXSET names another set of fixes"
-REFUSALS = (UNKNOWN_ID, OTHER_SET)
+UNKNOWN_ID, OTHER_SET = REFUSALS
 _SHOWN = 80  # letters of a value that is none of ours
 _FORMER = {switch: former for former, switch in RENAMED.items()}
 _OF_OTHER_VALUES = ("ATTNFIX_ONLY", "ATTNFIX_FIXSET", "ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR")
@@ -59,6 +58,13 @@ def only(environ: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
 def required(fix: Known, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the operator would rather have no process than one without this fix, where its code is affected."""
     return strict(environ) or (asked(fix, environ) is True and not left_off(fix, environ))
+
+
+def restriction(environ: Mapping[str, str] = os.environ) -> tuple[tuple[str, str], ...]:
+    """Every variable that decides what `refused` says of the same fixes; none where it cannot refuse."""
+    if "ATTNFIX_ONLY" not in environ and "ATTNFIX_FIXSET" not in environ:
+        return ()
+    return tuple((name, value) for name, value in environ.items() if name.startswith("ATTNFIX_"))
 
 
 def left_off(fix: Known, environ: Mapping[str, str] = os.environ) -> str | None:

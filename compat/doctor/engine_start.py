@@ -19,7 +19,7 @@ _MODULES = {
 }
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 _ASSIGNMENT = re.compile(r"(?:-e|--env=)?([A-Za-z_]\w*)=(.*)", re.S)
-_SUFFIXES = r"(?:-(?:rocm|cuda|cu\d+|runtime|base|dev))*"
+_SUFFIXES = r"(?:-(?:rocm|xpu|cpu|hpu|cuda|cu\d+|arm64|aarch64|runtime|base|dev|nightly|custom))*"
 #: Any registry with its port, folders, a name that says which engine it is, tag and digest
 _IMAGE = re.compile(
     rf"(?P<home>(?:[\w.-]+(?::\d+)?/)*)(?P<name>(?P<engine>vllm|sglang)(?P<server>-openai)?{_SUFFIXES})"
@@ -27,10 +27,10 @@ _IMAGE = re.compile(
 )
 _HOMES = ("vllm/", "lmsysorg/", "rocm/")
 _RELEASE = re.compile(r"(?<![a-uw-z\d.])v?(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)?)(?![\d.])")
-#: YAML of Kubernetes or compose: a list of words, a container, or what holds some
-_YAML = re.compile(
-    r"\s*(?:\[|- |---|(?:apiVersion|kind|spec|services|containers|image|command|args|entrypoint|env|environment|name)[ \t]*:)"
-)
+#: YAML of Kubernetes, compose or values of Helm, behind comments: a list of words, a container, or what holds some
+_YAML = re.compile(r"(?:\s|#.*\n)*(?:\[|- |---|[A-Za-z][\w.-]*[ \t]*:(?:\s|$))")
+#: A whole command in one word
+_COMMAND_LINE = re.compile(r"\b(?:vllm|sglang)\s+serve\s|\s-m\s+(?:vllm|sglang)\.")
 _COMMAND = ("image", "entrypoint", "command", "args")
 
 
@@ -82,9 +82,11 @@ def _starts(words: list[str], start: Start) -> bool:
             return True
         if word.startswith("--entrypoint"):
             entry_point = [word.partition("=")[2] or after]
-        elif program in _SHELLS and (script := _script(rest)):
+        elif program in _SHELLS and entry_point != [word] and (script := _script(rest)):
             if any(_starts(command, start) for command in _commands(script)):
                 return True
+        elif _COMMAND_LINE.search(word) and any(_starts(command, start) for command in _commands(word)):
+            return True
         elif found := _image(word):
             start.image = Image(word, _release(found["tag"]))
             return _starts_in_image(found, [*entry_point, *rest], start)
@@ -118,7 +120,7 @@ def _script(words: list[str]) -> str | None:
     """The script of a shell's arguments, `-c` or among other letters (`-lc`)."""
     flags = (at for at, word in enumerate(words[:-1]) if re.fullmatch(r"-[a-z]*c[a-z]*", word))
     at = next(flags, None)
-    return None if at is None else words[at + 1]
+    return None if at is None else next((word for word in words[at + 1 :] if not word.startswith("-")), None)
 
 
 def _commands(text: str) -> list[list[str]]:
@@ -133,6 +135,7 @@ def _commands(text: str) -> list[list[str]]:
 
 def _of_script(text: str) -> Iterator[list[str]]:
     text = re.sub(r"(?m)^\s*#.*$", "", text.replace("\\\n", " "))
+    text = re.sub(r"\$\([^()]*\)", "$(…)", text)  # what a command prints is not known
     text = re.sub(r"\n\s*(?=-)", " ", text)  # a line of options goes on with the command before it
     text = re.sub(r"(?<=\s)\d(?=[<>])", "", text)  # of a redirection, 2>
     lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|<>\n")
@@ -167,6 +170,9 @@ def parsed_yaml(text: str | bytes) -> list[Any]:
 
 def _of_containers(found: Any) -> Iterator[list[str]]:
     """The words of each container in it: its variables, its image, its command. Raises ValueError."""
+    if isinstance(found, Mapping) and isinstance(image := found.get("image"), Mapping):  # values of Helm
+        named = ":".join(str(image[key]) for key in ("repository", "tag") if image.get(key))
+        found = {**found, **image, "image": named}
     if isinstance(found, Mapping) and any(key in found for key in _COMMAND):
         variables = [word for key in ("env", "environment") for word in _assignments(found.get(key) or ())]
         yield variables + [word for key in _COMMAND for word in _words(found.get(key) or ())]

@@ -27,7 +27,7 @@ class Gpu:
 
 
 _NVIDIA = {
-    70: "v100",
+    70: "v100 v100s",
     75: "t4",
     80: "a100 a800 a30",
     86: "a2 a10 a10g a16 a40 a4000 a4500 a5000 a5500 a6000 rtx3060 rtx3070 rtx3080 rtx3090",
@@ -45,15 +45,18 @@ KNOWN |= {name: Gpu(name, INTEL, None) for name in ["b580", "max1550"]}
 
 #: Words around the name of a GPU, in what drivers and the labels of Kubernetes print
 _AROUND = re.compile(
-    r"nvidia|amd|intel|instinct|radeon|geforce|tesla|grid|gpu|pcie|sxm\d*|nvl|oam|hbm\d*e?|\d+gb|\dg\.\d+gb|mig|shared|mega"
-    r"|ti|super|d|laptop|blackwell|generation|server|workstation|max|q|edition|ac|[vh]f"
+    r"nvidia|amd|intel|instinct|radeon|geforce|tesla|grid|gpu|pcie|sxm\d*|nvl|oam|hbm\d*e?|3e|\d+gb?|\d+[qc]|\dg\.\d+gb"
+    r"|mig|shared|mega|ti|super|d|laptop|blackwell|generation|server|workstation|max|q|edition|ac|[vh]f"
 )
 
 
 def named(text: str) -> Gpu | None:
-    """The GPU of a name as people and drivers write it (`H100`, `RTX 5090`, `NVIDIA A100-SXM4-80GB`, `sm_90`); None for an
-    unknown one."""
-    words = re.split(r"[\s_-]+", text.lower().partition("/")[0].strip())
+    """The GPU of a name as people and drivers write it (`H100`, `RTX 5090`, `NVIDIA A100-SXM4-80GB`, `sm_90`), also
+    as a label of Kubernetes with its value; None for an unknown one."""
+    name = re.split(r"=|: ", text.lower())[-1]  # of a label
+    if bracketed := re.search(r"\[(.+)\]", name):  # behind the chip's name
+        name = bracketed[1]
+    words = re.split(r"[\s_-]+", name.partition("/")[0].strip())
     plain = "".join(word for word in words if not _AROUND.fullmatch(word))
     if match := re.fullmatch(r"sm(\d{2,3})a?", plain):
         return Gpu(text, NVIDIA, int(match[1]))

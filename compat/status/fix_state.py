@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
@@ -24,8 +24,15 @@ EFFECTIVE = "effective"
 
 #: From these a fix never comes back in this process: arming is all or nothing, and disarming is for good.
 FINAL = frozenset({UNKNOWN_SOURCE, CONFLICT, LATE, FAILED})
+#: Why nothing at all is armed: the reason of each fix whose code has the bug
+REFUSALS = "ATTNFIX_ONLY names no fix of attnfix", "ATTNFIX_FIXSET names another set of fixes"
 #: What is wrong when the engine's code is affected and the fix was wanted.
 MISSING = frozenset({CONFLICT, LATE, FAILED})
+
+
+def refusals(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Why nothing at all is armed in a process with these rows of `attnfix status`; none where that is not so."""
+    return sorted({row["reason"] for row in rows if row["state"] == OFF}.intersection(REFUSALS))
 
 
 class Event(Enum):

@@ -43,11 +43,18 @@ def logger(engine: str) -> logging.Logger:
     return log
 
 
-def _once(engine: str, level: int, message: str, key: object = None) -> None:
+def _once(engine: str, level: int, message: str, states: Iterable[FixState] = (), key: object = None) -> None:
     """Said once or, where the program's own logging raises, not at all."""
     with suppress(Exception):
         if _first(key or message):
-            logger(engine).log(level, "%s", untrusted.line(message))
+            _log(engine, level, message, states)
+
+
+def _log(engine: str, level: int, message: str, states: Iterable[FixState] = ()) -> None:
+    """One record. Formatters of JSON print its field `attnfix`, which has a row for each of `states`; others leave it out."""
+    fixes = [{"fix": state.fix.id, "state": state.state, "release": state.release} for state in states]
+    extra = {"attnfix": {"engine": engine, "fixes": fixes}}
+    logger(engine).log(level, "%s", untrusted.line(message), extra=extra)
 
 
 def _first(key: object) -> bool:
@@ -62,9 +69,9 @@ def _main_process() -> bool:
     return multiprocessing.parent_process() is None and not started_by_ray and os.environ.get("RANK", "0") == "0"
 
 
-def warn(engine: str, message: str) -> None:
+def warn(engine: str, message: str, *states: FixState) -> None:
     """A WARNING from the main process, the same text at INFO from its children: one line, however many ranks."""
-    _once(engine, logging.WARNING if _main_process() else logging.INFO, f"attnfix: {message}")
+    _once(engine, logging.WARNING if _main_process() else logging.INFO, f"attnfix: {message}", states)
 
 
 def error(engine: str, message: str) -> None:
@@ -81,16 +88,16 @@ def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> 
             _installed(engine.name, version)
         else:
             say_with_next(engine.name, partial(_installed, engine.name, version))
-    problems, debugging = [], logger(engine.name).isEnabledFor(logging.DEBUG)
+    problems, debugging = {}, logger(engine.name).isEnabledFor(logging.DEBUG)
     for state in states:
         if state.base in MISSING:
-            problems.append(f"{state.fix.id} is not installed: {state.reason}")
+            problems[f"{state.fix.id} is not installed: {state.reason}"] = state
         elif state.base == UNKNOWN_SOURCE and in_doubt(state, version):
-            problems.append(f"{state.fix.id} left alone, unknown source: {state.reason}")
+            problems[f"{state.fix.id} left alone, unknown source: {state.reason}"] = state
         elif debugging:
-            _quiet(engine.name, f"{state.fix.id}: {state.state} ({state.reason})")
-    if problems := [problem for problem in problems if _first(problem)]:
-        warn(engine.name, "; ".join(problems))
+            _log(engine.name, logging.DEBUG, f"attnfix: {state.fix.id}: {state.state} ({state.reason})", [state])
+    if problems := {problem: state for problem, state in problems.items() if _first(problem)}:
+        warn(engine.name, "; ".join(problems), *problems.values())
 
 
 def _installed(engine: str, version: str | None) -> None:
@@ -98,7 +105,7 @@ def _installed(engine: str, version: str | None) -> None:
     with suppress(Exception):
         states = [state for state in _armed.pop(engine, []) if state.base == INSTALLED]
         if states:
-            logger(engine).info("%s", untrusted.line(_names(engine, version, states)))
+            _log(engine, logging.INFO, _names(engine, version, states), states)
 
 
 def _names(engine: str, version: str | None, states: list[FixState]) -> str:
@@ -139,9 +146,9 @@ def tell(state: FixState, event: Event, detail: Any) -> None:
     if event == Event.FIRST_CORRECTION:
         _first_correction(state, detail)
     elif event == Event.DISARMED:
-        _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}")
+        _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}", [state])
     elif event == Event.KERNEL_LEFT_ALONE:
-        warn(state.fix.engine, f"{state.fix.id} does not patch a kernel: {detail}")
+        warn(state.fix.engine, f"{state.fix.id} does not patch a kernel: {detail}", state)
 
 
 def _first_correction(state: FixState, rows: int) -> None:
@@ -149,11 +156,7 @@ def _first_correction(state: FixState, rows: int) -> None:
     with suppress(Exception):
         counted = f" ({rows} rows)" if rows else ""
         message = f"attnfix: {state.fix.id} corrected its first call{counted}: {state.fix.whole().title}"
-        _once(state.fix.engine, logging.INFO, message, ("corrected", state.fix.id, os.getpid()))
-
-
-def _quiet(engine: str, message: str) -> None:
-    logger(engine).debug("attnfix: %s", untrusted.line(message))
+        _once(state.fix.engine, logging.INFO, message, [state], ("corrected", state.fix.id, os.getpid()))
 
 
 def in_doubt(state: FixState, version: str | None) -> bool:
@@ -171,7 +174,7 @@ def skipped(state: FixState, reason: str) -> None:
     """A call went without its correction, for want of memory, and is right all the same. Lets no exception out."""
     with suppress(Exception):
         message = f"attnfix: {state.fix.id} skipped a correction; the engine's own result is right, only slower: {reason}"
-        _once(state.fix.engine, logging.WARNING, message, ("skipped", state.fix.id))
+        _once(state.fix.engine, logging.WARNING, message, [state], ("skipped", state.fix.id))
 
 
 def unmet(state: FixState, version: str | None) -> bool:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .fix_state import DORMANT, EFFECTIVE, INSTALLED
+from .fix_state import DORMANT, EFFECTIVE, INSTALLED, refusals
 
 _CLIENT, _MULTIPROCESS = "prometheus_client", "prometheus_client.multiprocess"
 #: Modules with which an engine makes its page
@@ -45,6 +45,7 @@ METRICS = {
     **{f"attnfix_{name}_total": frozenset({"fix", "engine"}) for name in _COUNTED},
     "attnfix_fix_info": frozenset({*_LABELS, "attnfix"}),
     "attnfix_processes": frozenset(_PROCESS),
+    "attnfix_refused_processes": frozenset({*_PROCESS, "reason"}),
 }
 
 
@@ -211,15 +212,18 @@ def _add(totals: _Totals, process: dict[str, Any]) -> None:
 
 def _families(processes: Iterable[dict[str, Any]], totals: _Totals) -> list[Any]:
     """Counters over all processes, so that they never fall when one ends; states of those that run."""
-    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+    from prometheus_client.metrics_core import CounterMetricFamily, InfoMetricFamily
 
     from .recorder import own_version
 
     states: set[tuple[str, ...]] = set()
     running: Counter[tuple[str, ...]] = Counter()
+    refused: Counter[tuple[str, ...]] = Counter()
     for process in processes:
         engine = process["engine"]
-        running[engine, process["release"] or "", process.get("attnfix") or ""] += 1
+        named = engine, process["release"] or "", process.get("attnfix") or ""
+        running[named] += 1
+        refused.update((*named, reason) for reason in refusals(process["fixes"]))
         states |= {(row["fix"], engine, row["state"], process["release"] or "") for row, _ in _rows(process)
                    if row["state"] != DORMANT}  # fmt: skip
     counters = [CounterMetricFamily(f"attnfix_{name}", text, labels=("fix", "engine")) for name, text in _COUNTED.items()]
@@ -229,8 +233,18 @@ def _families(processes: Iterable[dict[str, Any]], totals: _Totals) -> list[Any]
     info = InfoMetricFamily("attnfix_fix", "State of each fix in the processes of this server.", labels=_LABELS)
     for state in sorted(states):
         info.add_metric(state, {"attnfix": own_version() or ""})
-    told = "Processes of this server on this node in which attnfix is active; its ranks on other nodes are missing here."
-    gauge = GaugeMetricFamily("attnfix_processes", told, labels=_PROCESS)
-    for process_labels, number in sorted(running.items()):
-        gauge.add_metric(process_labels, number)
-    return [*counters, info, gauge]
+    here = "Processes of this server on this node in which"
+    gauges = [
+        _gauge("attnfix_processes", f"{here} attnfix is active; its ranks on other nodes are missing here.", _PROCESS, running),
+        _gauge("attnfix_refused_processes", f"{here} nothing is armed, and why.", (*_PROCESS, "reason"), refused),
+    ]
+    return [*counters, info, *gauges]
+
+
+def _gauge(name: str, told: str, labels: tuple[str, ...], numbers: Counter[tuple[str, ...]]) -> Any:
+    from prometheus_client.metrics_core import GaugeMetricFamily
+
+    gauge = GaugeMetricFamily(name, told, labels=labels)
+    for values, number in sorted(numbers.items()):
+        gauge.add_metric(values, number)
+    return gauge

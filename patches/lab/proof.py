@@ -208,14 +208,17 @@ def combine(*observations: Observation) -> Observation:
 
 def observed(seen: Observation | Iterable[Observation], limit: float = math.inf) -> Observation:
     """What a scenario or a control gives, as one observation: of several, up to the first whose error is above `limit`."""
-    if isinstance(seen, Observation):
-        return seen
+    return seen if isinstance(seen, Observation) else combine(*each(seen, limit))
+
+
+def each(seen: Observation | Iterable[Observation], limit: float = math.inf) -> list[Observation]:
+    """The observations of a scenario or a control, up to the first whose error is above `limit`."""
     found = []
-    for observation in seen:
+    for observation in [seen] if isinstance(seen, Observation) else seen:
         found.append(observation)
         if observation.error > limit:
             break
-    return combine(*found)
+    return found
 
 
 def cumulative(lens: Iterable[int]) -> Any:

@@ -16,6 +16,7 @@ import pytest
 
 from attnfix import cli
 from attnfix.cli import fleet
+from attnfix.compat.status import fix_state
 from attnfix.compat.status.recorder import fixset_name
 from tests.support.metrics_pages import FIX, OTHER, exposition, process
 from tests.support.pages import Page
@@ -85,6 +86,12 @@ def test_an_idle_replica_is_fine_and_one_without_attnfix_is_not(replica, asked):
         f"http://{without}/metrics: its metrics page has no attnfix series: not installed there, or ATTNFIX=0"
         in found["missing"][0]
     )
+
+
+def test_a_replica_whose_set_of_fixes_is_refused_is_missing(replica, asked):
+    refused = process({FIX: "off", OTHER: "off"}, reason=fix_state.REFUSALS[0])
+    code, found, _ = asked(bad := replica(refused, refused))
+    assert code == 3 and found["missing"] == [f"http://{bad}/metrics: nothing is armed: {fix_state.REFUSALS[0]}"]
 
 
 def test_replicas_that_disagree_are_named(replica, asked):

@@ -9,13 +9,13 @@ from attnfix.compat.status import metrics
 FIX, OTHER = "sglang.zero-kv-rows", "sglang.lse-log-base"
 
 
-def process(states, *, corrections=0, version="0.2.0", release="0.5.9", calls=0):
+def process(states, *, corrections=0, version="0.2.0", release="0.5.9", calls=0, reason=""):
     """A record as `process_record.read_all` gives it; `corrections` of each fix, or of the first."""
     if not isinstance(corrections, dict):
         corrections = dict.fromkeys([*states][:1], corrections)
     counts = {fix: corrections.get(fix, 0) for fix in states}
     counters = {fix: {"calls": max(calls, count), "corrections": count, "rows": 0} for fix, count in counts.items()}
-    rows = [{"fix": fix, "state": state, "reason": "", "counters": counters[fix]} for fix, state in states.items()]
+    rows = [{"fix": fix, "state": state, "reason": reason, "counters": counters[fix]} for fix, state in states.items()]
     return {"engine": "sglang", "release": release, "attnfix": version, "alive": True, "fixes": rows}
 
 

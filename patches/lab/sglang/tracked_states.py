@@ -110,12 +110,13 @@ class Server:
             )  # fmt: skip
         return kind(**{field.name: known.get(field.name) for field in dataclasses.fields(kind)})
 
-    def arrive(self, prompt: list[int], answer: list[int]) -> None:
+    def arrive(self, prompt: list[int], answer: list[int], extra_key: str | None = None) -> None:
         schedule, sampling = module("managers.schedule_batch"), module("sampling.sampling_params")
         wanted = sampling.SamplingParams(max_new_tokens=len(answer), ignore_eos=True)
         wanted.normalize(None)
         name = f"r{len(self.texts)}"
-        request = schedule.Req(name, "", array("q", prompt), wanted, vocab_size=64)
+        more = {"extra_key": extra_key} if extra_key else {}
+        request = schedule.Req(name, "", array("q", prompt), wanted, vocab_size=64, **more)
         self.texts[name] = [*prompt, *answer]
         self.waiting.append(request)
 

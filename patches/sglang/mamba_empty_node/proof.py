@@ -22,7 +22,8 @@ _CACHED = 53
 class Case(NamedTuple):
     """A prompt of `same` tokens as in the cached one and `more` others.
 
-    page: tokens of a page; logprobs: from which token on they are wanted; states: whether states are evicted first.
+    page: tokens of a page; logprobs: from which token on they are wanted; states: whether states are evicted first; keys: extra
+    keys of the cached prompt and of this one; twice: whether it is matched once more before it is computed.
     """
 
     page: int
@@ -30,6 +31,8 @@ class Case(NamedTuple):
     more: int = 0
     logprobs: int | None = None
     states: bool = False
+    keys: tuple[str | None, str | None] = (None, None)
+    twice: bool = False
 
 
 class Proof(Cases):
@@ -39,10 +42,12 @@ class Proof(Cases):
     measure = "share of the cache that cannot be evicted"
     needs = f"{_RADIX}:RadixKey.limit"
     absent = "the part of a prompt that may be matched is a key of its own"
-    bug = (Case(16, 16), Case(8, 8, states=True), Case(16, 30, 9, logprobs=5), Case(8, 53, 40, logprobs=7, states=True))
+    bug = (Case(16, 16), Case(8, 8, states=True), Case(16, 30, 9, logprobs=5), Case(8, 53, 40, logprobs=7, states=True),
+           Case(16, 16, keys=("a", "a")), Case(8, 8, twice=True))  # fmt: skip
     spared = (
         Case(1, 16), Case(1, 20, 9, logprobs=5), Case(16, 17), Case(16, 16, 1), Case(16, 15), Case(16, 53, 40, logprobs=0),
         Case(16, 53, 40, logprobs=16), Case(16, 0, 40, logprobs=5), Case(8, 53, 40, states=True), Case(8, 53, 40, 43),
+        Case(16, 16, keys=("a", "b")), Case(16, 16, keys=("a", None)), Case(16, 17, twice=True),
     )  # fmt: skip
     broken = {
         "the correction does nothing": (wrap.matched, lambda real, key: key),
@@ -62,11 +67,13 @@ class Proof(Cases):
         text = lambda tokens: [draw.randrange(64) for _ in range(tokens)]  # noqa: E731
         server = tracked_states.Server(tracked_states.serve("--page-size", str(case.page)))
         free, cached = server.allocator.available_size(), text(_CACHED)
-        server.arrive(cached, text(2))
+        server.arrive(cached, text(2), case.keys[0])
         while server.step():
             pass
-        server.arrive(cached[: case.same] + text(case.more), text(2))
+        server.arrive(cached[: case.same] + text(case.more), text(2), case.keys[1])
         request = server.waiting[0]
+        if case.twice:
+            request.init_next_round_input(server.tree)
         if case.logprobs is not None:
             server.waiting.clear()
             request.return_logprob, request.logprob_start_len = True, case.logprobs

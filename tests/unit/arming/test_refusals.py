@@ -111,7 +111,7 @@ def test_a_restriction_arms_nothing_else(engine, monkeypatch, ended, logged, env
     assert engine.load(activation, "attention").Backend().forward(1) == result
     found = activation.states[fix.id]
     assert found.state == state and (reason is None or found.reason == reason) and ended == []
-    refused = reason in switches.REFUSALS
+    refused = reason in (switches.UNKNOWN_ID, switches.OTHER_SET)
     assert [message.startswith(f"attnfix: {reason}, so nothing") for level, message in logged() if level == "ERROR"] == [
         True
     ] * refused
@@ -138,3 +138,22 @@ def test_strict_refuses_to_serve_under_a_restriction_that_is_refused(engine, mon
     monkeypatch.setenv("SGLANG_PLUGINS", "other")
     activation.module_loaded("sglang.attention")
     assert said == [], "no restriction overrules an allow-list"
+
+
+def test_a_restriction_is_asked_once_until_a_variable_or_the_fixes_change(engine, monkeypatch):
+    asked = []
+    fix = engine.one_target()
+    off = replace(fix, id="sglang.other-fix", default=False)
+    activation = Activation([fix], every_fix=lambda: asked.append(1) or [off])
+    monkeypatch.setenv("ATTNFIX_FIXSET", switches.fixset_on([fix]))
+    engine.load(activation, "attention")
+    activation.module_loaded("sglang.attention")
+    assert activation._refused() is None and len(asked) == 1
+    monkeypatch.setenv(off.switch, "1")
+    assert activation._refused().reason == switches.OTHER_SET and len(asked) == 2
+    monkeypatch.delenv("ATTNFIX_FIXSET")
+    assert activation._refused() is None
+    monkeypatch.setenv("ATTNFIX_ONLY", "sglang.third-fix")
+    assert activation._refused().reason == switches.UNKNOWN_ID
+    activation.add([replace(fix, id="sglang.third-fix")])
+    assert activation._refused() is None

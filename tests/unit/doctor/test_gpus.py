@@ -20,6 +20,18 @@ from attnfix.compat.doctor import gpus
         ("mi300", "mi300x"), ("AMD Instinct MI300X", "mi300x"), ("AMD_Instinct_MI300X_OAM", "mi300x"), ("mi300a", "mi300a"),
         ("AMD Instinct MI250X / MI250", "mi250x"), ("rtx6000", None), ("h10", None), ("a100x", None),
         ("", None), ("80gb", None),
+        ("NVIDIA A10", "a10"), ("NVIDIA-A10G", "a10g"), ("NVIDIA A30", "a30"), ("NVIDIA A40-48Q", "a40"), ("NVIDIA L4", "l4"),
+        ("NVIDIA A100-PCIE-40GB", "a100"), ("NVIDIA A100 80GB PCIe", "a100"), ("nvidia-tesla-a100", "a100"),
+        ("NVIDIA L40", "l40"), ("NVIDIA H20", "h20"), ("NVIDIA H20-3e", "h20"), ("NVIDIA H100 PCIe", "h100"),
+        ("NVIDIA-H100-80GB-HBM3", "h100"),
+        ("nvidia-h200-141gb", "h200"), ("NVIDIA H200 NVL", "h200"), ("NVIDIA GH200 144G HBM3e", "gh200"),
+        ("NVIDIA B200", "b200"), ("NVIDIA GB200", "gb200"), ("NVIDIA-GB300", "gb300"), ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("NVIDIA-GeForce-RTX-4090", "rtx4090"), ("NVIDIA GeForce RTX 5090", "rtx5090"), ("Tesla-V100-SXM2-16GB", "v100"),
+        ("Tesla V100S-PCIE-32GB", "v100s"), ("nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3-SHARED", "h100"),
+        ("cloud.google.com/gke-accelerator: nvidia-rtx-pro-6000", "rtxpro6000"), ("AMD Instinct MI210", "mi210"),
+        ("Aqua Vanjaram [Instinct MI300X]", "mi300x"), ("AMD Instinct MI300X VF", "mi300x"), ("AMD Instinct MI308X", "mi308x"),
+        ("AMD Instinct MI325 OAM", "mi325x"), ("AMD Instinct MI350X", "mi350x"), ("AMD_Instinct_MI355X", "mi355x"),
+        ("amd.com/gpu.product-name=AMD_Instinct_MI300X_OAM", "mi300x"),
     ],
 )  # fmt: skip
 def test_a_name_is_understood_as_it_is_written(text, name):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 
 from attnfix.compat.gate.judge import Verdict
+from attnfix.patches.lab.proof import Observation
+from attnfix.prove import side
 from attnfix.prove.verdict import FAILED, LEFT_ALONE, PROVEN, UNPROVEN, judge_proof, judge_unknown_edit
 
 AFFECTED = Verdict("affected", "files of 1.0", "1.0")
@@ -42,6 +45,21 @@ def test_a_path_that_neither_side_has_is_said():
 def test_red_to_green_is_proven():
     assert judged_with()[0] == PROVEN
     assert judged_with(stock__main__error=None)[0] == PROVEN, "not finite is red"
+
+
+@pytest.mark.parametrize("several", [list, iter])
+def test_a_side_gives_the_error_of_each_case(several):
+    cases = [Observation(0.5, "a"), Observation(math.inf, "b"), Observation(0.25, "c")]
+    found = side._observed(lambda seed: several(cases), 0)
+    assert (found["error"], found["cases"]) == (None, [0.5, None, 0.25])
+    assert side._observed(lambda seed: several(cases), 0, limit=0.1)["cases"] == [0.5], "what comes behind it is not run"
+    assert side._observed(lambda seed: cases[0], 0) == {"error": 0.5, "bits": "a", "cases": [0.5]}
+
+
+def test_a_case_of_the_bug_that_is_right_on_stock_is_named():
+    verdict, reason = judged_with(stock__main={"error": 19.0, "bits": "a", "cases": [19.0, 0.002, None, 0.03]})
+    assert verdict == PROVEN and reason == "files of 1.0; 3 corrections; of 4 cases of the bug, right on stock: 1, 3"
+    assert "stock" not in judged_with(stock__main={"error": 19.0, "bits": "a", "cases": [19.0, None]})[1]
 
 
 @pytest.mark.parametrize(

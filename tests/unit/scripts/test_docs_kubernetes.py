@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from jsonschema import ValidationError
@@ -19,6 +20,7 @@ FILES = sorted((DOCS / "monitoring" / "kubernetes").glob("*.yaml"))
 TEXTS = {path.name: path.read_text() for path in FILES}
 MANIFESTS = {name: yaml.safe_load(text) for name, text in TEXTS.items()}
 COMPONENT = MANIFESTS["kustomization.yaml"]
+POLICY = [*yaml.safe_load_all((DOCS / "monitoring" / "admission-policy.yaml").read_text())]
 
 
 def for_engine(name: str, engine: str) -> Any:
@@ -77,3 +79,16 @@ def test_the_pod_monitor_finds_the_pods_and_the_port(engine):
     assert monitor["jobLabel"] in pod["metadata"]["labels"]
     ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
     assert {endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]} <= ports
+
+
+@pytest.mark.parametrize("manifest", POLICY, ids=lambda manifest: manifest["kind"])
+def test_the_admission_policy_is_sound(manifest):
+    check(manifest)
+    for wrong in spoilt(manifest):
+        with pytest.raises(kubernetes_validate.ValidationError):
+            check(wrong)
+
+
+def test_the_admission_policy_is_bound():
+    policy, binding = POLICY
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]

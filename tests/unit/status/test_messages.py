@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -243,3 +244,27 @@ def test_a_spawned_child_never_warns(tmp_path):
     )
     said = subprocess.run([sys.executable, str(script)], capture_output=True, text=True).stderr.splitlines()
     assert said == [f"{name} attnfix: something is wrong" for name in ("MainProcess WARNING", "SpawnProcess-1 INFO")]
+
+
+def test_a_formatter_of_json_finds_fix_state_and_release(engine):
+    """As `python-json-logger` and others print what `extra` brought."""
+    records, root = [], logging.getLogger()
+    handler = logging.Handler()
+    handler.emit = records.append
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel("INFO")
+    try:
+        activation = Activation([engine.one_target("broken_before")])
+        attention = engine.load(activation, "attention")
+        logging.getLogger("sglang").info("serving")
+        attention.Backend().forward(2)
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        logging.getLogger("sglang").handlers.clear()
+    told = [record.attnfix for record in records if record.name == "sglang.attnfix"]
+    row = {"fix": engine.fix.id, "release": activation.states[engine.fix.id].release}
+    assert json.loads(json.dumps(told)) == [
+        {"engine": "sglang", "fixes": [{**row, "state": state}]} for state in ("installed", "failed")
+    ]

@@ -17,7 +17,7 @@ from prometheus_client import multiprocess
 
 from attnfix.compat import untrusted
 from attnfix.compat.arming.activation import Activation
-from attnfix.compat.status import metrics, metrics_page, process_record
+from attnfix.compat.status import fix_state, metrics, metrics_page, process_record
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +34,11 @@ def page(*collectors) -> list[str]:
     return prometheus_client.generate_latest(registry).decode().splitlines()
 
 
-def written(counts, *, server=None, release="1.0", states=("installed", "dormant")):
+def written(counts, *, server=None, release="1.0", states=("installed", "dormant"), reason=""):
     """A record of this process as another would leave it: its first fix with these counters."""
     record = process_record.Record()
     record.counters(0).calls, record.counters(0).corrections, record.counters(0).rows = counts
-    rows = [{"fix": f"sglang.f{place}", "state": state, "reason": ""} for place, state in enumerate(states)]
+    rows = [{"fix": f"sglang.f{place}", "state": state, "reason": reason} for place, state in enumerate(states)]
     record.write(text("sglang", release, rows, server or metrics.server()))
     return record
 
@@ -63,8 +63,18 @@ def test_the_page_names_what_was_counted():
     ]
 
 
+def test_the_page_counts_processes_in_which_nothing_is_armed():
+    written((0, 0, 0), states=("off",), reason=fix_state.REFUSALS[1])
+    written((0, 0, 0), states=("off", "off"), reason=fix_state.REFUSALS[1])
+    written((0, 0, 0), states=("off",), reason="not in ATTNFIX_ONLY")
+    (line,) = [line for line in page(metrics._Collector()) if line.startswith("attnfix_refused_processes")]
+    named = f'attnfix="",engine="sglang",reason="{fix_state.REFUSALS[1]}",release="1.0"'
+    assert line == f"attnfix_refused_processes{{{named}}} 2.0"
+
+
 def test_the_names_and_labels_are_those_that_are_promised():
     written((5, 2, 30))
+    written((0, 0, 0), states=("off",), reason=fix_state.REFUSALS[0])
     samples = list(metrics_page.samples("\n".join(page(metrics._Collector()))))
     assert {sample.name: frozenset(sample.labels) for sample in samples} == metrics.METRICS
 
