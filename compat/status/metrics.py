@@ -247,8 +247,9 @@ def _families(processes: Iterable[dict[str, Any]], totals: _Totals) -> list[Any]
         info.add_metric(state, {"attnfix": own_version() or ""})
     told = "Processes of this server on this node in which attnfix is active; its ranks on other nodes are missing here."
     looking = "Processes of this server on this node that observe (ATTNFIX=observe): nothing is corrected in them."
-    gauges = GaugeMetricFamily("attnfix_processes", told, labels=_PROCESS), GaugeMetricFamily(
-        "attnfix_observing_processes", looking, labels=_PROCESS
+    gauges = (
+        GaugeMetricFamily("attnfix_processes", told, labels=_PROCESS),
+        GaugeMetricFamily("attnfix_observing_processes", looking, labels=_PROCESS),
     )
     for gauge, numbers in zip(gauges, (running, observing)):
         for process_labels, number in sorted(numbers.items()):
