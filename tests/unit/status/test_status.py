@@ -246,7 +246,9 @@ def test_a_process_that_observes_is_healthy_and_says_that_nothing_is_corrected()
     told = found(observing())
     assert status.exit_code(told) == 0 and not told["missing"]
     assert status.readiness(told) == (0, "ready: 1 process observing: nothing is corrected")
-    assert status.readiness(found(observing(), process(2)))[1].startswith("ready: attnfix is at work in 1 process; 1 process obs")
+    assert status.readiness(found(observing(), process(2)))[1].startswith(
+        "ready: attnfix is at work in 1 process; 1 process obs"
+    )
     shown = text(told)
     for words in ("observed", "40 looked at", "12 needed it", "not observable", "nothing is corrected"):
         assert words in shown
