@@ -14,6 +14,7 @@ from attnfix.compat.arming.activation import Activation
 from attnfix.compat.fix import Attribute, Target
 from attnfix.compat.status import messages, metrics, process_record
 from attnfix.compat.status.recorder import fixset
+from tests.unit.status.test_recorder import in_child
 
 FORWARD = "sglang.attention:Backend.forward"
 
@@ -163,6 +164,18 @@ def test_the_record_and_the_page_have_words_of_their_own(observed):
     assert samples["attnfix_observed_calls_total"].value == samples["attnfix_observed_needed_total"].value == 1
     assert samples["attnfix_observing_processes"].value == 1
     assert not {"attnfix_processes", "attnfix_calls_total", "attnfix_corrections_total"} & samples.keys()
+
+
+def test_a_forked_child_counts_from_zero(observed):
+    activation, backend, _ = observed()
+    backend.forward(6)
+
+    def child():
+        backend.forward(6), backend.forward(1)
+        return process_record.read(activation._recorder._record.path)["fixes"][0]["observed"]
+
+    assert in_child(child) == {"calls": 2, "needed": 1}
+    assert process_record.read(activation._recorder._record.path)["fixes"][0]["observed"] == {"calls": 1, "needed": 1}
 
 
 def test_the_fix_set_tells_a_process_that_observes(observed, monkeypatch):

@@ -33,10 +33,10 @@ def process(pid=1, states=None, **facts):
 
 
 def found(*processes, **facts):
-    plain = {"attnfix": "0.1.0", "python": "/opt/venv/bin/python", "active": True, "observes": False, "reason": None, "records": "/tmp/r",
+    plain = {"attnfix": "0.1.0", "python": "/opt/venv/bin/python", "active": True, "reason": None, "records": "/tmp/r",
              "engines": [{"engine": "sglang", "release": "0.5.9", "location": "/opt/venv/sglang"}], "fixes": [],
              "processes": list(processes), "unrecorded": [], "only": None, "fixset_on": "0123456789ab", "refused": None,
-             "warnings": status.disagreements(list(processes))}  # fmt: skip
+             "observes": False, "warnings": status.disagreements(list(processes))}  # fmt: skip
     plain |= facts
     return {**plain, "missing": list(status.missing(plain))}
 
