@@ -219,6 +219,7 @@ class Fix(Known):
     load, each corrected as soon as it is there. `harm` is how bad the bug is; `hits` which deployments reach it, over the
     facts that the engine's module of facts makes. `ranks_alike`: what it decides must be the same on all ranks of a group, as
     graph or eager, rows of a batch, the number of chunks: a rank that goes on without it would leave the others waiting.
+    `look_does`: what a look does beside looking, for which it may not run alone (ATTNFIX=observe).
     """
 
     id: str
@@ -243,6 +244,7 @@ class Fix(Known):
     remove_when: str | None = None
     avoid: str | None = None
     worst_cost: WorstCost | None = None
+    look_does: str | None = None
 
     def whole(self) -> Fix:
         return self
@@ -256,6 +258,12 @@ class Fix(Known):
     def code_paths(self) -> tuple[CodePath, ...]:  # type: ignore[override]  # made of what is declared
         targets = [code_path for target in self.targets for code_path in target.witnesses]
         return tuple(dict.fromkeys(targets + [CodePath.parse(text) for text in self.witnesses]))
+
+    @cached_property
+    def unobservable(self) -> str | None:
+        """Why its looks do not tell alone in which calls it would run (ATTNFIX=observe); None where they do."""
+        blind = [target.name for target in self.targets if isinstance(target, Attribute) or target.needed is None]
+        return f"{blind[0]} has no look" if blind else self.look_does
 
     @cached_property
     def target_modules(self) -> frozenset[str]:  # type: ignore[override]

@@ -84,12 +84,15 @@ def catch_up() -> None:
 
 
 def _facts() -> dict[str, Any]:
-    """What the process record says beside the fixes: its server, which path serves each op, the FlashInfer that is loaded."""
+    """What the process record says beside the fixes: its server, whether it observes, which path serves each op, the FlashInfer
+    that is loaded."""
+    from attnfix.compat.arming import switches
     from attnfix.compat.status import metrics
 
     kernels = sys.modules.get("attnfix.kernels")
     return {
         "server": metrics.server(),
+        "observes": switches.observing(),
         "kernels": kernels.kernel_status() if kernels else {},
         "flashinfer": getattr(sys.modules.get("flashinfer"), "__version__", None),
     }

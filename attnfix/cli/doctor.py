@@ -318,6 +318,8 @@ def _action(fix: Fix, code: str, deployment: Deployment) -> tuple[str, bool]:
     restricted = switches.only(variables) is not None
     if why := switches.left_off(fix, variables):
         return f"off: {why}" if restricted else why, False
+    if switches.observing(variables):
+        return "observes only (ATTNFIX=observe)" + (", and not this bug" if fix.unobservable else ""), False
     how = f"{fix.switch}=1" if asked else "named in ATTNFIX_ONLY" if restricted else "on by default"
     return f"corrects it ({how})", True
 

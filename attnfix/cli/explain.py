@@ -52,6 +52,10 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
         ("worst cost", f"measured: {fix.worst_cost}" if fix.worst_cost else "tokens/s were not measured"),
         ("default", f"{row['default']}: {fix.default_reason}"),
         ("switch", f"{off}, {on}" if fix.default else f"{on} (it is off by default), {off}"),
+        (
+            "observe",
+            f"no: {fix.unobservable}" if fix.unobservable else "yes: ATTNFIX=observe counts the calls in which it would run",
+        ),
         ("without it", f"{fix.avoid} {READ_ALONE}" if fix.avoid else "no way was looked for"),
         ("try it", fix.expect),
         ("remove", f"when {row['remove_when']}"),

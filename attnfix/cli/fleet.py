@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from attnfix.compat import untrusted
 from attnfix.compat.fix import Fix
 from attnfix.compat.status import fix_state, messages, metrics_page
-from attnfix.compat.status.recorder import fixset_name
+from attnfix.compat.status.recorder import fixset_name, observed_name
 from attnfix.patches.catalogue import BY_ID
 from attnfix.probe.deadline import Deadline
 
@@ -35,6 +35,7 @@ _STANDS = frozenset({fix_state.INSTALLED, fix_state.EFFECTIVE})
 _COUNTERS = ("calls", "corrections", "rows")
 #: What is to be said of a replica, the worst first
 UNREACHABLE, SILENT, MISSING, BEHIND, FINE = "unreachable", "no attnfix", "missing", "behind", "fine"
+OBSERVES = "observes"
 
 
 # Which pages
@@ -90,7 +91,7 @@ def collect(pages: Sequence[str]) -> dict[str, Any]:
         "attnfix": attnfix.__version__,
         "replicas": replicas,
         "missing": [sentence for replica in replicas for sentence in replica["missing"]],
-        "warnings": [*_unreachable(replicas), *_versions(replicas), *_disagreements(replicas)],
+        "warnings": [*_unreachable(replicas), *_torn(replicas), *_versions(replicas), *_disagreements(replicas)],
     }
 
 
@@ -168,26 +169,29 @@ def _read(url: str, page: str) -> dict[str, Any]:
     versions: set[str] = set()
     engines: set[str] = set()
     refused: set[str] = set()
-    processes = 0
+    processes = observing = 0
     for number, (name, labels, value) in enumerate(metrics_page.samples(page)):
         if number == _SAMPLES:
             raise ValueError(f"the page has more than {_SAMPLES} lines of attnfix")
-        if name == "attnfix_processes":
+        if name in ("attnfix_processes", "attnfix_observing_processes"):
             versions.add(labels["attnfix"])
             engines.add(f"{labels['engine']} {labels['release'] or '(no version)'}")
-            processes += int(value) if math.isfinite(value) else 0
+            count = int(value) if math.isfinite(value) else 0
+            processes += count
+            observing += count if name == "attnfix_observing_processes" else 0
         elif name == "attnfix_refused_processes":
             refused.add(labels["reason"])
         elif name == "attnfix_fix_info":
             key = labels["engine"], labels["release"], labels["fix"]
             row = rows.setdefault(key, {"fix": key[2], "engine": key[0], "release": key[1], "states": []})
             row["states"].append(labels["state"])
-        elif math.isfinite(value):
+        elif math.isfinite(value) and not name.startswith("attnfix_observed_"):
             counted[labels["fix"]][name.removeprefix("attnfix_").removesuffix("_total")] += int(value)
     for row in rows.values():
         row |= {"stands": _stands(row), "counters": counted[row["fix"]]}
     version = max(versions, key=_order) if versions else None
     standing = [row["fix"] for row in rows.values() if row["stands"]]
+    standing += [observed_name(row["fix"]) for row in rows.values() if fix_state.OBSERVED in row["states"]]
     fixes = list(rows.values())
     return {
         "url": url,
@@ -195,10 +199,14 @@ def _read(url: str, page: str) -> dict[str, Any]:
         "attnfix": version or None,
         "engines": sorted(engines),
         "processes": processes,
+        "observing": observing,
         "fixset": fixset_name(version, standing) if version is not None else None,
         "fixes": fixes,
         "behind": False,
-        "missing": [*(f"{url}: nothing is armed: {why}" for why in sorted(refused)), *_missing(url, fixes, bool(versions))],
+        "missing": [
+            *(f"{url}: nothing is armed: {why}" for why in sorted(refused)),
+            *_missing(url, () if 0 < observing == processes else fixes, bool(versions)),
+        ],
     }
 
 
@@ -206,7 +214,7 @@ def _stands(row: dict[str, Any]) -> bool:
     return bool(_STANDS & {*row["states"]}) and not {*row["states"]} & fix_state.MISSING
 
 
-def _missing(url: str, fixes: list[dict[str, Any]], active: bool) -> Iterator[str]:
+def _missing(url: str, fixes: Iterable[dict[str, Any]], active: bool) -> Iterator[str]:
     if not active:
         yield f"{url}: its metrics page has no attnfix series: not installed there, or ATTNFIX=0"
     for row in fixes:
@@ -256,11 +264,20 @@ def _verdict(replica: dict[str, Any]) -> str:
         return UNREACHABLE
     if not replica["processes"] and not replica["fixes"]:
         return SILENT
+    if 0 < replica["observing"] == replica["processes"] and not replica["missing"]:
+        return OBSERVES
     return MISSING if replica["missing"] else BEHIND if replica["behind"] else FINE
 
 
 def _unreachable(replicas: list[dict[str, Any]]) -> Iterator[str]:
     yield from (f"{replica['url']} could not be asked: {replica['error']}" for replica in replicas if replica["error"])
+
+
+def _torn(replicas: list[dict[str, Any]]) -> Iterator[str]:
+    told = "of its processes observe, and the others correct: give all of them the same ATTNFIX"
+    for replica in replicas:
+        if 0 < replica["observing"] < replica["processes"]:
+            yield f"{replica['url']}: {replica['observing']} of {replica['processes']} {told}"
 
 
 def _versions(replicas: list[dict[str, Any]]) -> Iterator[str]:
@@ -271,7 +288,9 @@ def _versions(replicas: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _disagreements(replicas: list[dict[str, Any]]) -> Iterator[str]:
-    """One sentence for each fix that stands on one replica of a release and was seen on another where it does not."""
+    """One sentence for each fix that stands on one replica of a release and was seen on another where it does not; those that
+    observe are meant to have none."""
+    replicas = [replica for replica in replicas if replica["verdict"] != OBSERVES]
     seen: dict[tuple[str, str, str], list[bool]] = defaultdict(list)
     for replica in replicas:
         for row in replica["fixes"]:

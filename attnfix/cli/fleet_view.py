@@ -15,7 +15,7 @@ from . import fleet
 from .output import coloured, few, table
 from .status_view import short
 
-_COLOURS = {fleet.FINE: "green", fleet.BEHIND: "yellow"}
+_COLOURS = {fleet.FINE: "green", fleet.BEHIND: "yellow", fleet.OBSERVES: "yellow"}
 
 
 def view(found: dict[str, Any], width: int) -> Group:

@@ -53,6 +53,8 @@ def describe(fix: Fix) -> dict[str, Any]:
         "switch": fix.switch,
         "default": default(fix),
         "default_reason": fix.default_reason,
+        "observable": fix.unobservable is None,
+        "observable_reason": fix.unobservable,
         "cost": fix.cost,
         "worst_cost": fix.worst_cost and fix.worst_cost._asdict(),
         "avoid": fix.avoid,

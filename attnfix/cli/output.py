@@ -36,6 +36,7 @@ COLOURS = {
     "installed": "green",
     "effective": "green",
     "fixed upstream": "cyan",
+    "observed": "cyan",
     "not affected": "dim",
     "dormant": "dim",
     "off": "dim",

@@ -70,6 +70,8 @@ def _processes(found: dict[str, Any]) -> Text:
         return Text("no server is running here that has left a record")
     rows = [row for process in alive for row in process["fixes"]]
     standing = {row["fix"] for row in rows if row["state"] in (fix_state.INSTALLED, fix_state.EFFECTIVE)}
+    if observing := sum(process.get("observes") is True for process in alive):
+        return Text(f"running processes: {len(alive)}; {observing} of them observing: nothing is corrected (ATTNFIX=observe)")
     corrected = {row["fix"] for row in rows if row["counters"]["corrections"]}
     return Text(f"running processes: {len(alive)}; fixes that stand: {len(standing)}, that corrected a call: {len(corrected)}")
 

@@ -35,7 +35,15 @@ EXAMPLE = "attnfix status --watch"
 EXIT_MISSING = 3
 _TOLD = 5  # sentences in one line
 _STANDS = (fix_state.INSTALLED, fix_state.EFFECTIVE)
-_LEFT = (*fix_state.MISSING, fix_state.UNKNOWN_SOURCE, fix_state.OFF, fix_state.NOT_AFFECTED, fix_state.FIXED_UPSTREAM)
+_LEFT = (
+    *fix_state.MISSING,
+    fix_state.UNKNOWN_SOURCE,
+    fix_state.OFF,
+    fix_state.OBSERVED,
+    fix_state.NOT_AFFECTED,
+    fix_state.FIXED_UPSTREAM,
+)
+OBSERVING = "observing: nothing is corrected"
 
 
 #: Looks and gives what was found; shows it in so many columns; its exit code
@@ -128,11 +136,18 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
         told = [f"no engine is running here: {process_record.unseen()}", *few(elsewhere, _TOLD)]
         return 1, f"not ready: {'; '.join(told)}"
     states = Counter(process["state"] for process in others)
-    at_work = len(running) + states[processes.ACTIVE]
+    observing = sum(map(observes, running))
+    at_work = len(running) - observing + states[processes.ACTIVE]
     told = [f"attnfix is at work in {_counted(at_work)}"] if at_work else []
+    told += [f"{_counted(observing)} {OBSERVING}"] if observing else []
     told += [f"attnfix is off in {_counted(states[processes.OFF])}, by ATTNFIX=0"] if states[processes.OFF] else []
     ready = "ready: " if told else "ready, as far as can be told: "
     return 0, ready + "; ".join([*told, *few(found["missing"], _TOLD)])
+
+
+def observes(process: dict[str, Any]) -> bool:
+    """Whether a process with a record was started with ATTNFIX=observe."""
+    return process.get("observes") is True
 
 
 def _counted(number: int) -> str:
@@ -162,6 +177,7 @@ def collect(expect: bool = True) -> dict[str, Any]:
         "attnfix": attnfix.__version__,
         "python": sys.executable,
         "active": hook_installed() and not switches.killed(),
+        "observes": switches.observing(),
         "reason": _inactive_reason(),
         "engines": engines,
         "only": switches.only(),
@@ -173,6 +189,7 @@ def collect(expect: bool = True) -> dict[str, Any]:
         "unrecorded": unrecorded,
         "warnings": [
             *filter(None, [process_record.refused()]),
+            *unobserved(running),
             *disagreements(running),
             *removed(running),
             *switches.complaints(FIXES),
@@ -205,8 +222,11 @@ def _expected(fix: Fix, engine: Engine, root: Any, refusal: switches.Refusal | N
             state, reason = fix_state.OFF, why
         elif not engine.admits_us():
             state, reason = fix_state.OFF, f"{engine.allow_list} leaves attnfix out"
+        elif verdict.affected and switches.observing() and fix.unobservable:
+            state, reason = fix_state.OFF, f"ATTNFIX=observe, and it is not observable: {fix.unobservable}"
         elif verdict.affected:
-            reason = f"affected ({verdict.reason}): installed as soon as {engine.name} loads"
+            how = "observed" if switches.observing() else "installed"
+            reason = f"affected ({verdict.reason}): {how} as soon as {engine.name} loads"
         else:
             state, reason = LEFT_ALONE[verdict.kind], verdict.reason
     return {
@@ -214,6 +234,7 @@ def _expected(fix: Fix, engine: Engine, root: Any, refusal: switches.Refusal | N
         "state": state,
         "reason": reason,
         "switch": fix.switch,
+        "observable": fix.unobservable is None,
         "verdict": verdict.kind if verdict else None,
     }
 
@@ -232,7 +253,7 @@ def missing(found: dict[str, Any]) -> Iterator[str]:
     for process in found["processes"]:
         for reason in fix_state.refusals(process["fixes"]) if process["alive"] else ():
             yield f"nothing is armed in {process['engine']} {status_view.named(process)}: {reason}"
-        for row in process["fixes"] if process["alive"] else ():
+        for row in process["fixes"] if process["alive"] and not observes(process) else ():
             if row["state"] in fix_state.MISSING or _in_doubt(row, process["release"]):
                 yield f"{row['fix']} is missing in {process['engine']} {status_view.named(process)}: {row['state']}"
 
@@ -253,6 +274,17 @@ def _in_doubt(row: dict[str, Any], version: str | None) -> bool:
         return False
     doubtful: bool = messages.in_doubt(fix_state.FixState(BY_ID[row["fix"]]), version)
     return doubtful
+
+
+def unobserved(running: list[dict[str, Any]]) -> list[str]:
+    """One sentence for each fix that a process does not observe, as something went wrong."""
+    return [
+        f"{row['fix']} is not observed in {process['engine']} {status_view.named(process)}: {row['state']}"
+        for process in running
+        if process["alive"] and observes(process)
+        for row in process["fixes"]
+        if row["state"] in fix_state.MISSING
+    ]
 
 
 def removed(running: list[dict[str, Any]]) -> list[str]:

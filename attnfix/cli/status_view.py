@@ -22,6 +22,7 @@ from .output import coloured, few, table
 _FIX_WIDTH = 14  # of the longest state
 _WIDTHS = {"process": 14, "pid": 8, "host": 12, "fixset": 8}
 _COUNTED = {"calls": "calls", "corrections": "corrected", "rows": "rows"}
+_LOOKED = {"calls": "looked at", "needed": "needed it"}
 _OPS = 5  # of a process; we have two
 _SHOWN, _ENDED_SHOWN = 256, 5  # processes that run, and that have ended
 _LETTERS, _REASONS = 1000, 200  # of a reason; of a release
@@ -91,6 +92,8 @@ def _engine(process: dict[str, Any]) -> str:
 def _head(found: dict[str, Any]) -> Iterator[Text]:
     if not found["engines"]:  # nothing that runs in this Python is patched
         yield Text(f"attnfix {found['attnfix']} in {found['python']}")
+    elif found["active"] and found["observes"]:
+        yield Text(f"attnfix {found['attnfix']}: observing (ATTNFIX=observe), nothing is corrected, in {found['python']}")
     elif found["active"]:
         yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("active", "green"), f" in {found['python']}")
     else:
@@ -110,6 +113,12 @@ def _shown(processes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return alive[:_SHOWN] + ended[:_ENDED_SHOWN]
 
 
+_OBSERVING = (
+    "observing: nothing is corrected. Looked at: calls; needed it: calls in which the correction would have run. "
+    "Calls inside replayed CUDA graphs are not seen."
+)
+
+
 # One release: its processes and their fixes
 
 
@@ -121,6 +130,8 @@ def _release(processes: list[dict[str, Any]], width: int) -> Iterator[Renderable
         rows = [tuple(_row(process, columns, chunk)) for process in processes]
         yield table(title, heads, rows)
         title = ""
+    if any(process["alive"] and process.get("observes") is True for process in processes):
+        yield Text(_OBSERVING)
     yield from _reasons(processes, [*engaged, *asleep])
     yield from _references(processes)
 
@@ -166,6 +177,10 @@ def _row(process: dict[str, Any], columns: Iterable[str], fixes: list[str]) -> I
 
 def _cell(row: dict[str, Any], style: str) -> Text:
     counted = [f"{short(row['counters'][name])} {word}" for name, word in _COUNTED.items() if row["counters"][name]]
+    if row.get("observable") is False:
+        counted = ["not observable"]
+    elif looked := row.get("observed"):
+        counted = [f"{short(looked[name])} {word}" for name, word in _LOOKED.items()]
     return Text.assemble(coloured(row["state"], style or None), ("".join(f"\n{each}" for each in counted), style))
 
 
@@ -186,7 +201,7 @@ def _reasons(processes: list[dict[str, Any]], fixes: list[str]) -> Iterator[Tabl
     why: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for process in alive:
         for row in process["fixes"]:
-            if row["fix"] in fixes and row["state"] not in (fix_state.INSTALLED, fix_state.EFFECTIVE):
+            if row["fix"] in fixes and row["state"] not in (fix_state.INSTALLED, fix_state.EFFECTIVE, fix_state.OBSERVED):
                 why[row["state"], row["reason"]][row["fix"]].append(named(process))
     if why:
         grid = Table.grid(padding=(0, 2, 0, 0))

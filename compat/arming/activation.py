@@ -28,6 +28,7 @@ from ..status.fix_state import (
     FIXED_UPSTREAM,
     INSTALLED,
     NOT_AFFECTED,
+    OBSERVED,
     OFF,
     PENDING,
     UNKNOWN_SOURCE,
@@ -45,6 +46,7 @@ LEFT_ALONE = {
     ledger.UNKNOWN: UNKNOWN_SOURCE,
 }
 HEALTHY = (ledger.FIXED, ledger.NOT_AFFECTED)
+_STANDS = (INSTALLED, OBSERVED)
 
 
 class Activation:
@@ -128,14 +130,15 @@ class Activation:
         with self._lock:
             for state in self.states.values():
                 gone = [code_path for code_path, point in state.patch_points.items() if not point.stands]
-                if state.armed and gone:
+                if state.base in _STANDS and gone:
                     self._lost(state, f"{gone[0].qualname} was replaced by {standing_at(gone[0])} after it was wrapped")
 
     @staticmethod
     def _lost(state: FixState, reason: str) -> None:
-        """An armed fix cannot stay so: somebody else has changed what it stands on."""
+        """A fix that is armed or observed cannot stay so: somebody else has changed what it stands on."""
+        was = state.base
         state.settle(CONFLICT, reason)
-        messages.warn(state.fix.engine, f"{state.fix.id} is not installed any more: {reason}", state)
+        messages.warn(state.fix.engine, f"{state.fix.id} is not {was} any more: {reason}", state)
         state.changed()
 
     # One module, one fix
@@ -166,7 +169,7 @@ class Activation:
             except BaseException as error:
                 # An interrupt, too, must leave nothing half-way: it may be caught, and the engine serve
                 for state in states:
-                    if state.base in (DORMANT, PENDING, INSTALLED):
+                    if state.base in (DORMANT, PENDING, *_STANDS):
                         state.settle(FAILED, f"interrupted in {name} by {type(error).__name__}")
                         self._withdraw(state)
                 raise
@@ -185,6 +188,7 @@ class Activation:
         sources = look()
         verdict = self._judge(state, sources)
         self._check_affected(state.fix, verdict, refused)
+        self._check_observable(state)
         witnesses.check_files(verdict, sources)
         self._take_patch_points(state, verdict, sources, module, late)
         self._arm(state, verdict, sources)
@@ -273,6 +277,13 @@ class Activation:
             raise Refused(LEFT_ALONE[verdict.kind], verdict.reason)
 
     @staticmethod
+    def _check_observable(state: FixState) -> None:
+        why = state.fix.whole().unobservable if switches.observing() else None
+        state.observable = why is None if switches.observing() else None
+        if why:
+            raise Refused(OFF, f"ATTNFIX=observe, and it is not observable: {why}")
+
+    @staticmethod
     def _take_patch_points(
         state: FixState, verdict: judge.Verdict, sources: source_files.Sources, module: str, late: bool
     ) -> None:
@@ -300,13 +311,13 @@ class Activation:
         witnesses.check_in_place(state.fix, verdict, sources)
         witnesses.check_globals(verdict, sources)
         state.recheck_on_first_call = partial(self._recheck, state, verdict, verdict.modules & sys.modules.keys())
-        state.settle(INSTALLED, verdict.reason)
+        state.settle(OBSERVED if state.observable else INSTALLED, verdict.reason)
 
     def _recheck(self, state: FixState, verdict: judge.Verdict, then: Set[str]) -> None:
         """At the first call: another patcher may have come since, and a witness that was not among the modules `then` may come
         from a file that nobody has judged."""
         self._verify_in_place()
-        if not state.armed:
+        if state.base not in _STANDS:
             return
         engine = ENGINES[state.fix.engine]
         sources = _sources(engine)

@@ -13,7 +13,7 @@ from ..status.metrics import SERVER
 
 #: Every variable that is not the switch of one fix, with what it does: documentation and spelling check in one.
 GENERAL = {
-    "ATTNFIX": "0 turns everything off and always wins",
+    "ATTNFIX": "0 turns everything off and always wins; observe corrects nothing, and counts what it would correct",
     "ATTNFIX_ONLY": "ids of fixes, with commas: nothing else is on; set but blank, nothing is",
     "ATTNFIX_FIXSET": "name of the set of fixes that are on, from `attnfix status`: with any other set, nothing is armed",
     "ATTNFIX_STRICT": "1: end the process when an affected fix that is on cannot be armed",
@@ -26,7 +26,8 @@ RENAMED = {
     "ATTNFIX_SGLANG_FA3_CONTEXT_WALL": "ATTNFIX_SGLANG_FA3_CONTEXT_LIMIT",
     "ATTNFIX_SGLANG_DRAFT_KV_WALL": "ATTNFIX_SGLANG_DRAFT_KV_CONTEXT_LIMIT",
 }
-UNKNOWN_ID, OTHER_SET = REFUSALS
+UNKNOWN_ID, OTHER_SET, STRICT_OBSERVES = REFUSALS
+_OBSERVE = "observe"
 _SHOWN = 80  # letters of a value that is none of ours
 _FORMER = {switch: former for former, switch in RENAMED.items()}
 _OF_OTHER_VALUES = ("ATTNFIX_ONLY", "ATTNFIX_FIXSET", "ATTNFIX_RUN_DIR", "ATTNFIX_CACHE_DIR")
@@ -37,6 +38,11 @@ _VALUES = {word: meaning for meaning, words in _WORDS.items() for word in words}
 def killed(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether ATTNFIX=0: nothing is patched, whatever else is set."""
     return _value(environ, "ATTNFIX") is False
+
+
+def observing(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether ATTNFIX=observe: calls are looked at and counted, and none is corrected."""
+    return environ.get("ATTNFIX", "").strip().lower() == _OBSERVE
 
 
 def strict(environ: Mapping[str, str] = os.environ) -> bool:
@@ -57,14 +63,14 @@ def only(environ: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
 
 def required(fix: Known, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the operator would rather have no process than one without this fix, where its code is affected."""
-    return strict(environ) or (asked(fix, environ) is True and not left_off(fix, environ))
+    return strict(environ) or (asked(fix, environ) is True and not left_off(fix, environ) and not observing(environ))
 
 
 def restriction(environ: Mapping[str, str] = os.environ) -> tuple[tuple[str, str], ...]:
     """Every variable that decides what `refused` says of the same fixes; none where it cannot refuse."""
-    if "ATTNFIX_ONLY" not in environ and "ATTNFIX_FIXSET" not in environ:
+    if "ATTNFIX_ONLY" not in environ and "ATTNFIX_FIXSET" not in environ and not observing(environ):
         return ()
-    return tuple((name, value) for name, value in environ.items() if name.startswith("ATTNFIX_"))
+    return tuple((name, value) for name, value in environ.items() if name.startswith("ATTNFIX"))
 
 
 def left_off(fix: Known, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -96,10 +102,13 @@ class Refusal(NamedTuple):
 
 
 def refused(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) -> Refusal | None:
-    """Whether ATTNFIX_ONLY names an id that no fix has, or ATTNFIX_FIXSET another set than that of all `fixes` that are on.
+    """Whether ATTNFIX_ONLY names an id that no fix has, or ATTNFIX_FIXSET another set than that of all `fixes` that are on; or
+    fixes are required of a process that observes.
 
     `fixes` are asked for one by one, no further than it takes.
     """
+    if observing(environ) and strict(environ):
+        return Refusal(STRICT_OBSERVES, "it corrects nothing; set one of the two")
     unknown, pinned = set(only(environ) or ()), environ.get("ATTNFIX_FIXSET")
     known: dict[str, Known] = {}
     for fix in fixes if unknown or pinned is not None else ():
@@ -157,8 +166,10 @@ def complaints(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) 
         elif name == "ATTNFIX_LOG":
             if value and not isinstance(logging.getLevelName(value.upper()), int):
                 found.append(f"ATTNFIX_LOG={value} is no logging level; use debug, info, warning or error")
+        elif name == "ATTNFIX" and observing(environ):
+            pass
         elif name not in _OF_OTHER_VALUES and value.strip().lower() not in _VALUES:
-            found.append(f"{name}={value} is not read; use 0, 1 or auto")
+            found.append(f"{name}={value} is not read; use {'0, 1, auto or observe' if name == 'ATTNFIX' else '0, 1 or auto'}")
         elif (fix := known.get(RENAMED.get(name, name))) and asked(fix, environ) and (why := left_off(fix, environ)):
             found.append(f"{name}={value} does not turn {fix.id} on, which is {why}")
     return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from functools import partial
 from operator import itemgetter
 from pkgutil import resolve_name
@@ -74,7 +75,7 @@ class Correction:
     @property
     def engine_function(self) -> FunctionType | None:
         """The engine's function, a method's unbound; None where another fix's correction runs in between."""
-        return None if any(link.state.armed for link in self.inside) else self.function
+        return None if any(link.state.armed or link.state.observed for link in self.inside) else self.function
 
     @property
     def release(self) -> str | None:
@@ -222,6 +223,8 @@ def _runner(chain: list[tuple[Correction, ...]], is_method: bool) -> Callable[[A
         for link in chain[0]:
             state, look = link.state, link.look
             if not state.armed or (state.recheck_on_first_call and not _confirmed(state)):
+                if state.observed:
+                    _look_alone(link, instance, args, kwargs)
                 continue
             state.counters.calls += 1
             call = found = None
@@ -247,6 +250,27 @@ def _runner(chain: list[tuple[Correction, ...]], is_method: bool) -> Callable[[A
         return wrapped(*args, **kwargs)
 
     return run
+
+
+def _look_alone(link: Correction, instance: Any, args: Arguments, kwargs: Keywords) -> None:
+    """Count a call, and whether a correction would have run in it. A look that raises is the last one of its fix."""
+    state = link.state
+    try:
+        if state.recheck_on_first_call:
+            state.recheck_on_first_call()
+            state.recheck_on_first_call = None
+            if not state.observed:
+                return
+        state.looks.calls += 1
+        if link.look and link.look(link, instance, args, kwargs):
+            state.looks.needed += 1
+            if not state.fired:
+                state.first_needed()
+    except WrongCall:
+        pass
+    except Exception as error:
+        with suppress(Exception):  # such as no memory for the traceback
+            state.fail(serving_failure.reason_of(link.needed, error), error)
 
 
 def _confirmed(state: FixState) -> bool:

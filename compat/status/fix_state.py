@@ -21,11 +21,16 @@ LATE = "late"
 FAILED = "failed"
 INSTALLED = "installed"
 EFFECTIVE = "effective"
+OBSERVED = "observed"
 
 #: From these a fix never comes back in this process: arming is all or nothing, and disarming is for good.
 FINAL = frozenset({UNKNOWN_SOURCE, CONFLICT, LATE, FAILED})
 #: Why nothing at all is armed: the reason of each fix whose code has the bug
-REFUSALS = "ATTNFIX_ONLY names no fix of attnfix", "ATTNFIX_FIXSET names another set of fixes"
+REFUSALS = (
+    "ATTNFIX_ONLY names no fix of attnfix",
+    "ATTNFIX_FIXSET names another set of fixes",
+    "ATTNFIX_STRICT=1 refuses ATTNFIX=observe",
+)
 #: What is wrong when the engine's code is affected and the fix was wanted.
 MISSING = frozenset({CONFLICT, LATE, FAILED})
 
@@ -41,7 +46,9 @@ class Event(Enum):
     CHANGED = "the state, or what a kernel was seen to do"
     KERNEL_LEFT_ALONE = "a kernel does neither right nor the known wrong: which one, and what it does"
     FIRST_CORRECTION = "the first correction of this process: its number of rows"
+    FIRST_NEEDED = "the first call of this process in which a correction would have run"
     DISARMED = "a correction failed"
+    BLINDED = "a look failed that runs alone"
 
 
 OnEvent = Callable[["FixState", Event, Any], None]
@@ -65,6 +72,13 @@ class Counters(Protocol):
     rows: int
 
 
+class Looks(Protocol):
+    """Of a fix that is observed. calls: that were looked at; needed: of these, those whose correction would have run."""
+
+    calls: int
+    needed: int
+
+
 class KernelObservation(NamedTuple):
     """What a correction saw a kernel do. `needed`: whether it has to be corrected; None where it does neither right nor the
     known wrong, so that it is left alone."""
@@ -75,11 +89,12 @@ class KernelObservation(NamedTuple):
 
 class PlainCounters:
     def __init__(self) -> None:
-        self.calls = self.corrections = self.rows = 0
+        self.calls = self.corrections = self.rows = self.needed = 0
 
 
 class FixState:
-    """What became of one fix in this process. `armed` alone decides whether its corrections run.
+    """What became of one fix in this process. `armed` alone decides whether its corrections run, `observed` whether its looks
+    run alone. `observable`: whether they may, where it was asked for; None where it was not.
 
     `release` and `code` name the code that was found. `recheck_on_first_call` is called once, at the first call while armed,
     and may disarm. `observations` are by kernel path: the names that tell it from others; `left_alone` are the paths that are
@@ -87,7 +102,8 @@ class FixState:
     something happens while the engine serves.
     """
 
-    armed = fired = False
+    armed = observed = fired = False
+    observable: bool | None = None
     release: str | None = None
     code: str | None = None
     traceback: str | None = None
@@ -103,6 +119,7 @@ class FixState:
         self.fix, self.base, self.reason, self._on_event = fix, base, reason, on_event
         self.patch_points: dict[CodePath, PatchPoint] = {}
         self.counters: Counters = PlainCounters()
+        self.looks: Looks = PlainCounters()
         self.observations: dict[tuple[Hashable, ...], KernelObservation] = {}
         self.left_alone: set[tuple[Hashable, ...]] = set()
 
@@ -128,6 +145,11 @@ class FixState:
         self.fired = True
         self._on_event(self, Event.FIRST_CORRECTION, rows)
 
+    def first_needed(self) -> None:
+        """A correction would have run for the first time in this process."""
+        self.fired = True
+        self._on_event(self, Event.FIRST_NEEDED, "")
+
     def changed(self) -> None:
         """Tell that the state has changed while the engine serves."""
         self._on_event(self, Event.CHANGED, "")
@@ -136,7 +158,7 @@ class FixState:
         """Enter a state, unless the fix is in a final one already."""
         if self.base in FINAL:
             return
-        was_armed, self.armed = self.armed, base == INSTALLED
+        was_armed, self.armed, self.observed = self.armed, base == INSTALLED, base == OBSERVED
         self.base, self.reason = base, reason
         if self.armed:
             for point in self.patch_points.values():
@@ -148,9 +170,10 @@ class FixState:
 
     def fail(self, reason: str, error: Exception | None = None) -> None:
         """Disarm for good. The traceback of `error` goes into the record, or that of the `except` in which this is called."""
+        event = Event.BLINDED if self.observed else Event.DISARMED
         self.settle(FAILED, reason)  # first: what follows may fail, too
         self.traceback = "".join(traceback.format_exception(error)) if error else traceback.format_exc()
-        self._on_event(self, Event.DISARMED, "")
+        self._on_event(self, event, "")
 
     def as_dict(self) -> dict[str, Any]:
         """One row of `attnfix status --json`."""
@@ -164,6 +187,8 @@ class FixState:
             "release": self.release,
             "code": self.code,
             "counters": {"calls": counters.calls, "corrections": counters.corrections, "rows": counters.rows},
+            **({} if self.observable is None else {"observable": self.observable}),
+            **({"observed": {"calls": self.looks.calls, "needed": self.looks.needed}} if self.observable else {}),
             **({"traceback": self.traceback} if self.traceback else {}),
         }
 

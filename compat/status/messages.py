@@ -20,6 +20,7 @@ from .fix_state import (
     FAILED,
     INSTALLED,
     MISSING,
+    OBSERVED,
     UNKNOWN_SOURCE,
     Event,
     FixState,
@@ -82,7 +83,7 @@ def error(engine: str, message: str) -> None:
 def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> None:
     """One line on what was installed and one on what was not, once the fixes of this module have settled."""
     states = [state for state in states if state.fix.engine == engine.name]
-    if new := [state for state in states if state.base == INSTALLED and _first(("installed", state.fix.id))]:
+    if new := [state for state in states if state.base in (INSTALLED, OBSERVED) and _first(("installed", state.fix.id))]:
         _armed.setdefault(engine.name, []).extend(new)
         if logger(engine.name).handlers:  # ATTNFIX_LOG: heard whatever the engine does
             _installed(engine.name, version)
@@ -103,12 +104,13 @@ def summary(engine: Engine, version: str | None, states: Iterable[FixState]) -> 
 def _installed(engine: str, version: str | None) -> None:
     """Name what is installed and was not named yet. Runs inside the engine's logging: lets no exception out."""
     with suppress(Exception):
-        states = [state for state in _armed.pop(engine, []) if state.base == INSTALLED]
-        if states:
-            _log(engine, logging.INFO, _names(engine, version, states), states)
+        states = _armed.pop(engine, [])
+        for did, base in (("installed", INSTALLED), ("observes", OBSERVED)):
+            if these := [state for state in states if state.base == base]:
+                _log(engine, logging.INFO, _names(engine, version, did, these), these)
 
 
-def _names(engine: str, version: str | None, states: list[FixState]) -> str:
+def _names(engine: str, version: str | None, did: str, states: list[FixState]) -> str:
     """The line on `states`: the first process of a server that installs a fix names it, the others count it."""
     from .recorder import own_version  # which imports this module
 
@@ -117,8 +119,9 @@ def _names(engine: str, version: str | None, states: list[FixState]) -> str:
     others = [state.fix.id for state in states if state.fix.id in before]
     code = ", ".join(dict.fromkeys(f"code of {state.release}" if state.release else state.reason for state in states))
     count = f"{len(states)} fix{'es' if states[1:] else ''}"
-    told = f"attnfix: {own_version() or 'it'} installed {count} in {engine} {version or '?'} ({code})"
-    named = [f"{', '.join(mine)}; ATTNFIX=0 turns all off"] if mine else []
+    told = f"attnfix: {own_version() or 'it'} {did} {count} in {engine} {version or '?'} ({code})"
+    then = "nothing is corrected (ATTNFIX=observe)" if did == "observes" else "ATTNFIX=0 turns all off"
+    named = [f"{', '.join(mine)}; {then}"] if mine else []
     if others:
         where = ", ".join(dict.fromkeys(f"{before[each]}" for each in others))
         named.append((f"{len(others)} " if mine else "") + f"as in process {where}")
@@ -136,7 +139,7 @@ def _named_before() -> dict[str, int]:
         at = next((place for place, text in enumerate(records) if text["pid"] == os.getpid()), 0)
         for text in records[:at]:
             for row in text["fixes"]:
-                if row["state"] in (INSTALLED, EFFECTIVE):
+                if row["state"] in (INSTALLED, EFFECTIVE, OBSERVED):
                     found.setdefault(row["fix"], text["pid"])
     return found
 
@@ -145,6 +148,10 @@ def tell(state: FixState, event: Event, detail: Any) -> None:
     """Say what a fix's state tells (`FixState.on_event`); a mere change is not worth a line."""
     if event == Event.FIRST_CORRECTION:
         _first_correction(state, detail)
+    elif event == Event.FIRST_NEEDED:
+        _first_needed(state)
+    elif event == Event.BLINDED:
+        _once(state.fix.engine, logging.WARNING, f"attnfix: {state.fix.id} is not observed any more: {state.reason}", [state])
     elif event == Event.DISARMED:
         _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}", [state])
     elif event == Event.KERNEL_LEFT_ALONE:
@@ -157,6 +164,13 @@ def _first_correction(state: FixState, rows: int) -> None:
         counted = f" ({rows} rows)" if rows else ""
         message = f"attnfix: {state.fix.id} corrected its first call{counted}: {state.fix.whole().title}"
         _once(state.fix.engine, logging.INFO, message, [state], ("corrected", state.fix.id, os.getpid()))
+
+
+def _first_needed(state: FixState) -> None:
+    """The same of a process that observes."""
+    with suppress(Exception):
+        message = f"attnfix: {state.fix.id} would have run on this call (ATTNFIX=observe): {state.fix.whole().title}"
+        _once(state.fix.engine, logging.INFO, message, [state], ("needed", state.fix.id, os.getpid()))
 
 
 def in_doubt(state: FixState, version: str | None) -> bool:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from .fix_state import DORMANT, EFFECTIVE, INSTALLED, refusals
+from .fix_state import DORMANT, EFFECTIVE, INSTALLED, OBSERVED, refusals
 
 _CLIENT, _MULTIPROCESS = "prometheus_client", "prometheus_client.multiprocess"
 #: Modules with which an engine makes its page
@@ -31,21 +31,32 @@ _COUNTED = {
     "corrections": "Calls whose result had to be corrected.",
     "rows": "Rows that were corrected.",
 }
+_LOOKED = {
+    "calls": "Calls that a fix looked at under ATTNFIX=observe; nothing was corrected.",
+    "needed": "Of these, calls in which its correction would have run; nothing was corrected.",
+}
+#: How a counter's name goes on -> the counters, their place in a record's row, and the states that have them at 0
+_KINDS = {"": (_COUNTED, "counters", (INSTALLED, EFFECTIVE)), "observed_": (_LOOKED, "observed", (OBSERVED,))}
 #: In it a process names its server to the workers that Ray starts for it, which are no children of its own
 SERVER = "ATTNFIX_SERVER"
 _WAIT_S = 0.25  # of a scrape for the thread that reads the records
 _READING_S = 0.01  # that one scrape reads records of which nothing is known yet
-_Totals: TypeAlias = dict[tuple[str, str], list[int]]
+_Totals: TypeAlias = dict[tuple[str, str, str], list[int]]
 _Found: TypeAlias = tuple[list[dict[str, Any]], _Totals]
 _Stamp: TypeAlias = tuple[int, int]
 _LABELS = ("fix", "engine", "state", "release")
 _PROCESS = ("engine", "release", "attnfix")
 #: Every metric on a page, as Prometheus names it, with its labels
 METRICS = {
-    **{f"attnfix_{name}_total": frozenset({"fix", "engine"}) for name in _COUNTED},
+    **{
+        f"attnfix_{prefix}{name}_total": frozenset({"fix", "engine"})
+        for prefix, (counted, *_) in _KINDS.items()
+        for name in counted
+    },
     "attnfix_fix_info": frozenset({*_LABELS, "attnfix"}),
     "attnfix_processes": frozenset(_PROCESS),
     "attnfix_refused_processes": frozenset({*_PROCESS, "reason"}),
+    "attnfix_observing_processes": frozenset(_PROCESS),
 }
 
 
@@ -112,7 +123,7 @@ def families() -> list[Any]:
 
 
 class _Counts:
-    """Of this server: the processes that run, and what all have counted (by fix, engine).
+    """Of this server: the processes that run, and what all have counted (by kind, fix, engine).
 
     A process that has ended is read once, and one whose record is gone keeps what it had counted: no sum ever falls. A thread
     reads the folder, since engines make their page in the process that serves requests; and never for long: this process's
@@ -197,17 +208,17 @@ def _stamp(name: str) -> _Stamp:
     return found.st_mtime_ns, found.st_size
 
 
-def _rows(process: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[int]]]:
-    for row in process["fixes"]:
-        if row["fix"].startswith(f"{process['engine']}."):
-            yield row, [row["counters"][name] for name in _COUNTED]
+def _rows(process: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from (row for row in process["fixes"] if row["fix"].startswith(f"{process['engine']}."))
 
 
 def _add(totals: _Totals, process: dict[str, Any]) -> None:
-    for row, counts in _rows(process):
-        if row["state"] in (INSTALLED, EFFECTIVE) or any(counts):
-            before = totals.get((row["fix"], process["engine"]), [0] * len(counts))
-            totals[row["fix"], process["engine"]] = [a + b for a, b in zip(before, counts)]
+    for row in _rows(process):
+        for prefix, (counted, place, states) in _KINDS.items():
+            counts = [row.get(place, {}).get(name, 0) for name in counted]
+            if row["state"] in states or any(counts):
+                key = prefix, row["fix"], process["engine"]
+                totals[key] = [a + b for a, b in zip(totals.get(key, [0] * len(counts)), counts)]
 
 
 def _families(processes: Iterable[dict[str, Any]], totals: _Totals) -> list[Any]:
@@ -218,26 +229,34 @@ def _families(processes: Iterable[dict[str, Any]], totals: _Totals) -> list[Any]
 
     states: set[tuple[str, ...]] = set()
     running: Counter[tuple[str, ...]] = Counter()
+    observing: Counter[tuple[str, ...]] = Counter()
     refused: Counter[tuple[str, ...]] = Counter()
     for process in processes:
         engine = process["engine"]
         named = engine, process["release"] or "", process.get("attnfix") or ""
-        running[named] += 1
+        numbers = observing if process.get("observes") is True else running
+        numbers[named] += 1
         refused.update((*named, reason) for reason in refusals(process["fixes"]))
-        states |= {(row["fix"], engine, row["state"], process["release"] or "") for row, _ in _rows(process)
+        states |= {(row["fix"], engine, row["state"], process["release"] or "") for row in _rows(process)
                    if row["state"] != DORMANT}  # fmt: skip
-    counters = [CounterMetricFamily(f"attnfix_{name}", text, labels=("fix", "engine")) for name, text in _COUNTED.items()]
-    for place, counter in enumerate(counters):
-        for labels, total in sorted(totals.items()):
-            counter.add_metric(labels, total[place])
+    counters = []
+    for prefix, (counted, *_) in _KINDS.items():
+        for place, (name, text) in enumerate(counted.items()):
+            counters.append(counter := CounterMetricFamily(f"attnfix_{prefix}{name}", text, labels=("fix", "engine")))
+            for (kind, *labels), total in sorted(totals.items()):
+                if kind == prefix:
+                    counter.add_metric(labels, total[place])
     info = InfoMetricFamily("attnfix_fix", "State of each fix in the processes of this server.", labels=_LABELS)
     for state in sorted(states):
         info.add_metric(state, {"attnfix": own_version() or ""})
-    here = "Processes of this server on this node in which"
+    here = "Processes of this server on this node"
+    active = f"{here} in which attnfix is active; its ranks on other nodes are missing here."
     gauges = [
-        _gauge("attnfix_processes", f"{here} attnfix is active; its ranks on other nodes are missing here.", _PROCESS, running),
-        _gauge("attnfix_refused_processes", f"{here} nothing is armed, and why.", (*_PROCESS, "reason"), refused),
-    ]
+        _gauge("attnfix_processes", active, _PROCESS, running),
+        _gauge("attnfix_observing_processes", f"{here} that observe (ATTNFIX=observe): nothing is corrected in them.", _PROCESS,
+               observing),
+        _gauge("attnfix_refused_processes", f"{here} in which nothing is armed, and why.", (*_PROCESS, "reason"), refused),
+    ]  # fmt: skip
     return [*counters, info, *gauges]
 
 

@@ -6,6 +6,7 @@ the mapping, and the text is rewritten when a state changes. A reader takes what
     offset 0      "attnfix1", then the length of the text as a little-endian 64-bit integer
     offset 64     counters, three 64-bit integers for each fix in the order of "fixes" in the text
     offset 8192   the text: JSON
+    offset 131072 what was observed (ATTNFIX=observe), two 64-bit integers for each fix in the same order
 
 Its process holds a lock (flock) on it for life: the kernel lets it go however the process ends. So a reader in another
 container, to whom pid and host name mean nothing, still knows who is alive. Where the file system has no locks, pid and start
@@ -37,7 +38,8 @@ from . import process_role
 from .fix_state import MISSING
 
 MAGIC = b"attnfix1"
-_COUNTERS, _TEXT, _SIZE = 64, 1 << 13, 1 << 17
+_COUNTERS, _TEXT, _OBSERVED = 64, 1 << 13, 1 << 17
+_SIZE = _OBSERVED + (1 << 13)
 _LIMIT = 1 << 20  # bytes that a reader takes: another version's records may be larger than ours
 _KEPT_S = 24 * 3600  # records of processes that have ended stay this long
 _FIELDS = ("calls", "corrections", "rows")
@@ -177,6 +179,14 @@ class MappedCounters(ctypes.Structure):
     rows: int
 
 
+class MappedLooks(ctypes.Structure):
+    """The same of its looks."""
+
+    _fields_ = (("calls", ctypes.c_int64), ("needed", ctypes.c_int64))
+    calls: int
+    needed: int
+
+
 class Record:
     """The record of this process. Raises OSError where the folder cannot be used: the caller then does without.
 
@@ -228,11 +238,18 @@ class Record:
             raise ValueError(f"a record has no room for the counters of {index + 1} fixes")
         return MappedCounters.from_buffer(self._map, begin)
 
+    def looks(self, index: int) -> MappedLooks:
+        """The same of what is observed."""
+        begin = _OBSERVED + index * ctypes.sizeof(MappedLooks)
+        if begin + ctypes.sizeof(MappedLooks) > _SIZE:
+            raise ValueError(f"a record has no room for what is observed of {index + 1} fixes")
+        return MappedLooks.from_buffer(self._map, begin)
+
     def write(self, text: dict[str, Any]) -> None:
         """Replace the text. Its length is 0 while it is being written."""
         text = {**text, "locked": self.unlocked is None}
         data = json.dumps(text).encode()
-        if len(data) > _SIZE - _TEXT:
+        if len(data) > _OBSERVED - _TEXT:
             rows = [{**row, "traceback": None, "reason": row["reason"][:200]} for row in text["fixes"]]
             data = json.dumps({**text, "fixes": rows}).encode()
         self._map[8:16] = struct.pack("<q", 0)
@@ -288,7 +305,10 @@ def _tells_nothing(descriptor: int) -> bool:
     text = _text(descriptor)
     if text is None or not text.get("locked", True):
         return False
-    return not any(row["counters"]["corrections"] or row["state"] in MISSING for row in text["fixes"])
+    return not any(
+        row["counters"]["corrections"] or row.get("observed", {}).get("needed") or row["state"] in MISSING
+        for row in text["fixes"]
+    )
 
 
 def _opened(path: Path) -> AbstractContextManager[int]:
@@ -401,6 +421,10 @@ def _parsed(data: bytes) -> dict[str, Any]:
         _name(row, "fix", "state")
         counters = struct.unpack_from("<3q", data, _COUNTERS + index * 24)
         row["counters"] = dict(zip(_FIELDS, counters))
+        if row.get("observable") is True:
+            row["observed"] = dict(zip(("calls", "needed"), struct.unpack_from("<2q", data, _OBSERVED + index * 16)))
+        else:
+            row.pop("observed", None)
         if row["state"] == "installed" and counters[0]:
             row["state"] = "effective"
     return text

@@ -13,12 +13,12 @@ from contextlib import suppress
 from functools import cache
 from multiprocessing import util
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..engines import ENGINES, Engine, version_in, version_of
 from . import messages, process_role
 from .fix_state import FixState, PlainCounters
-from .process_record import Record, started
+from .process_record import MappedCounters, MappedLooks, Record, started
 
 
 class Unrecorded(PlainCounters):
@@ -74,9 +74,9 @@ class Recorder:
         """From here on, fixes that do not yet count in the record do: what they have counted is taken along."""
         for index, state in enumerate(self._states()):
             if isinstance(state.counters, PlainCounters):
-                mapped, counters = record.counters(index), state.counters
-                mapped.calls, mapped.corrections, mapped.rows = counters.calls, counters.corrections, counters.rows
-                state.counters = mapped
+                state.counters = _taken_along(record.counters(index), state.counters)
+            if isinstance(state.looks, PlainCounters):
+                state.looks = _taken_along(record.looks(index), state.looks)
 
     def note(self) -> None:
         """Bring the record up to date. Called while the engine serves, too: lets no exception out."""
@@ -104,13 +104,14 @@ class Recorder:
             self._parents, self._record = self._record, None
         self._activated = time.time()
         for state in self._states():
-            state.counters = Unrecorded(self._first_use)
+            state.counters, state.looks = Unrecorded(self._first_use), Unrecorded(self._first_use)
 
     def _first_use(self) -> None:
         """Have a record in a forked child."""
         with suppress(Exception), self._lock:
             for state in self._states() if self._refused else ():
-                state.counters.__dict__.pop("_wanted", None)  # it is not asked for again
+                for counters in (state.counters, state.looks):
+                    counters.__dict__.pop("_wanted", None)  # it is not asked for again
             if self._record is None and not self._refused:
                 self.open()
 
@@ -133,9 +134,25 @@ class Recorder:
         }
 
 
+_Mapped = TypeVar("_Mapped", MappedCounters, MappedLooks)
+
+
+def _taken_along(mapped: _Mapped, counted: PlainCounters) -> _Mapped:
+    for name, *_ in mapped._fields_:
+        setattr(mapped, name, getattr(counted, name))
+    return mapped
+
+
 def fixset(version: str | None, states: Iterable[FixState]) -> str:
-    """Short name of the fixes that are armed in a process, and of the attnfix that armed them: equal sets, equal name."""
-    return fixset_name(version, (state.fix.id for state in states if state.armed))
+    """Short name of the fixes that are armed or observed in a process, and of its attnfix: equal sets, equal name."""
+    states = list(states)
+    observed = (observed_name(state.fix.id) for state in states if state.observed)
+    return fixset_name(version, [*(state.fix.id for state in states if state.armed), *observed])
+
+
+def observed_name(fix: str) -> str:
+    """What stands for a fix in the name of a set, where it is observed."""
+    return f"observe {fix}"
 
 
 def fixset_name(version: str | None, armed: Iterable[str]) -> str:

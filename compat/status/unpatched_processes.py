@@ -25,6 +25,7 @@ from .fix_state import EFFECTIVE, INSTALLED
 from .process_record import folders, parent, places, read, read_open, runs, started, writer
 
 _REMOVED = " (deleted)"  # behind the name of such a file in /proc
+_COUNTS = ("counters", "observed")
 _CLOCKS_S = 60  # by which a file server's clock may go before ours
 _WRITTEN_S = 5  # the first text of a record has come by then
 #: How old a process is at most that still imports its engine. Its record comes with the engine's package, before any compiled
@@ -81,7 +82,10 @@ def _now(pid: int) -> dict[str, Any]:
 
 def _forked(text: dict[str, Any], pid: int, start: int) -> dict[str, Any]:
     """What is another in a forked child than its parent's record says: nothing is counted there."""
-    rows = [row | {"state": _uncalled(row["state"]), "counters": dict.fromkeys(row["counters"], 0)} for row in text["fixes"]]
+    rows = [
+        {**row, "state": _uncalled(row["state"]), **{name: dict.fromkeys(row[name], 0) for name in _COUNTS if name in row}}
+        for row in text["fixes"]
+    ]
     named = {"role": process_role.UNKNOWN, "rank": None, **_now(pid)}
     return named | {"pid": pid, "started": start, "host": socket.gethostname(), "activated": None, "fixes": rows}
 

@@ -70,6 +70,11 @@ def fix_switches() -> str:
     return _table(("variable", "default", "fix"), rows)
 
 
+def not_observable() -> str:
+    rows = ((f"`{fix.id}`", fix.unobservable.replace("__", r"\_\_")) for fix in FIXES if fix.unobservable)
+    return _table(("fix", "because"), rows)
+
+
 def allow_lists() -> str:
     """What each engine's plugin allow-list lets in, asked of the code that reads it."""
     values = ("unset", "empty", "`attnfix`", "`other`", "`other, attnfix`")
@@ -108,6 +113,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "general_switches": general_switches,
     "fix_switches": fix_switches,
     "allow_lists": allow_lists,
+    "not_observable": not_observable,
     "totals": support_page.totals,
     "times": kernels_page.times,
     "goals": kernels_page.goals,

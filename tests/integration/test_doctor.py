@@ -55,6 +55,16 @@ def test_the_restriction_of_a_deployment_is_told(model):
         assert doctor(*fixed, launch=f"ATTNFIX_ONLY={named} {SERVE}")[1][fix]["attnfix"] == says
 
 
+def test_a_deployment_that_observes_corrects_nothing(model):
+    fixed = [str(model), "--engine", "sglang==0.5.9", "--gpu", "b200"]
+    code, rows, _ = doctor(*fixed, launch=f"ATTNFIX=observe {SERVE}")
+    hit = rows["sglang.zero-kv-rows"]
+    assert code == 1 and hit["attnfix"] == "observes only (ATTNFIX=observe), and not this bug" and not hit["corrected"]
+    assert not any(row["corrected"] for row in rows.values())
+    code, rows, _ = doctor(*fixed, launch=f"ATTNFIX=observe ATTNFIX_STRICT=1 {SERVE}")
+    assert rows["sglang.zero-kv-rows"]["attnfix"] == "off: ATTNFIX_STRICT=1 refuses ATTNFIX=observe"
+
+
 def test_the_exit_code_is_about_wrong_output_and_crashes(model):
     """A bug that only makes steps slower is named, and no reason to stop a deployment."""
     fixed = [str(model), "--engine", "vllm==0.16.0", "--gpu", "b200"]

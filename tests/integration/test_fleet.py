@@ -99,6 +99,29 @@ def test_replicas_that_disagree_are_named(replica, asked):
     assert found["warnings"] == [f"replicas of sglang 0.5.9 disagree: {FIX} is installed on 1 of 2"]
 
 
+def observing(state):
+    told = process({FIX: state, OTHER: "off"})
+    told["fixes"][0] |= {"observable": True, "observed": {"calls": 9, "needed": 4}}
+    return told | {"observes": True}
+
+
+@pytest.mark.parametrize("state", ["observed", "failed"])
+def test_a_replica_that_observes_is_neither_missing_nor_fine(replica, asked, state):
+    code, found, table = asked(replica(observing(state)), replica(process({FIX: "effective"})))
+    assert code == 0 and not found["missing"] and not found["warnings"]
+    first, second = found["replicas"]
+    assert (first["verdict"], first["observing"], second["verdict"]) == ("observes", 1, "fine")
+    assert first["fixset"] != second["fixset"] and not any(row["stands"] for row in first["fixes"])
+    assert not any(value for row in first["fixes"] for value in row["counters"].values())
+    assert "observes" in table
+
+
+def test_a_server_of_which_some_processes_observe_is_told(replica, asked):
+    _, found, _ = asked(replica(observing("observed"), process({FIX: "effective"})))
+    (warning,) = found["warnings"]
+    assert "1 of 2 of its processes observe, and the others correct" in warning
+
+
 def test_one_that_cannot_be_asked_is_no_success(replica, asked):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

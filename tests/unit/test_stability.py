@@ -137,6 +137,9 @@ def test_json_shapes(server, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(fleet, "_page", lambda url: exposition(monkeypatch, record_of({FIX: "effective"})))
     doctor = ["doctor", str(tmp_path), "--engine", "sglang==0.5.9", "--gpu", "b200"]
     found = {}
+    (observed,) = server.states.values()
+    observed.observable = True  # as under ATTNFIX=observe
+    server._recorder.note()
     for name, arguments in {
         "list": ["list"], "explain": ["explain", FIX], "verdict": ["verdict", "sglang==0.5.9"], "doctor": doctor,
         "forecast": ["forecast", "sglang", "--from", "sglang==0.5.9"], "status": ["status"],
@@ -151,7 +154,7 @@ def test_json_shapes(server, monkeypatch, capsys, tmp_path):
     cli.main(["doctor", "--json", "--running"])
     found |= shapes(json.loads(capsys.readouterr().out), "doctor --running")
     found |= shapes({"results": [{each.name: None for each in dataclasses.fields(proof.Result)}]}, "prove")
-    found |= shapes(attnfix.status(), "attnfix.status()")
+    found |= shapes([*attnfix.status(), observed.as_dict()], "attnfix.status()")
     promised = {path: (words(re.sub(r"\[`[^`]*`\]", "", cell)), words(cell)) for path, cell in table("JSON").items()}
     assert promised.keys() == found.keys()
     for path, keys in found.items():
@@ -179,7 +182,7 @@ def test_words_of_the_results():
         },
         "verdict of doctor": constants(condition, "HIT", "POSSIBLE", "NOT_HIT"),
         "change of a forecast": constants(forecast, "NO_LONGER", "STILL", "NEWLY", "NOT_NEEDED", "UNKNOWN"),
-        "verdict on a replica": constants(fleet, "UNREACHABLE", "SILENT", "MISSING", "BEHIND", "FINE"),
+        "verdict on a replica": constants(fleet, "UNREACHABLE", "SILENT", "MISSING", "BEHIND", "FINE", "OBSERVES"),
         "verdict of probe": constants(judged, "HOLDS", "BROKEN", "UNCLEAR"),
         "relation of probe": {*probe.RELATIONS, probe._LIMITS},
         "harm": {fix.harm for fix in FIXES},
@@ -230,7 +233,8 @@ def test_a_record_is_written_as_the_page_lays_it_out(server, engine):
     text = json.loads(data[8192 : 8192 + length])
     assert struct.unpack_from("<q", data, 64) == (1,), "calls of the first fix"
     assert set(text) == words(table("Records")["the text"])
-    assert set(text["fixes"][0]) - {"traceback"} == words(table("Records")["each of `fixes"]) - {"traceback"}
+    at_times = {"traceback", "observable", "observed"}
+    assert set(text["fixes"][0]) - at_times == words(table("Records")["each of `fixes"]) - at_times
 
 
 # Python

@@ -77,6 +77,7 @@ FIX = Fix(
         "On one replica, greedy answers to prompts longer than the window: stock they differ from those without speculation, "
         "with the fix they agree up to rounding, and the accept length that the engine logs (`accept len`) rises."
     ),
+    look_does="its look reads what a correction stored",
     hits=AllOf(
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE", "NGRAM", "FROZEN_KV_MTP"),
         AnyOf(Is("verify backend", "flashinfer"), Is("draft extend backend", "flashinfer")),

@@ -84,6 +84,7 @@ FIX = Fix(
         "fixed they agree up to rounding. Gemma 2 with prompts longer than its window needs "
         "sglang.flashinfer-swa-prefill, too."
     ),
+    look_does="its look reads what a correction stored",
     hits=AllOf(
         AnyOf(Is("prefill backend", "flashinfer"), Is("decode backend", "flashinfer")),
         Is("soft cap of scores", ON),

@@ -86,6 +86,7 @@ FIX = Fix(
         "compare answers to prompts longer than the window, and to a prompt sent twice, with those of --attention-backend "
         "triton: they differ with stock, and agree up to rounding with the fix. Short prompts keep their bits."
     ),
+    look_does="its look reads what a correction stored",
     hits=AllOf(
         Is("prefill backend", "flashinfer"),
         Is("sliding-window layers", ON),

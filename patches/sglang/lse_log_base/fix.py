@@ -68,6 +68,7 @@ FIX = Fix(
         "compare log-probabilities with those of the same prompt on a server started with --disable-radix-cache: stock, they "
         "differ by tenths; fixed, by rounding."
     ),
+    look_does="its look goes by what corrections have seen the kernel do",
     hits=AllOf(
         Is("attention", "MLA"),
         AnyOf(*(Is(f"{model}prefill backend", *_MERGES) for model in ("", "draft "))),

@@ -93,5 +93,6 @@ FIX = Fix(
         "On one replica, send several long prompts of different lengths at once, then each again with a few words more: stock, "
         "most of the second answers ignore what is cached; fixed, they are as good as with --disable-radix-cache."
     ),
+    look_does="its look reads what a correction stored",
     hits=AllOf(Is("Mamba2 layers", ON), Is("tracked Mamba states", ON)),
 )

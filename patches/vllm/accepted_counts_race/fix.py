@@ -82,6 +82,7 @@ FIX = Fix(
         "On one replica with MTP, let short requests come and go beside long ones at temperature 0: fixed, an answer is more "
         "often the one that its request gets alone. Other sums in another batch may still tip a token."
     ),
+    look_does="its look keeps what it found on an object of the engine",
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),

@@ -57,5 +57,6 @@ FIX = Fix(
         "On one replica, send a long prompt twice (the second time its prefix is cached, in more than one chunk) beside short "
         "fresh ones: stock, the short ones are answered with garbage; fixed, as if sent alone. Nothing else changes."
     ),
+    look_does="its look keeps what it found on an object of the engine",
     hits=AllOf(Is("attention", "MLA"), Is("GPU", "AMD", "Intel"), Is("engine core", "V1"), Is("cached prefix", ON)),
 )

@@ -49,6 +49,7 @@ FIX = Fix(
         "On one replica with --decode-context-parallel-size above 1, log-probabilities of generated text become those of the "
         "same model without it. (Prompts need vllm.lse-log-base, too.)"
     ),
+    look_does="its look goes by what corrections have seen the kernel do",
     hits=AllOf(
         Is("attention", "MHA"),
         Above("decode context parallel size", 1),

@@ -104,6 +104,7 @@ FIX = Fix(
         "On one replica with --decode-context-parallel-size 8, ask `The capital of France is`: stock ` Paris!!!!!!!!!`, fixed "
         "as without it. Long prompts are answered as before, bit for bit."
     ),
+    look_does="its look keeps what it found",
     hits=AllOf(
         Is("attention", "MLA"),
         Above("decode context parallel size", 1),

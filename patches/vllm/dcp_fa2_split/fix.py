@@ -65,6 +65,7 @@ FIX = Fix(
         "On one replica under load with --decode-context-parallel-size above 1, answers to long prompts become those of the "
         "same model without it. A single request answers as before, bit for bit."
     ),
+    look_does="its look reads what a correction stored",
     hits=AllOf(
         Is("attention", "MHA"),
         Above("decode context parallel size", 1),

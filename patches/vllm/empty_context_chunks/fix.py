@@ -76,5 +76,6 @@ FIX = Fix(
         "On one replica, send a long prompt twice (the second time its prefix is cached) beside short fresh ones: stock, the "
         "answers change with the company they keep; fixed, each equals that of the prompt sent alone. Nothing else changes."
     ),
+    look_does="its look keeps what it found on an object of the engine",
     hits=AllOf(Is("attention", "MLA"), Is("MLA prefill backend", "trtllm_ragged"), Is("cached prefix", ON)),
 )

@@ -64,6 +64,7 @@ FIX = Fix(
         "On one replica with num_speculative_tokens 3, send a prompt of four tokens, such as `The capital of France`: stock "
         "the answer is garbage, fixed it is that of --enforce-eager."
     ),
+    look_does="its look keeps what it found on an object of the engine",
     hits=AllOf(
         Is("linear attention", ON),
         Is("speculative decoding", ON),

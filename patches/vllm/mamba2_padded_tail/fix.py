@@ -52,5 +52,6 @@ FIX = Fix(
         "On one replica that gets its prompts through a KV connector, send eight requests at once: fixed, each is answered as "
         "it is alone."
     ),
+    look_does="its look keeps what it found on an object of the engine",
     hits=AllOf(Is("Mamba2 layers", ON), Is("speculative decoding", ON)),
 )

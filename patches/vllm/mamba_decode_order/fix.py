@@ -61,6 +61,7 @@ FIX = Fix(
         "of one token more than there are drafts: fixed, the answers agree more often. 0.26.0 to 0.27.1 have the fault where "
         "VLLM_USE_V2_MODEL_RUNNER=1, and attnfix leaves them alone: upgrade, or serve on the V1 model runner."
     ),
+    look_does="its look keeps what it found on an object of the engine",
     hits=AllOf(
         Is("Mamba2 layers", ON),
         Is("speculative decoding", ON),

@@ -56,5 +56,6 @@ FIX = Fix(
         "On one replica of 0.31.0 or later with MTP, ask /v1/completions for a prompt of one token at temperature 0, alone and "
         "beside requests that decode: fixed, both answers agree."
     ),
+    look_does="its look keeps what it found on an object of the engine",
     hits=AllOf(Is("recurrent layers", ON), Is("speculative decoding", ON)),
 )

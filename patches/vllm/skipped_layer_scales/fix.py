@@ -60,6 +60,7 @@ FIX = Fix(
         "On one replica with --attention-backend FLASHINFER, answers at temperature 0 become close to those of the same "
         "checkpoint with FLASH_ATTN. A checkpoint without calibrated scales answers as before, bit for bit."
     ),
+    look_does="its look reads values on the GPU",
     hits=AllOf(
         Is("KV cache scales", "compressed-tensors"),
         Is("layers left unquantised", ON),

@@ -41,7 +41,8 @@ def test_the_kill_switch(value):
         ({"ATTNFIX_STRICK": "1"}, "did you mean ATTNFIX_STRICT?"),
         ({"ATTNFIX_WWWWWWWWWWWWWWWWWWWW": "1"}, "names the switch of a fix"),
         ({"ATTNFIX_SGLANG_ZERO_KV_ROWS": "maybe"}, "use 0, 1 or auto"),
-        ({"ATTNFIX": "nope"}, "use 0, 1 or auto"),
+        ({"ATTNFIX": "nope"}, "use 0, 1, auto or observe"),
+        ({"ATTNFIX_SGLANG_ZERO_KV_ROWS": "observe"}, "use 0, 1 or auto"),
         ({"ATTNFIX_LOG": "verbose"}, "no logging level"),
     ],
 )
@@ -53,6 +54,7 @@ def test_a_misspelling_is_said_with_what_is_meant(environ, says):
 def test_no_complaint_about_what_is_right():
     right = {"ATTNFIX": "1", "ATTNFIX_LOG": "debug", "ATTNFIX_RUN_DIR": "/x", FIX.switch: "auto", "ATTNFIXED": "?", "PATH": "x"}
     assert switches.complaints(FIXES, right) == []
+    assert switches.complaints(FIXES, {"ATTNFIX": "Observe "}) == []
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,12 @@ def page(*collectors) -> list[str]:
     return prometheus_client.generate_latest(registry).decode().splitlines()
 
 
-def written(counts, *, server=None, release="1.0", states=("installed", "dormant"), reason=""):
+def written(counts, *, server=None, release="1.0", states=("installed", "dormant"), reason="", **facts):
     """A record of this process as another would leave it: its first fix with these counters."""
     record = process_record.Record()
     record.counters(0).calls, record.counters(0).corrections, record.counters(0).rows = counts
     rows = [{"fix": f"sglang.f{place}", "state": state, "reason": reason} for place, state in enumerate(states)]
-    record.write(text("sglang", release, rows, server or metrics.server()))
+    record.write(text("sglang", release, rows, server or metrics.server()) | facts)
     return record
 
 
@@ -75,6 +75,7 @@ def test_the_page_counts_processes_in_which_nothing_is_armed():
 def test_the_names_and_labels_are_those_that_are_promised():
     written((5, 2, 30))
     written((0, 0, 0), states=("off",), reason=fix_state.REFUSALS[0])
+    written((0, 0, 0), states=("observed",), observes=True)
     samples = list(metrics_page.samples("\n".join(page(metrics._Collector()))))
     assert {sample.name: frozenset(sample.labels) for sample in samples} == metrics.METRICS
 

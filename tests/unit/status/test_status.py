@@ -36,7 +36,7 @@ def found(*processes, **facts):
     plain = {"attnfix": "0.1.0", "python": "/opt/venv/bin/python", "active": True, "reason": None, "records": "/tmp/r",
              "engines": [{"engine": "sglang", "release": "0.5.9", "location": "/opt/venv/sglang"}], "fixes": [],
              "processes": list(processes), "unrecorded": [], "only": None, "fixset_on": "0123456789ab", "refused": None,
-             "warnings": status.disagreements(list(processes))}  # fmt: skip
+             "observes": False, "warnings": status.disagreements(list(processes))}  # fmt: skip
     plain |= facts
     return {**plain, "missing": list(status.missing(plain))}
 
@@ -233,6 +233,38 @@ def test_ready_is_one_line_and_takes_no_other_question(monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out)["ready"] is True
     for words in (["--watch"], ["--metrics", "x:1"]):
         assert cli.main(["status", "--ready", *words]) == 2
+
+
+def observing(pid=1, state="observed", looked=(40, 12)):
+    """A process with ATTNFIX=observe: one fix that is observed, and one that cannot be."""
+    seen = {**row(SGLANG[0], state), "observable": True, "observed": dict(zip(("calls", "needed"), looked))}
+    blind = {**row(SGLANG[1], "off", "not observable: f has no look"), "observable": False}
+    return process(pid, {SGLANG[0]: seen, SGLANG[1]: blind}, observes=True)
+
+
+def test_a_process_that_observes_is_healthy_and_says_that_nothing_is_corrected():
+    told = found(observing())
+    assert status.exit_code(told) == 0 and not told["missing"]
+    assert status.readiness(told) == (0, "ready: 1 process observing: nothing is corrected")
+    assert status.readiness(found(observing(), process(2)))[1].startswith(
+        "ready: attnfix is at work in 1 process; 1 process obs"
+    )
+    shown = text(told)
+    for words in ("observed", "40 looked at", "12 needed it", "not observable", "nothing is corrected"):
+        assert words in shown
+    assert " 0 " not in shown and "corrected\n" not in shown
+    assert "0 looked at" in text(found(observing(looked=(0, 0))))
+
+
+def test_a_look_that_failed_is_a_warning_as_no_fix_is_to_stand():
+    told = found(observing(state="failed"))
+    assert status.exit_code(told) == 0
+    assert status.unobserved(told["processes"]) == [f"{SGLANG[0]} is not observed in sglang scheduler TP1 (pid 1): failed"]
+
+
+def test_a_rank_that_observes_beside_one_that_corrects_is_told():
+    ranks = [observing(), process(2, {SGLANG[0]: "effective"})]
+    assert f"{SGLANG[0]} is installed in 1 of 2" in status.disagreements(ranks)[0]
 
 
 def test_a_restriction_is_one_line_and_a_refused_one_is_missing():
