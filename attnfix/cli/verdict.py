@@ -65,8 +65,8 @@ def _print(engine: str, release: str, rows: list[dict[str, Any]]) -> None:
         print_line(f"Unknown, since never judged on {release}: {', '.join(row['fix'] for row in unknown)}.")
     if has:
         print_line(
-            f"Next: `attnfix doctor --engine {engine}=={release} MODEL_FOLDER -- LAUNCH COMMAND` says which of them your "
-            "server would hit. `attnfix explain FIX` tells all of one."
+            f"Next: `attnfix doctor --engine {engine}=={release} --gpu GPU MODEL_FOLDER -- LAUNCH COMMAND` says which of them "
+            "your server would hit. `attnfix explain FIX` tells all of one."
         )
 
 
