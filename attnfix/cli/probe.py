@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 NAME = "probe"
 BRIEF = "is the attention of a running server right?"
 HELP = (
-    "Ask a server the same in circumstances that must not matter. Exit code 0: answers agree, "
-    "1: they do not, or it died (false alarms: 0.1 % of runs), 2: not all was asked."
+    "Ask a server the same in cases that must not matter. Exit code 0: answers agree, "
+    "1: not, or it died (false alarms: 0.1 % of runs), 2: not all was asked."
 )
 EXAMPLE = "attnfix probe http://replica-0:8000 --save stock.json"
 #: As attnfix.probe.relations has them: that needs httpx

@@ -184,9 +184,9 @@ def test_a_quickstart_shows_each_way_to_run(engine):
     release = re.match(r"FROM \S+:v([\d.]+)\n", dockerfile)[1]
     assert set(re.findall(r"(?<![\d.])\d+\.\d+\.\d+(?![\d.]*\d)", page.text)) == {release}, "one release throughout"
     (deployment,) = [yaml.safe_load(block) for block in page.blocks_in("yaml")]
-    assert _corrected(engine, release, page.blocks_in("yaml")[0]) == {QUICKSTART_FIX[engine]}
     assert f"`{QUICKSTART_FIX[engine]}`" in page.text
     (container,) = next(_with_key(deployment, "containers"))["containers"]
+    assert _corrected(engine, release, [*container.get("command", ()), *container["args"]]) == {QUICKSTART_FIX[engine]}
     assert list(_calls_in_yaml(container["startupProbe"])) == [["status", "--ready"]]
     assert container["startupProbe"]["timeoutSeconds"] > 1, "the default is less than a Python takes to start"
     later = [container[name] for name in ("readinessProbe", "livenessProbe") if name in container]
@@ -202,9 +202,9 @@ _V2_LITE = {
 }  # fmt: skip
 
 
-def _corrected(engine: str, release: str, manifest: str) -> set[str]:
-    """Fixes that are on by default and whose bugs this manifest hits on an H100."""
-    launch = launch_command.read([manifest], engine)
+def _corrected(engine: str, release: str, words: list[str]) -> set[str]:
+    """Fixes that are on by default and whose bugs this launch hits on an H100."""
+    launch = launch_command.read(words, engine)
     deployment = Deployment(engine, config=_V2_LITE, gpu=doctor.gpu_named("h100"), launch=launch, environment={})
     rows, _ = doctor.examine(deployment, release)
     return {row["fix"] for row in rows if row["verdict"] == HIT and row["corrected"]}
