@@ -55,7 +55,7 @@ def _print(engine: str, release: str, rows: list[dict[str, Any]]) -> None:
     has, unknown = ([row for row in rows if row["verdict"] == verdict] for verdict in (ledger.AFFECTED, ledger.UNKNOWN))
     if has:
         print_table(
-            f"{engine} {release} has the bugs of these fixes",
+            f"{engine} {release}",
             ("fix", "what goes wrong", "fixed in", "default"),
             ((row["fix"], row["title"], row["fixed_in"] or "-", row["default"]) for row in has),
         )
