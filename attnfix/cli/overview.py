@@ -73,7 +73,7 @@ def _processes(found: dict[str, Any]) -> Text:
     if observing := sum(process.get("observes") is True for process in alive):
         return Text(f"running processes: {len(alive)}; {observing} of them observing: nothing is corrected (ATTNFIX=observe)")
     corrected = {row["fix"] for row in rows if row["counters"]["corrections"]}
-    return Text(f"running processes: {len(alive)}; fixes that stand: {len(standing)}, that corrected a call: {len(corrected)}")
+    return Text(f"running processes: {len(alive)}; fixes installed: {len(standing)}, that corrected a call: {len(corrected)}")
 
 
 def next_steps(found: dict[str, Any]) -> list[Step]:
@@ -83,7 +83,7 @@ def next_steps(found: dict[str, Any]) -> list[Step]:
     if not engines:
         return [
             ("pip install attnfix", "in the environment or image of the engine"),
-            ("attnfix verdict ENGINE==RELEASE", "what a published release needs"),
+            ("attnfix verdict ENGINE==RELEASE", "which bugs a published release has"),
         ]
     if not found["active"]:
         if found["reason"] == "ATTNFIX=0":

@@ -14,8 +14,11 @@ from . import completion, releases
 from .errors import CliError
 
 NAME = "prove"
-BRIEF = "run the engine's own code stock and fixed: red, then green"
-HELP = "Run the engine's own code stock and fixed, in processes of their own, and compare both with a float64 reference."
+BRIEF = "shows each bug in the engine's own code, and its fix"
+HELP = (
+    "Run the engine's own code as published (stock) and with the fix, in processes of their own, and compare both with a "
+    "float64 reference."
+)
 EXAMPLE = "attnfix prove --engine sglang==0.5.9 --fix sglang.zero-kv-rows"
 
 #: An extra that lacks more than so many packages was not installed: names of the rest say nothing more

@@ -18,8 +18,11 @@ from .errors import CliError
 from .output import complain
 
 NAME = "run"
-BRIEF = "run a command with attnfix, where no .pth is processed"
-HELP = "Run a command with attnfix active in every Python that it starts, where no .pth is processed (pip --target, volumes)."
+BRIEF = "run a command with attnfix from a folder or a volume"
+HELP = (
+    "Run a command with attnfix active in every Python that it starts. It is for a folder that `pip install --target` made, "
+    "or a volume: no Python reads a .pth file there."
+)
 EXAMPLE = "attnfix run -- vllm serve deepseek-ai/DeepSeek-V2-Lite"
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127  # as a shell has them

@@ -7,15 +7,20 @@ from typing import Any
 
 from packaging.version import Version
 
+from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
 from attnfix.patches.catalogue import FIXES
 
 from . import completion, releases
-from .output import coloured, complain, print_json, print_line, print_table
+from .listing import default
+from .output import complain, print_json, print_line, print_table
 
 NAME = "verdict"
-BRIEF = "what every fix finds in a published release"
-HELP = "What every fix finds in a published release, from the ledger: offline."
+BRIEF = "which bugs a published release has, and what goes wrong"
+HELP = (
+    "Which of the bugs that attnfix corrects a published release has, and what goes wrong. It needs no network. --json also "
+    "names the fixes that this release does not need."
+)
 EXAMPLE = "attnfix verdict sglang==0.5.9"
 
 
@@ -29,22 +34,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     engine, release = releases.parse_or_installed(options.release or releases.here())
     known = [(fix, ledger.load(fix)) for fix in FIXES if fix.engine == engine]
-    rows: list[dict[str, Any]] = [
-        {"fix": fix.id, "verdict": book.verdict(release), "fixed_in": book.fixed_in()} for fix, book in known
-    ]
+    rows = [_row(fix, book, release) for fix, book in known]
     if options.json:
         print_json({"engine": engine, "release": release, "fixes": rows})
     else:
-        print_table(
-            f"{engine} {release}",
-            ("fix", "verdict", "fixed in"),
-            ((row["fix"], coloured(row["verdict"]), row["fixed_in"] or "-") for row in rows),
-        )
-        print_line("`attnfix explain FIX` says what goes wrong; `attnfix doctor` which of them your deployment would hit.")
+        _print(engine, release, rows)
     if all(row["verdict"] == ledger.UNKNOWN for row in rows):
         complain(f"{engine} {release} was never judged; {_where(release, [book for _, book in known])}")
         return 1
     return 0
+
+
+def _row(fix: Fix, book: ledger.Ledger, release: str) -> dict[str, Any]:
+    verdict, fixed_in = book.verdict(release), book.fixed_in()
+    return {"fix": fix.id, "verdict": verdict, "fixed_in": fixed_in, "title": fix.title, "default": default(fix)}
+
+
+def _print(engine: str, release: str, rows: list[dict[str, Any]]) -> None:
+    """The bugs that this release has, how many fixes it does not need, and which were never judged on it."""
+    has, unknown = ([row for row in rows if row["verdict"] == verdict] for verdict in (ledger.AFFECTED, ledger.UNKNOWN))
+    if has:
+        print_table(
+            f"{engine} {release}",
+            ("fix", "what goes wrong", "fixed in", "default"),
+            ((row["fix"], row["title"], row["fixed_in"] or "-", row["default"]) for row in has),
+        )
+    if healthy := len(rows) - len(has) - len(unknown):
+        print_line(f"{engine} {release} does not have the bugs of {healthy} {'other ' if has else ''}fixes: --json names them.")
+    if 0 < len(unknown) < len(rows):
+        print_line(f"Unknown, since never judged on {release}: {', '.join(row['fix'] for row in unknown)}.")
+    if has:
+        print_line(
+            f"Next: `attnfix doctor --engine {engine}=={release} --gpu GPU MODEL_FOLDER -- LAUNCH COMMAND` says which of them "
+            "your server would hit. `attnfix explain FIX` tells all of one."
+        )
 
 
 def _where(release: str, books: list[ledger.Ledger]) -> str:

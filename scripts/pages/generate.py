@@ -13,7 +13,6 @@ import argparse
 import re
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -33,16 +32,6 @@ from scripts.pages import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def symptoms_table() -> str:
-    """What an operator sees, and how many fixes of each engine are for it."""
-    rows = []
-    for symptom, fixes in symptoms_page.symptoms():
-        found = Counter(fix.engine for fix, _ in fixes)
-        link = f"[{symptom}](docs/symptoms.md#{symptoms_page.anchor(symptom)})"
-        rows.append((link, *(str(found[engine] or "-") for engine in ENGINES)))
-    return _table(("what you see", *(f"fixes of {engine}" for engine in ENGINES)), rows)
 
 
 def changelog_fixes() -> str:
@@ -108,7 +97,7 @@ def _row(cells: tuple[str, ...]) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "symptoms": symptoms_table,
+    "symptoms": partial(symptoms_page.release_table, "docs/"),
     "changelog_fixes": changelog_fixes,
     "general_switches": general_switches,
     "fix_switches": fix_switches,
@@ -145,6 +134,7 @@ WRITTEN: dict[str, Callable[[], str]] = {
     "docs/monitoring/kubernetes/prometheusrule.yaml": prometheus_rule,
     "docs/support.md": partial(support_page.page, "support.md"),
     "docs/symptoms.md": symptoms_page.page,
+    **{f"docs/symptoms-{engine}.md": partial(symptoms_page.engine_page, engine) for engine in ENGINES},
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from scripts.pages import gpu_runs, who_is_hit
 ROOT = Path(__file__).resolve().parents[2]
 MATRIX = ROOT / "docs" / "evidence" / "matrix" / "matrix.json"
 LEGEND = (
-    ("proven", "proven: red stock, green with the fix"),
+    ("proven", "proven: wrong as published, right with the fix"),
     ("optional", "the same, for a fix that is off by default"),
     ("fixed", "fixed upstream: left alone"),
     ("healthy", "not affected: left alone"),
@@ -63,14 +64,16 @@ def _run() -> dict[str, Any]:
 
 
 def totals() -> str:
-    """One sentence, for README and both pages."""
+    """What was run, for README and both pages."""
     published = [cell for cell in cells() if not cell["edit"]]
     proven = sum(cell["verdict"] == "proven" for cell in published)
     releases = {(cell["fix"].partition(".")[0], cell["release"]) for cell in published}
-    return (
-        f"{len(FIXES)} fixes on {len(releases)} published releases: {len(published)} cells run, {proven} of them proven "
-        f"red → green, {len(published) - proven} healthy and left untouched."
+    told = (
+        f"{len(FIXES)} fixes were tried on {len(releases)} published releases, in {len(published)} runs. In {proven} of them "
+        "the release as published shows the bug, and the fix corrects it. In the other "
+        f"{len(published) - proven} the release does not have the bug, and attnfix leaves it untouched."
     )
+    return textwrap.fill(told, 128)
 
 
 def _engine(engine: str, published: dict[tuple[str, str], dict[str, Any]], shown: list[dict[str, Any]]) -> dict[str, Any]:

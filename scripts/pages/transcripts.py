@@ -80,9 +80,9 @@ SECTIONS = (
     ),
     Section(
         "One release",
-        "`attnfix verdict` says what each fix finds in a published release.",
+        "`attnfix verdict` lists the bugs of a published release and what goes wrong.",
         "attnfix verdict vllm==0.25.1",
-        ("fixed upstream", "affected"),
+        ("what goes wrong", "does not have the bugs of"),
     ),
     Section("The catalogue", "`attnfix list` shows all fixes.", "attnfix list", (FIX, "goes wrong")),
     Section(

@@ -45,13 +45,22 @@ def test_verdict_is_offline_and_quick(engine, release, verdict):
     assert (data["engine"], data["release"], done.returncode) == (engine, release, 0)
     rows = {row["fix"]: row["verdict"] for row in data["fixes"]}
     assert rows[FIX[engine]] == verdict and all(name.startswith(engine) for name in rows)
-    assert all(set(row) == {"fix", "verdict", "fixed_in"} for row in data["fixes"])
+    assert all(set(row) == {"fix", "verdict", "fixed_in", "title", "default"} for row in data["fixes"])
     assert seconds < 10, "a loaded machine may be slow, but this imports no torch"
     times = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "attnfix", "verdict", f"{engine}=={release}"], capture_output=True, text=True
     ).stderr
     imported = {line.rpartition("|")[2].strip() for line in times.splitlines()}
     assert "attnfix.cli" in imported and imported.isdisjoint({"torch", "requests"})
+
+
+def test_verdict_says_what_goes_wrong_and_counts_the_rest():
+    said = attnfix("verdict", "vllm==0.25.1", COLUMNS="160").stdout
+    books = {fix: ledger.load(fix).verdict("0.25.1") for fix in FIXES if fix.engine == "vllm"}
+    rows = {line.split()[0]: line for line in said.splitlines() if line.startswith(" vllm.")}
+    assert rows.keys() == {fix.id for fix, verdict in books.items() if verdict == ledger.AFFECTED}
+    assert all(fix.title in rows[fix.id] for fix in books if fix.id in rows)
+    assert f"does not have the bugs of {len(books) - len(rows)} other fixes" in said
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ FIX = Fix(
     id="sglang.draft-kv-indices",
     title="Fewer drafts accepted, or a crash, with EAGLE and topk above 1",
     symptom=(
-        "With EAGLE and --speculative-eagle-topk above 1, fewer draft tokens are accepted as requests grow longer, and now and "
+        "With EAGLE and --speculative-eagle-topk above 1, fewer draft tokens are accepted as requests grow longer. Now and "
         "then the server dies with `vectorized_gather_kernel: index out of bounds` or an illegal memory access."
     ),
     symptoms=(SPECULATION, DIES),

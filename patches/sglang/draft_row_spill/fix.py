@@ -15,9 +15,9 @@ FIX = Fix(
     id="sglang.draft-row-spill",
     title="A request near the context length changes another request's answer (spec v2)",
     symptom=(
-        "With spec v2 and trees (--speculative-eagle-topk above 1), or more than 8 draft tokens, as n-gram drafts have by "
-        "default, a request that comes near the context length changes another request's answer, which goes on with KV of the "
-        "first one. No error."
+        "A request that comes near the context length changes another request's answer, which goes on with KV of the first "
+        "one. It happens with spec v2 and trees (--speculative-eagle-topk above 1) or more than 8 draft tokens. N-gram drafts "
+        "have more by default. No error."
     ),
     symptoms=(CONTEXT_LIMIT, SHARED_BATCH, SPECULATION),
     cause=(

@@ -16,8 +16,8 @@ FIX = Fix(
     id="sglang.eagle-swa-verify",
     title="Worse speculative text beyond the window (FlashInfer)",
     symptom=(
-        "With EAGLE, MTP, a draft model or n-gram speculation on FlashInfer, Gemma and other models with sliding-window layers "
-        "write worse text once a request is longer than the window, or accept few drafts. No error."
+        "Gemma and other models with sliding-window layers write worse text on FlashInfer once a request is longer than the "
+        "window. Or they accept few drafts. It happens with EAGLE, MTP, a draft model or n-gram speculation. No error."
     ),
     symptoms=(SPECULATION, LONG_PROMPT),
     cause=(

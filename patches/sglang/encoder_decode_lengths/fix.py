@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.encoder-decode-lengths",
     title="Llama 3.2 Vision sees only the top of an image (FlashInfer, CUDA graphs)",
     symptom=(
-        "Llama 3.2 Vision (mllama) on FlashInfer answers as if it saw only the top of an image, the more so the shorter the "
-        "text; with --disable-cuda-graph it answers right. No error."
+        "Llama 3.2 Vision (mllama) on FlashInfer answers as if it saw only the top of an image. The shorter the text, the less "
+        "it sees. With --disable-cuda-graph it answers right. No error."
     ),
     symptoms=(IMAGES, GRAPHS),
     cause=(

@@ -14,8 +14,8 @@ FIX = Fix(
     id="sglang.fa3-context-limit",
     title="Crash near the context length with speculative decoding (fa3)",
     symptom=(
-        "With speculative decoding on fa3, the server dies of an illegal memory access, or of `AssertionError: FA3 "
-        "draft-decode page_table`, when a request comes near the context length."
+        "With speculative decoding on fa3, the server dies when a request comes near the context length. It reports an illegal "
+        "memory access, or `AssertionError: FA3 draft-decode page_table`."
     ),
     symptoms=(DIES, CONTEXT_LIMIT, SPECULATION),
     cause=(

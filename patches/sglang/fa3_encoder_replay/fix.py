@@ -13,9 +13,9 @@ FIX = Fix(
     id="sglang.fa3-encoder-replay",
     title="Crash with images, often with the first one (vision models on fa3)",
     symptom=(
-        "Llama 3.2 Vision (mllama) on fa3, MossVL in decode, too: the server dies of a device-side assertion (`index out of "
-        "bounds`). From 0.5.16 on with the first image, in a decode graph; in 0.5.13 to 0.5.15.post1, and without a graph, "
-        "where a long text and a long image share a batch."
+        "Llama 3.2 Vision (mllama) on fa3, and MossVL in decode: the server dies of a device-side assertion (`index out of "
+        "bounds`). From 0.5.16 on it dies with the first image, in a decode graph. In 0.5.13 to 0.5.15.post1, and without a "
+        "graph, it dies when a long text and a long image share a batch."
     ),
     symptoms=(DIES,),
     cause=(

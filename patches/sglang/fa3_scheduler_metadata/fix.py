@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.fa3-scheduler-metadata",
     title="Crash or NaN in decode of long requests with DP attention (fa3)",
     symptom=(
-        "With DP attention or context parallelism and fa3 (not MLA), decode of long requests dies of an illegal memory "
-        "access in FlashAttention's combine kernel, or gives NaN, in bursts."
+        "Decode of long requests dies of an illegal memory access in FlashAttention's combine kernel, or gives NaN, in bursts. "
+        "Servers are hit that run DP attention or context parallelism on fa3, without MLA."
     ),
     symptoms=(PARALLEL, DIES),
     cause=(

@@ -16,8 +16,8 @@ FIX = Fix(
     id="sglang.fa3-swa-topk",
     title="Wrong text or a crash of sliding-window models with draft trees (fa3)",
     symptom=(
-        "A model with sliding-window layers (gpt-oss) with EAGLE3 and --speculative-eagle-topk above 1 on fa3 gives wrong "
-        "text, or the server dies of an illegal memory access."
+        "A model with sliding-window layers (gpt-oss) gives wrong text with EAGLE3 and --speculative-eagle-topk above 1 on "
+        "fa3. Or the server dies of an illegal memory access."
     ),
     symptoms=(SPECULATION, DIES),
     cause=(

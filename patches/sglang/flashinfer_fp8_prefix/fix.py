@@ -14,8 +14,8 @@ FIX = Fix(
     id="sglang.flashinfer-fp8-prefix",
     title="Wrong answers on a prefix hit with a calibrated FP8 KV cache (FlashInfer)",
     symptom=(
-        "With an FP8 KV cache and calibrated scales, answers behind a cached prefix, and to prompts that are prefilled in "
-        "several steps, are wrong or gibberish. The first answer to a short prompt is right. No error."
+        "With an FP8 KV cache and calibrated scales, answers behind a cached prefix are wrong or gibberish. So are answers to "
+        "prompts that are prefilled in several steps. The first answer to a short prompt is right. No error."
     ),
     symptoms=(KV_SCALES, CACHED_PREFIX, LONG_PROMPT),
     cause=(

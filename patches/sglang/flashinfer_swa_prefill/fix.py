@@ -16,8 +16,8 @@ FIX = Fix(
     id="sglang.flashinfer-swa-prefill",
     title="Worse answers to prompts that are longer than the window (FlashInfer)",
     symptom=(
-        "Gemma 2, Gemma 3 and other models with sliding-window layers on FlashInfer answer prompts longer than the window "
-        "worse than on Triton or fa3; up to 0.5.20 any prompt, too, whose prefix is cached or that is prefilled in chunks."
+        "Models with sliding-window layers (Gemma 2, Gemma 3) answer prompts longer than the window worse on FlashInfer than "
+        "on Triton or fa3. Up to 0.5.20 that also holds for any prompt whose prefix is cached or that is prefilled in chunks."
     ),
     symptoms=(LONG_PROMPT, CACHED_PREFIX, BACKEND),
     cause=(

@@ -14,9 +14,10 @@ FIX = Fix(
     id="sglang.hybrid-chunk-metadata",
     title="Crash or garbage on a prefix hit with two attention backends",
     symptom=(
-        "With an MLA model and different attention backends for prefill (flashinfer) and decode, or with linear attention "
-        "layers (Kimi-Linear, Ring), the server dies of `list index out of range` or `q.shape[0] does not match qo_indptr[-1]` "
-        "once a prompt meets cached tokens; or it gives garbage, where FlashInfer runs with the plan of an earlier batch."
+        "The server dies of `list index out of range` or `q.shape[0] does not match qo_indptr[-1]` once a prompt meets cached "
+        "tokens. Or it answers with garbage, since FlashInfer runs with the plan of an earlier batch. Models are hit that have "
+        "MLA and different attention backends for prefill (flashinfer) and decode, or linear attention layers (Kimi-Linear, "
+        "Ring)."
     ),
     symptoms=(DIES, CACHED_PREFIX),
     cause=(

@@ -18,9 +18,9 @@ FIX = Fix(
     id="sglang.kv-scales-file",
     title="Crash, or garbage on FlashInfer, with a file of KV scales",
     symptom=(
-        "With --quantization-param-path and --kv-cache-dtype fp8_e4m3 the server ends: at the first prompt on fa3 and "
-        "trtllm_mha ('float' object has no attribute 'expand', or 'to'), at the first decode step on triton ('float' and "
-        "'NoneType'). On flashinfer answers are wrong from the second token on, without an error."
+        "With --quantization-param-path and --kv-cache-dtype fp8_e4m3 the server ends. On fa3 and trtllm_mha it ends at the "
+        "first prompt ('float' object has no attribute 'expand', or 'to'). On triton it ends at the first decode step ('float' "
+        "and 'NoneType'). On flashinfer answers are wrong from the second token on, without an error."
     ),
     symptoms=(KV_SCALES, DIES, GARBAGE),
     cause=(

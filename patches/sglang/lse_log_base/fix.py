@@ -18,8 +18,8 @@ FIX = Fix(
     id="sglang.lse-log-base",
     title="Cached prefixes count too much in answers of DeepSeek-type models",
     symptom=(
-        "DeepSeek-type models answer a prompt whose long prefix is cached otherwise than the same prompt uncached: what was "
-        "cached gets too much weight, the newest tokens too little. No error, and nothing in the log."
+        "DeepSeek-type models answer a prompt whose long prefix is cached otherwise than the same prompt uncached. The cached "
+        "tokens get too much weight, the newest tokens too little. No error, and nothing in the log."
     ),
     symptoms=(CACHED_PREFIX, LONG_PROMPT),
     cause=(

@@ -27,8 +27,8 @@ FIX = Fix(
     id="sglang.mamba2-h-grid",
     title="Mamba2 hybrids forget or mix prompts that were prefilled together",
     symptom=(
-        "NemotronH, Falcon-H1 and Granite hybrid models forget a prompt or mix it with another one, when a request continues "
-        "a prefix that was first computed beside other prompts. It stays so until the prefix leaves the cache. No error."
+        "NemotronH, Falcon-H1 and Granite hybrid models forget a prompt or mix it with another one. The request continues a "
+        "prefix that was first computed beside other prompts. It stays wrong until the prefix leaves the cache. No error."
     ),
     symptoms=(CACHED_PREFIX, SHARED_BATCH),
     cause=(

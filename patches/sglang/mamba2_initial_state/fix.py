@@ -15,7 +15,7 @@ FIX = Fix(
     title="Mamba2 hybrids lose the conversation when few new tokens follow a cached prefix",
     symptom=(
         "NemotronH, Falcon-H1 and Granite hybrid models lose the thread of a conversation, or collapse, once prompts share a "
-        "prefix: whenever fewer new tokens than a chunk stand behind what is cached. No error."
+        "prefix. It happens if fewer new tokens than a chunk stand behind the cached ones. No error."
     ),
     symptoms=(CACHED_PREFIX,),
     cause=(

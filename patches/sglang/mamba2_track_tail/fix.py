@@ -12,8 +12,8 @@ FIX = Fix(
     id="sglang.mamba2-track-tail",
     title="Mamba2 hybrids forget or mix conversations (decode in CUDA graphs)",
     symptom=(
-        "NemotronH, Falcon-H1 and Granite hybrid models forget or mix conversations: the next turn continues from a state "
-        "that a decode step put into the cache for somebody else. The answer that is being decoded is right. No error."
+        "NemotronH, Falcon-H1 and Granite hybrid models forget or mix conversations. The next turn continues from a state that "
+        "a decode step cached for another request. The answer that is being decoded is right. No error."
     ),
     symptoms=(CACHED_PREFIX, GRAPHS),
     cause=(

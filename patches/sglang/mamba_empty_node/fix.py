@@ -13,9 +13,9 @@ FIX = Fix(
     id="sglang.mamba-empty-node",
     title="Crash some time after a prompt of exactly one cached page (hybrid models)",
     symptom=(
-        "The scheduler of Qwen3-Next, Qwen3.5, NemotronH or another hybrid model with pages of several tokens dies with "
-        '"parent does not have child key" as it evicts. Some time before, a prompt came that is exactly one cached page, '
-        "or one that wants logprobs from within its cached first page."
+        'The scheduler of a hybrid model (Qwen3-Next, Qwen3.5, NemotronH) with pages of several tokens dies with "parent does '
+        'not have child key" as it evicts. Some time before, a prompt came that is exactly one cached page. Or it wanted '
+        "logprobs from within its cached first page."
     ),
     symptoms=(DIES,),
     cause=(

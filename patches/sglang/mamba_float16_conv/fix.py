@@ -14,9 +14,9 @@ FIX = Fix(
     id="sglang.mamba-float16-conv",
     title="Crash at the first long prompt of a Mamba2 model in float16",
     symptom=(
-        "With --dtype float16, NemotronH or a Granite hybrid serves short prompts. The first one that has a whole chunk of "
-        "tokens ends the server: Index put requires the source and destination dtypes match, got BFloat16 for the destination "
-        "and Half for the source."
+        "With --dtype float16, NemotronH or a Granite hybrid serves short prompts. The first prompt with a whole chunk of "
+        "tokens ends the server. The error is `Index put requires the source and destination dtypes match, got BFloat16 for "
+        "the destination and Half for the source`."
     ),
     symptoms=(DIES,),
     cause=(

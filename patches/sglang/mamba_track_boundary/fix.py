@@ -14,8 +14,8 @@ FIX = Fix(
     id="sglang.mamba-track-boundary",
     title="Hybrid models miss a part of the conversation in follow-up turns",
     symptom=(
-        "Qwen3-Next, Qwen3.5, NemotronH and other hybrid models answer some follow-up turns as if they had missed a part of "
-        "the conversation, often on a busy server. The same prompt is wrong again until its prefix leaves the cache. No error."
+        "Hybrid models (Qwen3-Next, Qwen3.5, NemotronH) answer some follow-up turns as if they had missed a part of the "
+        "conversation, often on a busy server. The same prompt is wrong again until its prefix leaves the cache. No error."
     ),
     symptoms=(CACHED_PREFIX, SHARED_BATCH),
     cause=(

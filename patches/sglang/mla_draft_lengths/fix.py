@@ -46,8 +46,8 @@ FIX = Fix(
     id="sglang.mla-draft-lengths",
     title="EAGLE and MTP accept fewer drafts on MLA backends",
     symptom=(
-        "DeepSeek-type models with EAGLE or MTP on flashinfer, flashmla or trtllm_mla accept fewer drafts than on fa3 or "
-        "triton: the accept length that the engine logs is low. The text is right, and nothing is logged."
+        "DeepSeek-type models with EAGLE or MTP accept fewer drafts on flashinfer, flashmla or trtllm_mla than on fa3 or "
+        "triton. The accept length that the engine logs is low. The text is right, and nothing is logged."
     ),
     symptoms=(SPECULATION,),
     cause=(

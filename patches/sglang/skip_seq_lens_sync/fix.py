@@ -60,8 +60,8 @@ FIX = Fix(
     id="sglang.skip-seq-lens-sync",
     title="Slower speculative decoding: the CPU waits for the GPU in each step",
     symptom=(
-        "With speculative decoding and the overlap scheduler, the CPU waits in every decode step until the GPU has verified "
-        "the draft, and the GPU idles while the next step is prepared. Results are right."
+        "Speculative decoding with the overlap scheduler takes longer than necessary. In every decode step the CPU waits until "
+        "the GPU has verified the draft. The GPU then idles while the CPU prepares the next step. Results are right."
     ),
     symptoms=(SLOW,),
     cause=(

@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.stale-prefill-fallback",
     title="Wrong speculative text, or a crash, after a FlashInfer fallback (TRT-LLM MLA)",
     symptom=(
-        "Speculative decoding of DeepSeek-type models on TRT-LLM MLA gives wrong text, or dies with an illegal memory access "
-        "in FlashInfer's BatchMLAPagedAttentionKernel, once some prefill fell back to FlashInfer's MLA path."
+        "Speculative decoding of DeepSeek-type models on TRT-LLM MLA gives wrong text once a prefill fell back to FlashInfer's "
+        "MLA path. Or the server dies with an illegal memory access in FlashInfer's BatchMLAPagedAttentionKernel."
     ),
     symptoms=(SPECULATION, DIES),
     cause=(

@@ -20,8 +20,9 @@ FIX = Fix(
     id="sglang.triton-tree-window",
     title="Sliding-window models change their text with draft trees (Triton)",
     symptom=(
-        "Gemma 3, gpt-oss and other models with sliding-window layers give another text with --speculative-eagle-topk above 1, "
-        "or with n-gram speculation, on --attention-backend triton than without speculation. Nothing is logged."
+        "Gemma 3, gpt-oss and other models with sliding-window layers give another text with speculation than without, on "
+        "--attention-backend triton. It happens with --speculative-eagle-topk above 1 and with n-gram speculation. Nothing is "
+        "logged."
     ),
     symptoms=(SPECULATION,),
     cause=(

@@ -14,8 +14,8 @@ FIX = Fix(
     id="sglang.trtllm-mha-kv-scales",
     title="Bad answers from checkpoints with calibrated KV scales (TRT-LLM MHA)",
     symptom=(
-        "Checkpoints with calibrated scales of the KV cache answer badly on TRT-LLM MHA with an FP8 cache, and with garbage "
-        "over a cache of 16 bits. No error."
+        "Checkpoints with calibrated scales of the KV cache answer badly on TRT-LLM MHA with an FP8 cache. Over a cache of 16 "
+        "bits they answer with garbage. No error."
     ),
     symptoms=(KV_SCALES,),
     cause=(

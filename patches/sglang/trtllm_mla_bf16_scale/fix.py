@@ -12,8 +12,8 @@ FIX = Fix(
     id="sglang.trtllm-mla-bf16-scale",
     title="Garbage from calibrated checkpoints over a 16-bit KV cache (TRT-LLM MLA)",
     symptom=(
-        "DeepSeek-type checkpoints with calibrated scales of the KV cache, served with a cache of 16 bits on TRT-LLM MLA, "
-        "answer with garbage: repetitions or random tokens. No error."
+        "DeepSeek-type checkpoints with calibrated scales of the KV cache answer with garbage: repetitions or random tokens. "
+        "They are served with a cache of 16 bits on TRT-LLM MLA. No error."
     ),
     symptoms=(KV_SCALES, GARBAGE),
     cause=(

@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.xqa-verify-mask",
     title="Crash at the first verification with EAGLE or MTP (trtllm_mha on Hopper, RTX 50, RTX PRO)",
     symptom=(
-        "With trtllm_mha and EAGLE or MTP on Hopper, RTX 50 or RTX PRO GPUs, the server dies as it starts, or at its first "
-        "verification, with `Mask is required for speculative decoding`."
+        "The server dies as it starts, or at its first verification, with `Mask is required for speculative decoding`. It runs "
+        "trtllm_mha with EAGLE or MTP on a Hopper, RTX 50 or RTX PRO GPU."
     ),
     symptoms=(DIES, SPECULATION),
     cause=(

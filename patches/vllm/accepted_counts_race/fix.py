@@ -15,8 +15,8 @@ FIX = Fix(
     title="Hybrid models with MTP now and then forget a prompt or drop a word",
     symptom=(
         "With MTP and several requests at a time, a hybrid model (Qwen3-Next, Qwen3.5, Qwen3.6) now and then forgets a prompt "
-        "at the first tokens of its answer, repeats or drops a word, or ends an answer at once. It happens where other "
-        "requests begin and end. No error."
+        "as its answer begins. It may also repeat or drop a word, or end an answer at once. It happens where other requests "
+        "begin and end. No error."
     ),
     symptoms=(SHARED_BATCH, SPECULATION, GARBAGE),
     cause=(

@@ -12,8 +12,8 @@ FIX = Fix(
     id="vllm.both-empty-merge-cuda",
     title="Garbage for a fresh prompt beside one with long cached context (MLA)",
     symptom=(
-        "Garbage, often one token repeated, from DeepSeek-type models for a fresh prompt that shares a prefill batch with one "
-        "whose cached context takes more than one chunk. No error, and nothing in the log."
+        "Garbage from DeepSeek-type models, often one token repeated. It hits a fresh prompt that shares a prefill batch with "
+        "one whose cached context takes more than one chunk. No error, and nothing in the log."
     ),
     symptoms=(SHARED_BATCH, GARBAGE),
     cause=(

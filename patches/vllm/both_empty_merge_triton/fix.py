@@ -14,7 +14,7 @@ FIX = Fix(
     id="vllm.both-empty-merge-triton",
     title="Garbage for a fresh prompt beside one with long cached context (MLA on AMD and Intel)",
     symptom=(
-        "On AMD and Intel GPUs, where the Triton kernel merges: garbage from DeepSeek-type models for a fresh prompt that "
+        "Garbage from DeepSeek-type models on AMD and Intel GPUs, where the Triton kernel merges. It hits a fresh prompt that "
         "shares a prefill batch with one whose cached context takes more than one chunk. No error, and nothing in the log."
     ),
     symptoms=(SHARED_BATCH, GARBAGE),

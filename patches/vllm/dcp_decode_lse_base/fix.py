@@ -12,8 +12,8 @@ FIX = Fix(
     id="vllm.dcp-decode-lse-base",
     title="Text drifts with decode context parallelism on FlashInfer",
     symptom=(
-        "With --decode-context-parallel-size above 1 and FlashInfer: generated text drifts from what one rank would write, the "
-        "more, the less evenly attention falls on the ranks' shares. No error."
+        "With --decode-context-parallel-size above 1 and FlashInfer, generated text drifts from the text of a single rank. The "
+        "less evenly attention falls on the ranks' shares, the more it drifts. No error."
     ),
     symptoms=(PARALLEL,),
     cause=(

@@ -14,8 +14,8 @@ FIX = Fix(
     id="vllm.dcp-fa2-split",
     title="A long prompt loses its beginning with decode context parallelism (FlashAttention 2)",
     symptom=(
-        "With --decode-context-parallel-size above 1 and FLASH_ATTN on FlashAttention 2, a long prompt is answered as if its "
-        "beginning were not there, where a new, shorter prompt came beside its last part. No error."
+        "A long prompt is answered as if its beginning were not there. It happens where a new, shorter prompt came beside its "
+        "last part. The server runs --decode-context-parallel-size above 1 and FLASH_ATTN on FlashAttention 2. No error."
     ),
     symptoms=(PARALLEL, GARBAGE),
     cause=(

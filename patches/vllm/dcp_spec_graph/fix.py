@@ -16,8 +16,8 @@ FIX = Fix(
     title="No server starts with decode context parallelism, speculative decoding and FlashMLA",
     symptom=(
         "With --decode-context-parallel-size above 1 and speculative decoding (MTP, EAGLE, n-gram), a server with FLASHMLA "
-        "ends while it captures CUDA graphs, with an AssertionError that has no text. So it does with FLASHINFER_MLA in "
-        "0.25.0-0.28.0, and with TRITON_MLA in 0.22.0-0.25.1 and from 0.31.0 on. With cudagraph_mode PIECEWISE it starts."
+        "ends while it captures CUDA graphs. Its AssertionError has no text. FLASHINFER_MLA is hit in 0.25.0-0.28.0, "
+        "TRITON_MLA in 0.22.0-0.25.1 and from 0.31.0 on. With cudagraph_mode PIECEWISE it starts."
     ),
     symptoms=(DIES, PARALLEL, SPECULATION),
     cause=(

@@ -15,9 +15,9 @@ FIX = Fix(
     id="vllm.dflash-aot-schedule",
     title="A DFlash drafter has no draft accepted, or crashes the server, with CUDA graphs",
     symptom=(
-        "With a DFlash drafter on Hopper beside a target whose attention is not FlashAttention's (MLA, FlashInfer), no draft "
-        "is accepted while CUDA graphs run, or the server dies of an illegal memory access in FlashAttention's combine kernel. "
-        "The text stays right."
+        "With a DFlash drafter on Hopper, no draft is accepted while CUDA graphs run. Or the server dies of an illegal memory "
+        "access in FlashAttention's combine kernel. The target's attention is not FlashAttention's, but MLA or FlashInfer. The "
+        "text stays right."
     ),
     symptoms=(SPECULATION, DIES),
     cause=(

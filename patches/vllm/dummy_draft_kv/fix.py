@@ -19,10 +19,10 @@ FIX = Fix(
     id="vllm.dummy-draft-kv",
     title="Drafts are rejected until a restart with data-parallel ranks in lock step",
     symptom=(
-        "With data parallel ranks in lock step and MTP or EAGLE, the share of accepted drafts falls, and for some prompts it "
-        "stays near 0 until the server is restarted or their prefix has left the cache. The text of models with attention "
-        "alone stays right. By reading, it may not for a hybrid model: a block that was a finished request's keys may be "
-        "another one's recurrent state by then."
+        "The share of accepted drafts falls with data parallel ranks in lock step and MTP or EAGLE. For some prompts it stays "
+        "near 0 until a restart, or until their prefix has left the cache. The text of models with attention alone stays "
+        "right. By reading, it may not for a hybrid model: a block that was a finished request's keys may be another one's "
+        "recurrent state by then."
     ),
     symptoms=(SPECULATION, CACHED_PREFIX),
     cause=(

@@ -28,7 +28,7 @@ FIX = Fix(
     upstream=Upstream("vllm-project/vllm", pull=49294, issue=49334),
     hardware="Blackwell (TRT-LLM ragged MLA prefill: opt-in in 0.20, from 0.21.0 second to FlashAttention on SM100)",
     default=True,
-    default_reason="silent wrong output; later releases do the same",
+    default_reason="silent wrong output; upstream corrects it in the same way from 0.26.0 on",
     targets=(
         Target(
             wrap.run_prefill_context_chunk,

@@ -14,9 +14,9 @@ FIX = Fix(
     id="vllm.flashinfer-q-scale",
     title="Garbage from checkpoints with a query scale (FLASHINFER)",
     symptom=(
-        "A checkpoint that brings a scale of queries, or --calculate-kv-scales, answers badly or with garbage on FLASHINFER "
-        "wherever queries keep the model's dtype: on GPUs without FP8 queries (A100, L40S, RTX 4090), and on all with "
-        "--attention-config.disable_flashinfer_q_quantization. TRITON_ATTN answers right. No error."
+        "A checkpoint with a scale of queries, or --calculate-kv-scales, answers badly or with garbage on FLASHINFER wherever "
+        "queries keep the model's dtype. They keep it on GPUs without FP8 queries (A100, L40S, RTX 4090). On all GPUs they "
+        "keep it with --attention-config.disable_flashinfer_q_quantization. TRITON_ATTN answers right. No error."
     ),
     symptoms=(KV_SCALES, GARBAGE),
     cause=(

@@ -16,8 +16,9 @@ FIX = Fix(
     id="vllm.flashmla-fp8-graph",
     title="Answers turn into garbage after 64 tokens with an FP8 MLA cache on Hopper",
     symptom=(
-        "A model with MLA (DeepSeek, Kimi, GLM) and --kv-cache-dtype fp8 on Hopper starts an answer well and goes on with "
-        "garbage once a request is longer than 64 tokens. With --enforce-eager or without the FP8 cache it is right. No error."
+        "A model with MLA (DeepSeek, Kimi, GLM) starts an answer well and goes on with garbage once a request is longer than "
+        "64 tokens. It is served with --kv-cache-dtype fp8 on Hopper. With --enforce-eager or without the FP8 cache it is "
+        "right. No error."
     ),
     symptoms=(GARBAGE, GRAPHS, KV_SCALES),
     cause=(

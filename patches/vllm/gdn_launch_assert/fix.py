@@ -13,8 +13,9 @@ FIX = Fix(
     title="Crash when a token without drafts meets verified drafts (Gated DeltaNet)",
     symptom=(
         "With speculative decoding, the engine of a model with Gated DeltaNet layers (Qwen3-Next, Qwen3.5) dies of an "
-        "AssertionError in gdn_attn.py, which names num_decodes and num_spec_decodes. It comes when one request has a single "
-        "token to compute and no drafts, while drafts of another are verified: the last token of a prompt is one."
+        "AssertionError in gdn_attn.py, which names num_decodes and num_spec_decodes. It comes when drafts of one request are "
+        "verified beside another request with a single token to compute and no drafts. The last token of a prompt is such a "
+        "token."
     ),
     symptoms=(DIES, SPECULATION),
     cause=(

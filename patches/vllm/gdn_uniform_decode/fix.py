@@ -14,8 +14,8 @@ FIX = Fix(
     title="Garbage for prompts with one token more than there are drafts (Gated DeltaNet)",
     symptom=(
         "With speculative decoding, a model with Gated DeltaNet layers (Qwen3-Next, Qwen3.5) answers a prompt of exactly "
-        "num_speculative_tokens + 1 tokens with garbage, every time. So it does a longer one of which so many are left: behind "
-        "a prefix cache hit, or as the last part of a chunked prefill. No error."
+        "num_speculative_tokens + 1 tokens with garbage, every time. A longer prompt is hit when exactly so many tokens of it "
+        "are left: behind a prefix-cache hit, or in a last prefill chunk. No error."
     ),
     symptoms=(SPECULATION, GARBAGE),
     cause=(

@@ -13,8 +13,9 @@ FIX = Fix(
     id="vllm.int8-mla-context",
     title="Crash on a prefix hit with an int8 MLA model",
     symptom=(
-        "DeepSeek-type models with W8A8 of int8 (compressed-tensors `int-quantized`) answer a first request; one that shares a "
-        "prefix, or is prefilled in chunks, ends the engine: `\"dynamic_scaled_int8_quant_kernel\" not implemented for 'Char'`."
+        "DeepSeek-type models with W8A8 of int8 (compressed-tensors `int-quantized`) answer a first request. The engine ends "
+        'with the first one that shares a prefix or is prefilled in chunks. The error is `"dynamic_scaled_int8_quant_kernel" '
+        "not implemented for 'Char'`."
     ),
     symptoms=(DIES, CACHED_PREFIX),
     cause=(

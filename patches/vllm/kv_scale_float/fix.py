@@ -17,8 +17,8 @@ FIX = Fix(
     title="Garbage with a calibrated FP8 KV cache (FlashInfer, TRT-LLM, AITER)",
     symptom=(
         "Garbage, or answers far worse than the unquantised model's, from a checkpoint whose FP8 KV cache was calibrated by "
-        "llm-compressor, with a backend that takes scales as numbers (FlashInfer and TRT-LLM; AITER's unified attention from "
-        "0.19.0). FlashAttention, which reads the tensors, answers right. No error."
+        "llm-compressor. Backends are hit that take scales as numbers: FlashInfer and TRT-LLM, and AITER's unified attention "
+        "from 0.19.0. FlashAttention, which reads the tensors, answers right. No error."
     ),
     symptoms=(KV_SCALES, GARBAGE),
     cause=(

@@ -33,7 +33,7 @@ FIX = Fix(
     title="Cached context counts too much in answers (FlashInfer and TRT-LLM prefill)",
     symptom=(
         "A prompt whose prefix is cached, or that is prefilled in several steps, is answered otherwise than the same prompt at "
-        "once: what was cached gets too much weight, the newest tokens too little. No error, and nothing in the log."
+        "once. The cached tokens get too much weight, the newest tokens too little. No error, and nothing in the log."
     ),
     symptoms=(CACHED_PREFIX, LONG_PROMPT, PARALLEL),
     cause=(

@@ -13,9 +13,9 @@ FIX = Fix(
     id="vllm.mamba2-padded-tail",
     title="Garbage from the second token on when one token of a prompt was left (Mamba2, drafts)",
     symptom=(
-        "A Mamba2 hybrid (NemotronH) with speculative decoding answers with garbage from the second token on, where other "
-        "requests decode and one token of a prompt is left to compute. On a decode server that gets prompts from a prefill "
-        "server, this is nearly every request. Alone, a request is answered well. No error."
+        "A Mamba2 hybrid (NemotronH) with speculative decoding answers with garbage from the second token on. It happens where "
+        "other requests decode and one token of a prompt is left to compute. On a decode server that gets prompts from a "
+        "prefill server, this is nearly every request. Alone, a request is answered well. No error."
     ),
     symptoms=(SHARED_BATCH, GARBAGE, CACHED_PREFIX),
     cause=(

@@ -15,7 +15,7 @@ FIX = Fix(
     title="NemotronH with speculative decoding changes its text mid-answer",
     symptom=(
         "NemotronH or another Mamba2 hybrid with speculative decoding changes its text mid-answer when a short prompt starts "
-        "beside it. It takes a step without drafts: dynamic speculation, structured output, or the last token before the "
+        "beside it. It happens in steps without drafts: dynamic speculation, structured output, or the last token before the "
         "context limit. No error."
     ),
     symptoms=(SHARED_BATCH, SPECULATION, GARBAGE),

@@ -15,8 +15,8 @@ FIX = Fix(
     title="Follow-up turns are garbage with prefix caching and MTP (hybrid models)",
     symptom=(
         "With --enable-prefix-caching and MTP, a hybrid model (Qwen3-Next, Qwen3.5, Qwen3.6) answers the first turn of a "
-        "conversation well, and the following ones with garbage, or with what belongs to other conversations. A prompt that "
-        "was answered badly once stays so until the server is restarted. No error."
+        "conversation well. Garbage follows in later turns, or text of other conversations. A prompt that was answered badly "
+        "once stays so until the server is restarted. No error."
     ),
     symptoms=(CACHED_PREFIX,),
     cause=(

@@ -15,9 +15,9 @@ FIX = Fix(
     id="vllm.mamba-stale-checkpoint",
     title="Garbage for long prompts with prefix caching and one draft (Mamba2 hybrids)",
     symptom=(
-        "A Mamba2 hybrid (NemotronH) with prefix caching and one draft token answers long prompts with garbage: those that are "
-        "computed in chunks of which one, behind the first, has exactly two blocks of states. One request is enough. Beside "
-        "layers with a sliding window, NaN may come from the second chunk of any such prompt. No error."
+        "A Mamba2 hybrid (NemotronH) with prefix caching and one draft token answers long prompts with garbage. A chunk behind "
+        "the first one has exactly two blocks of states. One request is enough. Beside layers with a sliding window, NaN may "
+        "come from the second chunk of any such prompt. No error."
     ),
     symptoms=(LONG_PROMPT, GARBAGE),
     cause=(

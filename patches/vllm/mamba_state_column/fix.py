@@ -15,9 +15,9 @@ FIX = Fix(
     title="Garbage or a crash on a prefix hit of a hybrid model whose drafter has a window",
     symptom=(
         "A hybrid model answers a prompt whose prefix is cached with garbage, or the server dies of an illegal memory access. "
-        "Short prefixes give the first, long ones the second. It takes a DFlash or EAGLE drafter that has a sliding window, or "
-        "such layers or sparse attention in the model itself (Qwen3.8-Flash-Next): their blocks are shorter than those of "
-        "recurrent states."
+        "Short prefixes give the first, long ones the second. The drafter (DFlash, EAGLE) has a sliding window, or the model "
+        "itself has such layers or sparse attention (Qwen3.8-Flash-Next). Their blocks are shorter than those of recurrent "
+        "states."
     ),
     symptoms=(CACHED_PREFIX, DIES),
     cause=(

@@ -17,8 +17,9 @@ FIX = Fix(
     id="vllm.mla-context-order",
     title="A prompt forgets its cached context beside a shorter fresh prompt (MLA)",
     symptom=(
-        "Wrong answers from DeepSeek-type models: a long prompt in its second or later part, or one whose prefix is cached, "
-        "forgets all that it has in the cache when a shorter fresh prompt shares its step. No error, and nothing in the log."
+        "Wrong answers from DeepSeek-type models: a long prompt forgets all that it has in the cache when a shorter fresh "
+        "prompt shares its step. The prompt is in its second or later part, or its prefix is cached. No error, and nothing in "
+        "the log."
     ),
     symptoms=(CACHED_PREFIX, LONG_PROMPT, SHARED_BATCH),
     cause=(
@@ -37,7 +38,7 @@ FIX = Fix(
         "Longcat-Flash-Ngram from 0.26.0 and Kimi-K3 in 0.27; else with VLLM_USE_V2_MODEL_RUNNER=1)"
     ),
     default=True,
-    default_reason="silent wrong output; later releases have no such count",
+    default_reason="silent wrong output; upstream removed its cause in 0.28.0",
     targets=(
         Target(
             wrap.build,

@@ -17,9 +17,9 @@ FIX = Fix(
     id="vllm.padded-v-merge",
     title="Answers derail behind a very long cached context (MLA)",
     symptom=(
-        "Up to a certain length DeepSeek-type models answer perfectly; beyond it, where the cached context takes more than one "
-        "chunk (64k tokens for a request alone, less for several), the answer derails: endless repetition, or text about "
-        "nothing that was asked. No error."
+        "Up to a certain length DeepSeek-type models answer perfectly. Beyond it the answer derails: endless repetition, or "
+        "text about nothing that was asked. The length is that at which the cached context takes more than one chunk: 64k "
+        "tokens for a request alone, less for several. No error."
     ),
     symptoms=(LONG_PROMPT, GARBAGE),
     cause=(

@@ -17,8 +17,9 @@ FIX = Fix(
     id="vllm.prefill-context-merge",
     title="Slower prefill of fresh prompts beside cached ones (MLA)",
     symptom=(
-        "Time lost in prefill where fresh prompts share a batch with requests that have cached context: a prefix is read and "
-        "weighed for tokens that have none. Results are right as long as every backend neutralises those rows."
+        "Prefill takes longer than necessary where fresh prompts share a batch with requests that have cached context. A "
+        "prefix is read and weighed for tokens that have none. Results are right as long as every backend neutralises those "
+        "rows."
     ),
     symptoms=(SLOW,),
     cause="The final merge takes a prefix for every token; that of tokens without context is whatever a kernel left there.",

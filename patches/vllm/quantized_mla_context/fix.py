@@ -14,9 +14,9 @@ FIX = Fix(
     id="vllm.quantized-mla-context",
     title="Crash on a prefix hit with a quantised MLA model",
     symptom=(
-        "DeepSeek-type models with a quantised kv_b_proj answer a first request; one that shares a prefix, or is prefilled in "
-        "chunks, ends the engine: `'ColumnParallelLinear' object has no attribute 'weight'` (AWQ, GPTQ, packed "
-        "compressed-tensors) or `unsupported a scalar_type` (FP8 and NVFP4 served by Marlin)."
+        "DeepSeek-type models with a quantised kv_b_proj answer a first request. The engine ends with the first one that "
+        "shares a prefix or is prefilled in chunks. The error is `'ColumnParallelLinear' object has no attribute 'weight'` "
+        "(AWQ, GPTQ, packed compressed-tensors) or `unsupported a scalar_type` (FP8 and NVFP4 served by Marlin)."
     ),
     symptoms=(DIES, CACHED_PREFIX),
     cause=(

@@ -16,9 +16,9 @@ FIX = Fix(
     id="vllm.skipped-layer-scales",
     title="Garbage with calibrated KV scales where layers keep their dtype (FLASHINFER)",
     symptom=(
-        "A compressed-tensors checkpoint that brings calibrated scales of the KV cache answers badly or with garbage on "
-        "FLASHINFER, where layers keep their dtype: with --kv-cache-dtype-skip-layers, and from 0.22.0 on with "
-        "--kv-cache-dtype bfloat16 or float16, which keeps all of them. FLASH_ATTN answers right. No error."
+        "A compressed-tensors checkpoint with calibrated scales of the KV cache answers badly or with garbage on FLASHINFER, "
+        "where layers keep their dtype. Layers keep it with --kv-cache-dtype-skip-layers. From 0.22.0 on, all keep it with "
+        "--kv-cache-dtype bfloat16 or float16. FLASH_ATTN answers right. No error."
     ),
     symptoms=(KV_SCALES, GARBAGE),
     cause=(

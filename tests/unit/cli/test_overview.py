@@ -48,7 +48,7 @@ def said(monkeypatch, capsys):
         (found(process(1, {"sglang.zero-kv-rows": "failed"})), "sglang.zero-kv-rows is missing", "attnfix report"),
         (
             found(process(1, {"sglang.zero-kv-rows": row("sglang.zero-kv-rows", "effective", calls=4)}), process(2)),
-            "running processes: 2; fixes that stand: 1, that corrected a call: 1",
+            "running processes: 2; fixes installed: 1, that corrected a call: 1",
             "attnfix status --watch",
         ),
     ],

@@ -23,6 +23,14 @@ def test_a_fix_that_is_on_says_why(fix):
     assert not fix.default or fix.default_reason != UNSAID
 
 
+@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.id)
+def test_a_symptom_can_be_read_aloud(fix):
+    """Sentences of at most 25 words, each with a noun for its subject."""
+    sentences = re.split(r"(?<=[.!?]) (?=[A-Z`])", fix.symptom)
+    assert [each for each in (fix.title, *sentences) if len(each.split()) > 25] == []
+    assert [each for each in sentences if re.match(r"(What|Who|Those|That of|It takes)\b", each)] == []
+
+
 @pytest.mark.parametrize("path", RUN_TIME, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_serves_imports_from_no_other_fix(path):
     """Code that two fixes need lies in `shared`."""

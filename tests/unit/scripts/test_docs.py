@@ -20,8 +20,11 @@ import yaml
 from jsonschema import ValidationError
 
 from attnfix import cli
-from attnfix.cli import releases
+from attnfix.cli import doctor, releases
 from attnfix.compat.arming import switches
+from attnfix.compat.doctor import launch_command
+from attnfix.compat.doctor.condition import HIT
+from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.gate import ledger
 from attnfix.compat.status import fix_state
 from attnfix.patches.catalogue import BY_ID, FIXES
@@ -164,12 +167,12 @@ def _with_key(node: Any, key: str) -> Iterator[dict]:
 
 
 @each_page
-def test_dockerfiles_are_an_image_and_one_more_line(page):
+def test_dockerfiles_are_an_image_and_the_wheel(page):
     for block in page.blocks_in("dockerfile"):
         first, *others = [line for line in block.splitlines() if line.strip() and not line.startswith("#")]
         assert re.fullmatch(r"FROM [\w./-]+:v?\d[\w.-]*", first), "an image by its release: attnfix is for pinned ones"
-        assert [line for line in others if line.startswith("RUN ")] == ["RUN pip install attnfix"]
-        assert {line.split()[0] for line in others} <= {"RUN", "ENV"}
+        added = [line for line in others if not line.startswith("ENV ")]
+        assert added == ["COPY dist/attnfix-*.whl /tmp/", "RUN pip install /tmp/attnfix-*.whl"]
 
 
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
@@ -177,15 +180,34 @@ def test_a_quickstart_shows_each_way_to_run(engine):
     page = Page(ROOT / "docs" / f"quickstart-{engine}.md")
     called = [arguments[0] for arguments in page.commands()]
     assert {"verdict", "status", "run"} <= set(called)
-    assert len(page.blocks_in("dockerfile")) == 1
+    (dockerfile,) = page.blocks_in("dockerfile")
+    release = re.match(r"FROM \S+:v([\d.]+)\n", dockerfile)[1]
+    assert set(re.findall(r"(?<![\d.])\d+\.\d+\.\d+(?![\d.]*\d)", page.text)) == {release}, "one release throughout"
     (deployment,) = [yaml.safe_load(block) for block in page.blocks_in("yaml")]
+    assert f"`{QUICKSTART_FIX[engine]}`" in page.text
     (container,) = next(_with_key(deployment, "containers"))["containers"]
+    assert _corrected(engine, release, [*container.get("command", ()), *container["args"]]) == {QUICKSTART_FIX[engine]}
     assert list(_calls_in_yaml(container["startupProbe"])) == [["status", "--ready"]]
     assert container["startupProbe"]["timeoutSeconds"] > 1, "the default is less than a Python takes to start"
     later = [container[name] for name in ("readinessProbe", "livenessProbe") if name in container]
     assert later[0]["httpGet"]["path"] == "/health" and not [*_calls_in_yaml(later)], "a fix that fails is an alert"
     assert {"name": "ATTNFIX_RUN_DIR", "value": "/run/attnfix"} in container["env"]
     assert "/run/attnfix" in [mount["mountPath"] for mount in container["volumeMounts"]]
+
+
+QUICKSTART_FIX = {"sglang": "sglang.lse-log-base", "vllm": "vllm.mla-context-order"}
+_V2_LITE = {
+    "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "num_attention_heads": 16, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
+def _corrected(engine: str, release: str, words: list[str]) -> set[str]:
+    """Fixes that are on by default and whose bugs this launch hits on an H100."""
+    launch = launch_command.read(words, engine)
+    deployment = Deployment(engine, config=_V2_LITE, gpu=doctor.gpu_named("h100"), launch=launch, environment={})
+    rows, _ = doctor.examine(deployment, release)
+    return {row["fix"] for row in rows if row["verdict"] == HIT and row["corrected"]}
 
 
 @each_page

@@ -5,6 +5,7 @@ every page, and a search that finds.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,8 +16,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from packaging.version import Version
 
 from attnfix.compat.engines import ENGINES
+from attnfix.compat.gate import ledger
 from attnfix.compat.symptoms import SYMPTOMS
 from attnfix.patches.catalogue import FIXES
 from scripts.pages import symptoms_page, who_is_hit
@@ -24,8 +27,8 @@ from tests.support.looks import illegible
 
 ROOT = Path(__file__).resolve().parents[3]
 LOOKED_AT = (
-    "index.html", "symptoms.html", "fixes/vllm.lse-log-base.html", "quickstart-vllm.html", "fleets.html", "upstream/index.html",
-    "transcripts.html",
+    "index.html", "symptoms.html", "symptoms-vllm.html", "symptoms-sglang.html", "fixes/vllm.lse-log-base.html",
+    "quickstart-vllm.html", "fleets.html", "upstream/index.html", "transcripts.html",
 )  # fmt: skip
 
 
@@ -90,12 +93,46 @@ def test_links_of_docs_to_a_fix_lead_to_its_page(site):
     assert site / "transcripts.html" in linked[site / "index.html"]
 
 
-def test_every_sign_has_a_place_and_every_fix_a_sign():
+def test_every_symptom_has_a_place_and_every_fix_a_symptom():
     text = symptoms_page.page()
     for fix in FIXES:
         assert fix.symptoms and set(fix.symptoms) <= set(SYMPTOMS), fix.id
-        assert text.count(f"](../patches/{fix.package.replace('.', '/')}/fix.py)") == len(fix.symptoms)
+        assert text.count(_link(fix)) == len(fix.symptoms)
+        assert text.count(fix.symptom) == 1, "the whole of it, where it is most telling"
     assert all(f"\n## {symptom}\n" in text for symptom in SYMPTOMS)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_release_shows_each_of_its_bugs_by_what_is_seen(engine):
+    sections = re.split(r"^## ", symptoms_page.engine_page(engine), flags=re.M)[1:]
+    books = [(fix, ledger.load(fix)) for fix in FIXES if fix.engine == engine]
+    for section in sections:
+        heading, _, text = section.partition("\n")
+        for release in heading.partition(" ")[2].split(", "):
+            for fix, book in books:
+                assert (_link(fix) in text) is (book.verdict(release) == ledger.AFFECTED), (release, fix.id)
+    shown = [release for section in sections for release in section.partition("\n")[0].partition(" ")[2].split(", ")]
+    assert shown == sorted({release for _, book in books for release, _ in book.releases()}, key=Version, reverse=True)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_release_is_read_on_a_telephone(engine):
+    """Ten rows at most, of two columns, and the next command in each section: it is entered by a link."""
+    for section in re.split(r"^## ", symptoms_page.engine_page(engine), flags=re.M)[1:]:
+        rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+        assert 0 < len(rows) <= 10 and all(row.count(" | ") == 1 for row in rows), section
+        assert f"attnfix doctor --engine {engine}==" in section and f"(quickstart-{engine}.md)" in section
+
+
+def test_readme_leads_to_every_release():
+    text = (ROOT / "README.md").read_text()
+    for engine in ENGINES:
+        for heading in re.findall(r"^## (.+)$", symptoms_page.engine_page(engine), re.M):
+            assert f"](docs/symptoms-{engine}.md#{symptoms_page.anchor(heading)})" in text
+
+
+def _link(fix) -> str:
+    return f"](../patches/{fix.package.replace('.', '/')}/fix.py)"
 
 
 def test_every_fix_may_concern_some_model_and_some_gpu():
