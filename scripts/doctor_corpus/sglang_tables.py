@@ -85,14 +85,15 @@ def _caps(tree: ast.Module) -> bool:
 
 
 class Release:
-    def __init__(self, release: str):
-        self.site = fetch.fetch("sglang", release) / "sglang" / "srt"
-        models = self.site / "models"
+    """`site` is the folder of sglang.srt."""
+
+    def __init__(self, site: Path):
+        models = site / "models"
         self.modules = {
             ".".join(file.relative_to(models).with_suffix("").parts): _module(file) for file in sorted(models.rglob("*.py"))
         }
-        self.own_backend = frozenset(_with_own_backend(self.site))
-        self.pools = frozenset(_with_pools(self.site))
+        self.own_backend = frozenset(_with_own_backend(site))
+        self.pools = frozenset(_with_pools(site))
 
     def rows(self) -> Iterator[tuple[str, list[Any]]]:
         for name, module in self.modules.items():
@@ -104,12 +105,13 @@ class Release:
         of_class = self.modules[module].classes[architecture]
         method = self._method(module, of_class)
         own = any(word[:-1] in architecture if word.endswith("*") else word == architecture for word in self.own_backend)
+        where, node = method or (module, of_class)
         return [
             "none" if method is None else "short" if self._short(*method) else None,
             None if any(self.modules[name].caps for name in self._behind(module)) else "none",
             None if own else "common",
             architecture in self.pools,
-            f"models/{module.replace('.', '/')}.py:{(method[1] if method else of_class).lineno}",
+            f"models/{where.replace('.', '/')}.py:{node.lineno}",
         ]
 
     def _behind(self, module: str) -> set[str]:
@@ -242,7 +244,7 @@ def _with_pools(site: Path) -> list[str]:
 def table(releases: list[str]) -> dict[str, list[list[Any]]]:
     found: dict[str, list[list[Any]]] = {}
     for release in releases:
-        rows = dict(Release(release).rows())
+        rows = dict(Release(fetch.fetch("sglang", release) / "sglang" / "srt").rows())
         for architecture in sorted({*found, *rows}):
             row = rows.get(architecture, [None] * 5)
             before = found.setdefault(architecture, [])
