@@ -7,7 +7,10 @@ import pytest
 from scripts.doctor_corpus.sglang_tables import Release
 
 MODELS = {
-    "plain.py": "class PlainForCausalLM: ...\nclass OtherForCausalLM(PlainForCausalLM): ...\nEntryClass = [PlainForCausalLM, OtherForCausalLM]",
+    "plain.py": (
+        "class PlainForCausalLM: ...\nclass OtherForCausalLM(PlainForCausalLM): ...\n"
+        "EntryClass = [PlainForCausalLM, OtherForCausalLM]"
+    ),
     "window.py": (
         "def window(config):\n    return config.sliding_window - 1\n"
         "class WindowForCausalLM:\n    def get_attention_sliding_window_size(self):\n        return window(self.config)\n"
