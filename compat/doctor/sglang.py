@@ -487,8 +487,9 @@ def _window_layers(it: Deployment) -> Fact:
     if architecture in PLAIN or architecture in MLA_SINCE:
         return known(OFF, f"{architecture} has no window layers")
     found = _window_of_the_table(it)
-    values = tuple(OFF if value == "none" else ON for value in found.values)
-    return Fact(values, found.why if values else f"whether {architecture} has window layers was not read")
+    if found.values == ("none",):
+        return known(OFF, found.why)
+    return unknown(f"whether {architecture} has window layers on FlashInfer was not read")
 
 
 def _window_of_the_table(it: Deployment) -> Fact:
