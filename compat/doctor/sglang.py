@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
+import json
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from packaging.version import Version
 
@@ -53,7 +56,27 @@ ENCODER_DECODER_SINCE = {
     "MossVLForConditionalGeneration": "0.5.11",
 }
 #: Architecture -> first release from which its window layers have a KV pool of their own (is_hybrid_swa_model)
-WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9"}
+WINDOW_POOL_SINCE = {"GptOssForCausalLM": "0.5.8", "Step3p5ForCausalLM": "0.5.9", "Llama4ForConditionalGeneration": "0.5.8"}
+#: Architecture -> (first release, backend by generation of NVIDIA's GPUs or by maker, else under None, source line) where no
+#: backend is named at all. What a row does not hold, the release's common default decides
+OWN_BACKENDS: dict[str, tuple[tuple[str, dict[int | str | None, str], str], ...]] = {
+    "GptOssForCausalLM": (
+        ("0.5.1", {9: "fa3", 10: "trtllm_mha", None: "triton"}, "server_args.py:2227 of 0.5.1"),
+        ("0.5.10", {9: "fa3", 10: "trtllm_mha", AMD: "aiter", None: "triton"}, "server_args.py:2007 of 0.5.12.post1"),
+    ),
+    "Llama4ForConditionalGeneration": (
+        ("0.5.8", {9: "fa3", 10: "trtllm_mha", AMD: "aiter", None: "triton"}, "server_args.py:1344 of 0.5.8"),
+    ),
+    "Qwen3NextForCausalLM": (
+        ("0.5.8", {10: "triton"}, "server_args.py:1487 of 0.5.8"),
+        ("0.5.10", {10: "triton or trtllm_mha"}, "server_args.py:2316 of 0.5.12.post1"),
+    ),
+    "Qwen3VLForConditionalGeneration": (("0.5.8", {}, "model_overrides/qwen3_vl.py:73 of 0.5.23"),),
+    "Qwen3VLMoeForConditionalGeneration": (("0.5.8", {}, "model_overrides/qwen3_vl.py:73 of 0.5.23"),),
+}
+#: From here on these decode with flashinfer on Hopper, where no backend but that of prefill is named
+_DECODE_APART = frozenset({"Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"})
+_DECODE_APART_SINCE = "0.5.20"  # model_overrides/qwen3_vl.py:132
 #: Architecture -> (topk, steps) that speculative decoding takes where neither is named (auto_choose_speculative_params)
 CHOSEN = {"LlamaForCausalLM": (4, 5), "DeepseekV3ForCausalLM": (1, 3), "DeepseekV2ForCausalLM": (1, 3)}
 CHOSEN_UP_TO = Version("0.5.13.post1")
@@ -88,6 +111,7 @@ _NO_EAGLE = ("none", "NGRAM", "DFLASH", "DSPARK", "FROZEN_KV_MTP", "UNO")
 #: Backends under which the engine switches the chunked prefix cache off, the releases that were read for it, and those in which
 #: the backend of prefill decides, not `ServerArgs.attention_backend`
 _NO_CHUNKED_PREFIX = frozenset({"triton", "torch_native", "flex_attention", "aiter"})
+_SPARSE = frozenset({"nsa", "dsa"})
 _CHUNKED_PREFIX_READ_FROM, _PREFILL_DECIDES_SINCE = "0.5.5", "0.5.18"
 #: Backends that share code with trtllm_mla, which prefills beside cutedsl_mla where no --prefill-attention-backend is named.
 #: Up to 0.5.22 the common backend prefills beside tokenspeed_mla; later that is another name of cutedsl_mla
@@ -105,6 +129,31 @@ _GRAPHS_SETTLED = (
     "enable-piecewise-cuda-graph", "disable-piecewise-cuda-graph",
 )  # fmt: skip
 BACKENDS = ("attention-backend", "prefill-attention-backend", "decode-attention-backend")
+
+
+class Model(NamedTuple):
+    """A row of sglang_models.json: what a release's source says of an architecture (scripts/doctor_corpus/sglang_tables.py)."""
+
+    since: str
+    window: str | None
+    cap: str | None
+    backend: str | None
+    pool: bool | None
+    line: str | None
+
+
+@cache
+def _models() -> dict[str, list[list[Any]]]:
+    found: dict[str, list[list[Any]]] = json.loads(Path(__file__).with_name("sglang_models.json").read_bytes())
+    return found
+
+
+def model(it: Deployment) -> Model | None:
+    """The row of the deployment's architecture in its release; None where none was read."""
+    if it.release is None or it.release > READ_UP_TO:
+        return None
+    rows = [Model(*row) for row in _models().get(it.architecture() or "", ()) if it.since(row[0])]
+    return rows[-1] if rows and rows[-1].line else None
 
 
 def _attention(it: Deployment) -> Fact:
@@ -130,7 +179,17 @@ def backend(it: Deployment, phase: str) -> Fact:
         return known("trtllm_mla", why)
     if phase == "decode" and it.given("enable-hierarchical-cache") and "fa3" in (chosen.values or ("fa3",)):
         return unknown("--enable-hierarchical-cache replaces fa3 in decode; name it with --decode-attention-backend")
-    return _with_the_cache(it, chosen)
+    return _decode_apart(it) if phase == "decode" and _is_apart(it) else _with_the_cache(it, chosen)
+
+
+def _is_apart(it: Deployment) -> bool:
+    hopper = it.gpu is not None and it.gpu.generation == 9
+    read = it.release is not None and it.release <= READ_UP_TO and it.absent("attention-backend")
+    return hopper and read and it.architecture() in _DECODE_APART and it.since(_DECODE_APART_SINCE)
+
+
+def _decode_apart(it: Deployment) -> Fact:
+    return known("flashinfer", f"default of sglang {it.release}: decode of {it.architecture()} on {it.gpu}")
 
 
 def _common(it: Deployment) -> Fact:
@@ -155,7 +214,7 @@ def _chunked_prefix_cache(it: Deployment) -> Fact:
     if asked.values != (ON,) or not it.since(_CHUNKED_PREFIX_READ_FROM):
         return asked
     decides = backend(it, "prefill") if it.since(_PREFILL_DECIDES_SINCE) else _with_the_cache(it, _common(it))
-    if decides.values and _NO_CHUNKED_PREFIX.issuperset(decides.values):
+    if decides.values and (_NO_CHUNKED_PREFIX | _SPARSE).issuperset(decides.values):
         return known(OFF, f"{decides} has none")
     return asked
 
@@ -205,10 +264,45 @@ def _default_of_mla(it: Deployment, sparse: bool) -> Fact:
     return Fact(("aiter", "triton") if it.gpu.maker == AMD else ("triton", "intel_xpu"), f"{architecture} on {it.gpu}")
 
 
+def _own_default(it: Deployment) -> Fact | None:
+    """The backend that a release gives an architecture in a branch of its own; None where the common default decides."""
+    architecture = it.architecture() or ""
+    rows = [row for row in OWN_BACKENDS.get(architecture, ()) if it.since(row[0])]
+    if not rows or it.gpu is None or it.given(*BACKENDS):
+        return None
+    _, chosen, line = rows[-1]
+    key = it.gpu.generation if it.gpu.maker == NVIDIA else it.gpu.maker
+    if (found := chosen.get(key, chosen.get(None))) is None:
+        return None
+    values = tuple(found.split(" or "))
+    if len(values) > 1 and it.given("speculative-algorithm"):  # with pages of several slots, as the common default may choose
+        values = (values[0],) if values[1] not in _default_by_gpu(it).values else (values[1],)
+    return Fact(values, f"{architecture} on {it.gpu}, {line}")
+
+
+def _common_default(it: Deployment) -> bool:
+    """Whether the release's source gives the architecture what it gives any model without MLA."""
+    architecture, row, text = it.architecture() or "", model(it), it.text_config()
+    if architecture in {*PLAIN, *GEMMA, *VISION}:
+        return True
+    if row is None or architecture in ENCODER_DECODER_SINCE or {"learnable_sink", "dual_chunk_attention_config"} & set(text):
+        return False
+    alike = text.get("v_head_dim") in (None, text.get("head_dim"))
+    read = row.backend == "common" and not row.pool
+    return alike and (read or (architecture in OWN_BACKENDS and not it.given(*BACKENDS)))
+
+
 def _default_of_mha(it: Deployment) -> Fact:
+    if own := _own_default(it):
+        return own
+    if not _common_default(it):
+        return unknown(f"the default for {it.architecture()} was not read; name it with --attention-backend")
+    return _default_by_gpu(it)
+
+
+def _default_by_gpu(it: Deployment) -> Fact:
+    """The common default of models without MLA."""
     architecture, special = it.architecture(), {**GEMMA, **VISION}
-    if architecture not in PLAIN and architecture not in special:
-        return unknown(f"the default for {architecture} was not read; name it with --attention-backend")
     if it.gpu is None:
         return unknown(NO_GPU)
     if it.gpu.maker != NVIDIA:
@@ -217,7 +311,7 @@ def _default_of_mha(it: Deployment) -> Fact:
     one = not it.given("speculative-eagle-topk") or (topk.values == (1,) and page.values == (1,))
     why = f"{architecture} on {it.gpu}" + ("" if one else ", topk or page size above 1")
     if one and it.gpu.generation == 9:
-        return known("fa3" if it.since(special.get(architecture, "0.5.1")) else "flashinfer", why)
+        return known("fa3" if it.since(special.get(architecture or "", "0.5.1")) else "flashinfer", why)
     told = not it.given("speculative-algorithm") or it.given("speculative-eagle-topk")
     # 0.5.6.post1 has another test of what Blackwell is, and asks for no topk
     if one and it.gpu.generation in (10, 12) and it.since("0.5.6.post1") and not it.since("0.5.7"):
@@ -377,10 +471,26 @@ def _window_pool(it: Deployment) -> Fact:
         return known(OFF, f"{architecture} has no window layers")
     if architecture in GEMMA and it.since("0.5.1"):
         return known(OFF, f"sglang {it.release} for {architecture}")
+    row = model(it)
+    if row and row.pool is False:
+        return known(OFF, f"sglang {it.release} for {architecture}, {row.line}")
+    if architecture == "GptOssForCausalLM" and (without := _no_pool_of_gpt_oss(it)):
+        return without
     first = WINDOW_POOL_SINCE.get(architecture)
     if first and it.since(first) and not it.given("enable-hierarchical-cache"):
         return known(ON, f"sglang {it.release} for {architecture}")
     return unknown(f"whether this release gives window layers of {architecture} a KV pool of their own was not read")
+
+
+def _no_pool_of_gpt_oss(it: Deployment) -> Fact | None:
+    """Where early releases switch the pool off for this model, or may (server_args.py:1278-1290 of 0.5.8)."""
+    drafts = _speculative(it)
+    if not it.since("0.5.9") and drafts.values != (OFF,):
+        return known(OFF, f"{drafts.why} with sglang {it.release}") if drafts.values else unknown(drafts.why)
+    for phase in (backend(it, phase) for phase in ("prefill", "decode")) if not it.since("0.5.10") else ():
+        if "trtllm_mha" in (phase.values or ("trtllm_mha",)):
+            return known(OFF, str(phase)) if phase.values == ("trtllm_mha",) else unknown(phase.why)
+    return None
 
 
 def _window_layers(it: Deployment) -> Fact:
@@ -392,7 +502,23 @@ def _window_layers(it: Deployment) -> Fact:
         return known(ON, f"architecture {architecture}")
     if architecture in PLAIN or architecture in MLA_SINCE:
         return known(OFF, f"{architecture} has no window layers")
+    found = _window_of_the_table(it)
+    if found.values == ("none",):
+        return known(OFF, found.why)
     return unknown(f"whether {architecture} has window layers on FlashInfer was not read")
+
+
+def _window_of_the_table(it: Deployment) -> Fact:
+    """The window that a model hands to the runner, by the table: "none", "a token short", or "whole" of a model with chunks."""
+    row, text = model(it), it.text_config()
+    why = f"{it.architecture()}, {row.line}" if row else ""
+    if row and row.window == "short":
+        return known("a token short", why)
+    if row and row.window == "none":
+        if text.get("attention_chunk_size"):
+            return known("whole", f"{it.architecture()} attends in chunks")
+        return unknown(why) if row.pool and text.get("sliding_window") else known("none", why)
+    return unknown(why)
 
 
 def _window_of_the_runner(it: Deployment) -> Fact:
@@ -403,7 +529,8 @@ def _window_of_the_runner(it: Deployment) -> Fact:
         return known("a token short", f"{architecture} hands it on without the token itself")
     if architecture in PLAIN or architecture in MLA_SINCE:
         return known("none", f"{architecture} has no window layers")
-    return unknown(f"whether {architecture} has a window, and hands it on whole, was not read")
+    found = _window_of_the_table(it)
+    return found if found.values else unknown(f"no entry for the window of {architecture}")
 
 
 def _encoder_decoder(it: Deployment) -> Fact:

@@ -11,6 +11,7 @@ DEPLOYMENTS = [
     ("0.5.23", "R1", "h200", TREES + "--page-size 16", HIT, "page size: 16 (--page-size"),
     ("0.5.6", "V2", "h200", TREES + "--page-size 64 --attention-backend fa3", HIT, "backend: fa3"),
     ("0.5.23", "R1", "h200", TREES, NOT_HIT, "page size: 1"),
+    ("0.5.9", "R1", "h200", TREES + "--decode-attention-backend flashmla", HIT, "page size: 64 (decode backend: flashmla"),
     ("0.5.23", "R1", "h200", CHAIN + "--page-size 16", NOT_HIT, "trees of drafts: off"),
     ("0.5.23", "R1", "h200", SGL + "--page-size 16", NOT_HIT, "no --speculative-algorithm"),
     ("0.5.23", "R1", "h200", SPEC + "--page-size 16", POSSIBLE, "speculative-eagle-topk"),

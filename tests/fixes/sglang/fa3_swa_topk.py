@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from attnfix.compat.doctor.condition import HIT, NOT_HIT
 from tests.support.deployments import SPEC, TREES
 from tests.support.ways import SPEC_V2
 
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
     ("0.5.9", "gpt-oss", "h100", TREES + "--attention-backend fa3", HIT, "verify backend: fa3"),
-    ("0.5.9", "gpt-oss", "h100", TREES, POSSIBLE, "name it with --attention-backend"),
+    ("0.5.9", "gpt-oss", "h100", TREES, HIT, "verify backend: fa3 (default of sglang 0.5.9: GptOssForCausalLM on h100"),
+    ("0.5.8", "gpt-oss", "h100", TREES, NOT_HIT, "KV pool: off (--speculative-algorithm with sglang 0.5.8)"),
     ("0.5.9", "gpt-oss", "h100", TREES + "--attention-backend triton", NOT_HIT, "backend: triton"),
     ("0.5.9", "gpt-oss", "h100",
      TREES + "--prefill-attention-backend triton --decode-attention-backend fa3 --speculative-attention-mode decode", HIT,

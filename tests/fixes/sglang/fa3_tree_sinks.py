@@ -14,7 +14,7 @@ DEPLOYMENTS = [
     ("0.5.23", "gpt-oss", "h100", CHAIN + "--attention-backend fa3", NOT_HIT, "trees of drafts: off"),
     ("0.5.23", "gpt-oss", "h100", SGL + "--attention-backend fa3", NOT_HIT, "drafts: off (no --spec"),
     ("0.5.23", "gpt-oss", "h100", TREES + "--attention-backend triton", NOT_HIT, "backend: triton"),
-    ("0.5.23", "gpt-oss", "h100", TREES, POSSIBLE, "name it with --attention-backend"),
+    ("0.5.23", "gpt-oss", "h100", TREES, HIT, "verify backend: fa3 (default of sglang 0.5.23"),
     ("0.5.23", "Llama", "h100", TREES + "--attention-backend fa3", NOT_HIT, "attention sinks: off"),
     ("0.5.23", "Granite", "h100", TREES + "--attention-backend fa3", POSSIBLE, "which layers of"),
     ("0.5.23", None, "h100", TREES + "--attention-backend fa3", POSSIBLE, "config.json"),

@@ -14,7 +14,7 @@ DEPLOYMENTS = [
     ("0.5.9", "Gemma2", "h100", SGL, NOT_HIT, "backend: fa3"),
     ("0.5.9", "Uncapped", "a100", SGL, NOT_HIT, "with attn_logit_softcapping 0"),
     ("0.5.9", "Gemma3", "a100", SGL, NOT_HIT, "Gemma3ForCausalLM has none"),
-    ("0.5.9", "gpt-oss", "a100", SGL + "--attention-backend flashinfer", POSSIBLE, "not read"),
+    ("0.5.9", "gpt-oss", "a100", SGL + "--attention-backend flashinfer", NOT_HIT, "GptOssForCausalLM has none"),
     ("0.5.9", None, "a100", SGL, POSSIBLE, "needs the model's config.json"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from attnfix.compat.doctor.condition import HIT, NOT_HIT
 from tests.support.deployments import CHAIN, NGRAM, SGL, TREES
 
 #: release, model, GPU, launch, verdict, words of a reason
@@ -13,7 +13,7 @@ DEPLOYMENTS = [
     ("0.5.23", "Gemma3", "a100", SGL + "--attention-backend triton", NOT_HIT, "no --speculative"),
     ("0.5.23", "Gemma3", "a100", TREES + "--attention-backend flashinfer", NOT_HIT, "flashinfer"),
     ("0.5.23", "Llama", "a100", TREES + "--attention-backend triton", NOT_HIT, "no window layers"),
-    ("0.5.23", "Granite", "a100", TREES + "--attention-backend triton", POSSIBLE, "was not read"),
+    ("0.5.23", "Granite", "a100", TREES + "--attention-backend triton", NOT_HIT, "window of the runner: none"),
     ("0.5.23", "Gemma3", "a100", TREES + "--attention-backend triton --enable-deterministic-inference", NOT_HIT,
      "deterministic inference: on"),
 ]  # fmt: skip

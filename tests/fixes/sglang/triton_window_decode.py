@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from attnfix.compat.doctor.condition import HIT, NOT_HIT
 from tests.support.deployments import CHAIN, SGL
 
 #: release, model, GPU, launch, verdict, words of a reason
@@ -14,7 +14,7 @@ DEPLOYMENTS = [
     ("0.5.23", "Gemma2", "a100", SGL, NOT_HIT, "decode backend: flashinfer"),
     ("0.5.23", "Gemma2", "h100", CHAIN + "--attention-backend triton", NOT_HIT, "decoding: on"),
     ("0.5.23", "Llama", "h100", SGL + "--attention-backend triton", NOT_HIT, "no window layers"),
-    ("0.5.23", "Next", "h100", SGL + "--attention-backend triton", POSSIBLE, "was not read"),
+    ("0.5.23", "Next", "h100", SGL + "--attention-backend triton", NOT_HIT, "window of the runner: none"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
