@@ -11,6 +11,7 @@ from . import compressed_tensors
 from .condition import OFF, ON, Fact, known, unknown
 from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
 from .gpus import NVIDIA
+from .vllm_backends import TRIED_FIRST
 
 READ_UP_TO = Version("0.33.0")
 #: model_type -> first release that runs it as MLA (is_deepseek_mla)
@@ -258,6 +259,8 @@ def attention_backend(it: Deployment) -> Fact:
         return known("FLASHMLA", f"default of vLLM {it.release} for MLA with an FP8 KV cache on {it.gpu}")
     if it.absent("attention-backend") and _defaults_to_flash_attn(it):
         return known("FLASH_ATTN", f"default of vLLM {it.release} for heads of {_head_size(it)} on {it.gpu}")
+    if it.absent("attention-backend") and _takes_the_first(it):
+        return known("FLASH_ATTN", f"the first that vLLM {it.release} tries on {it.gpu}, for heads of {_head_size(it)}")
     fact = it.option("attention-backend")
     return unknown(f"{fact.why}: the default depends on GPU, head sizes and dtypes" if it.launch else fact.why)
 
@@ -281,6 +284,33 @@ def _defaults_to_flash_attn(it: Deployment) -> bool:
     dtype = it.option("dtype", "auto").values in (("auto",), ("half",), ("float16",), ("bfloat16",))
     reads = it.since(first) and not it.since(end) and _engine_core(it).values == ("V1",)
     return hopper and dtype and reads and _attention(it).values == ("MHA",) and _head_size(it) in _HEAD_SIZES
+
+
+#: Keys of config.json of models whose layers ask for more than FlashAttention of every generation gives: sizes that differ, or
+#: an attention of their own
+_OTHER_LAYERS = "global_head_dim", "v_head_dim", "swa_head_dim", "attention_chunk_size", "is_encoder_decoder"
+
+
+def _takes_the_first(it: Deployment) -> bool:
+    """Whether FlashAttention is tried first, and serves these layers: its `supports_…` in v1/attention/backends/flash_attn.py
+    of 0.19.0-0.33.0 (0.33.0: 402-489). It is not said of models with several parts, which may attend to images both ways."""
+    if it.gpu is None or it.gpu.maker != NVIDIA or it.config is None or it.text_config() is not it.config:
+        return False
+    if it.given("attention-config") or it.truth("VLLM_BATCH_INVARIANT"):
+        return False
+    text = it.text_config()
+    hopper = it.gpu.generation == 9
+    sinks = text.get("model_type") == "gpt_oss" or any("sink" in name for name in text)
+    caches = ("auto", "float16", "bfloat16", *(("fp8", "fp8_e4m3") if hopper else ()))
+    return (
+        TRIED_FIRST.get(str(it.release), {}).get(it.gpu.generation) == "FLASH_ATTN"
+        and _attention(it).values == ("MHA",)
+        and it.option("dtype", "auto").values in (("auto",), ("half",), ("float16",), ("bfloat16",))
+        and kv_cache_dtype(it).values in tuple((name,) for name in caches)
+        and _head_size(it) in _HEAD_SIZES
+        and not any(text.get(name) for name in _OTHER_LAYERS)
+        and (hopper or not sinks)
+    )
 
 
 def _head_size(it: Deployment) -> int | None:

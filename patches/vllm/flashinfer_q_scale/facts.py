@@ -15,7 +15,9 @@ def _scales(it: Deployment) -> Fact:
         return unknown(NO_CONFIG)
     method = str(quantization_of(it).get("quant_method") or "none")
     if method != "none":
-        return unknown(f"quantization {method}: whether its weights have a q_scale; config.json does not say it")
+        return unknown(
+            f"quantization {method}: whether its weights have a q_scale; it matters for --attention-backend FLASHINFER alone"
+        )
     computed = it.option(_COMPUTED, OFF)
     if computed.values != (ON,):
         return Fact(("none",) if computed.values else (), f"quantization none, {computed.why}")

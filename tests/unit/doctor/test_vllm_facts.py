@@ -103,3 +103,24 @@ def test_async_scheduling(release, launch, answer):
 )  # fmt: skip
 def test_cached_prefixes_of_a_hybrid_model(release, launch, answer):
     assert values("cached prefixes of a hybrid model", launch, release, NEXT) == answer
+
+
+DENSE = {**LLAMA, "head_dim": 128}
+
+
+@pytest.mark.parametrize(
+    "config, launch, release, gpu, backend",
+    [
+        (DENSE, "", "0.33.0", "h100", ("FLASH_ATTN",)), (DENSE, "", "0.19.1", "a100", ("FLASH_ATTN",)),
+        (DENSE, "", "0.33.0", "b200", ()), (DENSE, "", "0.33.0", "mi300x", ()), (DENSE, "", "0.34.0", "h100", ()),
+        (DENSE, "--kv-cache-dtype fp8", "0.33.0", "h100", ("FLASH_ATTN",)),
+        (DENSE, "--kv-cache-dtype fp8", "0.33.0", "a100", ()),
+        ({**DENSE, "model_type": "gpt_oss"}, "", "0.33.0", "h100", ("FLASH_ATTN",)),
+        ({**DENSE, "model_type": "gpt_oss"}, "", "0.33.0", "a100", ()), ({**DENSE, "head_dim": 80}, "", "0.33.0", "h100", ()),
+        ({**DENSE, "global_head_dim": 512}, "", "0.33.0", "h100", ()), ({"text_config": DENSE}, "", "0.33.0", "h100", ()),
+        (DENSE, "--dtype float32", "0.33.0", "h100", ()), (DENSE, "--config a.yaml", "0.33.0", "h100", ()),
+        (DENSE, "-ac.flash_attn_version=2", "0.33.0", "h100", ()), (None, "", "0.33.0", "h100", ()),
+    ],
+)  # fmt: skip
+def test_the_backend_that_is_tried_first(config, launch, release, gpu, backend):
+    assert values("attention backend", launch, release, config, gpu) == backend
