@@ -20,11 +20,11 @@ from attnfix.compat.doctor.launch_command import Launch, LaunchError, read
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import SLOWER, Fix
 from attnfix.compat.gate import judge, ledger
-from attnfix.patches.catalogue import FIXES, facts_of_fixes
+from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
 
 from . import completion, releases
 from .errors import CliError, no_such
-from .listing import READ_ALONE, default
+from .listing import avoided, default
 from .output import coloured, print_json, print_line, print_table
 
 NAME = "doctor"
@@ -236,8 +236,8 @@ def _print(found: dict[str, Any]) -> None:
         print_line(f"{row['fix']}:", _verdict(row))
         for reason in row["reasons"]:
             print_line(f"    {reason}")
-        if row["avoid"]:
-            print_line(f"    without attnfix: {row['avoid']} {READ_ALONE}")
+        if without := avoided(BY_ID[row["fix"]]):
+            print_line(f"    without attnfix: {without}")
     checked = len(found["fixes"])
     if shown:
         print_line(f"not hit: {checked - len(shown)} of {checked} bugs; --json says why of each")

@@ -10,7 +10,7 @@ from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import BY_ID
 
 from . import completion
-from .listing import READ_ALONE, describe, named, span
+from .listing import avoided, describe, named, span
 from .output import console, print_json
 
 NAME = "explain"
@@ -51,7 +51,7 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
         ("cost", fix.cost),
         ("default", f"{row['default']}: {fix.default_reason}"),
         ("switch", f"{off}, {on}" if fix.default else f"{on} (it is off by default), {off}"),
-        ("without it", f"{fix.avoid} {READ_ALONE}" if fix.avoid else "no way was looked for"),
+        ("without it", avoided(fix) or "no way was looked for"),
         ("try it", fix.expect),
         ("remove", f"when {row['remove_when']}"),
         (

@@ -44,6 +44,7 @@ class Proof(Cases):
         Case(1, 16), Case(1, 20, 9, logprobs=5), Case(16, 17), Case(16, 16, 1), Case(16, 15), Case(16, 53, 40, logprobs=0),
         Case(16, 53, 40, logprobs=16), Case(16, 0, 40, logprobs=5), Case(8, 53, 40, states=True), Case(8, 53, 40, 43),
     )  # fmt: skip
+    around = {"`--page-size 1`": {"bug": tuple(case._replace(page=1) for case in bug)}}
     broken = {
         "the correction does nothing": (wrap.matched, lambda real, key: key),
         "prompts longer than a page are missed": (wrap.ends_within, lambda real, key, page: (

@@ -108,8 +108,8 @@ FIX = Fix(
     remove_when="a release of sglang is served whose decode lists the whole window: attnfix then sees it and does nothing",
     cost=("7 µs of host time per decode step (measured), no launch. CUDA graphs: 8 bytes for each token of the largest batch."),
     avoid=(
-        "Set `--attention-backend fa3` on Hopper; elsewhere, for Gemma 2 and 3, `--prefill-attention-backend triton "
-        "--decode-attention-backend flashinfer`: decode reads whole windows."
+        "Set `--attention-backend fa3` on Hopper, below 0.5.7 beside `--disable-hybrid-swa-memory`: decode reads whole windows."
+        " Elsewhere, for Gemma 2 and 3, set `--prefill-attention-backend triton --decode-attention-backend flashinfer`."
     ),
     expect=(
         "On one replica, `attnfix probe`, relation `next turn`: stock, answers move once decode has passed the window; with "
