@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from attnfix.compat.engines import ENGINES
@@ -71,8 +72,10 @@ def avoided(fix: Fix) -> str:
     ran = [(way, len(releases)) for way, releases in ways_around().get(fix.id, {}).items() if releases]
     if not ran:
         return f"{fix.avoid} Read in the engine's code, not run."
-    affected = len(affected_by(fix))
-    ways = "; ".join(f"{way} ({count} of {affected} affected releases)" for way, count in ran)
+    affected, (first, count) = f"of {len(affected_by(fix))} affected releases", ran[0]
+    if len(ran) == 1 and not re.search(r"`|\. ", fix.avoid.replace(first, "")):  # no other flag, and no other sentence
+        return f"{fix.avoid} Run on the CPU in {count} {affected}: stock is right with it."
+    ways = "; ".join(f"{way} ({count} {affected})" for way, count in ran)
     return f"{fix.avoid} Run on the CPU, and stock is right: {ways}. The rest is read in the engine's code, not run."
 
 

@@ -85,9 +85,13 @@ def test_a_way_without_cases_has_not_run(cases, error):
 
 
 def test_what_is_said_of_a_way_that_ran_and_of_one_that_did_not(monkeypatch):
-    affected = len(affected_by(FIX))
-    monkeypatch.setattr(listing, "ways_around", lambda: {FIX.id: {WAY: ["0.5.1", "0.5.2"]}})
-    assert f"Run on the CPU, and stock is right: {WAY} (2 of {affected} affected releases)." in avoided(FIX)
+    affected, several = len(affected_by(FIX)), BY_ID["sglang.fa3-context-limit"]
+    monkeypatch.setattr(listing, "ways_around", lambda: {fix.id: {WAY: ["0.5.1", "0.5.2"]} for fix in (FIX, several)})
+    assert avoided(FIX) == f"{FIX.avoid} Run on the CPU in 2 of {affected} affected releases: stock is right with it."
+    told = (
+        f"Run on the CPU, and stock is right: {WAY} (2 of {len(affected_by(several))} affected releases). The rest is read in"
+    )
+    assert told in avoided(several), "its clients have another way"
     monkeypatch.setattr(listing, "ways_around", lambda: {FIX.id: {WAY: []}})
     assert avoided(FIX) == f"{FIX.avoid} Read in the engine's code, not run."
     assert avoided(replace(FIX, avoid=None)) == ""
