@@ -39,7 +39,7 @@ class Proof(FlashInfer):
     spared = (case(prefill(*WITHIN), decode((30, 3, WINDOW, 12)), prefill(*WITHIN)),)
     around = {
         "From 0.5.16 set `SGLANG_FLASHINFER_USE_PAGED=1`": {"bug": tuple(map(_paged, bug))},
-        "on Hopper `--attention-backend fa3`, below 0.5.7 beside `--disable-hybrid-swa-memory`": on_fa3(bug),
+        "On Hopper `--attention-backend fa3`, below 0.5.7 beside `--disable-hybrid-swa-memory`": on_fa3(bug),
     }  # fmt: skip
     broken = {
         "the correction does nothing": (wrap, "PLAIN", frozenset()),
