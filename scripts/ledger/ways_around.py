@@ -27,6 +27,7 @@ from attnfix.cli.releases import parse
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
+from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import BY_ID, FIXES, WAYS, ways_around
 from attnfix.prove import runner, warm
 from attnfix.prove.verdict import is_green
@@ -81,6 +82,12 @@ def jobs(fixes: list[Fix], named: list[tuple[str, str]]) -> Iterator[tuple[str, 
                 yield engine, release, [fix for fix, releases in ours.items() if release in releases]
 
 
+def ran(engine: str, release: str, fixes: list[Fix]) -> dict[str, Any]:
+    """The answers of `side` on that release, or {"error": …}."""
+    site = fetch.fetch(engine, release, progress=False)
+    return runner.run_sides(fixes, engine, _SEED, stock=True, site=site, run=True, child=_CHILD)
+
+
 def recorded(known: Ways, release: str, answers: dict[str, dict[str, Any]]) -> list[str]:
     """Put a release's answers into what is known. Returns what went wrong, a line each."""
     wrong = []
@@ -103,8 +110,6 @@ def write(known: Ways) -> None:
 
 
 def main() -> int:
-    from attnfix.compat.releases import fetch
-
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--engine", action="append", metavar="ENGINE==RELEASE", help="only this release (repeatable)")
     arguments.add_argument("--fix", action="append", choices=sorted(BY_ID), help="only this fix (repeatable)")
@@ -112,8 +117,7 @@ def main() -> int:
     fixes, failed = [BY_ID[name] for name in options.fix or BY_ID], False
     with warm.proofs():
         for engine, release, ours in jobs(fixes, [parse(name) for name in options.engine or ()]):
-            site = fetch.fetch(engine, release, progress=False)
-            answers = runner.run_sides(ours, engine, _SEED, stock=True, site=site, run=True, child=_CHILD)
+            answers = ran(engine, release, ours)
             if "error" in answers:
                 print(f"{engine} {release}: {answers.get('traceback') or answers['error']}")
                 failed = True
