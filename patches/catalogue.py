@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnfix.patches.sglang.catalogue import FIXES as OF_SGLANG
@@ -14,9 +16,17 @@ if TYPE_CHECKING:
 
 FIXES = OF_SGLANG + OF_VLLM
 BY_ID = {fix.id: fix for fix in FIXES}
+#: What `ways_around` reads; `scripts/ledger/ways_around.py` writes it
+WAYS = Path(__file__).with_name("ways_around.json")
 
 
 def facts_of_fixes(engine: str) -> Makers:
     """What `facts.py` in a fix's folder tells `doctor`, of all fixes of an engine."""
     modules = [f"attnfix.patches.{fix.package}.facts" for fix in FIXES if fix.engine == engine]
     return {name: maker for module in modules if find_spec(module) for name, maker in import_module(module).FACTS.items()}
+
+
+def ways_around() -> dict[str, dict[str, list[str]]]:
+    """{fix: {way around its bug, as `Fix.avoid` writes it: releases in which stock was right with it, on a CPU}}"""
+    found: dict[str, dict[str, list[str]]] = json.loads(WAYS.read_text())
+    return found

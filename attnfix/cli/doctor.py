@@ -24,7 +24,7 @@ from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
 
 from . import completion, releases
 from .errors import CliError, no_such
-from .listing import READ_ALONE, default
+from .listing import avoided, default
 from .output import coloured, print_json, print_line, print_table
 
 NAME = "doctor"
@@ -347,8 +347,8 @@ def _print(found: dict[str, Any], before: str = "") -> None:
         worst = BY_ID[row["fix"]].worst_cost
         if row["corrected"] and worst and worst.tokens < _WORTH_TELLING:
             print_line(f"    cost of the correction: {worst}")
-        if row["avoid"]:
-            print_line(f"    without attnfix: {row['avoid']} {READ_ALONE}")
+        if without := avoided(BY_ID[row["fix"]]):
+            print_line(f"    without attnfix: {without}")
     if found["uncovered"]:
         print_line(f"attnfix knows no bug around: {', '.join(found['uncovered'])}; that is no proof that there is none.")
     if found["not_understood"]:

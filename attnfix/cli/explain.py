@@ -10,7 +10,7 @@ from attnfix.compat.fix import Fix
 from attnfix.patches.catalogue import BY_ID
 
 from . import completion
-from .listing import READ_ALONE, describe, named, span
+from .listing import avoided, describe, named, span
 from .output import console, print_json
 
 NAME = "explain"
@@ -56,7 +56,7 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
             "observe",
             f"no: {fix.unobservable}" if fix.unobservable else "yes: ATTNFIX=observe counts the calls in which it would run",
         ),
-        ("without it", f"{fix.avoid} {READ_ALONE}" if fix.avoid else "no way was looked for"),
+        ("without it", avoided(fix) or "no way was looked for"),
         ("try it", fix.expect),
         ("remove", f"when {row['remove_when']}"),
         (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
-from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES, ways_around
 
 from .errors import CliError, no_such
 from .output import print_json, print_line, print_table
@@ -36,7 +37,6 @@ def named(name: str) -> Fix:
 def describe(fix: Fix) -> dict[str, Any]:
     """One fix as data: the row of `attnfix list --json` and of the README's table."""
     known = ledger.load(fix)
-    affected = [release for release, verdict in known.releases() if verdict == ledger.AFFECTED]
     return {
         "fix": fix.id,
         "engine": fix.engine,
@@ -46,7 +46,7 @@ def describe(fix: Fix) -> dict[str, Any]:
         "cause": fix.cause,
         "correction": fix.correction,
         "hardware": fix.hardware,
-        "affected": affected,
+        "affected": affected_by(fix),
         "fixed_in": known.fixed_in(),
         "upstream": str(fix.upstream),
         "links": list(fix.upstream.links.values()),
@@ -63,8 +63,23 @@ def describe(fix: Fix) -> dict[str, Any]:
     }
 
 
-#: Behind each `avoid`
-READ_ALONE = "Read in the engine's code, not run."
+def affected_by(fix: Fix) -> list[str]:
+    """The releases that have the bug, in order."""
+    return [release for release, verdict in ledger.load(fix).releases() if verdict == ledger.AFFECTED]
+
+
+def avoided(fix: Fix) -> str:
+    """How to get by without attnfix, and how that is known; empty where no way was looked for."""
+    if not fix.avoid:
+        return ""
+    ran = [(way, len(releases)) for way, releases in ways_around().get(fix.id, {}).items() if releases]
+    if not ran:
+        return f"{fix.avoid} Read in the engine's code, not run."
+    affected, (first, count) = f"of {len(affected_by(fix))} affected releases", ran[0]
+    if len(ran) == 1 and not re.search(r"`|\. ", fix.avoid.replace(first, "")):  # no other flag, and no other sentence
+        return f"{fix.avoid} Run on the CPU in {count} {affected}: stock is right with it."
+    ways = "; ".join(f"{way} ({count} {affected})" for way, count in ran)
+    return f"{fix.avoid} Run on the CPU, and stock is right: {ways}. The rest is read in the engine's code, not run."
 
 
 def default(fix: Fix) -> str:

@@ -73,6 +73,16 @@ class Proof:
     #: Names of edits that the gate must not recognise
     unrecognised: frozenset[str] = frozenset()
 
+    #: Ways around the bug, as `Fix.avoid` writes them -> attributes of the proof on a server that is launched so. Its scenario
+    #: gets the same inputs, and stock must be right in it. `scripts/ledger/ways_around.py` runs them
+    around: Mapping[str, Mapping[str, Any]] = {}
+
+    @classmethod
+    def avoiding(cls, way: str) -> type[Proof]:
+        """The proof on a server that is launched so; its scenario or its preparation raises NoSuchPath where there is no such
+        way."""
+        return type(cls.__name__, (cls,), dict(cls.around[way]))
+
     def __init__(self) -> None:
         #: name -> module, of those that this release has
         self.engine: dict[str, Any] = {name: module for name in self.modules if (module := self._imported(name))}

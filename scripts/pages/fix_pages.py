@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from attnfix.cli.listing import READ_ALONE, describe, span
+from attnfix.cli.listing import avoided, describe, span
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Attribute, Fix
 from attnfix.patches.catalogue import FIXES
@@ -47,7 +47,7 @@ def page(fix: Fix) -> str:
         "fix.md",
         fix=fix,
         row=row,
-        read_alone=READ_ALONE,
+        avoided=avoided(fix),
         engine=ENGINES[fix.engine].title,
         serve=f"{fix.engine} serve",
         span=span,

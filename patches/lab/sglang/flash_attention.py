@@ -36,8 +36,8 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
     """
     import torch
 
-    if out is not None or softcap:
-        raise NotImplementedError("an output of the caller's, a soft cap")
+    if out is not None:
+        raise NotImplementedError("an output of the caller's")
     at, lens = cu_seqlens_q.tolist(), cache_seqlens.tolist()
     whole = q if qv is None else torch.cat([q, qv], -1)
     dtype = torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype
@@ -61,7 +61,9 @@ def paged(q, k_cache, v_cache, *, page_table, cache_seqlens, cu_seqlens_q, softm
         for row in range(at[b], at[b + 1]):
             last = lens[b] - (at[b + 1] - 1 - row) if causal or window_size[1] == 0 else lens[b]
             first = max(0, last - 1 - window_size[0]) if window_size[0] >= 0 else 0
-            one, one_lse = emulators.attention(whole[row : row + 1], k[first:last], v[first:last], softmax_scale, sinks=sinks)
+            one, one_lse = emulators.attention(
+                whole[row : row + 1], k[first:last], v[first:last], softmax_scale, soft_cap=softcap, sinks=sinks
+            )
             result[row], lse[:, row] = one[0].to(dtype), one_lse[0].float()
     return (result, lse) if return_softmax_lse else result
 

@@ -38,7 +38,9 @@ SIZES = 2, ROOM  # of the graphs
 HEADS, DIM = 2, 32
 LATENT, ROPE = 32, 16  # widths of the two parts of a latent
 CHAIN, TREE = (0, 1, 2, 3), (0, 0, 1, 2)  # the parents of the drafted tokens behind the first
+FA3, TRITON = "flashattention_backend:FlashAttentionBackend", "triton_backend:TritonAttnBackend"
 _BACKENDS = "sglang.srt.layers.attention."
+READS_POOLS = f"{flash_attention.BACKEND}:FlashAttentionBackend.__init__: use_sliding_window_kv_pool"
 _EAGLE = "speculative.eagle_info", "speculative.eagle_utils"
 
 _GEMMA2 = {
@@ -60,7 +62,8 @@ class Launch:
     window: tokens that a token sees before itself in the window layer, or None for a model without; `whole`: the model hands
     its checkpoint's window on, which counts the token itself. pool: the window layer's KV has a pool of its own. topk, drafts,
     steps: of EAGLE, topk 0 for none; steps 0: those of a chain. sinks: each head has one. latent: KV are latents. flags: more
-    of them. modes: attributes of the backend that are on, where the release has them.
+    of them. modes: attributes of the backend that are on, where the release has them. backend: FA3 or TRITON, where another one
+    than the proof's attends.
     """
 
     page_size: int = 1
@@ -76,6 +79,7 @@ class Launch:
     latent: bool = False
     flags: tuple[str, ...] = ()
     modes: tuple[str, ...] = ()
+    backend: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,33 @@ class Case:
 def case(*steps: Step, where: str = "", **launch: Any) -> Case:
     """Steps in a row of a server launched so, in releases that have the place `where`, written as `Cases.needs`."""
     return Case(Launch(**launch), steps, where)
+
+
+def launched(
+    cases: tuple[Case, ...], parents: tuple[int, ...] = (), eager: bool = False, where: str = "", **launch: Any
+) -> dict[str, tuple[Case, ...]]:
+    """For `Proof.around`: the requests of these cases on servers launched so, in releases that have the place `where`.
+
+    parents: of drafted tokens, where those of a verification follow each other otherwise. eager: no step replays a graph.
+    """
+
+    def changed(step: Step) -> Step:
+        return replace(step, parents=step.parents and (parents or step.parents), graph=step.graph and not eager)
+
+    return {"bug": tuple(
+        replace(
+            one, launch=replace(one.launch, **launch), steps=tuple(map(changed, one.steps)), where=where or one.where
+        ) for one in cases
+    )}  # fmt: skip
+
+
+def on_fa3(cases: tuple[Case, ...]) -> dict[str, tuple[Case, ...]]:
+    """The same on FlashAttention 3. It reads a window layer's own pool from 0.5.7 on; before, the layers share one."""
+    pooled = (
+        launched(cases, backend=FA3, where=READS_POOLS),
+        launched(cases, backend=FA3, pool=False, where=f"no {READS_POOLS}"),
+    )
+    return {"bug": tuple(one for each in pooled for one in each["bug"])}
 
 
 class Server:
@@ -399,7 +430,7 @@ class Server:
         scores reach it."""
         q = self._rows(len(rows), HEADS, self.text[layer_id][0].shape[-1])
         if self.launch.soft_cap:
-            return q * 4
+            return self._kept(q * 4)
         reach, keys = self._reach(layer_id), self.text[layer_id][0]
         for one, (row, _), path in zip(q, rows, paths) if reach else ():
             if len(path) > reach:
@@ -541,11 +572,22 @@ class Paged(Cases):
 
     def server(self, launch: Launch, seed: int, of: type[Server] = Server) -> Server:
         """A server launched so; `of`: a class that changes parts of it."""
-        return of(f"{self.modules[0].removeprefix(_BACKENDS)}:{self.kind}", launch, seed)
+        return of(launch.backend or f"{self.modules[0].removeprefix(_BACKENDS)}:{self.kind}", launch, seed)
 
     def __init__(self) -> None:
+        others = {case.launch.backend.partition(":")[0] for case in self.bug if case.launch.backend}
+        self.modules = (*self.modules, *(_BACKENDS + name for name in others))
         super().__init__()
         self._servers: dict[Launch, Server] = {}
+
+    def prepare(self) -> None:
+        super().prepare()
+        if backend := self.engine.get(flash_attention.BACKEND):
+            kernels: Any = importlib.import_module("sgl_kernel.flash_attn")
+            kernels.flash_attn_varlen_func, kernels.flash_attn_with_kvcache = None, flash_attention.paged
+            kernels.get_scheduler_metadata = None
+            backend.merge_state_v2 = emulators.merge_state_v2
+            flash_attention.use(backend, flash_attention.paged)
 
     def scenario(self, seed: int) -> Iterable[Observation]:
         self._servers.clear()
@@ -569,15 +611,6 @@ class Triton(Paged):
 class FlashAttention(Paged):
     modules = (flash_attention.BACKEND,)
     kind = "FlashAttentionBackend"
-
-    def prepare(self) -> None:
-        super().prepare()
-        kernels: Any = importlib.import_module("sgl_kernel.flash_attn")
-        kernels.flash_attn_varlen_func, kernels.flash_attn_with_kvcache = None, flash_attention.paged
-        kernels.get_scheduler_metadata = None
-        backend = self.engine[flash_attention.BACKEND]
-        backend.merge_state_v2 = emulators.merge_state_v2
-        flash_attention.use(backend, flash_attention.paged)
 
     def run(self, case: Case, seed: int) -> Observation:
         try:

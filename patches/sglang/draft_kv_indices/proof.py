@@ -197,6 +197,8 @@ class Proof(proof.Proof):
     may_lack = (*_SPEC, _TRANSLATOR)
     kernel = "interpreted"
     measure = "share of draft steps with wrong or overflowing KV indices"
+    topk = 0  # drawn
+    around = {"`--speculative-eagle-topk 1`": {"topk": 1}}
 
     def prepare(self) -> None:
         self.engine[_BACKEND].BatchDecodeWithPagedKVCacheWrapper = HeldBuffers
@@ -206,7 +208,8 @@ class Proof(proof.Proof):
         import torch
 
         draw = torch.Generator().manual_seed(seed)
-        return self._run(draw, topk=int(torch.randint(2, 9, (), generator=draw)))
+        drawn = int(torch.randint(2, 9, (), generator=draw))
+        return self._run(draw, topk=self.topk or drawn)
 
     def control(self, seed: int) -> Iterator[Observation]:
         import torch

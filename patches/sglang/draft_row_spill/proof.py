@@ -28,6 +28,7 @@ _FLAGS = (
     "--attention-backend", "triton", "--speculative-algorithm", "EAGLE", "--speculative-num-steps", "5",
     "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8",
 )  # fmt: skip
+_CHAIN = (*_FLAGS[:4], "--speculative-num-steps", "7", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "8")
 _CONTEXT, _LONGEST, _SHORT = 128, 124, 30  # tokens: the longest request that gets one more
 
 
@@ -36,6 +37,9 @@ class Proof(proof.Proof):
     may_lack = (_SIZING, _COMMON)
     kernel = "interpreted"
     measure = "share of requests with slots of others in their row"
+
+    flags = _FLAGS
+    around = {"`--speculative-eagle-topk 1` and at most 7 `--speculative-num-steps`": {"flags": _CHAIN}}
 
     _served: Any = None
     _allocator: Any = None
@@ -46,7 +50,7 @@ class Proof(proof.Proof):
             raise NoSuchPath(f"no {_WIDTH}")
         for name in (_EAGLE, _INFO):
             self.engine[name] = module(name.removeprefix("sglang.srt."))
-        self._served = construction.serve(*_FLAGS, draft=False)
+        self._served = construction.serve(*self.flags, draft=False)
         kind, kv = self.engine[_ALLOCATOR].TokenToKVPoolAllocator, self._served.token_to_kv_pool
         about = {"size": 1024, "dtype": self._served.kv_cache_dtype, "device": device(), "kvcache": kv, "need_sort": False}
         self._allocator = kind(**accepted(kind, about))

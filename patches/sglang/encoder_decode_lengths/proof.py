@@ -225,6 +225,8 @@ class _Memory:
 class Proof(proof.Proof):
     modules = (_BACKEND, _BATCH, _TRANSLATOR)
     may_lack = (_TRANSLATOR,)
+    graphs = True
+    around = {"`--disable-cuda-graph`": {"graphs": False}}
 
     def prepare(self) -> None:
         self.engine[_BACKEND].BatchDecodeWithPagedKVCacheWrapper = DecodeWrapper
@@ -233,7 +235,7 @@ class Proof(proof.Proof):
 
     def scenario(self, seed: int) -> Observation:
         """Requests with much more encoder than text, and about as much; batches that fill a captured size, and padded ones."""
-        return self._run(seed, cross=True, graphs=True)
+        return self._run(seed, cross=True, graphs=self.graphs)
 
     def control(self, seed: int) -> Observation:
         """The same requests without graphs; and in graphs, a model without encoder."""

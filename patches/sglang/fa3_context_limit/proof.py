@@ -4,7 +4,7 @@ Behind the page tables lie random words that belong to others, and FlashAttentio
 long ones without a graph, and a server that drafts nothing, up to the limit.
 """
 
-from attnfix.patches.lab.sglang.paged import CONTEXT, FULL, FlashAttention, case, decode, draft, prefill, verify
+from attnfix.patches.lab.sglang.paged import CONTEXT, FULL, FlashAttention, case, decode, draft, launched, prefill, verify
 
 from .wrap import addressable
 
@@ -33,6 +33,7 @@ class Proof(FlashAttention):
         ),
         *(case(decode(LONG, graph=True), prefill((9, 0), (7, 5)), window=None, **launch) for launch in LAUNCHES),
     )
+    around = {"`--disable-cuda-graph`": launched(bug, eager=True)}
     broken = {
         "the correction does nothing": (addressable, lambda real, backend: backend.max_context_len),
         "the last draft tokens are forgotten": (addressable, lambda real, backend: LONGEST + DRAFTS - 2),

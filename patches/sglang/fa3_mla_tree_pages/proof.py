@@ -5,7 +5,7 @@ Spared: chains, pages of one token, drafts of trees, whose table is one of pages
 
 from typing import Any
 
-from attnfix.patches.lab.sglang.paged import FULL, FlashAttention, case, decode, draft, prefill, verify
+from attnfix.patches.lab.sglang.paged import FULL, FlashAttention, case, decode, draft, launched, prefill, verify
 
 from .wrap import is_second_pass, slots
 
@@ -37,6 +37,7 @@ class Proof(FlashAttention):
             for size in (1, 16)
         ),
     )
+    around = {"`--speculative-eagle-topk 1`": launched(bug, CHAIN, topk=1, steps=0)}
     broken = {
         "the correction does nothing": (is_second_pass, lambda real, launch, drafts: False),
         "the pass over what is cached is shown slots, too": (is_second_pass, lambda real, launch, drafts: True),

@@ -3,7 +3,7 @@
 Spared: chains, full layers, and models whose layers share one pool.
 """
 
-from attnfix.patches.lab.sglang.paged import CHAIN, SLIDING, FlashAttention, case, verify
+from attnfix.patches.lab.sglang.paged import CHAIN, SLIDING, FlashAttention, case, launched, verify
 
 from .wrap import in_own_pool
 
@@ -22,6 +22,7 @@ class Proof(FlashAttention):
         case(verify(LONG, CHAIN), pool=True, page_size=4, topk=1),
         case(verify(LONG), verify(ONE, graph=True), topk=2),
     )
+    around = {"`--speculative-eagle-topk 1`": launched(bug, CHAIN, topk=1)}
     broken = {
         "the correction does nothing": (in_own_pool, lambda real, pool, table: table),
         "draft tokens keep their slots": (

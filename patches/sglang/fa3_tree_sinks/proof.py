@@ -3,7 +3,7 @@
 Spared: trees without sinks, chains with them, a server that drafts nothing, and layers with a window, in one pass.
 """
 
-from attnfix.patches.lab.sglang.paged import FULL, SLIDING, FlashAttention, case, decode, draft, prefill, verify
+from attnfix.patches.lab.sglang.paged import FULL, SLIDING, FlashAttention, case, decode, draft, launched, prefill, verify
 
 from .wrap import is_first_pass
 
@@ -35,6 +35,7 @@ class Proof(FlashAttention):
             where="FlashAttentionBackend._init_sliding_window_attn_spec_metadata", sinks=True, topk=2, drafts=7, steps=4,
         ),
     )  # fmt: skip
+    around = {"`--speculative-eagle-topk 1`": launched(bug, CHAIN, topk=1, steps=0)}
     broken = {
         "the correction does nothing": (is_first_pass, lambda real, launch, drafts: False),
         "sinks are in no pass": (is_first_pass, lambda real, launch, drafts: "sinks" in launch),

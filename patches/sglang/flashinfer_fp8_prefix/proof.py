@@ -12,7 +12,7 @@ from typing import Any
 
 from attnfix.patches.lab import emulators, proof
 from attnfix.patches.lab.emulators import flashinfer
-from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
+from attnfix.patches.lab.proof import NoSuchPath, Observation, code_of, combine, cumulative, device, observe, replaced
 from attnfix.patches.lab.sglang.engine import accepted
 
 _BACKEND = "sglang.srt.layers.attention.flashinfer_backend"
@@ -29,7 +29,9 @@ _SCALES = 0.04, 0.25
 class Prefill:
     """A backend, its pool, and requests that are prefilled in one step or in several."""
 
-    def __init__(self, modules: dict[str, Any], draw: Any, dtype: Any, scales: tuple[float, float] | None):
+    def __init__(
+        self, modules: dict[str, Any], draw: Any, dtype: Any, scales: tuple[float, float] | None, use_paged: bool = False
+    ):
         import torch
 
         self.modules, self.draw = modules, draw
@@ -48,10 +50,10 @@ class Prefill:
             attn_type=None, k_scale=tensors[0], v_scale=tensors[1], k_scale_float=numbers[0], v_scale_float=numbers[1],
         )  # fmt: skip
         self.stored = scales if scales and dtype != torch.float16 else (1.0, 1.0)
-        self.backend = self._backend(dtype)
+        self.backend = self._backend(dtype, use_paged)
         self.cached = [0] * _ROOM
 
-    def _backend(self, dtype: Any) -> Any:
+    def _backend(self, dtype: Any, use_paged: bool) -> Any:
         import torch
 
         module = self.modules[_BACKEND]
@@ -69,7 +71,7 @@ class Prefill:
         backend = object.__new__(module.FlashInferAttnBackend)
         backend.__dict__.update(
             shared, num_wrappers=1, dispatch_reason=None, is_multimodal=False, enable_mis=False, enable_deterministic=False,
-            multi_item_scoring_delimiter=None, use_paged=False, prefill_split_tile_size=None, page_size=1,
+            multi_item_scoring_delimiter=None, use_paged=use_paged, prefill_split_tile_size=None, page_size=1,
             prefill_wrappers_paged=[flashinfer.PagedPrefill()], is_dllm_model=False, use_sliding_window_kv_pool=False,
             dq_page_table=None,
             dq_paged_kernel_lens=None, prefill_uses_dequant_workspace=False, decode_uses_dequant_workspace=False,
@@ -93,22 +95,23 @@ class Prefill:
         q = torch.randn(tokens, _HEADS, _DIM, generator=self.draw).half().to(device())
         # As large as the scales are for: the cache holds them at FP8's full range
         k, v = ((torch.randn(tokens, _KV_HEADS, _DIM, generator=self.draw) * size).half().to(device()) for size in (1.5, 8.0))
-        reference = self._reference(q, k, v, new)
         self.backend.init_forward_metadata(batch)
         out = self.backend.forward_extend(q.flatten(1), k.clone(), v.clone(), self.layer, batch)
+        reference = self._reference(q, k, v, new)
         self.cached = [n + more for n, more in zip(self.cached, new)]
         return observe(out.view(q.shape), reference)
 
     def _reference(self, q: Any, k: Any, v: Any, new: list[int]) -> Any:
-        """What is cached counts as it is stored."""
+        """What is cached counts as it is stored; so do the new tokens where the paged kernel reads all of them."""
         import torch
 
         at, outs, group = cumulative(new).tolist(), [], _HEADS // _KV_HEADS
-        for b, cached in enumerate(self.cached):
-            slots, rows = self.req_to_token[b, :cached].long(), slice(at[b], at[b + 1])
+        for b, (cached, more) in enumerate(zip(self.cached, new)):
+            rows, read = slice(at[b], at[b + 1]), cached + more * self.backend.use_paged
+            slots, rest = self.req_to_token[b, :read].long(), slice(at[b] + read - cached, at[b + 1])
             stored = (self.pool.get_kv_buffer(0)[part][slots].double() * self.stored[part] for part in (0, 1))
             keys, values = (
-                torch.cat([former, now[rows].double()]).repeat_interleave(group, 1) for former, now in zip(stored, (k, v))
+                torch.cat([former, now[rest].double()]).repeat_interleave(group, 1) for former, now in zip(stored, (k, v))
             )
             outs.append(emulators.attention(q[rows], keys, values, self.layer.scaling, causal=True)[0])
         return torch.cat(outs)
@@ -133,10 +136,14 @@ class Prefill:
 class Proof(proof.Proof):
     modules = (_BACKEND, _BATCH, _POOL, _TRANSLATOR)
     may_lack = (_TRANSLATOR,)
+    use_paged = False
+    around = {"From 0.5.11 set `SGLANG_FLASHINFER_USE_PAGED=1`": {"use_paged": True}}
 
     def prepare(self) -> None:
         if not hasattr(self.engine[_BACKEND], "FlashInferIndicesUpdaterPrefill"):
             raise NoSuchPath("FlashInfer's backend plans otherwise")
+        if self.use_paged and "use_paged" not in code_of(self.engine[_BACKEND].FlashInferAttnBackend.__init__).co_names:
+            raise NoSuchPath("no server is told to use the paged kernel")
         # From 0.5.14 the engine's own choice between FlashInfer's merge and Triton's, where FlashInfer is installed
         self.engine[_BACKEND].merge_state = self.engine[_BACKEND]._safe_merge_state = flashinfer.merge_state
 
@@ -158,7 +165,7 @@ class Proof(proof.Proof):
     def _prefill(self, seed: int, dtype: Any, scales: Any) -> Prefill:
         import torch
 
-        return Prefill(self.engine, torch.Generator().manual_seed(seed), dtype, scales)
+        return Prefill(self.engine, torch.Generator().manual_seed(seed), dtype, scales, self.use_paged)
 
     def _lens(self, seed: int) -> list[list[int]]:
         import torch

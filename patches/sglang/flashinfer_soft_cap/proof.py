@@ -4,7 +4,7 @@ Models have window layers or none. With them, prompts are within the window and 
 matter of sglang.flashinfer-swa-prefill. Spared: the same models without a cap.
 """
 
-from attnfix.patches.lab.sglang.paged import WINDOW, FlashInfer, case, decode, prefill
+from attnfix.patches.lab.sglang.paged import FA3, WINDOW, FlashInfer, case, decode, launched, prefill
 
 from . import wrap
 
@@ -22,6 +22,7 @@ def _cases(cap):
 
 class Proof(FlashInfer):
     bug, spared = _cases(CAP), _cases(0.0)
+    around = {"`--attention-backend fa3` on Hopper": launched(bug, backend=FA3)}
     broken = {
         "the correction does nothing": (wrap.takes_a_cap, lambda real, wrapper: False),
         "a prefill's cached part is missed": (wrap.planned, lambda real, call, wrappers: real(call, wrappers[:1])),

@@ -79,7 +79,8 @@ FIX = Fix(
     ),
     avoid=(
         "From 0.5.16 set `SGLANG_FLASHINFER_USE_PAGED=1`; earlier `--prefill-attention-backend triton "
-        "--decode-attention-backend flashinfer`. Prefill slows; on Hopper `--attention-backend fa3` is right, too."
+        "--decode-attention-backend flashinfer`. Prefill slows. On Hopper `--attention-backend fa3`, below 0.5.7 beside "
+        "`--disable-hybrid-swa-memory`, is right, too."
     ),
     expect=(
         "From 0.5.16 on, first try SGLANG_FLASHINFER_USE_PAGED=1: it alone cures this (seen on 0.5.23). Else, on one replica, "

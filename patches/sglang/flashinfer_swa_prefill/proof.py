@@ -4,9 +4,10 @@ As released, of a multimodal model, in deterministic and in paged-only mode, and
 Spared: prompts within the window, and decode steps.
 """
 
+from dataclasses import replace
 from typing import Any
 
-from attnfix.patches.lab.sglang.paged import WINDOW, FlashInfer, case, decode, prefill
+from attnfix.patches.lab.sglang.paged import WINDOW, FlashInfer, case, decode, on_fa3, prefill
 
 from . import wrap
 
@@ -25,12 +26,21 @@ LAUNCHES: tuple[dict[str, Any], ...] = (
     {"pool": True},
 )
 _UPDATER = "FlashInferIndicesUpdaterPrefill"
+_PLANS_WINDOWS = f"{_UPDATER}.call_begin_forward: window_left"  # from 0.5.16
 _MISSES = wrap.ragged_misses
+
+
+def _paged(of):
+    return replace(of, launch=replace(of.launch, modes=(*of.launch.modes, "use_paged")), where=_PLANS_WINDOWS)
 
 
 class Proof(FlashInfer):
     bug = tuple(case(*steps, **launch) for launch in LAUNCHES for steps in (BATCHES, CHUNKS))
     spared = (case(prefill(*WITHIN), decode((30, 3, WINDOW, 12)), prefill(*WITHIN)),)
+    around = {
+        "From 0.5.16 set `SGLANG_FLASHINFER_USE_PAGED=1`": {"bug": tuple(map(_paged, bug))},
+        "On Hopper `--attention-backend fa3`, below 0.5.7 beside `--disable-hybrid-swa-memory`": on_fa3(bug),
+    }  # fmt: skip
     broken = {
         "the correction does nothing": (wrap, "PLAIN", frozenset()),
         "long prompts are missed where nothing is cached": (
@@ -47,7 +57,7 @@ class Proof(FlashInfer):
         "short prompts with a prefix are missed": (_MISSES, lambda real, learnt, cached, new: real(learnt, [], new)),
     }
     broken_where = {
-        "the window is not planned": f"no {_UPDATER}.call_begin_forward: window_left",  # up to 0.5.15.post1
-        "batches of paged-only mode are missed": f"no {_UPDATER}.call_begin_forward: window_left",
+        "the window is not planned": f"no {_PLANS_WINDOWS}",
+        "batches of paged-only mode are missed": f"no {_PLANS_WINDOWS}",
         "short prompts with a prefix are missed": f"no {_UPDATER}.update_sliding_window: extend_prefix_lens_cpu",
     }

@@ -183,6 +183,9 @@ def _fused(q: Any, k: Any, v: Any, q_out: Any, k_cache: Any, v_cache: Any, slots
 class Proof(proof.Proof):
     modules, may_lack = (*_HOMES.values(), _LLAMA, _CHECKPOINT, *_FUSED), _FUSED
 
+    file = True
+    around = {"Drop `--quantization-param-path`": {"file": False}}
+
     def prepare(self) -> None:
         kernels: Any = importlib.import_module("sgl_kernel.flash_attn")
         kernels.flash_attn_varlen_func, kernels.flash_attn_with_kvcache = None, flash_attention.paged
@@ -215,11 +218,12 @@ class Proof(proof.Proof):
 
     def scenario(self, seed: int) -> Iterator[Observation]:
         """Each backend by itself, and two at a time."""
+        load = self._from_file if self.file else None
         for name in self.broken:
-            yield from self._serve(seed, name, name, self._from_file)
+            yield from self._serve(seed, name, name, load)
         for prefill, decode in zip(self.broken, self.broken[1:]):
-            yield from self._serve(seed, prefill, decode, self._from_file)
-            yield from self._serve(seed, decode, prefill, self._from_file)
+            yield from self._serve(seed, prefill, decode, load)
+            yield from self._serve(seed, decode, prefill, load)
 
     def control(self, seed: int) -> Iterator[Observation]:
         """No scales; those of a checkpoint; and those of a file, where the backend is right with them."""

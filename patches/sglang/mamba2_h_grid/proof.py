@@ -9,18 +9,26 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnfix.patches.lab.proof import Observation, combine, replaced
-from attnfix.patches.lab.sglang.mamba2 import CHUNK, Mamba2Layer, Server
+from attnfix.patches.lab.sglang.mamba2 import CHUNK, Mamba2Layer, Request, Server
 
 
 class Proof(Mamba2Layer):
+    together = True
+    around = {"`--prefill-max-requests 1`": {"together": False}}
+
+    def _prefill(self, server: Server, rows: dict[Request, int], branches: dict[Request, int]) -> Observation:
+        """Of all requests in one batch, or of each in its own."""
+        batches = [rows] if self.together else [{request: new} for request, new in rows.items()]
+        return combine(*(server.prefill(batch, {one: at for one, at in branches.items() if one in batch}) for batch in batches))
+
     def scenario(self, seed: int) -> Iterator[Observation]:
         """No request with a prefix, then one whose prefix was computed beside another, and a branching point."""
         server = Server(self, seed)
         first = server.fresh(CHUNK + 3)
-        yield server.prefill({server.fresh(3): 3, first: CHUNK + 3})
+        yield self._prefill(server, {server.fresh(3): 3, first: CHUNK + 3}, {})
         off, hit, forked = server.fresh(CHUNK + 10), server.behind(first, CHUNK + 3), server.fresh(2 * CHUNK)
         batch = {server.fresh(6): 6, off: CHUNK + 10, hit: CHUNK + 3, forked: 2 * CHUNK}  # from 6, 32 and 51 on
-        yield server.prefill(batch, {forked: CHUNK})
+        yield self._prefill(server, batch, {forked: CHUNK})
         yield from map(server.cached, (first, off, hit, forked))
 
     def control(self, seed: int) -> Observation:

@@ -15,9 +15,12 @@ _CACHED = 2 * CHUNK  # tokens of the prefix that requests share
 
 
 class Proof(Mamba2Layer):
+    tracks = True
+    around = {"`--disable-overlap-schedule`": {"tracks": False}}
+
     def scenario(self, seed: int) -> Iterator[Observation]:
         """A few new tokens behind a prefix, beside other requests; prompts whose last part is short; and who comes after."""
-        server = Server(self, seed)
+        server = Server(self, seed, self.tracks)
         first = server.fresh(_CACHED + 5)
         yield server.prefill({first: _CACHED + 5})
         hit, long, last, other = (

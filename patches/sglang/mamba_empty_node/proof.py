@@ -49,6 +49,7 @@ class Proof(Cases):
         Case(16, 53, 40, logprobs=16), Case(16, 0, 40, logprobs=5), Case(8, 53, 40, states=True), Case(8, 53, 40, 43),
         Case(16, 16, keys=("a", "b")), Case(16, 16, keys=("a", None)), Case(16, 17, twice=True),
     )  # fmt: skip
+    around = {"`--page-size 1`": {"bug": tuple(case._replace(page=1) for case in bug)}}
     broken = {
         "the correction does nothing": (wrap.matched, lambda real, key: key),
         "prompts longer than a page are missed": (wrap.ends_within, lambda real, key, page: (

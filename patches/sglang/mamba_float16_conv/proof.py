@@ -20,6 +20,10 @@ from attnfix.patches.lab.sglang.mamba2 import CHUNK, Mamba2Layer, Server
 class Proof(Mamba2Layer):
     measure = "relative error against float64, infinite where the engine raises"
 
+    #: Dtypes of a model and of its states; without, those that the engine chooses
+    models: tuple[tuple[str, str], ...] = (("float16", ""), ("float16", "float32"), ("float32", "float16"))
+    around = {"`SGLANG_MAMBA_CONV_DTYPE=float16` beside `--dtype float16`": {"models": (("float16", "float16"),)}}
+
     def dtypes(self, chosen: Any) -> Any:
         return chosen
 
@@ -28,9 +32,9 @@ class Proof(Mamba2Layer):
         import torch
 
         try:
-            yield from self._conversation(Server(self, seed, dtype=torch.float16))
-            for model, states in ((torch.float16, torch.float32), (torch.float32, torch.float16)):
-                yield from self._conversation(Server(self._with(states), seed, dtype=model))
+            for model, states in self.models:
+                of = self._with(getattr(torch, states)) if states else self
+                yield from self._conversation(Server(of, seed, dtype=getattr(torch, model)))
         except RuntimeError as error:
             if "dtypes match" not in str(error):
                 raise

@@ -29,6 +29,8 @@ class Proof(proof.Proof):
     modules = (_QUANTIZATION, _RESULTS)
     may_lack = (_RESULTS,)
     kernel = "none"
+    flags: tuple[str, ...] = ()
+    around = {"`--mamba-track-interval` above the context length": {"flags": ("--mamba-track-interval", "1024")}}
     measure = "share of requests that continue from a state of another position"
 
     def prepare(self) -> None:
@@ -36,7 +38,7 @@ class Proof(proof.Proof):
             self.engine[_RESULTS].SchedulerBatchResultProcessor, "_mamba_check_track_boundary"
         ):
             raise NoSuchPath("boundaries of tracked states are not decided from the length that is committed")
-        self.served = tracked_states.serve()
+        self.served = tracked_states.serve(*self.flags)
 
     def scenario(self, seed: int) -> Iterator[Observation]:
         """Every order of prefills and decode steps around a boundary, in both ways to keep two buffers; and a busy server."""

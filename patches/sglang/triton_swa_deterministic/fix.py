@@ -48,7 +48,7 @@ FIX = Fix(
     ),
     cost="A gather of the new tokens' slots per window layer and prefill, as upstream does; nothing in decode.",
     avoid=(
-        "Set `--attention-backend fa3` on Hopper; elsewhere `--disable-hybrid-swa-memory`, which leaves one pool: "
+        "From 0.5.7 set `--attention-backend fa3` on Hopper; else `--disable-hybrid-swa-memory`, which leaves one pool: "
         "less KV fits, sglang.triton-window-decode remains."
     ),
     expect=(

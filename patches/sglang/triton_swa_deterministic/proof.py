@@ -3,7 +3,7 @@
 Spared: full layers, prefill that is not deterministic, and window layers that share the pool.
 """
 
-from attnfix.patches.lab.sglang.paged import FULL, SLIDING, Triton, case, prefill
+from attnfix.patches.lab.sglang.paged import FA3, FULL, READS_POOLS, SLIDING, Triton, case, launched, prefill
 
 from .wrap import slots
 
@@ -29,6 +29,10 @@ class Proof(Triton):
         case(prefill(*MIXED), pool=True),
         case(prefill(*MIXED), page_size=4, flags=DETERMINISTIC),
     )
+    around = {
+        "From 0.5.7 set `--attention-backend fa3` on Hopper": launched(bug, backend=FA3, where=READS_POOLS),
+        "`--disable-hybrid-swa-memory`": launched(bug, pool=False),
+    }
     broken = {
         "the correction does nothing": (slots, lambda real, pool, loc: loc),
         "one token keeps its slot": (slots, _first_missed),

@@ -3,7 +3,7 @@
 Spared: layers without a window, and chains.
 """
 
-from attnfix.patches.lab.sglang.paged import FULL, SLIDING, WINDOW, Triton, case, verify
+from attnfix.patches.lab.sglang.paged import FULL, SLIDING, WINDOW, Triton, case, launched, verify
 
 from .wrap import by_mask, window_mask
 
@@ -33,6 +33,7 @@ class Proof(Triton):
         case(verify(LONG, TREE, layers=(FULL,)), topk=2, drafts=7),
         case(verify(LONG, CHAIN), verify(LONG, CHAIN, graph=True, layers=(SLIDING,)), topk=1, drafts=7),
     )
+    around = {"`--speculative-eagle-topk 1`": launched(bug, CHAIN, topk=1)}
     broken = {
         "the correction does nothing": (by_mask, lambda real, args, launch, most: args),
         "there is no window": (window_mask, lambda real, seen, window, most: real(seen, 2 * most, most)),

@@ -109,8 +109,8 @@ FIX = Fix(
     cost=("7 µs of host time per decode step (measured), no launch. CUDA graphs: 8 bytes for each token of the largest batch."),
     worst_cost=WorstCost(0.986, 0.952, 1.022, "every decode is behind a prompt longer than the window", "h100-sglang-0.5.23"),
     avoid=(
-        "Set `--attention-backend fa3` on Hopper; elsewhere, for Gemma 2 and 3, `--prefill-attention-backend triton "
-        "--decode-attention-backend flashinfer`: decode reads whole windows."
+        "Set `--attention-backend fa3` on Hopper, below 0.5.7 beside `--disable-hybrid-swa-memory`: decode reads whole windows."
+        " Elsewhere, for Gemma 2 and 3, set `--prefill-attention-backend triton --decode-attention-backend flashinfer`."
     ),
     expect=(
         "On one replica, `attnfix probe`, relation `next turn`: stock, answers move once decode has passed the window; with "

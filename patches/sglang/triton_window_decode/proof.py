@@ -3,7 +3,7 @@
 Spared: requests within the window, new tokens beyond it, and a model that hands its whole window on.
 """
 
-from attnfix.patches.lab.sglang.paged import SLIDING, WINDOW, Triton, case, decode, decodes, prefill
+from attnfix.patches.lab.sglang.paged import SLIDING, WINDOW, Triton, case, decode, decodes, on_fa3, prefill
 
 from . import wrap
 
@@ -34,6 +34,7 @@ class Proof(Triton):
         case(*decodes(SHORT), *decodes(SHORT, graph=True), prefill((WINDOW + 3, 0), (2, WINDOW + 3))),
         case(*decodes(LONG, layers=(SLIDING,)), decode(ONE, graph=True), whole=True),
     )
+    around = {"`--attention-backend fa3` on Hopper, below 0.5.7 beside `--disable-hybrid-swa-memory`": on_fa3(bug)}
     broken = {
         "the correction does nothing": (wrap.window_of_decode, lambda real, backend: backend.sliding_window_size),
         "the window is too long": (wrap.window_of_decode, lambda real, backend: real(backend) + 1),

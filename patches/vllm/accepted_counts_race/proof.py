@@ -3,6 +3,7 @@
 Spared: a step at a time; and rows that stay where they are.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 from attnfix.patches.lab.vllm.model_runner_v1 import (
@@ -37,6 +38,10 @@ def served(talk, moment=AT_ONCE, *, cached=True, ahead=True, **launch):
 
 def steady(moment=AT_ONCE, cached=True):
     return served(STEADY, moment, cached=cached, max_requests=8, max_tokens=128)
+
+
+def a_step_at_a_time(of):
+    return replace(of, launch={**of.launch, "scheduler": {"async_scheduling": False}})
 
 
 def rows(then, own=False):
@@ -85,6 +90,7 @@ class Proof(RunnerV1):
         *(steady(moment) for moment in (AT_ONCE, BEFORE_ORDERING, WHEN_WAITED)),
         steady(cached=False),
     )
+    around = {"`--no-async-scheduling`": {"bug": tuple(map(a_step_at_a_time, bug))}}
     broken = {
         "counts are moved with their rows": rows(lambda *_: None),
         "counts are kept from then on": rows(stay, own=True),

@@ -28,6 +28,9 @@ class Proof(proof.Proof):
     modules = (_RUNNER, "vllm.config")
     measure = "decode graphs that the runner asks for and the builder refuses"
 
+    graphs = "FULL_AND_PIECEWISE"
+    around = {"`--compilation-config.cudagraph_mode PIECEWISE`": {"graphs": "PIECEWISE"}}
+
     def __init__(self) -> None:
         kernels.stand_in()  # before the runner's module binds the kernels' names
         super().__init__()
@@ -52,8 +55,8 @@ class Proof(proof.Proof):
         if dcp > 1:
             group = Alone(dcp)
             vars(group)["device_group"] = None  # is kept for a call that nobody makes here
-        worker = Worker(MLA, backend=backend, tp=2, dcp=dcp, dcp_group=group, page_size=64, graphs="FULL_AND_PIECEWISE")
-        if not worker.config.compilation_config.cudagraph_mode.has_full_cudagraphs():
+        worker = Worker(MLA, backend=backend, tp=2, dcp=dcp, dcp_group=group, page_size=64, graphs=self.graphs)
+        if "FULL" in self.graphs and not worker.config.compilation_config.cudagraph_mode.has_full_cudagraphs():
             raise NoSuchPath("vLLM turns full CUDA graphs off under decode context parallelism")
         if drafts:
             worker.config.speculative_config = self._speculation(worker.config, drafts)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Iterator
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
@@ -230,6 +231,8 @@ class Proof(proof.Proof):
     modules = (_WORKER, _TABLES, _BATCH, _BUFFERS, _GRAPHS, _AUTO, _MTP, _EAGLE, _MULTI)
     may_lack = modules[1:]
     kernel = "interpreted"
+    drafts = _DRAFTS
+    around = {"`--speculative-config.num_speculative_tokens 1`": {"drafts": 1}}
     measure = "share of prefixes whose keys of the drafter were overwritten"
 
     def __init__(self) -> None:
@@ -247,8 +250,8 @@ class Proof(proof.Proof):
         buffers.is_uva_available = lambda: True  # ordinary memory is seen by all of this machine
         buffers.get_accelerator_view_from_cpu_tensor = lambda tensor: tensor
 
-    def scenario(self, seed: int) -> Observation:
-        return combine(*(self._played(seed, **how) for how in self._ways()))
+    def scenario(self, seed: int) -> Iterator[Observation]:
+        return (self._played(seed, **how) for how in self._ways())
 
     def _ways(self) -> list[dict[str, Any]]:
         """Launched one by one, with rows of requests that are gone and there; in a graph; by the speculator for several
@@ -264,14 +267,14 @@ class Proof(proof.Proof):
 
     def _played(
         self, seed: int, there: tuple[bool, ...], graph: bool = False, idle: bool = True, early: bool = False,
-        multi: bool = False, again: bool = False, drafts: int = _DRAFTS,
+        multi: bool = False, again: bool = False, drafts: int = 0,
     ) -> Observation:  # fmt: skip
         """Prompts, each of them still there behind its first token or not, and a dummy run. Then, the keys of those that are
         there; and the last prompt once more, where its prefix comes from the cache (0.29.0 finds none of it)."""
         draw = random.Random(seed)
         prompt = [draw.randrange(1, 1 << 30) for _ in range(_PROMPT)]
-        with Engine(drafts=drafts, page_size=_PAGE, max_requests=_ROWS) as engine:
-            rank = _Rank(engine, self.engine, seed, graph, multi)
+        with Engine(drafts=drafts or self.drafts, page_size=_PAGE, max_requests=_ROWS) as engine:
+            rank = _Rank(engine, self.engine, seed, graph, multi and engine.drafts > 1)  # one draft is no matter of modules
             if early:
                 rank.idle(3)
             requests = [rank.serve([at, *prompt[1:]], output=20 if stays else 1) for at, stays in enumerate(there)]

@@ -18,8 +18,16 @@ _EQUAL = Batch((70, 65, 79, 80), _NEW)  # five chunks for everyone: the bug is n
 
 
 class Proof(MlaPrefill):
+    backend = "trtllm_ragged"
+    around = {"`--attention-config.mla_prefill_backend FLASH_ATTN`": {"backend": "fa"}}
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self.backend == "fa":
+            self.prepare_flash()
+
     def scenario(self, seed: int) -> Observation:
-        return observe(*self.outputs(seed, _UNEQUAL))
+        return observe(*self.outputs(seed, _UNEQUAL, self.backend))
 
     def control(self, seed: int) -> Observation:
         return observe(*self.outputs(seed, _EQUAL))

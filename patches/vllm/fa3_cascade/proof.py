@@ -24,6 +24,8 @@ _HEADS, _KV_HEADS, _D = 8, 2, 64
 
 class Proof(proof.Proof):
     modules = (_FLASH,)
+    cascades = True
+    around = {"`--disable-cascade-attn`": {"cascades": False}}
 
     def __init__(self) -> None:
         kernels.stand_in()  # before the backend binds the kernels' names
@@ -79,9 +81,11 @@ class Proof(proof.Proof):
         return observe(out, _reference(q, cache, pages, sinks))
 
     def _prefix(self, builder: Any, shared: int) -> int:
-        """How much of the shared prefix the engine attends to once for all."""
+        """How much of the shared prefix the engine attends to once for all; the runner asks nobody where cascades are off."""
         import numpy as np
 
+        if not self.cascades:
+            return 0
         names = code_of(self.engine[_FLASH].use_cascade_attention).co_varnames
         asked = dict(
             common_prefix_len=shared, query_lens=np.array(_NEW), num_query_heads=_HEADS, num_kv_heads=_KV_HEADS,

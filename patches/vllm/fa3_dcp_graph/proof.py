@@ -179,6 +179,8 @@ def _workspaces(*specs: tuple) -> list:
 
 class Proof(proof.Proof):
     modules = (_FLASH,)
+    full_graphs = True
+    around = {"`--compilation-config.cudagraph_mode PIECEWISE`": {"full_graphs": False}}
 
     def prepare(self) -> None:
         module = self.engine[_FLASH]
@@ -193,7 +195,7 @@ class Proof(proof.Proof):
         module.current_workspace_manager = lambda: SimpleNamespace(get_simultaneous=_workspaces)  # from 0.20.0
 
     def scenario(self, seed: int) -> Observation:
-        return self._run(seed, full_graphs=True)
+        return self._run(seed, full_graphs=self.full_graphs)
 
     def control(self, seed: int) -> Observation:
         """Without full graphs."""

@@ -3,6 +3,8 @@
 Spared: prompts of other lengths: alone, beside a decode, and in two parts; each with decodes through the graph behind it.
 """
 
+from dataclasses import replace
+
 from attnfix.patches.lab.vllm.gated_delta import BUILDER, RUNNER, GatedDelta, case, step, verify
 
 from . import wrap
@@ -31,6 +33,7 @@ class Proof(GatedDelta):
     absent = "the runner chooses a graph in another way"
     bug = tuple(served(drafts, drafts + 1, drafts + 1, drafts + 1) for drafts in (2, 3))
     spared = tuple(served(drafts, drafts + 2, drafts, drafts + 2) for drafts in (2, 3))
+    around = {"`--compilation-config.cudagraph_mode PIECEWISE`": {"bug": tuple(replace(case, graphs=False) for case in bug)}}
     broken = {
         "no batch is a prefill": (wrap, "prefills", lambda input_batch, scheduled: False),
         "a prefill beside a decode is missed": (wrap.prefills, _alone),

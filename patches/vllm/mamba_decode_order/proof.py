@@ -4,6 +4,7 @@ Two long answers go on, which have no drafts in a step where a table says so, or
 of other lengths, and those of that length where all that decode have drafts.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from attnfix.patches.lab.vllm.scheduling import NEMOTRON_H, SCHEDULER, case
@@ -35,6 +36,17 @@ def refused(drafts, lengths, mode):
     return case(refusing(beside(lengths)), model=NEMOTRON_H, drafts=drafts, mode=mode, scheduler=scheduler, max_tokens=TOKENS)
 
 
+def with_drafts(of):
+    """The scheduler is a step ahead, and no table says of a step that it drafts nothing."""
+    return replace(of, launch={**of.launch, "speculative": {}, "scheduler": {}, "ahead": True})
+
+
+AHEAD_WITH_DRAFTS = (
+    "Keep asynchronous scheduling (no `--no-async-scheduling`) and give `--speculative-config` no "
+    "`num_speculative_tokens_per_batch_size` with a 0"
+)
+
+
 class Proof(States):
     kind = partial(Runner, v2=True)
     modules = ("vllm.v1.worker.gpu.model_runner", SCHEDULER)
@@ -48,6 +60,7 @@ class Proof(States):
         tabled(2, OTHERS[2], "align"), refused(1, OTHERS[1], "none"),
         case(beside(SHORT[3]), model=NEMOTRON_H, drafts=3, mode="none", max_tokens=TOKENS),
     )  # fmt: skip
+    around = {AHEAD_WITH_DRAFTS: {"bug": tuple(map(with_drafts, bug))}}
     broken = {
         "nothing is moved": (wrap, "decodes_first", lambda *batch: None),
         "batches of an even number of tokens alone": (wrap.decodes_first, lambda real, batch, *more: (

@@ -3,12 +3,18 @@
 Spared: prompts that are computed at once.
 """
 
+from dataclasses import replace
+
 from attnfix.patches.lab.vllm.checkpoints import Checkpoints, launch, long_prompts, two_prompts, whole_prompts
 from attnfix.patches.lab.vllm.scheduling import case
 
 from . import wrap
 
 NGRAM = {"method": "ngram", "prompt_lookup_max": 4}
+
+
+def retained(of):
+    return replace(of, launch={**of.launch, "cache": {**of.launch["cache"], "prefix_cache_retention_interval": None}})
 
 
 def _of_row(tables, rows, columns, blocks, drafts):
@@ -25,6 +31,7 @@ class Proof(Checkpoints):
         *(case(two_prompts, **launch(*how)) for how in ((0, 0), (2, 0), (1, None))),
     )
     spared = tuple(case(whole_prompts, **launch(drafts)) for drafts in range(4))
+    around = {"`--prefix-cache-retention-interval None`": {"bug": tuple(map(retained, bug))}}
     broken = {
         "all are reserved": (wrap, "is_reserved", lambda tables, rows, columns, blocks, drafts: blocks == blocks),
         "none is reserved": (wrap, "is_reserved", lambda tables, rows, columns, blocks, drafts: blocks != blocks),

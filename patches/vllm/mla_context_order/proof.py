@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import random
 import sys
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from attnfix.patches.lab.excerpt import run_excerpt
 from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, fixup_sabotages, observe, replaced
 from attnfix.patches.lab.vllm.mla_prefill import Batch, MlaPrefill, uninitialised
 
+_DECODE = 16  # tokens in the cache of the request that decodes
 _RUNNER = "v1/worker/gpu/model_runner.py"
 # Requests from the one with the fewest new tokens on: which have context. None of them leads; the shortest leads, but not all.
 _NONE_LEADS = (False, False, True, True, False, True)
@@ -28,22 +30,22 @@ _ONE_LEADS = (True, False, True, False)
 _ALL_LEAD = (True, True, True, False, False, False)
 
 
-def _batch(seed: int, has_context: tuple[bool, ...], least: int) -> Batch:
-    """A decode and prefills of drawn lengths; those with context have `least` to 80 tokens of it. The runner orders them."""
+def _batch(seed: int, has_context: tuple[bool, ...], least: int, v2: bool) -> Batch:
+    """A decode and prefills of drawn lengths; those with context have `least` to 80 tokens of it. A runner orders them."""
     draw = random.Random(seed)
     new = sorted(draw.sample(range(2, 16), len(has_context)))
     requests = {f"prefill {n}": (draw.randint(least, 80) if has else 0, n) for has, n in zip(has_context, new)}
     arrival = ["decode", *requests]
     draw.shuffle(arrival)
-    order = _sorted({name: requests[name][1] if name in requests else 1 for name in arrival})
+    order = (_sorted if v2 else _reordered)({name: requests.get(name, (_DECODE, 1)) for name in arrival})
     if order.pop(0) != "decode":
         raise ValueError("a decode does not come first")
     return Batch(tuple(requests[name][0] for name in order), tuple(requests[name][1] for name in order), decodes=1)
 
 
-def _sorted(num_tokens: dict[str, int]) -> list[str]:
+def _sorted(requests: dict[str, tuple[int, int]]) -> list[str]:
     """Request names in the order of Model Runner V2: by its own function (from 0.26.0) or statement, out of its file."""
-    path = _runner()
+    path, num_tokens = _runner(), {name: new for name, (_, new) in requests.items()}
     tree = ast.parse(path.read_text())
     node = find(tree, "sort_batch_req_ids") or next(filter(_is_the_sort, ast.walk(tree)))
     scheduled = SimpleNamespace(num_scheduled_tokens=num_tokens)
@@ -55,6 +57,24 @@ def _sorted(num_tokens: dict[str, int]) -> list[str]:
     return sort(**{name: arguments[name] for name in signature(sort).parameters})
 
 
+def _reordered(requests: dict[str, tuple[int, int]]) -> list[str]:
+    """The same of the V1 model runner, by the engine's own function."""
+    import numpy as np
+
+    class Rows(SimpleNamespace):
+        def swap_states(self, one: int, other: int) -> None:
+            for column in vars(self).values():
+                column[[one, other]] = column[[other, one]]
+
+    computed = np.array([context for context, _ in requests.values()])
+    prompts = np.array([context + (new if name != "decode" else 0) for name, (context, new) in requests.items()])
+    rows = Rows(req_ids=np.array([*requests]), num_computed_tokens_cpu=computed, num_prompt_tokens=prompts)
+    scheduled = SimpleNamespace(num_scheduled_tokens={name: new for name, (_, new) in requests.items()})
+    utils: Any = import_module("vllm.v1.attention.backends.utils")
+    utils.reorder_batch_to_split_decodes_and_prefills(rows, scheduled, decode_threshold=1)
+    return list(rows.req_ids)
+
+
 def _is_the_sort(node: ast.AST) -> bool:
     return isinstance(node, ast.Assign) and ast.unparse(node).startswith("req_ids = sorted(")
 
@@ -64,6 +84,9 @@ def _runner() -> Path:
 
 
 class Proof(MlaPrefill):
+    v2 = True
+    around = {"`VLLM_USE_V2_MODEL_RUNNER=0`": {"v2": False}}
+
     def prepare(self) -> None:
         super().prepare()
         if not _runner().is_file():
@@ -77,12 +100,12 @@ class Proof(MlaPrefill):
         return combine(self._run_flash(seed, _ALL_LEAD), self._run_ragged(seed, _ALL_LEAD), self._run_flash(seed, (True,) * 4))
 
     def _run_flash(self, seed: int, has_context: tuple[bool, ...]) -> Observation:
-        return observe(*self.outputs(seed, _batch(seed, has_context, 1), backend="fa"))
+        return observe(*self.outputs(seed, _batch(seed, has_context, 1, self.v2), backend="fa"))
 
     def _run_ragged(self, seed: int, has_context: tuple[bool, ...]) -> Observation:
         self.use()
         with uninitialised(1.0):  # an output of the engine's that the kernel leaves as it is
-            return observe(*self.outputs(seed, _batch(seed, has_context, 65)))
+            return observe(*self.outputs(seed, _batch(seed, has_context, 65, self.v2)))
 
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
