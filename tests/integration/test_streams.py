@@ -78,7 +78,11 @@ def test_a_reader_that_has_had_enough_changes_no_exit_code():
     """As under `set -o pipefail`: the end that is read from is closed before anything is written."""
     lines = [*LINES.values(), *MORE]
     piped, plain = every_command("pipe", lines), every_command("/dev/null", lines)
-    assert piped == plain and {code for _, code, _ in plain} <= {0, 1, status.EXIT_MISSING}  # as other servers of this machine are
+    assert piped == plain and {code for _, code, _ in plain} <= {
+        0,
+        1,
+        status.EXIT_MISSING,
+    }  # as other servers of this machine are
 
 
 def test_a_watch_ends_with_its_reader():

@@ -25,6 +25,7 @@ WINDOW_DECODE, LENGTHS, LIMIT = "sglang.triton-window-decode", "sglang.mla-draft
 MAMBA = (
     "sglang.mamba2-initial-state", "sglang.mamba2-h-grid", "sglang.mamba2-track-tail", "sglang.mamba-track-boundary",
 )  # fmt: skip
+PARALLEL = "sglang.mamba2-prefill-graph"
 TRITON, FA3, FLASHINFER = ({"attention_backend": name} for name in ("triton", "fa3", "flashinfer"))
 
 # A prefix of many chunks
@@ -185,6 +186,16 @@ CASES = (
     Case(
         "mamba2", "sglang", MAMBA, models.make("nemotron-h"), TALK, STATES, red={STOCK: ("cached turns",)}, rounding=0.5,
         wrong=1.0, free=(STOCK,),
+    ),
+    # Prompts in the prefill graph, and beside it: without one all is right. Stock ends at the first prompt
+    Case(
+        "parallel-layers", "sglang", (PARALLEL,), models.make("falcon-h1"),
+        cold_and_cached(49, {"": (40, 300, 1000, 3000)}, times=4), STATES | {"disable_piecewise_cuda_graph": False},
+        {
+            "no prefill graph": Side(OFF, {"disable_piecewise_cuda_graph": True}),
+            STOCK: Side(OFF, ends="illegal memory access"), PATCHED: Side(on(PARALLEL)),
+        },
+        reference="no prefill graph", rounding=0.15,
     ),
     # Against Triton's backend, which caps the scores and keeps to the window. Prefill is right on all sides. Greedy decoding
     # goes other ways once two tokens are about as probable: so far does FlashInfer without speculation agree with Triton
