@@ -1,6 +1,6 @@
 """Proof of sglang.mamba2-prefill-graph: prompts that are prefilled by replays of a graph which was captured with others.
 
-What is real and what is played: `attnfix.patches.lab.sglang.mamba2`. Real, too: the engine's capture, its breaks and its replay.
+What is real and what is played: `attnfix.patches.lab.sglang.mamba2`. The engine captures, breaks and replays.
 Emulated: a segment, which repeats the layer with the metadata of capture.
 """
 
