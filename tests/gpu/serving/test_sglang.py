@@ -190,7 +190,7 @@ CASES = (
     # Prompts in the prefill graph, and beside it: without one all is right. Stock ends at the first prompt
     Case(
         "parallel-layers", "sglang", (PARALLEL,), models.make("falcon-h1"),
-        cold_and_cached(49, {"": (40, 300, 1000, 3000)}, times=4), STATES | {"disable_piecewise_cuda_graph": False},
+        cold_and_cached(49, {"": (40, 300, 1000, 3000)}, times=4), STATES | TRITON | {"disable_piecewise_cuda_graph": False},
         {
             "no prefill graph": Side(OFF, {"disable_piecewise_cuda_graph": True}),
             STOCK: Side(OFF, ends="illegal memory access"), PATCHED: Side(on(PARALLEL)),
