@@ -38,12 +38,14 @@ class Segment:
 
 
 class Graphed(Server):
-    """A server whose prompts run in a prefill graph, as Falcon-H1's: its layer is called by itself, and attention breaks."""
+    """A server whose prompts run in a prefill graph in which the layer is called by itself: as Falcon-H1's, which gives it room
+    for its output, or as NemotronH's, which does not (`gives`)."""
 
-    def __init__(self, proof: Proof, seed: int, tracks: bool = True):
+    def __init__(self, proof: Proof, seed: int, gives: bool = True):
         import torch
 
-        super().__init__(proof, seed, tracks)
+        super().__init__(proof, seed)
+        self.gives = gives
         self.breaks, self.context = proof.engine[BREAKS], proof.engine[CONTEXT]
         self.static, self.out = torch.zeros(_ROOM, 32), torch.zeros(_ROOM, 32)
         self.graph = self.breaks.BreakableCUDAGraph()
@@ -62,17 +64,17 @@ class Graphed(Server):
         metadata = self.backend.forward_metadata
 
         def layer(tokens: Any) -> Any:
-            given = {"output": self.out, "layer_id": 0, "forward_batch": batch}
+            given = {"output": self.out if self.gives else None, "layer_id": 0, "forward_batch": batch}
+            how = {"hidden_states": tokens, "use_triton_causal_conv": True, **accepted(self.backend.forward, given)}
             with replaced(self.backend, "forward_metadata", metadata):
-                self.backend.forward(
-                    mixer=self.mixer, hidden_states=tokens, use_triton_causal_conv=True, **accepted(self.backend.forward, given)
-                )
+                returned = self.backend.forward(mixer=self.mixer, **how)
+            return self.out if self.gives else returned
 
         with self.breaks.BreakableCUDAGraphCapture(self.graph) as capture:
             first = capture._current_graph
-            layer(self.static)
+            self.out = layer(self.static)
         if not self.graph._break_fns:
-            first.graph.recorded(layer)(self.static)
+            self.out = first.graph.recorded(layer)(self.static)
 
     @contextmanager
     def _of(self, batch: Any) -> Iterator[None]:
@@ -96,7 +98,10 @@ class Proof(Mamba2Layer):
 
     def scenario(self, seed: int) -> Iterator[Observation]:
         """A full graph of other prompts, some that leave room, and one whose first tokens are cached."""
-        server = Graphed(self, seed)
+        for gives in (True, False):
+            yield from self._prompts(Graphed(self, seed, gives))
+
+    def _prompts(self, server: Graphed) -> Iterator[Observation]:
         first = server.fresh(CHUNK + 3)
         yield server.prefill({first: CHUNK + 3, server.fresh(_ROOM - CHUNK - 3): _ROOM - CHUNK - 3})
         yield server.prefill({server.fresh(7): 7, server.fresh(9): 9})

@@ -17,7 +17,7 @@ BREAKS = _UTILS + "breakable_cuda_graph.breakable_cuda_graph"
 CONTEXT = _UTILS + "tc_piecewise_cuda_graph.context_manager"
 
 
-def in_segment(target: Any, instance: Any, output: Any, forward_batch: Any) -> Any:
+def in_segment(target: Any, instance: Any, forward_batch: Any) -> Any:
     """The engine's module of breaks, where this call would be captured as part of a prefill graph.
 
     Within a break, no segment is open. Decode graphs are captured with metadata that each replay fills in.
@@ -25,23 +25,33 @@ def in_segment(target: Any, instance: Any, output: Any, forward_batch: Any) -> A
     breaks = sys.modules.get(BREAKS)
     capture = breaks._current_capture_var.get() if breaks else None
     segment = getattr(capture, "_current_graph", None)
-    return segment is not None and output is not None and forward_batch.forward_mode.name == "EXTEND" and breaks
+    return segment is not None and forward_batch.forward_mode.name == "EXTEND" and breaks
 
 
-def forward(call: Call, instance: Any, hidden_states: Any, output: Any) -> None:
-    """hidden_states, output: [tokens of the graph, hidden], of which the batch of a replay has fewer."""
-    batch = sys.modules[CONTEXT].get_tc_piecewise_forward_context
+def forward(call: Call, instance: Any, hidden_states: Any, output: Any) -> Any:
+    """hidden_states, output: [tokens of the graph, hidden], of which the batch of a replay has fewer. A NemotronH gives no
+    output: the layer makes its own, which the next segment could not find again."""
+    import torch
+
+    batch, given = sys.modules[CONTEXT].get_tc_piecewise_forward_context, output is not None
+    output = output if given else torch.empty_like(hidden_states)
 
     def eager(hidden_states: Any, output: Any) -> None:
         tokens = tokens_of(instance.forward_metadata)
-        call(hidden_states=hidden_states[:tokens], output=output[:tokens], forward_batch=batch().forward_batch)
+        out = output[:tokens]
+        result = call(hidden_states=hidden_states[:tokens], output=out if given else None, forward_batch=batch().forward_batch)
+        if not given:
+            out.copy_(result)
         output[tokens:].zero_()
 
     def unchanged(hidden_states: Any, output: Any) -> None:
-        call()
+        result = call()
+        if not given:
+            output.copy_(result)
 
     call.found.eager_on_graph(True)(call.guard(eager, unchanged))(hidden_states, output)
     call.corrected()
+    return output
 
 
 def tokens_of(metadata: Any) -> int:
