@@ -31,6 +31,7 @@ _FOLDERS = (
     "flashinfer_swa_prefill",
     "mamba2_initial_state",
     "mamba2_h_grid",
+    "mamba2_prefill_graph",
     "mamba2_track_tail",
     "mamba_track_boundary",
     "eagle_swa_verify",

@@ -21,7 +21,6 @@ DEPLOYMENTS = [
     ("0.5.14", "Next", "h100", "SGLANG_ENABLE_UNIFIED_RADIX_TREE=1 " + _PAGED, NOT_HIT, "UNIFIED"),
     ("0.5.14", "Next", "h100", _PAGED + "--radix-cache-backend mine", POSSIBLE, "another one"),
     ("0.5.14", "Llama", "h100", _PAGED, NOT_HIT, "recurrent layers: off"),
-    ("0.5.16", "Next", "h100", _PAGED, NOT_HIT, "code: "),
     ("0.5.14", None, "h100", _PAGED, POSSIBLE, "config.json"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)

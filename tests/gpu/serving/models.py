@@ -326,22 +326,27 @@ def _nemotron(size: Size) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def _mamba2(draw: Draw, hidden: int) -> Tensors:
+    inner = _MAMBA_HEADS * _MAMBA_HEAD
+    mixed = inner + 2 * _GROUPS * _STATE
+    return {
+        "in_proj": draw.matrix(inner + mixed + _MAMBA_HEADS, hidden), "conv1d": draw.normal(mixed, 1, _CONV) * 0.5,
+        "conv1d.bias": draw.full(mixed, 0), "norm": draw.full(inner), "out_proj": draw.matrix(hidden, inner),
+        # A token's decay is exp(-exp(A_log) * softplus(what it projects to + dt_bias))
+        "A_log": draw.torch.linspace(math.log(0.02), math.log(0.5), _MAMBA_HEADS).bfloat16(),
+        "dt_bias": draw.full(_MAMBA_HEADS, math.log(math.expm1(0.05))), "D": draw.full(_MAMBA_HEADS, 0.1),
+    }  # fmt: skip
+
+
 def _nemotron_layer(draw: Draw, size: Size, at: int) -> Tensors:
     """A state forgets within 40 to 1000 tokens, so that an answer depends on all of a prompt's last turn."""
-    hidden, inner = size.hidden, _MAMBA_HEADS * _MAMBA_HEAD
-    mixed, kind = inner + 2 * _GROUPS * _STATE, PATTERN[at % len(PATTERN)]
+    hidden, kind = size.hidden, PATTERN[at % len(PATTERN)]
     if kind == "*":
         made = draw.attention(hidden, QWEN_HEADS, QWEN_KV_HEADS, QWEN_HEAD, out=2.0)
     elif kind == "-":
         made = {"up_proj": draw.matrix(size.inner, hidden), "down_proj": draw.matrix(hidden, size.inner)}
     else:
-        made = {
-            "in_proj": draw.matrix(inner + mixed + _MAMBA_HEADS, hidden), "conv1d": draw.normal(mixed, 1, _CONV) * 0.5,
-            "conv1d.bias": draw.full(mixed, 0), "norm": draw.full(inner), "out_proj": draw.matrix(hidden, inner),
-            # A token's decay is exp(-exp(A_log) * softplus(what it projects to + dt_bias))
-            "A_log": draw.torch.linspace(math.log(0.02), math.log(0.5), _MAMBA_HEADS).bfloat16(),
-            "dt_bias": draw.full(_MAMBA_HEADS, math.log(math.expm1(0.05))), "D": draw.full(_MAMBA_HEADS, 0.1),
-        }  # fmt: skip
+        made = _mamba2(draw, hidden)
     return below("mixer", made) | {"norm": draw.full(hidden)}
 
 
@@ -355,8 +360,33 @@ def _nemotron_rest(draw: Draw, size: Size) -> Tensors:
     return made | below("mtp.layers.0", head)
 
 
+# Falcon-H1: attention and Mamba2 side by side in each layer
+
+
+def _falcon(size: Size) -> dict[str, Any]:
+    return dict(
+        architectures=["FalconH1ForCausalLM"], model_type="falcon_h1", num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
+        head_dim=HEAD, mlp_bias=False, projectors_bias=False, mamba_d_ssm=_MAMBA_HEADS * _MAMBA_HEAD,
+        mamba_n_heads=_MAMBA_HEADS, mamba_d_head=_MAMBA_HEAD, mamba_d_state=_STATE, mamba_n_groups=_GROUPS, mamba_d_conv=_CONV,
+        mamba_chunk_size=CHUNK, mamba_expand=2, mamba_conv_bias=True, mamba_proj_bias=False, mamba_rms_norm=True,
+    )  # fmt: skip
+
+
+def _falcon_layer(draw: Draw, size: Size, _: int) -> Tensors:
+    attention = draw.attention(size.hidden, HEADS, KV_HEADS, HEAD)
+    made = below("self_attn", attention) | below("mamba", _mamba2(draw, size.hidden))
+    made |= below("feed_forward", draw.mlp(size.hidden, size.inner))
+    return made | {"input_layernorm": draw.full(size.hidden), "pre_ff_layernorm": draw.full(size.hidden)}
+
+
+def _falcon_rest(draw: Draw, size: Size) -> Tensors:
+    made = _embedded(draw, size)
+    return made | {"model.final_layernorm": made.pop("model.norm")}
+
+
 _HYBRID = Size(layers=8, hidden=512, inner=1024, drawn=8)
 FAMILIES = {
+    "falcon-h1": Family(_falcon, _falcon_layer, _falcon_rest),
     "llama": Family(_llama, _llama_layer, _embedded),
     "granite": Family(_granite, _llama_layer, _embedded),
     "qwen3-moe": Family(_qwen3_moe, _qwen3_moe_layer, _embedded, seed=26),

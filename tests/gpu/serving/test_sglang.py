@@ -25,6 +25,7 @@ WINDOW_DECODE, LENGTHS, LIMIT = "sglang.triton-window-decode", "sglang.mla-draft
 MAMBA = (
     "sglang.mamba2-initial-state", "sglang.mamba2-h-grid", "sglang.mamba2-track-tail", "sglang.mamba-track-boundary",
 )  # fmt: skip
+PARALLEL = "sglang.mamba2-prefill-graph"
 TRITON, FA3, FLASHINFER = ({"attention_backend": name} for name in ("triton", "fa3", "flashinfer"))
 
 # A prefix of many chunks
@@ -149,6 +150,7 @@ STATES = {
     "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": INTERVAL,
 }  # fmt: skip
 
+GRAPHED, NO_GRAPH = STATES | TRITON | {"disable_piecewise_cuda_graph": False}, "no prefill graph"
 FP8, EXACT = {"kv_cache_dtype": "fp8_e4m3"}, "16-bit cache"
 _BY_LENGTH = {"within": (100, 400), "beyond": (700, 2000, 6000)}
 CASES = (
@@ -185,6 +187,20 @@ CASES = (
     Case(
         "mamba2", "sglang", MAMBA, models.make("nemotron-h"), TALK, STATES, red={STOCK: ("cached turns",)}, rounding=0.5,
         wrong=1.0, free=(STOCK,),
+    ),
+    # Prompts in the prefill graph, and beside it: without one all is right. Stock ends at the first prompt
+    Case(
+        "parallel-layers", "sglang", (PARALLEL,), models.make("falcon-h1"),
+        alone(49, {"in the graph": (40, 300, 1000), "in parts": (3000,)}, times=5), GRAPHED,
+        {
+            NO_GRAPH: Side(OFF, {"disable_piecewise_cuda_graph": True}),
+            STOCK: Side(OFF, ends="illegal memory access"), PATCHED: Side(on(PARALLEL)),
+        },
+        reference=NO_GRAPH, rounding=0.15,
+    ),
+    Case(
+        "parallel-turns", "sglang", (PARALLEL,), models.make("falcon-h1"), TALK, GRAPHED,
+        {STOCK: Side(OFF, ends="illegal memory access"), PATCHED: Side(on(PARALLEL))}, rounding=0.5,
     ),
     # Against Triton's backend, which caps the scores and keeps to the window. Prefill is right on all sides. Greedy decoding
     # goes other ways once two tokens are about as probable: so far does FlashInfer without speculation agree with Triton

@@ -1,0 +1,49 @@
+"""What decides sglang.mamba2-prefill-graph alone."""
+
+from __future__ import annotations
+
+from packaging.version import Version
+
+from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
+from attnfix.compat.doctor.deployment import Deployment, Makers
+from attnfix.compat.doctor.gpus import NVIDIA
+
+_NEMOTRON = ("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM")
+#: The first release in which they break under data-parallel attention, too (PR 34561)
+_NEMOTRON_BREAKS = Version("0.5.19")
+#: Options by which a server has no prefill graph (ServerArgs, 0.5.15-0.5.23)
+_WITHOUT = ("disable-cuda-graph", "disable-prefill-cuda-graph", "disable-piecewise-cuda-graph")
+#: Options with which some releases leave the graph out, unless a backend for it is named
+_MAY_LEAVE_OUT = ("cuda-graph-config", "pp-size", "dcp-size", "attn-cp-size", "enable-two-batch-overlap", "moe-a2a-backend",
+                  "enable-memory-saver", "enable-torch-compile", "disaggregation-mode")  # fmt: skip
+
+
+def _outside(it: Deployment) -> Fact:
+    name = it.architecture()
+    if name is None:
+        return unknown("needs the model's config.json")
+    if name in _NEMOTRON and it.given("enable-dp-attention"):
+        if it.release is None:
+            return unknown("needs the release")
+        return known(ON if it.release < _NEMOTRON_BREAKS else OFF, f"architecture {name}, --enable-dp-attention")
+    return known(ON if name == "FalconH1ForCausalLM" else OFF, f"architecture {name}")
+
+
+def _breaks(it: Deployment) -> Fact:
+    if it.given("cuda-graph-backend-prefill"):
+        name = next(iter(it.option("cuda-graph-backend-prefill").values), None)
+        return known(ON if name == "breakable" else OFF, f"--cuda-graph-backend-prefill {name}")
+    if named := next(filter(it.given, _WITHOUT), None):
+        return known(OFF, f"--{named}")
+    if it.given("enable-breakable-cuda-graph"):
+        return known(ON, "--enable-breakable-cuda-graph")
+    if it.gpu is None:
+        return unknown("needs the GPU")
+    if it.gpu.maker != NVIDIA:
+        return known(OFF, "the default of GPUs that are not NVIDIA's")
+    if named := next(filter(it.given, _MAY_LEAVE_OUT), None):
+        return unknown(f"--{named} may leave the graph out; name --cuda-graph-backend-prefill")
+    return known(ON, f"default of sglang {it.release}" if it.release else "the default")
+
+
+FACTS: Makers = {"Mamba2 layers without a break of their own": _outside, "prefill graph with breaks": _breaks}

@@ -1,0 +1,44 @@
+"""sglang.mamba2-prefill-graph, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import CRASH, Fix, Target, Upstream
+from attnfix.compat.symptoms import DIES, GARBAGE
+
+from . import wrap
+
+_LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
+_BREAKS = wrap.BREAKS
+
+FIX = Fix(
+    id="sglang.mamba2-prefill-graph",
+    title="The first prompt ends the server of a Falcon-H1 with its default graphs",
+    symptom=(
+        "A Falcon-H1 on an NVIDIA GPU starts, captures its graphs, and dies at the first prompt: an illegal memory access in "
+        "the replay of the prefill graph. A NemotronH with --enable-dp-attention does so up to 0.5.18."
+    ),
+    symptoms=(DIES, GARBAGE),
+    cause=(
+        "Prompts run in a CUDA graph with breaks, in which attention runs eagerly. These Mamba2 layers have no break of their "
+        "own: the graph holds them with the slots and lengths of the batch at capture."
+    ),
+    correction="The Mamba2 layer becomes a break of the graph, too, as upstream has it for NemotronH.",
+    upstream=Upstream("sgl-project/sglang", pull=34561, report="sglang-mamba2-prefill-graph"),
+    hardware="NVIDIA GPUs (Falcon-H1, NemotronH with DP attention; a breakable prefill graph, the default)",
+    harm=CRASH,
+    default=True,
+    default_reason="the server dies at the first prompt",
+    targets=(Target(wrap.forward, needed=wrap.in_segment, paths=(f"{_LINEAR}:Mamba2AttnBackend.forward",)),),
+    # How a graph breaks, which batch a replay has, and whether the model has a break of its own
+    witnesses=(
+        f"{_BREAKS}:eager_on_graph",
+        f"{_BREAKS}:BreakableCUDAGraph.replay",
+        f"{_BREAKS}:BreakableCUDAGraphCapture",
+        f"{wrap.CONTEXT}:get_tc_piecewise_forward_context",
+        "sglang.srt.models.falcon_h1:FalconH1HybridAttentionDecoderLayer.forward",
+    ),
+    examined=(">=0.5.15",),
+    cost="One break more for each layer of each captured size: a launch of its kernels, as without a graph.",
+    avoid="Start with `--cuda-graph-backend-prefill disabled`: prompts run without a graph; short ones take longer.",
+    expect="On one replica, the first prompt is answered.",
+    hits=AllOf(Is("Mamba2 layers without a break of their own", ON), Is("prefill graph with breaks", ON)),
+)
