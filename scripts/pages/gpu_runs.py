@@ -38,6 +38,8 @@ _TITLES = {
     "draft-lengths": "`sglang.mla-draft-lengths`: a DeepSeek-V2 that drafts for itself, accepted tokens of a step",
     "context-wall-kernel": "`sglang.fa3-context-limit`: FlashAttention 3 alone over the backend's page tables",
     "mamba2": "the `sglang.mamba…` fixes: conversations of a NemotronH, earlier turns cached",
+    "parallel-layers": "`sglang.mamba2-prefill-graph`: prompts of a Falcon-H1, against no prefill graph",
+    "parallel-turns": "the same: conversations, earlier turns cached",
     "verify": "`sglang.eagle-swa-verify`: n-gram speculation behind prompts longer than the window, against the Triton backend",
     "window-decode": "`sglang.triton-window-decode`: the tokens that a Gemma 2 generates beyond its window, against float64",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",

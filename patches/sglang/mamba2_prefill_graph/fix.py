@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.mamba2-prefill-graph",
     title="The first prompt ends the server of a Falcon-H1 with its default graphs",
     symptom=(
-        "A Falcon-H1 on an NVIDIA GPU starts, captures its graphs, and dies at the first prompt: an illegal memory access in "
-        "the replay of the prefill graph. A NemotronH with --enable-dp-attention does so up to 0.5.18."
+        "A Falcon-H1 starts, captures its graphs, and dies at the first prompt of an illegal memory access. So does a "
+        "NemotronH with --enable-dp-attention, up to 0.5.18."
     ),
     symptoms=(DIES, GARBAGE),
     cause=(

@@ -121,9 +121,7 @@ class Proof(Mamba2Layer):
     def sabotages(self) -> dict[str, Any]:
         from . import wrap
 
-        tokens_of = wrap.tokens_of
-
         return {
-            "the layer stays in the segment": replaced(wrap, "in_segment", lambda *_, **__: False),
-            "a token too few": replaced(wrap, "tokens_of", lambda metadata: tokens_of(metadata) - 1),
+            "the last tokens of the graph": replaced(wrap, "of_the_batch", lambda rows, tokens: rows[-tokens:]),
+            "nobody gets the output": replaced(wrap, "of_the_batch", lambda rows, tokens: rows[:tokens].clone()),
         }

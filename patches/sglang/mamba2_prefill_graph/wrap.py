@@ -38,8 +38,8 @@ def forward(call: Call, instance: Any, hidden_states: Any, output: Any) -> Any:
 
     def eager(hidden_states: Any, output: Any) -> None:
         tokens = tokens_of(instance.forward_metadata)
-        out = output[:tokens]
-        result = call(hidden_states=hidden_states[:tokens], output=out if given else None, forward_batch=batch().forward_batch)
+        new, out = of_the_batch(hidden_states, tokens), of_the_batch(output, tokens)
+        result = call(hidden_states=new, output=out if given else None, forward_batch=batch().forward_batch)
         if not given:
             out.copy_(result)
         output[tokens:].zero_()
@@ -57,3 +57,8 @@ def forward(call: Call, instance: Any, hidden_states: Any, output: Any) -> Any:
 def tokens_of(metadata: Any) -> int:
     """Tokens of the batch whose metadata the backend has: new ones of prompts, and one of each request that decodes."""
     return int(metadata.num_prefill_tokens + metadata.num_decodes)
+
+
+def of_the_batch(rows: Any, tokens: int) -> Any:
+    """A view: the layer writes into it."""
+    return rows[:tokens]

@@ -13,7 +13,7 @@ DEPLOYMENTS = [
     ("0.16.0", "R1", "h200", FP8 + "-cc.cudagraph_mode=PIECEWISE", NOT_HIT, "cudagraph_mode PIECE"),
     ("0.16.0", "R1", "h200", FP8 + "-cc.cudagraph_mode=FULL_DECODE_ONLY", HIT, "FULL_DECODE_ONLY"),
     ("0.16.0", "R1", "h200", FP8 + "-cc.mode=3", POSSIBLE, "may choose"),
-    ("0.16.0", "R1", "h200", FP8 + "-O1", POSSIBLE, "-O1 may choose the mode of CUDA graphs"),
+    ("0.16.0", "R1", "h200", FP8 + "-O1", POSSIBLE, "--optimization-level may choose the mode of CUDA graphs"),
     ("0.16.0", "R1", "h200", FP8 + "--enforce-eager", NOT_HIT, "--enforce-eager"),
     ("0.16.0", "R1", "h200", FP8 + "--attention-backend TRITON_MLA", NOT_HIT, "TRITON_MLA"),
     ("0.16.0", "R1", "b200", FP8, POSSIBLE, "the default depends on GPU"),

@@ -220,6 +220,7 @@ LEFT_OUT = {
     "sglang.fa3-scheduler-metadata": "stock ends of an illegal memory access",
     "sglang.mamba2-h-grid": "steps that fill the cache, and no workload is known in which it is most of them",
     "sglang.trtllm-mha-kv-scales": "Blackwell",
+    "sglang.mamba2-prefill-graph": "stock ends at the first prompt",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
 

@@ -66,7 +66,7 @@ def test_a_natural_lse_is_nothing_to_do(state):
 
 def test_neither_base_is_left_alone_aloud(state, monkeypatch):
     said = []
-    monkeypatch.setattr(messages, "warn", lambda engine, message: said.append(message))
+    monkeypatch.setattr(messages, "warn", lambda engine, message, state: said.append(message))
     lse = convert(state, torch.tensor([7.0]), lambda: (7.0, 3.0))
     assert lse.item() == 7 and state.counters.corrections == 0 and state.state == "unknown source"
     assert len(said) == 1 and "neither base: 7 where 3 is natural" in said[0]
@@ -142,7 +142,7 @@ def asked(state, calls, other=None):
 
 def test_looks_that_show_nothing_come_to_an_end_aloud(state, monkeypatch):
     said = []
-    monkeypatch.setattr(messages, "warn", lambda engine, message: said.append(message))
+    monkeypatch.setattr(messages, "warn", lambda engine, message, state: said.append(message))
     rows, left = asked(state, 3000)
     assert 100 < rows < 3000 and left == 3 and state.state == "unknown source" and PATH in state.left_alone
     assert len(said) == 1 and f"{rows} rows" in said[0]
