@@ -25,6 +25,7 @@ TRACED = "traced: called by `forward` of the backend, in a decode graph of specu
 #: {class or module of a target: {name: where}}, "" for all others of it
 REGIONS = {
     "allocation_sizing": {"": PLAN},
+    "BreakableCudaGraphBackend": {"": PLAN},
     "common": {"": PLAN},
     "FlashAttentionBackend": {"": PLAN, "forward_decode": TRACED, "forward_extend": TRACED},
     "FlashInferAttnBackend": {"": PLAN, "forward_extend": TRACED},
