@@ -7,14 +7,14 @@ from attnfix.compat.symptoms import DIES, GARBAGE
 from . import wrap
 
 _LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
-_BREAKS = wrap.BREAKS
+_BACKEND = "sglang.srt.model_executor.runner_backend.breakable_cuda_graph_backend"
 
 FIX = Fix(
     id="sglang.mamba2-prefill-graph",
     title="The first prompt ends the server of a Falcon-H1 with its default graphs",
     symptom=(
         "A Falcon-H1 starts, captures its graphs, and dies at the first prompt of an illegal memory access. So does a "
-        "NemotronH with --enable-dp-attention, up to 0.5.18."
+        "NemotronH with --enable-dp-attention in 0.5.18."
     ),
     symptoms=(DIES, GARBAGE),
     cause=(
@@ -25,15 +25,17 @@ FIX = Fix(
     upstream=Upstream("sgl-project/sglang", pull=34561, report="sglang-mamba2-prefill-graph"),
     hardware="NVIDIA GPUs (Falcon-H1, NemotronH with DP attention; a breakable prefill graph, the default)",
     harm=CRASH,
+    ranks_alike=True,
     default=True,
     default_reason="the server dies at the first prompt",
-    targets=(Target(wrap.forward, needed=wrap.in_segment, paths=(f"{_LINEAR}:Mamba2AttnBackend.forward",)),),
+    targets=(Target(wrap.capture_one, needed=wrap.has_mamba2, paths=(f"{_BACKEND}:BreakableCudaGraphBackend.capture_one",)),),
     # How a graph breaks, which batch a replay has, and whether the model has a break of its own
     witnesses=(
-        f"{_BREAKS}:eager_on_graph",
-        f"{_BREAKS}:BreakableCUDAGraph.replay",
-        f"{_BREAKS}:BreakableCUDAGraphCapture",
+        f"{wrap.BREAKS}:eager_on_graph",
+        f"{wrap.BREAKS}:BreakableCUDAGraph.replay",
+        f"{wrap.BREAKS}:BreakableCUDAGraphCapture",
         f"{wrap.CONTEXT}:get_tc_piecewise_forward_context",
+        f"{_LINEAR}:Mamba2AttnBackend.forward",
         "sglang.srt.models.falcon_h1:FalconH1HybridAttentionDecoderLayer.forward",
     ),
     examined=(">=0.5.15",),

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from attnfix.patches.lab.cuda_graph import Graph
-from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, replaced
+from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, observe, replaced
 from attnfix.patches.lab.sglang.engine import accepted
 from attnfix.patches.lab.sglang.mamba2 import CHUNK, Mamba2Layer, Request, Server
 
 from .wrap import BREAKS, CONTEXT
 
+RUNNER = "sglang.srt.model_executor.runner_backend.breakable_cuda_graph_backend"
 #: Tokens that the graph was captured with
 _ROOM = 4 * CHUNK
+
+
+class Shape(NamedTuple):
+    """The engine's key of a graph."""
+
+    size: int
+
+
+_GROUP, _SHAPE = SimpleNamespace(barrier=lambda: None), Shape(_ROOM)
 
 
 class Segment:
@@ -46,9 +57,9 @@ class Graphed(Server):
 
         super().__init__(proof, seed)
         self.gives = gives
-        self.breaks, self.context = proof.engine[BREAKS], proof.engine[CONTEXT]
+        self.context = proof.engine[CONTEXT]
         self.static, self.out = torch.zeros(_ROOM, 32), torch.zeros(_ROOM, 32)
-        self.graph = self.breaks.BreakableCUDAGraph()
+        self.graphs = proof.graphs(self.backend)
         self.capturing = True
         self.prefill({self.fresh(CHUNK): CHUNK for _ in range(_ROOM // CHUNK)})
         self.capturing = False
@@ -57,7 +68,7 @@ class Graphed(Server):
         self.static.zero_()
         self.static[: len(tokens)] = tokens
         with self._of(batch):
-            self._capture(batch) if self.capturing else self.graph.replay()
+            self._capture(batch) if self.capturing else self.graphs.replay(_SHAPE, batch)
         return self.out[: len(tokens)].clone()
 
     def _capture(self, batch: Any) -> None:
@@ -70,11 +81,14 @@ class Graphed(Server):
                 returned = self.backend.forward(mixer=self.mixer, **how)
             return self.out if self.gives else returned
 
-        with self.breaks.BreakableCUDAGraphCapture(self.graph) as capture:
-            first = capture._current_graph
+        def run() -> Any:
             self.out = layer(self.static)
-        if not self.graph._break_fns:
-            self.out = first.graph.recorded(layer)(self.static)
+            return self.out
+
+        self.graphs.capture_one(_SHAPE, run)
+        graph = self.graphs._graphs[_SHAPE]
+        if not graph._break_fns:
+            self.out = graph._segments[0].graph.recorded(layer)(self.static)
 
     @contextmanager
     def _of(self, batch: Any) -> Iterator[None]:
@@ -83,8 +97,8 @@ class Graphed(Server):
 
 
 class Proof(Mamba2Layer):
-    modules = (*Mamba2Layer.modules, BREAKS, CONTEXT)
-    may_lack = (*Mamba2Layer.may_lack, BREAKS, CONTEXT)
+    modules = (*Mamba2Layer.modules, BREAKS, CONTEXT, RUNNER)
+    may_lack = (*Mamba2Layer.may_lack, BREAKS, CONTEXT, RUNNER)
 
     def prepare(self) -> None:
         import torch
@@ -92,9 +106,19 @@ class Proof(Mamba2Layer):
         if BREAKS not in self.engine or not hasattr(self.engine[BREAKS], "BreakableCUDAGraphCapture"):
             raise NoSuchPath("prompts run in no breakable graph")
         super().prepare()
+        vars(self.engine[RUNNER])["get_parallel"] = lambda: SimpleNamespace(tp_group=_GROUP)  # from 0.5.20 on
         self.engine[BREAKS]._weak_ref_if_tensor = lambda value: value  # a kernel of sgl_kernel's
         torch.cuda.CUDAGraph = Segment  # type: ignore[assignment,misc]
         torch.cuda.current_stream = torch.cpu.current_stream  # type: ignore[assignment]
+
+    def graphs(self, backend: Any) -> Any:
+        """The engine's prefill graphs of a server with that Mamba2 backend."""
+        model_runner = SimpleNamespace(attn_backend=SimpleNamespace(linear_attn_backend=backend), tp_group=_GROUP)
+        runner = SimpleNamespace(
+            model_runner=model_runner, device_module=SimpleNamespace(synchronize=lambda: None),
+            cuda_graph_output_rows=lambda out: None, cuda_graph_output_capacity_rows=lambda out: None,
+        )  # fmt: skip
+        return self.engine[RUNNER].BreakableCudaGraphBackend(runner)
 
     def scenario(self, seed: int) -> Iterator[Observation]:
         """A full graph of other prompts, some that leave room, and one whose first tokens are cached."""
@@ -110,12 +134,17 @@ class Proof(Mamba2Layer):
         yield from map(server.cached, (first, later))
 
     def control(self, seed: int) -> Observation:
-        """The same prompts without a graph, and decodes in a graph of their own."""
+        """The same prompts without a graph, a decode, and a graph of a server without Mamba2 layers."""
+        import torch
+
         server = Server(self, seed)
         first = server.fresh(CHUNK)
         seen = [server.prefill({first: CHUNK})]
         later: Request = server.behind(first, CHUNK)
         seen += [server.prefill({later: CHUNK}), server.cached(first), server.decode([later])]
+        graphs, out = self.graphs(None), torch.ones(_ROOM, 1)
+        graphs.capture_one(_SHAPE, lambda: out)
+        seen.append(observe(graphs.replay(_SHAPE, None), out.double()))
         return combine(*seen)
 
     def sabotages(self) -> dict[str, Any]:

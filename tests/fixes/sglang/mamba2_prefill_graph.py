@@ -17,6 +17,12 @@ DEPLOYMENTS = [
     ("0.5.23", "Falcon-H1", None, SGL, POSSIBLE, "GPU"),
     ("0.5.23", "Nemotron", "h100", SGL, NOT_HIT, "break of their own: off"),
     ("0.5.18", "Nemotron", "h100", DP, HIT, "--enable-dp-attention"),
+    ("0.5.17", "Nemotron", "h100", DP, NOT_HIT, "0.5.17"),
+    ("0.5.16", "Nemotron", "h100", DP + "--cuda-graph-backend-prefill breakable", HIT, "breakable"),
+    ("0.5.16", "Falcon-H1", "h100", DP, NOT_HIT, "--enable-dp-attention"),
+    ("0.5.17", "Falcon-H1", "h100", DP, HIT, "prefill graph with breaks: on"),
+    ("0.5.18", "Falcon-H1", "h100", SGL + "--enforce-piecewise-cuda-graph", NOT_HIT, "--enforce-piecewise"),
+    ("0.5.18", "Falcon-H1", "h100", SGL + "--disable-cuda-graph --enable-breakable-cuda-graph", HIT, "--enable-breakable"),
     ("0.5.19", "Nemotron", "h100", DP, NOT_HIT, "--enable-dp-attention"),
     ("0.5.23", None, "h100", SGL, POSSIBLE, "config.json"),
 ]  # fmt: skip
