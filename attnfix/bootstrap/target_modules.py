@@ -27,6 +27,7 @@ MODULES = frozenset(
         "sglang.srt.model_executor.forward_batch_deepseek_mha_mixin",
         "sglang.srt.model_executor.forward_batch_info",
         "sglang.srt.model_executor.model_runner",
+        "sglang.srt.model_executor.runner_backend.breakable_cuda_graph_backend",
         "sglang.srt.ray.scheduler_actor",
         "vllm",
         "vllm.attention.ops.merge_attn_states",
