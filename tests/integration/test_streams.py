@@ -135,7 +135,7 @@ def test_who_reads_json_gets_the_error_as_json_too(arguments, code):
     "line, words",
     [
         (LINES["list"], ["sglang.uniform-replay-stride-triton", "vllm.skip-context-zero-fill"]),
-        (LINES["doctor"], ["sglang.flashinfer-swa-prefill", "nothit", "wrongoutput"]),
+        (LINES["doctor"], ["sglang.flashinfer-swa-prefill", "possible", "wrongoutput"]),
         (LINES["verdict"], ["sglang.uniform-replay-stride-triton", "0.5.10", "default"]),
         (LINES["forecast"], ["sglang.uniform-replay-stride-triton", "fixedupstream", "nolongerneeded"]),
         (LINES["prove"], ["vllm.gdn-uniform-decode", "vllm0.11.1", "notjudged"]),

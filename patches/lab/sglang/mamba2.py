@@ -311,8 +311,8 @@ class Graphs:
 class Mamba2Layer(proof.Proof):
     """A proof that runs one Mamba2 layer of a server. One process holds one server; `served` is what its objects read."""
 
-    modules = (_QUANTIZATION, BACKEND, MIXER)
-    may_lack = (BACKEND, MIXER)
+    modules: tuple[str, ...] = (_QUANTIZATION, BACKEND, MIXER)
+    may_lack: tuple[str, ...] = (BACKEND, MIXER)
     kernel = "interpreted"
 
     served: Any

@@ -39,7 +39,7 @@ FIX = Fix(
         "sglang.srt.models.falcon_h1:FalconH1HybridAttentionDecoderLayer.forward",
     ),
     examined=(">=0.5.15",),
-    cost="One break more for each Mamba2 layer: its kernels are launched as without a graph. No memory: 0.85 GB of graphs on both sides.",
+    cost="One break more for each Mamba2 layer, whose kernels are launched as without a graph. Graphs take as much memory.",
     avoid="Start with `--cuda-graph-backend-prefill disabled`: prompts run without a graph; short ones take longer.",
     expect="On one replica, the first prompt is answered.",
     hits=AllOf(Is("Mamba2 layers without a break of their own", ON), Is("prefill graph with breaks", ON)),
