@@ -68,7 +68,7 @@ SECTIONS = (
     Section(
         "For a bug report",
         "`attnfix report` collects everything that a maintainer asks for, and nothing secret. This is a part of it:",
-        f"attnfix report --json | grep -m 1 -A 5 '{FIX}'",
+        f"attnfix report --json | grep -m 1 -A 6 '{FIX}'",
         ('"verdict": "affected"', f'"release": "{RELEASE}"'),
         True,
     ),
