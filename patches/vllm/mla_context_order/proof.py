@@ -35,9 +35,10 @@ def _batch(seed: int, has_context: tuple[bool, ...], least: int, v2: bool) -> Ba
     draw = random.Random(seed)
     new = sorted(draw.sample(range(2, 16), len(has_context)))
     requests = {f"prefill {n}": (draw.randint(least, 80) if has else 0, n) for has, n in zip(has_context, new)}
-    arrival = ["decode", *requests]
+    steps = {"decode": (_DECODE, 1), **requests}
+    arrival = [*steps]
     draw.shuffle(arrival)
-    order = (_sorted if v2 else _reordered)({name: requests.get(name, (_DECODE, 1)) for name in arrival})
+    order = (_sorted if v2 else _reordered)({name: steps[name] for name in arrival})
     if order.pop(0) != "decode":
         raise ValueError("a decode does not come first")
     return Batch(tuple(requests[name][0] for name in order), tuple(requests[name][1] for name in order), decodes=1)
