@@ -84,7 +84,7 @@ def catch_up() -> None:
 
 
 def _facts() -> dict[str, Any]:
-    """What the process record says beside the fixes: its server, whether it observes, which path serves each op, the FlashInfer
+    """Facts of the process record beside its fixes: its server, whether it observes, which path serves each op, the FlashInfer
     that is loaded."""
     from attnfix.compat.arming import switches
     from attnfix.compat.status import metrics

@@ -15,6 +15,7 @@ from typing import Any
 from packaging.version import Version
 
 from attnfix.compat.releases import fetch
+from attnfix.patches.lab.excerpt import run_excerpt
 
 FIRST = Version("0.19.0")  # before, what is not MLA has another order for some head sizes
 _FUNCTION = "_get_backend_priorities"
@@ -36,9 +37,7 @@ def orders(source: Path) -> tuple[int, dict[int, tuple[str, ...]]]:
     imports = [node for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
     made |= {name.name: lambda *args: False for node in imports for name in node.names}  # asked for MLA alone
     function.body = [node for node in function.body if node not in imports]
-    annotations = ast.parse("from __future__ import annotations").body
-    exec(compile(ast.Module([*annotations, function], []), str(source), "exec"), made)  # nosec B102: a published release's own
-    ask = made[_FUNCTION]
+    ask = run_excerpt(source, function, **made)[_FUNCTION]
     return line, {major: tuple(ask(False, SimpleNamespace(major=major, minor=0))) for major in _GENERATIONS}
 
 

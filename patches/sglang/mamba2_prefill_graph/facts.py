@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from packaging.version import Version
-
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
-from attnfix.compat.doctor.deployment import Deployment, Makers
+from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
 from attnfix.compat.doctor.gpus import NVIDIA
 
 _NEMOTRON = ("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM")
 #: The first release in which they break under data-parallel attention, too (PR 34561)
-_NEMOTRON_BREAKS = Version("0.5.19")
+_NEMOTRON_BREAKS = "0.5.19"
 #: Releases from which a prefill graph stays under data-parallel attention, and that of a NemotronH (0.5.15 server_args.py:3372)
-_WITH_DP, _NEMOTRON_WITH_DP = Version("0.5.17"), Version("0.5.18")
+_WITH_DP, _NEMOTRON_WITH_DP = "0.5.17", "0.5.18"
 #: Options by which a server has no prefill graph with breaks (ServerArgs, 0.5.15-0.5.23)
 _WITHOUT = ("disable-cuda-graph", "disable-prefill-cuda-graph", "disable-piecewise-cuda-graph", "enforce-piecewise-cuda-graph")
 #: Options with which some releases leave the graph out, unless a backend for it is named
@@ -25,11 +23,11 @@ _WITHOUT_GRAPHS = ("torch_native", "flex_attention")
 def _outside(it: Deployment) -> Fact:
     name = it.architecture()
     if name is None:
-        return unknown("needs the model's config.json")
+        return unknown(NO_CONFIG)
     if name in _NEMOTRON and it.given("enable-dp-attention"):
         if it.release is None:
             return unknown("needs the release")
-        return known(ON if it.release < _NEMOTRON_BREAKS else OFF, f"architecture {name}, --enable-dp-attention")
+        return known(OFF if it.since(_NEMOTRON_BREAKS) else ON, f"architecture {name}, --enable-dp-attention")
     return known(ON if name == "FalconH1ForCausalLM" else OFF, f"architecture {name}")
 
 
@@ -48,7 +46,7 @@ def _breaks(it: Deployment) -> Fact:
     if it.given("enable-dp-attention"):
         if it.release is None:
             return unknown("needs the release")
-        if it.release < (_NEMOTRON_WITH_DP if it.architecture() in _NEMOTRON else _WITH_DP):
+        if not it.since(_NEMOTRON_WITH_DP if it.architecture() in _NEMOTRON else _WITH_DP):
             return known(OFF, f"--enable-dp-attention in sglang {it.release}")
     if named := next(filter(it.given, _MAY_LEAVE_OUT), None):
         return unknown(f"--{named} may leave the graph out; name --cuda-graph-backend-prefill")
