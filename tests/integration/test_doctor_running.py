@@ -22,7 +22,9 @@ def start(tmp_path):
     """`start(words, **environment)`: pid of a process called `python …/bin/vllm words`, in a folder with a model."""
     program = tmp_path / "bin" / "vllm"
     program.parent.mkdir()
-    program.write_text("import os, sys, time\nif 'fork' in sys.argv: os.fork()\nprint('up', flush=True)\ntime.sleep(300)\n")
+    program.write_text(
+        "import os, sys, time\nif 'fork' not in sys.argv or os.fork(): print('up', flush=True)\ntime.sleep(99)\n"
+    )
     (tmp_path / "models" / "r1").mkdir(parents=True)
     (tmp_path / "models" / "r1" / "config.json").write_text(json.dumps(R1))
     running = []
