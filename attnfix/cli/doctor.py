@@ -340,6 +340,7 @@ def _print(found: dict[str, Any], before: str = "") -> None:
         print_table(title, ("fix", "verdict", "harm", "attnfix"), rows)
     else:
         print_line(title)
+        _print_nearest(found["fixes"])
     for row in shown:
         print_line(f"{row['fix']}:", _verdict(row))
         for reason in row["reasons"]:
@@ -364,6 +365,16 @@ def _print(found: dict[str, Any], before: str = "") -> None:
         print_line("Next: `attnfix status` says what is patched; if answers are wrong all the same, `attnfix probe URL` asks.")
     else:
         print_line("Next: if answers are wrong all the same, `attnfix probe URL` asks your server.")
+
+
+def _print_nearest(rows: list[dict[str, Any]]) -> None:
+    """The bugs of this release that a single fact rules out, where no bug applies: a launch line is easily pasted in part."""
+    rows = [row for row in rows if row["harm"] != SLOWER and len(row["reasons"]) == 1]
+    nearest = [row for row in rows if not row["reasons"][0].startswith(("code: ", "GPU: "))]
+    if nearest:
+        print_line("Is each of these so on your server? It alone rules out a bug of this release:")
+    for row in nearest:
+        print_line(f"    {row['fix']}: {row['reasons'][0]}")
 
 
 def _headline(found: dict[str, Any]) -> str:

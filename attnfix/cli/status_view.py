@@ -92,6 +92,8 @@ def _engine(process: dict[str, Any]) -> str:
 def _head(found: dict[str, Any]) -> Iterator[Text]:
     if not found["engines"]:  # nothing that runs in this Python is patched
         yield Text(f"attnfix {found['attnfix']} in {found['python']}")
+    elif found["active"] and found["refused"]:
+        yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("nothing is armed", "bold red"), f" in {found['python']}")
     elif found["active"] and found["observes"]:
         yield Text(f"attnfix {found['attnfix']}: observing (ATTNFIX=observe), nothing is corrected, in {found['python']}")
     elif found["active"]:
@@ -101,7 +103,7 @@ def _head(found: dict[str, Any]) -> Iterator[Text]:
     if found["only"] is not None and not found["refused"]:
         named = f"nothing but {', '.join(found['only'])}" if found["only"] else "nothing"
         yield Text(line(f"ATTNFIX_ONLY: {named} is on"[:_LETTERS]))
-    yield Text(f"Fixes that are on here: {found['fixset_on']} (ATTNFIX_FIXSET pins them)")
+    yield Text(f"Set of fixes that this environment asks for: {found['fixset_on']} (ATTNFIX_FIXSET pins it)")
     for row in found["engines"]:
         yield Text(f"{row['engine']} {row['release'] or '(no version)'} in {row['location']}")
 

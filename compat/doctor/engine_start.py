@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import dropwhile
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ _MODULES = {
 }
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 _ASSIGNMENT = re.compile(r"(?:-e|--env=)?([A-Za-z_]\w*)=(.*)", re.S)
-_SUFFIXES = r"(?:-(?:rocm|xpu|cpu|hpu|cuda|cu\d+|arm64|aarch64|runtime|base|dev|nightly|custom))*"
+_SUFFIXES = r"(?:-(?:rocm|xpu|cpu|hpu|cuda|cu\d+|arm64|aarch64|runtime|base|dev|nightly|custom|attnfix))*"
 #: Any registry with its port, folders, a name that says which engine it is, tag and digest
 _IMAGE = re.compile(
     rf"(?P<home>(?:[\w.-]+(?::\d+)?/)*)(?P<name>(?P<engine>vllm|sglang)(?P<server>-openai)?{_SUFFIXES})"
@@ -62,11 +63,20 @@ def find(words: Sequence[str], engine: str | None = None) -> Start:
     commands = _commands(words[0]) if len(words) == 1 else [list(words)]
     if any(_starts(command, start) for command in commands):
         return start
-    first = next(iter(commands), [])
-    if engine and first and first[0].startswith("-"):
-        return Start(engine, first)
+    if engine and (arguments := _arguments(words, commands)):
+        return Start(engine, arguments, start.variables)
     known = "vllm serve, sglang serve, python -m " + ", ".join(_MODULES)
-    raise LaunchError(f"the launch command starts no engine; known: {known}, and arguments alone with --engine")
+    raise LaunchError(
+        f"the launch command starts no engine; known: {known}, and, with --engine, arguments alone or a container of any image"
+    )
+
+
+def _arguments(words: Sequence[str], commands: Iterable[list[str]]) -> list[str]:
+    """The options of a server where words are options alone, or of the one container in YAML that has options."""
+    if len(words) == 1 and _YAML.match(words[0]):
+        commands = [list(dropwhile(lambda word: not word.startswith("-"), command)) for command in commands]
+    found = [command for command in commands if command and command[0].startswith("-")]
+    return found[0] if len(found) == 1 else []
 
 
 def _starts(words: list[str], start: Start) -> bool:

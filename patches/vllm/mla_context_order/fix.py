@@ -15,7 +15,7 @@ _MERGE = "vllm.v1.attention.ops.merge_attn_states"
 
 FIX = Fix(
     id="vllm.mla-context-order",
-    title="A prompt forgets its cached context beside a shorter fresh prompt (MLA)",
+    title="A prompt forgets its cached context beside a shorter fresh prompt (MLA, Model Runner V2)",
     symptom=(
         "Wrong answers from DeepSeek-type models: a long prompt forgets all that it has in the cache when a shorter fresh "
         "prompt shares its step. The prompt is in its second or later part, or its prefix is cached. No error, and nothing in "

@@ -273,6 +273,7 @@ def test_a_restriction_is_one_line_and_a_refused_one_is_missing():
     assert "ATTNFIX_ONLY" not in text(found())
     refused = found(only=("sglang.gone",), refused="ATTNFIX_ONLY names no fix")
     assert status.exit_code(refused) == 3 and "ATTNFIX_ONLY names no fix" in text(refused) and "is on" not in text(refused)
+    assert text(refused).count("nothing is armed") == 1 and "active" not in text(refused)
     assert status.exit_code(found(refused="ATTNFIX_ONLY names no fix", active=False, reason="ATTNFIX=0")) == 0
 
 
