@@ -145,6 +145,18 @@ def test_the_model_of_the_launch_is_read_where_it_lies_here(model):
     assert doctor("--engine", "sglang==0.5.9", "--gpu", "b200", launch=SERVE)[2]["architecture"] is None
 
 
+def test_the_config_that_the_launch_names_comes_before_the_models(model, tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    asked = "--engine", "vllm==0.25.1", "--gpu", "h100"
+    for other, architecture in ((tmp_path, "LlamaForCausalLM"), (tmp_path / "none", None)):
+        launch = f"vllm serve {model} --hf-config-path {other}"
+        for arguments in ((str(model), *asked), asked):
+            assert doctor(*arguments, launch=launch)[2]["architecture"] == architecture
+    rows = doctor(str(model), *asked, launch=launch)[1]
+    needs = "attention: unknown (needs the config.json of --hf-config-path, which is not on this machine)"
+    assert needs in rows["vllm.mla-context-order"]["reasons"] and rows["vllm.mla-context-order"]["verdict"] == "possible"
+
+
 def test_a_model_that_was_fetched_from_the_hub_is_read_by_its_name(model, tmp_path):
     """In the hub's cache as `hf download` lays it out; nothing is fetched."""
     kept = tmp_path / "hub" / "models--deepseek-ai--DeepSeek-R1"

@@ -87,3 +87,10 @@ def test_an_option_that_a_choice_reads_opens_that_fact_alone():
     assert graphs.values == () and "--deepep-mode" in graphs.why
     assert fact("CUDA graphs", "--deepep-mode auto", "0.5.9", "sglang").values == ("on",), "its default"
     assert fact("prefill backend", "--deepep-mode normal", "0.5.9", "sglang").values == ("fa3",)
+
+
+@pytest.mark.parametrize("overrides, found", [
+    ('{"architectures": ["MllamaForConditionalGeneration"]}', ("on",)), ("{}", ("off",)), ("{", ()), ("$X", ()), ("null", ()),
+])  # fmt: skip
+def test_overrides_of_config_json_count_in_sglang(overrides, found):
+    assert fact("encoder-decoder", f"--json-model-override-args '{overrides}'", "0.5.9", "sglang").values == found
