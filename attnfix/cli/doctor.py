@@ -167,8 +167,8 @@ def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _uncovered(launch: Launch) -> list[str]:
-    """Options of the launch that no fact of the engine ever reads."""
-    covered = diagnosis.options_read(launch.engine, facts_of_fixes(launch.engine))
+    """Options of the launch that may reach the model, and that no fact of the engine ever reads."""
+    covered = diagnosis.options_read(launch.engine, facts_of_fixes(launch.engine)) | engine_options.in_front(launch.engine)
     given = dict.fromkeys(name.partition(".")[0] for name in launch.options)
     return [f"--{name}" for name in given if name not in covered]
 

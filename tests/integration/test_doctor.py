@@ -137,6 +137,8 @@ def test_options_that_nothing_of_ours_covers_are_named(model):
     assert "No known bug applies" in text.splitlines()[0]
     assert "attnfix knows no bug around: --enable-eplb, --limit-mm-per-prompt; that is no proof that there is none." in text
     assert "knows no bug around" not in attnfix(*fixed).stdout
+    front = "--host 0.0.0.0 --port 80 --api-key k --served-model-name r1 --disable-log-stats --tool-call-parser hermes"
+    assert "knows no bug around" not in attnfix(*fixed, *front.split()).stdout
 
 
 def test_the_model_of_the_launch_is_read_where_it_lies_here(model):
