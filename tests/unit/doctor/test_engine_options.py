@@ -66,7 +66,7 @@ def test_a_release_reads_its_own_options(engine, release, launch, expected):
 
 @pytest.mark.parametrize("engine, front, reaching", [
     ("vllm", "port api-key chat-template otlp-traces-endpoint max-log-len tokenizer", "lora-modules gdn-prefill-backend dtype"),
-    ("sglang", "port log-level enable-metrics tool-call-parser served-model-name", "enable-streaming-session page-size tp-size"),
+    ("sglang", "port log-level enable-metrics tool-call-parser served-model-name", "forward-hooks page-size tp-size"),
 ])  # fmt: skip
 def test_options_of_the_server_around_the_model_are_told_apart(engine, front, reaching):
     found, known = engine_options.in_front(engine), {option.name for option in engine_options.options(engine)}
