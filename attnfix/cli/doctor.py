@@ -15,7 +15,7 @@ from rich.text import Text
 from attnfix.compat.arming import switches
 from attnfix.compat.doctor import diagnosis, engine_options, gpus, running
 from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
-from attnfix.compat.doctor.deployment import Deployment, read_config
+from attnfix.compat.doctor.deployment import CONFIG_PATH, Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch, LaunchError, Start, find, read_start
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import SLOWER, Fix
@@ -115,7 +115,7 @@ def _of_server(server: running.Server, named: tuple[str, str | None] | None, gpu
 
 def _config_of(server: running.Server, launch: Launch) -> Any:
     """config.json of the server's model, in its folder or its hub cache; None where it is not there, or cannot be read."""
-    model = launch.model or ""
+    model = launch.options.get(CONFIG_PATH) or launch.model or ""
     try:
         path = server.path(model) / "config.json"
         if not os.path.isfile(path):
@@ -167,8 +167,8 @@ def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _uncovered(launch: Launch) -> list[str]:
-    """Options of the launch that no fact of the engine ever reads."""
-    covered = diagnosis.options_read(launch.engine, facts_of_fixes(launch.engine))
+    """Options of the launch that may reach the model, and that no fact of the engine ever reads."""
+    covered = diagnosis.options_read(launch.engine, facts_of_fixes(launch.engine)) | engine_options.in_front(launch.engine)
     given = dict.fromkeys(name.partition(".")[0] for name in launch.options)
     return [f"--{name}" for name in given if name not in covered]
 
@@ -233,8 +233,10 @@ def _version(name: str | None) -> Version | None:
 
 
 def _config(named: str | None, launch: Launch | None) -> Any:
-    """The model's config.json: the one named, else that of the launch's model, if it is here."""
-    model = named or (launch.model if launch else None)
+    """The config.json of --hf-config-path; without that the one named, else that of the launch's model, if it is here."""
+    other = launch.options.get(CONFIG_PATH) if launch else None
+    named = None if other else named
+    model = other or named or (launch.model if launch else None)
     if not model:
         return None
     path = Path(model)

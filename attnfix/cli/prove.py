@@ -77,5 +77,6 @@ def _lacks(package: Requirement) -> bool:
     try:
         found = version(package.name)
     except PackageNotFoundError:
-        return find_spec(package.name.replace("-", "_")) is None  # one that brings the module under another name will do
+        name = "attnfix.prove" if package.name == "attnfix-prove" else package.name.replace("-", "_")
+        return find_spec(name) is None  # one that brings the module under another name will do, and so does a clone
     return package.name == "attnfix-prove" and not package.specifier.contains(found, prereleases=True)

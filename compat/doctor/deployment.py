@@ -20,13 +20,19 @@ NO_CONFIG = "needs the model's config.json"
 NO_GPU = "needs --gpu"
 NO_LAUNCH = "needs the launch command behind --"
 
+#: Option whose JSON an engine writes over config.json, and the option that names another config.json
+OVERRIDES = {"sglang": "json-model-override-args", "vllm": "hf-overrides"}
+CONFIG_PATH = "hf-config-path"
+#: Parts of config.json that describe the language model. An override of a part changes keys in it; any other object is replaced
+_PARTS = ("text_config", "language_config", "llm_config")
 _CONFIG_LIMIT = 16 << 20  # bytes; models' are a few kilobytes
 
 
 @dataclass
 class Deployment:
     """`release` None: unknown, or beyond those whose defaults were read; a candidate counts as its release. `config` is the
-    model's config.json; `environment` what the launch inherits."""
+    model's config.json, and gets what the launch line writes over it; `no_config` says what is missing where it is None;
+    `environment` is what the launch inherits."""
 
     engine: str
     release: Version | None = None
@@ -34,10 +40,18 @@ class Deployment:
     gpu: Gpu | None = None
     launch: Launch | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    no_config: str = NO_CONFIG
 
     def __post_init__(self) -> None:
         if self.release is not None and self.release.pre:
             self.release = Version(self.release.base_version)
+        if self.config is None and self.given(CONFIG_PATH):
+            self.no_config = f"needs the config.json of --{CONFIG_PATH}, which is not on this machine"
+        if self.config is not None and self.launch is not None:
+            try:
+                self.config = _overridden(self.config, _overrides(self.launch, OVERRIDES[self.engine]))
+            except ValueError as error:
+                self.config, self.no_config = None, str(error)
 
     def option(self, name: str, default: str | int | None = None) -> Fact:
         """An option's value on the launch line, else `default`; None: the engine decides, and the fact is unknown."""
@@ -97,7 +111,7 @@ class Deployment:
     def text_config(self) -> Mapping[str, Any]:
         """The part of config.json that describes the language model."""
         config = self.config or {}
-        parts = (config.get(name) for name in ("text_config", "language_config", "llm_config"))
+        parts = (config.get(name) for name in _PARTS)
         return next((part for part in parts if isinstance(part, Mapping)), config)
 
     def architecture(self) -> str | None:
@@ -112,6 +126,39 @@ def _stands_in(name: str, names: Collection[str]) -> bool:
     """Whether the option, or the option that it is a key of, is one of the names."""
     parts = name.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
+
+
+def _overrides(launch: Launch, name: str) -> dict[str, Any]:
+    """The JSON of the option `name`, all its keys together. Raises ValueError with the reason where it cannot be read."""
+    found: dict[str, Any] = {}
+    unread = ValueError(f"--{name} changes config.json, and its JSON cannot be read")
+    if any(word.replace("_", "-").startswith(f"--{name}") for word in launch.not_understood):
+        raise unread
+    for option, text in launch.options.items():
+        first, *keys = option.split(".", 50)
+        if first != name:
+            continue
+        try:
+            value = untrusted.parsed(text)
+        except ValueError:
+            value = [text] if keys == ["architectures"] else text
+        for key in reversed(keys):
+            value = {key: value}
+        if not isinstance(value, Mapping):
+            raise unread
+        found = _merged(found, value)
+    return found
+
+
+def _overridden(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+    parts = {name: value for name, value in overrides.items() if name in _PARTS}
+    return {**_merged(config, parts), **{name: value for name, value in overrides.items() if name not in parts}}
+
+
+def _merged(into: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`into` with `values`, which replace what is there but keys of an object."""
+    both = {name for name, value in values.items() if isinstance(value, Mapping) and isinstance(into.get(name), Mapping)}
+    return {**into, **{name: _merged(into[name], value) if name in both else value for name, value in values.items()}}
 
 
 def read_config(path: Path) -> Mapping[str, Any]:

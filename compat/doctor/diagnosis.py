@@ -11,7 +11,7 @@ from ..fix import Fix
 from ..gate import ledger
 from . import sglang, vllm
 from .condition import HIT, NOT_HIT, POSSIBLE, Answer, Fact, Facts, unknown
-from .deployment import Deployment, Makers
+from .deployment import NO_CONFIG, Deployment, Makers
 
 SHARED: dict[str, Makers] = {"sglang": sglang.FACTS, "vllm": vllm.FACTS}
 
@@ -30,6 +30,7 @@ def facts(deployment: Deployment, of_fixes: Makers) -> Facts:
                 made[name] = maker(deployment)
             except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
                 made[name] = unknown(f"config.json has a form that is not read, or an option: {error}")
+            made[name] = made[name]._replace(why=made[name].why.replace(NO_CONFIG, deployment.no_config))
         return made[name]
 
     return get

@@ -81,6 +81,11 @@ def read_by(engine: str, release: str | None, choice: str) -> frozenset[str]:
     return _table(engine).read_by(choice, release or "")
 
 
+def in_front(engine: str) -> frozenset[str]:
+    """The options, by name, that never reach the model: addresses, keys, logging, metrics, names, templates, parsers."""
+    return _table(engine).front
+
+
 @cache
 def _table(engine: str) -> _Table:
     return _Table(json.loads(path_of(engine).read_text()))
@@ -93,6 +98,7 @@ class _Table:
     def __init__(self, found: dict[str, Any]):
         self.options: dict[str, dict[str, dict[str, str]]] = found["options"]
         self.choices: dict[str, dict[str, dict[str, str]]] = found["choices"]
+        self.front = frozenset[str](found["front"])
         self.order = {name: at for at, name in enumerate(found["releases"])}
         self._spans = dict[str, list[range]]()
 

@@ -74,7 +74,10 @@ _SGLANG = {
         r"((prefill|decode)_)?attention_backend",
         r"_?get_default_attn_backend|_?get_default_attention_backend",
     ),
-    "graph mode": (r"disable_cuda_graph|cuda_graph_backend_decode|disable_decode_cuda_graph|cuda_graph_config", _NONE),
+    "graph mode": (
+        r"disable_cuda_graph|cuda_graph_backend_decode|disable_decode_cuda_graph|cuda_graph_config|decode\.backend",
+        _NONE,
+    ),
 }
 _SGLANG_FILES = "srt/server_args.py", "srt/arg_groups/*.py", "srt/arg_groups/*/*.py"
 _ARGUMENTS = {"self", "server_args", "args", "view", "cfg", "resolved_view", "resolving_view"}
@@ -136,10 +139,12 @@ def _of_prefill(value: ast.AST) -> bool:
 
 
 def _name(target: ast.AST) -> str:
-    """Of an attribute, or of an item that has a text for its key."""
+    """Of an attribute, with the phase before a `backend`; or of an item that has a text for its key."""
     if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
         return str(target.slice.value)
-    return target.attr if isinstance(target, ast.Attribute) else ""
+    if not isinstance(target, ast.Attribute):
+        return ""
+    return f"{_base(target.value)}.backend" if target.attr == "backend" else target.attr
 
 
 class _Fields:

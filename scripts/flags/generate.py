@@ -4,7 +4,7 @@
 
 A release runs in a fork of its own, of a Python that has imported torch. In the file, beside a value stand the releases that
 have it, as `0.10.0..0.12.0`; nothing beside it: all that have the option. `choices`: which options the engine's code for
-attention backend, model runner and graph mode reads, and in which functions.
+attention backend, model runner and graph mode reads, and in which functions. `front`: options that never reach the model.
 """
 
 from __future__ import annotations
@@ -28,6 +28,14 @@ from scripts.flags import choices
 
 ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 300
+#: Groups of the parsers whose options are about the server around the model, but for some; and such options of other groups
+_FRONT = {"Frontend", "LoggingConfig", "ObservabilityConfig", "serving", "observability"}
+_NOT_FRONT = {"enable-streaming-session", "forward-hooks", "lora-modules", "strip-thinking-cache"}
+_FRONT_TOO = {
+    "aggregate-engine-logging", "allowed-local-media-path", "allowed-media-domains", "api-server-count", "disable-log-requests",
+    "disable-log-stats", "enable-log-requests", "headless", "hf-token", "served-model-name", "tokenizer", "tokenizer-mode",
+    "tokenizer-revision",
+}  # fmt: skip
 #: `options` of scripts/flags/parser.py
 Options = Sequence[Mapping[str, Any]]
 
@@ -71,8 +79,20 @@ def text(engine: str, found: Mapping[str, Options]) -> str:
         + ",\n".join(lines)
         + '\n}, "choices": {\n'
         + ",\n".join(rows)
-        + "\n}}\n"
+        + f'\n}}, "front": {json.dumps(_front(found, named))}}}\n'
     )
+
+
+def _front(found: Mapping[str, Options], named: Mapping[tuple[str, str], str]) -> list[str]:
+    """The options that never reach the model, as the newest release that sorts them says."""
+    groups = {
+        named[release, option["names"][0]]: option["group"]
+        for release, options in found.items()
+        for option in options
+        if option["group"] != "options"
+    }
+    front = {name for name, group in groups.items() if group in _FRONT}
+    return sorted((front | (_FRONT_TOO & set(named.values()))) - _NOT_FRONT)
 
 
 def _choices(

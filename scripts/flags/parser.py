@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import pkgutil
 import sys
 from contextlib import suppress
 from typing import Any
@@ -26,12 +27,32 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def options(engine: str) -> list[dict[str, Any]]:
-    """`names`, `takes`, `default`, `choices` of each option, as the server's parser has them. The engine is imported."""
+    """`names`, `takes`, `default`, `choices`, `group` of each option, as the server's parser has them. The engine is
+    imported."""
     stubs.OPTIONAL = {engine: (*stubs.OPTIONAL[engine], *_OF_PARSERS)}
     stubs.install(engine)
     side._ease_engine(engine)
     found = [action for action in _parser(engine)._actions if action.option_strings]
-    return [_option(action, engine) for action in found]
+    namespaces = _namespaces() if engine == "sglang" else {}
+    return [{**_option(action, engine), "group": namespaces.get(action.dest) or _title(action)} for action in found]
+
+
+def _title(action: Any) -> str:
+    """Of its group in the parser."""
+    return action.container.title or ""
+
+
+def _namespaces() -> dict[str, str]:
+    """sglang's own sorting of the fields of ServerArgs, from 0.5.20 on: field -> namespace."""
+    fields = _imported("sglang.srt.arg_groups.fields")
+    names = [module.name for module in pkgutil.iter_modules(fields.__path__)] if fields else []
+    classes = [
+        (name, kind)
+        for name in names
+        for kind in vars(importlib.import_module(f"{fields.__name__}.{name}")).values()
+        if isinstance(kind, type) and hasattr(kind, "_NS_PATH")
+    ]
+    return {field: name for name, kind in classes for field in kind.__annotations__}
 
 
 def _parser(engine: str) -> argparse.ArgumentParser:

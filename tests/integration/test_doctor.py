@@ -137,6 +137,8 @@ def test_options_that_nothing_of_ours_covers_are_named(model):
     assert "No known bug applies" in text.splitlines()[0]
     assert "attnfix knows no bug around: --enable-eplb, --limit-mm-per-prompt; that is no proof that there is none." in text
     assert "knows no bug around" not in attnfix(*fixed).stdout
+    front = "--host 0.0.0.0 --port 80 --api-key k --served-model-name r1 --disable-log-stats --tool-call-parser hermes"
+    assert "knows no bug around" not in attnfix(*fixed, *front.split()).stdout
 
 
 def test_where_no_bug_applies_those_that_one_fact_rules_out_are_named(model):
@@ -153,6 +155,18 @@ def test_the_model_of_the_launch_is_read_where_it_lies_here(model):
     _, _, data = doctor("--engine", "sglang==0.5.9", "--gpu", "b200", launch=SERVE.replace("r1", str(model)))
     assert data["architecture"] == "DeepseekV3ForCausalLM"
     assert doctor("--engine", "sglang==0.5.9", "--gpu", "b200", launch=SERVE)[2]["architecture"] is None
+
+
+def test_the_config_that_the_launch_names_comes_before_the_models(model, tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    asked = "--engine", "vllm==0.25.1", "--gpu", "h100"
+    for other, architecture in ((tmp_path, "LlamaForCausalLM"), (tmp_path / "none", None)):
+        launch = f"vllm serve {model} --hf-config-path {other}"
+        for arguments in ((str(model), *asked), asked):
+            assert doctor(*arguments, launch=launch)[2]["architecture"] == architecture
+    rows = doctor(str(model), *asked, launch=launch)[1]
+    needs = "attention: unknown (needs the config.json of --hf-config-path, which is not on this machine)"
+    assert needs in rows["vllm.mla-context-order"]["reasons"] and rows["vllm.mla-context-order"]["verdict"] == "possible"
 
 
 def test_a_model_that_was_fetched_from_the_hub_is_read_by_its_name(model, tmp_path):

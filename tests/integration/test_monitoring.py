@@ -149,7 +149,9 @@ def until(condition):
 
 
 def test_a_real_prometheus_answers_every_query_of_the_dashboard(prometheus, replica):
-    good = replica(process({FIX: "effective", OTHER: "installed"}, corrections=3))
+    looks = process({FIX: "observed"}) | {"observes": True}
+    looks["fixes"][0]["observed"] = {"calls": 5, "needed": 2}
+    good = replica(process({FIX: "effective", OTHER: "installed"}, corrections=3), looks)
     bad, without = replica(process({FIX: "effective"}), process({FIX: "failed"})), replica()
     ask = prometheus(good, bad, without)
     assert until(lambda: ask(filled_in(QUERIES["Corrected rows per second, by fix"][0])))

@@ -40,6 +40,14 @@ def test_torch_is_never_pulled_and_requirements_stay_three(wheel):
     ]
 
 
+def test_the_wheel_is_as_small_as_the_readme_says(wheels):
+    text = " ".join((environments.ROOT / "README.md").read_text().split())
+    to_download, installed = re.search(r"under ([\d.]+) MB to download, under ([\d.]+) MB installed", text).groups()
+    archive = zipfile.ZipFile(wheels[0])
+    assert wheels[0].stat().st_size < float(to_download) * 1e6
+    assert sum(each.file_size for each in archive.infolist()) < float(installed) * 1e6
+
+
 def test_the_bills_of_materials_are_valid_and_list_each_compiled_kernel(wheels):
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from attnfix.cli import prove
 from attnfix.patches.catalogue import FIXES
 from attnfix.prove import command
 from attnfix.prove.verdict import FAILED, UNPROVEN, Result
@@ -69,3 +70,13 @@ def test_a_reason_of_several_fixes_is_said_once(shown, capsys):
 def test_narrower_terminals_hold_every_word(shown, columns):
     words = " ".join(shown(result(), columns=columns)).split()
     assert {LONGEST, "finite", "0.00047", "same", "interpreted"} <= set(words)
+
+
+def test_a_clone_lacks_no_wheel_of_proofs(tmp_path, monkeypatch):
+    """A build of the wheel leaves its metadata in a clone, which has the proofs themselves."""
+    (tmp_path / "attnfix.egg-info").mkdir()
+    told = "Metadata-Version: 2.4\nName: attnfix\nVersion: 1.0.0\n"
+    required = "".join(f'Requires-Dist: {name}; extra == "prove"\n' for name in ("attnfix-prove==1.0.0", "not-here"))
+    (tmp_path / "attnfix.egg-info" / "PKG-INFO").write_text(told + required)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert prove._missing("prove") == ["not-here"]

@@ -64,6 +64,15 @@ def test_a_release_reads_its_own_options(engine, release, launch, expected):
     assert not line.not_understood and expected.items() <= line.options.items() and line.model == "m"
 
 
+@pytest.mark.parametrize("engine, front, reaching", [
+    ("vllm", "port api-key chat-template otlp-traces-endpoint max-log-len tokenizer", "lora-modules gdn-prefill-backend dtype"),
+    ("sglang", "port log-level enable-metrics tool-call-parser served-model-name", "forward-hooks page-size tp-size"),
+])  # fmt: skip
+def test_options_of_the_server_around_the_model_are_told_apart(engine, front, reaching):
+    found, known = engine_options.in_front(engine), {option.name for option in engine_options.options(engine)}
+    assert set(front.split()) <= found <= known and found.isdisjoint(reaching.split()) and known.issuperset(reaching.split())
+
+
 def test_an_option_of_another_release_is_not_understood():
     assert read(["vllm", "serve", "m", "--attention-backend", "X"], release="0.10.0").not_understood == ["--attention-backend"]
     assert not read(["vllm", "serve", "m", "--attention-backend", "X"]).not_understood, "some release has it"
@@ -77,6 +86,14 @@ def test_an_option_that_no_choice_reads_decides_nothing():
         assert fact("full CUDA graphs", launch, "0.25.1").values == ("on",)
 
 
+def test_graph_choices_of_sglang_are_found_in_every_form():
+    """A flag, a field of a configuration of graphs (0.5.14), a new configuration (0.5.19)."""
+    releases = list(engine_options.releases("sglang"))
+    for release in releases[releases.index("0.5.11") :]:
+        read = engine_options.read_by("sglang", release, "graph mode")
+        assert read >= {"dllm-algorithm", "disaggregation-mode", "enable-mis", "deepep-mode"}, release
+
+
 def test_an_option_that_a_choice_reads_opens_that_fact_alone():
     found = fact("full CUDA graphs", "--pooler-config.pooling_type CLS", "0.25.1")
     assert found.values == () and "--pooler-config.pooling_type may choose" in found.why
@@ -87,3 +104,10 @@ def test_an_option_that_a_choice_reads_opens_that_fact_alone():
     assert graphs.values == () and "--deepep-mode" in graphs.why
     assert fact("CUDA graphs", "--deepep-mode auto", "0.5.9", "sglang").values == ("on",), "its default"
     assert fact("prefill backend", "--deepep-mode normal", "0.5.9", "sglang").values == ("fa3",)
+
+
+@pytest.mark.parametrize("overrides, found", [
+    ('{"architectures": ["MllamaForConditionalGeneration"]}', ("on",)), ("{}", ("off",)), ("{", ()), ("$X", ()), ("null", ()),
+])  # fmt: skip
+def test_overrides_of_config_json_count_in_sglang(overrides, found):
+    assert fact("encoder-decoder", f"--json-model-override-args '{overrides}'", "0.5.9", "sglang").values == found

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from packaging.version import Version
 
-from attnfix.compat.doctor import gpus
+from attnfix.compat.doctor import diagnosis, gpus
 from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.doctor.vllm import FACTS
@@ -124,3 +124,36 @@ DENSE = {**LLAMA, "head_dim": 128}
 )  # fmt: skip
 def test_the_backend_that_is_tried_first(config, launch, release, gpu, backend):
     assert values("attention backend", launch, release, config, gpu) == backend
+
+
+WINDOW = "sliding-window layers"
+SCHEME = {"quant_method": "compressed-tensors", "kv_cache_scheme": {"type": "float"}}
+
+
+@pytest.mark.parametrize(
+    "name, config, overrides, found",
+    [
+        (WINDOW, LLAMA, """ '{"sliding_window": 4096}'""", ON), (WINDOW, LLAMA, ".sliding_window 8", ON),
+        (WINDOW, MISTRAL, """='{"sliding_window": null}'""", OFF), (WINDOW, MISTRAL, " {}", ON),
+        (WINDOW, {"text_config": LLAMA}, ".text_config.sliding_window 8", ON),
+        (WINDOW, {"text_config": LLAMA}, """ '{"text_config": {"sliding_window": 8}}'""", ON),
+        (WINDOW, {"text_config": MISTRAL}, """ '{"text_config": {"head_dim": 8}}'""", ON),
+        (WINDOW, {"text_config": LLAMA}, ".sliding_window 8", OFF),
+        (WINDOW, LLAMA, " '{sliding'", ()), (WINDOW, LLAMA, " $X", ()), (WINDOW, LLAMA, " '[8]'", ()),
+        ("Mamba2 layers", LLAMA, ".architectures+ NemotronHForCausalLM", ON),
+        ("KV cache scales", {"quantization_config": SCHEME}, """.quantization_config '{"quant_method": "fp8"}'""", ("others",)),
+    ],
+)  # fmt: skip
+def test_overrides_are_written_over_config_json(name, config, overrides, found):
+    assert values(name, f"--hf-overrides{overrides}", config=config) == found
+    if "=" in overrides or overrides.startswith(" "):
+        assert values(name, f"--hf_overrides{overrides}", config=config) == found
+
+
+def test_a_config_json_that_is_not_here_is_told():
+    line = read(["vllm", "serve", "m", "--hf-config-path", "elsewhere"])
+    found = diagnosis.facts(Deployment("vllm", Version("0.27.0"), None, None, line), {})(WINDOW)
+    assert found == ((), "needs the config.json of --hf-config-path, which is not on this machine")
+    line = read(["vllm", "serve", "m", "--hf-overrides", "{what"])
+    found = diagnosis.facts(Deployment("vllm", Version("0.27.0"), LLAMA, None, line), {})(WINDOW)
+    assert found == ((), "--hf-overrides changes config.json, and its JSON cannot be read")

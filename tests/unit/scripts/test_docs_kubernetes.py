@@ -11,6 +11,7 @@ import pytest
 import yaml
 from jsonschema import ValidationError
 
+from attnfix.cli import run
 from scripts.pages import generate
 from tests.support.manifests import check, merged, spoilt
 from tests.support.pages import Page
@@ -92,3 +93,31 @@ def test_the_admission_policy_is_sound(manifest):
 def test_the_admission_policy_is_bound():
     policy, binding = POLICY
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+
+
+VOLUME, VALUES = map(yaml.safe_load, Page(DOCS / "deployments.md").blocks_in("yaml"))
+
+
+def test_the_patch_that_mounts_attnfix_is_sound():
+    check(merged(quickstart("vllm"), VOLUME))
+    for wrong in spoilt(VOLUME):
+        with pytest.raises(kubernetes_validate.ValidationError):
+            check(merged(quickstart("vllm"), wrong))
+
+
+def test_the_charts_values_make_the_same_pod():
+    """The fields of production-stack's chart, in their places in the pod: helm/templates/deployment-vllm-multi.yaml there."""
+    (model,) = VALUES["servingEngineSpec"]["modelSpec"]
+    init = model.pop("initContainer")
+    container = {"name": "vllm", "env": model.pop("env"), "volumeMounts": model.pop("extraVolumeMounts")}
+    init["volumeMounts"] = init.pop("extraVolumeMounts")
+    pod = {"initContainers": [init], "containers": [container], "volumes": model.pop("extraVolumes")}
+    assert pod == VOLUME["spec"]["template"]["spec"] and model.keys() == {"name"}
+
+
+def test_the_volume_is_what_attnfix_run_would_name():
+    pod = VOLUME["spec"]["template"]["spec"]
+    named = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}["PYTHONPATH"]
+    folder = Path(run.environment({})["PYTHONPATH"]).relative_to(Path(run.__file__).parents[2])
+    (mounted,) = (each["mountPath"] for each in pod["initContainers"][0]["volumeMounts"])
+    assert named == f"{mounted}/{folder}"
