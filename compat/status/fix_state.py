@@ -99,8 +99,8 @@ class FixState:
 
     `release` and `code` name the code that was found. `recheck_on_first_call` is called once, at the first call while armed,
     and may disarm. `observations` are by kernel path: the names that tell it from others; `left_alone` are the paths that are
-    left as they are. `left_out`: why calls are. `fired`: a correction was needed in this process. `on_event(state, event, detail)` is called when
-    something happens while the engine serves.
+    left as they are, `left_out` is why calls are. `fired`: a correction was needed in this process. `on_event(state, event,
+    detail)` is called when something happens while the engine serves.
     """
 
     armed = observed = fired = False

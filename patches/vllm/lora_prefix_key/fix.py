@@ -52,8 +52,8 @@ FIX = Fix(
         "every prompt is computed anew."
     ),
     expect=(
-        "On one replica, load an adapter, ask a long prompt, load another one under its name, and ask again: the answer is that "
-        "of a fresh server. Requests without adapters keep their cache and their bits."
+        "On one replica, load an adapter, ask a long prompt, load another one under its name, and ask again. The answer is "
+        "that of a fresh server. Requests without adapters keep their cache and their bits."
     ),
     hits=AllOf(Is("LoRA adapters", ON), Is("prefix caching", ON), Is("adapters change while serving", ON)),
 )

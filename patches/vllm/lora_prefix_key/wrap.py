@@ -59,4 +59,4 @@ def _twin(function: FunctionType, **names: Any) -> FunctionType:
 def adapter_keys(request: Any) -> list[tuple[str, str, str]]:
     """The tuple is no string, so that it equals no `cache_salt`."""
     adapter = request.lora_request
-    return [("lora", adapter.lora_name, adapter.lora_path)]
+    return [("lora", adapter.lora_name, str(adapter.lora_path))]

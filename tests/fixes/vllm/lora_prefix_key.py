@@ -26,3 +26,5 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its servers load no adapters"
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it runs the intake of a request as it is, and gives it another hasher"
