@@ -28,8 +28,7 @@ def has_adapter(target: Any, instance: Any, request: Any) -> bool:
 
 def preprocess_add_request(call: Call, instance: Any) -> Any:
     """Returns the engine's request and its wave. The request keeps its hasher, and hashes its answer by it, too."""
-    stock = instance.request_block_hasher
-    with attribute(instance, "request_block_hasher", call.guard(with_paths(stock), stock)):
+    with attribute(instance, "request_block_hasher", with_paths(instance.request_block_hasher)):
         result = call()
     call.corrected()
     return result
@@ -45,7 +44,10 @@ def reader(config: Any) -> str | None:
 
 @lru_cache(maxsize=4)
 def with_paths(hasher: FunctionType) -> FunctionType:
-    """It runs for each block: a plain dict of globals is as fast as the engine's, and an engine has one hasher."""
+    """One for all requests of an engine, so that a request holds nothing of the call that made it.
+
+    It runs for each block, and a plain dict of globals is as fast as the engine's.
+    """
     extra_keys = _twin(sys.modules[UTILS].generate_block_hash_extra_keys, _gen_lora_extra_hash_keys=adapter_keys)
     return _twin(hasher, generate_block_hash_extra_keys=extra_keys)
 

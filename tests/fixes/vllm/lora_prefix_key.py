@@ -29,4 +29,4 @@ DIFFERENTIAL = "its servers load no adapters"
 #: Why functions that the engine's own code calls here need no witness
 RUN_AS_IT_IS = "it runs the intake of a request as it is, and gives it another hasher"
 #: Functions that the engine gets without a guard, and why
-UNGUARDED = {"with_paths.adapter_keys": "the hasher that calls it is guarded"}
+UNGUARDED = {"with_paths.adapter_keys": "it reads two fields that each LoRARequest has"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from attnfix.compat.status.fix_state import EFFECTIVE, FAILED, INSTALLED, OFF, Event, FixState
+from attnfix.compat.status.fix_state import EFFECTIVE, INSTALLED, OFF, Event, FixState
 from attnfix.patches.vllm.lora_prefix_key import wrap
 from attnfix.patches.vllm.lora_prefix_key.fix import FIX
 from tests.support import one_call
@@ -48,9 +50,12 @@ class Core:
         return request, 0
 
 
+class Request(SimpleNamespace): ...
+
+
 def asked(name="tenant", path="/1", salt=None):
     adapter = SimpleNamespace(lora_name=name, lora_path=path, lora_int_id=1) if name else None
-    return SimpleNamespace(lora_request=adapter, cache_salt=salt)
+    return Request(lora_request=adapter, cache_salt=salt)
 
 
 def take_in(core, request, state=None):
@@ -88,10 +93,12 @@ def test_hashes_that_others_read_stay_and_the_state_says_why(utils, more, who):
     assert state.state == EFFECTIVE
 
 
-def test_where_a_key_cannot_be_made_the_engine_hashes(utils):
-    state, core = FixState(FIX), Core(utils.get_request_block_hasher(16))
-    take_in(core, before := asked(), state)
-    one_call.run(TARGET, Core.preprocess_add_request, state, core, late := asked())
-    del late.lora_request.lora_path
-    assert late.hasher(late) == (16, "tenant", None) and state.base == FAILED
-    assert before.hasher(before) == (16, "tenant", None)
+def test_a_request_ends_with_its_last_reference(utils):
+    gc.disable()
+    try:
+        take_in(Core(utils.get_request_block_hasher(16)), request := asked())
+        gone = weakref.ref(request)
+        del request
+        assert gone() is None
+    finally:
+        gc.enable()
