@@ -107,6 +107,10 @@ class Correction:
         """Disarm the fix for good, from within a correction that has made sure of a result by itself."""
         serving_failure.give_up(self.state, reason)
 
+    def leave_out(self, reason: str) -> None:
+        """Say once that calls are left as they are, since a correction would change what others read."""
+        self.state.leave_out(reason)
+
 
 class Call:
     """One call that is corrected: `call()` runs the engine's function, with the corrections inside this one around it.

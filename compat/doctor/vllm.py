@@ -568,7 +568,7 @@ def _window_of_config(text: Mapping[str, Any]) -> Fact:
     return known(OFF, "config.json has no sliding window")
 
 
-def _cached_states(it: Deployment) -> Fact:
+def cached_states(it: Deployment) -> Fact:
     """Whether prefix caching is on for a hybrid model: by default from 0.28.0. 0.26.0 and 0.27 take it for supported and leave
     it off; up to 0.11.0 it was switched off where it was asked for, then up to 0.14.1 for models other than Mamba's."""
     name = "enable-prefix-caching"
@@ -627,8 +627,8 @@ def _async_scheduling(it: Deployment) -> Fact:
     pipeline = it.number("pipeline-parallel-size", 1).values != (1,)
     if pipeline and not it.since("0.15.0"):
         return known(OFF, f"--pipeline-parallel-size, vLLM {it.release}")
-    if it.release == Version("0.16.0") and _cached_states(it).values != (OFF,) and recurrent_layers(it).values != (OFF,):
-        cached = _cached_states(it).values == (ON,) and recurrent_layers(it).values == (ON,)
+    if it.release == Version("0.16.0") and cached_states(it).values != (OFF,) and recurrent_layers(it).values != (OFF,):
+        cached = cached_states(it).values == (ON,) and recurrent_layers(it).values == (ON,)
         return known(OFF, f"vLLM {it.release}, cached prefixes of a hybrid model") if cached else unknown(NO_CONFIG)
     runner = _model_runner(it).values
     if it.since("0.33.0") and runner == ("V2",):
@@ -751,7 +751,7 @@ FACTS: Makers = {
     "full CUDA graphs": _full_graphs,
     "linear attention": linear_attention,
     "recurrent layers": recurrent_layers,
-    "cached prefixes of a hybrid model": _cached_states,
+    "cached prefixes of a hybrid model": cached_states,
     "drafts from hidden states": hidden_states_drafter,
     "speculative decoding": _speculative_decoding,
     "Mamba2 layers": mamba2_layers,

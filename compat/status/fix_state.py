@@ -45,6 +45,7 @@ class Event(Enum):
 
     CHANGED = "the state, or what a kernel was seen to do"
     KERNEL_LEFT_ALONE = "a kernel does neither right nor the known wrong: which one, and what it does"
+    LEFT_OUT = "calls are left as they are, for this reason"
     FIRST_CORRECTION = "the first correction of this process: its number of rows"
     FIRST_NEEDED = "the first call of this process in which a correction would have run"
     DISARMED = "a correction failed"
@@ -98,14 +99,15 @@ class FixState:
 
     `release` and `code` name the code that was found. `recheck_on_first_call` is called once, at the first call while armed,
     and may disarm. `observations` are by kernel path: the names that tell it from others; `left_alone` are the paths that are
-    left as they are. `fired`: a correction was needed in this process. `on_event(state, event, detail)` is called when
-    something happens while the engine serves.
+    left as they are, `left_out` is why calls are. `fired`: a correction was needed in this process. `on_event(state, event,
+    detail)` is called when something happens while the engine serves.
     """
 
     armed = observed = fired = False
     observable: bool | None = None
     release: str | None = None
     code: str | None = None
+    left_out: str | None = None
     traceback: str | None = None
     recheck_on_first_call: Callable[[], None] | None = None
 
@@ -127,6 +129,8 @@ class FixState:
     def state(self) -> str:
         if self.base != INSTALLED:
             return self.base
+        if self.left_out and not self.counters.corrections:
+            return OFF
         needed = {observation.needed for observation in self.observations.values()}
         if needed and True not in needed:
             return UNKNOWN_SOURCE if None in needed else FIXED_UPSTREAM
@@ -139,6 +143,12 @@ class FixState:
             self.left_alone.add(path)
         event = Event.KERNEL_LEFT_ALONE if observation.needed is None else Event.CHANGED
         self._on_event(self, event, f"{_named(path)}: {observation.what}")
+
+    def leave_out(self, reason: str) -> None:
+        """Calls are left as they are, since a correction would change what others read: said once in this process."""
+        if self.left_out is None:
+            self.left_out = reason
+            self._on_event(self, Event.LEFT_OUT, reason)
 
     def first_correction(self, rows: int) -> None:
         """The engine's result had to be corrected for the first time in this process, in `rows` rows."""
@@ -178,11 +188,12 @@ class FixState:
     def as_dict(self) -> dict[str, Any]:
         """One row of `attnfix status --json`."""
         counters = self.counters
+        left_out = [self.left_out] if self.left_out else []
         observations = [f"{_named(path)}: {observation.what}" for path, observation in list(self.observations.items())]
         return {
             "fix": self.fix.id,
             "state": self.state,
-            "reason": "; ".join([self.reason, *observations]),
+            "reason": "; ".join([self.reason, *left_out, *observations]),
             "switch": self.fix.switch,
             "release": self.release,
             "code": self.code,

@@ -154,6 +154,8 @@ def tell(state: FixState, event: Event, detail: Any) -> None:
         _once(state.fix.engine, logging.WARNING, f"attnfix: {state.fix.id} is not observed any more: {state.reason}", [state])
     elif event == Event.DISARMED:
         _once(state.fix.engine, logging.ERROR, f"attnfix: {state.fix.id} disarmed: {state.reason}", [state])
+    elif event == Event.LEFT_OUT:
+        _once(state.fix.engine, logging.WARNING, f"attnfix: {state.fix.id} corrects nothing here: {detail}", [state])
     elif event == Event.KERNEL_LEFT_ALONE:
         warn(state.fix.engine, f"{state.fix.id} does not patch a kernel: {detail}", state)
 

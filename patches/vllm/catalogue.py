@@ -42,6 +42,7 @@ _FOLDERS = (
     "dcp_fa2_split",
     "mamba_stale_checkpoint",
     "flashinfer_q_scale",
+    "lora_prefix_key",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

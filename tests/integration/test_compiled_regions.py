@@ -69,6 +69,7 @@ REGIONS = {
     "SparseMLACommonImpl": {"": OPERATOR},
     "FlashInferImpl": {"": OPERATOR},
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
+    "EngineCore": {"": PLAN},
     "Worker": {"": PLAN},  # its dummy batch is around the models
     "FlashInferMetadataBuilder": {"": PLAN},
     "CutlassMLAImpl": {"": OPERATOR},

@@ -174,6 +174,19 @@ def test_the_first_correction_is_said_once_in_however_many_threads(engine, heard
     assert said == ["attnfix: sglang.small-fix corrected its first call (3 rows): t"]
 
 
+def test_a_server_that_is_left_as_it_is_hears_why_once(engine, heard):
+    small = engine.one_target()
+    activation = Activation([small])
+    engine.load(activation, "attention")
+    lines, state = heard(), activation.states[small.id]
+    for _ in range(2):
+        state.leave_out("subscribers read it")
+    said = [line for line in ours(lines) if "corrects nothing here" in line[2]]
+    assert said == [("WARNING", "sglang.attnfix", f"attnfix: {small.id} corrects nothing here: subscribers read it")]
+    (row,) = activation.rows()
+    assert row["state"] == "off" and row["reason"].endswith("; subscribers read it") and state.armed
+
+
 def test_a_forked_child_says_its_own_first_correction(engine, heard):
     lines = heard()
     attention = engine.load(Activation([engine.one_target()]), "attention")
