@@ -39,6 +39,7 @@ FIX = Fix(
         f"{_ROTARY}.__init__",
         *(f"{module}:{name}" for module in _KERNELS for name in _FUSED),
         "sglang.srt.managers.mm_utils:general_mm_embed_routine",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_extend_or_draft_extend_or_mixed",
     ),
     cost=(
         "Four small launches for each attention layer and prompt with an image; from 0.5.16 also for text that a prefill graph "
@@ -49,5 +50,5 @@ FIX = Fix(
         "On one replica, ask for the box of an object in an image, at temperature 0: the answer becomes that of 0.5.14 or "
         "0.5.19. Keys of images that a shared cache keeps from other replicas stay as they were written."
     ),
-    hits=AllOf(Is("prompts with positions in height and width", ON), Is("norm and rotation in one kernel", ON)),
+    hits=AllOf(Is("GPU", "NVIDIA"), Is("images in Qwen3.5's attention", ON)),
 )

@@ -119,7 +119,8 @@ class Proof(Cases):
         former = torch.get_default_dtype()
         torch.set_default_dtype(torch.float16)
         try:
-            layer = self.engine[QWEN].Qwen3_5AttentionDecoderLayer(config, layer_id=3)
+            kind = self.engine[QWEN].Qwen3_5AttentionDecoderLayer
+            (layer,) = module("utils").make_layers(1, lambda idx, prefix: kind(config, layer_id=3))
         finally:
             torch.set_default_dtype(former)
         for weight in layer.parameters():
@@ -139,7 +140,10 @@ class Proof(Cases):
             seq_lens_sum=sum(ends), out_cache_loc=torch.arange(sum(new)), extend_prefix_lens_cpu=list(starts),
             extend_seq_lens_cpu=new, mm_inputs=[self._images(parts) for parts in case.requests],
         )  # fmt: skip
-        scheduled = SimpleNamespace(multimodal_inputs=batch.mm_inputs, extend_lens=new, prefix_lens=list(starts))
+        scheduled = SimpleNamespace(
+            multimodal_inputs=batch.mm_inputs, extend_lens=new, prefix_lens=list(starts),
+            reqs=[SimpleNamespace(session=None)] * len(new),  # the newest releases ask them
+        )  # fmt: skip
         batch._compute_mrope_positions(SimpleNamespace(device="cpu"), scheduled)
         return batch, batch.mrope_positions[0].clone() if case.one_position else batch.mrope_positions
 
