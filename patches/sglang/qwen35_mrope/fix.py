@@ -20,12 +20,12 @@ FIX = Fix(
     ),
     symptoms=(IMAGES,),
     cause=(
-        "Each token of an image has a position in time, height and width. The kernel that norms and turns queries and keys reads "
-        "the first alone, so all tokens of an image lie in one place."
+        "A token of an image has a position in time, height and width. The kernel that normalizes and rotates queries and keys "
+        "reads the first alone: the whole image lies in one place."
     ),
     correction=(
-        "For prompts with images, and in prefill graphs, the kernel gets cosines and sines of all three positions. Text keeps its "
-        "bits."
+        "For prompts with images, and in prefill graphs, the kernel gets cosines and sines of all three positions. Text keeps "
+        "its bits."
     ),
     upstream=Upstream("sgl-project/sglang", pull=34446, issue=35345),
     hardware="NVIDIA GPUs (images and videos, Qwen3.5 and Qwen3.6)",
@@ -42,13 +42,14 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_extend_or_draft_extend_or_mixed",
     ),
     cost=(
-        "Four small launches for each attention layer and prompt with an image; from 0.5.16 also for text that a prefill graph "
-        "serves. 768 bytes a token while a layer runs. Nothing in decode."
+        "Four small launches for each attention layer and prompt with an image; from 0.5.16 also for text, where a prefill graph "
+        "serves it. 768 bytes for each token of a prompt, one layer at a time. Nothing in decode."
     ),
     avoid="Nothing short of 0.5.19 does: no option chooses another kernel.",
     expect=(
-        "On one replica, ask for the box of an object in an image, at temperature 0: the answer becomes that of 0.5.14 or "
-        "0.5.19. Keys of images that a shared cache keeps from other replicas stay as they were written."
+        "On one replica, ask for the box of an object in an image at temperature 0: the answer becomes that of 0.5.14 or "
+        "0.5.19. Stays wrong: keys that a shared cache holds from other replicas, and images under "
+        "`--cuda-graph-backend-prefill tc_piecewise`."
     ),
     hits=AllOf(Is("GPU", "NVIDIA"), Is("images in Qwen3.5's attention", ON)),
 )

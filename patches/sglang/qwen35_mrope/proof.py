@@ -2,8 +2,8 @@
 
 Spared: text, decode behind an image, and models whose text has one position a token.
 
-Real: the layer with its constructor and its rotary embedding, the engine's Triton kernels, the positions that it gives images and
-batches, and what it takes off a batch before its layers run. Emulated: embedding of images, attention, and a CUDA graph.
+Real: the layer with its constructor and its rotary embedding, the engine's Triton kernels, the positions that it gives images
+and batches, and its way from a batch with images to the layers. Emulated: the embedding of images, attention, and a CUDA graph.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _ROTARY = "sglang.srt.layers.rotary_embedding"
 _KERNELS = (
     "sglang.kernels.ops.attention.fused_qk_rmsnorm_rope_gate", "sglang.srt.layers.fused_qk_rmsnorm_rope_gate",
 )  # fmt: skip
-_HEADS, _DIM, _ROTARY_DIM, _WIDTH = 2, 64, 32, 64
-#: Of the lanes of a head, those that turn by time, by height and by width
+_HEADS, _DIM, _ROTARY_DIM, _WIDTH, _BASE = 2, 64, 32, 64, 100.0
+#: Lanes of a head that rotate by time, by height and by width
 _SECTION = [6, 5, 5]
 _MERGE, _START, _IMAGE, _VIDEO, _TEXT = 2, 90, 91, 92, 7
 #: Patches of an image: time, height, width
@@ -46,7 +46,7 @@ class Case(NamedTuple):
     one_position: bool = False
 
 
-def _turned(real: Any, rotary: Any, positions: Any, *, axes: tuple[int, int, int]) -> Any:
+def _by_axes(real: Any, rotary: Any, positions: Any, *, axes: tuple[int, int, int]) -> Any:
     return real(rotary, positions[list(axes)])
 
 
@@ -55,7 +55,7 @@ class Proof(Cases):
     may_lack = modules
     kernel = "interpreted"
     needs = "Qwen3_5AttentionDecoderLayer.forward_prepare_cuda_fused"
-    absent = "no kernel of Qwen3.5 norms and turns in one"
+    absent = "no kernel of Qwen3.5 normalizes and rotates in one"
     bug = (
         Case(((5, _WIDE, 3),), ((0, 25),)),
         Case(((4,), (3, _TALL, 2, _WIDE, 4)), ((1, 4), (0, 37))),
@@ -71,8 +71,8 @@ class Proof(Cases):
         Case(((9,), (6,)), ((0, 9), (2, 6)), one_position=True),
     )
     broken = {
-        "the correction does nothing": (cos_sin, lambda real, *given: _turned(real, *given, axes=(0, 0, 0))),
-        "height and width are swapped": (cos_sin, lambda real, *given: _turned(real, *given, axes=(0, 2, 1))),
+        "the correction does nothing": (cos_sin, lambda real, *given: _by_axes(real, *given, axes=(0, 0, 0))),
+        "height and width are swapped": (cos_sin, lambda real, *given: _by_axes(real, *given, axes=(0, 2, 1))),
         "a token has the row of another": (cos_sin, lambda real, *given: real(*given).roll(1, 0)),
         "later pipeline stages and graphs are left": (
             may_differ, lambda real, batch: real(batch) and batch.mm_input_embeds is not None,
@@ -108,13 +108,11 @@ class Proof(Cases):
     def _layer(self, draw: Any) -> Any:
         import torch
 
+        rotated = {"partial_rotary_factor": _ROTARY_DIM / _DIM}
+        rope = {"rope_type": "default", "rope_theta": _BASE, "mrope_section": _SECTION, "mrope_interleaved": True, **rotated}
         config = self.engine[_CONFIG].Qwen3_5TextConfig(
             hidden_size=_WIDTH, intermediate_size=32, num_attention_heads=_HEADS, num_key_value_heads=1, head_dim=_DIM,
-            num_hidden_layers=4, full_attention_interval=4, max_position_embeddings=64, partial_rotary_factor=_ROTARY_DIM / _DIM,
-            rope_parameters={
-                "rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": _ROTARY_DIM / _DIM,
-                "mrope_section": _SECTION, "mrope_interleaved": True,
-            },
+            num_hidden_layers=4, full_attention_interval=4, max_position_embeddings=64, rope_parameters=rope, **rotated,
         )  # fmt: skip
         former = torch.get_default_dtype()
         torch.set_default_dtype(torch.float16)
@@ -205,15 +203,15 @@ class Proof(Cases):
         lanes = torch.arange(half)
         axes = torch.tensor([lane % 3 if lane < 3 * _SECTION[lane % 3] else 0 for lane in range(half)])
         places = positions.expand(3, -1)[axes].T.double()
-        angles = (places * 100.0 ** (-lanes.double() / half))[:, None]
+        angles = (places * _BASE ** (-lanes.double() / half))[:, None]
 
-        def turned(rows: Any, norm: Any) -> Any:
+        def rotated_rows(rows: Any, norm: Any) -> Any:
             rows = rows / (rows.square().mean(-1, keepdim=True) + norm.variance_epsilon).sqrt() * (1 + norm.weight.double())
             first, second, rest = rows.split([half, half, _DIM - _ROTARY_DIM], -1)
             cos, sin = angles.cos(), angles.sin()
             return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1).flatten(1)
 
-        return torch.cat([turned(q, layer.q_norm), turned(k, layer.k_norm)], -1)
+        return torch.cat([rotated_rows(q, layer.q_norm), rotated_rows(k, layer.k_norm)], -1)
 
 
 def _keys(layer: Any, positions: Any, hidden: Any, forward_batch: Any) -> Any:

@@ -1,8 +1,11 @@
 """Correction of sglang.qwen35-mrope.
 
-The engine's kernel turns a token by the row of its table of cosines and sines that the token's first position names. Where the
+The engine's kernel rotates a token by the row of a table of cosines and sines that the token's first position names. Where the
 three positions of a token can differ, it is handed a table with a row for each token. Every lane of a row comes from the
-position that M-RoPE turns it by. Rows of text hold the numbers that the kernel reads without a correction.
+position that M-RoPE rotates it by. Rows of text hold the numbers that the kernel reads without a correction.
+
+The engine's other path, which takes three positions, would not do: its first call replaces the table, from whose address
+captured graphs read.
 
 A layer gets its own `self_attention` when it is built: the engine compiles a layer whole, and a compiler has to see through it.
 """

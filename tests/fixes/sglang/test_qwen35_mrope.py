@@ -71,13 +71,13 @@ def rows(layer, positions, forward_batch):
     return layer.self_attention(positions=positions, hidden_states=torch.zeros(2, 8), forward_batch=forward_batch)
 
 
-#: Lanes 0 and 3 turn by time, 1 by height, 2 by width
+#: Lanes 0 and 3 rotate by time, 1 by height, 2 by width
 RIGHT = [[5, 5, 5, 5, -5, -5, -5, -5], [5, 6, 7, 5, -5, -6, -7, -5]]
 STOCK = [[5] * 4 + [-5] * 4] * 2
 
 
 @pytest.mark.parametrize("images", [None, [IMAGE], [None, IMAGE]])
-def test_each_lane_turns_by_its_position(images):
+def test_each_lane_rotates_by_its_position(images):
     state = FixState(FIX)
     layer = built(state)
     assert rows(layer, PLACES, batch(images)).tolist() == RIGHT and state.counters.corrections == 1
