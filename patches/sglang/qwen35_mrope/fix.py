@@ -42,14 +42,14 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode.is_extend_or_draft_extend_or_mixed",
     ),
     cost=(
-        "Four small launches for each attention layer and prompt with an image; from 0.5.16 also for text, where a prefill graph "
-        "serves it. 768 bytes for each token of a prompt, one layer at a time. Nothing in decode."
+        "Not measured. By reading: four small launches in each attention layer for prompts with images; from 0.5.16 for all "
+        "that a prefill graph serves. 768 bytes of memory for each token of the batch. Nothing in decode."
     ),
     avoid="Nothing short of 0.5.19 does: no option chooses another kernel.",
     expect=(
         "On one replica, ask for the box of an object in an image at temperature 0: the answer becomes that of 0.5.14 or "
-        "0.5.19. Stays wrong: keys that a shared cache holds from other replicas, and images under "
-        "`--cuda-graph-backend-prefill tc_piecewise`."
+        "0.5.19. Stays wrong: keys that a shared cache holds from other replicas, images under "
+        "`--cuda-graph-backend-prefill tc_piecewise`, and InternS2-Mobius."
     ),
     hits=AllOf(Is("GPU", "NVIDIA"), Is("images in Qwen3.5's attention", ON)),
 )
