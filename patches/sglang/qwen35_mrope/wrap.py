@@ -42,21 +42,22 @@ def self_attention(call: Call, layer: Any) -> Callable[..., Any]:
 
     compiles = torch.compiler.is_compiling
 
-    def prepared(positions: Any, forward_batch: Any) -> Any:
-        """int64 [tokens], and what the kernel reads of `rotary_emb`; None for a batch that is right without."""
-        if positions.ndim != 2 or not may_differ(forward_batch):
+    def prepared(positions: Any, hidden_states: Any, forward_batch: Any) -> Any:
+        """int64 [tokens], and what the kernel reads of `rotary_emb`; None for a batch that is right without, or has more rows
+        than positions."""
+        if positions.ndim != 2 or positions.shape[1] < len(hidden_states) or not may_differ(forward_batch):
             return None
         table = cos_sin(layer.rotary_emb, positions)
         rows = torch.arange(len(table), device=positions.device)
         return rows, SimpleNamespace(cos_sin_cache=table, rotary_dim=layer.rotary_emb.rotary_dim)
 
-    def nothing(positions: Any, forward_batch: Any) -> None: ...
+    def nothing(*given: Any) -> None: ...
 
     prepare = call.guard(prepared, nothing)
 
     def corrected(positions: Any, hidden_states: Any, forward_batch: Any) -> Any:
         engines = type(layer).self_attention
-        found = None if compiles() else prepare(positions, forward_batch)
+        found = None if compiles() else prepare(positions, hidden_states, forward_batch)
         if found is None:
             return engines(layer, positions, hidden_states, forward_batch)
         positions, shown = found

@@ -17,5 +17,7 @@ DEPLOYMENTS = [
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [{"GPU": (("NVIDIA",), "AMD"), "images in Qwen3.5's attention": (("on",), "off")}]
+#: Place in wrap.py -> why it needs no guard
+UNGUARDED = {"self_attention.corrected": "the engine's function, with what a guarded one prepared"}
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its space has no images"

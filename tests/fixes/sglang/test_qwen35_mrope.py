@@ -89,6 +89,7 @@ def test_each_lane_rotates_by_its_position(images):
     (PLACES, batch([None, None])),  # text alone
     (PLACES, batch(prompts=False)),  # decode, also while its graph is captured
     (PLACES[0], batch()),  # models of text
+    (PLACES[:, :1].expand(3, 1), batch()),  # rows of padding have no position
 ])  # fmt: skip
 def test_elsewhere_the_engine_runs_alone(positions, forward_batch):
     state = FixState(FIX)
