@@ -15,8 +15,8 @@ FIX = Fix(
     id="sglang.qwen35-mrope",
     title="Qwen3.5 and Qwen3.6 misplace what they see in images and videos",
     symptom=(
-        "Qwen3.5, Qwen3.6 or another model of their family names wrong places in images and videos: boxes are off, tables and "
-        "small text are misread. Answers to text are right. No error."
+        "Qwen3.5, Qwen3.6 or another model of their family names wrong places in images and videos: boxes are off, layouts are "
+        "misread. Answers to text are right. No error."
     ),
     symptoms=(IMAGES,),
     cause=(
