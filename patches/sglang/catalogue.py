@@ -49,6 +49,7 @@ _FOLDERS = (
     "kv_scales_file",
     "mamba_float16_conv",
     "mamba_empty_node",
+    "qwen35_mrope",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -42,6 +42,7 @@ REGIONS = {
     "MambaAttnBackendBase": {"": PLAN},
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
+    "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
     "ssd_combined": {"": PREFILL},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
