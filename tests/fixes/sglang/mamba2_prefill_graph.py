@@ -34,7 +34,7 @@ WAYS = [
 DIFFERENTIAL = "its space has no model with attention and Mamba2 in one layer"
 #: Place of a function that the engine gets without a guard -> why it needs none
 UNGUARDED = {
-    "breaking.prepared.eager": "runs in the break alone: the engine's layer on rows of the batch, whose number its metadata has",
-    "breaking.forward.eager": "runs in the break alone: the engine's layer on rows of the batch, whose number its metadata has",
+    "breaking.prepared.eager": "in the break alone: the engine's layer, on rows whose number its metadata has",
+    "breaking.forward.eager": "in the break alone: the engine's layer, on rows whose number its metadata has",
     "breaking.forward": "the engine's layer, or its break around what a guarded function prepared",
 }
