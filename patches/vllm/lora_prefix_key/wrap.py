@@ -15,6 +15,8 @@ from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 
 UTILS = "vllm.v1.core.kv_cache_utils"
+#: Name of an adapter -> its path in this process, or none where it has had several
+_paths: dict[str, str] = {}
 
 
 def has_adapter(target: Any, instance: Any, request: Any) -> bool:
@@ -30,8 +32,17 @@ def preprocess_add_request(call: Call, instance: Any) -> Any:
     """Returns the engine's request and its wave. The request keeps its hasher, and hashes its answer by it, too."""
     with attribute(instance, "request_block_hasher", with_paths(instance.request_block_hasher)):
         result = call()
-    call.corrected()
+    if had_another_path(result[0].lora_request):
+        call.corrected()
     return result
+
+
+def had_another_path(adapter: Any) -> bool:
+    """Whether the engine would look for the prompt in blocks that an adapter of this name wrote from another path."""
+    path = str(adapter.lora_path)
+    if mistaken := _paths.setdefault(adapter.lora_name, path) != path:
+        _paths[adapter.lora_name] = ""
+    return mistaken
 
 
 def reader(config: Any) -> str | None:

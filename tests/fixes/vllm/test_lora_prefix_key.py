@@ -31,6 +31,7 @@ def get_request_block_hasher(size):
 
 @pytest.fixture
 def utils(monkeypatch):
+    monkeypatch.setattr(wrap, "_paths", {})
     module = ModuleType(wrap.UTILS)
     exec(ENGINE, vars(module))
     monkeypatch.setitem(sys.modules, wrap.UTILS, module)
@@ -68,9 +69,17 @@ def take_in(core, request, state=None):
 
 def test_an_adapter_is_known_by_name_and_path(utils):
     core = Core(hasher := utils.get_request_block_hasher(16))
-    assert take_in(core, asked(salt="tenant")) == ((16, ("lora", "tenant", "/1"), "tenant"), 1)
-    assert take_in(core, asked(path="/2")) == ((16, ("lora", "tenant", "/2"), None), 1)
+    assert take_in(core, asked(salt="tenant"))[0] == (16, ("lora", "tenant", "/1"), "tenant")
+    assert take_in(core, asked(path="/2"))[0] == (16, ("lora", "tenant", "/2"), None)
     assert core.request_block_hasher is hasher
+
+
+def test_requests_count_once_their_adapters_name_has_had_another_path(utils):
+    core = Core(utils.get_request_block_hasher(16))
+    counts = [
+        take_in(core, asked(name, path))[1] for name, path in (("a", "/1"), ("a", "/1"), ("b", "/2"), ("a", "/2"), ("a", "/1"))
+    ]
+    assert counts == [0, 0, 0, 1, 1]
 
 
 def test_other_requests_keep_the_engines_function(utils):
@@ -89,8 +98,8 @@ def test_hashes_that_others_read_stay_and_the_state_says_why(utils, more, who):
         assert take_in(core, asked(), state) == ((16, "tenant", None), 0)
     assert state.as_dict()["state"] == OFF and who in state.as_dict()["reason"]
     assert [event for event, _ in told] == [Event.LEFT_OUT]
-    assert take_in(Core(hasher), asked(), state)[1] == 1  # another engine of this process
-    assert state.state == EFFECTIVE
+    assert take_in(Core(hasher), asked(path="/2"), state)[1] == 0  # another engine of this process
+    assert take_in(Core(hasher), asked(path="/3"), state)[1] == 1 and state.state == EFFECTIVE
 
 
 def test_a_request_ends_with_its_last_reference(utils):
