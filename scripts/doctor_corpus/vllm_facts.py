@@ -99,7 +99,7 @@ def _backend(config: Any) -> Any:
     model = config.model_config
     asked = {
         "head_size": model.get_head_size(), "dtype": model.dtype, "kv_cache_dtype": config.cache_config.cache_dtype,
-        "use_mla": model.use_mla, "has_sink": getattr(model.hf_text_config, "model_type", "") == "gpt_oss",
+        "use_mla": model.use_mla, "has_sink": _has_sinks(model),
         "use_sparse": _attention(model) == "sparse MLA", "use_mm_prefix": bool(getattr(model, "is_mm_prefix_lm", False)),
         "num_heads": model.get_num_attention_heads(config.parallel_config), "block_size": None,
     }  # fmt: skip
@@ -108,13 +108,31 @@ def _backend(config: Any) -> Any:
 
 
 def _kernels(config: Any, backend: Any) -> str:
+    """Whose kernels run, in prefills at least: the builder of FLASHINFER's metadata asks this for each step."""
     if backend.get_name() != "FLASHINFER":
         return "others"
-    model, parallel = config.model_config, config.parallel_config
-    heads = model.get_num_attention_heads(parallel), model.get_num_kv_heads(parallel)
-    flashinfer = import_module("vllm.utils.flashinfer")
-    prefill = {"is_prefill": True} if "is_prefill" in signature(flashinfer.can_use_trtllm_attention).parameters else {}
-    return "others" if flashinfer.can_use_trtllm_attention(*heads, **prefill) else "FlashInfer"
+    import torch
+
+    model, parallel, attention = config.model_config, config.parallel_config, config.attention_config
+    cache = config.cache_config.cache_dtype if config.cache_config.cache_dtype.startswith(("fp8", "nvfp4")) else "auto"
+    fp8_queries = cache != "auto" and not attention.disable_flashinfer_q_quantization
+    of_trtllm = import_module("vllm.utils.flashinfer").use_trtllm_attention(
+        model.get_num_attention_heads(parallel),
+        model.get_num_kv_heads(parallel),
+        num_tokens=4096,
+        max_seq_len=4096,
+        dcp_world_size=parallel.decode_context_parallel_size,
+        kv_cache_dtype=cache,
+        q_dtype=torch.float8_e4m3fn if fp8_queries else model.dtype,
+        is_prefill=True,
+        force_use_trtllm=attention.use_trtllm_attention,
+        has_sinks=_has_sinks(model),
+    )
+    return "others" if of_trtllm else "FlashInfer"
+
+
+def _has_sinks(model: Any) -> bool:
+    return getattr(model.hf_text_config, "model_type", "") == "gpt_oss"
 
 
 def _prefill(config: Any) -> str:
@@ -224,7 +242,7 @@ def _weight(config: Any) -> Facts:
     linear = import_module("vllm.model_executor.layers.linear")
     kept = {_kept(quantization, linear, f"model.layers.{layer}.self_attn.kv_b_proj") for layer in range(_layers(model))}
     return {
-        "kv_b_proj": "packed" if "packed" in kept else "floats",
+        "kv_b_proj": "floats" if kept == {"floats"} else "packed",
         "weight of kv_b_proj": "int8" if "int8" in kept else "others",
     }
 

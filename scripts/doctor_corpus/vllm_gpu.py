@@ -13,6 +13,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from attnfix.prove import stubs
@@ -45,20 +46,30 @@ _COMPILED = (
 #: Python of the engine that its wheel has in compiled form, or that comes from other packages
 _ABSENT = "vllm.third_party.flash", "vllm.third_party.deep_gemm", "vllm.third_party.fmha", "vllm.vllm_flash_attn."
 #: Packages of the images that the releases import where they are found
-_PACKAGES = "cutlass", "tilelang", "quack", "humming", "tvm_ffi", "aiter"
+_PACKAGES = "cutlass", "tilelang", "quack", "humming", "tvm_ffi", "aiter", "ijson"
+
+
+def load_what_asks_once() -> None:
+    """Libraries that ask what torch was built with, and then ask no more; and one that takes seconds to import."""
+    for name in ("torch._inductor.compile_fx", "torch.distributed.tensor", "transformers.processing_utils"):
+        importlib.import_module(name)
+    with suppress(ImportError):
+        importlib.import_module("ray")
 
 
 def emulate(device: Device) -> None:
     """Before vLLM is imported; for good."""
-    # These ask what torch was built with, and then ask no more
-    for name in ("torch._inductor.compile_fx", "torch.distributed.tensor", "transformers.processing_utils"):
-        importlib.import_module(name)
+    load_what_asks_once()
     for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "TRITON_INTERPRET"):
         os.environ.pop(name, None)
     _answer(device)
     _let_ops_be_found()
     made = {f"vllm.{name}": dict[str, Any]() for name in _COMPILED}
-    made |= {"amdsmi": _amdsmi(device), "aiter": {}} if device.gcn else {"vllm.third_party.pynvml": _nvml(device)}
+    made |= (
+        {"amdsmi": _amdsmi(device), "aiter": {}, "flash_attn": {"flash_attn_varlen_func": _Op("flash_attn")}}
+        if device.gcn
+        else {"vllm.third_party.pynvml": _nvml(device)}
+    )
     sys.meta_path.insert(0, _Made(made))
     stubs.install("vllm")
     sys.meta_path.append(_Absent(()))
@@ -80,6 +91,8 @@ def _answer(device: Device) -> None:
     }  # fmt: skip
     for name, answer in answers.items():
         setattr(cuda, name, lambda *args, answer=answer, **kwargs: answer)
+    for name in ("empty", "zeros"):  # for workspaces that modules make when they are imported
+        setattr(torch, name, _without_device(getattr(torch, name)))
     accelerator: Any = torch.accelerator
     accelerator.device_count, accelerator.is_available = cuda.device_count, cuda.is_available
     from triton.backends.compiler import GPUTarget
@@ -89,6 +102,10 @@ def _answer(device: Device) -> None:
     driver.set_active(types.SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0))
     version: Any = torch.version
     version.cuda, version.hip = (None, "7.0.0") if device.gcn else ("13.0", None)
+
+
+def _without_device(make: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *size, device=None, **kwargs: make(*size, device="meta" if device else None, **kwargs)
 
 
 def _nvml(device: Device) -> dict[str, Any]:
