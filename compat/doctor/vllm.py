@@ -11,7 +11,7 @@ from . import compressed_tensors
 from .condition import OFF, ON, Fact, known, unknown
 from .deployment import NO_CONFIG, NO_GPU, NO_LAUNCH, Deployment, Makers, attention, either, maker
 from .gpus import NVIDIA
-from .vllm_backends import TRIED_FIRST
+from .vllm_backends import FIRST_OF_MLA, FIRST_OF_MLA_FP8, TRIED_FIRST
 
 READ_UP_TO = Version("0.33.0")
 #: model_type -> first release that runs it as MLA (is_deepseek_mla)
@@ -125,6 +125,7 @@ _VARIABLE_SINCE = {_USE_RAGGED: "0.11.1", _USE_CUDNN: "0.10.0", _NO_FLASHINFER: 
 #: Values of --speculative-config.method, beside those that end in mtp, whose drafts are made of the target's hidden states
 _OF_HIDDEN_STATES = "eagle", "eagle3", "dflash", "dspark"
 _V2 = "VLLM_USE_V2_MODEL_RUNNER"
+_AITER = "VLLM_ROCM_USE_AITER"
 
 
 def default_of(option: str, release: Version) -> bool:
@@ -148,7 +149,9 @@ def prefill_backend(it: Deployment) -> Fact:
     if it.gpu is None:
         return unknown(NO_GPU)
     if it.gpu.maker != NVIDIA:
-        return Fact((FLASH_ATTN, "rocm_aiter_fa"), f"{it.gpu}; FlashInfer and TRT-LLM are NVIDIA's")
+        if it.truth(_AITER) is False:
+            return known(FLASH_ATTN, f"{_AITER} on {it.gpu}")
+        return Fact((FLASH_ATTN, "rocm_aiter_fa"), f"{it.gpu}; set {_AITER} to be sure")
     if it.launch is None:
         # Every release tests the GPU first
         return known(FLASH_ATTN, str(it.gpu)) if it.gpu.generation < 10 else it.option("attention-config")
@@ -261,6 +264,8 @@ def attention_backend(it: Deployment) -> Fact:
         return known("FLASH_ATTN", f"default of vLLM {it.release} for heads of {_head_size(it)} on {it.gpu}")
     if it.absent("attention-backend") and _takes_the_first(it):
         return known("FLASH_ATTN", f"the first that vLLM {it.release} tries on {it.gpu}, for heads of {_head_size(it)}")
+    if it.absent("attention-backend") and (name := _first_of_mla(it)):
+        return known(name, f"the first that vLLM {it.release} tries for MLA with head sizes {head_sizes(it)} on {it.gpu}")
     fact = it.option("attention-backend")
     return unknown(f"{fact.why}: the default depends on GPU, head sizes and dtypes" if it.launch else fact.why)
 
@@ -294,9 +299,7 @@ _OTHER_LAYERS = "global_head_dim", "v_head_dim", "swa_head_dim", "attention_chun
 def _takes_the_first(it: Deployment) -> bool:
     """Whether FlashAttention is tried first, and serves these layers: its `supports_…` in v1/attention/backends/flash_attn.py
     of 0.19.0-0.33.0 (0.33.0: 402-489). It is not said of models with several parts, which may attend to images both ways."""
-    if it.gpu is None or it.gpu.maker != NVIDIA or it.config is None or it.text_config() is not it.config:
-        return False
-    if it.given("attention-config") or it.truth("VLLM_BATCH_INVARIANT"):
+    if it.gpu is None or not _one_part_on_nvidia(it):
         return False
     text = it.text_config()
     hopper = it.gpu.generation == 9
@@ -305,12 +308,29 @@ def _takes_the_first(it: Deployment) -> bool:
     return (
         TRIED_FIRST.get(str(it.release), {}).get(it.gpu.generation) == "FLASH_ATTN"
         and _attention(it).values == ("MHA",)
-        and it.option("dtype", "auto").values in (("auto",), ("half",), ("float16",), ("bfloat16",))
         and kv_cache_dtype(it).values in tuple((name,) for name in caches)
         and _head_size(it) in _HEAD_SIZES
         and not any(text.get(name) for name in _OTHER_LAYERS)
         and (hopper or not sinks)
     )
+
+
+def _first_of_mla(it: Deployment) -> str | None:
+    """The default for MLA that is not sparse, with the head sizes of DeepSeek-R1: FlashInfer's takes not all."""
+    if not _one_part_on_nvidia(it) or _attention(it).values != ("MLA",) or head_sizes(it) != R1_DIMS:
+        return None
+    cache = kv_cache_dtype(it).values
+    tables = {"auto": FIRST_OF_MLA, "bfloat16": FIRST_OF_MLA, "fp8": FIRST_OF_MLA_FP8, "fp8_e4m3": FIRST_OF_MLA_FP8}
+    table = tables.get(str(cache[0]), {}) if cache else {}
+    return table.get(str(it.release), {}).get(it.gpu.generation) if it.gpu else None
+
+
+def _one_part_on_nvidia(it: Deployment) -> bool:
+    """Whether NVIDIA's default is the release's own, and config.json describes all layers of attention: a model of one part."""
+    one_part = it.config is not None and it.text_config() is it.config
+    nvidia = it.gpu is not None and it.gpu.maker == NVIDIA
+    half = it.option("dtype", "auto").values in (("auto",), ("half",), ("float16",), ("bfloat16",))
+    return one_part and nvidia and half and not it.given("attention-config") and not it.truth("VLLM_BATCH_INVARIANT")
 
 
 def _head_size(it: Deployment) -> int | None:
@@ -463,7 +483,21 @@ def _full_graphs(it: Deployment) -> Fact:
         return eager
     if moved := it.moved_by("graph mode", _GRAPHS_SETTLED):
         return unknown(f"{moved} may choose the mode of CUDA graphs")
+    if _graphs_one_token_alone(it):
+        drafts = _speculative_decoding(it)
+        if drafts.values != (OFF,):
+            return Fact(
+                (OFF,) if drafts.values else (), f"{drafts.why}: FLASHINFER on {it.gpu} has full graphs of one token alone"
+            )
     return known(ON, "default from 0.11.0") if it.since("0.11.0") else unknown("the default of this release was not read")
+
+
+def _graphs_one_token_alone(it: Deployment) -> bool:
+    """Whether the attention backend has no full graphs of several tokens a request: FLASHINFER without kernels of TRT-LLM or
+    XQA for them (`get_cudagraph_support` in v1/attention/backends/flashinfer.py of 0.11.0-0.33.0; 0.33.0: 1176)."""
+    if it.gpu is None or it.gpu.maker != NVIDIA or attention_backend(it).values != ("FLASHINFER",):
+        return False
+    return it.gpu.generation < 9 or (it.gpu.generation == 9 and not it.since("0.30.0"))
 
 
 def linear_attention(it: Deployment) -> Fact:

@@ -1,8 +1,9 @@
-"""Orders in which releases of vLLM try attention backends on NVIDIA's GPUs, as the doctor's table: prints compat's module.
+"""Attention backends that releases of vLLM have by default on NVIDIA's GPUs, as the doctor's tables: prints compat's module.
 
     python -m scripts.doctor_corpus.vllm_tables > compat/doctor/vllm_backends.py
 
-Runs each release's `_get_backend_priorities` (platforms/cuda.py) alone, cut out by its syntax tree, for each GPU generation.
+Runs each release's `_get_backend_priorities` (platforms/cuda.py) alone, cut out by its syntax tree, for each GPU generation. Of
+models with MLA, the first backend whose class says that it serves the generation and the dtype of the KV cache.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from attnfix.patches.lab.excerpt import run_excerpt
 FIRST = Version("0.19.0")  # before, what is not MLA has another order for some head sizes
 _FUNCTION = "_get_backend_priorities"
 _GENERATIONS = 8, 9, 10, 12
+_MLA_FILES = {
+    "FLASH_ATTN_MLA": "flashattn_mla", "FLASHMLA": "flashmla", "FLASHINFER_MLA": "flashinfer_mla", "TRITON_MLA": "triton_mla",
+}  # fmt: skip
 
 
 class _Names:
@@ -27,33 +31,75 @@ class _Names:
         return name
 
 
-def orders(source: Path) -> tuple[int, dict[int, tuple[str, ...]]]:
-    """Line of the function, and generation -> names of the backends of models without MLA, the first that fits first."""
+def orders(source: Path, use_mla: bool) -> tuple[int, dict[int, tuple[str, ...]]]:
+    """Line of the function, and generation -> names of the backends that it says, the first that fits first."""
     tree = ast.parse(source.read_text())
     function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == _FUNCTION)
     line = function.lineno
     function.decorator_list = []
     made: dict[str, Any] = {"AttentionBackendEnum": _Names()}
-    imports = [node for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
-    made |= {name.name: lambda *args: False for node in imports for name in node.names}  # asked for MLA alone
-    function.body = [node for node in function.body if node not in imports]
+    imports = [name for node in ast.walk(function) if isinstance(node, ast.ImportFrom) for name in node.names]
+    made |= {name.name: lambda *args: False for name in imports}  # asked for sparse MLA alone
+    function = ast.fix_missing_locations(_WithoutImports().visit(function))
     ask = run_excerpt(source, function, **made)[_FUNCTION]
-    return line, {major: tuple(ask(False, SimpleNamespace(major=major, minor=0))) for major in _GENERATIONS}
+    return line, {major: tuple(ask(use_mla, SimpleNamespace(major=major, minor=0))) for major in _GENERATIONS}
+
+
+class _WithoutImports(ast.NodeTransformer):
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        return ast.Pass()
+
+
+def serves(source: Path, major: int, kv_cache: str) -> bool:
+    """Whether the backend of MLA in this file says that it serves the generation and the dtype of the KV cache."""
+    tree = ast.parse(source.read_text())
+    capability = next(
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "supports_compute_capability"
+    )
+    dtypes = next(
+        node.value for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "supported_kv_cache_dtypes" and node.value
+    )  # fmt: skip
+    capability.decorator_list, capability.returns = [], None
+    for argument in capability.args.args:
+        argument.annotation = None
+    ask = run_excerpt(source, capability)[capability.name]
+    return kv_cache in ast.literal_eval(dtypes) and ask(None, SimpleNamespace(major=major, minor=0))
+
+
+def first_of_mla(platform: Path, backends: Path, kv_cache: str) -> dict[int, str]:
+    _, found = orders(platform, True)
+    return {
+        major: next(
+            name for name in names if name in _MLA_FILES and serves(backends / f"{_MLA_FILES[name]}.py", major, kv_cache)
+        )
+        for major, names in found.items()
+    }
+
+
+def _row(release: Version, found: dict[int, str], line: int) -> str:
+    cells = ", ".join(f'{major}: "{name}"' for major, name in found.items())
+    return f'    "{release}": {{{cells}}},  # vllm/platforms/cuda.py:{line}'
 
 
 def main() -> None:
-    rows = []
+    tables: dict[str, list[str]] = {"TRIED_FIRST": [], "FIRST_OF_MLA": [], "FIRST_OF_MLA_FP8": []}
     for release in sorted(version for version in fetch.published("vllm") if version >= FIRST):
-        line, found = orders(fetch.fetch("vllm", str(release), progress=False) / "vllm" / "platforms" / "cuda.py")
-        first = ", ".join(f'{major}: "{names[0]}"' for major, names in found.items())
-        rows.append(f'    "{release}": {{{first}}},  # vllm/platforms/cuda.py:{line}')
-    print('"""Attention backends that releases of vLLM try first for models without MLA, by generation of NVIDIA GPUs.\n')
+        package = fetch.fetch("vllm", str(release), progress=False) / "vllm"
+        platform, backends = package / "platforms" / "cuda.py", package / "v1" / "attention" / "backends" / "mla"
+        line, found = orders(platform, False)
+        tables["TRIED_FIRST"].append(_row(release, {major: names[0] for major, names in found.items()}, line))
+        tables["FIRST_OF_MLA"].append(_row(release, first_of_mla(platform, backends, "auto"), line))
+        tables["FIRST_OF_MLA_FP8"].append(_row(release, first_of_mla(platform, backends, "fp8"), line))
+    print(
+        '"""Attention backends that releases of vLLM try first, by generation of NVIDIA GPUs: for models without MLA, and with'
+    )
+    print("MLA the first that serves the generation, with a KV cache of the model's dtype and of FP8.\n")
     print('Generated by `python -m scripts.doctor_corpus.vllm_tables`."""\n')
     print("from __future__ import annotations\n")
     print("#: release -> major part of the compute capability -> backend")
-    print("TRIED_FIRST = {")
-    print("\n".join(rows))
-    print("}")
+    for name, rows in tables.items():
+        print(f"{name} = {{\n" + "\n".join(rows) + "\n}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from attnfix.compat.doctor.deployment import Deployment, Makers
 from attnfix.compat.doctor.vllm import linear_attention, mamba2_layers, tokens_drafted
 
 _INTERVAL = "prefix-cache-retention-interval"
+_PREFILL = "gdn-prefill-backend"
 
 
 def _layers(it: Deployment) -> Fact:
@@ -14,7 +15,9 @@ def _layers(it: Deployment) -> Fact:
     mamba2, others = mamba2_layers(it), linear_attention(it)
     if mamba2.values != (OFF,) or others.values == (OFF,):
         return mamba2
-    return unknown(f"{others.why}: they store checkpoints with FlashInfer's prefill, or with Kimi's own kernels")
+    if it.option(_PREFILL).values == ("triton",) and not it.text_config().get("linear_attn_config"):
+        return known(OFF, f"--{_PREFILL} triton")
+    return unknown(f"{others.why}: they store checkpoints with FlashInfer's prefill (--{_PREFILL}), or with Kimi's own kernels")
 
 
 def _drafts(it: Deployment) -> Fact:

@@ -19,7 +19,7 @@ _FP8 = ("fp8", "fbgemm_fp8")
 
 
 def _kv_b_proj(it: Deployment) -> Fact:
-    """How the weight of kv_b_proj is kept: as floats, or packed into integers."""
+    """How the weight of kv_b_proj is kept: as floats, or as integers, several packed into one or not."""
     if it.config is None:
         return unknown(NO_CONFIG)
     quantization = quantization_of(it)
@@ -45,7 +45,7 @@ def _compressed(it: Deployment) -> Fact:
     """Layers may differ: one that is packed is enough."""
     kept = formats_of(it, "kv_b_proj")
     why = f"{kept.why}: {' and '.join(map(str, kept.values))}"
-    if "pack-quantized" in kept.values:
+    if {"pack-quantized", "int-quantized"} & set(kept.values):
         return known("packed", why)
     if kept.values == ("as it is",):
         return known("floats", f"{kept.why}, which leaves kv_b_proj of every layer out")

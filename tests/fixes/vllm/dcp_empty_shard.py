@@ -13,7 +13,9 @@ DEPLOYMENTS = [
     ("0.24.0", "R1", "h100", VLLM + "-dcp 8 --attention-backend FLASHMLA", NOT_HIT, "FLASHMLA"),
     ("0.27.1", "R1", "h100", VLLM + "-dcp 8 --attention-backend TRITON_MLA", NOT_HIT, "neutral"),
     ("0.24.0", "R1", "h100", VLLM + "-dcp 8 --attention-backend MINE", POSSIBLE, "MINE leaves was not"),
-    ("0.24.0", "R1", "h100", VLLM + "-dcp 8", POSSIBLE, "the default depends on"),
+    ("0.24.0", "R1", "h100", VLLM + "-dcp 8", NOT_HIT, "FLASH_ATTN_MLA"),
+    ("0.24.0", "R1", "b200", VLLM + "-dcp 8", HIT, ""),
+    ("0.24.0", "R1", "h100", VLLM + "-dcp 8 --block-size 64", POSSIBLE, "may choose another"),
     ("0.24.0", "R1", "h100", VLLM + "--attention-backend TRITON_MLA", NOT_HIT, "parallel size: 1"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)

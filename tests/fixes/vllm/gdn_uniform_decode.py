@@ -15,6 +15,7 @@ DEPLOYMENTS = [
     ("0.22.0", "Next", "h100", VLLM, NOT_HIT, "speculative decoding: off"),
     ("0.22.0", "Next", "h100", VLLM + "--config a.yaml", POSSIBLE, "a.yaml, which is not read"),
     ("0.22.0", "Next", "h100", MTP + "--enforce-eager", NOT_HIT, "full CUDA graphs: off"),
+    ("0.22.0", "Next", "h100", MTP + "--attention-backend FLASHINFER", NOT_HIT, "full graphs of one token alone"),
     ("0.22.0", "Llama", "h100", MTP, NOT_HIT, "no layers of linear attention"),
     ("0.27.0", "Next", "h100", MTP + "-sc.method=mtp", HIT, "0.27.0 for hybrid models"),
     ("0.29.0", "Next", "h100", MTP + "-sc.method=mtp", NOT_HIT, "model runner: V2"),

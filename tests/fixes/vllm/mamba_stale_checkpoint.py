@@ -19,7 +19,8 @@ DEPLOYMENTS = [
     ("0.33.0", "Nemotron", "h100", VLLM + ONE_DRAFT + "--prefix-cache-retention-interval 512", NOT_HIT, "a checkpoint: each"),
     ("0.33.0", "Nemotron", "h100", VLLM + ONE_DRAFT + "--prefix-cache-retention-interval 0", HIT, "a checkpoint: the last one"),
     ("0.33.0", "Nemotron", "h100", VLLM + ONE_DRAFT + "--no-enable-prefix-caching", NOT_HIT, "prefix-caching"),
-    ("0.33.0", "Next", "h100", VLLM + ONE_DRAFT, POSSIBLE, "with FlashInfer's prefill"),
+    ("0.33.0", "Next", "h100", VLLM + ONE_DRAFT, POSSIBLE, "with FlashInfer's prefill (--gdn-prefill-backend)"),
+    ("0.33.0", "Next", "h100", VLLM + ONE_DRAFT + " --gdn-prefill-backend triton", NOT_HIT, "--gdn-prefill-backend triton"),
     ("0.33.0", "Llama", "h100", VLLM + ONE_DRAFT, NOT_HIT, "no layers of Mamba2"),
     ("0.33.0", None, "h100", VLLM + ONE_DRAFT, POSSIBLE, "config.json"),
 ]  # fmt: skip

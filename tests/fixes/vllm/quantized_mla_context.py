@@ -10,6 +10,7 @@ from tests.support.ways import MLA, PREFIX
 DEPLOYMENTS = [
     ("0.25.1", "AWQ", "h100", VLLM, HIT, "kv_b_proj: packed (quantization awq)"),
     ("0.25.1", "INT4", "h100", VLLM, HIT, "kv_b_proj: packed"),
+    ("0.25.1", "W8A8", "h100", VLLM, HIT, "int-quantized"),
     ("0.25.1", "AWQ-left", "h100", VLLM, NOT_HIT, "which leaves out kv_b_proj"),
     ("0.25.1", "K2", "h200", VLLM, NOT_HIT, "leaves kv_b_proj of every layer out"),
     ("0.25.1", "K2.5", "h200", VLLM, NOT_HIT, "leaves kv_b_proj of every layer out"),

@@ -157,3 +157,37 @@ def test_a_config_json_that_is_not_here_is_told():
     line = read(["vllm", "serve", "m", "--hf-overrides", "{what"])
     found = diagnosis.facts(Deployment("vllm", Version("0.27.0"), LLAMA, None, line), {})(WINDOW)
     assert found == ((), "--hf-overrides changes config.json, and its JSON cannot be read")
+
+
+LATENT = {**R1, "model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+
+
+@pytest.mark.parametrize(
+    "config, launch, release, gpu, backend",
+    [
+        (LATENT, "", "0.33.0", "h100", ("FLASH_ATTN_MLA",)), (LATENT, "-dcp 8", "0.19.0", "h200", ("FLASH_ATTN_MLA",)),
+        (LATENT, "--kv-cache-dtype fp8", "0.25.1", "h100", ("FLASHMLA",)), (LATENT, "", "0.25.1", "b200", ("FLASHINFER_MLA",)),
+        (LATENT, "", "0.22.1", "a100", ("TRITON_MLA",)), (LATENT, "", "0.18.0", "h100", ()), (LATENT, "", "0.34.0", "h100", ()),
+        (LATENT, "--block-size 64", "0.33.0", "h100", ()), (LATENT, "--kv-cache-dtype fp8_ds_mla", "0.33.0", "h100", ()),
+        ({**LATENT, "v_head_dim": 256}, "", "0.33.0", "h100", ()), ({**LATENT, "index_topk": 2048}, "", "0.33.0", "h100", ()),
+        (LATENT, "", "0.33.0", "mi300x", ()), (LATENT, "-ac.flash_attn_version=2", "0.33.0", "h100", ()),
+    ],
+)  # fmt: skip
+def test_the_backend_of_mla(config, launch, release, gpu, backend):
+    assert values("attention backend", launch, release, config, gpu) == backend
+
+
+@pytest.mark.parametrize(
+    "launch, release, gpu, graphs",
+    [
+        ("-sc.method=mtp --attention-backend FLASHINFER", "0.29.0", "h100", OFF),
+        ("-sc.method=mtp --attention-backend FLASHINFER", "0.30.0", "h100", ON),
+        ("-sc.method=mtp --attention-backend FLASHINFER", "0.33.0", "a100", OFF),
+        ("-sc.method=mtp --attention-backend FLASHINFER", "0.28.0", "b200", ON),
+        ("-sc.method=mtp --attention-backend FLASH_ATTN", "0.29.0", "h100", ON),
+        ("--attention-backend FLASHINFER", "0.29.0", "h100", ON),
+        ("--attention-backend FLASHINFER --config a.yaml", "0.29.0", "h100", ()),
+    ],
+)  # fmt: skip
+def test_full_graphs_of_drafts(launch, release, gpu, graphs):
+    assert values("full CUDA graphs", launch, release, NEXT, gpu) == graphs
