@@ -56,6 +56,5 @@ FIX = Fix(
         "On one replica, load an adapter, ask a long prompt, load another one under its name, and ask again. The answer is "
         "that of a fresh server. Requests without adapters keep their cache and their bits."
     ),
-    look_does="its look does not tell whether the adapter's name has had another path",
     hits=AllOf(Is("LoRA adapters", ON), Is("prefix caching", ON), Is("adapters change while serving", ON)),
 )
