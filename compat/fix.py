@@ -217,7 +217,8 @@ class Fix(Known):
     that attnfix supports. `remove_when` is said where the release with the bug corrected does not say it.
     The targets stand together or not at all, unless they are `independent`: places of one fault that different deployments
     load, each corrected as soon as it is there. `harm` is how bad the bug is; `hits` which deployments reach it, over the
-    facts that the engine's module of facts makes. `ranks_alike`: what it decides must be the same on all ranks of a group, as
+    facts that the engine's module of facts makes. `stays_out` is where calls are left as they are although the bug is hit.
+    `ranks_alike`: what it decides must be the same on all ranks of a group, as
     graph or eager, rows of a batch, the number of chunks: a rank that goes on without it would leave the others waiting.
     `look_does`: what a look does beside looking, for which it may not run alone (ATTNFIX=observe).
     """
@@ -235,6 +236,7 @@ class Fix(Known):
     expect: str
     harm: str = WRONG_OUTPUT
     hits: Condition | None = None
+    stays_out: Condition | None = None
     witnesses: tuple[str, ...] = ()
     examined: tuple[str, ...] = ()
     independent: bool = False

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from attnfix.compat.arming import switches
 from attnfix.compat.doctor import diagnosis, engine_options, gpus, running
-from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE, Facts
 from attnfix.compat.doctor.deployment import CONFIG_PATH, Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch, LaunchError, Start, find, read_start
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
@@ -178,7 +178,7 @@ def examine(deployment: Deployment, release: str | None, root: Path | None = Non
     verdicts, name = _verdicts(deployment.engine, release, root)
     deployment = replace(deployment, release=_version(name))
     facts = diagnosis.facts(deployment, facts_of_fixes(deployment.engine))
-    rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment) for fix, code in verdicts.items()]
+    rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment, facts) for fix, code in verdicts.items()]
     return sorted(rows, key=lambda row: _ORDER.index(row["verdict"])), name
 
 
@@ -285,8 +285,10 @@ def gpu_named(name: str | None) -> gpus.Gpu | None:
     return gpu
 
 
-def _row(fix: Fix, answer: Any, code: str, deployment: Deployment) -> dict[str, Any]:
+def _row(fix: Fix, answer: Any, code: str, deployment: Deployment, facts: Facts) -> dict[str, Any]:
     action, corrected = _action(fix, code, deployment)
+    if corrected and fix.stays_out and (out := fix.stays_out(facts)).verdict != NOT_HIT:
+        action, corrected = f"leaves it alone: {out.reasons[0]}", False
     return {
         "fix": fix.id,
         "verdict": answer.verdict,

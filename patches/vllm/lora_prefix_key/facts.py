@@ -15,8 +15,8 @@ def _caching(it: Deployment) -> Fact:
     fact = it.option(name, ON)
     if it.given(name) or not fact.values:
         return fact
-    if recurrent_layers(it).values != (OFF,):
-        return cached_states(it)
+    if (recurrent := recurrent_layers(it)).values != (OFF,):
+        return cached_states(it) if recurrent.values else recurrent
     if named := next(filter(it.given, ("runner", "task", "convert")), None):
         return unknown(f"--{named} may leave prefix caching out; set --{name}")
     return known(ON, "on by default")
@@ -28,7 +28,13 @@ def _change(it: Deployment) -> Fact:
     return unknown(f"${_UPDATES} is not set: a resolver may load them, and a cache_salt may equal a name")
 
 
+def _events(it: Deployment) -> Fact:
+    fact = it.option("kv-events-config.enable_kv_cache_events", "false")
+    return Fact(tuple(OFF if str(value).lower() == "false" else ON for value in fact.values), fact.why)
+
+
 FACTS: Makers = {
+    "KV events": _events,
     "LoRA adapters": lambda it: it.option("enable-lora", OFF),
     "prefix caching": _caching,
     "adapters change while serving": _change,

@@ -1,6 +1,6 @@
 """vllm.lora-prefix-key, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX
 
@@ -56,5 +56,6 @@ FIX = Fix(
         "On one replica, load an adapter, ask a long prompt, load another one under its name, and ask again. The answer is "
         "that of a fresh server. Requests without adapters keep their cache and their bits."
     ),
+    stays_out=AnyOf(Is("KV connector", ON), Is("KV events", ON)),
     hits=AllOf(Is("LoRA adapters", ON), Is("prefix caching", ON), Is("adapters change while serving", ON)),
 )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
+import shlex
 import sys
 import weakref
 from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from attnfix.cli import doctor
+from attnfix.compat.doctor.condition import HIT
+from attnfix.compat.doctor.deployment import Deployment
+from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.status.fix_state import EFFECTIVE, INSTALLED, OFF, Event, FixState
 from attnfix.patches.vllm.lora_prefix_key import wrap
 from attnfix.patches.vllm.lora_prefix_key.fix import FIX
@@ -111,3 +116,18 @@ def test_a_request_ends_with_its_last_reference(utils):
         assert gone() is None
     finally:
         gc.enable()
+
+
+EVENTS = """--kv-events-config '{"enable_kv_cache_events": %s}'"""
+
+
+@pytest.mark.parametrize(
+    "more, by",
+    [("", ""), ("--kv-transfer-config.kv_connector X", "KV connector"), (EVENTS % "true", "KV events"), (EVENTS % "false", "")],
+)
+def test_doctor_says_where_the_fix_stays_out(more, by):
+    line = read(shlex.split(f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve m --enable-lora {more}"))
+    rows, _ = doctor.examine(Deployment("vllm", config={"model_type": "llama"}, launch=line, environment={}), "0.25.1")
+    (row,) = [row for row in rows if row["fix"] == FIX.id]
+    assert (row["verdict"], row["corrected"]) == (HIT, not by)
+    assert row["attnfix"].startswith(f"leaves it alone: {by}: on" if by else "corrects it")
