@@ -288,7 +288,7 @@ def gpu_named(name: str | None) -> gpus.Gpu | None:
 def _row(fix: Fix, answer: Any, code: str, deployment: Deployment, facts: Facts) -> dict[str, Any]:
     action, corrected = _action(fix, code, deployment)
     if corrected and fix.stays_out and (out := fix.stays_out(facts)).verdict != NOT_HIT:
-        action, corrected = f"leaves it alone: {out.reasons[0]}", False
+        action, corrected = f"{'leaves' if out.verdict == HIT else 'may leave'} it alone: {out.reasons[0]}", False
     return {
         "fix": fix.id,
         "verdict": answer.verdict,

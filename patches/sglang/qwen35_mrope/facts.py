@@ -16,8 +16,8 @@ _NOT_REACHED = "InternS2MobiusForConditionalGeneration"
 def _images(it: Deployment) -> Fact:
     if it.config is None:
         return unknown(NO_CONFIG)
-    if it.given("language-model-only"):
-        return known(OFF, "--language-model-only")
+    if flag := next(filter(it.given, ("language-model-only", "encoder-only")), None):
+        return known(OFF, f"--{flag}")
     if not it.text_config().get("attn_output_gate", True):
         return known(OFF, "config.json says attn_output_gate: false")
     if it.architecture() == _NOT_REACHED:
@@ -25,4 +25,11 @@ def _images(it: Deployment) -> Fact:
     return known(ON if it.architecture() in _MODELS else OFF, f"architecture {it.architecture()}")
 
 
-FACTS: Makers = {"images in Qwen3.5's attention": _images}
+def _graph(it: Deployment) -> Fact:
+    """Whether prompts are served by a graph that the fix is not in: compiled, or, in 0.5.15, any that is asked for."""
+    fact = it.option("cuda-graph-backend-prefill", "")
+    missed = ("tc_piecewise",) if it.since("0.5.16") else ("tc_piecewise", "breakable", "full")
+    return Fact(tuple(ON if value in missed else OFF for value in fact.values), fact.why)
+
+
+FACTS: Makers = {"images in Qwen3.5's attention": _images, "prefill graph that the fix is not in": _graph}

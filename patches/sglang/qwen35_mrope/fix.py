@@ -49,8 +49,10 @@ FIX = Fix(
     avoid="Nothing short of 0.5.19 does: no option chooses another kernel.",
     expect=(
         "On one replica, ask for the box of an object in an image at temperature 0: the answer becomes that of 0.5.14 or "
-        "0.5.19. Stays wrong: keys that a shared cache holds from other replicas, images under "
-        "`--cuda-graph-backend-prefill tc_piecewise`, and InternS2-Mobius."
+        "0.5.19. Images that a prefill graph serves are corrected and not counted. Stays wrong: keys that a shared cache holds "
+        "from other replicas, InternS2-Mobius, and images under `--cuda-graph-backend-prefill tc_piecewise` (in 0.5.15 also "
+        "`breakable` or `full`)."
     ),
+    stays_out=Is("prefill graph that the fix is not in", ON),
     hits=AllOf(Is("GPU", "NVIDIA"), Is("images in Qwen3.5's attention", ON)),
 )

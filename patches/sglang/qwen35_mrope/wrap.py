@@ -67,7 +67,8 @@ def self_attention(call: Call, layer: Any) -> Callable[..., Any]:
             result = engines(layer, positions, hidden_states, forward_batch)
         finally:
             del own["rotary_emb"]
-        call.corrected()
+        if images_known(forward_batch):
+            call.corrected()
         return result
 
     return corrected
@@ -81,6 +82,12 @@ def may_differ(forward_batch: Any) -> bool:
     images = forward_batch.mm_inputs
     prompts = forward_batch.forward_mode.is_extend_or_draft_extend_or_mixed()
     return prompts and (images is None or any(image is not None for image in images))
+
+
+def images_known(forward_batch: Any) -> bool:
+    """Whether the batch is known to hold an image. One that is captured or replayed does not say so."""
+    embedded = getattr(forward_batch, "mm_input_embeds", None)
+    return embedded is not None or any(image is not None for image in forward_batch.mm_inputs or ())
 
 
 def cos_sin(rotary: Any, positions: Any) -> Any:

@@ -53,8 +53,9 @@ FIX = Fix(
         "every prompt is computed anew."
     ),
     expect=(
-        "On one replica, load an adapter, ask a long prompt, load another one under its name, and ask again. The answer is "
-        "that of a fresh server. Requests without adapters keep their cache and their bits."
+        "On one replica, load an adapter, ask a long prompt, load another one from another path under its name, and ask again. "
+        "The answer is that of a fresh server. Requests count once their adapter's name has had several paths. Requests "
+        "without adapters keep their cache and their bits."
     ),
     stays_out=AnyOf(Is("KV connector", ON), Is("KV events", ON)),
     hits=AllOf(Is("LoRA adapters", ON), Is("prefix caching", ON), Is("adapters change while serving", ON)),

@@ -17,6 +17,7 @@ from attnfix.patches.shared.attribute import attribute
 UTILS = "vllm.v1.core.kv_cache_utils"
 #: Name of an adapter -> its path in this process, or none where it has had several
 _paths: dict[str, str] = {}
+_NAMES = 10_000
 
 
 def has_adapter(target: Any, instance: Any, request: Any) -> bool:
@@ -24,7 +25,7 @@ def has_adapter(target: Any, instance: Any, request: Any) -> bool:
     if request.lora_request is None or not isinstance(instance.request_block_hasher, FunctionType):
         return False
     if read_by := reader(instance.vllm_config):
-        target.leave_out(f"{read_by} read the hashes of blocks, which would change")
+        target.leave_out(f"a {read_by} reads the hashes of blocks, which would change")
     return not read_by
 
 
@@ -40,6 +41,8 @@ def preprocess_add_request(call: Call, instance: Any) -> Any:
 def had_another_path(adapter: Any) -> bool:
     """Whether the engine would look for the prompt in blocks that an adapter of this name wrote from another path."""
     path = str(adapter.lora_path)
+    if len(_paths) > _NAMES:
+        _paths.clear()
     if mistaken := _paths.setdefault(adapter.lora_name, path) != path:
         _paths[adapter.lora_name] = ""
     return mistaken
@@ -48,9 +51,9 @@ def had_another_path(adapter: Any) -> bool:
 def reader(config: Any) -> str | None:
     """Who reads hashes of blocks outside of the engine's own cache."""
     if config.kv_transfer_config is not None:
-        return f"peers of the KV connector ({config.kv_transfer_config.kv_connector})"
+        return f"KV connector {config.kv_transfer_config.kv_connector}"
     events = config.kv_events_config
-    return "subscribers of KV events" if events is not None and events.enable_kv_cache_events else None
+    return "subscriber of KV events" if events is not None and events.enable_kv_cache_events else None
 
 
 @lru_cache(maxsize=4)
@@ -70,6 +73,7 @@ def _twin(function: FunctionType, **names: Any) -> FunctionType:
 
 
 def adapter_keys(request: Any) -> list[tuple[str, str, str]]:
-    """The tuple is no string, so that it equals no `cache_salt`."""
+    """The tuple is no string, so that it equals no `cache_salt`. Threads that share an engine may each see the hasher of
+    another's request: without an adapter it gives the engine's hashes."""
     adapter = request.lora_request
-    return [("lora", adapter.lora_name, str(adapter.lora_path))]
+    return [("lora", adapter.lora_name, str(adapter.lora_path))] if adapter else []

@@ -8,7 +8,7 @@ from tests.support.deployments import DFLASH, MTP, VLLM
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
     ("0.29.0", "R1", "h100", DFLASH + "--attention-backend FLASHMLA", HIT, "FLASHMLA for"),
-    ("0.29.0", "R1", "h100", DFLASH.replace("dflash", "dspark"), POSSIBLE, "default depends"),
+    ("0.29.0", "R1", "h100", DFLASH.replace("dflash", "dspark"), HIT, "FLASH_ATTN_MLA for the target"),
     ("0.29.0", "R1", "b200", DFLASH, NOT_HIT, "has no FlashAttention 3"),
     ("0.29.0", "Llama", "h100", DFLASH + "--attention-backend FLASH_ATTN", NOT_HIT, "another window"),
     ("0.29.0", "R1", "h100", DFLASH.replace("dflash", "mtp"), NOT_HIT, "drafter: another"),

@@ -87,6 +87,11 @@ def test_requests_count_once_their_adapters_name_has_had_another_path(utils):
     assert counts == [0, 0, 0, 1, 1]
 
 
+def test_a_request_that_sees_the_hasher_of_another_thread_keeps_its_hashes(utils):
+    hasher = utils.get_request_block_hasher(16)
+    assert wrap.with_paths(hasher)(request := asked(name=None, salt="tenant")) == hasher(request)
+
+
 def test_other_requests_keep_the_engines_function(utils):
     hasher = utils.get_request_block_hasher(16)
     assert take_in(Core(hasher), request := asked(name=None, salt="tenant")) == ((16, "tenant"), 0)
