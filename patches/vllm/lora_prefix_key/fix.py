@@ -28,7 +28,7 @@ FIX = Fix(
         "and stays so (issue 44939)."
     ),
     upstream=Upstream("vllm-project/vllm", issue=30931),
-    hardware="any (LoRA adapters with prefix caching, without a KV connector and without KV events)",
+    hardware="any GPU (LoRA adapters with prefix caching, without a KV connector and without KV events)",
     default=True,
     default_reason=(
         "silent wrong output; 0.31.0 has the same keys. They are made on the host, and nothing but the engine's own cache "
