@@ -186,7 +186,8 @@ def _start(words: list[str] | None, engine: str | None) -> Start | None:
     try:
         return find(words, engine) if words else None
     except LaunchError as error:
-        raise CliError(str(error), 2) from error
+        hint = f'; for what is in the file: -- "$(cat {words[0]})"' if words and os.path.isfile(words[0]) else ""
+        raise CliError(f"{error}{hint}", 2) from error
 
 
 def _installed(engine: str) -> str | None:

@@ -61,7 +61,8 @@ def _require(extra: str) -> None:
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         names, are = ", ".join(missing[:_NAMED]) + more, "is" if len(missing) == 1 else "are"
         proofs = "proofs of a fetched release" if extra == "cpu" else "proofs"
-        raise CliError(f'{names} {are} missing: {proofs} need pip install "attnfix[{extra}]"', 2)
+        clone = f'in a clone: pip install ".[{extra}]" ./prove'
+        raise CliError(f'{names} {are} missing: {proofs} need pip install "attnfix[{extra}]"; {clone}', 2)
 
 
 def _missing(extra: str) -> list[str]:

@@ -137,11 +137,12 @@ def readiness(found: dict[str, Any]) -> tuple[int, str]:
         return 1, f"not ready: {'; '.join(told)}"
     states = Counter(process["state"] for process in others)
     observing = sum(map(observes, running))
-    at_work = len(running) - observing + states[processes.ACTIVE]
+    refused = sum(bool(fix_state.refusals(process["fixes"])) for process in running if not observes(process))
+    at_work = len(running) - observing - refused + states[processes.ACTIVE]
     told = [f"attnfix is at work in {_counted(at_work)}"] if at_work else []
     told += [f"{_counted(observing)} {OBSERVING}"] if observing else []
     told += [f"attnfix is off in {_counted(states[processes.OFF])}, by ATTNFIX=0"] if states[processes.OFF] else []
-    ready = "ready: " if told else "ready, as far as can be told: "
+    ready = "ready: " if told or refused else "ready, as far as can be told: "
     return 0, ready + "; ".join([*told, *few(found["missing"], _TOLD)])
 
 

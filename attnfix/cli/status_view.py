@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from attnfix.compat.arming import switches
 from attnfix.compat.status import fix_state
 from attnfix.compat.status.unpatched_processes import ELSEWHERE, RESTART_NEEDED
 from attnfix.compat.untrusted import line
@@ -93,7 +94,8 @@ def _head(found: dict[str, Any]) -> Iterator[Text]:
     if not found["engines"]:  # nothing that runs in this Python is patched
         yield Text(f"attnfix {found['attnfix']} in {found['python']}")
     elif found["active"] and found["refused"]:
-        yield Text.assemble(f"attnfix {found['attnfix']}: ", coloured("nothing is armed", "bold red"), f" in {found['python']}")
+        why = coloured(line(found["refused"][:_LETTERS]), "bold red")
+        yield Text.assemble(f"attnfix {found['attnfix']} in {found['python']}: ", why)
     elif found["active"] and found["observes"]:
         yield Text(f"attnfix {found['attnfix']}: observing (ATTNFIX=observe), nothing is corrected, in {found['python']}")
     elif found["active"]:
@@ -103,7 +105,8 @@ def _head(found: dict[str, Any]) -> Iterator[Text]:
     if found["only"] is not None and not found["refused"]:
         named = f"nothing but {', '.join(found['only'])}" if found["only"] else "nothing"
         yield Text(line(f"ATTNFIX_ONLY: {named} is on"[:_LETTERS]))
-    yield Text(f"Set of fixes that this environment asks for: {found['fixset_on']} (ATTNFIX_FIXSET pins it)")
+    if switches.UNKNOWN_ID not in (found["refused"] or ""):  # a set with such an id has no name
+        yield Text(f"Set of fixes that this environment asks for: {found['fixset_on']} (ATTNFIX_FIXSET pins it)")
     for row in found["engines"]:
         yield Text(f"{row['engine']} {row['release'] or '(no version)'} in {row['location']}")
 

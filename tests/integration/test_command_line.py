@@ -227,7 +227,8 @@ def test_what_a_proof_lacks_is_one_sentence(wheels, tmp_path):
         return done.stderr
 
     fetched = "--engine", "sglang==0.5.10.post1"
-    assert said() == 'attnfix: attnfix-prove is missing: proofs need pip install "attnfix[prove]"\n'
+    needs = 'proofs need pip install "attnfix[prove]"; in a clone: pip install ".[prove]" ./prove'
+    assert said() == f"attnfix: attnfix-prove is missing: {needs}\n"
     assert said(*fetched).startswith("attnfix: attnfix-prove, pypi-simple, ") and 'pip install "attnfix[cpu]"' in said(*fetched)
     for command in ("list", "status"):
         assert environment.run("-m", "attnfix", command).returncode == 0

@@ -207,6 +207,7 @@ def other(state):
         (found(process(), unrecorded=[other("no record")]), 0, "at work in 1 process; no record of sglang server (pid 7): why"),
         (found(unrecorded=[other("active")]), 0, "ready: attnfix is at work in 1 process"),
         (found(process(), unrecorded=[other("active")]), 0, "ready: attnfix is at work in 2 processes"),
+        (found(process(1, {SGLANG[0]: row(SGLANG[0], "off", switches.UNKNOWN_ID)})), 0, "ready: nothing is armed in sglang"),
         (found(unrecorded=[other("off")]), 0, "ready: attnfix is off in 1 process, by ATTNFIX=0"),
         (found(process(), unrecorded=[other("off")]), 0, "at work in 1 process; attnfix is off in 1 process, by ATTNFIX=0"),
         (found(active=False, reason="ATTNFIX=0", unrecorded=[other("off")]), 0, "ATTNFIX=0"),
@@ -271,9 +272,10 @@ def test_a_restriction_is_one_line_and_a_refused_one_is_missing():
     assert "ATTNFIX_ONLY: nothing but sglang.a, sglang.b is on" in text(found(only=("sglang.a", "sglang.b")))
     assert "ATTNFIX_ONLY: nothing is on" in text(found(only=()))
     assert "ATTNFIX_ONLY" not in text(found())
-    refused = found(only=("sglang.gone",), refused="ATTNFIX_ONLY names no fix")
+    why = f"{switches.UNKNOWN_ID}, so nothing is armed: ATTNFIX_ONLY names no fix"
+    refused = found(only=("sglang.gone",), refused=why)
     assert status.exit_code(refused) == 3 and "ATTNFIX_ONLY names no fix" in text(refused) and "is on" not in text(refused)
-    assert text(refused).count("nothing is armed") == 1 and "active" not in text(refused)
+    assert why in " ".join(text(refused).split()) and "active" not in text(refused) and "FIXSET" not in text(refused)
     assert status.exit_code(found(refused="ATTNFIX_ONLY names no fix", active=False, reason="ATTNFIX=0")) == 0
 
 
