@@ -121,6 +121,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        address = output.documentation()
+        return super().format_help() + (f"\ndocumentation: {address}\n" if address else "")
+
     def _print_message(self, message: str, file: Any = None) -> None:
         """argparse passes over a help text that could not be written."""
         if file is not sys.stdout or file is None:

@@ -11,7 +11,7 @@ from attnfix.patches.catalogue import BY_ID
 
 from . import completion
 from .listing import avoided, describe, named, span
-from .output import console, print_json
+from .output import console, documentation, print_json
 
 NAME = "explain"
 BRIEF = "one fix: symptom, cause, correction, cost, switch"
@@ -77,3 +77,5 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
     out.print(grid)
     prove = f"`attnfix prove --fix {fix.id}` shows it on this machine"
     out.print(Text(f"\nNext: {prove}; `attnfix doctor` says whether your deployment would hit it."))
+    if address := documentation():
+        out.print(Text(f"Documentation: {address}"))

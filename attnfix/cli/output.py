@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -216,3 +217,13 @@ class Terminal(Console):
     def on_broken_pipe(self) -> None:
         """rich would end the program with 1."""
         raise BrokenPipeError
+
+
+def documentation() -> str | None:
+    """Address of the documentation, as the installed package names it."""
+    with suppress(PackageNotFoundError):
+        for text in metadata("attnfix").get_all("Project-URL") or ():
+            label, _, address = text.partition(",")
+            if label.strip().lower() == "documentation":
+                return str(address).strip()
+    return None
