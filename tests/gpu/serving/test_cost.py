@@ -109,6 +109,12 @@ def behind(count: int, more: int, group: int = 1) -> Part:
     return part
 
 
+def pictured(draw: random.Random, _prefixes: list[list[int]]) -> dict[str, Any]:
+    """Text, an image of 256 tokens, text, an image of 576, text; and a few new tokens. Of single ones, one is text alone."""
+    prompts = [test_sglang.shown(draw, 40, 16, 40, 24, 60) for _ in range(9)]
+    return {"prompts": prompts[:8], "singles": [prompts[8], tokens(draw, 1000)], "new_tokens": 16}
+
+
 def behind_fresh_ones(draw: random.Random, prefixes: list[list[int]]) -> dict[str, Any]:
     """Longer parts of prompts with context, and shorter fresh prompts, share every step."""
     pair = lambda at: [prefixes[at % len(prefixes)] + tokens(draw, 1300), tokens(draw, test_vllm.FRESH)]  # noqa: E731
@@ -197,6 +203,10 @@ ROWS = (
         test_sglang.FP8_PREFIX, "0.5.13", "prompts half of which is cached, a calibrated FP8 KV cache, a Llama", "llama",
         {"context_length": 8192, "mem_fraction_static": 0.9, "max_total_tokens": 65536} | test_sglang.FP8, behind(8, 2048),
         {"size": _MEDIUM, "calibrated": True}, prefixes=(2048,) * 4,
+    ),
+    Row(
+        test_sglang.MROPE, "0.5.17", "prompts of two images each, a Qwen3.5", "qwen3.5",
+        test_sglang.EYES | {"mem_fraction_static": 0.9}, pictured, tuned=True,
     ),
     Row(
         "sglang.mamba-track-boundary", "0.5.13", "prompts that come in when a state is kept, a NemotronH", "nemotron-h",
