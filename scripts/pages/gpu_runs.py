@@ -40,6 +40,7 @@ _TITLES = {
     "mamba2": "the `sglang.mamba…` fixes: conversations of a NemotronH, earlier turns cached",
     "parallel-layers": "`sglang.mamba2-prefill-graph`: prompts of a Falcon-H1, against no prefill graph",
     "parallel-turns": "the same: conversations, earlier turns cached",
+    "images": "`sglang.qwen35-mrope`: images in prompts of a tiny Qwen3.5, against transformers in float32",
     "verify": "`sglang.eagle-swa-verify`: n-gram speculation behind prompts longer than the window, against the Triton backend",
     "window-decode": "`sglang.triton-window-decode`: the tokens that a Gemma 2 generates beyond its window, against float64",
     "metrics": "HTTP server: `attnfix status` and the engine's metrics page",

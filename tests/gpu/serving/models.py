@@ -77,7 +77,8 @@ def below(prefix: str, tensors: Mapping[str, Any]) -> Tensors:
 
 @dataclass(frozen=True)
 class Family:
-    """config: of a size and options, beside BASE. layer: tensors of layer `at`; rest: all others; both named without ".weight".
+    """config: of a size and options, beside BASE unless it has a text_config. layer: tensors of layer `at`; rest: all others;
+    both named without ".weight".
 
     layers: what the names of layers begin with. every: kinds of layers come back after so many. seed: of the weights. beside:
     {file: what it holds} of other files."""
@@ -100,7 +101,8 @@ BARE = "A_log", "dt_bias", ".D", ".bias"
 def config(family: str, size: Size | None = None, **options: Any) -> dict[str, Any]:
     """The config.json of a family. size: TINY's kind where it is None."""
     kind, size = FAMILIES[family], size or FAMILIES[family].tiny
-    return kind.config(size, **options) if family == "qwen3.5" else BASE | _sizes(size) | kind.config(size, **options)
+    about = kind.config(size, **options)
+    return about if "text_config" in about else BASE | _sizes(size) | about
 
 
 def _sizes(size: Size) -> dict[str, int]:

@@ -205,7 +205,7 @@ ROWS = (
         {"size": _MEDIUM, "calibrated": True}, prefixes=(2048,) * 4,
     ),
     Row(
-        test_sglang.MROPE, "0.5.17", "prompts of two images each, a Qwen3.5", "qwen3.5",
+        test_sglang.MROPE, "0.5.15", "prompts of two images each, a Qwen3.5", "qwen3.5",
         test_sglang.EYES | {"mem_fraction_static": 0.9}, pictured, tuned=True,
     ),
     Row(
