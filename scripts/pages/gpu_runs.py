@@ -47,6 +47,7 @@ _TITLES = {
     "no-harm mla-large": "DeepSeek-V2 of 2.6 billion weights",
     "no-harm dense-large": "Llama or Granite of 2.4 billion weights",
     "no-harm hybrid-large": "Qwen3-Next or, on sglang, NemotronH of about 2 billion weights",
+    "no-harm images-large": "Qwen3.5 of about 2 billion weights, text alone",
     "no-harm mla": "DeepSeek-V2 of 4 layers, where the CPU takes the time",
     "no-harm dense": "Llama of 4 layers",
     "no-harm hybrid": "Qwen3-Next or NemotronH of 8 layers",

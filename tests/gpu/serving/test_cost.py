@@ -247,14 +247,16 @@ _MORE: dict[str, dict[str, Any]] = {
         "max_total_tokens": 131072, "cuda_graph_max_bs": _SEQUENCES, "max_running_requests": _SEQUENCES, "sleep_on_idle": True,
     },
 }  # fmt: skip
+#: Kinds of model whose prompts are text: those that each release serves, and one that could be shown images
+KINDS = test_releases.KINDS | {"sglang": test_releases.KINDS["sglang"] | {"images": ("qwen3.5", test_sglang.EYES)}}
 HARMLESS = [
     (engine, kind, size) for engine in _MORE for kind in ("mla", "dense", "hybrid") for size in ("large", "tiny")
-]  # fmt: skip
+] + [("sglang", "images", "large")]  # fmt: skip
 
 
 def harmless(engine: str, release: str, kind: str) -> Plan:
-    settings, waves, variables = test_releases.KINDS[engine][kind][1] | _MORE[engine], turns.AT_ONCE, dict[str, str]()
-    if kind == "hybrid":
+    settings, waves, variables = KINDS[engine][kind][1] | _MORE[engine], turns.AT_ONCE, dict[str, str]()
+    if kind in ("hybrid", "images"):
         waves, variables = turns.ONE_FIRST, TUNED
     if engine == "vllm" and kind == "mla" and test_vllm.ORDER in cases.affected(engine, release):
         variables = variables | V1_RUNNER  # the other runner would have to be corrected
@@ -320,9 +322,9 @@ def test_no_harm(
     engine: str, kind: str, size: str, needs: Callable[..., None], out: Path, request: pytest.FixtureRequest
 ) -> None:  # fmt: skip
     """large: it is the GPU that takes the time, as in service; tiny: the engine's Python, where figures are noisy."""
-    needs(engine)
+    needs(engine, (test_sglang.MROPE,) if kind == "images" else ())
     release, name = str(cases.release_of(engine)), f"no-harm {kind}{'-large' if size == 'large' else ''}"
-    family, plan = test_releases.KINDS[engine][kind][0], harmless(engine, release, kind)
+    family, plan = KINDS[engine][kind][0], harmless(engine, release, kind)
     model = (models.large if size == "large" else models.make)(family)(out / "models" / name.replace(" ", "-"))
     seen = turns.measure(plan, name, model, traffic, LENGTH, out)
     unfit = turns.invalid(seen) + harm(engine, release, seen)
