@@ -2,7 +2,7 @@
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import Fix, Override, Target, Upstream
-from attnfix.compat.symptoms import DIES, GRAPHS, PARALLEL
+from attnfix.compat.symptoms import GARBAGE, GRAPHS, PARALLEL
 
 from . import wrap
 
@@ -15,18 +15,17 @@ FIX = Fix(
     title="Answers forget their prompt with decode context parallelism on FlashAttention (Model Runner V2, CUDA graphs)",
     symptom=(
         "With --decode-context-parallel-size above 1 and FLASH_ATTN, an answer's first token is right. Every later token "
-        "ignores the prompt and the answer so far. With --enforce-eager answers are right. From 0.30.0 on, a server may also "
-        "die of `Workspace is locked but allocation from … _forward_with_dcp`."
+        "ignores the prompt and the answer so far: repetition or garbage. With --enforce-eager answers are right. No error."
     ),
-    symptoms=(PARALLEL, GRAPHS, DIES),
+    symptoms=(PARALLEL, GRAPHS, GARBAGE),
     cause=(
-        "Where no request of a batch has a context, the builder of metadata leaves attention to it out. Model Runner V2 captures "
-        "its graphs with such a batch, so their replays attend to new tokens alone. The workspace for a context is not made "
-        "either, before it is locked (from 0.30.0)."
+        "Where no request of a batch has a context, the builder of metadata leaves attention to it out. Model Runner V2 "
+        "captures its graphs with such a batch, so their replays attend to new tokens alone. The former runner captures decode "
+        "graphs with a context, and graphs of mixed batches (cudagraph_mode FULL) without one."
     ),
     correction=(
-        "A capture's builder is told of a context, as 0.33.0 tells it: the graph attends to the context of each replay. Where a "
-        "step has none, the builder also fills the schedule that the graph reads; the step's own metadata are stock's."
+        "At a capture the builder is told of a context, as in 0.33.0: the graph attends to the context of each replay. Where a "
+        "step has none, the builder also fills the schedule that a graph reads; the metadata of the step are stock's."
     ),
     upstream=Upstream("vllm-project/vllm", report="vllm-dcp-captured-context"),
     hardware="two NVIDIA GPUs or more (FLASH_ATTN, --decode-context-parallel-size above 1, full CUDA graphs, the default)",
@@ -55,8 +54,8 @@ FIX = Fix(
         f"{_GPU}.model_states.default:DefaultModelState.prepare_attn",
     ),
     cost=(
-        "Graphs hold attention to the context, with its exchange between the ranks, as they should. A step of new prompts alone "
-        "that is no longer than the largest graph builds its metadata twice, on the host."
+        "Graphs hold attention to the context, with its exchange between the ranks, as they should. Its workspace is made at "
+        "the first capture. A step of new prompts alone that is no longer than the largest graph builds its metadata twice."
     ),
     avoid=(
         "Start with `VLLM_USE_V2_MODEL_RUNNER=0`: the former runner captures its decode graphs with a context. Where a model "

@@ -1,4 +1,4 @@
-"""Corrections of vllm.dcp-captured-context: a graph is captured with attention to a context, and has its schedule at each replay.
+"""Corrections of vllm.dcp-captured-context: a graph holds attention to a context, and has its schedule at each replay.
 
 Both look at the lengths on the host alone, which all ranks share: either all of them attend to a context, or none.
 """
@@ -44,6 +44,6 @@ def build(call: Call, instance: Any, common_attn_metadata: Any) -> Any:
 
 def with_context(builder: Any, common: Any) -> Any:
     """`common` with as much context on the host as gives each rank some of it. On the GPU, lengths stay as they are."""
-    told = copy(common)
-    told.seq_lens_cpu_upper_bound = common.seq_lens_cpu_upper_bound + builder.dcp_world_size * builder.cp_kv_cache_interleave_size
+    told, context = copy(common), builder.dcp_world_size * builder.cp_kv_cache_interleave_size
+    told.seq_lens_cpu_upper_bound = common.seq_lens_cpu_upper_bound + context
     return told
