@@ -42,14 +42,13 @@ class Case(NamedTuple):
     former: bool = False
 
 
-_SOME = (5, 40, 1, 12), (64, 9), (33,), (7, 0, 70), (1, 2, 3, 0)  # 1: a rank holds nothing; 0: a prompt of one token
-_STEPS = (*_SOME[:4], (0, 0), _SOME[4])
+_FULL, _PADDED, _SHORT = (5, 40, 1, 12), (7, 0, 70), (1, 2, 0)  # 1: a rank holds nothing; 0: a prompt that a graph takes
 _BUG = (
-    Case(_STEPS),
-    Case(_STEPS, page_size=32, interleave=4, dtype="float16"),
-    Case(_STEPS, drafts=2),
-    Case(_STEPS, capability=(8, 0)),
-    Case(((5, 40, 2, 12), (64,)), drafts=3, capability=(8, 0)),
+    Case((_FULL, (64, 9), (33,), (0, 0), _SHORT)),
+    Case((_FULL, _PADDED), page_size=32, interleave=4, dtype="float16"),
+    Case((_PADDED, (0, 0), (12, 64)), drafts=2),
+    Case((_FULL, _SHORT), capability=(8, 0)),
+    Case(((5, 40), (2, 12)), drafts=3, capability=(8, 0)),
 )
 
 
@@ -65,7 +64,11 @@ class Proof(Cases):
     needs = "FlashAttentionMetadataBuilder.build: should_skip_dcp_context_attention"
     absent = "FlashAttention leaves no attention to a context out under decode context parallelism"
     bug = _BUG
-    spared = (Case(_SOME, former=True), Case(_SOME, drafts=2, former=True), Case(_SOME, graph=False))
+    spared = (
+        Case((_FULL, _SHORT), former=True),
+        Case((_PADDED, (12, 64)), drafts=2, former=True),
+        Case((_PADDED, (33,)), graph=False),
+    )
     around = {
         "Start with `VLLM_USE_V2_MODEL_RUNNER=0`": {"bug": tuple(case._replace(former=True) for case in _BUG)},
         "start with `--enforce-eager`": {"bug": tuple(case._replace(graph=False) for case in _BUG)},
@@ -99,18 +102,24 @@ class Proof(Cases):
         tensor = lambda *shape: torch.randn(*shape, generator=draw).to(dtype)  # noqa: E731
         cached = tensor(2, _ROOM, _RANKS * _PAGES * 16, 1, _D)
         ranks = [_Rank(self.engine, case, rank, cached, dtype) for rank in range(_RANKS)]
-        for size in reversed(_SIZES) if case.graph else ():
+        sizes = sorted({_size(len(context)) for context in case.steps}, reverse=True)
+        for size in sizes if case.graph else ():
             metadata = [rank.captured(size) for rank in ranks]
             group.on_all(lambda at, size=size, metadata=metadata: ranks[at].capture(size, metadata[at]))
         seen = []
         for context in case.steps:
             tokens = new * len(context)
             q, k, v = tensor(tokens, _RANKS * _HEADS, _D), tensor(tokens, 1, _D), tensor(tokens, 1, _D)
-            size = next(size for size in _SIZES if size >= len(context)) if case.graph else len(context)
+            size = _size(len(context)) if case.graph else len(context)
             metadata = [rank.built(size, context) for rank in ranks]
             outs = group.on_all(lambda at, *inputs: ranks[at].run(size, *inputs, metadata[at]), q, k, v)  # noqa: B023
             seen.append(observe(torch.cat(outs, 1), _reference(q, k, v, cached, context, new)))
         return combine(*seen)
+
+
+def _size(requests: int) -> int:
+    """Of the graph for so many requests."""
+    return next(size for size in _SIZES if size >= requests)
 
 
 class _Rank:

@@ -33,3 +33,5 @@ DIFFERENTIAL = {
     "cudagraph-mode": "FULL_DECODE_ONLY",
     "former-model-runner": False,
 }
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it builds metadata as they are built, from other lengths on the host"

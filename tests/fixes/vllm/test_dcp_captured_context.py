@@ -45,9 +45,8 @@ def batch(context, new, known=True):
 def captured(common, **builder):
     """Whether the graph attends to a context; corrections."""
     state, target = FixState(FIX), one_call.target_of(FIX, "build_for_cudagraph_capture")
-    return one_call.run(
-        target, Builder.build_for_cudagraph_capture, state, Builder(**builder), common
-    ), state.counters.corrections
+    attends = one_call.run(target, Builder.build_for_cudagraph_capture, state, Builder(**builder), common)
+    return attends, state.counters.corrections
 
 
 def stepped(common, **changes):
