@@ -24,6 +24,7 @@ from .wrap import with_context
 
 _FLASH, _CP, _GPU = "vllm.v1.attention.backends.flash_attn", "vllm.v1.worker.cp_utils", "vllm.v1.worker.gpu"
 _GRAPHS, _STATE, _BATCH = f"{_GPU}.cudagraph_utils", f"{_GPU}.model_states.default", f"{_GPU}.input_batch"
+_GROUP = "vllm.v1.worker.utils"
 _RANKS, _TP, _D, _ROOM, _PAGES = 2, 4, 64, 4, 6  # _ROOM: requests; _PAGES: of a request, on a rank
 _HEADS = DENSE["num_attention_heads"] // _TP  # of a rank; every rank of a pair has the same KV head
 _SIZES = 1, 2, 4  # requests of a graph
@@ -59,7 +60,7 @@ def _on_gpu(real: Any, builder: Any, common: Any) -> Any:
 
 
 class Proof(Cases):
-    modules = (_FLASH, _CP, _GRAPHS, _STATE, _BATCH)
+    modules = (_FLASH, _CP, _GRAPHS, _STATE, _BATCH, _GROUP)
     may_lack = modules[1:]
     needs = "FlashAttentionMetadataBuilder.build: should_skip_dcp_context_attention"
     absent = "FlashAttention leaves no attention to a context out under decode context parallelism"
@@ -181,9 +182,7 @@ class _Rank:
 
     def _groups(self, name: str) -> Any:
         """The attention groups, and the plan of the cache."""
-        import vllm.v1.worker.utils as utils
-
-        group = utils.AttentionGroup(self.worker.backend, [name], self.worker.spec(self.layer), 0)
+        group = self.engine[_GROUP].AttentionGroup(self.worker.backend, [name], self.worker.spec(self.layer), 0)
         group.metadata_builders = [self.builder]
         plan = SimpleNamespace(kv_cache_groups=[SimpleNamespace(layer_names=[name])], num_blocks=_ROOM * _PAGES)
         return [[group]], plan
