@@ -7,6 +7,7 @@ FlashAttention and its scheduler, the merge, the collectives, the graph: a repla
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from functools import partial
 from inspect import signature
@@ -44,13 +45,6 @@ class Case(NamedTuple):
 
 
 _FULL, _PADDED, _SHORT = (5, 40, 1, 12), (7, 0, 70), (1, 2, 0)  # 1: a rank holds nothing; 0: a prompt that a graph takes
-_BUG = (
-    Case((_FULL, (64, 9), (33,), (0, 0), _SHORT)),
-    Case((_FULL, _PADDED), page_size=32, interleave=4, dtype="float16"),
-    Case((_PADDED, (0, 0), (12, 64)), drafts=2),
-    Case((_FULL, _SHORT), capability=(8, 0)),
-    Case(((5, 40), (2, 12)), drafts=3, capability=(8, 0)),
-)
 
 
 def _on_gpu(real: Any, builder: Any, common: Any) -> Any:
@@ -64,15 +58,22 @@ class Proof(Cases):
     may_lack = modules[1:]
     needs = "FlashAttentionMetadataBuilder.build: should_skip_dcp_context_attention"
     absent = "FlashAttention leaves no attention to a context out under decode context parallelism"
-    bug = _BUG
+    bug = (
+        Case((_FULL, (64, 9), (33,), (0, 0), _SHORT)),
+        Case((_FULL, _PADDED), page_size=32, interleave=4, dtype="float16"),
+        Case((_PADDED, (0, 0), (12, 64)), drafts=2),
+        Case((_FULL, _SHORT), capability=(8, 0)),
+        Case(((5, 40), (2, 12)), drafts=3, capability=(8, 0)),
+    )
     spared = (
         Case((_FULL, _SHORT), former=True),
         Case((_PADDED, (12, 64)), drafts=2, former=True),
         Case((_PADDED, (33,)), graph=False),
     )
+    launched: Mapping[str, bool] = {}  # of a case, whatever it says
     around = {
-        "Start with `VLLM_USE_V2_MODEL_RUNNER=0`": {"bug": tuple(case._replace(former=True) for case in _BUG)},
-        "start with `--enforce-eager`": {"bug": tuple(case._replace(graph=False) for case in _BUG)},
+        "Start with `VLLM_USE_V2_MODEL_RUNNER=0`": {"launched": {"former": True}},
+        "start with `--enforce-eager`": {"launched": {"graph": False}},
     }
     broken = {
         "the correction does nothing": (with_context, lambda real, builder, common: common),
@@ -95,7 +96,7 @@ class Proof(Cases):
     def run(self, case: Case, seed: int) -> Observation:
         import torch
 
-        module = self.engine[_FLASH]
+        case, module = case._replace(**self.launched), self.engine[_FLASH]
         module.get_flash_attn_version = lambda *args, **kwargs: 3 if case.capability == (9, 0) else 2
         group, draw = dcp_ranks.Group(_RANKS), torch.Generator().manual_seed(seed)
         module.get_dcp_group = lambda: group
