@@ -7,7 +7,6 @@ FlashAttention and its scheduler, the merge, the collectives, the graph: a repla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import copy
 from functools import partial
 from inspect import signature
@@ -70,11 +69,6 @@ class Proof(Cases):
         Case((_PADDED, (12, 64)), drafts=2, former=True),
         Case((_PADDED, (33,)), graph=False),
     )
-    launched: Mapping[str, bool] = {}  # of a case, whatever it says
-    around = {
-        "Start with `VLLM_USE_V2_MODEL_RUNNER=0`": {"launched": {"former": True}},
-        "start with `--enforce-eager`": {"launched": {"graph": False}},
-    }
     broken = {
         "the correction does nothing": (with_context, lambda real, builder, common: common),
         "the lengths of the GPU have a context, not those of the host": (with_context, _on_gpu),
@@ -96,7 +90,7 @@ class Proof(Cases):
     def run(self, case: Case, seed: int) -> Observation:
         import torch
 
-        case, module = case._replace(**self.launched), self.engine[_FLASH]
+        module = self.engine[_FLASH]
         module.get_flash_attn_version = lambda *args, **kwargs: 3 if case.capability == (9, 0) else 2
         group, draw = dcp_ranks.Group(_RANKS), torch.Generator().manual_seed(seed)
         module.get_dcp_group = lambda: group
