@@ -1,5 +1,6 @@
 """vllm.rocm-mm-prefix, as data."""
 
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import IMAGES
 
@@ -22,8 +23,9 @@ FIX = Fix(
     ),
     correction=(
         "For such a model AMD's platform tries TRITON_ATTN first, as 0.32.0 in effect does. If that backend does not serve a "
-        "layer, the choice stays. Servers stay as they are with `--attention-backend`, a KV connector or speculative decoding. "
-        "Up to 0.29.0 an image that two chunks of a prompt share is still read in parts: set `--disable-chunked-mm-input`."
+        "layer, the choice stays. Servers stay as they are with `--attention-backend`, a KV connector, speculative decoding or "
+        "an FP8 KV cache. Up to 0.29.0 an image in two chunks of a prompt is still read in parts: set "
+        "`--disable-chunked-mm-input`. Releases before 0.18.0 with `VLLM_ROCM_USE_AITER=1` have a like bug, and stay so."
     ),
     upstream=Upstream("vllm-project/vllm", pull=46754),
     hardware="AMD GPUs (ROCM_ATTN, ROCM_AITER_UNIFIED_ATTN); not seen on one",
@@ -58,5 +60,16 @@ FIX = Fix(
     expect=(
         "The log of one replica says that it uses TRITON_ATTN. Answers about images become those of a server on NVIDIA, and "
         "answers to text keep their meaning: rounding may change words. Compare tokens/s with those of a replica without it."
+    ),
+    stays_out=AnyOf(
+        Is("named attention backend", ON),
+        Is("KV connector", ON),
+        Is("speculative decoding", ON),
+        Is("KV cache dtype", "fp8", "fp8_e4m3", "fp8_e5m2"),
+    ),
+    hits=AllOf(
+        Is("GPU", "AMD"),
+        Is("images seen both ways", ON),
+        Is("backend on AMD", "ROCM_ATTN", "ROCM_AITER_UNIFIED_ATTN"),
     ),
 )

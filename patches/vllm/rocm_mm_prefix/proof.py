@@ -178,7 +178,9 @@ class _Kernel:
     def takes(self, lens: tuple[int, ...], k: Any, v: Any) -> None:
         self.step = lens, k, v
 
-    def __call__(self, *, window_size: Any = None, sliding_window: int = -1, mm_prefix_range: Any = None, **launch: Any) -> None:
+    def __call__(
+        self, *, window_size: Any = None, sliding_window: int = -1, mm_prefix_range: Any = None, **launch: Any
+    ) -> None:
         q, out = (launch.get(long, launch.get(short)) for long, short in (("query", "q"), ("output", "out")))
         lens, k, v = self.step
         window = 1 + window_size[0] if window_size else sliding_window

@@ -37,11 +37,18 @@ def triton_first(backends: list[Any]) -> list[Any]:
 
 
 def stays(config: Any) -> str | None:
-    """Why this server keeps its backend. Layers of a draft share a pool of KV with those of the model, and are chosen apart."""
-    if config.attention_config.backend is not None:
-        return f"the attention backend {config.attention_config.backend.name} was named for this server"
+    """Why this server keeps its backends: one of them was named, or another layout of the cache could harm.
+
+    Layers of drafts share a pool of KV with those of the model, and their backend is chosen apart. With an FP8 cache, TRITON_ATTN
+    of some releases refuses a query's scale that AITER takes.
+    """
+    attention = config.attention_config
+    if attention.backend is not None or getattr(attention, "backend_per_kind", None):
+        return "its attention backends were named"
     if config.kv_transfer_config is not None:
-        return f"a KV connector reads the cache, whose layout would change: {config.kv_transfer_config.kv_connector}"
+        return f"the KV connector {config.kv_transfer_config.kv_connector} reads the cache, whose layout would change"
     if config.speculative_config is not None:
-        return "drafts of speculative decoding may have layers with another layout of the cache"
+        return "layers of drafts may keep another layout of the cache"
+    if config.cache_config.cache_dtype.startswith("fp8"):
+        return "not every backend takes the scales of an FP8 cache"
     return None
