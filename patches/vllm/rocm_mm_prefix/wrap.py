@@ -39,8 +39,8 @@ def triton_first(backends: list[Any]) -> list[Any]:
 def stays(config: Any) -> str | None:
     """Why this server keeps its backends: one of them was named, or another layout of the cache could harm.
 
-    Layers of drafts share a pool of KV with those of the model, and their backend is chosen apart. With an FP8 cache, TRITON_ATTN
-    of some releases refuses a query's scale that AITER takes.
+    Layers of drafts share a pool of KV with those of the model, and their backend is chosen apart. With an FP8 cache,
+    TRITON_ATTN of some releases refuses a query's scale that AITER takes.
     """
     attention = config.attention_config
     if attention.backend is not None or getattr(attention, "backend_per_kind", None):
