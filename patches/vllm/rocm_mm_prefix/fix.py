@@ -25,8 +25,8 @@ FIX = Fix(
         "For such a model AMD's platform tries TRITON_ATTN first, as 0.32.0 in effect does. If that backend does not serve a "
         "layer, the choice stays. Servers stay as they are with `--attention-backend`, a KV connector, speculative decoding or "
         "an FP8 KV cache. Up to 0.29.0 an image in two chunks of a prompt is still read in parts: set "
-        "`--disable-chunked-mm-input`. Images stay as they are on AMD before 0.18.0 with `VLLM_ROCM_USE_AITER=1`, on Intel GPUs "
-        "up to 0.24.0 (set `--attention-backend TRITON_ATTN`) and on CPUs."
+        "`--disable-chunked-mm-input`. Images stay as they are on AMD before 0.18.0 with `VLLM_ROCM_USE_AITER=1`, on Intel "
+        "GPUs up to 0.24.0 (set `--attention-backend TRITON_ATTN`) and on CPUs."
     ),
     upstream=Upstream("vllm-project/vllm", pull=46754),
     hardware="AMD GPUs (ROCM_ATTN, ROCM_AITER_UNIFIED_ATTN); not seen on one",
