@@ -38,6 +38,7 @@ MODULES = frozenset(
         "vllm.model_executor.layers.mamba.checkpoint",
         "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
         "vllm.model_executor.layers.quantization.kv_cache",
+        "vllm.platforms.rocm",
         "vllm.ray.ray_env",
         "vllm.v1.attention.backends.flash_attn",
         "vllm.v1.attention.backends.flashinfer",

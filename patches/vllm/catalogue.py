@@ -44,6 +44,7 @@ _FOLDERS = (
     "flashinfer_q_scale",
     "lora_prefix_key",
     "dcp_captured_context",
+    "rocm_mm_prefix",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -24,6 +24,7 @@ UNCAPPED = {**GEMMA2, "attn_logit_softcapping": None}
 GROK = {"architectures": ["Grok1ForCausalLM"], "attn_logit_softcapping": 30.0}
 GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "sliding_window": 512}
 GEMMA3_VL = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": {"sliding_window": 1024}}
+PALIGEMMA = {"architectures": ["PaliGemmaForConditionalGeneration"], "model_type": "paligemma", "text_config": {}}
 RING = {**V2, "architectures": ["BailingMoeV2_5ForCausalLM"], "model_type": "bailing_hybrid"}
 KIMI_VL = {"architectures": ["KimiVLForConditionalGeneration"], "text_config": {"kv_lora_rank": 512}}
 MLLAMA = {"architectures": ["MllamaForConditionalGeneration"], "model_type": "mllama"}
@@ -55,7 +56,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B,
           "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
           "Windows-KV": {**FP8_KV, "sliding_window": 512},
-          "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "Mllama": MLLAMA, "Next": NEXT,
+          "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "PaliGemma": PALIGEMMA, "Mllama": MLLAMA, "Next": NEXT,
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
           "Nemotron-bf16": {**NEMOTRON, "torch_dtype": "bfloat16"},
