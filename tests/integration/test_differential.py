@@ -39,7 +39,7 @@ def test_a_known_bug_is_seen_and_its_correction_is_right(affected):
 @pytest.mark.drawn(1)
 def test_graphs_on_ranks_that_were_captured_without_a_context_are_corrected():
     case = json.loads((CASES / "vllm-dcp-captured-context.json").read_text())
-    with run.Sides("vllm", case["release"]) as sides:
+    with run.Sides("vllm", case["release"], all_fixes=True) as sides:
         verdict, _, patched = sides.judge(case)
     assert verdict.kind == judge.CORRECTED, verdict
     assert set(patched["corrections"]) == {"vllm.dcp-captured-context"}

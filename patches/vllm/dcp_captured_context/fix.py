@@ -29,8 +29,10 @@ FIX = Fix(
     ),
     upstream=Upstream("vllm-project/vllm", report="vllm-dcp-captured-context"),
     hardware="two NVIDIA GPUs or more (FLASH_ATTN, --decode-context-parallel-size above 1, full CUDA graphs, the default)",
-    default=True,
-    default_reason="silent wrong output; later releases capture with a context, too",
+    default_reason=(
+        "neither the corrected graphs nor their tokens/s were seen on GPUs. On FlashAttention 2, rows without keys, as of a "
+        "prompt that is as long as a verification, may become wrong"
+    ),
     targets=(
         Override(
             wrap.build_for_cudagraph_capture,

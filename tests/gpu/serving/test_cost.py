@@ -225,7 +225,6 @@ LEFT_OUT = {
     "vllm.flashinfer-q-scale": "not measured yet; its wrapper gets another number, and launches nothing more",
     "vllm.lora-prefix-key": "it launches nothing, and no server of these rows loads adapters",
     "vllm.dcp-fa2-split": "not measured yet; two launches a layer, in a step in which stock leaves out contexts",
-    "vllm.dcp-captured-context": "stock leaves work out that its answers need; else metadata are built twice in some steps",
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
