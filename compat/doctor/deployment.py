@@ -204,3 +204,20 @@ def either(*facts: Fact) -> Fact:
 
 #: How an engine makes its facts: name of the fact -> what makes it
 Makers = Mapping[str, Callable[[Deployment], Fact]]
+
+
+def _architecture(it: Deployment) -> Fact:
+    name = it.architecture()
+    return known(name, "config.json") if name else unknown(NO_CONFIG)
+
+
+def _capability(it: Deployment) -> Fact:
+    return known(it.gpu.capability or 0, str(it.gpu)) if it.gpu else unknown(NO_GPU)
+
+
+def _release(it: Deployment) -> Fact:
+    return known(str(it.release)) if it.release else unknown("the release is not known")
+
+
+#: Facts that need nothing of an engine
+GENERAL: Makers = {"architecture": _architecture, "compute capability": _capability, "release": _release}

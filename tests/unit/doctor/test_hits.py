@@ -157,9 +157,9 @@ def test_every_option_that_a_fact_reads_counts_as_read(monkeypatch):
         answer(*case[:5], ledger.AFFECTED)
     for engine, names in asked.items():
         assert len(names) > 20
-        assert {name.partition(".")[0] for name in names} <= diagnosis.options_read(engine, facts_of_fixes(engine))
+        assert {name.partition(".")[0] for name in names} <= diagnosis.options_read(engine, facts_of_fixes(engine), ())
 
 
 def test_an_option_that_no_fact_reads_does_not_count_as_read():
-    read_by_vllm = diagnosis.options_read("vllm", facts_of_fixes("vllm"))
+    read_by_vllm = diagnosis.options_read("vllm", facts_of_fixes("vllm"), ())
     assert "enforce-eager" in read_by_vllm and read_by_vllm.isdisjoint({"enable-eplb", "host", "page-size"})
