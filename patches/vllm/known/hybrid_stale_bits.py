@@ -26,8 +26,5 @@ BUG = KnownBug(
             AllOf(Since("0.17.0"), Is("architecture", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")),
         ),
     ),
-    avoid=(
-        "Set `--mamba-ssm-cache-dtype auto` where the checkpoint does not ask for float32. Else restart the server once "
-        "answers decay."
-    ),
+    avoid="Set `--mamba-ssm-cache-dtype auto` where the checkpoint does not ask for float32; else restart once answers decay.",
 )
