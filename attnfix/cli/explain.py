@@ -14,7 +14,7 @@ from attnfix.patches.catalogue import BY_ID, known_bugs
 
 from . import completion, known
 from .listing import avoided, describe, named, span
-from .output import console, documentation, print_json, print_line
+from .output import console, documentation, print_json
 
 NAME = "explain"
 BRIEF = "one bug: symptom, cause, correction, cost, switch"
@@ -52,9 +52,7 @@ def _print_known(bug: KnownBug, row: dict[str, Any]) -> None:
         ("attnfix", "has no fix for it, and leaves the code as it is"),
         ("upstream", "\n".join(row["links"])),
     )
-    _print_grid(bug.id, bug.title, lines)
-    print_line("")
-    print_line("Next: `attnfix doctor` says whether your deployment would hit it.")
+    _print_grid(bug.id, bug.title, lines, "Next: `attnfix doctor` says whether your deployment would hit it.")
 
 
 def _print(fix: Fix, row: dict[str, Any]) -> None:
@@ -87,15 +85,14 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
     )
     if switches.only() is not None and (why := switches.left_off(fix)):
         lines = (*lines, ("here", f"off: {why}"))
-    _print_grid(fix.id, fix.title, lines)
     prove = f"`attnfix prove --fix {fix.id}` shows it on this machine"
-    print_line("")
-    print_line(f"Next: {prove}; `attnfix doctor` says whether your deployment would hit it.")
+    last = [f"Next: {prove}; `attnfix doctor` says whether your deployment would hit it."]
     if address := documentation():
-        print_line(f"Documentation: {address}")
+        last.append(f"Documentation: {address}")
+    _print_grid(fix.id, fix.title, lines, *last)
 
 
-def _print_grid(id: str, title: str, lines: Iterable[tuple[str, str]]) -> None:
+def _print_grid(id: str, title: str, lines: Iterable[tuple[str, str]], *last: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -108,3 +105,6 @@ def _print_grid(id: str, title: str, lines: Iterable[tuple[str, str]]) -> None:
     out.width = min(out.width, 110)
     out.print(Text.assemble((id, "bold"), f": {title}\n"))
     out.print(grid)
+    out.print()
+    for sentence in last:
+        out.print(Text(sentence))
