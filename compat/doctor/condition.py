@@ -121,13 +121,13 @@ class Since(_OfOne):
 
 
 class Above(_OfOne):
-    """The fact is a number above the bound."""
+    """The fact is a number above the bound; an option that is not given is below all."""
 
     def __init__(self, name: str, bound: int):
         self.name, self.bound = name, bound
 
     def holds(self, value: str | int) -> bool:
-        return int(value) > self.bound
+        return value != OFF and int(value) > self.bound
 
 
 class _OfSeveral:
