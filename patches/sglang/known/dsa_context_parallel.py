@@ -5,6 +5,7 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
+_MODEL = "sglang.srt.models.deepseek_common.attention_forward_methods.forward_mla"
 _BACKENDS = "--dsa-prefill-backend", "--nsa-prefill-backend"
 _FLAGS = "--enable-dsa-prefill-context-parallel", "--enable-nsa-prefill-context-parallel", "--enable-prefill-cp"
 
@@ -14,12 +15,9 @@ BUG = KnownBug(
     symptom="All answers to prompts that context parallelism splits are garbage: each rank rotates by positions of the others.",
     symptoms=(GARBAGE, PARALLEL),
     releases=(">=0.5.9,<0.5.15",),
-    code=tuple(
-        f"sglang.srt.layers.attention.{name}_backend:{place}"
-        for name, place in (
-            ("nsa", "NativeSparseAttnBackend._forward_trtllm"),
-            ("dsa", "DeepseekSparseAttnBackend._forward_trtllm"),
-        )
+    code=(
+        "sglang.srt.layers.attention.nsa_backend:NativeSparseAttnBackend._forward_trtllm",
+        f"{_MODEL}:DeepseekMLAForwardMixin.forward_absorb_prepare",
     ),
     upstream=Upstream("sgl-project/sglang", pull=28463),
     hits=AllOf(
