@@ -20,4 +20,5 @@ BUG = KnownBug(
         Is("recurrent layers", ON), Is("Mamba2 layers", OFF), Is("tracked Mamba states", ON), Above("tokens of a page", 64)
     ),
     avoid="Set `--page-size 64` or less, with `--attention-backend triton` where fa4 asks for 128.",
+    ran=("0.5.13", "0.5.18"),
 )
