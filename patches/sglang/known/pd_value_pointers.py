@@ -20,4 +20,5 @@ BUG = KnownBug(
         Unseen("the prefill server's drafter"),
     ),
     avoid="Start both sides with the same drafter, or both without one.",
+    ran=("0.5.3", "0.5.7"),
 )
