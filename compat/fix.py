@@ -171,7 +171,7 @@ class WorstCost(NamedTuple):
         return f"{self.figure} of the tokens/s without it, where {self.traffic} ({self.run})"
 
 
-class Known:
+class Judgeable:
     """What a process needs of a fix to judge the code that lies here; the names of a fix follow from its id."""
 
     id: str
@@ -206,7 +206,7 @@ class Known:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Fix(Known):
+class Fix(Judgeable):
     """One bug, one id, one switch.
 
     `symptoms` are those of `attnfix.compat.symptoms` that its operator sees, the most telling first.

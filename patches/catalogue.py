@@ -1,11 +1,14 @@
-"""Every fix of both engines, for tools. Each engine has a catalogue of its own: a process that serves imports no other."""
+"""Every fix and every known bug of both engines, for tools. Each engine has a catalogue of its own: a process that serves
+imports no other, and no known bug."""
 
 from __future__ import annotations
 
 import json
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from attnfix.patches.sglang.catalogue import FIXES as OF_SGLANG
@@ -13,11 +16,19 @@ from attnfix.patches.vllm.catalogue import FIXES as OF_VLLM
 
 if TYPE_CHECKING:
     from attnfix.compat.doctor.deployment import Makers
+    from attnfix.compat.known_bug import KnownBug
 
 FIXES = OF_SGLANG + OF_VLLM
 BY_ID = {fix.id: fix for fix in FIXES}
 #: What `ways_around` reads; `scripts/ledger/ways_around.py` writes it
 WAYS = Path(__file__).with_name("ways_around.json")
+
+
+@cache
+def known_bugs(engine: str) -> tuple[KnownBug, ...]:
+    """The bugs of an engine that no fix corrects, by their ids."""
+    package = import_module(f"attnfix.patches.{engine}.known")
+    return tuple(import_module(f"{package.__name__}.{module.name}").BUG for module in iter_modules(package.__path__))
 
 
 def facts_of_fixes(engine: str) -> Makers:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnfix.compat.arming.activation import Activation
-    from attnfix.compat.fix import Known
+    from attnfix.compat.fix import Judgeable
 
 _lock = threading.RLock()
 # A fork waits until another thread is done here: its child would wait for that thread for ever
@@ -33,22 +33,22 @@ def activation(*engines: str) -> Activation:
             _activation = _activation or Activation(facts=_facts, every_fix=_every_fix)  # an import may have led here
         from attnfix.compat.engines import ENGINES
         from attnfix.compat.gate import module_lookup
-        from attnfix.patches import known
+        from attnfix.patches import indexed
 
         for engine in ENGINES:
             if (engine in engines or module_lookup.module(engine)) and not _activation.has_fixes_of(engine):
-                fixes = known.of(engine)
+                fixes = indexed.of(engine)
                 if not _activation.has_fixes_of(engine):  # nor has what was caught up with during that import added them
                     _activation.add(fixes)
         return _activation
 
 
-def _every_fix() -> Iterator[Known]:
+def _every_fix() -> Iterator[Judgeable]:
     from attnfix.compat.engines import ENGINES
-    from attnfix.patches import known
+    from attnfix.patches import indexed
 
     for engine in ENGINES:
-        yield from known.of(engine)
+        yield from indexed.of(engine)
 
 
 def module_loaded(name: str) -> None:

@@ -21,6 +21,7 @@ from . import (
     doctor,
     explain,
     forecast,
+    known,
     listing,
     output,
     overview,
@@ -32,7 +33,7 @@ from . import (
 )
 from .errors import CliError, no_such
 
-_MODULES = (listing, explain, doctor, status, bug_report, verdict, forecast, prove, probe, run, bench)
+_MODULES = (listing, known, explain, doctor, status, bug_report, verdict, forecast, prove, probe, run, bench)
 COMMANDS = {module.NAME: module for module in _MODULES}
 #: Options that are typed as commands
 _SPOKEN = ("help", "version")
@@ -106,8 +107,7 @@ def parser() -> argparse.ArgumentParser:
     """All commands. Each module has NAME, BRIEF for the list of all, HELP, EXAMPLE (a line to type), add_arguments and run."""
     whole = _Parser(
         prog="attnfix",
-        description="Hotfixes for the attention backends of installed sglang and vLLM releases. "
-        "Without arguments: what attnfix finds here, and what to do next.",
+        description="Hotfixes for attention in sglang and vLLM. Without arguments: what to do next.",
         epilog="exit codes: 0 fine, 1 not fine, 2 bad arguments, 3 a needed fix is missing",
     )
     whole.add_argument("-V", "--version", action="version", version=f"attnfix {_version()}")

@@ -20,7 +20,8 @@ from attnfix.compat.doctor.launch_command import Launch, LaunchError, Start, fin
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import SLOWER, Fix
 from attnfix.compat.gate import judge, ledger
-from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
+from attnfix.compat.known_bug import KnownBug
+from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes, known_bugs
 
 from . import completion, releases
 from .errors import CliError, no_such
@@ -30,7 +31,7 @@ from .output import coloured, print_json, print_line, print_table
 NAME = "doctor"
 BRIEF = "before the start: which bugs would this deployment hit?"
 HELP = (
-    "Which known bugs a deployment would hit before it starts, and what attnfix does about each. "
+    "Which known bugs a deployment would hit before it starts, and what attnfix does about each, or what you can set. "
     "Exit code 1: a bug that ends in wrong output or a crash is hit or possible, and attnfix would not correct it."
 )
 EXAMPLE = "attnfix doctor --engine sglang==0.5.9 --gpu b200 -- sglang serve --model-path /models/DeepSeek-R1 --tp 8"
@@ -39,6 +40,8 @@ LAUNCH = True
 
 _COLOURS = {HIT: "red", POSSIBLE: "yellow", NOT_HIT: "dim"}
 _HERE = "installed here"
+#: What attnfix does about a known bug, by whether there is a way around
+_NO_FIX = {True: "has no fix: see the way around", False: "has no fix, and knows no way around"}
 _ORDER = (HIT, POSSIBLE, NOT_HIT)
 #: A correction with at least so much of the tokens/s is called free here, as the checks of `tests/gpu/serving` do
 _WORTH_TELLING = 0.98
@@ -135,7 +138,10 @@ def _print_running(found: list[dict[str, Any]], unread: list[dict[str, Any]]) ->
 
 def _answer(deployment: Deployment, release: str | None, source: str, root: Path | None = None) -> dict[str, Any]:
     """All that is said of one deployment; `source` tells where the release comes from. `root`: as in `examine`."""
-    rows, name = examine(deployment, release, root)
+    verdicts, name = _verdicts(deployment.engine, release, root)
+    deployment = replace(deployment, release=_version(name))
+    facts = diagnosis.facts(deployment, facts_of_fixes(deployment.engine))
+    rows, known = _rows(verdicts, deployment, facts), _known_rows(deployment, facts, _is_release(name, verdicts))
     launch = deployment.launch
     return {
         "engine": deployment.engine,
@@ -143,8 +149,9 @@ def _answer(deployment: Deployment, release: str | None, source: str, root: Path
         "release_from": source,
         "gpu": str(deployment.gpu) if deployment.gpu else None,
         "architecture": deployment.architecture(),
-        **_counts(rows),
+        **_counts(rows, known),
         "fixes": rows,
+        "known": known,
         "not_understood": launch.not_understood if launch else [],
         "not_read": launch.not_read if launch else [],
         "uncovered": _uncovered(launch) if launch else [],
@@ -152,34 +159,70 @@ def _answer(deployment: Deployment, release: str | None, source: str, root: Path
 
 
 def _exit_code(found: dict[str, Any]) -> int:
-    return 1 if any(row["harm"] != SLOWER and not row["corrected"] for row in _applying(found["fixes"])) else 0
+    left = [row for row in _applying(found["fixes"]) if not row["corrected"]]
+    return 1 if any(row["harm"] != SLOWER for row in [*left, *_applying(found["known"])]) else 0
 
 
 def _applying(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["verdict"] != NOT_HIT]
 
 
-def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
+def _counts(rows: list[dict[str, Any]], known: list[dict[str, Any]]) -> dict[str, int]:
     """Bugs, hit or possible, that attnfix corrects as configured; of the others those with a way around; the rest."""
-    left = [row for row in _applying(rows) if not row["corrected"]]
-    avoidable = sum(BY_ID[row["fix"]].avoidable for row in left)
-    return {"corrected": len(_applying(rows)) - len(left), "way_around": avoidable, "neither": len(left) - avoidable}
+    left = [BY_ID[row["fix"]].avoidable for row in _applying(rows) if not row["corrected"]]
+    corrected = len(_applying(rows)) - len(left)
+    left += [row["avoidable"] for row in _applying(known)]
+    return {"corrected": corrected, "way_around": sum(left), "neither": len(left) - sum(left)}
 
 
 def _uncovered(launch: Launch) -> list[str]:
     """Options of the launch that may reach the model, and that no fact of the engine ever reads."""
-    covered = diagnosis.options_read(launch.engine, facts_of_fixes(launch.engine)) | engine_options.in_front(launch.engine)
+    engine = launch.engine
+    covered = diagnosis.options_read(engine, facts_of_fixes(engine), known_bugs(engine)) | engine_options.in_front(engine)
     given = dict.fromkeys(name.partition(".")[0] for name in launch.options)
     return [f"--{name}" for name in given if name not in covered]
 
 
-def examine(deployment: Deployment, release: str | None, root: Path | None = None) -> tuple[list[dict[str, Any]], str | None]:
-    """A row for each fix, hits first, and the release; release None: the engine at `root`, else what is installed here."""
-    verdicts, name = _verdicts(deployment.engine, release, root)
+def examine(deployment: Deployment, release: str | None) -> list[dict[str, Any]]:
+    """A row for each fix, hits first; release None: what is installed here."""
+    verdicts, name = _verdicts(deployment.engine, release, None)
     deployment = replace(deployment, release=_version(name))
-    facts = diagnosis.facts(deployment, facts_of_fixes(deployment.engine))
+    return _rows(verdicts, deployment, diagnosis.facts(deployment, facts_of_fixes(deployment.engine)))
+
+
+def _rows(verdicts: dict[Fix, tuple[str, str]], deployment: Deployment, facts: Facts) -> list[dict[str, Any]]:
     rows = [_row(fix, diagnosis.answer(fix, *code, facts), code[0], deployment, facts) for fix, code in verdicts.items()]
-    return sorted(rows, key=lambda row: _ORDER.index(row["verdict"])), name
+    return sorted(rows, key=lambda row: _ORDER.index(row["verdict"]))
+
+
+def _known_rows(deployment: Deployment, facts: Facts, exact: bool) -> list[dict[str, Any]]:
+    """A row for each bug that no fix corrects, hits first. `exact`: the code is that of the release, not only its number."""
+    rows = [_known_row(bug, deployment, facts, exact) for bug in known_bugs(deployment.engine)]
+    return sorted(rows, key=lambda row: _ORDER.index(row["verdict"]))
+
+
+def _is_release(name: str | None, verdicts: dict[Fix, tuple[str, str]]) -> bool:
+    """Whether the gate knows all of the code that it knows in the release of that name."""
+    unknown = [fix for fix, (verdict, _) in verdicts.items() if verdict == ledger.UNKNOWN]
+    return name is not None and all(ledger.load(fix).verdict(name) == ledger.UNKNOWN for fix in unknown)
+
+
+def _known_row(bug: KnownBug, deployment: Deployment, facts: Facts, exact: bool) -> dict[str, Any]:
+    answer = diagnosis.of_known(bug, deployment.release, facts)
+    by_number = (
+        () if exact or answer.verdict == NOT_HIT else ("release: by version only, since the code is that of no release",)
+    )
+    return {
+        "bug": bug.id,
+        "verdict": answer.verdict,
+        "harm": bug.harm,
+        "title": bug.title,
+        "symptom": bug.symptom,
+        "avoidable": bug.avoidable,
+        "avoid": bug.avoid,
+        "links": list(bug.upstream.links.values()),
+        "reasons": [*by_number, *answer.reasons],
+    }
 
 
 def _start(words: list[str] | None, engine: str | None) -> Start | None:
@@ -338,11 +381,12 @@ def _print(found: dict[str, Any], before: str = "") -> None:
     where = ", ".join((found["gpu"] or "unknown GPU", found["architecture"] or "unknown model"))
     source = "" if found["release_from"] == "--engine" else f" ({found['release_from']})"
     title = f"{found['engine']} {found['release'] or '(no version)'}{source}; {where}"
-    shown = _applying(found["fixes"])
+    shown, known = _applying(found["fixes"]), _applying(found["known"])
     print_line(before + _headline(found))
-    if shown:
-        rows = ((row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in shown)
-        print_table(title, ("fix", "verdict", "harm", "attnfix"), rows)
+    if shown or known:
+        rows = [(row["fix"], _verdict(row), row["harm"], row["attnfix"]) for row in shown]
+        rows += [(row["bug"], _verdict(row), row["harm"], _NO_FIX[row["avoidable"]]) for row in known]
+        print_table(title, ("bug", "verdict", "harm", "attnfix"), rows)
     else:
         print_line(title)
         _print_nearest(found["fixes"])
@@ -355,17 +399,21 @@ def _print(found: dict[str, Any], before: str = "") -> None:
             print_line(f"    cost of the correction: {worst}")
         if without := avoided(BY_ID[row["fix"]]):
             print_line(f"    without attnfix: {without}")
+    for row in known:
+        print_line(f"{row['bug']}:", _verdict(row))
+        for text in (row["title"], *row["reasons"], f"way around: {row['avoid']}"):
+            print_line(f"    {text}")
     if found["uncovered"]:
         print_line(f"attnfix knows no bug around: {', '.join(found['uncovered'])}; that is no proof that there is none.")
     if found["not_understood"]:
         words, engine, release = ", ".join(found["not_understood"]), found["engine"], found["release"]
-        known = release in engine_options.releases(engine)
-        server = f"{engine} {release} would refuse to start" if known else "No release that attnfix knows takes them"
+        typed = release in engine_options.releases(engine)
+        server = f"{engine} {release} would refuse to start" if typed else "No release that attnfix knows takes them"
         print_line(f"Unknown options: {words}. If one may matter, a reason above names it. {server}.")
     if found["not_read"]:
         print_line(f"Not read: {', '.join(found['not_read'])}")
-    if shown:
-        print_line("Next: `attnfix explain FIX` tells all of one; `attnfix prove --fix FIX` shows it on this machine.")
+    if shown or known:
+        print_line("Next: `attnfix explain BUG` tells all of one; `attnfix prove --fix FIX` shows it on this machine.")
     elif before:
         print_line("Next: `attnfix status` says what is patched; if answers are wrong all the same, `attnfix probe URL` asks.")
     else:
@@ -384,7 +432,7 @@ def _print_nearest(rows: list[dict[str, Any]]) -> None:
 
 def _headline(found: dict[str, Any]) -> str:
     """How many bugs apply, and for how many of them there is help."""
-    verdicts = [row["verdict"] for row in found["fixes"]]
+    verdicts = [row["verdict"] for row in (*found["fixes"], *found["known"])]
     checked, hit, possible = len(verdicts), verdicts.count(HIT), verdicts.count(POSSIBLE)
     if not hit + possible:
         return f"No known bug applies ({checked} checked; --json says why of each)."

@@ -15,13 +15,12 @@ class CliError(Exception):
 
 
 def no_such(kind: str, word: str, known: Iterable[str], all_by: str = "") -> CliError:
-    """The error for a word that is none of `known`: names the nearest one. Where none is near, all, or the command `all_by`
-    that lists them."""
+    """The error for a word that is none of `known`: names the nearest one. Where none is near, all, or `all_by`, which says
+    what lists them."""
     names = list(known)
     plain = word.strip().lower().replace("_", "-")
     inside = [name for name in names if len(plain) > 2 and plain in name]
     near = get_close_matches(plain, names, n=1) or inside
     between = "; " if any("," in name for name in names) else ", "
-    known_ones = f"`{all_by}` lists all {len(names)}" if all_by else f"known: {between.join(names)}"
-    hint = f"did you mean {near[0]}?" if near else known_ones
+    hint = f"did you mean {near[0]}?" if near else all_by or f"known: {between.join(names)}"
     return CliError(f"{word!r} is no {kind}; {hint}", 2)

@@ -1,42 +1,61 @@
-"""`attnfix explain FIX`: all there is to know of one fix, for whoever has to decide about it. Offline, and no torch."""
+"""`attnfix explain BUG`: all there is to know of one bug and its fix, for whoever has to decide about it. Offline."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 from attnfix.compat.arming import switches
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
-from attnfix.patches.catalogue import BY_ID
+from attnfix.compat.known_bug import KnownBug
+from attnfix.patches.catalogue import BY_ID, known_bugs
 
-from . import completion
+from . import completion, known
 from .listing import avoided, describe, named, span
 from .output import console, documentation, print_json
 
 NAME = "explain"
-BRIEF = "one fix: symptom, cause, correction, cost, switch"
-HELP = "One fix: symptom, cause, who is affected, correction, cost, links, switch, how to try it, when to remove it."
+BRIEF = "one bug: symptom, cause, correction, cost, switch"
+HELP = (
+    "One bug: symptom, who is affected, links, what avoids it. Of its fix: correction, cost, switch, how to try it, when to "
+    "remove it."
+)
 EXAMPLE = "attnfix explain sglang.zero-kv-rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    fix = parser.add_argument("fix", metavar="FIX", help="as in sglang.zero-kv-rows, or zero-kv-rows")
-    completion.offer(fix, lambda: BY_ID)
+    bug = parser.add_argument("bug", metavar="BUG", help="as in sglang.zero-kv-rows, or zero-kv-rows")
+    completion.offer(bug, lambda: [*BY_ID, *(bug.id for engine in ENGINES for bug in known_bugs(engine))])
 
 
 def run(options: argparse.Namespace) -> int:
-    fix = named(options.fix)
+    found = named(options.bug)
     if options.json:
-        print_json(describe(fix))
+        print_json(describe(found) if isinstance(found, Fix) else known.describe(found))
+    elif isinstance(found, Fix):
+        _print(found, describe(found))
     else:
-        _print(fix, describe(fix))
+        _print_known(found, known.describe(found))
     return 0
 
 
-def _print(fix: Fix, row: dict[str, Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
+def _print_known(bug: KnownBug, row: dict[str, Any]) -> None:
+    lines = (
+        ("harm", bug.harm),
+        ("symptom", bug.symptom),
+        ("affected", f"{bug.engine} {span(row['affected'])}" + (f"; fixed in {bug.fixed_in}" if bug.fixed_in else "")),
+        ("evidence", bug.evidence),
+        ("code", "\n".join(bug.code)),
+        ("avoid it", bug.avoid),
+        ("attnfix", "has no fix for it, and leaves the code as it is"),
+        ("upstream", "\n".join(row["links"])),
+    )
+    _print_grid(bug.id, bug.title, lines, "Next: `attnfix doctor` says whether your deployment would hit it.")
 
+
+def _print(fix: Fix, row: dict[str, Any]) -> None:
     affected = f"{fix.engine} {span(row['affected'])}"
     if not row["affected"]:
         affected = "no published release; development code alone"
@@ -66,6 +85,17 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
     )
     if switches.only() is not None and (why := switches.left_off(fix)):
         lines = (*lines, ("here", f"off: {why}"))
+    prove = f"`attnfix prove --fix {fix.id}` shows it on this machine"
+    last = [f"Next: {prove}; `attnfix doctor` says whether your deployment would hit it."]
+    if address := documentation():
+        last.append(f"Documentation: {address}")
+    _print_grid(fix.id, fix.title, lines, *last)
+
+
+def _print_grid(id: str, title: str, lines: Iterable[tuple[str, str]], *last: str) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -73,9 +103,8 @@ def _print(fix: Fix, row: dict[str, Any]) -> None:
         grid.add_row(name, Text(text))
     out = console()
     out.width = min(out.width, 110)
-    out.print(Text.assemble((fix.id, "bold"), f": {fix.title}\n"))
+    out.print(Text.assemble((id, "bold"), f": {title}\n"))
     out.print(grid)
-    prove = f"`attnfix prove --fix {fix.id}` shows it on this machine"
-    out.print(Text(f"\nNext: {prove}; `attnfix doctor` says whether your deployment would hit it."))
-    if address := documentation():
-        out.print(Text(f"Documentation: {address}"))
+    out.print()
+    for sentence in last:
+        out.print(Text(sentence))

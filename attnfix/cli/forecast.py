@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from packaging.version import InvalidVersion, Version
+
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import judge, ledger
-from attnfix.patches.catalogue import FIXES
+from attnfix.compat.known_bug import KnownBug
+from attnfix.patches.catalogue import FIXES, known_bugs
 
 from . import completion, releases
 from .errors import CliError
@@ -23,6 +26,9 @@ EXAMPLE = "attnfix forecast sglang==0.5.23 --from sglang==0.5.9"
 
 NO_LONGER, STILL, NEWLY, NOT_NEEDED, UNKNOWN = "no longer needed", "still needed", "newly needed", "not needed", "unknown"
 _OFF = {"on": "", "off": " (off by default)"}
+#: Change of a known bug without a fix
+BROUGHT, MENDED, KEPT = "brought", "mended", "kept"
+_OF_BUGS = {(False, True): BROUGHT, (True, False): MENDED, (True, True): KEPT}
 _CHANGES = {(True, False): NO_LONGER, (True, True): STILL, (False, True): NEWLY, (False, False): NOT_NEEDED}
 
 
@@ -57,6 +63,7 @@ def run(options: argparse.Namespace) -> int:
         "from_installed": not options.origin,
         "to": to,
         "fixes": rows,
+        "known": _known(engine, origin, to),
         "newest_known": known[-1],
         "nothing_needed_from": healthy,
         "in_the_way": in_the_way,
@@ -73,6 +80,20 @@ def change(before: str, after: str) -> str:
     if ledger.UNKNOWN in (before, after):
         return UNKNOWN
     return _CHANGES[before == ledger.AFFECTED, after == ledger.AFFECTED]
+
+
+def _known(engine: str, origin: str, to: str) -> list[dict[str, Any]]:
+    """The bugs without a fix that one of the two releases has, by number. Of an origin without a number none is known."""
+    try:
+        before: Version | None = Version(origin)
+    except InvalidVersion:
+        before = None
+    has = [(bug, bool(bug.in_release(before)), bool(bug.in_release(Version(to)))) for bug in known_bugs(engine)]
+    return [_bug(bug, _OF_BUGS[a, b]) for bug, a, b in has if a or b]
+
+
+def _bug(bug: KnownBug, change: str) -> dict[str, Any]:
+    return {"bug": bug.id, "change": change, "title": bug.title, "avoid": bug.avoid}
 
 
 def first_healthy(books: Collection[ledger.Ledger], known: Sequence[str]) -> str | None:
@@ -111,6 +132,9 @@ def _print(found: dict[str, Any]) -> None:
     for kind in (NO_LONGER, STILL, NEWLY, UNKNOWN):
         if names := [row["fix"] + _OFF[row["default"]] for row in found["fixes"] if row["change"] == kind]:
             print_line(f"{kind}: {', '.join(names)}")
+    for kind in (BROUGHT, MENDED, KEPT):
+        if names := [row["bug"] for row in found["known"] if row["change"] == kind]:
+            print_line(f"bugs without a fix, {kind}: {', '.join(names)}")
     if found["nothing_needed_from"]:
         print_line(f"No fix is needed from {engine} {found['nothing_needed_from']} on (newest known: {found['newest_known']}).")
     else:
@@ -118,4 +142,4 @@ def _print(found: dict[str, Any]) -> None:
             f"No published release yet needs no fix; in the newest known, {found['newest_known']}, these stand in the way: "
             + ", ".join(found["in_the_way"])
         )
-    print_line("`attnfix explain FIX` says what goes wrong, and when to remove it.")
+    print_line("`attnfix explain BUG` says what goes wrong, and when to remove a fix.")

@@ -9,7 +9,8 @@ from typing import Any
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
-from attnfix.patches.catalogue import BY_ID, FIXES, ways_around
+from attnfix.compat.known_bug import KnownBug
+from attnfix.patches.catalogue import BY_ID, FIXES, known_bugs, ways_around
 
 from .errors import CliError, no_such
 from .output import print_json, print_line, print_table
@@ -24,14 +25,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pass
 
 
-def named(name: str) -> Fix:
-    """The fix of that id, or of that id without its engine. Raises CliError with exit code 2."""
-    found = [each for each in BY_ID if name in (each, each.partition(".")[2])]
+def named(name: str) -> Fix | KnownBug:
+    """The fix or the known bug of that id, or of that id without its engine. Raises CliError with exit code 2."""
+    bugs = {bug.id: bug for engine in ENGINES for bug in known_bugs(engine)}
+    every: dict[str, Fix | KnownBug] = {**BY_ID, **bugs}
+    found = [each for each in every if name in (each, each.partition(".")[2])]
     if len(found) > 1:
         raise CliError(f"{name!r} is a fix of both engines: name {' or '.join(found)}", 2)
     if not found:
-        raise no_such("fix", name, BY_ID, all_by="attnfix list")
-    return BY_ID[found[0]]
+        raise no_such("fix and no known bug", name, every, all_by="`attnfix list` and `attnfix known` list all")
+    return every[found[0]]
+
+
+def fix_named(name: str) -> Fix:
+    """The same of a fix alone."""
+    found = named(name)
+    if isinstance(found, KnownBug):
+        raise CliError(f"{found.id} is a known bug without a fix: there is nothing to prove; `attnfix explain` tells of it", 2)
+    return found
 
 
 def describe(fix: Fix) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def _suspects(
     if not facts.release:
         return []
     try:
-        rows, _ = doctor.examine(deployment, facts.release)
+        rows = doctor.examine(deployment, facts.release)
     except CliError:  # a release that nobody has judged
         return []
     harms = [harm for harm, seen in ((CRASH, died), (WRONG_OUTPUT, broken or not died)) if seen]

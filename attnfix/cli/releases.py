@@ -45,7 +45,7 @@ def here(option: str = "") -> str:
 
 def newest(engine: str) -> str:
     """The newest release of an engine that was judged, as `ENGINE==RELEASE`."""
-    return f"{engine}=={known([ledger.load(fix) for fix in FIXES if fix.engine == engine])[-1]}"
+    return f"{engine}=={of(engine)[-1]}"
 
 
 def parse_optional(text: str) -> tuple[str, str | None]:
@@ -63,8 +63,12 @@ def parse_optional(text: str) -> tuple[str, str | None]:
 
 def every() -> list[str]:
     """Every release of every engine that was judged, as `ENGINE==RELEASE`."""
-    books = {engine: [ledger.load(fix) for fix in FIXES if fix.engine == engine] for engine in ENGINES}
-    return [f"{engine}=={release}" for engine, found in books.items() for release in known(found)]
+    return [f"{engine}=={release}" for engine in ENGINES for release in of(engine)]
+
+
+def of(engine: str) -> list[str]:
+    """Every release of an engine that was judged, in release order."""
+    return known([ledger.load(fix) for fix in FIXES if fix.engine == engine])
 
 
 def known(books: Collection[Ledger]) -> list[str]:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from attnfix.cli import releases
 from attnfix.cli.errors import CliError
-from attnfix.cli.listing import named
+from attnfix.cli.listing import fix_named
 from attnfix.cli.output import aside, coloured, complain, console, print_json, print_table
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
 from attnfix.compat.fix import Fix
@@ -44,7 +44,7 @@ _APART = "a fork of a warm Python and a fresh interpreter say otherwise; --cold 
 
 
 def run(options: argparse.Namespace) -> int:
-    wanted = [named(name) for name in options.fix] if options.fix else list(FIXES)
+    wanted = [fix_named(name) for name in options.fix] if options.fix else list(FIXES)
     if options.edit and (not options.engine or len(wanted) != 1):
         raise CliError("--edit needs --engine ENGINE==RELEASE and one --fix ID", 2)
     if options.gpu:

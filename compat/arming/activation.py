@@ -17,7 +17,7 @@ from types import FunctionType
 from typing import Any
 
 from ..engines import ENGINES, Engine, engine_of, loaded_root, version_of
-from ..fix import Known
+from ..fix import Judgeable
 from ..gate import judge, ledger, loaded_code, module_lookup, source_files
 from ..status import messages
 from ..status.fix_state import (
@@ -54,9 +54,9 @@ class Activation:
 
     def __init__(
         self,
-        fixes: Iterable[Known] = (),
+        fixes: Iterable[Judgeable] = (),
         facts: Callable[[], dict[str, Any]] = dict,
-        every_fix: Callable[[], Iterable[Known]] = tuple,
+        every_fix: Callable[[], Iterable[Judgeable]] = tuple,
     ):
         """`facts()` is what the process record says beside the fixes; it must be cheap and never wait for a GPU. `every_fix()`
         are those of engines that this process may never import, too: asked where a variable is no switch of those it has."""
@@ -77,7 +77,7 @@ class Activation:
         )
         self.add(fixes)
 
-    def add(self, fixes: Iterable[Known]) -> None:
+    def add(self, fixes: Iterable[Judgeable]) -> None:
         """Have these fixes, too, those of an engine together. In one thread at a time; others may use those that are there."""
         more = {fix.id: FixState(fix, on_event=self._on_event) for fix in fixes}
         self.modules = self.modules | watched_modules(state.fix for state in more.values())
@@ -221,7 +221,7 @@ class Activation:
             messages.warn(engine.name, complaint)
         messages.summary(engine, version_of(engine), self.states.values())
 
-    def _all_fixes(self) -> Iterator[Known]:
+    def _all_fixes(self) -> Iterator[Judgeable]:
         """Those that this process has, then those of every engine: asked for no further than it takes."""
         yield from (state.fix for state in self.states.values())
         yield from self._every_fix()
@@ -243,7 +243,7 @@ class Activation:
     # The steps of one fix
 
     @staticmethod
-    def _check_switches(fix: Known, engine: Engine) -> None:
+    def _check_switches(fix: Judgeable, engine: Engine) -> None:
         if switches.asked(fix) is False:
             raise Refused(OFF, f"{fix.switch}=0")
         if not engine.admits_us():
@@ -267,7 +267,7 @@ class Activation:
         return verdict
 
     @staticmethod
-    def _check_affected(fix: Known, verdict: judge.Verdict, refused: Callable[[], switches.Refusal | None]) -> None:
+    def _check_affected(fix: Judgeable, verdict: judge.Verdict, refused: Callable[[], switches.Refusal | None]) -> None:
         if verdict.kind not in HEALTHY:
             if refusal := refused():
                 raise Refused(OFF, refusal.reason)
@@ -402,7 +402,7 @@ def _sources(engine: Engine) -> source_files.Sources:
     return source_files.Sources(root, version_of(engine))
 
 
-def watched_modules(fixes: Iterable[Known]) -> set[str]:
+def watched_modules(fixes: Iterable[Judgeable]) -> set[str]:
     """Modules after which attnfix acts: those of targets; the engines' packages, whose import opens the process record; those
     that load the model, watched under STRICT."""
     loads = {code_path.module for engine in ENGINES.values() for code_path in engine.load_model}

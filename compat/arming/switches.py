@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..fix import Known
+from ..fix import Judgeable
 from ..status.fix_state import REFUSALS
 from ..status.metrics import SERVER
 
@@ -49,7 +49,7 @@ def strict(environ: Mapping[str, str] = os.environ) -> bool:
     return _value(environ, "ATTNFIX_STRICT") is True
 
 
-def asked(fix: Known, environ: Mapping[str, str] = os.environ) -> bool | None:
+def asked(fix: Judgeable, environ: Mapping[str, str] = os.environ) -> bool | None:
     """True or False where the operator switched the fix on or off; None for `auto`, an unset or a misspelt value."""
     name = fix.switch if fix.switch in environ else _FORMER.get(fix.switch, fix.switch)
     return _value(environ, name)
@@ -61,7 +61,7 @@ def only(environ: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
     return None if named is None else tuple(dict.fromkeys(filter(None, map(str.strip, named.split(",")))))
 
 
-def required(fix: Known, environ: Mapping[str, str] = os.environ) -> bool:
+def required(fix: Judgeable, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether the operator would rather have no process than one without this fix, where its code is affected."""
     return strict(environ) or (asked(fix, environ) is True and not left_off(fix, environ) and not observing(environ))
 
@@ -73,7 +73,7 @@ def restriction(environ: Mapping[str, str] = os.environ) -> tuple[tuple[str, str
     return tuple((name, value) for name, value in environ.items() if name.startswith("ATTNFIX"))
 
 
-def left_off(fix: Known, environ: Mapping[str, str] = os.environ) -> str | None:
+def left_off(fix: Judgeable, environ: Mapping[str, str] = os.environ) -> str | None:
     """Why the fix is off although its switch is not 0; None where it is on."""
     named = only(environ)
     if named is not None:
@@ -81,7 +81,7 @@ def left_off(fix: Known, environ: Mapping[str, str] = os.environ) -> str | None:
     return None if fix.default or asked(fix, environ) else f"off by default; {fix.switch}=1 turns it on"
 
 
-def fixset_on(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) -> str:
+def fixset_on(fixes: Iterable[Judgeable], environ: Mapping[str, str] = os.environ) -> str:
     """Name of the set of those of all `fixes` that are on, and of the attnfix that brings them: what ATTNFIX_FIXSET takes.
 
     A switch of 0 does not change it: one variable must always do to switch a fix off.
@@ -101,7 +101,7 @@ class Refusal(NamedTuple):
         return f"{self.reason}, so nothing is armed: {self.detail}"
 
 
-def refused(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) -> Refusal | None:
+def refused(fixes: Iterable[Judgeable], environ: Mapping[str, str] = os.environ) -> Refusal | None:
     """Whether ATTNFIX_ONLY names an id that no fix has, or ATTNFIX_FIXSET another set than that of all `fixes` that are on; or
     fixes are required of a process that observes.
 
@@ -110,7 +110,7 @@ def refused(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) -> 
     if observing(environ) and strict(environ):
         return Refusal(STRICT_OBSERVES, "it corrects nothing; set one of the two")
     unknown, pinned = set(only(environ) or ()), environ.get("ATTNFIX_FIXSET")
-    known: dict[str, Known] = {}
+    known: dict[str, Judgeable] = {}
     for fix in fixes if unknown or pinned is not None else ():
         known[fix.id] = fix
         unknown.discard(fix.id)
@@ -123,7 +123,7 @@ def refused(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) -> 
     return None
 
 
-def _unknown_id(name: str, known: Mapping[str, Known]) -> str:
+def _unknown_id(name: str, known: Mapping[str, Judgeable]) -> str:
     from difflib import get_close_matches
 
     former = RENAMED.get("ATTNFIX_" + name.replace(".", "_").replace("-", "_").upper())
@@ -137,14 +137,14 @@ def _value(environ: Mapping[str, str], name: str) -> bool | None:
     return _VALUES.get(environ.get(name, "").strip().lower())
 
 
-def complaints(fixes: Iterable[Known], environ: Mapping[str, str] = os.environ) -> list[str]:
+def complaints(fixes: Iterable[Judgeable], environ: Mapping[str, str] = os.environ) -> list[str]:
     """One sentence for each ATTNFIX variable that is unknown or has a value we do not read.
 
     `fixes` are asked for one by one, no further than it takes to know the variables that are set.
     """
     ours = (name for name in environ if name == "ATTNFIX" or name.startswith("ATTNFIX_"))
     names = sorted(name for name in ours if name != SERVER)  # which attnfix sets by itself
-    known: dict[str, Known | None] = dict.fromkeys(GENERAL)
+    known: dict[str, Judgeable | None] = dict.fromkeys(GENERAL)
     unknown = {RENAMED.get(name, name) for name in names} - GENERAL.keys()
     for each in fixes if unknown else ():
         known[each.switch] = each

@@ -13,7 +13,7 @@ from importlib.util import resolve_name
 from types import FunctionType, ModuleType
 from typing import Any
 
-from ..fix import CodePath, Known
+from ..fix import CodePath, Judgeable
 from ..gate import judge, loaded_code, module_lookup, source_files
 from ..gate.digest import definitions
 from ..status.fix_state import CONFLICT
@@ -43,7 +43,7 @@ def check_files(verdict: judge.Verdict, sources: source_files.Sources) -> None:
                 raise Refused(CONFLICT, reason)
 
 
-def check_in_place(fix: Known, verdict: judge.Verdict, sources: source_files.Sources) -> None:
+def check_in_place(fix: Judgeable, verdict: judge.Verdict, sources: source_files.Sources) -> None:
     """Raise Refused where somebody has replaced a witness in memory: where it is defined, or where it is imported. Targets are
     looked at where they get their wrappers."""
     modules = _loaded(verdict)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from packaging.version import Version
+
 HIT, NOT_HIT, POSSIBLE = "hit", "not hit", "possible"
 #: Values of a fact that is a switch
 ON, OFF = "on", "off"
@@ -77,21 +79,55 @@ class _OfOne:
 class Is(_OfOne):
     """The fact has one of the values."""
 
-    def __init__(self, name: str, *wanted: str):
+    def __init__(self, name: str, *wanted: str | int):
         self.name, self.wanted = name, wanted
 
     def holds(self, value: str | int) -> bool:
         return value in self.wanted
 
 
+class Unseen:
+    """What no launch line tells, such as what another server does: always possible."""
+
+    names: frozenset[str] = frozenset()
+
+    def __init__(self, what: str):
+        self.what = what
+
+    def __call__(self, facts: Facts) -> Answer:
+        return Answer(POSSIBLE, (f"{self.what}: unknown (the launch command does not say it)",))
+
+
+class Given(_OfOne):
+    """An option, as `--page-size`, or a variable, as `$SGLANG_X`, is there and does not switch off."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def holds(self, value: str | int) -> bool:
+        return str(value).lower() not in (OFF, "false", "0", "none", "")
+
+
+class Since(_OfOne):
+    """The release is that one or a later one: for what a release made the default."""
+
+    name = "release"
+
+    def __init__(self, first: str):
+        self.first = Version(first)
+
+    def holds(self, value: str | int) -> bool:
+        return Version(str(value)) >= self.first
+
+
 class Above(_OfOne):
-    """The fact is a number above the bound."""
+    """The fact is a number above the bound; an option that is not given is below all."""
 
     def __init__(self, name: str, bound: int):
         self.name, self.bound = name, bound
 
     def holds(self, value: str | int) -> bool:
-        return int(value) > self.bound
+        return value != OFF and int(value) > self.bound
 
 
 class _OfSeveral:
@@ -119,3 +155,14 @@ class AllOf(_OfSeveral):
 class AnyOf(_OfSeveral):
     def __call__(self, facts: Facts) -> Answer:
         return self._answer(facts, HIT, NOT_HIT)
+
+
+class Not:
+    """The other way around; what is possible stays possible."""
+
+    def __init__(self, part: Condition):
+        self.part, self.names = part, part.names
+
+    def __call__(self, facts: Facts) -> Answer:
+        answer = self.part(facts)
+        return answer._replace(verdict={HIT: NOT_HIT, NOT_HIT: HIT}.get(answer.verdict, POSSIBLE))

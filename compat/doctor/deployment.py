@@ -204,3 +204,30 @@ def either(*facts: Fact) -> Fact:
 
 #: How an engine makes its facts: name of the fact -> what makes it
 Makers = Mapping[str, Callable[[Deployment], Fact]]
+
+
+def _architecture(it: Deployment) -> Fact:
+    name = it.architecture()
+    return known(name, "config.json") if name else unknown(NO_CONFIG)
+
+
+def _capability(it: Deployment) -> Fact:
+    return known(it.gpu.capability or 0, str(it.gpu)) if it.gpu else unknown(NO_GPU)
+
+
+def _release(it: Deployment) -> Fact:
+    return known(str(it.release)) if it.release else unknown("the release is not known")
+
+
+def _mrope(it: Deployment) -> Fact:
+    """Whether positions have rows for time, height and width, as those of Qwen's models with images have."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    text = it.text_config()
+    scaled = [text.get(name) for name in ("rope_scaling", "rope_parameters")]
+    has = any(isinstance(rope, Mapping) and "mrope_section" in rope for rope in scaled)
+    return known(ON if has else OFF, f"config.json has {'an' if has else 'no'} mrope_section")
+
+
+#: Facts that need nothing of an engine
+GENERAL: Makers = {"architecture": _architecture, "compute capability": _capability, "release": _release, "M-RoPE": _mrope}

@@ -770,6 +770,16 @@ def _flashinfer_kernels(it: Deployment) -> Fact:
     return known("FlashInfer", f"{why} on {it.gpu}")
 
 
+def _heads_of_a_rank(it: Deployment) -> Fact:
+    """KV heads of attention on each rank; one where there are more ranks than heads."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    ranks, heads = it.number("tensor-parallel-size", 1), it.text_config().get("num_key_value_heads")
+    if not ranks.values or not isinstance(heads, int):
+        return unknown(ranks.why if heads else "config.json has no num_key_value_heads")
+    return known(max(1, heads // int(ranks.values[0])), f"{heads} in config.json, {ranks.why}")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -791,6 +801,8 @@ FACTS: Makers = {
     "Mamba2 layers": mamba2_layers,
     "sliding-window layers": sliding_window_layers,
     "data parallel ranks": lambda it: it.number("data-parallel-size", 1),
+    "pipeline parallel size": lambda it: it.number("pipeline-parallel-size", 1),
+    "KV heads of a rank": _heads_of_a_rank,
     "KV connector": _kv_connector,
     "async scheduling": _async_scheduling,
 }

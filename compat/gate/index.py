@@ -26,7 +26,7 @@ from operator import or_
 from pathlib import Path
 from typing import Any
 
-from ..fix import CodePath, Fix, Known
+from ..fix import CodePath, Fix, Judgeable
 from .digest import DIGEST_FORMAT
 
 INDEX_FORMAT = 1
@@ -124,7 +124,7 @@ def damage(where: str) -> Iterator[None]:
         raise LedgerError(f"{where} is damaged: {type(error).__name__}: {error}") from error
 
 
-class Entry(Known):
+class Entry(Judgeable):
     """A fix as the index knows it, without its folder: enough to judge the code that lies here."""
 
     def __init__(self, index: Index, id: str, declared: Callable[[str], Fix]):
@@ -159,7 +159,7 @@ class Entry(Known):
         return fix
 
 
-def entries(path: Path, declared: Callable[[str], Fix], every: Callable[[], Sequence[Known]]) -> Sequence[Known]:
+def entries(path: Path, declared: Callable[[str], Fix], every: Callable[[], Sequence[Judgeable]]) -> Sequence[Judgeable]:
     """The fixes of the index at `path`. Where it cannot be used, all as they are declared: each then says so as its state."""
     try:
         known = read(path)

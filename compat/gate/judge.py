@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ..fix import CodePath, Known
+from ..fix import CodePath, Judgeable
 from . import ledger
 from .digest import digest, find, in_context
 from .source_files import READ, Sources
@@ -35,15 +35,20 @@ class Verdict(NamedTuple):
         return frozenset(code_path.module for code_path in self.present)
 
 
-def file_hashes(fix: Known, sources: Sources) -> tuple[str | None, ...]:
+def file_hashes(fix: Judgeable, sources: Sources) -> tuple[str | None, ...]:
     """sha256 of each file that holds a witness, in the ledger's order, None where the release has no such module."""
     return tuple(None if (source := sources[module]) is None else source.sha256 for module in fix.modules)
 
 
-def digests(fix: Known, read: READ) -> tuple[str | None, ...]:
-    """Digest of each witness, None where the release has no such definition. Raises SyntaxError for a broken file."""
+def digests(fix: Judgeable, read: READ) -> tuple[str | None, ...]:
+    """`digests_of` its witnesses."""
+    return digests_of(fix.code_paths, read)
+
+
+def digests_of(code_paths: Iterable[CodePath], read: READ) -> tuple[str | None, ...]:
+    """Digest of each definition, None where the release has no such one. Raises SyntaxError for a broken file."""
     return tuple(
-        None if (data := read(code_path.module)) is None else _digest(data, code_path.qualname) for code_path in fix.code_paths
+        None if (data := read(code_path.module)) is None else _digest(data, code_path.qualname) for code_path in code_paths
     )
 
 
@@ -59,7 +64,7 @@ def witness(code_path: CodePath, read: READ) -> ast.AST | None:
     return None if data is None else in_context(parsed(data), code_path.qualname)
 
 
-def judge(fix: Known, engine: Path | Sources, *, use_file_hashes: bool = True) -> Verdict:
+def judge(fix: Judgeable, engine: Path | Sources, *, use_file_hashes: bool = True) -> Verdict:
     """Verdict of `fix` for an engine: its package folder or, where several fixes are judged at a time, its sources.
 
     File hashes first: equal files hold equal code and no file need be parsed. Otherwise digest by digest, so that a fork or
@@ -97,7 +102,7 @@ def name_of(digests: Sequence[str | None]) -> str:
     return _sha256(" ".join(map(str, digests)).encode())[:12]
 
 
-def _difference(fix: Known, here: tuple[str | None, ...], known: ledger.Ledger) -> str:
+def _difference(fix: Judgeable, here: tuple[str | None, ...], known: ledger.Ledger) -> str:
     nearest = known.nearest(here)
     if nearest is None:
         return "no code of this fix was ever judged"

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..fix import Attribute, CodePath, Fix, Known
+from ..fix import Attribute, CodePath, Fix, Judgeable
 from . import index
 from .index import CUT as CUT
 from .index import Entry, Index
@@ -130,7 +130,7 @@ def path_of(fix: Fix) -> Path:
 
 
 @cache
-def load(fix: Known) -> Ledger:
+def load(fix: Judgeable) -> Ledger:
     """The ledger of `fix`. Raises LedgerError if it cannot be used."""
     try:
         return of(fix, fix.index if isinstance(fix, Entry) else index.read(path_of(fix.whole())))
@@ -138,7 +138,7 @@ def load(fix: Known) -> Ledger:
         raise error if fix.id in str(error) else LedgerError(f"the ledger of {fix.id}: {error}") from error
 
 
-def of(fix: Known, known: Index) -> Ledger:
+def of(fix: Judgeable, known: Index) -> Ledger:
     """What an index has of `fix`. Raises LedgerError if it cannot be used."""
     found = known.line(f"fix {fix.id}")
     if found is None:
@@ -157,7 +157,7 @@ def _code(known: Index, name: str, verdict: str, span: str) -> Code:
     return Code(_text(name), verdict, known.names(bits), bits)
 
 
-def _edited(fix: Known, name: str, label: str, digests: list[str | None]) -> Code:
+def _edited(fix: Judgeable, name: str, label: str, digests: list[str | None]) -> Code:
     if len(digests) != len(fix.code_paths) or not {*map(type, digests)} <= {str, type(None)}:
         raise ValueError("not one digest for each witness")
     return Code(_text(name), AFFECTED, (), edited=_text(label), digests=tuple(digests))

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from ..fix import CodePath, Known
+from ..fix import CodePath, Judgeable
 from ..status import process_record
 from . import judge, source_files
 from .digest import definitions, statements
@@ -30,7 +30,7 @@ CHANGED = "the engine's files were replaced under this process: restart it"
 Stamp = tuple[tuple[int, ...] | None, ...]
 
 
-def stamp(fix: Known, sources: source_files.Sources) -> Stamp:
+def stamp(fix: Judgeable, sources: source_files.Sources) -> Stamp:
     """Tells without reading them whether the witness files of `fix` are the same as before."""
     return tuple(source.stamp if source else None for source in map(sources.__getitem__, fix.modules))
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from ..fix import CodePath, Known
+from ..fix import CodePath, Judgeable
 
 DORMANT = "dormant"
 PENDING = "pending"
@@ -113,7 +113,7 @@ class FixState:
 
     def __init__(
         self,
-        fix: Known,
+        fix: Judgeable,
         base: str = DORMANT,
         reason: str = "not loaded yet (normal)",
         on_event: OnEvent = lambda state, event, detail: None,

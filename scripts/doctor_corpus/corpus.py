@@ -84,14 +84,14 @@ def labels(engine: str, case: Case, release: str, chosen: dict[str, Any]) -> dic
     found: dict[str, list[str]] = {"hits": [], "by_hand": []}
     for fix in (fix for fix in FIXES if fix.engine == engine):
         code = ledger.load(fix).verdict(release)
-        if diagnosis.answer(fix, code, "", _of_both(chosen, doctors)).verdict == HIT:
+        if diagnosis.answer(fix, code, "", of_both(chosen, doctors)).verdict == HIT:
             found["hits"].append(fix.id)
-        if diagnosis.answer(fix, code, "", _of_both(chosen, unknown)).verdict == POSSIBLE:
+        if diagnosis.answer(fix, code, "", of_both(chosen, unknown)).verdict == POSSIBLE:
             found["by_hand"].append(fix.id)
     return found
 
 
-def _of_both(chosen: dict[str, Any], others: Facts) -> Facts:
+def of_both(chosen: dict[str, Any], others: Facts) -> Facts:
     return lambda name: known(chosen[name]) if name in chosen else others(name)
 
 

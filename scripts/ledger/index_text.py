@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from packaging.version import Version
 
-from attnfix.compat.fix import Known
+from attnfix.compat.fix import Judgeable
 from attnfix.compat.gate import ledger
 from attnfix.compat.gate.digest import DIGEST_FORMAT
 from attnfix.compat.gate.index import CUT, INDEX_FORMAT
@@ -38,7 +38,7 @@ class Edited(NamedTuple):
 Rows = tuple[Sequence[Judged], Sequence[Edited]]
 
 
-def text(found: Mapping[Known, Rows]) -> str:
+def text(found: Mapping[Judgeable, Rows]) -> str:
     """found: of each fix of one engine, in the order of its catalogue. Raises ValueError where equal code has two verdicts."""
     releases = sorted({row.release for rows, _ in found.values() for row in rows}, key=Version)
     at = {release: number for number, release in enumerate(releases)}
@@ -86,7 +86,7 @@ def written(index: Mapping[str, Any]) -> str:
     return f"{{\n{lines}\n}}\n"
 
 
-def rows_of(fix: Known) -> Rows:
+def rows_of(fix: Judgeable) -> Rows:
     """What the index says of a fix, to be written again."""
     book = ledger.load(fix)
     rows = [
@@ -98,7 +98,7 @@ def rows_of(fix: Known) -> Rows:
     return sorted(rows, key=lambda row: Version(row.release)), edits
 
 
-def _hashes(book: ledger.Ledger, fix: Known, release: str) -> Digests:
+def _hashes(book: ledger.Ledger, fix: Judgeable, release: str) -> Digests:
     bit = 1 << book.known.releases.index(release)
     return tuple(book.known.digest_in("file", module, bit) for module in fix.modules)
 

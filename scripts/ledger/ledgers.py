@@ -32,7 +32,7 @@ from packaging.version import Version
 
 from attnfix.compat.arming import ray_workers
 from attnfix.compat.arming.activation import watched_modules
-from attnfix.compat.fix import Fix, Known
+from attnfix.compat.fix import Fix, Judgeable
 from attnfix.compat.gate import index, judge, ledger, source_files
 from attnfix.compat.gate.digest import digest
 from attnfix.compat.releases import fetch
@@ -273,7 +273,7 @@ def index_texts(made: Mapping[Fix, Rows]) -> dict[Path, str]:
     texts = {}
     for engine in dict.fromkeys(fix.engine for fix in made):
         of_engine = [fix for fix in FIXES if fix.engine == engine]
-        found: dict[Known, Rows] = {fix: made.get(fix) or index_text.rows_of(fix) for fix in of_engine}
+        found: dict[Judgeable, Rows] = {fix: made.get(fix) or index_text.rows_of(fix) for fix in of_engine}
         try:
             texts[ledger.path_of(of_engine[0])] = index_text.text(found)
         except ValueError as error:

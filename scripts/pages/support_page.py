@@ -11,8 +11,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 from packaging.version import Version
 
+from attnfix.cli import known
+from attnfix.cli.listing import span
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
-from attnfix.patches.catalogue import FIXES
+from attnfix.patches.catalogue import FIXES, known_bugs
 from scripts.pages import gpu_runs, who_is_hit
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +42,8 @@ def page(name: str) -> str:
         families=who_is_hit.FAMILIES,
         gpus=who_is_hit.GPUS,
         engines=[_engine(engine, published, shown) for engine in dict.fromkeys(fix.engine for fix in FIXES)],
+        known={engine: [known.describe(bug) for bug in known_bugs(engine)] for engine in ENGINES},
+        span=span,
         edited=[cell for cell in shown if cell["edit"]],
         releases=sorted({cell["release"] for cell in shown}, key=Version),
     )

@@ -6,28 +6,35 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from itertools import groupby
+from typing import TypeVar
 
 from packaging.version import Version
 
+from attnfix.cli import releases
 from attnfix.cli.listing import describe, span
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
+from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SYMPTOMS
-from attnfix.patches.catalogue import FIXES
+from attnfix.patches.catalogue import FIXES, known_bugs
 from scripts.pages import support_page
 
+_Bug = TypeVar("_Bug", Fix, KnownBug)
 #: Rows of a release, so that its table is taken in at one look
 _MOST = 10
 
 
 def page() -> str:
     sections = [(symptom, [(fix, _releases(fix)) for fix in _over_all(symptom)]) for symptom in SYMPTOMS]
-    return support_page.rendered("symptoms.md", sections=sections, anchor=anchor, by_release=release_table())
+    known = {symptom: _with(symptom, (bug for engine in ENGINES for bug in known_bugs(engine))) for symptom in SYMPTOMS}
+    facts = {"known": known, "span": _of_bug, "anchor": anchor, "by_release": release_table()}
+    return support_page.rendered("symptoms.md", sections=sections, **facts)
 
 
 def engine_page(engine: str) -> str:
-    return support_page.rendered("symptoms_engine.md", engine=ENGINES[engine], groups=_groups(engine))
+    groups = [(names, rows, _known(engine, names[0])) for names, rows in _groups(engine)]
+    return support_page.rendered("symptoms_engine.md", engine=ENGINES[engine], groups=groups)
 
 
 def release_table(folder: str = "") -> str:
@@ -49,14 +56,23 @@ def _links(engine: str, folder: str) -> str:
 
 @cache
 def _groups(engine: str) -> list[tuple[list[str], list[tuple[str, list[Fix]]]]]:
-    """Neighbouring releases that have the same bugs, newest first, and what is seen of these."""
+    """Neighbouring releases that have the same bugs, newest first, and what is seen of those that fixes correct."""
     books = [(fix, ledger.load(fix)) for fix in FIXES if fix.engine == engine]
     found: dict[str, list[Fix]] = {}
     for fix, book in books:
         for release, verdict in book.releases():
             found.setdefault(release, []).extend([fix] if verdict == ledger.AFFECTED else [])
     newest = sorted(found, key=Version, reverse=True)
-    return [(list(releases), _rows(fixes)) for fixes, releases in groupby(newest, found.__getitem__)]
+    same = groupby(newest, lambda release: (found[release], _known(engine, release)))
+    return [(list(names), _rows(fixes)) for (fixes, _), names in same]
+
+
+def _known(engine: str, release: str) -> list[KnownBug]:
+    return [bug for bug in known_bugs(engine) if bug.in_release(Version(release))]
+
+
+def _of_bug(bug: KnownBug) -> str:
+    return f"{ENGINES[bug.engine].title} {span(bug.affected(releases.of(bug.engine)))}"
 
 
 def _rows(fixes: list[Fix]) -> list[tuple[str, list[Fix]]]:
@@ -67,9 +83,9 @@ def _rows(fixes: list[Fix]) -> list[tuple[str, list[Fix]]]:
     return [row for row in rows if row not in gone]
 
 
-def _with(symptom: str, fixes: Iterable[Fix]) -> list[Fix]:
-    """Fixes of that symptom; those of which it is the most telling one come first."""
-    return sorted((fix for fix in fixes if symptom in fix.symptoms), key=lambda fix: fix.symptoms.index(symptom))
+def _with(symptom: str, bugs: Iterable[_Bug]) -> list[_Bug]:
+    """Fixes or bugs of that symptom; those of which it is the most telling one come first."""
+    return sorted((bug for bug in bugs if symptom in bug.symptoms), key=lambda bug: bug.symptoms.index(symptom))
 
 
 def _over_all(symptom: str) -> list[Fix]:

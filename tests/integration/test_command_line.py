@@ -11,7 +11,7 @@ import pytest
 from packaging.version import Version
 
 from attnfix.compat.gate import ledger
-from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES, known_bugs
 
 FIX = {"sglang": "sglang.zero-kv-rows", "vllm": "vllm.empty-context-chunks"}
 
@@ -58,9 +58,11 @@ def test_verdict_says_what_goes_wrong_and_counts_the_rest():
     said = attnfix("verdict", "vllm==0.25.1", COLUMNS="160").stdout
     books = {fix: ledger.load(fix).verdict("0.25.1") for fix in FIXES if fix.engine == "vllm"}
     rows = {line.split()[0]: line for line in said.splitlines() if line.startswith(" vllm.")}
-    assert rows.keys() == {fix.id for fix, verdict in books.items() if verdict == ledger.AFFECTED}
-    assert all(fix.title in rows[fix.id] for fix in books if fix.id in rows)
-    assert f"does not have the bugs of {len(books) - len(rows)} other fixes" in said
+    affected = {fix.id: fix for fix, verdict in books.items() if verdict == ledger.AFFECTED}
+    known = {bug.id: bug for bug in known_bugs("vllm") if bug.in_release(Version("0.25.1"))}
+    assert known and rows.keys() == affected.keys() | known.keys()
+    assert all(bug.title in rows[bug.id] for bug in (*affected.values(), *known.values()))
+    assert f"does not have the bugs of {len(books) - len(affected)} other fixes" in said
 
 
 @pytest.mark.parametrize(
@@ -71,12 +73,16 @@ def test_verdict_says_what_goes_wrong_and_counts_the_rest():
         (["verdict", "sglang"], 2, "no sglang is installed here; name a release, as in sglang==0."),
         (["verdict", "sglang==x"], 2, "is not a version number"),
         (["verdict", "tgi==1.0"], 2, "known: sglang, vllm"),
-        (["prove", "--engine", "sglang==0.5.10.post1", "--fix", "sglang.nonesuch"], 2, "is no fix; `attnfix list` lists all"),
+        (
+            ["prove", "--engine", "sglang==0.5.10.post1", "--fix", "sglang.nonesuch"],
+            2,
+            "is no fix and no known bug; `att",
+        ),
         (["prove", "--engine", "sglang==0.5.10.post1", "--fix", "vllm.empty-context-chunks"], 2, "for sglang"),
         (["prove", "--engine", "sglang==9.9.9"], 1, "9.9.9"),
         (["prove", "--edit", "x"], 2, "--edit needs --engine"),
         (["prove", "--engine", "sglang==0.5.9", "--fix", "sglang.zero-kv-rows", "--edit", "x"], 2, "known: none"),
-        (["explain", "sglang.nonesuch"], 2, "is no fix; `attnfix list` lists all"),
+        (["explain", "sglang.nonesuch"], 2, "is no fix and no known bug; `att"),
         (["prove"], 1, "no engine is installed here"),
         (["no-such-command"], 2, "is no command; known: list"),
     ],

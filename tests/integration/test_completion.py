@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from attnfix import cli
-from attnfix.patches.catalogue import BY_ID
+from attnfix.patches.catalogue import BY_ID, known_bugs
 
 BASH = """
 eval "$("$1" -c 'from argcomplete import shellcode; print(shellcode(["attnfix"]))')"
@@ -52,8 +52,11 @@ def test_the_one_word_that_fits_is_offered(offered, line, word):
     assert offered(line) == {word}
 
 
+_KNOWN = {bug.id for bug in known_bugs("vllm")}
+
+
 def test_fixes_and_releases_are_offered(offered):
-    assert offered("attnfix explain vllm.") == {fix for fix in BY_ID if fix.startswith("vllm.")}
+    assert offered("attnfix explain vllm.") == {*(fix for fix in BY_ID if fix.startswith("vllm.")), *_KNOWN}
     assert {"0.5.9", "0.5.10.post1"} <= {word.rpartition("=")[2] for word in offered("attnfix verdict sglang==0.5.")}
 
 

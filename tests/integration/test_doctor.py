@@ -111,7 +111,7 @@ def test_the_table_says_verdict_reason_and_what_is_done(model):
     assert "code: not affected" not in text and "cost of the correction" in text
     counts = r"\d+ bugs? hit(, \d+ possible)?: [1-9]\d* corrected by attnfix, \d+ with a way around, \d+ with neither \("
     assert re.match(counts, text), "the first line"
-    assert "Unknown options: --odd. If" in text and "Next: `attnfix explain FIX`" in text and "Not read" not in text
+    assert "Unknown options: --odd. If" in text and "Next: `attnfix explain BUG`" in text and "Not read" not in text
     text = attnfix(*arguments, "--config", "a.yaml").stdout
     assert "Not read: --config a.yaml" in text
     assert "--disable-radix-cache may be set in --config a.yaml, which is not read" in text
@@ -244,3 +244,16 @@ def test_the_installed_release_is_judged_by_its_code(engine_python, model):
         assert (done.returncode, row["verdict"], row["attnfix"]) == (1, "possible", "leaves unknown code alone")
     finally:
         path.write_text(text)
+
+
+def test_a_bug_without_a_fix_is_named_with_what_avoids_it(model):
+    """Its release is told by number alone, and its condition is over the same facts."""
+    line = "VLLM_USE_SIMPLE_KV_OFFLOAD=1 vllm serve r1 --kv-offloading-size 8"
+    code, _, data = doctor(str(model), "--engine", "vllm==0.20.2", "--gpu", "h100", launch=line)
+    (row,) = (row for row in data["known"] if row["verdict"] == "hit")
+    assert (code, row["bug"], data["way_around"] > 0) == (1, "vllm.simple-offload-store-race", True)
+    told = attnfix("doctor", str(model), "--engine", "vllm==0.20.2", "--gpu", "h100", "--", *line.split()).stdout
+    assert "has no fix: see the way around" in told and row["avoid"] in told.replace("\n", " ")
+    for engine, launch in (("vllm==0.24.0", line), ("vllm==0.20.2", "vllm serve r1 --kv-offloading-size 8")):
+        code, _, data = doctor(str(model), "--engine", engine, "--gpu", "h100", launch=launch)
+        assert {row["verdict"] for row in data["known"] if row["bug"] == "vllm.simple-offload-store-race"} == {"not hit"}

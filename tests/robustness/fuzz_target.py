@@ -29,7 +29,7 @@ with atheris.instrument_imports(include=["attnfix"]):
     from attnfix.compat.doctor.deployment import Deployment
     from attnfix.compat.doctor.engine_options import options
     from attnfix.compat.doctor.launch_command import LaunchError, read
-    from attnfix.compat.fix import Fix, Known
+    from attnfix.compat.fix import Fix, Judgeable
     from attnfix.compat.gate import index, ledger
     from attnfix.compat.status import metrics, process_record
     from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
@@ -107,7 +107,7 @@ def _small_index(fix: Fix) -> dict[str, Any]:
     return whole
 
 
-def _ask(fix: Known, book: ledger.Ledger) -> None:
+def _ask(fix: Judgeable, book: ledger.Ledger) -> None:
     for code in book.code:
         assert code.verdict in ledger.VERDICTS and bool(code.releases) is not bool(code.edited)
         book.by_digests(book.digests(code))

@@ -150,7 +150,7 @@ def put_in_place(folder: Path) -> None:
 
 def replace_catalogues() -> None:
     """Those of the attnfix that is to be imported: both fixes are sglang's."""
-    known = types.ModuleType("attnfix.patches.known")
+    known = types.ModuleType("attnfix.patches.indexed")
 
     def of(engine: str) -> Any:
         from attnfix.compat.engines import ENGINES

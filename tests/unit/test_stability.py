@@ -141,8 +141,8 @@ def test_json_shapes(server, monkeypatch, capsys, tmp_path):
     observed.observable = True  # as under ATTNFIX=observe
     server._recorder.note()
     for name, arguments in {
-        "list": ["list"], "explain": ["explain", FIX], "verdict": ["verdict", "sglang==0.5.9"], "doctor": doctor,
-        "forecast": ["forecast", "sglang", "--from", "sglang==0.5.9"], "status": ["status"],
+        "list": ["list"], "known": ["known"], "explain": ["explain", FIX], "verdict": ["verdict", "sglang==0.5.7"],
+        "doctor": doctor, "forecast": ["forecast", "sglang", "--from", "sglang==0.5.7"], "status": ["status"],
         "status --ready": ["status", "--ready"], "status --metrics": ["status", "--metrics", "replica:80"],
         "an error": ["explain", "no-such-fix"],
     }.items():  # fmt: skip
@@ -182,6 +182,7 @@ def test_words_of_the_results():
         },
         "verdict of doctor": constants(condition, "HIT", "POSSIBLE", "NOT_HIT"),
         "change of a forecast": constants(forecast, "NO_LONGER", "STILL", "NEWLY", "NOT_NEEDED", "UNKNOWN"),
+        "change of a known bug": constants(forecast, "BROUGHT", "MENDED", "KEPT"),
         "verdict on a replica": constants(fleet, "UNREACHABLE", "SILENT", "MISSING", "BEHIND", "FINE", "OBSERVES"),
         "verdict of probe": constants(judged, "HOLDS", "BROKEN", "UNCLEAR"),
         "relation of probe": {*probe.RELATIONS, probe._LIMITS},

@@ -132,7 +132,7 @@ EVENTS = """--kv-events-config '{"enable_kv_cache_events": %s}'"""
 )
 def test_doctor_says_where_the_fix_stays_out(more, by):
     line = read(shlex.split(f"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 vllm serve m --enable-lora {more}"))
-    rows, _ = doctor.examine(Deployment("vllm", config={"model_type": "llama"}, launch=line, environment={}), "0.25.1")
+    rows = doctor.examine(Deployment("vllm", config={"model_type": "llama"}, launch=line, environment={}), "0.25.1")
     (row,) = [row for row in rows if row["fix"] == FIX.id]
     assert (row["verdict"], row["corrected"]) == (HIT, not by)
     assert row["attnfix"].startswith(f"leaves it alone: {by}: on" if by else "corrects it")

@@ -52,7 +52,7 @@ def imported(run, engine, then=""):
 
 @pytest.mark.parametrize("engine", TARGET)
 def test_no_folder_of_a_fix_is_imported_where_none_applies(run, engine):
-    assert [name for name in imported(run, engine) if name.startswith("attnfix.patches.")] == ["attnfix.patches.known"]
+    assert [name for name in imported(run, engine) if name.startswith("attnfix.patches.")] == ["attnfix.patches.indexed"]
 
 
 @pytest.mark.parametrize("engine", TARGET)
@@ -145,3 +145,9 @@ def test_catalogues_are_by_engine():
     for engine in ENGINES:
         found = importlib.import_module(f"attnfix.patches.{engine}.catalogue").FIXES
         assert found and {fix.engine for fix in found} == {engine}
+
+
+@pytest.mark.parametrize("engine", TARGET)
+def test_no_known_bug_is_imported(run, engine):
+    code = "import attnfix\nattnfix.status()"
+    assert not [name for name in imported(run, engine, code) if "known" in name and name.startswith("attnfix.")]

@@ -8,12 +8,13 @@ from functools import cache
 from typing import NamedTuple
 
 import pytest
+from packaging.version import Version
 
 from attnfix.compat.doctor import diagnosis
 from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE, Answer, Facts
 from attnfix.compat.gate import ledger
-from attnfix.patches.catalogue import FIXES, facts_of_fixes
-from scripts.doctor_corpus.corpus import Case, launches, read_labels
+from attnfix.patches.catalogue import FIXES, facts_of_fixes, known_bugs
+from scripts.doctor_corpus.corpus import Case, launches, of_both, read_labels
 
 #: Facts of which the engine tells what came of what the launch asks for, and the doctor what it asks for
 _ASKED = {"page size", "tokens of a page"}
@@ -106,6 +107,19 @@ def test_every_case_is_labelled_in_every_release(engine):
 def test_no_false_hit_and_no_false_clear(engine):
     assert any(one.is_hit for one in answers(engine))
     assert not [one for one in answers(engine) if one.answer.verdict == (NOT_HIT if one.is_hit else HIT)]
+
+
+def test_known_bugs_are_named_where_their_conditions_hold_and_nowhere_else(engine):
+    """By the engine's facts, and by the doctor's own."""
+    found = [(one.place[0], bug, one) for one in labelled(engine) for bug in known_bugs(engine)]
+    asked = [(bug, one) for release, bug, one in found if bug.in_release(Version(release))]
+    wrong = [
+        (one.place, bug.id, ours.verdict, theirs.verdict)
+        for bug, one in asked
+        for ours, theirs in [(bug.hits(one.facts), bug.hits(of_both(one.row["facts"], one.facts)))]
+        if {ours.verdict, theirs.verdict} == {HIT, NOT_HIT}
+    ]
+    assert asked and not wrong
 
 
 def test_every_fix_is_hit_by_a_case_and_missed_by_another(engine):

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 from packaging.version import Version
 
+from attnfix.cli import doctor
 from attnfix.compat.doctor import diagnosis, gpus
-from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE, Above, AllOf, AnyOf, Fact, Is, known, unknown
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE, Above, AllOf, AnyOf, Fact, Given, Is, known, unknown
 from attnfix.compat.doctor.deployment import Deployment
 from attnfix.compat.doctor.launch_command import read
-from attnfix.compat.fix import CRASH, SLOWER, WRONG_OUTPUT
+from attnfix.compat.fix import CRASH, SLOWER, WRONG_OUTPUT, Upstream
 from attnfix.compat.gate import ledger
+from attnfix.compat.known_bug import KnownBug
 from attnfix.patches.catalogue import BY_ID, FIXES, facts_of_fixes
 from tests.fixes.rows import DEPLOYMENTS, DEVELOPMENT, WAYS
 from tests.support.deployments import EXTEND_BY_DECODE, LONG_CHAIN, MODELS, ON_CUTEDSL, R1, SGL
@@ -157,9 +159,27 @@ def test_every_option_that_a_fact_reads_counts_as_read(monkeypatch):
         answer(*case[:5], ledger.AFFECTED)
     for engine, names in asked.items():
         assert len(names) > 20
-        assert {name.partition(".")[0] for name in names} <= diagnosis.options_read(engine, facts_of_fixes(engine))
+        assert {name.partition(".")[0] for name in names} <= diagnosis.options_read(engine, facts_of_fixes(engine), ())
 
 
 def test_an_option_that_no_fact_reads_does_not_count_as_read():
-    read_by_vllm = diagnosis.options_read("vllm", facts_of_fixes("vllm"))
+    read_by_vllm = diagnosis.options_read("vllm", facts_of_fixes("vllm"), ())
     assert "enforce-eager" in read_by_vllm and read_by_vllm.isdisjoint({"enable-eplb", "host", "page-size"})
+
+
+def test_of_code_that_is_no_release_a_known_bug_is_told_by_version_only():
+    bug = KnownBug(
+        id="vllm.x", title="x", symptom="x.", symptoms=(), releases=(">=0.20.0,<=0.33.0",), code=("vllm.x:x",), avoid="x.",
+        upstream=Upstream("vllm-project/vllm", issue=1), hits=Given("--x"),
+    )  # fmt: skip
+    launch = read(["vllm", "serve", "m"], "vllm")
+    launch.options["x"] = "1"
+
+    def row(release, exact):
+        it = Deployment("vllm", launch=launch, release=release and Version(release))
+        return doctor._known_row(bug, it, diagnosis.facts(it, {}), exact)
+
+    assert (row("0.25.1", True)["verdict"], row("0.25.1", True)["reasons"]) == (HIT, ["--x: 1 (--x)"])
+    assert row("0.25.1", False)["reasons"][0] == "release: by version only, since the code is that of no release"
+    assert row("0.19.1", False)["verdict"] == NOT_HIT
+    assert [row(release, True)["verdict"] for release in ("0.34.0", None)] == [POSSIBLE, POSSIBLE]

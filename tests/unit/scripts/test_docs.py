@@ -25,9 +25,10 @@ from attnfix.compat.arming import switches
 from attnfix.compat.doctor import launch_command
 from attnfix.compat.doctor.condition import HIT
 from attnfix.compat.doctor.deployment import Deployment
+from attnfix.compat.engines import ENGINES
 from attnfix.compat.gate import ledger
 from attnfix.compat.status import fix_state
-from attnfix.patches.catalogue import BY_ID, FIXES
+from attnfix.patches.catalogue import BY_ID, FIXES, known_bugs
 from scripts.pages import fix_pages
 from tests.support.manifests import check
 from tests.support.pages import Page, arguments_in, call
@@ -103,7 +104,8 @@ def test_fixes_and_releases_are_known(page):
     text = re.sub(r"\(https?://[^)]*\)", "", page.text)
     fixes = set(re.findall(r"\b(?:sglang|vllm)\.[a-z\d]+(?:-[a-z\d]+)+(?![\w-]|\.md)", text))
     named = {engine: set(re.findall(rf"\b{engine}==([\w.]+\w)", text)) for engine in ("sglang", "vllm")}
-    assert {fix for fix in fixes if fix not in BY_ID and fix != _TYPED_FIX} == set()
+    known = {*BY_ID, _TYPED_FIX, *(bug.id for engine in ENGINES for bug in known_bugs(engine))}
+    assert fixes <= known
     for engine, found in named.items():
         books = [ledger.load(fix) for fix in FIXES if fix.engine == engine]
         assert {name for name in found if all(book.verdict(name) == ledger.UNKNOWN for book in books)} == set()
@@ -207,7 +209,7 @@ def _corrected(engine: str, release: str, words: list[str]) -> set[str]:
     """Fixes that are on by default and whose bugs this launch hits on an H100."""
     launch = launch_command.read(words, engine)
     deployment = Deployment(engine, config=_V2_LITE, gpu=doctor.gpu_named("h100"), launch=launch, environment={})
-    rows, _ = doctor.examine(deployment, release)
+    rows = doctor.examine(deployment, release)
     return {row["fix"] for row in rows if row["verdict"] == HIT and row["corrected"]}
 
 

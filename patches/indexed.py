@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from attnfix.compat.fix import Fix, Known
+from attnfix.compat.fix import Fix, Judgeable
 from attnfix.compat.gate import index
 
 
-def of(engine: str) -> Sequence[Known]:
+def of(engine: str) -> Sequence[Judgeable]:
     """In the order of the catalogue."""
 
     def every() -> Sequence[Fix]:

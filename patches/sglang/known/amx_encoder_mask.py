@@ -1,0 +1,29 @@
+"""sglang.amx-encoder-mask, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import BACKEND
+
+BUG = KnownBug(
+    id="sglang.amx-encoder-mask",
+    title="Embeddings and scores of BERT-like models are wrong on CPUs with AMX",
+    symptom="Rerankers give unlike documents nearly one score, and embeddings differ from those of other backends.",
+    symptoms=(BACKEND,),
+    releases=(">=0.5.1,<0.5.19",),
+    code=("sglang.srt.layers.attention.intel_amx_backend:IntelAMXAttnBackend.forward_extend",),
+    upstream=Upstream("sgl-project/sglang", pull=35434, issue=33603),
+    hits=AllOf(
+        Is("--device", "cpu"),
+        Is("--attention-backend", "off", "intel_amx"),
+        Is(
+            "architecture",
+            "BertModel",
+            "BertForSequenceClassification",
+            "XLMRobertaModel",
+            "XLMRobertaForSequenceClassification",
+        ),
+        Unseen("whether the CPU has AMX"),
+    ),
+    avoid="Set `--attention-backend torch_native`.",
+)

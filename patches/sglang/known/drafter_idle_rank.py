@@ -1,0 +1,28 @@
+"""sglang.drafter-idle-rank, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, PARALLEL, SPECULATION
+
+_WORKER = "sglang.srt.speculative.multi_layer_eagle_worker_v2:MultiLayerEagleDraftWorker"
+
+BUG = KnownBug(
+    id="sglang.drafter-idle-rank",
+    title="Crash with DP attention and a drafter of several layers as soon as one rank is idle",
+    symptom='The scheduler dies with "max(): Expected reduction dim to be specified" when one rank has no request.',
+    symptoms=(DIES, PARALLEL, SPECULATION),
+    releases=(">=0.5.16,<0.5.18",),
+    code=(f"{_WORKER}._draft_extend_for_decode",),
+    upstream=Upstream("sgl-project/sglang", pull=33892),
+    hits=AllOf(
+        Given("--enable-dp-attention"),
+        Is("speculative algorithm", "EAGLE", "EAGLE3"),
+        AnyOf(
+            Given("--enable-multi-layer-eagle"),
+            Is("architecture", "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM"),
+        ),
+    ),
+    avoid="Leave out `--enable-dp-attention`, or speculative decoding.",
+    harm=CRASH,
+)

@@ -1,0 +1,28 @@
+"""vllm.dcp-fp8-query, as data."""
+
+from attnfix.compat.doctor.condition import Above, AllOf, Is, Not
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, KV_SCALES, PARALLEL
+
+BUG = KnownBug(
+    id="vllm.dcp-fp8-query",
+    title="The server ends with a kernel's error: FP8 cache under decode context parallelism",
+    symptom=(
+        "`query and key must have the same dtype`, or `FP8 output is not supported`, ends the server when it starts or at "
+        "the first prompt."
+    ),
+    symptoms=(DIES, PARALLEL, KV_SCALES),
+    releases=(">=0.26.0,<=0.33.0",),
+    code=("vllm.v1.attention.backends.flash_attn:FlashAttentionImpl._forward_with_dcp",),
+    upstream=Upstream("vllm-project/vllm", report="vllm-dcp-fp8-query"),
+    hits=AllOf(
+        Is("attention", "MHA"),
+        Is("attention backend", "FLASH_ATTN", "FLASHINFER"),
+        Is("compute capability", 90),
+        Above("decode context parallel size", 1),
+        Not(Is("KV cache dtype", "auto")),
+    ),
+    avoid="Keep the KV cache in the model's dtype.",
+    harm=CRASH,
+)

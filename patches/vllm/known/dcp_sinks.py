@@ -1,0 +1,26 @@
+"""vllm.dcp-sinks, as data."""
+
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import PARALLEL
+
+BUG = KnownBug(
+    id="vllm.dcp-sinks",
+    title="Attention sinks are left out under decode context parallelism (FLASH_ATTN)",
+    symptom=(
+        "A model with sinks and without windows answers worse with `--decode-context-parallel-size` above 1, most of all "
+        "at the start."
+    ),
+    symptoms=(PARALLEL,),
+    releases=(">=0.11.1,<=0.33.0",),
+    code=("vllm.v1.attention.backends.flash_attn:FlashAttentionImpl._forward_with_dcp",),
+    upstream=Upstream("vllm-project/vllm", report="vllm-dcp-sinks"),
+    hits=AllOf(
+        Is("attention", "MHA"),
+        Is("attention backend", "FLASH_ATTN"),
+        Above("decode context parallel size", 1),
+        Is("attention sinks", ON),
+    ),
+    avoid="Leave `--decode-context-parallel-size` out.",
+)

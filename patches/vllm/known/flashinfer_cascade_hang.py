@@ -1,0 +1,19 @@
+"""vllm.flashinfer-cascade-hang, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, SHARED_BATCH
+
+BUG = KnownBug(
+    id="vllm.flashinfer-cascade-hang",
+    title="The server hangs when requests share a long prefix (FlashInfer)",
+    symptom="The engine stops answering once a batch shares a prefix of 256 tokens or more and cascade attention is planned.",
+    symptoms=(DIES, SHARED_BATCH),
+    releases=(">=0.10.0,<0.11.0",),
+    code=("vllm.v1.attention.backends.flashinfer:FlashInferMetadataBuilder.use_cascade_attention",),
+    upstream=Upstream("vllm-project/vllm", issue=26130),
+    hits=AllOf(Is("attention", "MHA"), Is("attention backend", "FLASHINFER"), Not(Is("--disable-cascade-attn", ON))),
+    avoid="Start with `--disable-cascade-attn`.",
+    harm=CRASH,
+)

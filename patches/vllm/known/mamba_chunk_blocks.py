@@ -1,0 +1,26 @@
+"""vllm.mamba-chunk-blocks, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import CACHED_PREFIX
+
+BUG = KnownBug(
+    id="vllm.mamba-chunk-blocks",
+    title="Hybrid models answer wrongly behind a cached prefix when layers have blocks of two sizes",
+    symptom=(
+        "Chunks of a prompt end at blocks of another layer: a cached state has seen other tokens than its prefix. No error."
+    ),
+    symptoms=(CACHED_PREFIX,),
+    releases=(">=0.27.0,<=0.33.0",),
+    code=("vllm.v1.core.sched.scheduler:Scheduler._mamba_block_aligned_split",),
+    upstream=Upstream("vllm-project/vllm", pull=54076, issue=50630, report="vllm-mamba-chunk-blocks"),
+    hits=AllOf(
+        Is("cached prefixes of a hybrid model", ON),
+        Is("recurrent layers", ON),
+        AnyOf(
+            AllOf(Is("attention backend", "FLASHINFER"), Is("sliding-window layers", ON)), Given("--kv-cache-dtype-skip-layers")
+        ),
+    ),
+    avoid="Set `--no-enable-prefix-caching`, or take FLASH_ATTN without `--kv-cache-dtype-skip-layers`.",
+)

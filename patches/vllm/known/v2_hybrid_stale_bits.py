@@ -1,0 +1,24 @@
+"""vllm.v2-hybrid-stale-bits, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import GARBAGE
+
+BUG = KnownBug(
+    id="vllm.v2-hybrid-stale-bits",
+    title="NaN that grows with uptime: hybrid models on the V2 model runner",
+    symptom=(
+        "A hybrid model on the V2 model runner: with uptime, answers turn into garbage, as blocks of states become blocks "
+        "of KV."
+    ),
+    symptoms=(GARBAGE,),
+    releases=(">=0.17.1,<0.23.0",),
+    code=(
+        "vllm.v1.worker.gpu.model_runner:GPUModelRunner.update_requests",
+        "vllm.v1.worker.gpu.model_runner:GPUModelRunner.execute_model",
+    ),
+    upstream=Upstream("vllm-project/vllm", pull=43990),
+    hits=AllOf(Is("recurrent layers", ON), Is("model runner", "V2")),
+    avoid="Leave `VLLM_USE_V2_MODEL_RUNNER` out: the V1 model runner clears such blocks.",
+)
