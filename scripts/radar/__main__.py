@@ -94,12 +94,13 @@ def text(pair: Pair, limit: int) -> Iterator[str]:
 
 def diff(pair: Pair, candidate: Candidate) -> str:
     """Unified diff of the source as it lies in the two releases."""
-    sides = (candidate.change.old, pair.old_release), (candidate.change.new, pair.new_release)
+    change = candidate.change
     before, after = (
         (pair.site(release) / part.path).read_text(errors="replace").splitlines()[part.first - 1 : part.last]
-        for part, release in sides
+        for part, release in ((change.old, pair.old_release), (change.new, pair.new_release))
     )
-    return "\n".join(difflib.unified_diff(before, after, *(f"{_at(part)} ({release})" for part, release in sides), lineterm=""))
+    names = f"{_at(change.old)} ({pair.old_release})", f"{_at(change.new)} ({pair.new_release})"
+    return "\n".join(difflib.unified_diff(before, after, names[0], names[1], lineterm=""))
 
 
 def show(pair: Pair, options: argparse.Namespace) -> None:

@@ -48,7 +48,7 @@ class Pair:
 
     def site(self, release: str) -> Path:
         """Where the release lies."""
-        return fetch.fetch(self.engine, release)
+        return Path(fetch.fetch(self.engine, release))
 
     def _parts(self, release: str) -> parts.Parts:
         site = self.site(release)

@@ -1,4 +1,4 @@
-"""The parts of a release: its functions, methods, and what its modules and classes bind; each as text without what decides nothing.
+"""The parts of a release: its functions and methods, and what its modules and classes bind. Each has its text in a plain form.
 
 Comments, docstrings, logging, annotations, imports inside functions and formatting are left out of that text.
 """
@@ -81,7 +81,7 @@ def of_source(source: bytes, path: str = "") -> list[tuple[str, int, int, str, l
     for name, first, last, node in _parts(tree, ""):
         before = found.get(name, (first, last, "", []))
         comments = [line.strip(" #") for line in lines[first - 1 : last] if line.lstrip().startswith("#")]
-        text = ast.unparse(ast.fix_missing_locations(_Plain().visit(node)))
+        text = ast.unparse(ast.fix_missing_locations(_Plain().plain(node)))
         found[name] = (before[0], last, f"{before[2]}\n{text}".strip(), before[3] + comments)
     return [(name, *rest) for name, rest in found.items()]
 
@@ -104,7 +104,10 @@ def _parts(scope_of: ast.AST, prefix: str) -> Iterator[tuple[str, int, int, ast.
 class _Plain(ast.NodeTransformer):
     """Takes out of a part what decides nothing."""
 
-    def visit(self, node: ast.AST) -> ast.AST | None:  # type: ignore[override]
+    def plain(self, part: ast.AST) -> ast.AST:
+        return self.visit(part) or ast.Pass()
+
+    def visit(self, node: ast.AST) -> ast.AST | None:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             return None
         if isinstance(node, ast.Expr) and _says_only(node.value):
