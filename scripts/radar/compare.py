@@ -104,13 +104,13 @@ def _moved(gone: Iterable[Part], come: Iterable[Part]) -> list[tuple[Part, Part]
     by_leaf: dict[str, list[Part]] = defaultdict(list)
     for part in come:
         by_leaf[part.leaf].append(part)
-        for line in {*part.text.splitlines()}:
+        for line in dict.fromkeys(part.text.splitlines()):
             by_line[line].append(part)
     found = []
     for part in gone:
         shared = Counter[int]()
         near = {id(other): other for other in by_leaf[part.leaf][:200]}
-        for line in {*part.text.splitlines()}:
+        for line in dict.fromkeys(part.text.splitlines()):
             if len(by_line[line]) <= _COMMON:
                 for other in by_line[line]:
                     near[id(other)] = other

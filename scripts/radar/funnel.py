@@ -12,6 +12,8 @@ from scripts.radar import scope
 from scripts.radar.compare import Change, Comparison, Run, Runs, tokens
 from scripts.radar.parts import Part, Parts
 
+#: {(module, name) of what decides attention: …}
+Roots = Mapping[tuple[str, str], Collection[str]]
 #: Tokens that a small change has at most
 SMALL = 40
 _REACH = 2  # calls between a part and what decides attention
@@ -29,11 +31,12 @@ _ADDED = {
     "fill": re.compile(r"\b(zero_|fill_|masked_fill_?|zeros\w*|full)\("),
 }
 _EXPLAINS = re.compile(
-    r"\b(nan|inf|garbage|wrong|incorrect\w*|stale|race\w*|corrupt\w*|leak\w*|overflow\w*|out.of.bounds|oob|illegal|crash\w*|hang\w*|"
-    r"deadlock\w*|avoid\w*|otherwise|must|never|ensure\w*|prevent\w*|workaround|bug|fix\w*|mismatch\w*|undefined|uninitiali[sz]ed|"
-    r"dummy|padded|padding|instead|guard\w*|silently|safe|unsafe|only|cannot|can't|don't|do not|need(?:s|ed)? to)\b",
+    r"\b(nan|inf|garbage|wrong|incorrect\w*|stale|race\w*|corrupt\w*|overflow\w*|out.of.bounds|oob|illegal|crash\w*|hang\w*|"
+    r"deadlock\w*|avoid\w*|must|never|ensure\w*|prevent\w*|workaround|bug|mismatch\w*|undefined|uninitiali[sz]ed|dummy|padded|"
+    r"padding|guard\w*|silently|unsafe|cannot|can't|otherwise)\b",
     re.IGNORECASE,
 )
+_TYPICAL = 20  # tokens of a mend; `python -m scripts.radar.recall` says how well this and the weights below do
 
 
 @dataclass(frozen=True)
@@ -46,18 +49,18 @@ class Candidate:
     alike: tuple[Part, ...] = ()
 
 
-def candidates(comparison: Comparison, new: Parts, roots: Mapping[tuple[str, str], Collection[str]]) -> list[Candidate]:
-    """What is left of the changes, the likeliest mend first. roots: (module, name) of what decides attention."""
+def candidates(comparison: Comparison, new: Parts, roots: Roots) -> list[Candidate]:
+    """What is left of the changes, the likeliest mend first."""
     distance = reached(new, roots)
     groups: dict[Runs, list[Change]] = defaultdict(list)
     for change in comparison.changes:
         groups[change.runs].append(change)
     spread = Counter(run for runs in groups for run in {*runs})
-    found = [_judged(changes, distance, spread) for changes in groups.values()]
+    found = [_judged(changes, roots, distance, spread) for changes in groups.values()]
     return sorted(filter(None, found), key=lambda candidate: -candidate.score)
 
 
-def reached(parts: Parts, roots: Mapping[tuple[str, str], Collection[str]]) -> dict[tuple[str, str], int]:
+def reached(parts: Parts, roots: Roots) -> dict[tuple[str, str], int]:
     """{(path, name): calls between the part and what decides attention}, by names alone."""
     by_leaf: dict[str, list[Part]] = defaultdict(list)
     for part in parts.values():
@@ -77,7 +80,9 @@ def reached(parts: Parts, roots: Mapping[tuple[str, str], Collection[str]]) -> d
     return found
 
 
-def _judged(changes: list[Change], distance: Mapping[tuple[str, str], int], spread: Counter[Run]) -> Candidate | None:
+def _judged(
+    changes: list[Change], roots: Roots, distance: Mapping[tuple[str, str], int], spread: Counter[Run]
+) -> Candidate | None:
     first, *others = sorted(changes, key=lambda change: distance.get((change.new.path, change.new.name), _REACH + 1))
     size = first.size
     added = tuple(name for name, sign in _ADDED.items() if _count(sign, first.new) > _count(sign, first.old))
@@ -86,9 +91,10 @@ def _judged(changes: list[Change], distance: Mapping[tuple[str, str], int], spre
     reach = distance.get((first.new.path, first.new.name), _REACH + (not scope.core(first.new.path)))
     if reach > _REACH or not (size <= SMALL or added or explained):
         return None
-    own = sum(spread[run] == 1 for run in first.runs) / max(len(first.runs), 1)
-    score = 2.0 - abs(math.log2((size + 1) / 12)) / 2 + min(len(added), 3) / 2 + 1.5 * explained - reach / 2 + own
-    score -= math.log2(len(changes)) / 2
+    own = sum(spread[run] == 1 for run in first.runs) / max(len(first.runs), 1)  # a change that many parts have is no mend
+    score = own - abs(math.log2((size + 1) / _TYPICAL)) / 2 - math.log2(len(changes)) / 2
+    score += min(len(added), 3) / 2 + 1.5 * explained
+    score += bool(scope.NEAR.search(first.new.path)) + (0.5 if (first.new.module, first.new.name) in roots else 0) - reach / 2
     reasons = (*added, *(["explained"] if explained else []), *([f"{size} tokens"] if size <= SMALL else []))
     return Candidate(first, score, reasons, tuple(change.new for change in others))
 

@@ -1,6 +1,6 @@
 """How many mends of the catalogue's own bugs the radar lists, and at which rank: for whoever changes the funnel.
 
-    python -m scripts.radar.recall
+    python -m scripts.radar.recall [ENGINE…]
 
 A fix counts where a release is affected and the next one is fixed upstream. Those of its witnesses that changed between the two
 stand for the mend. Witnesses that no other fix has are no roots: the radar has to find the mend without the fix.
@@ -42,7 +42,7 @@ def rank(found: Sequence[funnel.Candidate], places: Collection[tuple[str, str]])
 
 def main() -> int:
     ranks: dict[str, list[int | None]] = {"witness": [], "target": []}
-    for engine in ENGINES:
+    for engine in sys.argv[1:] or ENGINES:
         found = sorted(mends(engine), key=lambda item: item[0].name)
         for _, group in groupby(found, key=lambda item: item[0].name):
             mended = list(group)

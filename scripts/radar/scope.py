@@ -39,6 +39,8 @@ SPEAKS = re.compile(
     r"mamba|ssm|gdn|linear_attn|cu_seqlens|seq_lens|cuda_?graph|draft|spec|sink|scale|chunk|image|vision|flash|mla|radix",
     re.IGNORECASE,
 )
+#: Paths of what computes, holds or plans attention: a change there is the likelier mend
+NEAR = re.compile(r"attention|attn|mem_cache|kv_cache|kv_offload|mamba|spec|block_table|rotary")
 #: Names of what holds, keys or plans cached keys and values
 MAKERS = re.compile(
     r"Builder|Pool|Allocator|BlockTable|RadixCache|block_hash|hash_block|cache_key|extra_key|CacheManager|Coordinator|"
