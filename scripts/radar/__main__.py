@@ -25,6 +25,7 @@ from typing import Any
 
 from rich.console import Console
 
+from attnfix.compat import untrusted
 from attnfix.compat.engines import ENGINES
 from attnfix.compat.releases.errors import ReleaseError
 from scripts.radar import pair as pairs
@@ -36,7 +37,7 @@ LIMIT = 40
 
 
 def _at(part: Part) -> str:
-    return f"{part.path}:{part.first}"
+    return f"{untrusted.line(part.path)}:{part.first}"
 
 
 def counts(pair: Pair) -> dict[str, int]:
@@ -96,16 +97,17 @@ def diff(pair: Pair, candidate: Candidate) -> str:
     """Unified diff of the source as it lies in the two releases."""
     change = candidate.change
     before, after = (
-        (pair.site(release) / part.path).read_text(errors="replace").splitlines()[part.first - 1 : part.last]
+        (pair.site(release) / part.path).read_text(errors="replace").split("\n")[part.first - 1 : part.last]
         for part, release in ((change.old, pair.old_release), (change.new, pair.new_release))
     )
     names = f"{_at(change.old)} ({pair.old_release})", f"{_at(change.new)} ({pair.new_release})"
-    return "\n".join(difflib.unified_diff(before, after, names[0], names[1], lineterm=""))
+    return "\n".join(map(untrusted.line, difflib.unified_diff(before, after, *names, lineterm="")))
 
 
 def show(pair: Pair, options: argparse.Namespace) -> None:
-    console = Console(stderr=True)
-    with console.status(f"{pair}: reading both releases"):
+    for release in pair.old_release, pair.new_release:
+        pair.site(release)
+    with Console(stderr=True).status(f"{pair}: reading both releases"):
         pair.candidates  # noqa: B018
     if options.show is not None:
         if not 1 <= options.show <= len(pair.candidates):

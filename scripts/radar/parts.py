@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from attnfix.compat import untrusted
 from attnfix.compat.gate.digest import names, statements
 from scripts.radar import scope
 
@@ -74,9 +75,9 @@ def of_source(source: bytes, path: str = "") -> list[tuple[str, int, int, str, l
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
-        print(f"{path} is left out: {error}", file=sys.stderr)
+        print(untrusted.line(f"{path} is left out: {error}"), file=sys.stderr)
         return []
-    lines = source.decode("utf-8", "replace").splitlines()
+    lines = source.decode("utf-8", "replace").split("\n")  # as ast counts them
     found: dict[str, tuple[int, int, str, list[str]]] = {}
     for name, first, last, node in _parts(tree, ""):
         before = found.get(name, (first, last, "", []))

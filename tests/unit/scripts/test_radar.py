@@ -153,6 +153,12 @@ def test_table_diff_and_json(between, capsys, monkeypatch):
     assert row["name"] == "ToyBuilder.build" and "wait" in row["reasons"]
 
 
+def test_a_diff_says_no_more_to_a_terminal_than_its_letters(between, capsys):
+    between({BACKEND: STOCK.replace("        return", "        out.fill_('\x1b[2J')\n        return")})
+    assert command.main(["vllm==1", "vllm==2", "--show", "1"]) == 0
+    assert r"+        out.fill_('\x1b[2J')" in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
