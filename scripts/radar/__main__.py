@@ -83,7 +83,7 @@ def text(pair: Pair, limit: int) -> Iterator[str]:
     )
     for number, candidate in enumerate(pair.candidates[:limit], 1):
         change = candidate.change
-        yield f"{number:3}  {change.size:4} tokens  {change.new.name}  ({', '.join(candidate.reasons)})"
+        yield f"{number:3}  {change.size:4} tokens  {change.new.name}  ({', '.join(candidate.reasons) or 'small'})"
         yield f"     {_at(change.old)} → {_at(change.new)}"
         if candidate.alike:
             yield f"     the same in {', '.join(sorted({part.name for part in candidate.alike}))}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 
 from scripts.radar import scope
@@ -56,7 +56,8 @@ def candidates(comparison: Comparison, new: Parts, roots: Roots) -> list[Candida
     for change in comparison.changes:
         groups[change.runs].append(change)
     spread = Counter(run for runs in groups for run in {*runs})
-    found = [_judged(changes, roots, distance, spread) for changes in groups.values()]
+    made = {part.leaf for part in comparison.called}
+    found = [_judged(changes, roots, distance, spread, made) for changes in groups.values()]
     return sorted(filter(None, found), key=lambda candidate: -candidate.score)
 
 
@@ -81,21 +82,23 @@ def reached(parts: Parts, roots: Roots) -> dict[tuple[str, str], int]:
 
 
 def _judged(
-    changes: list[Change], roots: Roots, distance: Mapping[tuple[str, str], int], spread: Counter[Run]
+    changes: list[Change], roots: Roots, distance: Mapping[tuple[str, str], int], spread: Counter[Run], made: Set[str]
 ) -> Candidate | None:
+    """made: names of new functions."""
     first, *others = sorted(changes, key=lambda change: distance.get((change.new.path, change.new.name), _REACH + 1))
     size = first.size
     added = tuple(name for name, sign in _ADDED.items() if _count(sign, first.new) > _count(sign, first.old))
     told = [line for line in first.new.comments if line not in first.old.comments]
     explained = any(_EXPLAINS.search(line) for line in told)
     reach = distance.get((first.new.path, first.new.name), _REACH + (not scope.core(first.new.path)))
-    if reach > _REACH or not (size <= SMALL or added or explained):
+    calls = sorted(name for name in made & first.came.keys() if f"{name}(" in first.new.text)
+    if reach > _REACH or not (size <= SMALL or added or explained or calls):
         return None
     own = sum(spread[run] == 1 for run in first.runs) / max(len(first.runs), 1)  # a change that many parts have is no mend
     score = own - abs(math.log2((size + 1) / _TYPICAL)) / 2 - math.log2(len(changes)) / 2
-    score += min(len(added), 3) / 2 + 1.5 * explained
-    score += bool(scope.NEAR.search(first.new.path)) + (0.5 if (first.new.module, first.new.name) in roots else 0) - reach / 2
-    reasons = (*added, *(["explained"] if explained else []), *([f"{size} tokens"] if size <= SMALL else []))
+    score += min(len(added), 3) / 2 + 1.5 * explained - reach / 2
+    score += 1.5 * bool(scope.NEAR.search(first.new.path)) + ((first.new.module, first.new.name) in roots) / 2
+    reasons = (*added, *(["explained"] if explained else []), *(f"calls the new {name}" for name in calls))
     return Candidate(first, score, reasons, tuple(change.new for change in others))
 
 

@@ -116,6 +116,14 @@ def test_a_large_change_without_a_mark_is_none(between):
     assert len(changed.comparison.changes) == 1 and changed.candidates == []
 
 
+def test_a_large_change_that_calls_a_new_function_is_a_candidate(between):
+    more = "".join(f"        out.row{at} = padded(rows)\n" for at in range(funnel.SMALL))
+    (found,) = between(
+        {BACKEND: STOCK.replace("        return", f"{more}        return") + "\ndef padded(x):\n    return x\n"}
+    ).candidates
+    assert found.reasons == ("calls the new padded",)
+
+
 def test_code_that_decides_no_attention_is_left_out(between):
     files = {BACKEND: STOCK, "vllm/entrypoints/api.py": STOCK, "vllm/config/x.py": "def a():\n    return 1\n"}
     found = between({**files, "vllm/entrypoints/api.py": "", "vllm/config/x.py": "def a():\n    return 2\n"}, files)
