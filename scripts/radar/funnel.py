@@ -90,14 +90,15 @@ def _judged(
     added = tuple(name for name, sign in _ADDED.items() if _count(sign, first.new) > _count(sign, first.old))
     told = [line for line in first.new.comments if line not in first.old.comments]
     explained = any(_EXPLAINS.search(line) for line in told)
-    reach = distance.get((first.new.path, first.new.name), _REACH + (not scope.core(first.new.path)))
+    about = scope.core(first.new.path) or any(map(scope.ABOUT.search, (first.new.name, *first.came)))
+    reach = distance.get((first.new.path, first.new.name), _REACH if about else _REACH + 1)
     calls = sorted(name for name in made & first.came.keys() if f"{name}(" in first.new.text)
     if reach > _REACH or not (size <= SMALL or added or explained or calls):
         return None
     own = sum(spread[run] == 1 for run in first.runs) / max(len(first.runs), 1)  # a change that many parts have is no mend
     score = own - abs(math.log2((size + 1) / _TYPICAL)) / 2 - math.log2(len(changes)) / 2
     score += min(len(added), 3) / 2 + 1.5 * explained - reach / 2
-    score += 1.5 * bool(scope.NEAR.search(first.new.path)) + ((first.new.module, first.new.name) in roots) / 2
+    score += scope.nearness(first.new.path, first.new.name) + ((first.new.module, first.new.name) in roots) / 2
     reasons = (*added, *(["explained"] if explained else []), *(f"calls the new {name}" for name in calls))
     return Candidate(first, score, reasons, tuple(change.new for change in others))
 

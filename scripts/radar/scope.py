@@ -40,7 +40,13 @@ SPEAKS = re.compile(
     re.IGNORECASE,
 )
 #: Paths of what computes, holds or plans attention: a change there is the likelier mend
-NEAR = re.compile(r"attention|attn|mem_cache|kv_cache|kv_offload|mamba|spec|block_table|rotary")
+_NEAR = re.compile(r"attention|attn|mem_cache|kv_cache|kv_offload|mamba|spec|block_table|rotary")
+#: Names and tokens that are about attention, wherever they stand
+ABOUT = re.compile(
+    r"attn|attention|kv_?cache|rotary|rope|sliding|window|causal|mask|q_norm|k_norm|qk_norm|cu_seqlens|seq_lens|block_size|"
+    r"cuda_?graph|mamba|backend",
+    re.IGNORECASE,
+)
 #: Names of what holds, keys or plans cached keys and values
 MAKERS = re.compile(
     r"Builder|Pool|Allocator|BlockTable|RadixCache|block_hash|hash_block|cache_key|extra_key|CacheManager|Coordinator|"
@@ -70,6 +76,13 @@ def _modules(engine: str) -> set[str]:
 def decides(path: str, text: str) -> bool:
     """Whether a part decides attention: it stands in a file of the core, or speaks of it. path: with the package's folder."""
     return core(path) or bool(SPEAKS.search(text))
+
+
+def nearness(path: str, name: str) -> float:
+    """How much likelier than elsewhere a change of that part is a mend."""
+    if _NEAR.search(path):
+        return 1.5
+    return 1.0 if "/model" in path and not core(path) and ABOUT.search(name) else 0.0
 
 
 def core(path: str) -> bool:

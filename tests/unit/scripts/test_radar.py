@@ -124,6 +124,12 @@ def test_a_large_change_that_calls_a_new_function_is_a_candidate(between):
     assert found.reasons == ("calls the new padded",)
 
 
+@pytest.mark.parametrize("name, listed", [("ToyAttention", ["ToyAttention.forward"]), ("ToyTokenizer", [])])
+def test_of_models_what_is_about_attention_counts(between, name, listed):
+    path, source = "vllm/model_executor/models/toy.py", f"class {name}:\n    def forward(self, x):\n        return self.o(x, self.scale)\n"
+    assert names(between({path: source.replace("(x,", "(x.clone(),")}, {path: source}).candidates) == listed
+
+
 def test_code_that_decides_no_attention_is_left_out(between):
     files = {BACKEND: STOCK, "vllm/entrypoints/api.py": STOCK, "vllm/config/x.py": "def a():\n    return 1\n"}
     found = between({**files, "vllm/entrypoints/api.py": "", "vllm/config/x.py": "def a():\n    return 2\n"}, files)
