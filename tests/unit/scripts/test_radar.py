@@ -126,7 +126,10 @@ def test_a_large_change_that_calls_a_new_function_is_a_candidate(between):
 
 @pytest.mark.parametrize("name, listed", [("ToyAttention", ["ToyAttention.forward"]), ("ToyTokenizer", [])])
 def test_of_models_what_is_about_attention_counts(between, name, listed):
-    path, source = "vllm/model_executor/models/toy.py", f"class {name}:\n    def forward(self, x):\n        return self.o(x, self.scale)\n"
+    path, source = (
+        "vllm/model_executor/models/toy.py",
+        f"class {name}:\n    def forward(self, x):\n        return self.o(x, self.scale)\n",
+    )
     assert names(between({path: source.replace("(x,", "(x.clone(),")}, {path: source}).candidates) == listed
 
 
