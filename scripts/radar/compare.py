@@ -89,9 +89,12 @@ def compare(old: Parts, new: Parts) -> Comparison:
     changes = [Change(*pair) for pair in (*pairs, *moved) if pair[0].text != pair[1].text and _decides(*pair)]
     return Comparison(
         sorted(changes, key=lambda change: (change.new.path, change.new.first)),
-        [part for part in come if id(part) not in left and _decides(part)],
-        [part for part in gone if id(part) not in left and _decides(part)],
+        *(sorted((part for part in side if id(part) not in left and _decides(part)), key=_farness) for side in (come, gone)),
     )
+
+
+def _farness(part: Part) -> tuple[float, str, int]:
+    return -scope.nearness(part.path, part.name), part.path, part.first
 
 
 def _decides(*parts: Part) -> bool:

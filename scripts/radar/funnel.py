@@ -99,7 +99,7 @@ def _judged(
     score = own - abs(math.log2((size + 1) / _TYPICAL)) / 2 - math.log2(len(changes)) / 2
     score += min(len(added), 3) / 2 + 1.5 * explained - reach / 2
     score += scope.nearness(first.new.path, first.new.name) + ((first.new.module, first.new.name) in roots) / 2
-    reasons = (*added, *(["explained"] if explained else []), *(f"calls the new {name}" for name in calls))
+    reasons = (*added, *(["explained"] if explained else []), *([f"calls the new {', '.join(calls[:3])}"] if calls else []))
     return Candidate(first, score, reasons, tuple(change.new for change in others))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from attnfix.compat.releases import fetch
 from scripts.radar import __main__ as command
-from scripts.radar import funnel, pair, parts
+from scripts.radar import funnel, pair, parts, recall
 from scripts.radar.compare import compare
 
 BACKEND = "vllm/v1/attention/backends/toy.py"
@@ -219,3 +219,12 @@ def test_a_file_that_was_read_before_is_not_parsed_again(between, monkeypatch):
     assert found.old
     monkeypatch.setattr(parts, "of_source", lambda *_: pytest.fail("parsed"))
     assert compare(found.old, found.new).changes == []
+
+
+def test_recall_knows_who_mended_what_and_finds_its_rank(between):
+    mended = {(fix, str(found)) for found, fix in recall.mends("vllm")}
+    assert ("vllm.mamba-prefix-cache", "vllm 0.26.0..0.27.0") in mended
+    assert not {fix for fix, _ in mended} & {"vllm.int8-mla-context"}, "no release mended it"
+    found = between({BACKEND: STOCK.replace(*MENDS["wait"]).replace("= 3", "= 4")}).candidates
+    places = [(candidate.change.new.module, candidate.change.new.name) for candidate in found]
+    assert [recall.rank(found, {place}) for place in places] == [1, 2] and recall.rank(found, {("vllm.x", "y")}) is None
