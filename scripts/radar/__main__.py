@@ -1,4 +1,4 @@
-"""What changed between two releases in the code that decides attention, the likeliest mends of bugs first.
+"""The changes between two releases in the code that decides attention, the likeliest mends of bugs first.
 
     python -m scripts.radar vllm==0.18.1 vllm==0.19.0
         the candidates: tokens changed, lines before and after, and reasons; new functions that changed ones call; removed ones

@@ -1,4 +1,4 @@
-"""What changed between the parts of two releases. Moved and renamed parts are found again, and are no change."""
+"""The differences between the parts of two releases. Moved and renamed parts are found again, and are no change."""
 
 from __future__ import annotations
 

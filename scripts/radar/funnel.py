@@ -50,7 +50,7 @@ class Candidate:
 
 
 def candidates(comparison: Comparison, new: Parts, roots: Roots) -> list[Candidate]:
-    """What is left of the changes, the likeliest mend first."""
+    """The changes that are left, the likeliest mend first."""
     distance = reached(new, roots)
     groups: dict[Runs, list[Change]] = defaultdict(list)
     for change in comparison.changes:

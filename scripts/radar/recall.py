@@ -2,7 +2,7 @@
 
     python -m scripts.radar.recall [ENGINE…]
 
-A fix counts where a release is affected and the next one is fixed upstream. Those of its witnesses that changed between the two
+A fix counts where a release is affected and the next one is fixed upstream. Its witnesses that changed between the two
 stand for the mend. Witnesses that no other fix has are no roots: the radar has to find the mend without the fix.
 """
 
