@@ -13,8 +13,8 @@ FIX = Fix(
     id="vllm.rocm-mm-prefix",
     title="Images of Gemma 3 are misread on AMD's default backend",
     symptom=(
-        "On AMD, answers about images are worse than on NVIDIA: Gemma 3, PaliGemma, Molmo 2 and other models whose image "
-        "tokens attend to each other both ways. Answers to text are not touched. No error."
+        "On AMD, answers about images are worse than on NVIDIA: tokens of an image do not see those behind them. It hits "
+        "Gemma 3, PaliGemma, Molmo 2 and other models with such attention. Answers to text are not touched. No error."
     ),
     symptoms=(IMAGES,),
     cause=(
