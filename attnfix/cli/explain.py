@@ -50,7 +50,7 @@ def _print_known(bug: KnownBug, row: dict[str, Any]) -> None:
         ("code", "\n".join(bug.code)),
         ("avoid it", bug.avoid),
         ("attnfix", "has no fix for it, and leaves the code as it is"),
-        ("upstream", "\n".join(row["links"])),
+        ("upstream", "\n".join(row["links"]) or f"mended in {bug.fixed_in}; no thread about it was found"),
     )
     _print_grid(bug.id, bug.title, lines, "Next: `attnfix doctor` says whether your deployment would hit it.")
 

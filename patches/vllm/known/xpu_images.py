@@ -1,0 +1,22 @@
+"""vllm.xpu-images, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Is, Not
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import IMAGES
+
+BUG = KnownBug(
+    id="vllm.xpu-images",
+    title="Images are misread on Intel GPUs: their tokens do not see those behind them",
+    symptom="On Intel GPUs, answers about images are worse than on NVIDIA. Answers to text are right.",
+    symptoms=(IMAGES,),
+    releases=(">=0.13.0,<0.25.0",),
+    code=("vllm.platforms.xpu:XPUPlatform.get_attn_backend_cls",),
+    upstream=Upstream("vllm-project/vllm"),
+    hits=AllOf(
+        Is("GPU", "Intel"),
+        Is("architecture", "Gemma3ForConditionalGeneration", "PaliGemmaForConditionalGeneration"),
+        Not(Is("--attention-backend", "TRITON_ATTN")),
+    ),
+    avoid="Start with `--attention-backend TRITON_ATTN`.",
+)
