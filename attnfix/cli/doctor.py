@@ -401,7 +401,8 @@ def _print(found: dict[str, Any], before: str = "") -> None:
             print_line(f"    without attnfix: {without}")
     for row in known:
         print_line(f"{row['bug']}:", _verdict(row))
-        for text in (row["title"], *row["reasons"], f"way around: {row['avoid']}"):
+        without = f"way around: {row['avoid']}" if row["avoidable"] else row["avoid"]
+        for text in (row["title"], *row["reasons"], without):
             print_line(f"    {text}")
     if found["uncovered"]:
         print_line(f"attnfix knows no bug around: {', '.join(found['uncovered'])}; that is no proof that there is none.")
