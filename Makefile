@@ -2,7 +2,7 @@
 # make fleet  start three stand-in replicas and show their table
 # make test   set everything up and run the tests, proofs where verdicts change, and quick robustness tests. Of slow tests it
 #             runs a drawn third, and those of what changed last; TESTS_DRAWN=all runs every one
-# make update judge the engine releases that the ledgers do not know yet
+# make update judge the engine releases that the ledgers do not know yet, and list what may mend bugs in the newest ones
 # make robustness try attnfix under wrong sources, faults, load and foreign patchers, and write the table of docs/safety.md
 # make differential  run the newest releases stock and patched over drawn configurations, until it is stopped; goes on at the
 #             next call. MINUTES=10 ends it by itself
@@ -51,6 +51,7 @@ update: $(VENV)/.ready
 	$(BIN)/python -m scripts.ledger.ledgers --new
 	$(BIN)/python -m scripts.flags.generate
 	$(BIN)/python -m scripts.pages.generate
+	$(BIN)/python -m scripts.radar --newest
 
 site: $(VENV)/.ready build/transcripts.md
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

@@ -92,7 +92,8 @@ def checkout(tmp_path):
     without = {fix: ([row for row in rows if row.release != NEW], edits) for fix, (rows, edits) in before.items()}
     index.write_text(index_text.text(without))
     commands = {
-        ".venv/bin/python": f'PYTHONPATH={path.parent} exec {sys.executable} "$@"\n',
+        ".venv/bin/python": f'[ $2 = scripts.radar ] && echo "candidates: $3" && exit\n'
+        f'PYTHONPATH={path.parent} exec {sys.executable} "$@"\n',
         ".venv/bin/attnfix": 'echo "proven: $*"\n',
         ".venv/bin/gh": f"[ $2 = edit ] || mkdir {tmp_path}/made || exit 1\n"
         f'echo "$*" >> {tmp_path}/asked\ncp change.md {tmp_path}\n',
@@ -148,6 +149,7 @@ def test_the_watch_asks_for_a_change_where_a_release_is_new(checkout, tmp_path):
     assert changed and all(re.fullmatch(r"patches/vllm/index\.json", name) for name in changed)
     told = (tmp_path / "change.md").read_text()
     assert told.startswith(f"## vllm {NEW}\n") and f"proven: prove --engine=vllm=={NEW}" in told
+    assert f"candidates: vllm=={NEW}\n" in told
 
     _the_next_day(folder)
     watch(folder, update)
