@@ -16,7 +16,8 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "DeepseekV41ForCausalLM"),
         Is("--speculative-config.method", "dspark"),
-        Is("attention backend", "FLASHINFER_MLA_SPARSE_DSV4", "FLASHINFER_MLA_SPARSE_DSV41"),
+        Is("compute capability", 100, 103),
+        Is("--attention-backend", "FLASHINFER_MLA_SPARSE_DSV4", "FLASHINFER_MLA_SPARSE_DSV41"),
     ),
     harm=SLOWER,
     avoid="Start without `--attention-backend`: the default on an SM100 is FlashMLA.",

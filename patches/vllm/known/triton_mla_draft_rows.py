@@ -1,6 +1,6 @@
 """vllm.triton-mla-draft-rows, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GARBAGE, SPECULATION
@@ -17,6 +17,7 @@ BUG = KnownBug(
         Is("architecture", "KimiK3ForConditionalGeneration"),
         Is("--speculative-config.method", "dspark"),
         Is("attention backend", "TRITON_MLA"),
+        AnyOf(Not(Is("compute capability", 90, 100, 103)), Is("--attention-backend", "TRITON_MLA")),
     ),
     harm=CRASH,
     avoid="Start without `--speculative-config`, or with another attention backend where the GPU has one.",
