@@ -1,0 +1,21 @@
+"""vllm.image-split, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import IMAGES, SHARED_BATCH
+
+BUG = KnownBug(
+    id="vllm.image-split",
+    title="Gemma 3 and PaliGemma misread an image that is prefilled in two parts, beside other prompts",
+    symptom="Under load some images are read worse; alone, the same request is right.",
+    symptoms=(IMAGES, SHARED_BATCH),
+    releases=(">=0.13.0,<0.33.0",),
+    code=("vllm.v1.core.sched.scheduler:Scheduler._try_schedule_encoder_inputs",),
+    upstream=Upstream("vllm-project/vllm", pull=52412, issue=52306),
+    hits=AllOf(
+        Is("architecture", "Gemma3ForConditionalGeneration", "PaliGemmaForConditionalGeneration"),
+        Unseen("a step whose tokens run out within an image that it begins with"),
+    ),
+    avoid="Raise `--max-num-batched-tokens`: the higher it is, the rarer a step ends within an image.",
+)
