@@ -13,8 +13,11 @@ BUG = KnownBug(
     title="The server dies at the start where draft layers have a sliding window (Triton)",
     symptom="Capture of the draft model's CUDA graphs ends with an error of the Triton compiler about None.",
     symptoms=(DIES, SPECULATION),
-    releases=(">=0.5.13,<0.5.23",),
-    code=("sglang.srt.layers.attention.triton_backend:TritonAttnBackend._build_cuda_graph_forward_metadata",),
+    releases=(">=0.5.11,<0.5.23",),
+    code=(
+        "sglang.srt.layers.attention.triton_backend:TritonAttnBackend.init_forward_metadata_capture_cuda_graph",
+        "sglang.srt.layers.attention.triton_backend:TritonAttnBackend._build_cuda_graph_forward_metadata",
+    ),
     upstream=Upstream("sgl-project/sglang", issue=24481),
     hits=AnyOf(
         AllOf(_MIMO, Is("speculative algorithm", "EAGLE"), Is("draft extend backend", "triton"), Is("CUDA graphs", ON)),
