@@ -1,12 +1,17 @@
 """sglang.triton-window-drafts, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
 
 _MIMO = Is("architecture", "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM")
-_WINDOWS = AllOf(Is("speculative algorithm", "EAGLE3"), Given("--speculative-draft-window-size"), Above("speculative steps", 1))
+_WINDOWS = AllOf(
+    Is("speculative algorithm", "EAGLE3"),
+    Given("--speculative-draft-window-size"),
+    Above("speculative steps", 1),
+    Unseen("a draft model LlamaForCausalLMEagle3"),
+)
 
 BUG = KnownBug(
     id="sglang.triton-window-drafts",
