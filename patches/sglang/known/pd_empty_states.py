@@ -1,0 +1,28 @@
+"""sglang.pd-empty-states, as data."""
+
+from attnfix.compat.doctor.condition import OFF, AllOf, Is
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES
+
+_CONV_ONLY = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Lfm2VlForConditionalGeneration", "InklingForConditionalGeneration")
+
+BUG = KnownBug(
+    id="sglang.pd-empty-states",
+    title="Every request of a short-convolution model fails with P/D disaggregation over Mooncake",
+    symptom="Requests fail with `Failed to send kv chunk`, later ones with `remote mooncake session ... is not alive`.",
+    symptoms=(DIES,),
+    releases=(">=0.5.9,<0.5.19",),
+    code=(
+        "sglang.srt.mem_cache.memory_pool:MambaPool._iter_transfer_state_tensors",
+        "sglang.srt.mem_cache.memory_pool:MambaPool.get_contiguous_buf_infos",
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=35689),
+    hits=AllOf(
+        Is("architecture", *_CONV_ONLY),
+        Is("--disaggregation-mode", "prefill", "decode"),
+        Is("--disaggregation-transfer-backend", OFF, "mooncake"),
+    ),
+    avoid="Serve such a model without --disaggregation-mode.",
+    harm=CRASH,
+)
