@@ -14,8 +14,8 @@ FIX = Fix(
     title="Hybrid models repeat or lose words where n-gram drafts nothing",
     symptom=(
         "With n-gram or suffix drafts, a hybrid model (Qwen3-Next, Qwen3.5, NemotronH) repeats or loses words, or turns into "
-        "garbage. It happens at a step without drafts behind a step whose drafts were accepted. MTP and EAGLE are hit without "
-        "asynchronous scheduling, where a grammar refuses the first draft. No error."
+        "garbage. It happens at a step without drafts behind a step whose drafts were accepted. MTP and EAGLE are hit with "
+        "`--no-async-scheduling`, where a grammar refuses the first draft, and with a table of drafts by batch size. No error."
     ),
     symptoms=(SPECULATION, GARBAGE),
     cause=(
@@ -25,9 +25,11 @@ FIX = Fix(
     ),
     correction=(
         "Where such a request goes on behind accepted drafts, all decodes without drafts become verifications of one token, as "
-        "in 0.32.0. Asynchronous scheduling, Model Runner V2, `mamba_cache_mode` all and other kinds of layers stay as they "
-        "are. Releases that fail in such steps by themselves do, too: up to 0.12.0 and 0.17 with Gated DeltaNet, up to 0.18 "
-        "with Mamba2. With Mamba2, a step without drafts stays as it is if it computes the last few tokens of a prompt."
+        "in 0.32.0. Drafts of the method `ngram` and `suffix` are never scheduled asynchronously, and are corrected. Servers "
+        "with asynchronous scheduling (`ngram_gpu`, a table of drafts by batch size), Model Runner V2, `mamba_cache_mode` all "
+        "and other kinds of layers stay as they are. A step stays so where another request stands before a decode, and with "
+        "Mamba2 where it computes the last few tokens of a prompt. Releases that fail in such steps by themselves do, too: "
+        "0.12.0 and 0.17 with Gated DeltaNet, up to 0.18 with Mamba2."
     ),
     upstream=Upstream("vllm-project/vllm", issue=39273),
     hardware="any GPU (hybrid models with speculative decoding; the V1 model runner)",
@@ -61,10 +63,16 @@ FIX = Fix(
         "On one replica with n-gram drafts, let a hybrid model copy parts of its prompt at temperature 0. Fixed, the answer is "
         "that of a server without drafts, but for sums in another order."
     ),
+    stays_out=AnyOf(Is("async scheduling", ON), Is("Mamba2 states in each block", ON)),
     hits=AllOf(
-        AnyOf(Is("linear attention", ON), Is("Mamba2 layers", ON)),
+        AnyOf(Is("linear attention", ON), Is("Mamba2 layers that verify drafts", ON)),
         Is("speculative decoding", ON),
-        Is("async scheduling", OFF),
         Is("model runner", "V1"),
+        # Steps that are scheduled ahead have drafts in each decode, but for these two
+        AnyOf(
+            Is("async scheduling", OFF),
+            Is("drafts by batch size", ON),
+            Is("drafts trimmed behind the scheduler", ON),
+        ),
     ),
 )

@@ -62,6 +62,6 @@ class Proof(DraftedRows):
         "a row has 0 drafts": (wrap, "DRAFTS", 0),
         "steps without any drafts are left": (
             wrap.can_verify,
-            lambda real, runner, new, some: some and real(runner, new, some),
+            lambda real, runner, new, rows, some: some and real(runner, new, rows, some),
         ),
     }

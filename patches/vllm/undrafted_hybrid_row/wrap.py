@@ -29,7 +29,7 @@ def goes_on_without_drafts(
     starts = instance.query_start_loc.np[: num_reqs + 1]
     new = starts[1:] - starts[:-1]
     rows = undrafted(instance, new, use_spec_decode)
-    if not (rows & behind).any() or not can_verify(instance, new, use_spec_decode):
+    if not (rows & behind).any() or not can_verify(instance, new, rows, use_spec_decode):
         return None
     return (rows,)
 
@@ -46,12 +46,17 @@ def undrafted(runner: Any, new: Any, some_have_drafts: bool) -> Any:
     return rows & (runner.num_decode_draft_tokens.np[:count] < 0) if some_have_drafts else rows
 
 
-def can_verify(runner: Any, new: Any, some_have_drafts: bool) -> bool:
+def can_verify(runner: Any, new: Any, rows: Any, some_have_drafts: bool) -> bool:
     """Whether the layers' builder makes verifications of these rows, and leaves all others as they are.
 
-    Mamba2's takes a short prefill for a verification, too, and where some rows have drafts it is right already.
+    Layers of Gated DeltaNet may read the gates of verifications from the front of the batch: so they have to stand there.
+    Mamba2's builder takes a short prefill for a verification, too, and where some rows have drafts it is right already.
     """
-    kinds = {type(group.get_metadata_builder(0)).__name__ for groups in runner.attn_groups for group in groups}
+    verified = rows | (runner.num_decode_draft_tokens.np[: len(rows)] >= 0) if some_have_drafts else rows
+    if not verified[: verified.sum()].all():
+        return False
+    builders = [group.get_metadata_builder(0) for groups in runner.attn_groups for group in groups]
+    kinds = {type(builder).__name__ for builder in builders if getattr(builder, "use_spec_decode", False)}
     if _BY_ROW in kinds:
         return True
     short = (new > 1) & (new <= runner.uniform_decode_query_len)

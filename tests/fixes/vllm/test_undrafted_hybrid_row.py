@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from attnfix.cli import doctor
+from attnfix.compat.doctor.condition import HIT
+from attnfix.compat.doctor.deployment import Deployment
+from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.vllm.undrafted_hybrid_row.fix import FIX
 from tests.support import one_call
+from tests.support.deployments import MODELS, MTP
 
 K = 3
 #: Computed tokens, those of the prompt, scheduled ones, accepted ones of the last step, and drafts of this one
@@ -32,13 +38,13 @@ class Runner(SimpleNamespace):
         return use_spec_decode, self.num_decode_draft_tokens.np.tolist() if use_spec_decode else None
 
 
-def runner(rows, kind, ahead=False, mode="none", drafts=K, ends=False):
+def runner(rows, kind, ahead=False, mode="none", drafts=K, ends=False, verifies=True):
     computed, prompts, new, accepted, drafted = (array(column) for column in zip(*rows))
     stale = array([2] * (len(rows) + 1))  # of a step before, and of a row that has left
     if (drafted >= 0).any():
         stale = array([*drafted, -1])
     batch = SimpleNamespace(num_accepted_tokens_cpu=accepted, num_computed_tokens_cpu=computed, num_prompt_tokens=prompts)
-    builder = type(kind, (), {})()
+    builder = type(kind, (), {"use_spec_decode": verifies})()
     return Runner(
         num_spec_tokens=drafts, input_batch=batch, use_async_scheduling=ahead, uniform_decode_query_len=1 + drafts, ends=ends,
         query_start_loc=SimpleNamespace(np=array([0, *np.cumsum(new)])), num_decode_draft_tokens=SimpleNamespace(np=stale),
@@ -86,11 +92,15 @@ def test_decodes_without_drafts_become_verifications(kind, rows, told):
         ([AHEAD], {"kind": OTHER}),
         ([AHEAD], {"kind": MAMBA2, "mode": "all"}),
         ([AHEAD, SHORT], {"kind": MAMBA2}),
+        ([SHORT, AHEAD], {}),
+        ([VERIFIED, REST, AHEAD], {}),
+        ([AHEAD], {"kind": MAMBA2, "verifies": False}),
         ([AHEAD], {"drafts": 0}),
     ],
 )
 def test_other_steps_are_left_alone(rows, launch):
-    assert build(rows, **launch) == ((False, None), 0)
+    told = (True, [*(row[-1] for row in rows), -1]) if VERIFIED in rows else (False, None)
+    assert build(rows, **launch) == (told, 0)
 
 
 @pytest.mark.parametrize("kind, rows", [(GDN, [BEHIND_NONE, VERIFIED]), (GDN, [VERIFIED]), (MAMBA2, [AHEAD, VERIFIED])])
@@ -101,3 +111,23 @@ def test_steps_with_drafts_are_as_the_engine_has_them(kind, rows):
 def test_what_the_engine_raises_passes_and_leaves_its_buffer():
     with pytest.raises(RuntimeError, match="the engine's"):
         build([AHEAD], ends=True)
+
+
+@pytest.mark.parametrize(
+    "release, model, more, by",
+    [
+        ("0.25.1", "Next", "-sc.method=ngram", ""),
+        ("0.25.1", "Next", "-sc.method=ngram --enable-prefix-caching", ""),
+        ("0.25.1", "Next", "-sc.method=ngram_gpu", "leaves it alone: async scheduling"),
+        ("0.25.1", "Nemotron", "-sc.method=ngram", ""),
+        ("0.25.1", "Nemotron", "-sc.method=ngram --enable-prefix-caching", "may leave it alone: Mamba2 states in each block"),
+        ("0.28.0", "Nemotron", "-sc.method=ngram", ""),
+        ("0.28.0", "Nemotron", "-sc.method=ngram --mamba-cache-mode all", "leaves it alone: Mamba2 states in each block"),
+        ("0.28.0", "Nemotron", "-sc.method=ngram --mamba-cache-mode align", ""),
+    ],
+)
+def test_doctor_says_where_the_fix_stays_out(release, model, more, by):
+    launch = read(shlex.split(f"{FIX.switch}=1 {MTP}{more}"))
+    deployment = Deployment("vllm", config=MODELS[model], launch=launch, environment={})
+    (row,) = [row for row in doctor.examine(deployment, release)[0] if row["fix"] == FIX.id]
+    assert row["verdict"] == HIT and row["attnfix"].startswith(by or "corrects it")
