@@ -25,11 +25,11 @@ FIX = Fix(
     ),
     correction=(
         "Where such a request goes on behind accepted drafts, all decodes without drafts become verifications of one token, as "
-        "in 0.32.0. Drafts of the method `ngram` and `suffix` are never scheduled asynchronously, and are corrected. Servers "
-        "with asynchronous scheduling (`ngram_gpu`, a table of drafts by batch size), Model Runner V2, `mamba_cache_mode` all "
-        "and other kinds of layers stay as they are. A step stays so where another request stands before a decode, and with "
-        "Mamba2 where it computes the last few tokens of a prompt. Releases that fail in such steps by themselves do, too: "
-        "0.12.0 and 0.17 with Gated DeltaNet, up to 0.18 with Mamba2."
+        "in 0.32.0. Drafts of `ngram` and `suffix` are never scheduled asynchronously, so they are corrected. Asynchronous "
+        "scheduling (`ngram_gpu`, a table of drafts by batch size), Model Runner V2, `mamba_cache_mode` all and other kinds of "
+        "layers stay as they are. A step stays so where another request stands before a decode, and with Mamba2 where it "
+        "computes the last few tokens of a prompt. Releases that fail in such steps by themselves do, too: 0.12.0 and 0.17 "
+        "with Gated DeltaNet, up to 0.18 with Mamba2."
     ),
     upstream=Upstream("vllm-project/vllm", issue=39273),
     hardware="any GPU (hybrid models with speculative decoding; the V1 model runner)",
