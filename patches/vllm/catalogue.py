@@ -45,6 +45,7 @@ _FOLDERS = (
     "lora_prefix_key",
     "dcp_captured_context",
     "rocm_mm_prefix",
+    "undrafted_hybrid_row",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -27,6 +27,7 @@ _READING = {"item", "tolist", "cpu", "numpy", "any", "all", "max", "min", "nonze
 ON_THE_HOST = {
     "vllm.gdn-launch-assert": "tensors whose names end in _cpu, as NumPy arrays",
     "vllm.gdn-uniform-decode": "NumPy arrays",
+    "vllm.undrafted-hybrid-row": "NumPy arrays",
     "vllm.dummy-draft-kv": "the NumPy side of a buffer",
     "vllm.empty-context-chunks": "seq_lens, a tensor of the host",
     "vllm.dcp-captured-context": "tensors of the host, from fields whose names say so",

@@ -32,6 +32,7 @@ RUNNER, BUILDER = "vllm.v1.worker.gpu_model_runner", "vllm.v1.attention.backends
 _CACHE, _CONTEXT = "vllm.v1.kv_cache_interface", "vllm.forward_context"
 _WIDTH, _DECAY = 16, 0.9  # of a head; what is kept of a state per token
 ROOM, _TOKENS = 4, 256  # requests; tokens of a step
+ATTENTION = "flash_attn.FlashAttentionBackend"
 FULL, EAGER = "FULL", "PIECEWISE"
 
 
@@ -86,10 +87,7 @@ class Server:
         speculative = {"method": "ngram", "num_speculative_tokens": drafts, "prompt_lookup_max": 2}
         sizes = {"cudagraph_capture_sizes": [self.columns * count for count in range(1, ROOM + 1)]}
         captured: dict[str, Any] = {"graphs": "FULL_AND_PIECEWISE", "compilation": sizes} if graphs else {}
-        self.worker = Worker(
-            QWEN3_NEXT, backend="flash_attn.FlashAttentionBackend", speculative=speculative, max_requests=ROOM,
-            cache={"enable_prefix_caching": False}, **captured,
-        )  # fmt: skip
+        self.worker = self._launched(speculative=speculative, **captured)
         compilation = self.worker.config.compilation_config
         for name in ("max_capture_size", "max_cudagraph_capture_size"):  # where there is a GPU, the engine sets it
             if getattr(compilation, name, 0) is None:
@@ -108,6 +106,10 @@ class Server:
                 metadata = self.builder.build_for_cudagraph_capture(self._batch(rows, padding=True))
                 self.graphs[size] = graph = Graph()
                 graph.recorded(self._layer)(metadata)
+
+    def _launched(self, **more: Any) -> Worker:
+        cache = {"enable_prefix_caching": False}
+        return Worker(QWEN3_NEXT, backend=ATTENTION, max_requests=ROOM, cache=cache, **more)
 
     def _builder(self) -> Any:
         import torch

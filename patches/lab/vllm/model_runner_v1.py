@@ -73,7 +73,7 @@ class _Stream:
 
 
 @contextmanager
-def _streams() -> Iterator[None]:
+def streams() -> Iterator[None]:
     """Streams and events of a GPU, whose work is done when it is asked for."""
     import torch
 
@@ -270,5 +270,5 @@ class RunnerV1(Served):
         """A function that the engine compiles runs as it is written: to compile it takes longer than all else here."""
         import torch
 
-        with _streams(), torch.compiler.set_stance("force_eager"):
+        with streams(), torch.compiler.set_stance("force_eager"):
             return super().run(case, seed)

@@ -313,7 +313,7 @@ class Runner:
         if hasattr(metadata, "spec_sequence_masks"):
             runs = _of_gdn(metadata)
         else:
-            runs = _of_mamba_all(metadata, self.size) if self.mode == "all" else _of_mamba(metadata)
+            runs = _of_mamba_all(metadata, self.size) if self.mode == "all" else of_mamba(metadata)
         out = [_STRANGE] * len(tokens)
         for at, read, written in runs:
             state = self.states.get(read, _STRANGE) if read is not None else 0
@@ -325,7 +325,7 @@ class Runner:
         return {name: out[begin:end] for name, begin, end in zip(names, starts, starts[1:])}
 
 
-def _of_mamba(metadata: Any) -> Any:
+def of_mamba(metadata: Any) -> Any:
     """(places of the tokens, block that is read or None for zeros, block that is written after each) of each request."""
     decodes, start = metadata.num_decodes, metadata.num_decode_tokens
     if decodes:
