@@ -24,9 +24,8 @@ FIX = Fix(
         "the batch, merging drops that. The forward keeps none, and the cache gets a slot that nobody wrote."
     ),
     correction=(
-        "The prompts' part is put back behind the merge, as in 0.5.23. Requests that decode keep no state in such a step. Where "
-        "they cross a track interval in it, a later state of theirs may still be wrong: extra_buffer_lazy in 0.5.13-0.5.17, and "
-        "overlap scheduling from 0.5.18 on."
+        "The prompts' part is put back behind the merge, as in 0.5.23. Requests that decode keep no state in such a step. "
+        "Where one crosses a track interval in it, extra_buffer_lazy of 0.5.13-0.5.17 still claims one; that stays."
     ),
     upstream=Upstream("sgl-project/sglang", pull=39526, issue=39342),
     hardware="any GPU (hybrid models with --enable-mixed-chunk, the radix cache and extra_buffer, the default from 0.5.14 on)",
