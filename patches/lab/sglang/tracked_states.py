@@ -304,11 +304,11 @@ def cache_params(served: Any) -> Any:
 
 
 def _tree(given: dict[str, Any]) -> Any:
-    params, home = module("mem_cache.cache_init_params").CacheInitParams, module("mem_cache.mamba_radix_cache")
-    if home:
-        return home.MambaRadixCache(params(**accepted(params, given)))
-    unified = module("mem_cache.unified_radix_cache")
-    components = module("mem_cache.unified_cache.components").ComponentType
-    return unified.UnifiedRadixCache(
-        params(**accepted(params, {**given, "tree_components": (components.FULL, components.MAMBA)}))
-    )
+    """The radix cache that a server of a hybrid model has in this release."""
+    params, registry = module("mem_cache.cache_init_params").CacheInitParams, module("mem_cache.registry")
+    if "MambaRadixCache" in registry.default_radix_cache_factory.__code__.co_names:
+        return module("mem_cache.mamba_radix_cache").MambaRadixCache(params(**accepted(params, given)))
+    parts = module("mem_cache.unified_cache.components") or module("mem_cache.unified_cache_components")  # 0.5.16
+    components = (parts.ComponentType.FULL, parts.ComponentType.MAMBA)
+    kind = module("mem_cache.unified_radix_cache").UnifiedRadixCache
+    return kind(params(**accepted(params, {**given, "tree_components": components})))
