@@ -25,7 +25,8 @@ FIX = Fix(
     ),
     correction=(
         "The prompts' part is put back behind the merge, as in 0.5.23. Requests that decode keep no state in such a step. "
-        "Where one crosses a track interval in it, extra_buffer_lazy of 0.5.13-0.5.17 still claims one; that stays."
+        "Where one crosses a track interval in it, extra_buffer_lazy of 0.5.13-0.5.17 still claims one; that stays. "
+        "Merging drops them in 0.5.7-0.5.12, too: these releases are not judged."
     ),
     upstream=Upstream("sgl-project/sglang", pull=39526, issue=39342),
     hardware="any GPU (hybrid models with --enable-mixed-chunk, the radix cache and extra_buffer, the default from 0.5.14 on)",
@@ -49,7 +50,10 @@ FIX = Fix(
         f"{_POOL}.donate_mamba_ping_pong_slot",
     ),
     examined=(">=0.5.13",),
-    cost="Six small launches on the GPU for each batch of prompts that others join; its states are then written.",
+    cost=(
+        "Not measured on a GPU: six small launches for each batch of prompts that others join. Its states are written, as in "
+        "one that none joins."
+    ),
     avoid="Leave `--enable-mixed-chunk` out: prompts and decodes alternate; decodes wait while a prompt is computed.",
     expect=(
         "On a busy replica with `--enable-mixed-chunk`, continue conversations at temperature 0: stock, some answers differ "
