@@ -7,6 +7,7 @@ from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
 from . import wrap
 
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
+_REQ = "sglang.srt.managers.schedule_batch:Req"
 _RESULTS = "sglang.srt.managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor"
 _POOL = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool"
 
@@ -39,7 +40,7 @@ FIX = Fix(
             paths=(f"{_BATCH}.mix_with_running",),
         ),
     ),
-    # What sets and drops the fields, what claims a state, and which slot the cache gets
+    # What sets and drops the fields, what claims a state, which slot the cache gets, and what mixing calls
     witnesses=(
         f"{_BATCH}.merge_batch",
         f"{_BATCH}.prepare_for_extend",
@@ -48,6 +49,12 @@ FIX = Fix(
         f"{_RESULTS}.process_batch_result_prefill",
         f"{_POOL}.get_mamba_ping_pong_keep_idx",
         f"{_POOL}.donate_mamba_ping_pong_slot",
+        f"{_BATCH}.batch_size",
+        f"{_REQ}.set_extend_input_len",
+        f"{_REQ}.set_extend_range",
+        f"{_REQ}._refresh_fill_ids",
+        f"{_REQ}.refresh_fill_ids",
+        "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.is_none",
     ),
     examined=(">=0.5.13",),
     cost=(
