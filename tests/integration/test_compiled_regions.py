@@ -45,6 +45,7 @@ REGIONS = {
     "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
     "rocm": {"": PLAN},
     "ssd_combined": {"": PREFILL},
+    "ScheduleBatch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
     "overlap_utils": {"": PLAN},

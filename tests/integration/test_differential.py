@@ -116,6 +116,7 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
         # The drafter's first block holds keys of the model's own layer, of another dtype, when a tile of its window reads it
         ("vllm-freed-window-block", "has freed"),
         ("sglang-mixed-chunk-states", "states that nobody wrote"),
+        ("vllm-dcp-captured-context", "captured without a context"),
     ],
 )
 def test_what_a_later_release_mends_is_no_fault_of_a_fix(newest, name, what):
@@ -125,6 +126,15 @@ def test_what_a_later_release_mends_is_no_fault_of_a_fix(newest, name, what):
     assert verdict.kind == judge.FIND and what in verdict.known.what, verdict
     later, *_ = newest(case["engine"]).judge(case | {"release": NEWEST[case["engine"]]})
     assert later.kind == judge.OK and later.known is None, later
+
+
+@pytest.mark.drawn(1)
+def test_states_of_prompts_beside_decodes_are_kept():
+    case = json.loads((CASES / "sglang-mixed-chunk-states.json").read_text())
+    with run.Sides("sglang", case["release"]) as sides:
+        verdict, _, patched = sides.judge(case)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert patched["corrections"]["sglang.mixed-chunk-states"] > 0
 
 
 @pytest.fixture(params=sorted(NEWEST))

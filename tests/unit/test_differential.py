@@ -246,6 +246,7 @@ VERIFIED = {"model": "windows", "attention-backend": "flashinfer"}
 CHUNKS = {"enable-mixed-chunk": True, "speculative-algorithm": None}
 FLASHMLA = {"model": "mla", "attention-backend": "flashmla", **CHUNKS}
 MIXED_STATES = {"model": "hybrid", **CHUNKS}
+LAZY = {"mamba-radix-cache-strategy": "extra_buffer_lazy"}
 
 
 @pytest.mark.parametrize(
@@ -268,11 +269,13 @@ MIXED_STATES = {"model": "hybrid", **CHUNKS}
         ("0.5.19", FLASHMLA, NONE.format("+"), "", None),
         ("0.5.18", FLASHMLA | {"enable-mixed-chunk": False}, NONE.format("+"), "", None),
         ("0.5.18", FLASHMLA | {"prefill-attention-backend": "fa3"}, NONE.format("+"), "", None),
-        ("0.5.22", MIXED_STATES, "layer 1", "cached decode", "0.5.23"),
-        ("0.5.23", MIXED_STATES, "layer 1", "cached decode", None),
-        ("0.5.22", MIXED_STATES, "layer 0", "cached decode", None),
-        ("0.5.22", MIXED_STATES, "layer 1", "chunk decode", None),
-        ("0.5.22", MIXED_STATES | {"disable-radix-cache": True}, "layer 1", "cached decode", None),
+        ("0.5.12.post1", MIXED_STATES, "layer 1", "cached decode", "0.5.23"),
+        ("0.5.13", MIXED_STATES, "layer 1", "cached decode", None),
+        ("0.5.12.post1", MIXED_STATES, "layer 0", "cached decode", None),
+        ("0.5.12.post1", MIXED_STATES, "layer 1", "chunk decode", None),
+        ("0.5.12.post1", MIXED_STATES | {"disable-radix-cache": True}, "layer 1", "cached decode", None),
+        ("0.5.17", MIXED_STATES | LAZY, "layer 1", "cached decode", "0.5.23"),
+        ("0.5.18", MIXED_STATES | LAZY, "layer 1", "cached decode", None),
     ],
 )
 def test_what_a_later_release_of_sglang_mends_is_known_before_it(release, settings, wrong, kinds, mended):
@@ -290,7 +293,7 @@ def test_a_pool_that_has_no_slots_left_is_known_where_it_is_small():
 
 
 def test_states_that_somebody_wrote_are_not_known_to_be_wrong_beside_decodes():
-    assert known("sglang", "0.5.22", MIXED_STATES, "layer 1", ["cached", "decode"], 0.5) is None
+    assert known("sglang", "0.5.12", MIXED_STATES, "layer 1", ["cached", "decode"], 0.5) is None
 
 
 @pytest.mark.parametrize(("own", "there"), [("fa3", True), ("trtllm_mha", True), ("torch_native", False)])

@@ -49,13 +49,14 @@ class _Reporter(_Silent):
 
 
 class Server:
-    """overlap: whether the next batch is launched before the last one's result is processed; lazy: extra_buffer_lazy."""
+    """overlap: whether the next batch is launched before the last one's result is processed; lazy: extra_buffer_lazy; mixed:
+    whether requests that decode ride in the batch of a prompt, as with --enable-mixed-chunk."""
 
-    def __init__(self, served: Any, overlap: bool = True, lazy: bool = False):
+    def __init__(self, served: Any, overlap: bool = True, lazy: bool = False, mixed: bool = False):
         import torch
 
         params = cache_params(served)
-        self.served, self.overlap, self.args = served, overlap, served.server_args
+        self.served, self.overlap, self.mixed, self.args = served, overlap, mixed, served.server_args
         self.texts: dict[str, list[int]] = {}
         self.waiting: list[Any] = []
         self.queue: deque[Any] = deque()
@@ -164,6 +165,10 @@ class Server:
         )
         self._begins = [begins[one.rid] for one in requests]
         batch.prepare_for_extend()
+        if self.mixed and (decoding := self._decode()):
+            batch.mix_with_running(decoding)
+            batch.decoding_reqs = decoding.reqs
+            self.running = None
         return batch
 
     def _decode(self) -> Any:
@@ -194,23 +199,26 @@ class Server:
                 if source is not None:
                     right = self._held(int(source)) == _seen(self.texts[request.rid][:cached])
                     self.continued.append((cached, right))
-            tracked = [
-                done + (length - done) // CHUNK * CHUNK
-                for done, length in zip(batch.prefix_lens, batch.mamba_track_seqlens.tolist())
-            ]
-        else:
-            tracked = lengths
-        for request, tracks, slot, length in zip(
-            batch.reqs, batch.mamba_track_mask.tolist(), batch.mamba_track_indices.tolist(), tracked
-        ):
-            if tracks:
-                self._write(slot, _seen(self.texts[request.rid][:length]))
+        if batch.mamba_track_mask is not None:
+            self._track(batch, lengths)
         texts = [self.texts[request.rid] for request in batch.reqs]
         tokens = torch.tensor([text[length] if length < len(text) else 0 for text, length in zip(texts, lengths)])
         managers = module("managers.utils")
         logits = module("layers.logits_processor").LogitsProcessorOutput(next_token_logits=None)
         kind = managers.GenerationBatchResult
         return kind(**accepted(kind, {"logits_output": logits, "next_token_ids": tokens, "can_run_cuda_graph": False}))
+
+    def _track(self, batch: Any, lengths: list[int]) -> None:
+        if batch.forward_mode.is_extend():
+            lengths = [
+                done + (length - done) // CHUNK * CHUNK
+                for done, length in zip(batch.prefix_lens, batch.mamba_track_seqlens.tolist(), strict=True)
+            ]
+        for request, tracks, slot, length in zip(
+            batch.reqs, batch.mamba_track_mask.tolist(), batch.mamba_track_indices.tolist(), lengths, strict=True
+        ):
+            if tracks:
+                self._write(slot, _seen(self.texts[request.rid][:length]))
 
     def _write(self, slot: int, seen: tuple[int, int]) -> None:
         for at, value in enumerate(seen):
@@ -296,11 +304,11 @@ def cache_params(served: Any) -> Any:
 
 
 def _tree(given: dict[str, Any]) -> Any:
-    params, home = module("mem_cache.cache_init_params").CacheInitParams, module("mem_cache.mamba_radix_cache")
-    if home:
-        return home.MambaRadixCache(params(**accepted(params, given)))
-    unified = module("mem_cache.unified_radix_cache")
-    components = module("mem_cache.unified_cache.components").ComponentType
-    return unified.UnifiedRadixCache(
-        params(**accepted(params, {**given, "tree_components": (components.FULL, components.MAMBA)}))
-    )
+    """The radix cache that a server of a hybrid model has in this release."""
+    params, registry = module("mem_cache.cache_init_params").CacheInitParams, module("mem_cache.registry")
+    if "MambaRadixCache" in registry.default_radix_cache_factory.__code__.co_names:
+        return module("mem_cache.mamba_radix_cache").MambaRadixCache(params(**accepted(params, given)))
+    parts = module("mem_cache.unified_cache.components") or module("mem_cache.unified_cache_components")  # 0.5.16
+    components = (parts.ComponentType.FULL, parts.ComponentType.MAMBA)
+    kind = module("mem_cache.unified_radix_cache").UnifiedRadixCache
+    return kind(params(**accepted(params, {**given, "tree_components": components})))

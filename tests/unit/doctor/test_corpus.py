@@ -34,6 +34,7 @@ _WITHOUT_A_HIT = {
         "sglang.mamba2-h-grid",
         "sglang.mamba2-prefill-graph",
         "sglang.mamba2-track-tail",
+        "sglang.mixed-chunk-states",
         "sglang.qwen35-mrope",
         "sglang.stale-prefill-fallback",
         "sglang.triton-draft-double-count",

@@ -1,0 +1,92 @@
+"""Proof of sglang.mixed-chunk-states: prompts that are computed beside requests that decode, and their next turns.
+
+A turn's first state is compared with the tokens that it continues. Real and played parts: `lab.sglang.tracked_states`.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from attnfix.patches.lab.proof import Cases, Observation
+from attnfix.patches.lab.sglang import tracked_states
+from attnfix.patches.lab.sglang.tracked_states import CHUNK, INTERVAL
+
+from . import wrap
+
+
+class Case(NamedTuple):
+    """Prompts of `prompts` tokens come at the same time, beside `decoding` others, a second batch of them right after it.
+
+    page: tokens of a page; mixed: whether they share a batch with requests that decode.
+    """
+
+    prompts: tuple[int, ...]
+    decoding: int = 2
+    page: int = 1
+    overlap: bool = True
+    lazy: bool = False
+    mixed: bool = True
+    where: str = ""
+
+
+_LONG, _SHORT = (CHUNK + 3, 3 * CHUNK, 2 * CHUNK - 1), (CHUNK - 1, 5)
+_LAZY = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool.get_mamba_ping_pong_keep_idx: mamba_last_track_idx"
+
+
+def _shifted(real, field, more, value):
+    kept = real(field, more, value)
+    return kept.roll(1) if hasattr(kept, "roll") and value is not False else kept
+
+
+def _unmasked(real, field, more, value):
+    return real(field & False if hasattr(field, "roll") and value is False else field, more, value)
+
+
+class Proof(Cases):
+    modules = ("sglang.srt.layers.quantization", "sglang.srt.managers.schedule_batch", "sglang.srt.mem_cache.memory_pool")
+    kernel = "none"
+    measure = "share of next turns that continue from a state of other tokens"
+    needs = "sglang.srt.managers.schedule_batch:ScheduleBatch.prepare_for_extend: mamba_track_mask"
+    absent = "prompts keep no states in buffers of their own"
+    bug = (
+        Case(_LONG), Case(_LONG, overlap=False), Case(_LONG, page=16), Case((2 * CHUNK, 7), decoding=5, page=8, overlap=False),
+        Case((CHUNK + 3, 2 * CHUNK + 1), lazy=True), Case(_LONG, lazy=True, where=_LAZY),
+    )  # fmt: skip
+    spared = (
+        Case(_LONG, mixed=False), Case(_LONG, mixed=False, overlap=False, page=16), Case(_SHORT),
+        Case(_SHORT, overlap=False, page=16),
+    )  # fmt: skip
+    around = {"Leave `--enable-mixed-chunk` out": {"bug": tuple(case._replace(mixed=False) for case in bug)}}
+    broken = {
+        "the correction does nothing": (wrap.behind, lambda real, field, more, value: None),
+        "no state is kept": (wrap.behind, _unmasked),
+        "states go to other requests' slots": (wrap.behind, _shifted),
+    }
+
+    def run(self, case: Case, seed: int) -> Observation:
+        draw = random.Random(seed)
+        text = lambda tokens: [draw.randrange(64) for _ in range(tokens)]  # noqa: E731
+        served = tracked_states.serve("--page-size", str(case.page))
+        with tracked_states.lazily(served) if case.lazy else nullcontext():
+            return self._play(case, served, text)
+
+    def _play(self, case: Case, served: Any, text: Any) -> Observation:
+        server = tracked_states.Server(served, case.overlap, case.lazy, case.mixed)
+        for _ in range(case.decoding):
+            server.arrive(text(INTERVAL + 2), text(12))
+        server.step()
+        begun = len(server.texts)
+        for _ in range(2):
+            for tokens in case.prompts:
+                server.arrive(text(tokens), text(2))
+            server.step()
+        while server.step():
+            pass
+        for said in list(server.texts.values())[begun:]:
+            server.arrive(said + text(3), text(2))
+        while server.step():
+            pass
+        told = server.continued
+        return Observation(sum(not right for _, right in told) / max(len(told), 1), repr(told))
