@@ -50,6 +50,7 @@ _FOLDERS = (
     "mamba_float16_conv",
     "mamba_empty_node",
     "qwen35_mrope",
+    "lora_prefix_key",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
