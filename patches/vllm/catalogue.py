@@ -43,6 +43,7 @@ _FOLDERS = (
     "mamba_stale_checkpoint",
     "flashinfer_q_scale",
     "lora_prefix_key",
+    "dcp_captured_context",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

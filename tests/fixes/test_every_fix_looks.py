@@ -29,6 +29,7 @@ ON_THE_HOST = {
     "vllm.gdn-uniform-decode": "NumPy arrays",
     "vllm.dummy-draft-kv": "the NumPy side of a buffer",
     "vllm.empty-context-chunks": "seq_lens, a tensor of the host",
+    "vllm.dcp-captured-context": "tensors of the host, from fields whose names say so",
 }
 
 

@@ -36,6 +36,15 @@ def test_a_known_bug_is_seen_and_its_correction_is_right(affected):
     assert affected.judge(case, sabotage="corrections do nothing")[0].kind == judge.MISSED
 
 
+@pytest.mark.drawn(1)
+def test_graphs_on_ranks_that_were_captured_without_a_context_are_corrected():
+    case = json.loads((CASES / "vllm-dcp-captured-context.json").read_text())
+    with run.Sides("vllm", case["release"]) as sides:
+        verdict, _, patched = sides.judge(case)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert set(patched["corrections"]) == {"vllm.dcp-captured-context"}
+
+
 def test_a_few_cases_of_a_healthy_release(newest):
     healthy = {"attention-backend": "FLASH_ATTN", "speculative-method": "none"}  # short prompts beside drafts are not
     cases = islice(space.cases("vllm", "0.33.0", 1, healthy), 5)
@@ -106,7 +115,6 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
     [
         # The drafter's first block holds keys of the model's own layer, of another dtype, when a tile of its window reads it
         ("vllm-freed-window-block", "has freed"),
-        ("vllm-dcp-captured-context", "captured without a context"),
         ("sglang-mixed-chunk-states", "states that nobody wrote"),
     ],
 )

@@ -34,10 +34,11 @@ def may_miss(target: Any, instance: Any, forward_batch: Any) -> bool:
 
     Backends of other layers count in a way that is right for these; an heir may have kernels of its own.
     """
-    names, new, chunk = target.function.__globals__, forward_batch.extend_seq_lens_cpu, instance.mamba_chunk_size
-    if type(instance) is not names[_CLASS] or new is None or not misses(new, chunk):
+    names, new = target.function.__globals__, forward_batch.extend_seq_lens_cpu
+    if type(instance) is not names[_CLASS] or new is None:
         return False
-    return chunk_of_the_cache(names) == chunk  # with larger pages the engine counts and tracks by these
+    chunk = instance.mamba_chunk_size
+    return misses(new, chunk) and chunk_of_the_cache(names) == chunk  # with larger pages the engine counts and tracks by these
 
 
 def chunk_of_the_cache(names: dict[str, Any]) -> int | None:

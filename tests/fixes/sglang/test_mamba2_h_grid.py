@@ -122,8 +122,10 @@ def test_with_pages_larger_than_a_chunk_the_engine_is_left_alone(release):
     assert not indices(given, asks={})[1].counters.corrections, "where the engine cannot be asked"
 
 
-def test_heirs_and_batches_without_lengths_on_the_host_are_left_alone():
-    for given, backend in ((batch([5, 20]), Heir()), (batch([5, 20], host=False), Backend())):
+def test_other_backends_and_batches_without_lengths_on_the_host_are_left_alone():
+    """That of linear attention has no chunks of Mamba2."""
+    linear = type("GDNAttnBackend", (), {"device": "cpu"})()
+    for given, backend in ((batch([5, 20]), Heir()), (batch([5, 20]), linear), (batch([5, 20], host=False), Backend())):
         (source, *_), state = indices(given, backend)
         assert not state.counters.corrections and getattr(source, wrap._BETWEEN, None) is None
 

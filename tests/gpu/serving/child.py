@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -18,11 +19,28 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 LISTED = 200  # log-probabilities asked for
+#: Token ids of a Qwen3.5, behind those of text: what begins an image, what stands for a place in it, and what ends it
+VISION_START, IMAGE, VISION_END = range(8192, 8195)
+PATCH, MERGED = (3, 2, 16, 16), 2  # numbers of a patch: colours, times, rows, columns; patches that a token spans, each way
 #: Settings of sglang that later releases call otherwise
 RENAMED = {
     "disable_piecewise_cuda_graph": "disable_prefill_cuda_graph", "cuda_graph_max_bs": "cuda_graph_max_bs_decode",
     "mamba_scheduler_strategy": "mamba_radix_cache_strategy",
 }  # fmt: skip
+
+
+def images(prompt: list[int]) -> dict[str, Any] | None:
+    """What a processor gives for the images of a prompt, where it has some: patches, drawn by the prompt, and (time, height,
+    width) of each in patches. An image is a square: as many IMAGE in a row as it has places."""
+    import torch
+
+    runs = [len(run) for run in "".join("x" if token == IMAGE else " " for token in prompt).split()]
+    if not runs:
+        return None
+    sides = [MERGED * math.isqrt(run) for run in runs]
+    patches = sum(side**2 for side in sides), math.prod(PATCH)
+    drawn = torch.randn(patches, generator=torch.Generator().manual_seed(sum(prompt)))
+    return {"pixel_values": drawn, "image_grid_thw": torch.tensor([[1, side, side] for side in sides])}
 
 
 class Child:
@@ -165,7 +183,10 @@ class Sglang(Child):
         self, prompts: list, new_tokens: int | list[int], listed: int | None = None, together: bool = False
     ) -> tuple[list[dict[str, Any]], float]:
         params = [_params(one) for one in new_tokens] if isinstance(new_tokens, list) else _params(new_tokens)
-        asked = {"return_logprob": True, "top_logprobs_num": listed} if listed else {}
+        asked: dict[str, Any] = {"return_logprob": True, "top_logprobs_num": listed} if listed else {}
+        shown = [images(prompt) for prompt in prompts]
+        if any(shown):
+            asked["image_data"] = [[one | {"format": "processor_output"}] if one else [] for one in shown]
         began = time.perf_counter()
         found = self.llm.generate(input_ids=prompts, sampling_params=params, **asked)
         return [self._answer(one) for one in found], time.perf_counter() - began

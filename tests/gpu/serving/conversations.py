@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.gpu.serving.child import IMAGE, VISION_END, VISION_START
 from tests.gpu.serving.models import VOCABULARY
 from tests.gpu.serving.processes import Server
 
@@ -17,6 +18,11 @@ Conversation = Iterator[tuple[str, Any]]
 def tokens(draw: random.Random, count: int) -> list[int]:
     """A prompt."""
     return [draw.randrange(2, VOCABULARY) for _ in range(count)]
+
+
+def image(side: int) -> list[int]:
+    """What a prompt has of a square image: side * side tokens, what begins it and what ends it."""
+    return [VISION_START, *[IMAGE] * side**2, VISION_END]
 
 
 def prompts(seed: int, scenarios: Mapping[str, Sequence[int]], times: int = 1) -> list[tuple[str, list[int]]]:

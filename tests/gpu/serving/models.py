@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.serving.child import IMAGE, MERGED, PATCH, VISION_END, VISION_START, images
+
 VOCABULARY = 8192
 #: Of every config.json. Models take up to 32768 tokens
 BASE: dict[str, Any] = dict(
@@ -75,9 +77,11 @@ def below(prefix: str, tensors: Mapping[str, Any]) -> Tensors:
 
 @dataclass(frozen=True)
 class Family:
-    """config: of a size and options, beside BASE. layer: tensors of layer `at`; rest: all others; both named without ".weight".
+    """config: of a size and options, beside BASE unless it has a text_config. layer: tensors of layer `at`; rest: all others;
+    both named without ".weight".
 
-    layers: what the names of layers begin with. every: kinds of layers come back after so many. seed: of the weights."""
+    layers: what the names of layers begin with. every: kinds of layers come back after so many. seed: of the weights. beside:
+    {file: what it holds} of other files."""
 
     config: Callable[..., dict[str, Any]]
     layer: Callable[..., Tensors]
@@ -87,6 +91,7 @@ class Family:
     tiny: Size = TINY
     large: Size = LARGE
     seed: int = 20
+    beside: Callable[[], dict[str, Any]] = dict
 
 
 #: What names of tensors that are no weights end with
@@ -96,8 +101,12 @@ BARE = "A_log", "dt_bias", ".D", ".bias"
 def config(family: str, size: Size | None = None, **options: Any) -> dict[str, Any]:
     """The config.json of a family. size: TINY's kind where it is None."""
     kind, size = FAMILIES[family], size or FAMILIES[family].tiny
-    sizes = {"hidden_size": size.hidden, "intermediate_size": size.inner, "num_hidden_layers": size.layers}
-    return BASE | sizes | kind.config(size, **options)
+    about = kind.config(size, **options)
+    return about if "text_config" in about else BASE | _sizes(size) | about
+
+
+def _sizes(size: Size) -> dict[str, int]:
+    return {"hidden_size": size.hidden, "intermediate_size": size.inner, "num_hidden_layers": size.layers}
 
 
 def weights(family: str, size: Size | None = None, **options: Any) -> Tensors:
@@ -141,7 +150,8 @@ def _write(
     if awq:
         about["quantization_config"], tensors = AWQ, quantized(tensors)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(about, indent=1))
+    for name, held in {"config.json": about, **FAMILIES[family].beside()}.items():
+        (folder / name).write_text(json.dumps(held, indent=1))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
@@ -260,6 +270,7 @@ def _gemma_rest(draw: Draw, size: Size, repeats: bool = False) -> Tensors:
 
 QWEN_HEADS, QWEN_KV_HEADS, QWEN_HEAD = 8, 2, 128
 _KEYS, _VALUES, _STATE, _CONV = 2, 4, 128, 4  # heads of the recurrent layers, the size of each, and their convolution's length
+_MIXED = 2 * _KEYS * _STATE + _VALUES * _STATE
 _NEXT_EXPERTS, _NEXT_EXPERT = 2, 256
 
 
@@ -277,22 +288,27 @@ def _qwen(size: Size) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def _delta_net(draw: Draw, hidden: int, **rows: int) -> Tensors:
+    """A recurrent layer whose projections have so many rows."""
+    return below("linear_attn", {
+        **{name: draw.matrix(count, hidden) for name, count in rows.items()},
+        "conv1d": draw.normal(_MIXED, 1, _CONV) * 0.5, "norm": draw.full(_STATE),
+        "out_proj": draw.matrix(hidden, _VALUES * _STATE),
+        # A token's decay is exp(-exp(A_log) * softplus(what it projects to + dt_bias))
+        "A_log": draw.torch.linspace(-8, -4, _VALUES).bfloat16(), "dt_bias": draw.full(_VALUES, 0),
+    })  # fmt: skip
+
+
 def _qwen_layer(draw: Draw, size: Size, at: int, full: bool = False) -> Tensors:
     """States keep what they hold for hundreds to thousands of tokens, so that an answer depends on all of a prompt's last turn;
     attention looks at few tokens, so that it depends on each of their keys."""
-    hidden, mixed = size.hidden, 2 * _KEYS * _STATE + _VALUES * _STATE
+    hidden = size.hidden
     made = {"input_layernorm": draw.full(hidden, 0), "post_attention_layernorm": draw.full(hidden, 0)}
     if full or at % 4 == 3:
         made |= below("self_attn", draw.attention(hidden, QWEN_HEADS, QWEN_KV_HEADS, QWEN_HEAD, gated=True, out=2.0))
         made |= {"self_attn.q_norm": draw.full(QWEN_HEAD, 2), "self_attn.k_norm": draw.full(QWEN_HEAD, 0)}
     else:
-        made |= below("linear_attn", {
-            "in_proj_qkvz": draw.matrix(mixed + _VALUES * _STATE, hidden), "in_proj_ba": draw.matrix(2 * _VALUES, hidden),
-            "conv1d": draw.normal(mixed, 1, _CONV) * 0.5, "norm": draw.full(_STATE),
-            "out_proj": draw.matrix(hidden, _VALUES * _STATE),
-            # A token's decay is exp(-exp(A_log) * softplus(what it projects to + dt_bias))
-            "A_log": draw.torch.linspace(-8, -4, _VALUES).bfloat16(), "dt_bias": draw.full(_VALUES, 0),
-        })  # fmt: skip
+        made |= _delta_net(draw, hidden, in_proj_qkvz=_MIXED + _VALUES * _STATE, in_proj_ba=2 * _VALUES)
     if at:
         return made | below("mlp", draw.mlp(hidden, size.inner))
     for n in range(_NEXT_EXPERTS):
@@ -306,6 +322,99 @@ def _qwen_rest(draw: Draw, size: Size) -> Tensors:
     made = _embedded(draw, size, gain=3.0) | {"model.norm": draw.full(hidden, 0), "mtp.fc": draw.matrix(hidden, 2 * hidden)}
     made |= {f"mtp.{name}": draw.full(hidden, 0) for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding")}
     return made | below("mtp.layers.0", _qwen_layer(draw, size, 0, full=True))
+
+
+# Qwen3.5: the same without experts, and images
+
+#: Lanes of a head that turn by time, by height and by width
+SECTION = [6, 5, 5]
+_END = "<|endoftext|>"
+_SPECIAL = {"<|vision_start|>": VISION_START, "<|image_pad|>": IMAGE, "<|vision_end|>": VISION_END, "<|video_pad|>": 8195,
+            _END: 8196}  # fmt: skip
+_EYE, _EYE_HEADS, _EYE_LAYERS, _PLACES = 256, 4, 2, 48**2
+_QWEN35 = "model.language_model"
+
+
+def _qwen35(size: Size) -> dict[str, Any]:
+    rope = {"rope_type": "default", "rope_theta": BASE["rope_theta"], "partial_rotary_factor": 0.25,
+            "mrope_section": SECTION, "mrope_interleaved": True}  # fmt: skip
+    shared = ("num_attention_heads", "num_key_value_heads", "head_dim", "partial_rotary_factor", "layer_types")
+    next_ = _qwen(size)
+    text = BASE | _sizes(size) | {name: next_[name] for name in next_ if name in shared or name.startswith("linear_")} | dict(
+        model_type="qwen3_5_text", vocab_size=VOCABULARY + 64, full_attention_interval=4, attn_output_gate=True,
+        rope_parameters=rope,
+    )  # fmt: skip
+    eye = dict(
+        model_type="qwen3_5", depth=_EYE_LAYERS, hidden_size=_EYE, intermediate_size=2 * _EYE, num_heads=_EYE_HEADS,
+        in_channels=PATCH[0], temporal_patch_size=PATCH[1], patch_size=PATCH[2], spatial_merge_size=MERGED,
+        out_hidden_size=size.hidden, num_position_embeddings=_PLACES, hidden_act="gelu_pytorch_tanh",
+        deepstack_visual_indexes=[],
+    )  # fmt: skip
+    ids = {"image_token_id": IMAGE, "video_token_id": _SPECIAL["<|video_pad|>"], "vision_start_token_id": VISION_START,
+           "vision_end_token_id": VISION_END}  # fmt: skip
+    return dict(
+        architectures=["Qwen3_5ForConditionalGeneration"], model_type="qwen3_5", torch_dtype="bfloat16",
+        tie_word_embeddings=False, text_config=text, vision_config=eye, **ids,
+    )  # fmt: skip
+
+
+def _qwen35_layer(draw: Draw, size: Size, at: int) -> Tensors:
+    if at % 4 == 3:
+        return _qwen_layer(draw, size, at)
+    made = {"input_layernorm": draw.full(size.hidden, 0), "post_attention_layernorm": draw.full(size.hidden, 0)}
+    made |= _delta_net(draw, size.hidden, in_proj_qkv=_MIXED, in_proj_z=_VALUES * _STATE, in_proj_b=_VALUES, in_proj_a=_VALUES)
+    return made | below("mlp", draw.mlp(size.hidden, size.inner))
+
+
+def _qwen35_rest(draw: Draw, size: Size) -> Tensors:
+    hidden, merged = size.hidden, MERGED**2 * _EYE
+    made = {
+        f"{_QWEN35}.embed_tokens": draw.normal(VOCABULARY + 64, hidden), f"{_QWEN35}.norm": draw.full(hidden, 0),
+        "lm_head": draw.matrix(VOCABULARY + 64, hidden, 3.0),
+    }  # fmt: skip
+
+    def linear(name: str, rows: int, columns: int, gain: float = 1.0) -> Tensors:
+        return {name: draw.matrix(rows, columns, gain), f"{name}.bias": draw.full(rows, 0)}
+
+    def norm(name: str) -> Tensors:
+        return {name: draw.full(_EYE), f"{name}.bias": draw.full(_EYE, 0)}
+
+    eye = linear("patch_embed.proj", _EYE, math.prod(PATCH)) | {"pos_embed": draw.normal(_PLACES, _EYE)}
+    eye["patch_embed.proj"] = eye["patch_embed.proj"].view(_EYE, *PATCH)
+    for at in range(_EYE_LAYERS):
+        eye |= below(f"blocks.{at}", (
+            norm("norm1") | norm("norm2") | linear("attn.qkv", 3 * _EYE, _EYE) | linear("attn.proj", _EYE, _EYE)
+            | linear("mlp.linear_fc1", 2 * _EYE, _EYE) | linear("mlp.linear_fc2", _EYE, 2 * _EYE)
+        ))  # fmt: skip
+    eye |= below("merger", (
+        norm("norm") | linear("linear_fc1", merged, merged) | linear("linear_fc2", hidden, merged, 2.0)
+    ))  # fmt: skip
+    return made | below("model.visual", eye)
+
+
+def _qwen35_beside() -> dict[str, Any]:
+    """What a server wants of a processor at its start: a tokenizer with a word for each token id, and what images and videos
+    are made to."""
+    words = {f"w{at}": at for at in range(VOCABULARY)}
+    added = [
+        {"id": at, "content": word, "special": True, "normalized": False, "lstrip": False, "rstrip": False,
+         "single_word": False} for word, at in _SPECIAL.items()
+    ]  # fmt: skip
+    split = {"type": "WhitespaceSplit"}
+    sizes = {"patch_size": PATCH[2], "temporal_patch_size": PATCH[1], "merge_size": MERGED,
+             "size": {"shortest_edge": 1024, "longest_edge": 1 << 20}, "processor_class": "Qwen3VLProcessor"}  # fmt: skip
+    return {
+        "tokenizer.json": {
+            "version": "1.0", "added_tokens": added, "pre_tokenizer": split,
+            "model": {"type": "WordLevel", "vocab": words, "unk_token": "w0"},
+        },
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast", "processor_class": "Qwen3VLProcessor", "eos_token": _END,
+            "pad_token": _END,
+        },
+        "preprocessor_config.json": sizes | {"image_processor_type": "Qwen2VLImageProcessorFast"},
+        "video_preprocessor_config.json": sizes | {"video_processor_type": "Qwen3VLVideoProcessor"},
+    }  # fmt: skip
 
 
 # NemotronH: layers of Mamba2, of an MLP and of attention; an MTP head
@@ -394,6 +503,10 @@ FAMILIES = {
     "gemma": Family(_gemma, _gemma_layer, _gemma_rest, large=MEDIUM),
     # Drawn of the large one are the first layer, with its experts, and four more
     "qwen3-next": Family(_qwen, _qwen_layer, _qwen_rest, every=4, tiny=_HYBRID, large=Size(16, 4096, 11008, 5), seed=24),
+    "qwen3.5": Family(
+        _qwen35, _qwen35_layer, _qwen35_rest, f"{_QWEN35}.layers", every=4, tiny=_HYBRID, large=Size(16, 4096, 11008, 5),
+        seed=35, beside=_qwen35_beside,
+    ),
     "nemotron-h": Family(
         _nemotron, _nemotron_layer, _nemotron_rest, "backbone.layers", every=8, tiny=_HYBRID, large=Size(32, 4096, 22016, 8),
         seed=29,
@@ -506,3 +619,23 @@ def _rotated(x: Any, positions: Any) -> Any:
     angles = positions[:, None] * BASE["rope_theta"] ** (-half / GEMMA_HEAD)
     a, b = x.chunk(2, -1)
     return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1)
+
+
+# The Qwen3.5 in float32
+
+
+def in_float32(folder: Path, prompts: list[list[int]], device: str = "cuda") -> list[Any]:
+    """Log-probabilities of the token after each prompt, float32 [vocabulary], on the host, of transformers' own model."""
+    import torch
+    from transformers import AutoModelForImageTextToText
+
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").to(device)
+
+    def last(prompt: list[int]) -> Any:
+        ids = torch.tensor([prompt], device=device)
+        shown = {name: one.to(device) for name, one in (images(prompt) or {}).items()}
+        kinds = {"mm_token_type_ids": (ids == IMAGE).int()} if shown else {}
+        return model(input_ids=ids, **shown, **kinds).logits[0, -1].float().log_softmax(-1).cpu()
+
+    with torch.no_grad():
+        return [last(prompt) for prompt in prompts]

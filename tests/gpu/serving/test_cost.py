@@ -109,6 +109,12 @@ def behind(count: int, more: int, group: int = 1) -> Part:
     return part
 
 
+def pictured(draw: random.Random, _prefixes: list[list[int]]) -> dict[str, Any]:
+    """Text, an image of 256 tokens, text, an image of 576, text; and a few new tokens. Of single ones, one is text alone."""
+    prompts = [test_sglang.shown(draw, 40, 16, 40, 24, 60) for _ in range(9)]
+    return {"prompts": prompts[:8], "singles": [prompts[8], tokens(draw, 1000)], "new_tokens": 16}
+
+
 def behind_fresh_ones(draw: random.Random, prefixes: list[list[int]]) -> dict[str, Any]:
     """Longer parts of prompts with context, and shorter fresh prompts, share every step."""
     pair = lambda at: [prefixes[at % len(prefixes)] + tokens(draw, 1300), tokens(draw, test_vllm.FRESH)]  # noqa: E731
@@ -199,6 +205,10 @@ ROWS = (
         {"size": _MEDIUM, "calibrated": True}, prefixes=(2048,) * 4,
     ),
     Row(
+        test_sglang.MROPE, "0.5.15", "prompts of two images each, a Qwen3.5", "qwen3.5",
+        test_sglang.EYES | {"mem_fraction_static": 0.9}, pictured, tuned=True,
+    ),
+    Row(
         "sglang.mamba-track-boundary", "0.5.13", "prompts that come in when a state is kept, a NemotronH", "nemotron-h",
         test_sglang.STATES | {"max_total_tokens": 32768, "mem_fraction_static": 0.9, "max_mamba_cache_size": 100},
         fresh(test_sglang.TALK.first, list(test_sglang.TALK.answer), 200), tuned=True,
@@ -215,6 +225,7 @@ LEFT_OUT = {
     "vllm.flashinfer-q-scale": "not measured yet; its wrapper gets another number, and launches nothing more",
     "vllm.lora-prefix-key": "it launches nothing, and no server of these rows loads adapters",
     "vllm.dcp-fa2-split": "not measured yet; two launches a layer, in a step in which stock leaves out contexts",
+    "vllm.dcp-captured-context": "stock leaves work out that its answers need; else metadata are built twice in some steps",
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
@@ -237,14 +248,16 @@ _MORE: dict[str, dict[str, Any]] = {
         "max_total_tokens": 131072, "cuda_graph_max_bs": _SEQUENCES, "max_running_requests": _SEQUENCES, "sleep_on_idle": True,
     },
 }  # fmt: skip
+#: Kinds of model whose prompts are text: those that each release serves, and one that could be shown images
+KINDS = test_releases.KINDS | {"sglang": test_releases.KINDS["sglang"] | {"images": ("qwen3.5", test_sglang.EYES)}}
 HARMLESS = [
     (engine, kind, size) for engine in _MORE for kind in ("mla", "dense", "hybrid") for size in ("large", "tiny")
-]  # fmt: skip
+] + [("sglang", "images", "large")]  # fmt: skip
 
 
 def harmless(engine: str, release: str, kind: str) -> Plan:
-    settings, waves, variables = test_releases.KINDS[engine][kind][1] | _MORE[engine], turns.AT_ONCE, dict[str, str]()
-    if kind == "hybrid":
+    settings, waves, variables = KINDS[engine][kind][1] | _MORE[engine], turns.AT_ONCE, dict[str, str]()
+    if kind in ("hybrid", "images"):
         waves, variables = turns.ONE_FIRST, TUNED
     if engine == "vllm" and kind == "mla" and test_vllm.ORDER in cases.affected(engine, release):
         variables = variables | V1_RUNNER  # the other runner would have to be corrected
@@ -310,9 +323,9 @@ def test_no_harm(
     engine: str, kind: str, size: str, needs: Callable[..., None], out: Path, request: pytest.FixtureRequest
 ) -> None:  # fmt: skip
     """large: it is the GPU that takes the time, as in service; tiny: the engine's Python, where figures are noisy."""
-    needs(engine)
+    needs(engine, (test_sglang.MROPE,) if kind == "images" else ())
     release, name = str(cases.release_of(engine)), f"no-harm {kind}{'-large' if size == 'large' else ''}"
-    family, plan = test_releases.KINDS[engine][kind][0], harmless(engine, release, kind)
+    family, plan = KINDS[engine][kind][0], harmless(engine, release, kind)
     model = (models.large if size == "large" else models.make)(family)(out / "models" / name.replace(" ", "-"))
     seen = turns.measure(plan, name, model, traffic, LENGTH, out)
     unfit = turns.invalid(seen) + harm(engine, release, seen)

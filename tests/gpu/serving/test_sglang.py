@@ -16,7 +16,7 @@ import pytest
 
 from tests.gpu.serving import answers, models, processes
 from tests.gpu.serving.cases import OFF, PATCHED, STOCK, Answers, Case, Found, Same, Side, on, without
-from tests.gpu.serving.conversations import Conversation, Talk, alone, cold_and_cached, prompts, tokens
+from tests.gpu.serving.conversations import Conversation, Talk, alone, cold_and_cached, image, prompts, tokens
 from tests.gpu.serving.processes import Server
 
 LSE, HYBRID, FP8_PREFIX = "sglang.lse-log-base", "sglang.hybrid-chunk-metadata", "sglang.flashinfer-fp8-prefix"
@@ -25,7 +25,7 @@ WINDOW_DECODE, LENGTHS, LIMIT = "sglang.triton-window-decode", "sglang.mla-draft
 MAMBA = (
     "sglang.mamba2-initial-state", "sglang.mamba2-h-grid", "sglang.mamba2-track-tail", "sglang.mamba-track-boundary",
 )  # fmt: skip
-PARALLEL = "sglang.mamba2-prefill-graph"
+PARALLEL, MROPE = "sglang.mamba2-prefill-graph", "sglang.qwen35-mrope"
 TRITON, FA3, FLASHINFER = ({"attention_backend": name} for name in ("triton", "fa3", "flashinfer"))
 
 # A prefix of many chunks
@@ -150,6 +150,44 @@ STATES = {
     "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": INTERVAL,
 }  # fmt: skip
 
+# Images of a Qwen3.5
+
+#: Tokens of text before an image, its side in tokens, and tokens of text behind it
+SHOWN = ((40, 8, 24), (30, 16, 4), (8, 16, 100), (200, 24, 40))
+EYES = {
+    "mm_attention_backend": "triton_attn", "disable_piecewise_cuda_graph": False, "max_total_tokens": 65536,
+    "max_mamba_cache_size": 128, "mem_fraction_static": 0.3, "max_running_requests": 16, "cuda_graph_max_bs": 16,
+    "context_length": 8192,
+} | TRITON  # fmt: skip
+
+
+def shown(draw: random.Random, before: int, *images: int) -> list[int]:
+    """Text, and images of these sides, each with text of as many tokens as `images` has behind it."""
+    prompt = tokens(draw, before)
+    for side, behind in zip(images[::2], images[1::2]):
+        prompt += image(side) + tokens(draw, behind)
+    return prompt
+
+
+def images(server: Server) -> Conversation:
+    draw = random.Random(35)
+    for _ in range(3):
+        asked = [("image", shown(draw, *one)) for one in SHOWN]
+        asked += [("two images", shown(draw, 20, 8, 10, 12, 12)), ("text", tokens(draw, 60)), ("text", tokens(draw, 1000))]
+        for what, prompt in asked:
+            server.forget()
+            yield what, server.answer(prompt) | {"prompt": prompt}
+
+
+def in_transformers(found: Found, model: Path, given: Answers) -> Answers:
+    """What is right of the first token of each answer, as far as it is listed."""
+    rows = iter(models.in_float32(model, [one["prompt"] for each in given.values() for one in each]))
+    return {
+        what: [{"logprobs": {token: float(row[int(token)]) for token in one["logprobs"]}} for one, row in zip(each, rows)]
+        for what, each in given.items()
+    }
+
+
 GRAPHED, NO_GRAPH = STATES | TRITON | {"disable_piecewise_cuda_graph": False}, "no prefill graph"
 FP8, EXACT = {"kv_cache_dtype": "fp8_e4m3"}, "16-bit cache"
 _BY_LENGTH = {"within": (100, 400), "beyond": (700, 2000, 6000)}
@@ -201,6 +239,12 @@ CASES = (
     Case(
         "parallel-turns", "sglang", (PARALLEL,), models.make("falcon-h1"), TALK, GRAPHED,
         {STOCK: Side(OFF, ends="illegal memory access"), PATCHED: Side(on(PARALLEL))}, rounding=0.5,
+    ),
+    # Against the same weights in transformers' float32. Text keeps its bits
+    Case(
+        "images", "sglang", (MROPE,), models.make("qwen3.5"), images, EYES, reference=in_transformers,
+        measure=answers.distance, total=answers.rms, rounding=0.2, wrong=0.35,
+        red={STOCK: ("image", "two images")}, same=(Same(PATCHED, STOCK, ("text",)),),
     ),
     # Against Triton's backend, which caps the scores and keeps to the window. Prefill is right on all sides. Greedy decoding
     # goes other ways once two tokens are about as probable: so far does FlashInfer without speculation agree with Triton

@@ -8,14 +8,15 @@ import random
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from attnfix.patches.catalogue import BY_ID, FIXES
 from scripts.evidence import summaries
-from tests.gpu.serving import answers, cases, models, processes, test_cost, test_http, test_sglang, test_vllm, turns
+from tests.gpu.serving import answers, cases, child, models, processes, test_cost, test_http, test_sglang, test_vllm, turns
 from tests.gpu.serving.cases import OFF, PATCHED, STOCK, Case, Same, Side
-from tests.gpu.serving.conversations import cold_and_cached, tokens
+from tests.gpu.serving.conversations import cold_and_cached, image, tokens
 from tests.gpu.serving.processes import Ended, Server
 from tests.gpu.serving.turns import Length, Plan
 
@@ -188,20 +189,55 @@ def test_a_page_must_count_what_the_records_do():
 
 # Models
 
-SMALL = {"qwen3-next": models.Size(4, 128, 256, 4), "nemotron-h": models.Size(8, 128, 256, 8)}
+SMALL = {
+    "qwen3-next": models.Size(4, 128, 256, 4),
+    "qwen3.5": models.Size(4, 128, 256, 4),
+    "nemotron-h": models.Size(8, 128, 256, 8),
+}
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
 def test_the_checkpoint_is_that_of_its_architecture(family, tmp_path):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     made = models.make(family, SMALL.get(family, models.Size(3, 256, 256, 2)))(tmp_path)
-    model, loaded = transformers.AutoModelForCausalLM.from_pretrained(made, dtype=torch.float64, output_loading_info=True)
+    kind = transformers.AutoModelForImageTextToText if family == "qwen3.5" else transformers.AutoModelForCausalLM
+    model, loaded = kind.from_pretrained(made, dtype=torch.float64, output_loading_info=True)
     assert not any(loaded.values()), "names or shapes that are not the architecture's"
     if family == "gemma":
         prompt = tokens(random.Random(1), 600)
         with torch.no_grad():
             right = model(torch.tensor([prompt])).logits[0, -1].log_softmax(-1)
         assert (models.exact(made, [prompt], device="cpu")[0][-1] - right).abs().max() < 1e-3  # its norms are of 32 bits
+
+
+def test_images_are_those_of_the_prompt():
+    torch = pytest.importorskip("torch")
+    prompt = [5, *image(3), 7, *image(2), 9]
+    seen = child.images(prompt)
+    assert seen["image_grid_thw"].tolist() == [[1, 6, 6], [1, 4, 4]] and seen["pixel_values"].shape == (52, 1536)
+    assert torch.equal(seen["pixel_values"], child.images(prompt)["pixel_values"]) and child.images([5, 7]) is None
+    asked, engine = [], child.Sglang()
+    answer = {"meta_info": {"cached_tokens": 0}, "output_ids": [1]}
+    engine.llm = SimpleNamespace(generate=lambda **given: asked.append(given) or [answer] * len(given["input_ids"]))
+    engine.generate([[5, 7]], 1)
+    engine.generate([[5, 7], prompt], 1)
+    assert "image_data" not in asked[0] and [len(one) for one in asked[1]["image_data"]] == [0, 1]
+
+
+def test_one_position_of_an_image_shows_in_the_answers_of_that_model(tmp_path, monkeypatch):
+    """What stock does, in the reference: the case's limits lie between it and rounding."""
+    pytest.importorskip("torch")
+    modeling = pytest.importorskip("transformers.models.qwen3_5.modeling_qwen3_5")
+    (case,) = (case for case in test_sglang.CASES if case.name == "images")
+    made, draw = case.model(tmp_path), random.Random(1)
+    prompts = [test_sglang.shown(draw, 30, 16, 4), tokens(draw, 60)]
+    right = models.in_float32(made, prompts, "cpu")
+    rotary = modeling.Qwen3_5TextRotaryEmbedding
+    forward = rotary.forward
+    monkeypatch.setattr(rotary, "forward", lambda self, x, at: forward(self, x, at[:1].expand_as(at)))
+    seen = models.in_float32(made, prompts, "cpu")
+    pairs = [[{"logprobs": {str(at): float(p) for at, p in enumerate(one)}} for one in both] for both in zip(right, seen)]
+    assert case.measure(*pairs[0]) > case.wrong and case.measure(*pairs[1]) == 0
 
 
 def test_awq_weights_are_what_an_awq_kernel_reads():
