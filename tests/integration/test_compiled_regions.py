@@ -43,6 +43,7 @@ REGIONS = {
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
     "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
+    "Req": {"": PLAN},
     "ssd_combined": {"": PREFILL},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},

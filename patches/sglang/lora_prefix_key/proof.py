@@ -72,6 +72,8 @@ class Proof(Cases):
         Case(_OTHERS), Case(_OTHERS, 16), Case(_OTHERS, 8, unified=True, where=_UNIFIED), Case(_KEYS, flags=(), where=_SAYS),
         Case(_KEYS, 8, (*_LORA, *_STORED), where=_SAYS), Case(_KEYS, flags=(*_LORA, *_EVENTS), where=_SAYS),
     )  # fmt: skip
+    cached = True
+    around = {"`--disable-radix-cache`": {"cached": False}}
     broken = {
         "the correction does nothing": (wrap.apart, lambda real, key: key),
         "the key is lost": (wrap.apart, lambda real, key: None),
@@ -79,9 +81,9 @@ class Proof(Cases):
     }
 
     def run(self, case: Case, seed: int) -> Observation:
-        args = construction.server_args(*case.flags)
-        construction.publish(args)
-        tree = _tree(case.unified, case.page)
+        flags = case.flags if self.cached else (*case.flags, "--disable-radix-cache")
+        construction.publish(construction.server_args(*flags))
+        tree = _tree(case.unified, case.page) if self.cached else _no_tree(case.page)
         prompt = [(seed + 7 * at) % 1000 for at in range(_PROMPT)]
         hits = []
         for number, ask in enumerate(case.asks):
@@ -89,7 +91,7 @@ class Proof(Cases):
             request.init_next_round_input(tree)
             hits.append(len(request.prefix_indices) if hasattr(request, "prefix_indices") else request.prefix_len)
             _insert(tree, request, prompt[: _PROMPT // case.page * case.page])
-        right = [(_PROMPT - 1) // case.page * case.page if ask.like else 0 for ask in case.asks]
+        right = [(_PROMPT - 1) // case.page * case.page if ask.like and self.cached else 0 for ask in case.asks]
         wrong = sum(abs(one - other) for one, other in zip(hits, right, strict=True))
         return Observation(wrong / (_PROMPT * len(hits)), hashlib.sha256(repr(hits).encode()).hexdigest())
 
@@ -112,7 +114,8 @@ def _insert(tree: Any, request: Any, tokens: list[int]) -> None:
     key = module("mem_cache.radix_cache").RadixKey(request.origin_input_ids[: len(tokens)], request.extra_key)
     slots = torch.arange(len(tokens))
     params = getattr(module("mem_cache.base_prefix_cache"), "InsertParams", None)
-    tree.insert(params(key=key, value=slots)) if params else tree.insert(key, slots)
+    if hasattr(tree, "insert"):
+        tree.insert(params(key=key, value=slots)) if params else tree.insert(key, slots)
 
 
 class _NoPool:
@@ -126,10 +129,19 @@ class _NoPool:
         return lambda *_, **__: None
 
 
-def _tree(unified: bool, page: int) -> Any:
+def _no_tree(page: int) -> Any:
+    """What a server has in its place with --disable-radix-cache."""
+    chunks, params = module("mem_cache.chunk_cache"), module("mem_cache.cache_init_params")
+    if chunks is None:  # 0.5.22 and later
+        return _tree(True, page, disable=True)
+    given: dict[str, Any] = {"req_to_token_pool": None, "token_to_kv_pool_allocator": None, "page_size": page}
+    return chunks.ChunkCache(params.CacheInitParams(disable=True, **given)) if params else chunks.ChunkCache(**given)
+
+
+def _tree(unified: bool, page: int, disable: bool = False) -> Any:
     """The radix cache of models with full attention. A machine without a GPU keeps no KV, so that slots are numbers alone."""
     given: dict[str, Any] = {
-        "disable": False, "req_to_token_pool": None, "token_to_kv_pool_allocator": None, "page_size": page,
+        "disable": disable, "req_to_token_pool": None, "token_to_kv_pool_allocator": None, "page_size": page,
     }  # fmt: skip
     params = module("mem_cache.cache_init_params")
     if unified:
