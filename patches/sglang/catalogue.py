@@ -51,6 +51,7 @@ _FOLDERS = (
     "mamba_empty_node",
     "qwen35_mrope",
     "mixed_chunk_states",
+    "lora_prefix_key",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -201,6 +201,7 @@ def _facts(it: Chosen) -> Iterator[tuple[str, str | int]]:
         yield "chunked prefix cache", switch(not it.disable_chunked_prefix_cache and prefill in _chunked())
     if hasattr(it.config, "has_attention_sinks"):
         yield "attention sinks", switch(it.config.has_attention_sinks)
+    yield "LoRA adapters", switch(it.enable_lora)
 
 
 def _chunked() -> Any:

@@ -44,6 +44,7 @@ REGIONS = {
     "MambaRadixCache": {"": PLAN},
     "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
     "rocm": {"": PLAN},
+    "Req": {"": PLAN},
     "ssd_combined": {"": PREFILL},
     "ScheduleBatch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},

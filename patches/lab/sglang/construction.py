@@ -94,17 +94,22 @@ def serve(
     that the engine's own state is about.
     """
     args = _paged_args(flags, config, blackwell, page_size)
-    publish, context = getattr(module("server_args"), "set_global_server_args_for_scheduler", None), module("runtime_context")
-    if hasattr(context, "SpawnRanks"):  # the newest releases
-        context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
-    elif publish:  # 0.5.4 and later
-        publish(args)
+    publish(args)
     configs = module("configs.model_config").ModelConfig
     model_config = configs.from_server_args(args, **accepted(configs.from_server_args, {"is_draft_model": draft}))
     if hasattr(module("managers.schedule_batch"), "global_server_args_dict"):  # up to 0.5.3
         module("managers.schedule_batch").global_server_args_dict.update(vars(args))
     _groups(args, model_config)
     return _runner_class()(args, model_config, requests, tokens, draft, window, device)
+
+
+def publish(args: Any) -> None:
+    """Make them those of this process, as a scheduler does."""
+    publisher, context = getattr(module("server_args"), "set_global_server_args_for_scheduler", None), module("runtime_context")
+    if hasattr(context, "SpawnRanks"):  # the newest releases
+        context.publish(args, role="scheduler", ranks=context.SpawnRanks(world_rank=0, gpu_id=0))
+    elif publisher:  # 0.5.4 and later
+        publisher(args)
 
 
 def _paged_args(flags: tuple[str, ...], config: dict[str, Any], blackwell: bool, page_size: int | None) -> Any:

@@ -229,7 +229,6 @@ LEFT_OUT = {
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
     "sglang.fa3-scheduler-metadata": "stock ends of an illegal memory access",
-    "sglang.mixed-chunk-states": "not measured yet; six small launches for a batch of prompts, and no row mixes chunks",
     "sglang.mamba2-h-grid": "steps that fill the cache, and no workload is known in which it is most of them",
     "sglang.trtllm-mha-kv-scales": "Blackwell",
     "sglang.mamba2-prefill-graph": "stock ends at the first prompt",

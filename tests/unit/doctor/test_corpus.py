@@ -30,6 +30,7 @@ _WITHOUT_A_HIT = {
         "sglang.flashinfer-soft-cap",
         "sglang.hybrid-chunk-metadata",
         "sglang.kv-scales-file",
+        "sglang.lora-prefix-key",
         "sglang.mamba-float16-conv",
         "sglang.mamba2-h-grid",
         "sglang.mamba2-prefill-graph",

@@ -1,0 +1,74 @@
+"""sglang.lora-prefix-key without an engine: which requests get other keys, and who reads them."""
+
+from __future__ import annotations
+
+import sys
+from types import FunctionType, SimpleNamespace
+
+import pytest
+
+from attnfix.compat.status.fix_state import FixState
+from attnfix.patches.sglang.lora_prefix_key import wrap
+from attnfix.patches.sglang.lora_prefix_key.fix import FIX
+from tests.support import one_call
+
+TARGET = one_call.target_of(FIX, "__init__")
+LORA = SimpleNamespace(enable_lora=True)
+ID = "0123456789abcdef" * 2
+CONTEXT = "sglang.srt.runtime_context"
+
+
+class Req:
+    def __init__(self, rid, lora_id=None, extra_key=None):
+        if lora_id is not None:
+            extra_key = (extra_key or "") + lora_id
+        self.extra_key = extra_key
+
+
+def key(adapter, extra_key, args=LORA, state=None, asks="get_global_server_args"):
+    """The key that the request has, and how many corrections were counted. `asks`: how the release says its arguments."""
+    state = state or FixState(FIX)
+    given = {asks: lambda: args} if asks else {}
+    init = FunctionType(Req.__init__.__code__, given, "__init__", Req.__init__.__defaults__)
+    one_call.run(TARGET, init, state, request := object.__new__(Req), "r", adapter, extra_key)
+    return request.extra_key, state.counters.corrections
+
+
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch):
+    monkeypatch.delitem(sys.modules, CONTEXT, raising=False)
+
+
+@pytest.mark.parametrize("sent", [ID, "tenant" + ID, ID + "\0", ID + "\0\0"])
+def test_no_request_without_an_adapter_has_the_key_of_one(sent):
+    assert key(None, sent) == (sent + "\0", 1)
+    assert key(ID, sent) == (sent + ID, 0)
+
+
+@pytest.mark.parametrize("sent", [None, "", "tenant", ID[1:], ID + ".", ID + "\n", ID.upper(), ID[1:] + "\0", "\0", 7])
+def test_other_keys_stay(sent):
+    assert key(None, sent) == (sent, 0)
+
+
+def test_different_keys_stay_different():
+    sent = [ID + "\0" * nuls for nuls in range(4)] + [ID[1:], "x" + ID]
+    assert len({key(None, one)[0] for one in sent}) == len(sent)
+
+
+@pytest.mark.parametrize("args, corrections", [({}, 0), ({"enable_lora": False}, 0), ({"lora_paths": ["a=/1"]}, 1)])
+def test_servers_without_adapters_keep_their_keys(args, corrections):
+    assert key(None, ID, SimpleNamespace(**args))[1] == corrections
+
+
+def test_how_the_server_was_launched_is_asked_in_each_release(monkeypatch):
+    assert key(None, ID, asks=None)[1] == 1  # 0.5.3: nobody says
+    monkeypatch.setitem(sys.modules, CONTEXT, SimpleNamespace(get_server_args=lambda: SimpleNamespace(enable_lora=False)))
+    assert key(None, ID, asks=None)[1] == 0
+
+
+@pytest.mark.parametrize("reader, who", wrap._READERS.items())
+def test_keys_that_others_read_stay_and_the_state_says_why(reader, who):
+    state = FixState(FIX)
+    args = SimpleNamespace(enable_lora=True, **{reader: "file"})
+    assert key(None, ID, args, state) == (ID, 0)
+    assert who in state.as_dict()["reason"]
