@@ -131,7 +131,7 @@ def test_what_a_later_release_mends_is_no_fault_of_a_fix(newest, name, what):
 @pytest.mark.drawn(1)
 def test_states_of_prompts_beside_decodes_are_kept():
     case = json.loads((CASES / "sglang-mixed-chunk-states.json").read_text())
-    with run.Sides("sglang", case["release"]) as sides:
+    with run.Sides("sglang", case["release"], all_fixes=True) as sides:
         verdict, _, patched = sides.judge(case)
     assert verdict.kind == judge.CORRECTED, verdict
     assert patched["corrections"]["sglang.mixed-chunk-states"] > 0
