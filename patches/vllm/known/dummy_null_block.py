@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Above("data parallel ranks", 1),
         Is("model runner", "V1"),
-        AnyOf(Since("0.15.0"), Is("full CUDA graphs", ON)),
+        AnyOf(Is("full CUDA graphs", ON), AllOf(Since("0.15.0"), Is("attention", "MHA"))),
         Unseen("ranks in lock step of which one idles, as with MoE models"),
     ),
     avoid="Nothing within the release avoids it; take release 0.20.0.",

@@ -1,6 +1,6 @@
 """vllm.swa-admission-stall, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CONTEXT_LIMIT
@@ -15,6 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=40946, issue=39734),
     hits=AllOf(
         AnyOf(Is("sliding-window layers", ON), Is("architecture", "Llama4ForConditionalGeneration")),
+        Not(Given("--disable-hybrid-kv-cache-manager")),
         Unseen("a prompt that fits the KV cache only because windows free blocks"),
     ),
     avoid="Start with --no-scheduler-reserve-full-isl.",
