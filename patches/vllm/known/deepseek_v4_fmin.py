@@ -18,6 +18,6 @@ BUG = KnownBug(
         Is("GPU", "NVIDIA"),
         Unseen("an nvidia-cutlass-dsl without fmin, as the one for CUDA 12"),
     ),
-    avoid="Install nvidia-cutlass-dsl with its cu13 libraries.",
+    avoid="Nothing within the release avoids it; take release 0.22.1.",
     harm=CRASH,
 )

@@ -7,12 +7,12 @@ from attnfix.compat.symptoms import SLOW
 
 BUG = KnownBug(
     id="vllm.eagle-drop-spiral",
-    title="No prefix is ever found in the cache with EAGLE, MTP or DFlash (sliding-window layers)",
+    title="No prefix is ever found in the cache with EAGLE or MTP (sliding-window layers)",
     symptom="The hit rate of the prefix cache is 0 with a drafter, and prompts are computed again in each turn.",
     symptoms=(SLOW,),
     releases=(">=0.14.0,<0.20.0",),
     code=("vllm.v1.core.kv_cache_coordinator:HybridKVCacheCoordinator.find_longest_cache_hit",),
-    upstream=Upstream("vllm-project/vllm", issue=40624),
+    upstream=Upstream("vllm-project/vllm", issue=32802),
     hits=AllOf(
         Is("sliding-window layers", ON),
         Is("drafts from hidden states", ON),
