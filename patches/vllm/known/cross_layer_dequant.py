@@ -14,6 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.flashinfer:trtllm_prefill_attn_kvfp8_dequant",),
     upstream=Upstream("vllm-project/vllm", pull=36867),
     hits=AllOf(
+        Is("GPU", "NVIDIA"),
         Is("attention backend", "FLASHINFER"),
         Is("KV connector", ON),
         Is("KV cache dtype", "fp8", "fp8_e4m3"),

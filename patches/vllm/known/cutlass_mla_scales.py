@@ -17,6 +17,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=37054),
     hits=AllOf(
+        Is("attention", "MLA"),
         Is("attention backend", "CUTLASS_MLA"),
         Is("KV cache dtype", "fp8", "fp8_e4m3"),
         Unseen("scales of Q or K that are not 1"),

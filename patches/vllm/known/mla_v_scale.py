@@ -17,6 +17,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=37054),
     hits=AllOf(
+        Is("attention", "MLA", "sparse MLA"),
         AnyOf(
             Is("attention backend", "FLASHINFER_MLA"),
             AllOf(Since("0.17.0"), Is("attention backend", "FLASHINFER_MLA_SPARSE")),

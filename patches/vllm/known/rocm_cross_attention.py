@@ -14,6 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.rocm_attn:RocmAttentionBackend.supports_attn_type",),
     upstream=Upstream("vllm-project/vllm", pull=38450),
     hits=AllOf(
+        Is("GPU", "AMD"),
         Is("architecture", "WhisperForConditionalGeneration"),
         AnyOf(
             Is("attention backend", "ROCM_ATTN"),

@@ -14,6 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.rocm_aiter_fa:cp_mha_gather_cache_kernel",),
     upstream=Upstream("vllm-project/vllm", pull=39122),
     hits=AllOf(
+        Is("GPU", "AMD"),
         Is("attention backend", "ROCM_AITER_FA"),
         Is("KV cache dtype", "fp8", "fp8_e4m3"),
         Is("cached prefix", ON),

@@ -14,6 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.rocm_aiter_fa:cp_mha_gather_cache_kernel",),
     upstream=Upstream("vllm-project/vllm", pull=37228),
     hits=AllOf(
+        Is("GPU", "AMD"),
         Is("recurrent layers", ON),
         Is("attention backend", "ROCM_AITER_FA"),
         Is("cached prefix", ON),
