@@ -1,6 +1,6 @@
 """sglang.adaptive-gated-states, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SPECULATION
@@ -20,6 +20,7 @@ BUG = KnownBug(
         Is("--speculative-algorithm", "EAGLE", "EAGLE3", "NEXTN"),
         Is("speculative topk", 1),
         Is("--enable-dp-attention", "off"),
+        AnyOf(Since("0.5.12"), Given("--disable-overlap-schedule")),
     ),
     avoid="Leave --speculative-adaptive out.",
 )

@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=24954, issue=24221),
     hits=AllOf(
         Is("recurrent layers", "on"),
-        Is("--mamba-scheduler-strategy", "extra_buffer"),
+        Is("--mamba-radix-cache-strategy", "extra_buffer"),
         Is("--disable-overlap-schedule", "off"),
         Unseen("whether a chunk of a prompt is still being computed when its state is copied"),
     ),
