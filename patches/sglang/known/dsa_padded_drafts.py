@@ -1,0 +1,24 @@
+"""sglang.dsa-padded-drafts, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, PARALLEL, SPECULATION
+
+BUG = KnownBug(
+    id="sglang.dsa-padded-drafts",
+    title="DeepSeek V3.2 ends in an assertion when data-parallel attention pads drafts that run outside graphs",
+    symptom="The indexer, or fa3, sees more rows of queries than of lengths and pages, and the server ends.",
+    symptoms=(DIES, PARALLEL, SPECULATION),
+    releases=(">=0.5.7,<0.5.9",),
+    code=("sglang.srt.layers.attention.nsa.nsa_indexer:Indexer._get_topk_paged",),
+    upstream=Upstream("sgl-project/sglang", pull=17076),
+    harm=CRASH,
+    hits=AllOf(
+        Is("architecture", "DeepseekV32ForCausalLM"),
+        Given("--enable-dp-attention"),
+        Given("--speculative-algorithm"),
+        Unseen("whether steps of drafts run outside CUDA graphs, as batches above the largest graph do"),
+    ),
+    avoid="Leave --speculative-algorithm or --enable-dp-attention out.",
+)
