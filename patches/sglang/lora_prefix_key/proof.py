@@ -129,20 +129,21 @@ class _NoPool:
         return lambda *_, **__: None
 
 
+_NO_POOLS: dict[str, Any] = dict.fromkeys(("req_to_token_pool", "token_to_kv_pool_allocator"))
+
+
 def _no_tree(page: int) -> Any:
     """What a server has in its place with --disable-radix-cache."""
     chunks, params = module("mem_cache.chunk_cache"), module("mem_cache.cache_init_params")
     if chunks is None:  # 0.5.22 and later
         return _tree(True, page, disable=True)
-    given: dict[str, Any] = {"req_to_token_pool": None, "token_to_kv_pool_allocator": None, "page_size": page}
+    given = {**_NO_POOLS, "page_size": page}
     return chunks.ChunkCache(params.CacheInitParams(disable=True, **given)) if params else chunks.ChunkCache(**given)
 
 
 def _tree(unified: bool, page: int, disable: bool = False) -> Any:
     """The radix cache of models with full attention. A machine without a GPU keeps no KV, so that slots are numbers alone."""
-    given: dict[str, Any] = {
-        "disable": disable, "req_to_token_pool": None, "token_to_kv_pool_allocator": None, "page_size": page,
-    }  # fmt: skip
+    given = {**_NO_POOLS, "disable": disable, "page_size": page}
     params = module("mem_cache.cache_init_params")
     if unified:
         given["tree_components"] = (module("mem_cache.unified_cache.components").ComponentType.FULL,)
