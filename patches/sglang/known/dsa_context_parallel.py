@@ -1,6 +1,6 @@
 """sglang.dsa-context-parallel, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Since
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
@@ -25,7 +25,11 @@ BUG = KnownBug(
         Is("compute capability", 100, 103),
         Is("--kv-cache-dtype", "off", "auto", "fp8_e4m3"),
         AnyOf(*map(Given, _FLAGS)),
-        AnyOf(*(Is(name, "trtllm") for name in _BACKENDS), AllOf(Since("0.5.10"), *(Is(name, "off") for name in _BACKENDS))),
+        AnyOf(
+            *(Is(name, "trtllm") for name in _BACKENDS),
+            AllOf(Since("0.5.10"), Not(Since("0.5.11"))),
+            AllOf(Since("0.5.10"), *(Is(name, "off") for name in _BACKENDS)),
+        ),
     ),
     avoid="Set `--kv-cache-dtype bfloat16` on such a server, or leave context parallelism out.",
 )

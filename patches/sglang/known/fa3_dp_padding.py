@@ -1,6 +1,6 @@
 """sglang.fa3-dp-padding, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, PARALLEL
@@ -15,9 +15,9 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=28487, issue=18666),
     hits=AllOf(
         Is("prefill backend", "fa3"),
-        Given("--enable-dp-attention"),
+        AnyOf(Given("--enable-dp-attention"), Given("--moe-a2a-backend"), Is("--moe-dense-tp-size", "1")),
         Unseen("prompts whose tokens the tensor-parallel ranks of a group do not divide"),
     ),
-    avoid="Set `--dp-size` to the value of `--tp-size`, or `--prefill-attention-backend flashinfer`.",
+    avoid="Set `--prefill-attention-backend flashinfer`, or from 0.5.3 on `--dp-size` to the value of `--tp-size`.",
     harm=CRASH,
 )

@@ -1,6 +1,6 @@
 """sglang.pd-value-pointers, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -17,6 +17,7 @@ BUG = KnownBug(
         Is("attention", "MHA"),
         Is("--disaggregation-mode", "decode"),
         Given("--speculative-algorithm"),
+        Not(Is("--speculative-algorithm", "NGRAM")),
         Unseen("the prefill server's drafter"),
     ),
     avoid="Start both sides with the same drafter, or both without one.",

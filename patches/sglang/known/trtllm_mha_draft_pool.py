@@ -8,12 +8,13 @@ from attnfix.compat.symptoms import SLOW, SPECULATION
 BUG = KnownBug(
     id="sglang.trtllm-mha-draft-pool",
     title="Nearly no drafts are accepted beside a model with window layers (TRT-LLM MHA)",
-    symptom="EAGLE on gpt-oss accepts few drafts or none on Blackwell. The text is right, and decoding is slow.",
+    symptom="EAGLE on gpt-oss accepts few drafts or none on Blackwell, from 0.5.10 on beyond the window alone. The text is right.",
     symptoms=(SPECULATION, SLOW),
     releases=(">=0.5.9,<0.5.13",),
     code=("sglang.srt.layers.attention.trtllm_mha_backend:TRTLLMHAAttnBackend.__init__",),
     upstream=Upstream("sgl-project/sglang", pull=25103),
     hits=AllOf(
+        Is("architecture", "GptOssForCausalLM", "Llama4ForConditionalGeneration"),
         Is("sliding-window KV pool", ON),
         Is("draft decode backend", "trtllm_mha"),
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),

@@ -1,6 +1,6 @@
 """vllm.dcp-fp8-query, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, Is, Not
+from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, KV_SCALES, PARALLEL
@@ -13,15 +13,15 @@ BUG = KnownBug(
         "the first prompt."
     ),
     symptoms=(DIES, PARALLEL, KV_SCALES),
-    releases=(">=0.26.0,<=0.33.0",),
+    releases=(">=0.11.1,<=0.33.0",),
     code=("vllm.v1.attention.backends.flash_attn:FlashAttentionImpl._forward_with_dcp",),
     upstream=Upstream("vllm-project/vllm", report="vllm-dcp-fp8-query"),
     hits=AllOf(
         Is("attention", "MHA"),
         Is("attention backend", "FLASH_ATTN", "FLASHINFER"),
-        Is("compute capability", 90),
+        Is("compute capability", 90, 100, 103),
         Above("decode context parallel size", 1),
-        Not(Is("KV cache dtype", "auto")),
+        Is("KV cache dtype", "fp8", "fp8_e4m3", "fp8_e5m2"),
     ),
     avoid="Keep the KV cache in the model's dtype.",
     harm=CRASH,

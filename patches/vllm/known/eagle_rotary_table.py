@@ -13,7 +13,7 @@ BUG = KnownBug(
         "drafts that are never accepted."
     ),
     symptoms=(DIES, SPECULATION, CONTEXT_LIMIT),
-    releases=(">=0.24.0,<0.27.0",),
+    releases=(">=0.12.0,<0.27.0",),
     code=("vllm.config.speculative:SpeculativeConfig.__post_init__",),
     upstream=Upstream("vllm-project/vllm", pull=48894),
     hits=AllOf(

@@ -19,7 +19,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MHA"),
         Is("attention backend", "FLASH_ATTN"),
-        Is("compute capability", 80, 86, 89),
+        Not(Is("compute capability", 90)),
         Not(Is("--disable-cascade-attn", ON)),
     ),
     avoid="Start with `--disable-cascade-attn`.",

@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "Glm5NextForCausalLM", "Glm5NextForConditionalGeneration"),
         Is("speculative decoding", ON),
+        Is("draft tokens of a step", "several"),
     ),
     avoid="Start without `--speculative-config`.",
 )

@@ -8,10 +8,7 @@ from attnfix.compat.symptoms import GARBAGE
 BUG = KnownBug(
     id="vllm.hybrid-stale-bits",
     title="NaN that grows with uptime: hybrid models read float32 states as KV",
-    symptom=(
-        "A hybrid model answers well at first. With uptime, answers turn into one repeated token, as blocks of states "
-        "become blocks of KV."
-    ),
+    symptom="Answers are right at first. With uptime they turn into one repeated token, as blocks of states become KV.",
     symptoms=(GARBAGE,),
     releases=(">=0.10.2,<0.17.1",),
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
@@ -20,8 +17,11 @@ BUG = KnownBug(
         Is("recurrent layers", ON),
         AnyOf(
             Is("--mamba-ssm-cache-dtype", "float32"),
+            AllOf(Since("0.11.1"), Is("architecture", "KimiLinearForCausalLM")),
             AllOf(
-                Since("0.13.0"), Is("architecture", "NemotronHForCausalLM"), Unseen("the checkpoint's mamba_ssm_cache_dtype")
+                Since("0.13.0"),
+                Is("architecture", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM"),
+                Unseen("the checkpoint's mamba_ssm_cache_dtype"),
             ),
             AllOf(Since("0.17.0"), Is("architecture", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")),
         ),

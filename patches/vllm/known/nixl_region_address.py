@@ -1,6 +1,6 @@
 """vllm.nixl-region-address, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -12,9 +12,15 @@ BUG = KnownBug(
         "A P/D pair answers garbage where two layers' regions share a base address and differ in length, as in DeepSeek-V4.1."
     ),
     symptoms=(GARBAGE,),
-    releases=(">=0.30.0,<=0.33.0",),
+    releases=(">=0.30.0,<0.33.0",),
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker:NixlBaseConnectorWorker.register_kv_caches",),
     upstream=Upstream("vllm-project/vllm", issue=57661),
-    hits=AllOf(Is("--kv-transfer-config.kv_connector", "NixlConnector"), Is("architecture", "DeepseekV41ForCausalLM")),
+    hits=AllOf(
+        Is("architecture", "DeepseekV41ForCausalLM"),
+        AnyOf(
+            Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPullConnector"),
+            AllOf(Not(Since("0.31.0")), Is("--kv-transfer-config.kv_connector", "NixlPushConnector")),
+        ),
+    ),
     avoid="Nothing within the release avoids it; serve such a model without P/D.",
 )

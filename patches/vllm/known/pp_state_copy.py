@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="Hybrid models with drafts and pipeline parallelism copy recurrent states of one request to another",
     symptom="Under load answers lose their context or turn into garbage; one request at a time is right.",
     symptoms=(SHARED_BATCH, GARBAGE, SPECULATION),
-    releases=(">=0.30.0,<0.32.0",),
+    releases=(">=0.25.0,<0.32.0",),
     code=("vllm.v1.worker.gpu.model_states.mamba_hybrid:MambaHybridModelState.preprocess_state",),
     upstream=Upstream("vllm-project/vllm", pull=55506, issue=55951),
     hits=AllOf(

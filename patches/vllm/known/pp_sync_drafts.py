@@ -13,7 +13,7 @@ BUG = KnownBug(
         "are verified."
     ),
     symptoms=(SPECULATION, PARALLEL),
-    releases=(">=0.23.0,<=0.33.0",),
+    releases=(">=0.22.0,<=0.33.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", issue=52071),
     hits=AllOf(

@@ -1,6 +1,6 @@
 """vllm.simple-offload-store-race, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -16,9 +16,13 @@ BUG = KnownBug(
     releases=(">=0.19.0,<0.24.0",),
     code=("vllm.v1.simple_kv_offload.worker:SimpleCPUOffloadWorker.get_finished",),
     upstream=Upstream("vllm-project/vllm", issue=45704, pull=46278),
-    hits=AnyOf(
-        Is("--kv-transfer-config.kv_connector", "SimpleCPUOffloadConnector"),
-        AllOf(Given("--kv-offloading-size"), Given("$VLLM_USE_SIMPLE_KV_OFFLOAD")),
+    hits=AllOf(
+        AnyOf(
+            Is("--kv-transfer-config.kv_connector", "SimpleCPUOffloadConnector"),
+            AllOf(Given("--kv-offloading-size"), Given("$VLLM_USE_SIMPLE_KV_OFFLOAD")),
+        ),
+        Not(Is("--kv-offloading-backend", "lmcache")),
+        AnyOf(Is("async scheduling", ON), Above("pipeline parallel size", 1)),
     ),
     avoid="Take OffloadingConnector, the default of `--kv-offloading-size`: leave `VLLM_USE_SIMPLE_KV_OFFLOAD` out.",
 )

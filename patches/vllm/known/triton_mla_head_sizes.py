@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="The server dies on TRITON_MLA when keys are wider than a power of two (Lk above Lv)",
     symptom="A model with absorbed heads of another size than 576 or 288 ends with a shape error of Triton's decode kernel.",
     symptoms=(DIES,),
-    releases=(">=0.17.0,<0.21.0",),
+    releases=(">=0.20.0,<0.21.0",),
     code=("vllm.v1.attention.ops.triton_decode_attention:_decode_grouped_att_m_fwd",),
     upstream=Upstream("vllm-project/vllm", issue=40705, pull=40966),
     hits=AllOf(
