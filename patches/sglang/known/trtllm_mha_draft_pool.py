@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import SLOW, SPECULATION
 BUG = KnownBug(
     id="sglang.trtllm-mha-draft-pool",
     title="Nearly no drafts are accepted beside a model with window layers (TRT-LLM MHA)",
-    symptom="EAGLE on gpt-oss accepts few drafts or none on Blackwell, from 0.5.10 on beyond the window alone. The text is right.",
+    symptom="EAGLE on gpt-oss accepts few drafts or none on Blackwell, from 0.5.10 on beyond the window. The text is right.",
     symptoms=(SPECULATION, SLOW),
     releases=(">=0.5.9,<0.5.13",),
     code=("sglang.srt.layers.attention.trtllm_mha_backend:TRTLLMHAAttnBackend.__init__",),
