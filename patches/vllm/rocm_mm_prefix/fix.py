@@ -36,7 +36,6 @@ FIX = Fix(
             wrap.get_backend_priorities,
             needed=wrap.attends_both_ways,
             paths=(f"{_ROCM}:_get_backend_priorities",),
-            repeatable=True,
         ),
     ),
     # How the platform chooses, what the backends say, and what they hand to their kernels

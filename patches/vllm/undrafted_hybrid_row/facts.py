@@ -19,7 +19,8 @@ def _mamba2(it: Deployment) -> Fact:
 def _trimmed(it: Deployment) -> Fact:
     """Whether a step may lose its drafts after it was scheduled ahead."""
     method = it.option(_METHOD, "none")
-    return Fact(tuple(ON if str(value).lower() == "ngram_gpu" else OFF for value in method.values), method.why)
+    trimmed = tuple(ON if str(value).lower() == "ngram_gpu" else OFF for value in method.values)
+    return Fact(trimmed, f"{method.why} {method.values[0]}" if method.values else method.why)
 
 
 def _each_block(it: Deployment) -> Fact:

@@ -129,5 +129,5 @@ def test_what_the_engine_raises_passes_and_leaves_its_buffer():
 def test_doctor_says_where_the_fix_stays_out(release, model, more, by):
     launch = read(shlex.split(f"{FIX.switch}=1 {MTP}{more}"))
     deployment = Deployment("vllm", config=MODELS[model], launch=launch, environment={})
-    (row,) = [row for row in doctor.examine(deployment, release)[0] if row["fix"] == FIX.id]
+    (row,) = [row for row in doctor.examine(deployment, release) if row["fix"] == FIX.id]
     assert row["verdict"] == HIT and row["attnfix"].startswith(by or "corrects it")

@@ -11,9 +11,9 @@ _NGRAM = VLLM + "--speculative-config.method ngram --speculative-config.num_spec
 DEPLOYMENTS = [
     ("0.19.1", "Next", "h100", _NGRAM, HIT, "layers of linear attention"),
     ("0.28.0", "Nemotron", "h100", _NGRAM, HIT, "NemotronHForCausalLM has layers of Mamba2"),
-    ("0.25.1", "3.5", "h100", MTP + "--no-async-scheduling", HIT, "--async-scheduling"),
+    ("0.25.1", "3.5", "h100", MTP + "--no-async-scheduling", POSSIBLE, "model runner: V1 or V2"),
     ("0.25.1", "Next", "h100", MTP + "-sc.method=ngram_gpu", HIT, "ngram_gpu"),
-    ("0.25.1", "Nemotron", "h100", MTP + BY_BATCH_SIZE, HIT, "drafts by batch size: on"),
+    ("0.25.1", "Nemotron", "h100", MTP + BY_BATCH_SIZE, POSSIBLE, "model runner: V1 or V2"),
     ("0.18.1", "Nemotron", "h100", _NGRAM, NOT_HIT, "vLLM 0.18.1 runs no steps without drafts"),
     ("0.22.0", "Next", "h100", MTP + "-sc.method=mtp", NOT_HIT, "async scheduling: on"),
     ("0.19.1", "Llama", "h100", _NGRAM, NOT_HIT, "no layers of linear attention"),

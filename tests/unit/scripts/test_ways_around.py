@@ -26,7 +26,7 @@ def asked(case):
     if isinstance(case, paged.Case):
         return [replace(step, parents=(), graph=False) for step in case.steps]
     if hasattr(case, "_replace"):
-        return case._replace(page=None)
+        return case._replace(**dict.fromkeys({"page", "mixed"}.intersection(case._fields)))
     return case.talk if hasattr(case, "talk") else case.steps
 
 
