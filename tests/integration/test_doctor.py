@@ -133,9 +133,9 @@ def test_the_counts_are_those_of_the_rows(model):
 def test_options_that_nothing_of_ours_covers_are_named(model):
     launch = "vllm", "serve", "r1", "--enforce-eager"
     fixed = "doctor", str(model), "--engine", "vllm==0.33.0", "--gpu", "h200", "--", *launch
-    text = attnfix(*fixed, "--enable-eplb", "--limit-mm-per-prompt", "1").stdout
+    text = attnfix(*fixed, "--enable-eplb", "--max-logprobs", "3").stdout
     assert "No known bug applies" in text.splitlines()[0]
-    assert "attnfix knows no bug around: --enable-eplb, --limit-mm-per-prompt; that is no proof that there is none." in text
+    assert "attnfix knows no bug around: --enable-eplb, --max-logprobs; that is no proof that there is none." in text
     assert "knows no bug around" not in attnfix(*fixed).stdout
     front = "--host 0.0.0.0 --port 80 --api-key k --served-model-name r1 --disable-log-stats --tool-call-parser hermes"
     assert "knows no bug around" not in attnfix(*fixed, *front.split()).stdout
