@@ -31,6 +31,11 @@ def known_bugs(engine: str) -> tuple[KnownBug, ...]:
     return tuple(import_module(f"{package.__name__}.{module.name}").BUG for module in iter_modules(package.__path__))
 
 
+def known_by_id() -> dict[str, KnownBug]:
+    """The known bugs of both engines."""
+    return {bug.id: bug for engine in ("sglang", "vllm") for bug in known_bugs(engine)}
+
+
 def facts_of_fixes(engine: str) -> Makers:
     """What `facts.py` in a fix's folder tells `doctor`, of all fixes of an engine."""
     modules = [f"attnfix.patches.{fix.package}.facts" for fix in FIXES if fix.engine == engine]

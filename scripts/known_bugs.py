@@ -15,12 +15,11 @@ from functools import cache
 from rich.progress import track
 
 from attnfix.cli import releases
-from attnfix.compat.engines import ENGINES
 from attnfix.compat.gate import judge
 from attnfix.compat.gate.source_files import Sources
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.releases import fetch
-from attnfix.patches.catalogue import known_bugs
+from attnfix.patches.catalogue import known_by_id
 
 
 @cache
@@ -56,7 +55,7 @@ def wrong(bug: KnownBug) -> Iterator[str]:
 
 
 def main(words: list[str]) -> int:
-    bugs = [bug for engine in ENGINES for bug in known_bugs(engine) if not words or bug.id in words]
+    bugs = [bug for bug in known_by_id().values() if not words or bug.id in words]
     found = [f"{bug.id}: {sentence}" for bug in track(bugs, "known bugs") for sentence in wrong(bug)]
     for sentence in found:
         print(sentence)

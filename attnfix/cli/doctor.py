@@ -40,7 +40,7 @@ LAUNCH = True
 
 _COLOURS = {HIT: "red", POSSIBLE: "yellow", NOT_HIT: "dim"}
 _HERE = "installed here"
-#: What attnfix does about a known bug, by whether there is a way around
+#: Action of attnfix for a known bug, by whether there is a way around
 _NO_FIX = {True: "has no fix: see the way around", False: "has no fix, and knows no way around"}
 _ORDER = (HIT, POSSIBLE, NOT_HIT)
 #: A correction with at least so much of the tokens/s is called free here, as the checks of `tests/gpu/serving` do

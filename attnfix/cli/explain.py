@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from attnfix.compat.arming import switches
-from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.known_bug import KnownBug
-from attnfix.patches.catalogue import BY_ID, known_bugs
+from attnfix.patches.catalogue import BY_ID, known_by_id
 
 from . import completion, known
 from .listing import avoided, describe, named, span
@@ -27,7 +26,7 @@ EXAMPLE = "attnfix explain sglang.zero-kv-rows"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     bug = parser.add_argument("bug", metavar="BUG", help="as in sglang.zero-kv-rows, or zero-kv-rows")
-    completion.offer(bug, lambda: [*BY_ID, *(bug.id for engine in ENGINES for bug in known_bugs(engine))])
+    completion.offer(bug, lambda: [*BY_ID, *known_by_id()])
 
 
 def run(options: argparse.Namespace) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from attnfix.compat.engines import ENGINES
 from attnfix.compat.known_bug import KnownBug
-from attnfix.patches.catalogue import known_bugs
+from attnfix.patches.catalogue import known_by_id
 
 from . import releases
 from .listing import span
@@ -42,7 +41,7 @@ def describe(bug: KnownBug) -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> int:
-    rows = [describe(bug) for engine in ENGINES for bug in known_bugs(engine)]
+    rows = [describe(bug) for bug in known_by_id().values()]
     if options.json:
         print_json({"known": rows})
         return 0

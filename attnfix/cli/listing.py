@@ -10,7 +10,7 @@ from attnfix.compat.engines import ENGINES
 from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
 from attnfix.compat.known_bug import KnownBug
-from attnfix.patches.catalogue import BY_ID, FIXES, known_bugs, ways_around
+from attnfix.patches.catalogue import BY_ID, FIXES, known_by_id, ways_around
 
 from .errors import CliError, no_such
 from .output import print_json, print_line, print_table
@@ -27,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def named(name: str) -> Fix | KnownBug:
     """The fix or the known bug of that id, or of that id without its engine. Raises CliError with exit code 2."""
-    bugs = {bug.id: bug for engine in ENGINES for bug in known_bugs(engine)}
-    every: dict[str, Fix | KnownBug] = {**BY_ID, **bugs}
+    every: dict[str, Fix | KnownBug] = {**BY_ID, **known_by_id()}
     found = [each for each in every if name in (each, each.partition(".")[2])]
     if len(found) > 1:
         raise CliError(f"{name!r} is a fix of both engines: name {' or '.join(found)}", 2)

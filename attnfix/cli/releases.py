@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cache
 
 from packaging.version import InvalidVersion, Version
 
@@ -66,9 +67,10 @@ def every() -> list[str]:
     return [f"{engine}=={release}" for engine in ENGINES for release in of(engine)]
 
 
-def of(engine: str) -> list[str]:
+@cache
+def of(engine: str) -> tuple[str, ...]:
     """Every release of an engine that was judged, in release order."""
-    return known([ledger.load(fix) for fix in FIXES if fix.engine == engine])
+    return tuple(known([ledger.load(fix) for fix in FIXES if fix.engine == engine]))
 
 
 def known(books: Collection[Ledger]) -> list[str]:

@@ -17,7 +17,7 @@ from attnfix.compat.fix import Fix
 from attnfix.compat.gate import ledger
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SYMPTOMS
-from attnfix.patches.catalogue import FIXES, known_bugs
+from attnfix.patches.catalogue import FIXES, known_bugs, known_by_id
 from scripts.pages import support_page
 
 _Bug = TypeVar("_Bug", Fix, KnownBug)
@@ -27,7 +27,7 @@ _MOST = 10
 
 def page() -> str:
     sections = [(symptom, [(fix, _releases(fix)) for fix in _over_all(symptom)]) for symptom in SYMPTOMS]
-    known = {symptom: _with(symptom, (bug for engine in ENGINES for bug in known_bugs(engine))) for symptom in SYMPTOMS}
+    known = {symptom: _with(symptom, known_by_id().values()) for symptom in SYMPTOMS}
     facts = {"known": known, "span": _of_bug, "anchor": anchor, "by_release": release_table()}
     return support_page.rendered("symptoms.md", sections=sections, **facts)
 
