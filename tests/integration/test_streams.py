@@ -14,6 +14,7 @@ from attnfix.cli import COMMANDS, probe, run, status
 #: One cheap line for each command; the release is in the cache, and none of its code is run
 LINES = {
     "list": ["list"],
+    "known": ["known"],
     "explain": ["explain", "sglang.zero-kv-rows"],
     "doctor": ["doctor", "--engine", "sglang==0.5.23", "--gpu", "h100"],
     "status": ["status"],

@@ -242,20 +242,15 @@ def _known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], e
     if settings.get("model") == "mla" and wrong.startswith("AssertionError: EAGLE draft kv_indices row"):
         what = "lists of drafts near the limit of the context (docs/upstream/sglang-draft-kv-context-limit-twins.md)"
         return Known(what, {"speculative-algorithm": None})
-    mixed = settings["enable-mixed-chunk"] and not settings["disable-radix-cache"]
+    mixed = settings["enable-mixed-chunk"] and not settings["disable-radix-cache"] and Version(release) < Version("0.5.23")
     unwritten = wrong == f"layer {models.STATES_LAYER}" and "cached" in kinds and error == math.inf
-    if settings["model"] == "hybrid" and mixed and unwritten and Version(release) < _all_states_kept(settings):
+    if settings["model"] == "hybrid" and mixed and unwritten:
         what = "chunks beside decodes, of which the radix cache gets states that nobody wrote (mended in 0.5.23)"
         return Known(what, {"enable-mixed-chunk": False})
     if ended := _ended(Version(release), settings, wrong):
         return ended
     trees = None if wrong.startswith("draft") else _wrong_with_trees(settings)
     return Known(trees, {"speculative-eagle-topk": 1}) if trees else None
-
-
-def _all_states_kept(settings: Settings) -> Version:
-    """The first release in which sglang.mixed-chunk-states, or the engine, keeps all of them."""
-    return Version("0.5.18" if settings["mamba-radix-cache-strategy"] == "extra_buffer_lazy" else "0.5.13")
 
 
 #: Of arguments and shapes of `_ended`

@@ -236,6 +236,7 @@ def impossible(settings: Settings) -> str | None:
 
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.self_attn\.")
+_LOCKED = re.compile(r"AssertionError: Workspace is locked but allocation from 'flash_attn\.py:\d+:_forward_with_dcp'")
 
 
 def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], error: float) -> Known | None:
@@ -247,7 +248,7 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     """
     number, backend, own = _number(release), settings["attention-backend"], _LAYER.match(wrong)
     layer = int(own[1]) if own and int(own[1]) < 2 else None  # of the model: a drafter has no sinks, and no layer skipped
-    if settings["decode-context-parallel-size"] == 2 and (found := _on_ranks(number, settings, wrong, layer)):
+    if settings["decode-context-parallel-size"] == 2 and (found := _on_ranks(number, settings, wrong, kinds, layer)):
         return found
     none = {"windows": "none", "draft-window": False}
     states_cached = settings["recurrent"] != "none" and settings["enable-prefix-caching"]
@@ -283,7 +284,7 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     return None
 
 
-def _on_ranks(number: tuple[int, ...], settings: Settings, wrong: str, layer: int | None) -> Known | None:
+def _on_ranks(number: tuple[int, ...], settings: Settings, wrong: str, kinds: Sequence[str], layer: int | None) -> Known | None:
     """What is known of decode context parallelism. layer: of the model's own attention, where that is wrong."""
     flash, v2 = settings["attention-backend"] == "FLASH_ATTN", not settings["former-model-runner"] and number >= V2_FROM
     if settings["sinks"] and flash and layer is not None:
@@ -298,6 +299,11 @@ def _on_ranks(number: tuple[int, ...], settings: Settings, wrong: str, layer: in
     idle = settings["attention"] == "MLA" and settings["dummy-batches"] and v2 and number < (0, 30)
     if idle and wrong == "TypeError: 'NoneType' object is not subscriptable":
         return Known("dummy batches that lack this rank's lengths (mended in 0.30.0)", {"dummy-batches": False})
+    # Where no request has a context, the builder leaves attention to it out, and the workspace for it is not made; the dummy
+    # batch of a capture had none
+    captured = flash and settings["cudagraph-mode"] != "NONE" and v2 and (0, 26) <= number < (0, 33)
+    if captured and ((layer is not None and "replayed" in kinds) or _LOCKED.match(wrong)):
+        return Known("graphs that are captured without a context on ranks (mended in 0.33.0)", {"cudagraph-mode": "NONE"})
     return None
 
 
