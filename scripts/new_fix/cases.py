@@ -20,7 +20,7 @@ from itertools import zip_longest
 from typing import Any
 
 from attnfix.cli.errors import CliError
-from attnfix.cli.listing import named
+from attnfix.cli.listing import fix_named
 from attnfix.cli.releases import parse
 from attnfix.compat.fix import Target
 from attnfix.patches.catalogue import BY_ID
@@ -104,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     try:
-        fix = named(options.fix)
+        fix = fix_named(options.fix)
         sites = [(engine, fetch.fetch(engine, release)) for engine, release in map(parse, options.release)]
     except (CliError, fetch.ReleaseError) as error:
         parser.error(str(error))

@@ -86,6 +86,12 @@ SECTIONS = (
     ),
     Section("The catalogue", "`attnfix list` shows all fixes.", "attnfix list", (FIX, "goes wrong")),
     Section(
+        "Bugs without a fix",
+        "`attnfix known` lists the bugs of published releases that attnfix knows and does not correct.",
+        "attnfix known | head -n 12",
+        ("bugs without a fix", "affected releases"),
+    ),
+    Section(
         "One fix",
         "`attnfix explain` tells everything about one fix.",
         f"attnfix explain {FIX}",

@@ -3,7 +3,8 @@
     python -m scripts.radar vllm==0.18.1 vllm==0.19.0
         the candidates: tokens changed, lines before and after, and reasons; new functions that changed ones call; removed ones
     python -m scripts.radar vllm==0.18.1 vllm==0.19.0 --show 3
-        the unified diff of the third
+    python -m scripts.radar vllm==0.18.1 vllm==0.19.0 --show 1-40
+        the unified diff of the third, of the first forty
     python -m scripts.radar vllm==0.19.0
         the same against the release before it
     python -m scripts.radar --newest
@@ -104,15 +105,26 @@ def diff(pair: Pair, candidate: Candidate) -> str:
     return "\n".join(map(untrusted.line, difflib.unified_diff(before, after, *names, lineterm="")))
 
 
+def numbers(text: str) -> tuple[int, int]:
+    """First and last of N or N-M. Raises ValueError where it is neither."""
+    first, _, last = text.partition("-")
+    found = int(first), int(last or first)
+    if not 1 <= found[0] <= found[1]:
+        raise ValueError(text)
+    return found
+
+
 def show(pair: Pair, options: argparse.Namespace) -> None:
     for release in pair.old_release, pair.new_release:
         pair.site(release)
     with Console(stderr=True).status(f"{pair}: reading both releases"):
         pair.candidates  # noqa: B018
     if options.show is not None:
-        if not 1 <= options.show <= len(pair.candidates):
-            raise ReleaseError(f"{pair} has candidates 1 to {len(pair.candidates)}, not {options.show}.")
-        print(diff(pair, pair.candidates[options.show - 1]))
+        first, last = options.show
+        if first > len(pair.candidates):
+            raise ReleaseError(f"{pair} has candidates 1 to {len(pair.candidates)}, not {first}.")
+        for number, candidate in enumerate(pair.candidates[first - 1 : last], first):
+            print(f"{number}  {candidate.change.new.name}\n{diff(pair, candidate)}")
     elif options.json:
         print(json.dumps(as_json(pair, options.limit), indent=1))
     else:
@@ -125,7 +137,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("releases", nargs="*", metavar="ENGINE==RELEASE", help="two of one engine, or one")
     parser.add_argument("--limit", type=int, default=LIMIT, help=f"how many candidates are listed (default: {LIMIT})")
-    parser.add_argument("--show", type=int, metavar="N", help="the diff of this candidate")
+    parser.add_argument("--show", type=numbers, metavar="N[-M]", help="the diff of this candidate, or of these")
     parser.add_argument("--json", action="store_true", help="JSON in place of text")
     parser.add_argument("--newest", action="store_true", help="each engine's newest release, unless it was read")
     parser.add_argument("--unread", action="store_true", help="the pairs of releases that nobody has read")

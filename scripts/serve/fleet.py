@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from attnfix.cli.listing import named
+from attnfix.cli.listing import fix_named
 from attnfix.cli.status import EXIT_MISSING
 from attnfix.compat.releases import fetch
 from attnfix.prove.runner import CPU
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINE, RELEASE, FIX = "vllm", "0.25.1", "vllm.mla-context-order"
 REPLICAS: tuple[tuple[str, dict[str, str]], ...] = (
     ("with attnfix", {}),
-    (f"{FIX} off", {named(FIX).switch: "0"}),
+    (f"{FIX} off", {fix_named(FIX).switch: "0"}),
     ("without attnfix", {"ATTNFIX": "0"}),
 )
 

@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from importlib import import_module
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar
 
 from attnfix.patches.lab.proof import cumulative
 
@@ -53,6 +53,9 @@ class Alone:
         if name.startswith("__"):
             raise AttributeError(name)
         raise NotImplementedError(f"rank {self.rank_in_group} of {self.world_size} is alone: {name}")
+
+
+_Entered = TypeVar("_Entered", bound="Worker")
 
 
 class Worker:
@@ -105,7 +108,7 @@ class Worker:
         if hasattr(self.config.cache_config, "kv_cache_layout"):  # from 0.30 the engine core says it to the workers
             self.config.cache_config.kv_cache_layout = layout
 
-    def __enter__(self) -> Worker:
+    def __enter__(self: _Entered) -> _Entered:
         config: Any = import_module("vllm.config")
         self._entered.enter_context(self._platform())
         self._entered.enter_context(config.set_current_vllm_config(self.config))

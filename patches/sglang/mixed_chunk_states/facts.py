@@ -12,7 +12,7 @@ def _mixed(it: Deployment) -> Fact:
     if asked.values == (OFF,):
         return asked
     chunk = it.number("chunked-prefill-size")
-    if it.given("chunked-prefill-size") and chunk.values and chunk.values[0] <= 0:
+    if it.given("chunked-prefill-size") and chunk.values and int(chunk.values[0]) <= 0:
         return known(OFF, f"{chunk.why} {chunk.values[0]}")
     if it.given("speculative-algorithm"):
         if it.release is not None and not it.since("0.5.19"):

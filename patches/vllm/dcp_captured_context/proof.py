@@ -108,7 +108,7 @@ class Proof(Cases):
             q, k, v = tensor(tokens, _RANKS * _HEADS, _D), tensor(tokens, 1, _D), tensor(tokens, 1, _D)
             size = _size(len(context)) if case.graph else len(context)
             metadata = [rank.built(size, context) for rank in ranks]
-            outs = group.on_all(lambda at, *inputs: ranks[at].run(size, *inputs, metadata[at]), q, k, v)  # noqa: B023
+            outs = group.on_all(lambda at, q, k, v: ranks[at].run(size, q, k, v, metadata[at]), q, k, v)  # noqa: B023
             seen.append(observe(torch.cat(outs, 1), _reference(q, k, v, cached, context, new)))
         return combine(*seen)
 
