@@ -246,7 +246,6 @@ VERIFIED = {"model": "windows", "attention-backend": "flashinfer"}
 CHUNKS = {"enable-mixed-chunk": True, "speculative-algorithm": None}
 FLASHMLA = {"model": "mla", "attention-backend": "flashmla", **CHUNKS}
 MIXED_STATES = {"model": "hybrid", **CHUNKS}
-LAZY = {"mamba-radix-cache-strategy": "extra_buffer_lazy"}
 
 
 @pytest.mark.parametrize(
@@ -269,13 +268,11 @@ LAZY = {"mamba-radix-cache-strategy": "extra_buffer_lazy"}
         ("0.5.19", FLASHMLA, NONE.format("+"), "", None),
         ("0.5.18", FLASHMLA | {"enable-mixed-chunk": False}, NONE.format("+"), "", None),
         ("0.5.18", FLASHMLA | {"prefill-attention-backend": "fa3"}, NONE.format("+"), "", None),
-        ("0.5.12.post1", MIXED_STATES, "layer 1", "cached decode", "0.5.23"),
-        ("0.5.13", MIXED_STATES, "layer 1", "cached decode", None),
-        ("0.5.12.post1", MIXED_STATES, "layer 0", "cached decode", None),
-        ("0.5.12.post1", MIXED_STATES, "layer 1", "chunk decode", None),
-        ("0.5.12.post1", MIXED_STATES | {"disable-radix-cache": True}, "layer 1", "cached decode", None),
-        ("0.5.17", MIXED_STATES | LAZY, "layer 1", "cached decode", "0.5.23"),
-        ("0.5.18", MIXED_STATES | LAZY, "layer 1", "cached decode", None),
+        ("0.5.22", MIXED_STATES, "layer 1", "cached decode", "0.5.23"),
+        ("0.5.23", MIXED_STATES, "layer 1", "cached decode", None),
+        ("0.5.22", MIXED_STATES, "layer 0", "cached decode", None),
+        ("0.5.22", MIXED_STATES, "layer 1", "chunk decode", None),
+        ("0.5.22", MIXED_STATES | {"disable-radix-cache": True}, "layer 1", "cached decode", None),
     ],
 )
 def test_what_a_later_release_of_sglang_mends_is_known_before_it(release, settings, wrong, kinds, mended):
@@ -293,7 +290,7 @@ def test_a_pool_that_has_no_slots_left_is_known_where_it_is_small():
 
 
 def test_states_that_somebody_wrote_are_not_known_to_be_wrong_beside_decodes():
-    assert known("sglang", "0.5.12", MIXED_STATES, "layer 1", ["cached", "decode"], 0.5) is None
+    assert known("sglang", "0.5.22", MIXED_STATES, "layer 1", ["cached", "decode"], 0.5) is None
 
 
 @pytest.mark.parametrize(("own", "there"), [("fa3", True), ("trtllm_mha", True), ("torch_native", False)])
@@ -347,21 +344,43 @@ def test_a_freed_block_is_known_to_be_read_where_a_tile_begins_before_the_window
     assert (found is not None and "freed" in found.what) == there
 
 
+LOCKED = (
+    "AssertionError: Workspace is locked but allocation from 'flash_attn.py:1617:{}' requires 0.01 MB, current size is 0.00"
+)
+CAPTURED = {"cudagraph-mode": "FULL_DECODE_ONLY"}
 IDLE = {"attention-backend": "FLASH_ATTN_MLA", "attention": "MLA", "dummy-batches": True}
 NO_LENGTHS = "TypeError: 'NoneType' object is not subscriptable"
 
 
 @pytest.mark.parametrize(
-    ("release", "settings", "wrong", "mended"),
+    ("release", "settings", "wrong", "kinds", "mended"),
     [
-        ("0.29.0", IDLE, NO_LENGTHS, "0.30.0"),
-        ("0.30.0", IDLE, NO_LENGTHS, None),
-        ("0.29.0", IDLE | {"dummy-batches": False}, NO_LENGTHS, None),
-        ("0.29.0", IDLE, "TypeError: other", None),
+        ("0.26.0", CAPTURED, "model.layers.0.self_attn.attn of rank 0", "decode replayed", "0.33.0"),
+        ("0.32.0", CAPTURED, "model.layers.1.self_attn.attn of rank 1", "decode replayed", "0.33.0"),
+        ("0.33.0", CAPTURED, "model.layers.0.self_attn.attn of rank 0", "decode replayed", None),
+        ("0.25.1", CAPTURED, "model.layers.0.self_attn.attn of rank 0", "decode replayed", None),
+        ("0.32.0", CAPTURED, "model.layers.0.self_attn.attn of rank 0", "decode", None),
+        ("0.32.0", CAPTURED, "model.layers.2.mixer of rank 0", "decode replayed", None),
+        ("0.32.0", CAPTURED, LOCKED.format("_forward_with_dcp"), "", "0.33.0"),
+        ("0.32.0", CAPTURED, LOCKED.format("forward"), "", None),
+        ("0.32.0", {}, LOCKED.format("_forward_with_dcp"), "", None),
+        (
+            "0.28.0",
+            CAPTURED | {"former-model-runner": True},
+            "model.layers.0.self_attn.attn of rank 0",
+            "decode replayed",
+            None,
+        ),
+        ("0.32.0", CAPTURED | {"attention-backend": "FLASHINFER"}, "model.layers.0.self_attn.attn", "decode replayed", None),
+        ("0.32.0", CAPTURED | {"decode-context-parallel-size": 1}, "model.layers.0.self_attn.attn", "decode replayed", None),
+        ("0.29.0", IDLE, NO_LENGTHS, "", "0.30.0"),
+        ("0.30.0", IDLE, NO_LENGTHS, "", None),
+        ("0.29.0", IDLE | {"dummy-batches": False}, NO_LENGTHS, "", None),
+        ("0.29.0", IDLE, "TypeError: other", "", None),
     ],
 )
-def test_what_a_later_release_of_vllm_mends_on_ranks_is_known_before_it(release, settings, wrong, mended):
-    found = known("vllm", release, {"decode-context-parallel-size": 2} | settings, wrong, (), 0.5)
+def test_what_a_later_release_of_vllm_mends_on_ranks_is_known_before_it(release, settings, wrong, kinds, mended):
+    found = known("vllm", release, {"decode-context-parallel-size": 2} | settings, wrong, kinds.split(), 0.5)
     assert (found and found.what.partition("(mended in ")[2].rstrip(")")) == mended
 
 

@@ -36,7 +36,7 @@ FIX = Fix(
             paths=("sglang.srt.managers.schedule_batch:Req.__init__",),
         ),
     ),
-    # What an adapter's id is, what the cache finds KV by, and how a server was launched
+    # An adapter's id, the cache's key, and the launch of the server
     witnesses=(
         "sglang.srt.lora.lora_registry:LoRARef",
         "sglang.srt.mem_cache.radix_cache:RadixKey",

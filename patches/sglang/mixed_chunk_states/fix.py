@@ -39,7 +39,7 @@ FIX = Fix(
             paths=(f"{_BATCH}.mix_with_running",),
         ),
     ),
-    # What sets and drops the fields, what claims a state, which slot the cache gets, and what mixing calls
+    # Makers and losers of the fields, the claim of a state, the slot that the cache gets, and the calls of mixing
     witnesses=(
         f"{_BATCH}.merge_batch",
         f"{_BATCH}.prepare_for_extend",

@@ -42,7 +42,7 @@ FIX = Fix(
         ),
         Target(wrap.build, needed=wrap.may_replay_without_context, paths=(f"{_BUILDER}.build",)),
     ),
-    # Who makes the batch of a capture, who hands it to the builder, and who reads what the builder decides
+    # The maker of a capture's batch, its way to the builder, and the readers of the builder's decision
     witnesses=(
         f"{_BUILDER}.__init__",
         f"{_IMPL}._forward_with_dcp",

@@ -40,7 +40,7 @@ FIX = Fix(
             paths=(f"{_RUNNER}._build_attention_metadata",),
         ),
     ),
-    # What the runner says of the rows, what a builder makes of that, and what is kept of accepted drafts
+    # The runner's word on the rows, the builder's reading of it, and the count of accepted drafts
     witnesses=(
         f"{_RUNNER}._prepare_inputs",
         f"{_RUNNER}.execute_model",
