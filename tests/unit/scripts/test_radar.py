@@ -165,6 +165,9 @@ def test_table_diff_and_json(between, capsys, monkeypatch):
     assert f"{BACKEND}:7 → {BACKEND}:7" in capsys.readouterr().out
     assert command.main(["vllm==1", "vllm==2", "--show", "1"]) == 0
     assert "+        self.stream.synchronize()" in capsys.readouterr().out.splitlines()
+    capsys.readouterr()
+    assert command.main(["vllm==1", "vllm==2", "--show", "1-40"]) == 0
+    assert capsys.readouterr().out.startswith("1  ToyBuilder.build\n--- ")
     assert command.main(["vllm==1", "vllm==2", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["candidates"]
     assert row["name"] == "ToyBuilder.build" and "wait" in row["reasons"]
@@ -194,7 +197,17 @@ def test_what_cannot_be_had_is_one_sentence(between, capsys, arguments, said):
     assert said in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["vllm==1", "--unread"], ["a==1", "a==2", "a==3"], ["vllm==1", "--limit", "-1"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["vllm==1", "--unread"],
+        ["a==1", "a==2", "a==3"],
+        ["vllm==1", "--limit", "-1"],
+        ["vllm==1", "--show", "2-1"],
+        ["vllm==1", "--show", "first"],
+    ],
+)
 def test_wrong_arguments_end_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(arguments)
@@ -222,9 +235,10 @@ def test_a_file_that_was_read_before_is_not_parsed_again(between, monkeypatch):
 
 
 def test_recall_knows_who_mended_what_and_finds_its_rank(between):
-    mended = {(fix, str(found)) for found, fix in recall.mends("vllm")}
+    mended = {(bug, str(found)) for found, bug, _ in recall.mends("vllm")}
     assert ("vllm.mamba-prefix-cache", "vllm 0.26.0..0.27.0") in mended
-    assert not {fix for fix, _ in mended} & {"vllm.int8-mla-context"}, "no release mended it"
+    assert ("vllm.eagle-rotary-table", "vllm 0.26.0..0.27.0") in mended
+    assert not {bug for bug, _ in mended} & {"vllm.int8-mla-context"}, "no release mended it"
     found = between({BACKEND: STOCK.replace(*MENDS["wait"]).replace("= 3", "= 4")}).candidates
     places = [(candidate.change.new.module, candidate.change.new.name) for candidate in found]
     assert [recall.rank(found, {place}) for place in places] == [1, 2] and recall.rank(found, {("vllm.x", "y")}) is None
