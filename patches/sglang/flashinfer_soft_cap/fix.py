@@ -61,6 +61,8 @@ FIX = Fix(
         "sglang.kernels.ops.kvcache.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.radix_attention:RadixAttention.__init__",
+        "sglang.srt.layers.dp_attention:get_attention_tp_size",
+        "sglang.srt.configs.model_config:ModelConfig.get_num_kv_heads",
     ),
     remove_when="no sglang with the bug serves such a model on FlashInfer",
     cost=(

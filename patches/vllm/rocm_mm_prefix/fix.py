@@ -50,6 +50,10 @@ FIX = Fix(
         f"{_BACKENDS}.rocm_aiter_unified_attn:RocmAiterUnifiedAttentionImpl.forward",
         f"{_BACKENDS}.triton_attn:TritonAttentionBackend.supports_mm_prefix",
         f"{_BACKENDS}.triton_attn:TritonAttentionImpl.forward",
+        "vllm._aiter_ops:if_aiter_supported",
+        "vllm._aiter_ops:rocm_aiter_ops.is_rdna_aiter_enabled",
+        "vllm.config.vllm:get_current_vllm_config_or_none",
+        "vllm.envs:__getattr__",
     ),
     ranks_alike=True,
     cost=(
