@@ -12,8 +12,7 @@ BUG = KnownBug(
     symptoms=(SLOW, SPECULATION),
     releases=(">=0.5.1,<0.5.18",),
     code=(
-        "sglang.srt.layers.attention.flashinfer_mla_backend:"
-        "FlashInferMLAAttnBackend.init_forward_metadata_replay_cuda_graph",
+        "sglang.srt.layers.attention.flashinfer_mla_backend:FlashInferMLAAttnBackend.init_forward_metadata_replay_cuda_graph",
         "sglang.srt.layers.attention.flashinfer_mla_backend:FlashInferMLAAttnBackend._apply_cuda_graph_metadata",
     ),
     upstream=Upstream("sgl-project/sglang"),
