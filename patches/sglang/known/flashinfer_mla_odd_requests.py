@@ -1,0 +1,24 @@
+"""sglang.flashinfer-mla-odd-requests, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, GRAPHS, PARALLEL
+
+BUG = KnownBug(
+    id="sglang.flashinfer-mla-odd-requests",
+    title="MLA models end at the start where attention ranks do not divide the running requests (FlashInfer)",
+    symptom="The server ends while it captures graphs: 'The expanded size of the tensor must match the existing size'.",
+    symptoms=(DIES, GRAPHS, PARALLEL),
+    releases=(">=0.5.10,<0.5.20",),
+    code=("sglang.srt.layers.attention.flashinfer_mla_backend:FlashInferMLAAttnBackend.__init__",),
+    upstream=Upstream("sgl-project/sglang", pull=38590),
+    harm=CRASH,
+    hits=AllOf(
+        Is("attention", "MLA"),
+        Is("decode backend", "flashinfer"),
+        AnyOf(Given("--enable-dp-attention"), Given("--moe-a2a-backend")),
+        Unseen("whether the running requests of a rank are no multiple of its attention ranks"),
+    ),
+    avoid="Set --max-running-requests to a multiple of --tp-size.",
+)

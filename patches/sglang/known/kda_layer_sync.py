@@ -1,0 +1,23 @@
+"""sglang.kda-layer-sync, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.gpus import AMD
+from attnfix.compat.fix import SLOWER, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import SLOW
+
+BUG = KnownBug(
+    id="sglang.kda-layer-sync",
+    title="Slower prefill of Kimi models: the CPU waits for the GPU in each layer of linear attention",
+    symptom="Prefill takes longer than in the releases around, most with short prompts.",
+    symptoms=(SLOW,),
+    releases=(">=0.5.20,<0.5.21",),
+    code=("sglang.srt.layers.attention.linear.kda_backend:KDAAttnBackend.forward_extend",),
+    upstream=Upstream("sgl-project/sglang"),
+    harm=SLOWER,
+    hits=AllOf(
+        Is("GPU", "NVIDIA", AMD),
+        Is("architecture", "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration", "KimiK3LinearForCausalLM"),
+    ),
+    avoid="Nothing within the release.",
+)

@@ -1,0 +1,23 @@
+"""sglang.nixl-file-ids, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import CACHED_PREFIX, SLOW
+
+BUG = KnownBug(
+    id="sglang.nixl-file-ids",
+    title="HiCache over NIXL files fails transfers that overlap: their files share device ids",
+    symptom="Reads and writes of the storage fail with EBADF while others run, and prefixes are computed again.",
+    symptoms=(CACHED_PREFIX, SLOW),
+    releases=(">=0.5.15,<0.5.20",),
+    code=("sglang.srt.mem_cache.storage.nixl.nixl_registry:NixlRegistry.storage",),
+    upstream=Upstream("sgl-project/sglang", pull=34362),
+    hits=AllOf(
+        Given("--enable-hierarchical-cache"),
+        Is("--hicache-storage-backend", "nixl"),
+        Unseen("whether NIXL is 1.3.0 or newer, which opens the files itself"),
+        Unseen("whether its plugin stores files, as POSIX, GDS, GDS_MT and 3FS do"),
+    ),
+    avoid="Choose another --hicache-storage-backend, such as file.",
+)
