@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import DIES, GRAPHS, SPECULATION
 BUG = KnownBug(
     id="vllm.spec-graph-sizes",
     title="No server starts with two or four drafts and tensor parallelism",
-    symptom="The start fails with `Can't determine cudagraph shapes that are both a multiple of`, without sequence parallelism.",
+    symptom="The start fails with: Can't determine cudagraph shapes that are both a multiple of (drafts + 1) and of (ranks).",
     symptoms=(DIES, GRAPHS, SPECULATION),
     releases=(">=0.11.1,<0.11.2",),
     code=("vllm.config.compilation:CompilationConfig.adjust_cudagraph_sizes_for_spec_decode",),
