@@ -3,7 +3,7 @@
 from attnfix.compat.doctor.condition import OFF, AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
-from attnfix.compat.symptoms import DIES, GARBAGE, LONG_PROMPT
+from attnfix.compat.symptoms import DIES, GARBAGE
 
 BUG = KnownBug(
     id="vllm.flashinfer-shared-workspace",
@@ -12,7 +12,6 @@ BUG = KnownBug(
     symptoms=(
         DIES,
         GARBAGE,
-        LONG_PROMPT,
     ),
     releases=(">=0.10.1,<0.11.0",),
     code=("vllm.v1.attention.backends.flashinfer:FlashInferImpl.forward",),
