@@ -1,6 +1,6 @@
 """vllm.chunked-local-graphs, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, GRAPHS
@@ -20,10 +20,13 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("architecture", "Llama4ForConditionalGeneration", "Llama4ForCausalLM"),
+        Is("engine core", "V1"),
+        Not(Given("--enforce-eager")),
         AnyOf(
             Is("--compilation-config.cudagraph_mode", "FULL", "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY"),
             Given("--compilation-config.full_cuda_graph"),
         ),
+        AnyOf(Is("speculative decoding", OFF), Unseen("a backend that captures steps with drafts")),
     ),
     avoid="Leave `cudagraph_mode` out: the default is PIECEWISE.",
 )
