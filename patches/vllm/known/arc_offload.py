@@ -1,6 +1,6 @@
 """vllm.arc-offload, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -14,8 +14,9 @@ BUG = KnownBug(
     code=("vllm.v1.kv_offload.arc_manager:ARCOffloadingManager.touch",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        AnyOf(Is("--kv-transfer-config.kv_connector", "OffloadingConnector"), Given("--kv-offloading-size")),
-        Is("--kv-transfer-config.kv_connector_extra_config.eviction_policy", "arc"),
+        Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
+        Given("--kv-transfer-config.kv_connector_extra_config"),
+        Unseen("eviction_policy arc in kv_connector_extra_config"),
     ),
     avoid='Leave `eviction_policy` at "lru".',
     harm=CRASH,
