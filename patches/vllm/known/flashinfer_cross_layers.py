@@ -17,7 +17,6 @@ BUG = KnownBug(
         AllOf(Is("attention backend", "FLASHINFER"), Is("compute capability", 100, 103)),
         AnyOf(
             Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-            Is("--kv-offloading-backend", "native"),
             AllOf(Since("0.14.0"), Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
         ),
         Unseen("whether kernels of TRT-LLM serve the model"),

@@ -21,7 +21,6 @@ BUG = KnownBug(
         Is("attention backend", "TRITON_MLA", "CUTLASS_MLA"),
         AnyOf(
             Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-            Is("--kv-offloading-backend", "native"),
             AllOf(Since("0.14.0"), Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
         ),
     ),
