@@ -10,10 +10,10 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend:TRTLLMMLABackend"
 BUG = KnownBug(
     id="sglang.trtllm-mla-draft-rows",
     title="EAGLE and MTP accept fewer drafts: accepted tokens do not see the newest ones (TRT-LLM MLA)",
-    symptom="The draft layer reads a padded row of accepted tokens as if it ended at the last one.",
+    symptom="Rows of accepted tokens are padded for the kernel, and the lengths of contexts do not follow.",
     symptoms=(SPECULATION,),
-    releases=(">=0.5.4,<0.5.4.post2",),
-    code=(f"{_BACKEND}.forward_extend",),
+    releases=(">=0.5.4,<0.5.4.post3",),
+    code=(f"{_BACKEND}.forward_extend", f"{_BACKEND}.init_forward_metadata_capture_cuda_graph"),
     upstream=Upstream("sgl-project/sglang"),
     harm=SLOWER,
     hits=AllOf(
@@ -21,5 +21,5 @@ BUG = KnownBug(
         Is("draft extend backend", "trtllm_mla"),
         Is("speculative algorithm", "EAGLE", "EAGLE3"),
     ),
-    avoid="Nothing within the release avoids it; take release 0.5.4.post2.",
+    avoid="Nothing within the release avoids it; take release 0.5.4.post3.",
 )
