@@ -10,7 +10,7 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend:TRTLLMMLABackend"
 BUG = KnownBug(
     id="sglang.trtllm-mla-packed-drafts",
     title="EAGLE and MTP accept fewer drafts: accepted tokens read the context of another request (TRT-LLM MLA)",
-    symptom="Accepted tokens lie packed, and CUDA graphs split them by a fixed count per request, unless all drafts are accepted.",
+    symptom="Accepted tokens lie packed, and CUDA graphs take a fixed count for each request, as if all drafts were accepted.",
     symptoms=(SPECULATION,),
     releases=(">=0.5.6.post1,<0.5.13",),
     code=("sglang.srt.speculative.eagle_worker:EAGLEWorker.forward_draft_extend_after_decode", f"{_BACKEND}.forward_extend"),
