@@ -17,9 +17,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "DeepseekV32ForCausalLM"),
         Given("--enable-dp-attention"),
-        AnyOf(
-            Given("--disable-cuda-graph"), Unseen("idle ranks while others decode batches above the largest graph")
-        ),
+        AnyOf(Given("--disable-cuda-graph"), Unseen("idle ranks while others decode batches above the largest graph")),
     ),
     avoid="Serve without --disable-cuda-graph, and with a --cuda-graph-max-bs that no batch exceeds.",
 )
