@@ -7,7 +7,7 @@ from attnfix.compat.symptoms import DIES
 
 BUG = KnownBug(
     id="sglang.mamba-abort-leak",
-    title="Servers of hybrid models end, once idle, after a waiting request is aborted",
+    title="Qwen3-Next ends, once idle, after a waiting request is aborted",
     symptom="The state that a prefix hit gave to a waiting request is never freed, and the memory check ends the server.",
     symptoms=(DIES,),
     releases=(">=0.5.3.post2,<0.5.5",),
@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     harm=CRASH,
     hits=AllOf(
-        Is("recurrent layers", "on"),
+        Is("architecture", "Qwen3NextForCausalLM"),
         Is("--disable-radix-cache", "off"),
         Unseen("whether clients give up requests that wait after a prefix hit"),
     ),
