@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="The engine dies, or an answer repeats a token, after a preemption (pipeline parallelism)",
     symptom="A full cache ends in `assert request.num_output_placeholders >= 0`: late outputs change a resumed request.",
     symptoms=(DIES, PARALLEL, SHARED_BATCH),
-    releases=(">=0.15.0,<0.27.0",),
+    releases=(">=0.16.0,<0.27.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler._preempt_request",),
     upstream=Upstream("vllm-project/vllm", pull=48245, issue=41190),
     harm=CRASH,
