@@ -1,0 +1,21 @@
+"""vllm.mrope-gptj-eager, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import GARBAGE, IMAGES
+
+BUG = KnownBug(
+    id="vllm.mrope-gptj-eager",
+    title="GLM-4.1V and GLM-OCR answer garbage in eager mode: the kernel of M-RoPE pairs other dimensions",
+    symptom="With `--enforce-eager` text is garbled or repeats itself; compiled, the same model is right.",
+    symptoms=(GARBAGE, IMAGES),
+    releases=(">=0.10.1,<0.27.0",),
+    code=("vllm.model_executor.layers.rotary_embedding.mrope:MRotaryEmbedding.forward_cuda",),
+    upstream=Upstream("vllm-project/vllm", issue=49290, pull=49323),
+    hits=AllOf(
+        Is("architecture", "Glm4vForConditionalGeneration", "GlmOcrForConditionalGeneration"),
+        Is("--enforce-eager", ON),
+    ),
+    avoid="Start without `--enforce-eager`.",
+)
