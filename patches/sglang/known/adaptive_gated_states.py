@@ -17,7 +17,7 @@ BUG = KnownBug(
         Is("recurrent layers", "on"),
         Is("Mamba2 layers", "off"),
         Given("--speculative-adaptive"),
-        Is("--speculative-algorithm", "EAGLE", "EAGLE3", "NEXTN"),
+        Is("speculative algorithm", "EAGLE", "EAGLE3"),
         Is("speculative topk", 1),
         Is("--enable-dp-attention", "off"),
         AnyOf(Since("0.5.12"), Given("--disable-overlap-schedule")),

@@ -15,7 +15,13 @@ BUG = KnownBug(
     releases=(">=0.5.14,<0.5.19",),
     code=(f"{_RUNNER}._capture_one_stream", f"{_RUNNER}.capture_one_batch_size", f"{_RUNNER}.capture_one_shape"),
     upstream=Upstream("sgl-project/sglang", pull=35275, issue=30549),
-    hits=AllOf(Given("--speculative-adaptive"), Is("architecture", "DeepseekV4ForCausalLM"), Is("CUDA graphs", ON)),
+    hits=AllOf(
+        Given("--speculative-adaptive"),
+        Is("architecture", "DeepseekV4ForCausalLM"),
+        Is("speculative algorithm", "EAGLE", "EAGLE3"),
+        Is("--enable-dp-attention", "off"),
+        Is("CUDA graphs", ON),
+    ),
     avoid="Leave out `--speculative-adaptive`.",
     harm=CRASH,
 )

@@ -16,7 +16,7 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("decode backend", "aiter"),
-        Is("attention", "MHA"),
+        Is("sliding-window KV pool", "off"),
         Is("CUDA graphs", "on"),
         Given("--page-size"),
         Not(Given("$SGLANG_USE_AITER_UNIFIED_ATTN")),

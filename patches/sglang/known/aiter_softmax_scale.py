@@ -1,6 +1,7 @@
 """sglang.aiter-softmax-scale, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.sglang import GEMMA
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
@@ -8,7 +9,7 @@ from attnfix.compat.symptoms import BACKEND, GARBAGE
 BUG = KnownBug(
     id="sglang.aiter-softmax-scale",
     title="Garbage from Granite models on AITER: attention is scaled by the head size alone",
-    symptom="Granite and Gemma 3n answer with garbage on AMD GPUs, where AITER is the default backend.",
+    symptom="Granite and Gemma 3n answer with garbage on AMD GPUs, where AITER is the default; Gemma 2 and 3 27B get worse.",
     symptoms=(GARBAGE, BACKEND),
     releases=(">=0.5.1,<=0.5.23",),
     code=(
@@ -18,10 +19,14 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=38754),
     hits=AllOf(
         AnyOf(Is("prefill backend", "aiter"), Is("decode backend", "aiter")),
-        Is(
-            "architecture",
-            *("GraniteForCausalLM", "GraniteMoeForCausalLM", "GraniteMoeHybridForCausalLM"),
-            *("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"),
+        Not(AllOf(Since("0.5.20"), Given("$SGLANG_USE_AITER_UNIFIED_ATTN"))),
+        AnyOf(
+            Is("architecture", *(f"Granite{kind}ForCausalLM" for kind in ("", "Moe", "MoeHybrid", "MoeShared"))),
+            AllOf(
+                AnyOf(Not(Since("0.5.20")), Not(Is("decode backend", "aiter"))),  # a later decode refuses window layers
+                Is("architecture", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration", *GEMMA),
+                AnyOf(Not(Is("architecture", *GEMMA)), Unseen("whether it is a model of 27B, with a scale of its own")),
+            ),
         ),
     ),
     avoid="Set --attention-backend triton.",

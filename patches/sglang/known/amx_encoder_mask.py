@@ -19,6 +19,7 @@ BUG = KnownBug(
         Is(
             "architecture",
             "BertModel",
+            "Contriever",
             "BertForSequenceClassification",
             "XLMRobertaModel",
             "XLMRobertaForSequenceClassification",

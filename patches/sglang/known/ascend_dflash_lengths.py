@@ -1,6 +1,6 @@
 """sglang.ascend-dflash-lengths, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GRAPHS, SPECULATION
@@ -15,8 +15,8 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         Is("decode backend", "ascend"),
-        Is("--speculative-algorithm", "DFLASH"),
-        Unseen("whether steps run outside graphs, as batches above the largest graph do"),
+        Is("speculative algorithm", "DFLASH"),
+        AnyOf(Is("CUDA graphs", OFF), Unseen("whether steps run outside graphs, as batches above the largest graph do")),
     ),
     avoid="Raise --cuda-graph-max-bs to --max-running-requests.",
 )

@@ -1,6 +1,6 @@
 """sglang.draft-probs-graph-pool, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, Given, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Given, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, GRAPHS, SPECULATION
@@ -18,6 +18,7 @@ BUG = KnownBug(
         Is("speculative algorithm", "EAGLE", "EAGLE3"),
         Above("speculative steps", 1),
         Is("CUDA graphs", ON),
+        Not(Given("--enable-multi-layer-eagle")),
     ),
     avoid="Leave --speculative-use-rejection-sampling out.",
 )

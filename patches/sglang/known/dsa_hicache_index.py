@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("sglang.srt.mem_cache.hiradix_cache:HiRadixCache.__init__",),
     upstream=Upstream("sgl-project/sglang", pull=17415, issue=17085),
     hits=AllOf(
-        Is("architecture", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"),
+        Is("attention", "sparse MLA"),
         Given("--enable-hierarchical-cache"),
         Unseen("a prefix of more than 2048 tokens that comes back from host memory"),
     ),

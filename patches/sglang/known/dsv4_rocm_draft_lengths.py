@@ -21,7 +21,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("GPU", AMD),
         Is("architecture", "DeepseekV4ForCausalLM"),
-        Is("--speculative-algorithm", "EAGLE", "NEXTN"),
+        Is("speculative algorithm", "EAGLE"),
         Above("speculative steps", 1),
     ),
     avoid="Set --speculative-num-steps 1, with which no draft follows another.",

@@ -1,6 +1,6 @@
 """sglang.full-prefill-window, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -14,11 +14,15 @@ BUG = KnownBug(
     code=("sglang.srt.layers.attention.flashattention_backend:FlashAttentionBackend._init_full_cg_prefill_metadata",),
     upstream=Upstream("sgl-project/sglang", pull=35454),
     hits=AllOf(
-        Given("--cuda-graph-config"),
+        AnyOf(
+            Given("--cuda-graph-config"),
+            Is("--cuda-graph-backend-prefill", "full"),
+            Is("architecture", "InklingForConditionalGeneration"),
+        ),
         Is("prefill backend", "fa3", "fa4"),
         Is("sliding-window KV pool", ON),
         Unseen("full prefill graphs of more tokens than the context length"),
     ),
-    avoid="Choose another prefill backend than full in --cuda-graph-config.",
+    avoid="Set --cuda-graph-backend-prefill disabled.",
     harm=CRASH,
 )

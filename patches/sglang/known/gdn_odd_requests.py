@@ -1,6 +1,6 @@
 """sglang.gdn-odd-requests, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, PARALLEL, SPECULATION
@@ -18,9 +18,10 @@ BUG = KnownBug(
         Is(
             "architecture",
             *("Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
+            "InternS2PreviewForConditionalGeneration",
         ),
         Given("--speculative-algorithm"),
-        Given("--enable-dp-attention"),
+        AnyOf(*map(Given, ("--enable-dp-attention", "--moe-a2a-backend", "--moe-dense-tp-size"))),
         Unseen("whether the running requests of a rank are no multiple of its attention ranks"),
     ),
     avoid="Set --max-running-requests to a multiple of --tp-size.",

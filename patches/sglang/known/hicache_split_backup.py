@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="HiCache storage misses most of a prompt that a second request shares while it is copied",
     symptom="Prefixes are computed again although they were served before: the shared part was never written to storage.",
     symptoms=(SLOW,),
-    releases=(">=0.5.3,<0.5.13",),
+    releases=(">=0.5.2,<0.5.13",),
     code=("sglang.srt.mem_cache.hiradix_cache:HiRadixCache.write_backup_storage",),
     upstream=Upstream("sgl-project/sglang", pull=16946),
     harm=SLOWER,

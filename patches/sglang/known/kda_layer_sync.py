@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import SLOW
 
 BUG = KnownBug(
     id="sglang.kda-layer-sync",
-    title="Slower prefill of Kimi models: the CPU waits for the GPU in each layer of linear attention",
+    title="Slower prefill of Kimi Linear and K3, Ling 3, GLM-5 Next: the CPU waits in each KDA layer",
     symptom="Prefill takes longer than in the releases around, most with short prompts.",
     symptoms=(SLOW,),
     releases=(">=0.5.20,<0.5.21",),
@@ -17,7 +17,11 @@ BUG = KnownBug(
     harm=SLOWER,
     hits=AllOf(
         Is("GPU", "NVIDIA", AMD),
-        Is("architecture", "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration", "KimiK3LinearForCausalLM"),
+        Is(
+            "architecture",
+            *("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration", "KimiK3LinearForCausalLM"),
+            *("BailingMoeV3ForCausalLM", "Glm5NextForConditionalGeneration"),
+        ),
     ),
     avoid="Nothing within the release.",
 )

@@ -1,6 +1,6 @@
 """sglang.lean-deterministic, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not, Unseen
 from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
@@ -19,6 +19,7 @@ BUG = KnownBug(
         Is("deterministic inference", ON),
         Is("decode backend", "triton"),
         Not(Given("$SGLANG_DISABLE_LEAN_ATTENTION")),
+        Unseen("whether heads have up to 128 channels or MLA, without sinks or a logit cap, and batches reach 8 or 16"),
     ),
     avoid="Set SGLANG_DISABLE_LEAN_ATTENTION=1.",
 )

@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Given("--enable-hierarchical-cache"),
         Is("--hicache-storage-backend", "mooncake"),
-        Not(Is("--tp-size", "off", "1")),
+        Not(AllOf(*(Is(size, "off", "1") for size in ("--tp-size", "--pp-size", "--dp-size")))),
         Unseen("whether MOONCAKE_ENABLE_SSD_OFFLOAD or the store's own configuration switches the offload on"),
     ),
     avoid="Leave MOONCAKE_ENABLE_SSD_OFFLOAD and `enable_ssd_offload` out.",

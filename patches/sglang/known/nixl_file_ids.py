@@ -3,13 +3,13 @@
 from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
-from attnfix.compat.symptoms import CACHED_PREFIX, SLOW
+from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, SLOW
 
 BUG = KnownBug(
     id="sglang.nixl-file-ids",
-    title="HiCache over NIXL files fails transfers that overlap: their files share device ids",
-    symptom="Reads and writes of the storage fail with EBADF while others run, and prefixes are computed again.",
-    symptoms=(CACHED_PREFIX, SLOW),
+    title="Wrong cached prefixes from HiCache over NIXL files: files of transfers that overlap share device ids",
+    symptom="A prefix comes back with the KV of another, or its read or write fails with EBADF, while transfers overlap.",
+    symptoms=(CACHED_PREFIX, GARBAGE, SLOW),
     releases=(">=0.5.15,<0.5.20",),
     code=("sglang.srt.mem_cache.storage.nixl.nixl_registry:NixlRegistry.storage",),
     upstream=Upstream("sgl-project/sglang", pull=34362),

@@ -7,8 +7,8 @@ from attnfix.compat.symptoms import DIES, IMAGES
 
 BUG = KnownBug(
     id="sglang.ocr-last-slot",
-    title="UnlimitedOCR crashes once as many requests run as may: a table of lengths is one row short",
-    symptom="The server ends with an index out of bounds when --max-running-requests requests run.",
+    title="UnlimitedOCR crashes on its last request slot: a table of prompt lengths is one row short",
+    symptom="The server ends with an index out of bounds after as many requests as --max-running-requests, at once or not.",
     symptoms=(DIES, IMAGES),
     releases=(">=0.5.15,<0.5.18",),
     code=("sglang.srt.layers.attention.flashattention_backend:FlashAttentionBackend.__init__",),
@@ -17,7 +17,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "UnlimitedOCRForCausalLM"),
         Is("prefill backend", "fa3", "fa4"),
-        Unseen("whether as many requests run as the server may run"),
+        Unseen("whether the server takes as many requests until its restart as may run at once"),
     ),
-    avoid="Have the clients send fewer requests at once than --max-running-requests.",
+    avoid="Nothing within the release avoids it; a larger --max-running-requests puts it off.",
 )

@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="Crash with HiCache and pipeline parallelism: the stages see different cached prefixes",
     symptom="The server ends in an invalid shape, because stages count completed copies at different times.",
     symptoms=(DIES, PARALLEL),
-    releases=(">=0.5.3,<0.5.13",),
+    releases=(">=0.5.1,<0.5.13",),
     code=(
         "sglang.srt.mem_cache.hiradix_cache:HiRadixCache.loading_check",
         "sglang.srt.mem_cache.hiradix_cache:HiRadixCache.writing_check",

@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import DIES, SHARED_BATCH
 BUG = KnownBug(
     id="sglang.preempted-twice-freed",
     title="Priority scheduling frees the KV of a finished request twice, and the server ends",
-    symptom="The server ends with 'Committed KV cache already freed' when it preempts a request that has just finished.",
+    symptom="The server ends with 'Committed KV cache already freed', or two requests share slots, after a preemption.",
     symptoms=(DIES, SHARED_BATCH),
     releases=(">=0.5.3,<0.5.9",),
     code=("sglang.srt.managers.schedule_policy:PrefillAdder.preempt_to_schedule",),

@@ -1,6 +1,6 @@
 """sglang.rocm-retraction, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
@@ -18,7 +18,13 @@ BUG = KnownBug(
         Is("GPU", AMD),
         Is("attention", "MHA"),
         Is("--disaggregation-mode", "decode"),
-        Is("--disaggregation-decode-retraction-backup", OFF, "host_pool"),
+        AnyOf(
+            Is("--disaggregation-decode-retraction-backup", "host_pool"),
+            AllOf(
+                Is("--disaggregation-decode-retraction-backup", OFF),
+                *(Not(Given(f"--disaggregation-decode-enable-{other}")) for other in ("radix-cache", "offload-kvcache")),
+            ),
+        ),
         Unseen("a large request that is retracted"),
     ),
     avoid="Start the decode server with --disaggregation-decode-retraction-backup cpu_tensor.",

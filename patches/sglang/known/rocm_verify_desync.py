@@ -11,8 +11,10 @@ BUG = KnownBug(
     title="The server hangs with EAGLE or MTP on several AMD GPUs: ranks accept different numbers of drafts",
     symptom="All requests stop in the middle of their text, and the watchdog ends the server some minutes later.",
     symptoms=(DIES, PARALLEL, SPECULATION),
-    releases=(">=0.5.10,<0.5.18",),
+    releases=(">=0.5.1,<0.5.18",),
     code=(
+        "sglang.srt.speculative.eagle_utils:EagleVerifyInput.verify",
+        "sglang.srt.speculative.eagle_info:EagleVerifyInput.verify",
         "sglang.srt.speculative.eagle_info_v2:EagleVerifyInputV2Mixin.sample",
         "sglang.srt.speculative.eagle_utils:eagle_sample",
     ),

@@ -10,12 +10,16 @@ BUG = KnownBug(
     title="Models with an unusual head size do not start without vLLM: rotary embedding imports its kernel",
     symptom="The server ends with 'No module named vllm' while it builds the model.",
     symptoms=(DIES,),
-    releases=(">=0.5.3,<0.5.6.post1",),
+    releases=(">=0.5.1,<0.5.6.post1",),
     code=("sglang.srt.layers.rotary_embedding:RotaryEmbedding.__init__",),
     upstream=Upstream("sgl-project/sglang", pull=14334, issue=14314),
     harm=CRASH,
     hits=AllOf(
-        Is("architecture", "ExaoneForCausalLM", "Phi3ForCausalLM", "PhiForCausalLM", "StableLmForCausalLM"),
+        Is(
+            "architecture",
+            *("ExaoneForCausalLM", "Phi3ForCausalLM", "PhiForCausalLM", "StableLmForCausalLM"),
+            *("GraniteForCausalLM", "LlamaForCausalLM"),
+        ),
         Is("GPU", "NVIDIA"),
         Unseen("whether heads are none of 64, 128, 256 and 512 wide, and vLLM is not installed"),
     ),

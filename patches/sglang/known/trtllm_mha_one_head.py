@@ -19,7 +19,7 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         AnyOf(Is("decode backend", "trtllm_mha"), Is("prefill backend", "trtllm_mha")),
-        Not(Is("--tp-size", "off", "1")),
+        AnyOf(Not(Is("--tp-size", "off", "1")), Is("architecture", "GemmaForCausalLM", "Gemma3ForCausalLM")),
         Unseen("whether a rank holds one KV head"),
     ),
     avoid="Set --attention-backend flashinfer, or spread over fewer GPUs than the model has KV heads.",
