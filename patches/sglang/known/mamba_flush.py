@@ -7,7 +7,7 @@ from attnfix.compat.symptoms import GARBAGE
 
 BUG = KnownBug(
     id="sglang.mamba-flush",
-    title="Qwen3-Next and Jet-Nemotron continue old conversations in new ones once its cache was flushed",
+    title="Qwen3-Next and Jet-Nemotron continue old conversations in new ones once the cache was flushed",
     symptom="After /flush_cache, or an update of weights, prompts start from recurrent states that other prompts left.",
     symptoms=(GARBAGE,),
     releases=(">=0.5.3.post2,<0.5.5.post3",),

@@ -9,8 +9,8 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend:TRTLLMMLABackend"
 
 BUG = KnownBug(
     id="sglang.trtllm-mla-draft-rows",
-    title="EAGLE and MTP accept fewer drafts: accepted tokens see one another wrongly (TRT-LLM MLA)",
-    symptom="Rows of accepted tokens are padded, and lengths do not fit: a row misses the newest tokens, or sees the next one.",
+    title="EAGLE and MTP accept fewer drafts: accepted tokens miss the newest, or see the next (TRT-LLM MLA)",
+    symptom="Rows of accepted tokens are padded for the kernel, and the lengths of contexts do not follow.",
     symptoms=(SPECULATION,),
     releases=(">=0.5.4,<0.5.4.post3",),
     code=(f"{_BACKEND}.forward_extend", f"{_BACKEND}.init_forward_metadata_capture_cuda_graph"),

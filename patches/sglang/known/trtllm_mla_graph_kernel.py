@@ -17,5 +17,5 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=12093),
     harm=SLOWER,
     hits=AllOf(Is("decode backend", "trtllm_mla"), Is("CUDA graphs", ON)),
-    avoid="Set --attention-backend cutlass_mla, which cannot draft.",
+    avoid="Set --attention-backend cutlass_mla, which has no speculative decoding.",
 )
