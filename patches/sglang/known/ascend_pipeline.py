@@ -7,11 +7,11 @@ from attnfix.compat.symptoms import DIES
 
 BUG = KnownBug(
     id="sglang.ascend-pipeline",
-    title="Crash at the first prompt with pipeline parallelism on Ascend",
-    symptom="The second stage writes KV by the number of the layer in the whole model, and ends in an index out of range.",
+    title="Out of memory at the start with pipeline parallelism on Ascend",
+    symptom="Each stage sizes its KV cache by its own layers, and allocates it for all layers of the model.",
     symptoms=(DIES,),
     releases=(">=0.5.1,<0.5.4.post2",),
-    code=("sglang.srt.mem_cache.memory_pool:AscendTokenToKVPool.set_kv_buffer",),
+    code=("sglang.srt.model_executor.model_runner:ModelRunner.init_memory_pool",),
     upstream=Upstream("sgl-project/sglang"),
     harm=CRASH,
     hits=AllOf(

@@ -14,5 +14,5 @@ BUG = KnownBug(
     code=("sglang.srt.models.commandr:CohereAttention.forward",),
     upstream=Upstream("sgl-project/sglang"),
     hits=Is("architecture", "Cohere2ForCausalLM"),
-    avoid="Nothing within the release avoids it; take release 0.5.8.",
+    avoid="Nothing within the release avoids it; take release 0.5.8, and fa3 or trtllm_mha there.",
 )

@@ -1,6 +1,6 @@
 """sglang.dsa-shared-prefix, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Not, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES
@@ -16,7 +16,10 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("architecture", "DeepseekV32ForCausalLM"),
-        Is("--kv-cache-dtype", "fp8_e4m3"),
+        AnyOf(
+            AllOf(Is("compute capability", 100, 103), Is("--kv-cache-dtype", "off", "auto", "fp8_e4m3")),
+            AllOf(Is("compute capability", 90), Is("--kv-cache-dtype", "fp8_e4m3"), Since("0.5.6")),
+        ),
         Not(Is("--disable-radix-cache", "on")),
         Unseen("whether prompts of one prefill, with their shared prefixes, are longer than the KV cache"),
     ),

@@ -21,6 +21,7 @@ BUG = KnownBug(
             "architecture",
             "BertModel",
             "BertForSequenceClassification",
+            "Contriever",
             "XLMRobertaModel",
             "XLMRobertaForSequenceClassification",
         ),

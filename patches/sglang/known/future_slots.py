@@ -1,6 +1,6 @@
 """sglang.future-slots, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SHARED_BATCH
@@ -18,9 +18,10 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         Given("--max-running-requests"),
-        Is("speculative decoding", "off"),
+        AnyOf(Is("speculative decoding", "off"), Is("spec v2", "on")),
         Not(Given("--disable-overlap-schedule")),
         Not(Given("--enable-mixed-chunk")),
+        Is("--pp-size", "off", "1"),
         Not(Is("--chunked-prefill-size", "-1")),
         Unseen("whether a prompt has more chunks than twice --max-running-requests"),
     ),

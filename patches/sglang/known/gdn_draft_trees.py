@@ -21,7 +21,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         Is("architecture", "Qwen3NextForCausalLM"),
-        Is("speculative algorithm", "EAGLE", "EAGLE3"),
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
         Above("speculative topk", 1),
     ),
     avoid="Set --speculative-eagle-topk 1.",

@@ -20,5 +20,5 @@ BUG = KnownBug(
         Is("architecture", "Qwen3NextForCausalLM"),
         Is("speculative decoding", "on"),
     ),
-    avoid="A lower --max-running-requests leaves fewer slots to copy.",
+    avoid="Set --disable-radix-cache and a lower --max-mamba-cache-size, which leaves fewer slots to copy.",
 )

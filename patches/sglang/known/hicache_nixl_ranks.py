@@ -1,6 +1,6 @@
 """sglang.hicache-nixl-ranks, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -20,7 +20,7 @@ BUG = KnownBug(
         Given("--enable-hierarchical-cache"),
         Is("--hicache-storage-backend", "nixl"),
         Not(Is("--tp-size", "off", "1")),
-        Is("--enable-dp-attention", "off"),
+        AnyOf(Is("--enable-dp-attention", "off"), Unseen("whether --tp-size is larger than --dp-size")),
     ),
     avoid="Set --hicache-storage-backend file.",
 )

@@ -1,6 +1,6 @@
 """sglang.lmcache-finished, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Not
+from attnfix.compat.doctor.condition import Above, AllOf, Given, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -14,6 +14,11 @@ BUG = KnownBug(
     code=("sglang.srt.mem_cache.storage.lmcache.lmc_radix_cache:LMCRadixCache.cache_finished_req",),
     upstream=Upstream("sgl-project/sglang"),
     harm=CRASH,
-    hits=AllOf(Given("--enable-lmcache"), Not(Given("--disable-radix-cache"))),
+    hits=AllOf(
+        Given("--enable-lmcache"),
+        Not(Given("--enable-hierarchical-cache")),
+        Not(Given("--disable-radix-cache")),
+        Not(Above("speculative topk", 1)),
+    ),
     avoid="Leave --enable-lmcache out.",
 )

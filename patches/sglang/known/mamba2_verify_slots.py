@@ -1,21 +1,22 @@
 """sglang.mamba2-verify-slots, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.fix import Upstream
+from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
-from attnfix.compat.symptoms import GARBAGE, SPECULATION
+from attnfix.compat.symptoms import DIES, SPECULATION
 
 BUG = KnownBug(
     id="sglang.mamba2-verify-slots",
-    title="Speculative decoding of Mamba2 models turns into garbage: accepted states come from other rows",
-    symptom="States of drafts are stored by cache slot, past the buffer's end too, and are read by the row in the batch.",
-    symptoms=(SPECULATION, GARBAGE),
+    title="Nemotron-H ends at the start with speculative decoding: a kernel does not compile",
+    symptom="Triton ends in a CompilationError. The convolution of a verification gets no slots for the states of drafts.",
+    symptoms=(DIES, SPECULATION),
     releases=(">=0.5.7,<0.5.8",),
     code=("sglang.srt.layers.attention.mamba.mamba:MambaMixer2.forward",),
     upstream=Upstream("sgl-project/sglang"),
+    harm=CRASH,
     hits=AllOf(
-        Is("Mamba2 layers", ON),
-        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Is("architecture", "NemotronHForCausalLM", "NemotronH_Nano_VL_V2"),
+        Is("speculative decoding", "on"),
     ),
-    avoid="Nothing within the release avoids it; take release 0.5.8.",
+    avoid="Leave --speculative-algorithm out.",
 )

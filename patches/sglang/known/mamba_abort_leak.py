@@ -1,6 +1,6 @@
 """sglang.mamba-abort-leak, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -17,6 +17,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "Qwen3NextForCausalLM"),
         Is("--disable-radix-cache", "off"),
+        Not(Is("--disaggregation-mode", "decode")),
         Unseen("whether clients give up requests that wait after a prefix hit"),
     ),
     avoid="Set --disable-radix-cache.",

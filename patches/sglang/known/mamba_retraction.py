@@ -1,6 +1,6 @@
 """sglang.mamba-retraction, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -17,6 +17,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "Qwen3NextForCausalLM"),
         Is("--disable-radix-cache", "off"),
+        Not(Is("--disaggregation-mode", "prefill", "decode")),
         Unseen("whether the KV pool ever runs full"),
     ),
     avoid="Set --disable-radix-cache.",

@@ -9,7 +9,7 @@ _ATTENTION = "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA"
 
 BUG = KnownBug(
     id="sglang.mla-fp8-cublas",
-    title="DeepSeek models with FP8 weights end at the start with cuBLAS 12.9",
+    title="DeepSeek models with FP8 weights per channel or per tensor end at the start with cuBLAS 12.9",
     symptom="The absorbed projection of MLA ends in an error of cuBLAS: scales of later layers are not aligned.",
     symptoms=(DIES,),
     releases=(">=0.5.1,<0.5.3.post2",),
@@ -17,9 +17,9 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=11360, issue=11272),
     harm=CRASH,
     hits=AllOf(
-        Is("attention", "MLA"),
+        Is("attention", "MLA", "sparse MLA"),
         Is("GPU", "NVIDIA"),
-        Unseen("whether the weights are FP8, and cuBLAS is 12.9, as in images of CUDA 12.9"),
+        Unseen("whether the weights are FP8 without blocks of 128, and cuBLAS is 12.9, as in images of CUDA 12.9"),
     ),
     avoid="Install nvidia-cublas-cu12 12.8.",
 )

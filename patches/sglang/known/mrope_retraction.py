@@ -16,7 +16,7 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("M-RoPE", "on"),
-        Not(Is("--disaggregation-mode", "decode")),
+        Not(Is("--disaggregation-mode", "prefill", "decode")),
         Unseen("whether the KV pool runs full while requests with images run"),
     ),
     avoid="Nothing within the release avoids it; take release 0.5.6.",

@@ -1,6 +1,6 @@
 """sglang.pd-index-keys, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import LONG_PROMPT
@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "DeepseekV32ForCausalLM"),
         Is("--disaggregation-mode", "prefill", "decode"),
+        Not(Is("--disaggregation-transfer-backend", "ascend")),
         Unseen("whether prompts have more than 2048 tokens"),
     ),
     avoid="Leave --disaggregation-mode out.",

@@ -9,7 +9,7 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend:TRTLLMMLABackend"
 
 BUG = KnownBug(
     id="sglang.trtllm-mla-draft-rows",
-    title="EAGLE and MTP accept fewer drafts: accepted tokens do not see the newest ones (TRT-LLM MLA)",
+    title="EAGLE and MTP accept fewer drafts: accepted tokens miss the newest, or see the next (TRT-LLM MLA)",
     symptom="Rows of accepted tokens are padded for the kernel, and the lengths of contexts do not follow.",
     symptoms=(SPECULATION,),
     releases=(">=0.5.4,<0.5.4.post3",),
@@ -21,5 +21,5 @@ BUG = KnownBug(
         Is("draft extend backend", "trtllm_mla"),
         Is("speculative algorithm", "EAGLE", "EAGLE3"),
     ),
-    avoid="Nothing within the release avoids it; take release 0.5.4.post3.",
+    avoid="Set --attention-backend flashinfer.",
 )

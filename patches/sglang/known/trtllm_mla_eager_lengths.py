@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MLA"),
         Is("verify backend", "trtllm_mla"),
-        Is("speculative algorithm", "EAGLE", "EAGLE3"),
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
         AnyOf(Is("CUDA graphs", OFF), Unseen("batches above --cuda-graph-max-bs")),
     ),
     avoid="CUDA graphs for all batches: no --disable-cuda-graph, and --max-running-requests up to --cuda-graph-max-bs.",

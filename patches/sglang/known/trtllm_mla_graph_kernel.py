@@ -9,7 +9,7 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mla_backend:TRTLLMMLABackend"
 
 BUG = KnownBug(
     id="sglang.trtllm-mla-graph-kernel",
-    title="Decode of long contexts takes up to twice as long in CUDA graphs (TRT-LLM MLA)",
+    title="Slow decode of long contexts in CUDA graphs (TRT-LLM MLA)",
     symptom="Graphs keep the kernel that was chosen for a context of one token.",
     symptoms=(SLOW, GRAPHS),
     releases=(">=0.5.2,<0.5.4.post1",),
@@ -17,5 +17,5 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=12093),
     harm=SLOWER,
     hits=AllOf(Is("decode backend", "trtllm_mla"), Is("CUDA graphs", ON)),
-    avoid="Set --decode-attention-backend cutlass_mla.",
+    avoid="Set --attention-backend cutlass_mla, which has no speculative decoding.",
 )

@@ -1,6 +1,6 @@
 """sglang.trtllm-mla-no-chunks, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is
+from attnfix.compat.doctor.condition import AllOf, Is
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES
@@ -17,7 +17,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     harm=CRASH,
     hits=AllOf(
-        Given("--disable-chunked-prefix-cache"),
+        Is("chunked prefix cache", "off"),
         Is("attention", "MLA"),
         Is("prefill backend", "trtllm_mla"),
         Is("cached prefix", "on"),

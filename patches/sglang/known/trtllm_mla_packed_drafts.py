@@ -1,6 +1,6 @@
 """sglang.trtllm-mla-packed-drafts, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Since
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SPECULATION
@@ -21,7 +21,7 @@ BUG = KnownBug(
         Is("draft extend backend", "trtllm_mla"),
         Is("speculative algorithm", "EAGLE", "EAGLE3"),
         Is("spec v2", OFF),
-        Is("CUDA graphs", ON),
+        AnyOf(Is("CUDA graphs", ON), Since("0.5.8")),
     ),
-    avoid="From 0.5.10 on SGLANG_ENABLE_SPEC_V2=1; before, nothing within the release.",
+    avoid="Set --attention-backend flashinfer, or from 0.5.10 on SGLANG_ENABLE_SPEC_V2=1.",
 )
