@@ -1,6 +1,6 @@
 """vllm.dcp-sinks, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Since, Unseen
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import PARALLEL
@@ -21,12 +21,9 @@ BUG = KnownBug(
         Is("attention backend", "FLASH_ATTN"),
         Above("decode context parallel size", 1),
         AnyOf(
-            AllOf(Is("attention sinks", ON), Given("--disable-hybrid-kv-cache-manager")),
-            AllOf(Is("attention sinks", ON), Is("KV connector", ON), Unseen("a connector that switches that manager off")),
+            AllOf(Is("attention sinks", ON), AnyOf(Given("--disable-hybrid-kv-cache-manager"), Is("KV connector", ON))),
             AllOf(
-                Since("0.29.0"),
-                Is("architecture", "GraniteForCausalLM", "GraniteMoeForCausalLM"),
-                Unseen("`attention_sinks` in config.json"),
+                Is("architecture", "GraniteForCausalLM", "GraniteMoeForCausalLM"), Unseen("`attention_sinks` in config.json")
             ),
         ),
     ),
