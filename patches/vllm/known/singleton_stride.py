@@ -7,7 +7,7 @@ from attnfix.compat.symptoms import DIES
 
 BUG = KnownBug(
     id="vllm.singleton-stride",
-    title="One KV head on each rank ends a Hopper server with an illegal instruction",
+    title="One KV head on each rank can end a Hopper server with an illegal instruction",
     symptom="`cudaErrorIllegalInstruction` ends the engine when tensor parallelism leaves one KV head to each rank.",
     symptoms=(DIES,),
     releases=(">=0.10.0,<0.21.0",),
