@@ -7,16 +7,16 @@ from attnfix.compat.symptoms import GARBAGE, GRAPHS
 
 BUG = KnownBug(
     id="vllm.chunked-local-graphs",
-    title="Llama 4 answers garbage with full CUDA graphs: graphs keep the chunks of the step that was captured",
+    title="Llama 4 answers garbage with full CUDA graphs: graphs do not follow the chunks of a step",
     symptom=(
-        "With full graphs, layers of chunked attention read lengths and blocks of another step. Piecewise graphs are right."
+        "With full graphs, layers of chunked attention read lengths and blocks of another step; in 0.10.0, the whole context."
     ),
-    symptoms=(
-        GRAPHS,
-        GARBAGE,
+    symptoms=(GRAPHS, GARBAGE),
+    releases=(">=0.10.0,<0.11.0",),
+    code=(
+        "vllm.attention.layers.chunked_local_attention:create_chunked_local_attention_backend",
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._dummy_run",
     ),
-    releases=(">=0.10.1,<0.11.0",),
-    code=("vllm.attention.layers.chunked_local_attention:create_chunked_local_attention_backend",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("architecture", "Llama4ForConditionalGeneration", "Llama4ForCausalLM"),
@@ -28,5 +28,5 @@ BUG = KnownBug(
         ),
         AnyOf(Is("speculative decoding", OFF), Unseen("a backend that captures steps with drafts")),
     ),
-    avoid="Leave `cudagraph_mode` out: the default is PIECEWISE.",
+    avoid="Leave `cudagraph_mode` and `full_cuda_graph` out: graphs are piecewise by default.",
 )

@@ -1,6 +1,6 @@
 """vllm.dcp-mamba-drafts, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, Is
+from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, AnyOf, Is, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import PARALLEL, SPECULATION
@@ -24,6 +24,7 @@ BUG = KnownBug(
         Is("linear attention", OFF),
         Above("decode context parallel size", 1),
         Is("speculative decoding", ON),
+        AnyOf(Since("0.26.0"), Is("cached prefixes of a hybrid model", OFF)),
     ),
     avoid="Serve without drafts, or without `--decode-context-parallel-size`.",
 )

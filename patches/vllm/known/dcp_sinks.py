@@ -1,6 +1,6 @@
 """vllm.dcp-sinks, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import PARALLEL
@@ -9,8 +9,8 @@ BUG = KnownBug(
     id="vllm.dcp-sinks",
     title="Attention sinks are left out under decode context parallelism (FLASH_ATTN)",
     symptom=(
-        "A model with sinks and without windows answers worse with `--decode-context-parallel-size` above 1, most of all "
-        "at the start."
+        "A model with sinks answers worse with `--decode-context-parallel-size` above 1, most of all at the start. Windows "
+        "are refused, unless the hybrid KV cache manager is off."
     ),
     symptoms=(PARALLEL,),
     releases=(">=0.11.1,<=0.33.0",),
@@ -20,7 +20,12 @@ BUG = KnownBug(
         Is("attention", "MHA"),
         Is("attention backend", "FLASH_ATTN"),
         Above("decode context parallel size", 1),
-        Is("attention sinks", ON),
+        AnyOf(
+            AllOf(Is("attention sinks", ON), AnyOf(Given("--disable-hybrid-kv-cache-manager"), Is("KV connector", ON))),
+            AllOf(
+                Is("architecture", "GraniteForCausalLM", "GraniteMoeForCausalLM"), Unseen("`attention_sinks` in config.json")
+            ),
+        ),
     ),
     avoid="Leave `--decode-context-parallel-size` out.",
 )

@@ -19,5 +19,5 @@ BUG = KnownBug(
         AnyOf(Is("full CUDA graphs", ON), AllOf(Since("0.15.0"), Is("attention", "MHA"))),
         Unseen("ranks in lock step of which one idles, as with MoE models"),
     ),
-    avoid="Nothing within the release avoids it; take release 0.20.0.",
+    avoid="Set `--compilation-config.cudagraph_mode PIECEWISE`. From 0.15.0 on that helps MLA models alone; take 0.20.0.",
 )

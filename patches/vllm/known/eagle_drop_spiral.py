@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("sliding-window layers", ON),
         Is("drafts from hidden states", ON),
+        Is("prefix caching", ON),
         Not(Given("--disable-hybrid-kv-cache-manager")),
         AnyOf(Not(Since("0.15.1")), Unseen("three kinds of attention layers, those of the drafter included")),
     ),

@@ -7,10 +7,10 @@ from attnfix.compat.symptoms import DIES, GRAPHS
 
 BUG = KnownBug(
     id="vllm.flashattn-mla-graph-splits",
-    title="Illegal memory access in decode graphs of FLASH_ATTN_MLA",
+    title="Illegal memory access with full CUDA graphs and large batches (FLASH_ATTN_MLA)",
     symptom=(
-        "An MLA model on FLASH_ATTN_MLA with full CUDA graphs ends with an illegal memory access: a graph keeps another "
-        "batch's splits."
+        "An illegal memory access ends the engine: a step larger than the largest graph is scheduled for more splits than it "
+        "runs with."
     ),
     symptoms=(DIES, GRAPHS),
     releases=(">=0.10.2,<0.11.1",),

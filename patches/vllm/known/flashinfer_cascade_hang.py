@@ -13,7 +13,13 @@ BUG = KnownBug(
     releases=(">=0.10.0,<0.11.0",),
     code=("vllm.v1.attention.backends.flashinfer:FlashInferMetadataBuilder.use_cascade_attention",),
     upstream=Upstream("vllm-project/vllm", issue=26130),
-    hits=AllOf(Is("attention", "MHA"), Is("attention backend", "FLASHINFER"), Not(Is("--disable-cascade-attn", ON))),
+    hits=AllOf(
+        Is("engine core", "V1"),
+        Is("attention", "MHA"),
+        Is("attention backend", "FLASHINFER"),
+        Is("KV cache dtype", "auto"),
+        Not(Is("--disable-cascade-attn", ON)),
+    ),
     avoid="Start with `--disable-cascade-attn`.",
     harm=CRASH,
 )

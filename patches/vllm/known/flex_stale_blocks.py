@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import BACKEND, GARBAGE, SHARED_BATCH
 BUG = KnownBug(
     id="vllm.flex-stale-blocks",
     title="FlexAttention loses context: blocks of a former request in the same row of the block table",
-    symptom="Under load answers are wrong now and then, and right after a start.",
+    symptom="Under load answers are wrong now and then. Directly after a start they are not.",
     symptoms=(SHARED_BATCH, GARBAGE, BACKEND),
     releases=(">=0.10.0,<0.10.2",),
     code=("vllm.v1.attention.backends.flex_attention:physical_to_logical_mapping",),

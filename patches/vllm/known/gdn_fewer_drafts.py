@@ -21,7 +21,7 @@ BUG = KnownBug(
         Is("architecture", "Qwen3NextForCausalLM"),
         Is("speculative decoding", ON),
         Is("draft tokens of a step", "several"),
-        Unseen("structured output, or steps whose tokens run out"),
+        Unseen("structured output, n-gram drafts, or steps whose tokens run out"),
     ),
     avoid="Set `num_speculative_tokens` to 1.",
     harm=CRASH,

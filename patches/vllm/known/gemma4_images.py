@@ -1,6 +1,6 @@
 """vllm.gemma4-images, as data."""
 
-from attnfix.compat.doctor.condition import Is
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
@@ -13,6 +13,9 @@ BUG = KnownBug(
     releases=(">=0.19.0,<0.20.0",),
     code=("vllm.model_executor.models.gemma4_mm:Gemma4ForConditionalGeneration.__init__",),
     upstream=Upstream("vllm-project/vllm", issue=40106, pull=40185),
-    hits=Is("architecture", "Gemma4ForConditionalGeneration"),
+    hits=AllOf(
+        Is("architecture", "Gemma4ForConditionalGeneration"),
+        Unseen('`use_bidirectional_attention` of "vision" in config.json, and requests with images'),
+    ),
     avoid="Nothing within the release avoids it; take release 0.20.0.",
 )

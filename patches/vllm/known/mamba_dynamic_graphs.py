@@ -14,7 +14,10 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder.build_for_cudagraph_capture",),
     upstream=Upstream("vllm-project/vllm", report="vllm-mamba-dynamic-graphs"),
     hits=AllOf(
-        Is("Mamba2 layers", ON), Given("--speculative-config.num_speculative_tokens_per_batch_size"), Is("full CUDA graphs", ON)
+        Is("Mamba2 layers", ON),
+        Is("model runner", "V2"),
+        Given("--speculative-config.num_speculative_tokens_per_batch_size"),
+        Is("full CUDA graphs", ON),
     ),
     avoid="Give one number of drafts, as `num_speculative_tokens`.",
     harm=CRASH,

@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import GARBAGE
 BUG = KnownBug(
     id="vllm.nixl-flashinfer-tp",
     title="Garbage from a prefill server with fewer ranks than the decode server (NIXL, FlashInfer)",
-    symptom="Each rank of the decode server reads K of all heads in the place of K and V of its own.",
+    symptom="A rank of the decode server reads other bytes of each block, such as K of all heads, for its K and V.",
     symptoms=(GARBAGE,),
     releases=(">=0.10.0,<0.10.2",),
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector:NixlConnectorWorker.add_remote_agent",),

@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "NixlConnector"),
-        Unseen("a decode server that reads KV later than VLLM_NIXL_ABORT_REQUEST_TIMEOUT"),
+        Unseen("a decode server that reads KV later than VLLM_NIXL_ABORT_REQUEST_TIMEOUT, or at once beside async scheduling"),
     ),
     avoid="Raise `VLLM_NIXL_ABORT_REQUEST_TIMEOUT`.",
     harm=CRASH,

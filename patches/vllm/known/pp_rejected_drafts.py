@@ -1,23 +1,30 @@
 """vllm.pp-rejected-drafts, as data."""
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
-from attnfix.compat.fix import Upstream
+from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
-from attnfix.compat.symptoms import PARALLEL, SPECULATION
+from attnfix.compat.symptoms import DIES, PARALLEL, SPECULATION
 
 BUG = KnownBug(
     id="vllm.pp-rejected-drafts",
-    title="Speculative decoding over several pipeline stages changes the text after a rejected draft",
+    title="The server dies at the first verified draft with pipeline parallelism (async scheduling)",
     symptom=(
-        "With pipeline parallelism and drafts, answers diverge after the first rejected draft: earlier stages count it as "
-        "accepted."
+        "An AssertionError ends the engine: `PP+async expects sampled_token_ids to have shape [num_reqs, 1]`, but a step "
+        "with drafts has more columns."
     ),
-    symptoms=(SPECULATION, PARALLEL),
-    releases=(">=0.19.0,<=0.33.0",),
-    code=("vllm.v1.worker.gpu_model_runner:GPUModelRunner._prepare_inputs",),
-    upstream=Upstream("vllm-project/vllm", issue=44698, pull=49443),
+    symptoms=(DIES, SPECULATION, PARALLEL),
+    releases=(">=0.16.0,<0.31.0",),
+    code=(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._pp_broadcast_prev_sampled_token_ids",
+        "vllm.config.vllm:VllmConfig._get_v1_model_runner_unsupported_features",
+    ),
+    upstream=Upstream("vllm-project/vllm", issue=49355, pull=49443),
     hits=AllOf(
-        Is("model runner", "V1"), Above("pipeline parallel size", 1), Is("speculative decoding", ON), Is("async scheduling", ON)
+        Is("model runner", "V1"),
+        Above("pipeline parallel size", 1),
+        Is("speculative decoding", ON),
+        Is("async scheduling", ON),
     ),
-    avoid="Set `--no-async-scheduling`, or serve without drafts.",
+    avoid="Serve without drafts, or without `--pipeline-parallel-size`.",
+    harm=CRASH,
 )

@@ -1,6 +1,6 @@
 """vllm.prefix-prefill-overflow, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, GARBAGE
@@ -11,19 +11,15 @@ BUG = KnownBug(
     symptom=(
         "Garbage or a memory fault once the cache of a layer has more than 2147483648 elements: an offset of 32 bits overflows."
     ),
-    symptoms=(
-        DIES,
-        GARBAGE,
-        CACHED_PREFIX,
-    ),
+    symptoms=(DIES, GARBAGE, CACHED_PREFIX),
     releases=(">=0.10.0,<0.10.2",),
     code=("vllm.attention.ops.prefix_prefill:_fwd_kernel",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        Is("engine core", "V1"),
         Is("attention", "MHA"),
         Is("cached prefix", ON),
-        Given("$VLLM_V1_USE_PREFILL_DECODE_ATTENTION"),
+        AnyOf(Is("GPU", "AMD"), Is("attention backend", "TRITON_ATTN", "XFORMERS")),
+        AnyOf(Is("engine core", "V0"), Given("$VLLM_V1_USE_PREFILL_DECODE_ATTENTION")),
         Unseen("tokens of the KV cache times the size of K per layer above 2147483648"),
     ),
     avoid="Leave `VLLM_V1_USE_PREFILL_DECODE_ATTENTION` out, or lower `--gpu-memory-utilization`.",

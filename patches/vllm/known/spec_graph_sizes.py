@@ -21,9 +21,10 @@ BUG = KnownBug(
         AnyOf(Not(Is("--compilation-config.cudagraph_mode", "FULL")), Unseen("a backend without full graphs of mixed steps")),
         AnyOf(
             AllOf(
-                Is("--tensor-parallel-size", "2", "4", "8"), Is("--speculative-config.num_speculative_tokens", "2", "4", "6")
+                Is("--tensor-parallel-size", "2", "4", "8", "16"),
+                Is("--speculative-config.num_speculative_tokens", "2", "4", "6", "8", "10"),
             ),
-            AllOf(Is("--tensor-parallel-size", "4", "8"), Is("--speculative-config.num_speculative_tokens", "5")),
+            AllOf(Is("--tensor-parallel-size", "4", "8", "16"), Is("--speculative-config.num_speculative_tokens", "5", "9")),
         ),
     ),
     avoid="Take one draft, or three, or seven; or set `--compilation-config.cudagraph_mode PIECEWISE`.",

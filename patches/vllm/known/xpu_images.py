@@ -1,6 +1,6 @@
 """vllm.xpu-images, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("GPU", "Intel"),
-        Is("architecture", "Gemma3ForConditionalGeneration", "PaliGemmaForConditionalGeneration"),
+        AnyOf(Is("architecture", "Gemma3ForConditionalGeneration"), AllOf(Since("0.14.0"), Is("images seen both ways", ON))),
         Not(Is("--attention-backend", "TRITON_ATTN")),
     ),
     avoid="Start with `--attention-backend TRITON_ATTN`.",
