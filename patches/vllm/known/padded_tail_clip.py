@@ -20,6 +20,7 @@ BUG = KnownBug(
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),
         Not(Given("--speculative-config.num_speculative_tokens_per_batch_size")),
+        AnyOf(Since("0.27.0"), Is("drafts from hidden states", OFF)),
         Is("cached prefixes of a hybrid model", ON),
         AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align"), Since("0.28.0")),
         Unseen("a prompt of which all tokens but one are cached or come through a KV connector"),
