@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=45227),
     hits=AllOf(
         Is("GPU", "AMD"),
-        Is("attention backend", "ROCM_AITER_MLA"),
+        Is("attention backend", "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA"),
         Is("speculative decoding", ON),
         AnyOf(Is("full CUDA graphs", OFF), Unseen("a kernel of AITER that plans several queries of a request as one")),
     ),

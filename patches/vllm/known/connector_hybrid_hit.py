@@ -1,6 +1,6 @@
 """vllm.connector-hybrid-hit, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, GARBAGE
@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("cached prefixes of a hybrid model", ON),
-        Given("--kv-transfer-config"),
+        Is("KV connector", ON),
         Unseen("a prefix of which attention and states are cached unequally far, and of which the connector brings nothing"),
     ),
     avoid="Start with `--no-enable-prefix-caching`, or without a KV connector.",

@@ -9,7 +9,7 @@ BUG = KnownBug(
     id="vllm.dcp-sparse-prefill",
     title="DeepSeek-V3.2 and GLM-5 answer with random tokens under decode context parallelism",
     symptom=(
-        "Prompts of some hundred tokens or more are answered with random tokens. Prompts of up to about 120 tokens are "
+        "Prompts of some hundred tokens, up to the indexer's top k of 2048, are answered with random tokens. Longer ones are "
         "answered well."
     ),
     symptoms=(PARALLEL, GARBAGE),

@@ -10,8 +10,11 @@ BUG = KnownBug(
     title="The server ends at the second draft of an MLA drafter under decode context parallelism (V2 runner)",
     symptom="`'NoneType' object is not subscriptable` ends the server: steps of the drafter lack the lengths of this rank.",
     symptoms=(DIES, PARALLEL, SPECULATION),
-    releases=(">=0.23.0,<0.29.0",),
-    code=("vllm.v1.worker.gpu.spec_decode.speculator:DraftModelSpeculator._build_draft_attn_metadata",),
+    releases=(">=0.19.0,<0.29.0",),
+    code=(
+        "vllm.v1.worker.gpu.spec_decode.eagle.speculator:EagleSpeculator._build_draft_attn_metadata",
+        "vllm.v1.worker.gpu.spec_decode.speculator:DraftModelSpeculator._build_draft_attn_metadata",
+    ),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("model runner", "V2"),

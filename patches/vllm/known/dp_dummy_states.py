@@ -1,6 +1,6 @@
 """vllm.dp-dummy-states, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, PARALLEL
@@ -19,9 +19,9 @@ BUG = KnownBug(
     hits=AllOf(
         Is("recurrent layers", ON),
         Above("data parallel ranks", 1),
-        Is("full CUDA graphs", ON),
-        AnyOf(Is("cached prefixes of a hybrid model", ON), Given("--kv-transfer-config")),
+        AnyOf(Is("model runner", "V2"), Is("full CUDA graphs", ON)),
+        AnyOf(Is("cached prefixes of a hybrid model", ON), Is("KV connector", ON)),
         Unseen("ranks in lock step of which one idles"),
     ),
-    avoid="Start with `--compilation-config.cudagraph_mode PIECEWISE`.",
+    avoid="Set `VLLM_USE_V2_MODEL_RUNNER=0`, and start with `--compilation-config.cudagraph_mode PIECEWISE`.",
 )

@@ -19,6 +19,9 @@ BUG = KnownBug(
         AnyOf(
             Is("--disable-hybrid-kv-cache-manager", ON),
             Is("--kv-transfer-config.kv_connector", "LMCacheConnectorV1", "LMCacheMPConnector", "FlexKVConnectorV1"),
+            Is("--kv-transfer-config.kv_connector", "HF3FSKVConnector", "ExampleConnector"),
+            Is("--kv-offloading-backend", "lmcache"),
+            AllOf(Is("--kv-transfer-config.kv_connector", "MultiConnector"), Unseen("one of these in a MultiConnector")),
         ),
         Unseen("layers of global attention of the same head size, as of Gemma-3 and gpt-oss"),
     ),

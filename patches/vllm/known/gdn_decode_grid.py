@@ -10,8 +10,9 @@ BUG = KnownBug(
     title="The engine dies where more than 1000 requests decode with Gated DeltaNet: a grid is too large",
     symptom="A step of decodes alone ends with `Triton Error [CUDA]: invalid argument`, once requests times heads pass 65535.",
     symptoms=(DIES,),
-    releases=(">=0.18.0,<0.28.0",),
+    releases=(">=0.10.2,<0.28.0",),
     code=(
+        "vllm.model_executor.layers.fla.ops.fused_recurrent:fused_recurrent_gated_delta_rule_fwd",
         "vllm.model_executor.layers.fla.ops.fused_recurrent:fused_recurrent_gated_delta_rule_packed_decode",
         "vllm.third_party.flash_linear_attention.ops.fused_recurrent:fused_recurrent_gated_delta_rule_packed_decode",
     ),

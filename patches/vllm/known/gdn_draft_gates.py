@@ -1,6 +1,6 @@
 """vllm.gdn-draft-gates, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
@@ -18,7 +18,10 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=36754),
     hits=AllOf(
-        Is("architecture", "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
+        AnyOf(
+            Is("architecture", "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
+            Is("architecture", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "InternS2PreviewForConditionalGeneration"),
+        ),
         Is("speculative decoding", ON),
         Unseen("a decode without drafts in the same step, as of ngram drafters and of structured outputs"),
     ),

@@ -1,6 +1,6 @@
 """vllm.image-block-deadlock, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, IMAGES
@@ -17,6 +17,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("cached prefixes of a hybrid model", ON),
+        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align")),
         Unseen("prompts whose images do not fit the encoder's cache together, as two of 3024×4032 pixels"),
     ),
     avoid="Start with a higher `--max-num-batched-tokens`: it sizes the encoder's cache; or with `--no-enable-prefix-caching`.",

@@ -1,6 +1,6 @@
 """vllm.mamba-v2-count-race, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, SPECULATION
@@ -18,6 +18,7 @@ BUG = KnownBug(
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),
         Is("cached prefixes of a hybrid model", ON),
+        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align")),
     ),
     avoid="Set `VLLM_USE_V2_MODEL_RUNNER=0`, or start with `--no-enable-prefix-caching`.",
 )

@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "MoRIIOConnector"),
-        Unseen("a prefill of several data parallel ranks, from which the decode reads"),
+        Unseen("the read mode, which is not the default, and a prefill of several data parallel ranks"),
     ),
-    avoid="Run the prefill with one data parallel rank, or in write mode.",
+    avoid="Run the prefill with one data parallel rank, or leave the read mode off.",
 )

@@ -14,6 +14,6 @@ BUG = KnownBug(
     code=("vllm.v1.worker.gpu_model_runner:GPUModelRunner._prepare_inputs",),
     upstream=Upstream("vllm-project/vllm", pull=51841),
     hits=AllOf(Is("M-RoPE", ON), Is("model runner", "V1"), Is("async scheduling", ON)),
-    avoid="Nothing within the release avoids it; take release 0.28.0.",
+    avoid="From 0.22.0 on, set `VLLM_USE_V2_MODEL_RUNNER=1` where that runner takes the model.",
     harm=SLOWER,
 )

@@ -1,6 +1,6 @@
 """vllm.mrope-gptj-eager, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, IMAGES
@@ -15,7 +15,11 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=49290, pull=49323),
     hits=AllOf(
         Is("architecture", "Glm4vForConditionalGeneration", "GlmOcrForConditionalGeneration"),
-        Is("--enforce-eager", ON),
+        AnyOf(
+            Is("--enforce-eager", ON),
+            Is("--compilation-config.mode", "0", "NONE"),
+            Is("--optimization-level", "0"),
+        ),
     ),
-    avoid="Start without `--enforce-eager`.",
+    avoid="Start without `--enforce-eager` and with the default compilation mode.",
 )

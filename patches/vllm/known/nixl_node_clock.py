@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="Answers behind a remote prefill read keys of others: a prefill of two nodes frees its own too early",
     symptom="The prefill logs `Releasing expired KV blocks` at once: the deadline is of another node's clock.",
     symptoms=(PARALLEL, GARBAGE),
-    releases=(">=0.10.2,<0.27.0",),
+    releases=(">=0.10.0,<0.27.0",),
     code=(
         "vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector:NixlConnectorWorker.start_load_kv",
         "vllm.distributed.kv_transfer.kv_connector.v1.nixl.worker:NixlConnectorWorker.start_load_kv",

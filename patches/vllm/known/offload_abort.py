@@ -16,7 +16,10 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AnyOf(
         Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-        AllOf(Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
+        AllOf(
+            Given("--kv-offloading-size"),
+            Not(AnyOf(Is("--kv-offloading-backend", "lmcache"), Given("$VLLM_USE_SIMPLE_KV_OFFLOAD"))),
+        ),
     ),
     avoid="Start without the connector, or with SimpleCPUOffloadConnector.",
 )

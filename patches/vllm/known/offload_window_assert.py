@@ -20,7 +20,10 @@ BUG = KnownBug(
         Is("sliding-window layers", ON),
         AnyOf(
             Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-            AllOf(Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
+            AllOf(
+                Given("--kv-offloading-size"),
+                Not(AnyOf(Is("--kv-offloading-backend", "lmcache"), Given("$VLLM_USE_SIMPLE_KV_OFFLOAD"))),
+            ),
         ),
         Unseen("a window of which offloaded chunks have no block to spare, and a hit that ends within one"),
     ),

@@ -1,6 +1,6 @@
 """vllm.padded-context-limit, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, SPECULATION
@@ -18,6 +18,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=53962),
     hits=AllOf(
         Is("speculative decoding", ON),
+        Not(Given("--speculative-config.num_speculative_tokens_per_batch_size")),
         Unseen("a prompt near the context length of which all tokens but one are cached or come through a KV connector"),
     ),
     avoid="Raise `--max-model-len` by more than the number of drafts above the longest prompt.",

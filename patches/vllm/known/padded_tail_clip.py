@@ -1,6 +1,6 @@
 """vllm.padded-tail-clip, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH, SPECULATION
@@ -19,7 +19,10 @@ BUG = KnownBug(
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),
+        Not(Given("--speculative-config.num_speculative_tokens_per_batch_size")),
+        AnyOf(Since("0.27.0"), Is("drafts from hidden states", OFF)),
         Is("cached prefixes of a hybrid model", ON),
+        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align"), Since("0.28.0")),
         Unseen("a prompt of which all tokens but one are cached or come through a KV connector"),
     ),
     avoid="Start with `--no-enable-prefix-caching`, or without `--speculative-config`.",

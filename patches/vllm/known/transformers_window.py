@@ -10,8 +10,11 @@ BUG = KnownBug(
     title="Long prompts are answered worse by multimodal models of Transformers: layers have no window",
     symptom="With `--model-impl transformers`, layers with a sliding window see the whole prompt of a model like Gemma-3.",
     symptoms=(LONG_PROMPT,),
-    releases=(">=0.13.0,<0.28.0",),
-    code=("vllm.model_executor.models.transformers.base:Base.create_attention_instances",),
+    releases=(">=0.10.1,<0.28.0",),
+    code=(
+        "vllm.model_executor.models.transformers:TransformersBase.create_attention_instances",
+        "vllm.model_executor.models.transformers.base:Base.create_attention_instances",
+    ),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("--model-impl", "transformers"),

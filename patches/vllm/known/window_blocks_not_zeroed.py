@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="NaN in FP8 layers with a window of hybrid models, or fewer accepted drafts of such a drafter",
     symptom="Under load a window's layers read stale bits of states as FP8: acceptance collapses, or an answer is garbage.",
     symptoms=(GARBAGE, SPECULATION),
-    releases=(">=0.17.0,<0.28.0",),
+    releases=(">=0.17.1,<0.28.0",),
     code=("vllm.v1.core.single_type_kv_cache_manager:SingleTypeKVCacheManager.__init__",),
     upstream=Upstream("vllm-project/vllm", pull=51749),
     hits=AllOf(
@@ -20,5 +20,5 @@ BUG = KnownBug(
         Is("compute capability", 100, 103),
         Unseen("sliding-window layers in the model or in its drafter"),
     ),
-    avoid="Start with `--kv-cache-dtype auto`, or with `--attention-backend FLASH_ATTN`.",
+    avoid="Start with `--kv-cache-dtype auto`, or with `--attention-backend TRITON_ATTN`.",
 )
