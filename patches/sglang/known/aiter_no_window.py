@@ -20,6 +20,7 @@ BUG = KnownBug(
         Is("sliding-window layers", ON),
         Not(Is("sliding-window KV pool", ON)),
         Not(Given("$SGLANG_USE_AITER_UNIFIED_ATTN")),
+        Not(Is("$SGLANG_AITER_KV_CACHE_LAYOUT", "vectorized_5d")),
     ),
     avoid="Set `--attention-backend triton`.",
 )
