@@ -20,7 +20,7 @@ BUG = KnownBug(
     symptoms=(BACKEND,),
     releases=(">=0.5.1,<=0.5.23",),
     code=tuple(f"{owner}.forward_{mode}" for owner in _CLASSES for mode in ("extend", "decode")),
-    upstream=Upstream("sgl-project/sglang"),
+    upstream=Upstream("sgl-project/sglang", issue=33915),
     hits=AllOf(
         AnyOf(Is("prefill backend", *_BACKENDS), Is("decode backend", *_BACKENDS)),
         Is("architecture", "Gemma2ForCausalLM", "Grok1ForCausalLM", "Grok1ModelForCausalLM"),
