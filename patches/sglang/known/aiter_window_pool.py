@@ -19,5 +19,5 @@ BUG = KnownBug(
         AnyOf(Is("prefill backend", "aiter"), Is("decode backend", "aiter")),
         Is("sliding-window KV pool", ON),
     ),
-    avoid="Set `--disable-hybrid-swa-memory`, or `--attention-backend triton`.",
+    avoid="Set `--disable-hybrid-swa-memory`.",
 )
