@@ -1,0 +1,28 @@
+"""sglang.layered-eagle-last-slot, as data."""
+
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Since
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, GARBAGE, SHARED_BATCH, SPECULATION
+
+_ARCHITECTURES = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM"
+
+BUG = KnownBug(
+    id="sglang.layered-eagle-last-slot",
+    title="Several draft layers (MiMo-V2, Step-3.5) write hidden states behind their buffer",
+    symptom="A request with the last slot of the pool overwrites other memory: a crash, or wrong answers at random.",
+    symptoms=(DIES, GARBAGE, SHARED_BATCH, SPECULATION),
+    releases=(">=0.5.7,<0.5.12",),
+    code=("sglang.srt.speculative.multi_layer_eagle_worker_v2:MultiLayerEagleDraftWorker.__init__",),
+    upstream=Upstream("sgl-project/sglang"),
+    hits=AllOf(
+        AnyOf(
+            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3"), Given("--enable-multi-layer-eagle")),
+            AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_ARCHITECTURES)),
+        ),
+        Above("speculative steps", 1),
+        AnyOf(Since("0.5.11"), Is("--disaggregation-mode", "decode")),
+    ),
+    avoid="Set `--speculative-num-steps 1`.",
+    harm=CRASH,
+)

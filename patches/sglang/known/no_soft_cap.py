@@ -1,0 +1,29 @@
+"""sglang.no-soft-cap, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import BACKEND
+
+_ROOM = "sglang.srt.layers.attention"
+_CLASSES = (
+    f"{_ROOM}.trtllm_mha_backend:TRTLLMHAAttnBackend",
+    f"{_ROOM}.torch_native_backend:TorchNativeAttnBackend",
+    f"{_ROOM}.torch_flex_backend:TorchFlexAttnBackend",
+)
+_BACKENDS = "trtllm_mha", "torch_native", "flex_attention"
+
+BUG = KnownBug(
+    id="sglang.no-soft-cap",
+    title="Worse answers of Gemma 2 and Grok on B200 (TRT-LLM, PyTorch): no soft cap of scores",
+    symptom="Scores near the cap, 50 of Gemma 2 and 30 of Grok, weigh too much. TRT-LLM is the default on B200.",
+    symptoms=(BACKEND,),
+    releases=(">=0.5.1,<=0.5.23",),
+    code=tuple(f"{owner}.forward_{mode}" for owner in _CLASSES for mode in ("extend", "decode")),
+    upstream=Upstream("sgl-project/sglang", issue=33915),
+    hits=AllOf(
+        AnyOf(Is("prefill backend", *_BACKENDS), Is("decode backend", *_BACKENDS)),
+        Is("architecture", "Gemma2ForCausalLM", "Grok1ForCausalLM", "Grok1ModelForCausalLM"),
+    ),
+    avoid="Set `--attention-backend triton`.",
+)

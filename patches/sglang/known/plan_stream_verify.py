@@ -1,0 +1,26 @@
+"""sglang.plan-stream-verify, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Given, Is
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, SPECULATION
+
+BUG = KnownBug(
+    id="sglang.plan-stream-verify",
+    title="Crash or fewer accepted drafts with SGLANG_ENABLE_OVERLAP_PLAN_STREAM: no wait for the drafts",
+    symptom="Under load an illegal memory access ends the server, because verification is prepared from unfinished drafts.",
+    symptoms=(DIES, SPECULATION),
+    releases=(">=0.5.4,<0.5.11", ">=0.5.13,<0.5.20"),
+    code=(
+        "sglang.srt.speculative.eagle_worker_v2:EAGLEWorkerV2.verify",
+        "sglang.srt.speculative.eagle_worker_common:run_eagle_verify",
+    ),
+    upstream=Upstream("sgl-project/sglang", pull=28034, issue=21942),
+    hits=AllOf(
+        Given("$SGLANG_ENABLE_OVERLAP_PLAN_STREAM"),
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Is("spec v2", ON),
+    ),
+    avoid="Leave SGLANG_ENABLE_OVERLAP_PLAN_STREAM unset.",
+    harm=CRASH,
+)

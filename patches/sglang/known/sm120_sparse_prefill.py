@@ -1,0 +1,26 @@
+"""sglang.sm120-sparse-prefill, as data."""
+
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Is, Not
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES
+
+BUG = KnownBug(
+    id="sglang.sm120-sparse-prefill",
+    title="DeepSeek V4 ends at its first prompt on RTX 50 and RTX PRO",
+    symptom='The server dies with "Sparse Attention Forward Kernel is only supported on SM90a and SM100f architectures".',
+    symptoms=(DIES,),
+    releases=(">=0.5.15,<0.5.16",),
+    code=("sglang.srt.layers.attention.deepseek_v4_backend:DeepseekV4AttnBackend.forward",),
+    upstream=Upstream("sgl-project/sglang", issue=31578),
+    hits=AllOf(
+        Is("architecture", "DeepseekV4ForCausalLM"),
+        Is("compute capability", 120, 121),
+        AnyOf(
+            Not(Is("$SGLANG_OPT_FLASHMLA_SPARSE_PREFILL", "0", "false", "False")),
+            Above("--chunked-prefill-size", 11673),
+        ),
+    ),
+    avoid="Set SGLANG_OPT_FLASHMLA_SPARSE_PREFILL=0, and `--chunked-prefill-size` to 8192.",
+    harm=CRASH,
+)

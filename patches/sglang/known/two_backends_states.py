@@ -1,0 +1,25 @@
+"""sglang.two-backends-states, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, SPECULATION
+
+_NAMES = "flashinfer", "triton", "fa3", "fa4", "trtllm_mha", "aiter"
+
+BUG = KnownBug(
+    id="sglang.two-backends-states",
+    title="Hybrid models with MTP and two attention backends die at the first verification",
+    symptom="An AttributeError names update_mamba_state_after_mtp_verify. DFlash goes on with stale states: garbage.",
+    symptoms=(DIES, SPECULATION),
+    releases=(">=0.5.3,<0.5.9", ">=0.5.10,<0.5.14"),
+    code=("sglang.srt.layers.attention.hybrid_attn_backend:HybridAttnBackend",),
+    upstream=Upstream("sgl-project/sglang", pull=25883),
+    hits=AllOf(
+        Is("recurrent layers", ON),
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "DFLASH"),
+        AnyOf(*(AllOf(Is("prefill backend", name), Not(Is("decode backend", name))) for name in _NAMES)),
+    ),
+    avoid="Name one backend with `--attention-backend`, and none for prefill or decode alone.",
+    harm=CRASH,
+)
