@@ -33,8 +33,8 @@ def page() -> str:
 
 
 def engine_page(engine: str) -> str:
-    groups = [(names, rows, _known(engine, names[0])) for names, rows in _groups(engine)]
-    return support_page.rendered("symptoms_engine.md", engine=ENGINES[engine], groups=groups)
+    groups = [(names, rows, _told_once(_known(engine, names[0]))) for names, rows in _groups(engine)]
+    return support_page.rendered("symptoms_engine.md", engine=ENGINES[engine], groups=groups, bugs=known_bugs(engine))
 
 
 def release_table(folder: str = "") -> str:
@@ -69,6 +69,12 @@ def _groups(engine: str) -> list[tuple[list[str], list[tuple[str, list[Fix]]]]]:
 
 def _known(engine: str, release: str) -> list[KnownBug]:
     return [bug for bug in known_bugs(engine) if bug.in_release(Version(release))]
+
+
+def _told_once(bugs: list[KnownBug]) -> list[tuple[str, list[KnownBug]]]:
+    """Symptom → the bugs of which it is the most telling one."""
+    rows = ((symptom, [bug for bug in bugs if bug.symptoms[0] == symptom]) for symptom in SYMPTOMS)
+    return [(symptom, found) for symptom, found in rows if found]
 
 
 def _of_bug(bug: KnownBug) -> str:
