@@ -16,6 +16,6 @@ BUG = KnownBug(
     releases=(">=0.14.0,<=0.33.0",),
     code=("vllm.v1.engine.input_processor:InputProcessor._get_mm_identifier",),
     upstream=Upstream("vllm-project/vllm", issue=44939, pull=44950),
-    hits=AllOf(Is("--enable-tower-connector-lora", ON), Is("LoRA adapters", ON)),
+    hits=AllOf(Is("--enable-tower-connector-lora", ON), Is("LoRA adapters", ON), Is("adapters change while serving", ON)),
     avoid="Load each version of an adapter under a name of its own.",
 )

@@ -13,7 +13,7 @@ BUG = KnownBug(
         "of KV."
     ),
     symptoms=(GARBAGE,),
-    releases=(">=0.17.1,<0.23.0",),
+    releases=(">=0.21.0,<0.23.0",),
     code=(
         "vllm.v1.worker.gpu.model_runner:GPUModelRunner.update_requests",
         "vllm.v1.worker.gpu.model_runner:GPUModelRunner.execute_model",

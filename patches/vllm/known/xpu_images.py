@@ -1,6 +1,6 @@
 """vllm.xpu-images, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
@@ -15,7 +15,12 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("GPU", "Intel"),
-        Is("architecture", "Gemma3ForConditionalGeneration", "PaliGemmaForConditionalGeneration"),
+        AnyOf(
+            Is("architecture", "Gemma3ForConditionalGeneration"),
+            AllOf(Since("0.14.0"), Is("architecture", "PaliGemmaForConditionalGeneration")),
+            AllOf(Since("0.15.0"), Is("architecture", "Molmo2ForConditionalGeneration")),
+            AllOf(Since("0.20.0"), Is("architecture", "Gemma4ForConditionalGeneration")),
+        ),
         Not(Is("--attention-backend", "TRITON_ATTN")),
     ),
     avoid="Start with `--attention-backend TRITON_ATTN`.",
