@@ -1,23 +1,27 @@
 """vllm.pp-rejected-drafts, as data."""
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
-from attnfix.compat.fix import Upstream
+from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
-from attnfix.compat.symptoms import PARALLEL, SPECULATION
+from attnfix.compat.symptoms import DIES, PARALLEL, SPECULATION
 
 BUG = KnownBug(
     id="vllm.pp-rejected-drafts",
-    title="Speculative decoding over several pipeline stages changes the text after a rejected draft",
+    title="The server dies at the first verified draft over several pipeline stages (async scheduling)",
     symptom=(
-        "With pipeline parallelism and drafts, answers diverge after the first rejected draft: earlier stages count it as "
-        "accepted."
+        'The engine ends with "PP+async expects sampled_token_ids to have shape [num_reqs, 1]": a verified draft makes more '
+        "tokens than one."
     ),
-    symptoms=(SPECULATION, PARALLEL),
-    releases=(">=0.19.0,<=0.33.0",),
-    code=("vllm.v1.worker.gpu_model_runner:GPUModelRunner._prepare_inputs",),
+    symptoms=(DIES, SPECULATION, PARALLEL),
+    releases=(">=0.16.0,<0.33.0",),
+    code=(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._pp_broadcast_prev_sampled_token_ids",
+        "vllm.config.vllm:VllmConfig.__post_init__",
+    ),
     upstream=Upstream("vllm-project/vllm", issue=44698, pull=49443),
     hits=AllOf(
         Is("model runner", "V1"), Above("pipeline parallel size", 1), Is("speculative decoding", ON), Is("async scheduling", ON)
     ),
     avoid="Set `--no-async-scheduling`, or serve without drafts.",
+    harm=CRASH,
 )

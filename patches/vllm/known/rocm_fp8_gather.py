@@ -8,7 +8,10 @@ from attnfix.compat.symptoms import KV_SCALES
 BUG = KnownBug(
     id="vllm.rocm-fp8-gather",
     title="Worse answers behind a cached context with calibrated KV scales (ROCM_AITER_FA)",
-    symptom="Answers lose accuracy with an FP8 KV cache: the gathered context is scaled, and then rounded to FP8 again.",
+    symptom=(
+        "Answers lose accuracy with an FP8 KV cache: the gathered context has no scale up to 0.14.1, and is rounded to FP8 "
+        "again behind it."
+    ),
     symptoms=(KV_SCALES,),
     releases=(">=0.11.1,<0.20.0",),
     code=("vllm.v1.attention.backends.rocm_aiter_fa:cp_mha_gather_cache_kernel",),
