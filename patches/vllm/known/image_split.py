@@ -1,20 +1,25 @@
 """vllm.image-split, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES, SHARED_BATCH
 
 BUG = KnownBug(
     id="vllm.image-split",
-    title="Gemma 3 and PaliGemma misread an image that is prefilled in two parts, beside other prompts",
+    title="Gemma, PaliGemma and Molmo2 misread an image that is prefilled in two parts, beside other prompts",
     symptom="Under load some images are read worse; alone, the same request is right.",
     symptoms=(IMAGES, SHARED_BATCH),
     releases=(">=0.13.0,<0.33.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler._try_schedule_encoder_inputs",),
     upstream=Upstream("vllm-project/vllm", pull=52412, issue=52306),
     hits=AllOf(
-        Is("architecture", "Gemma3ForConditionalGeneration", "PaliGemmaForConditionalGeneration"),
+        AnyOf(
+            Is("architecture", "Gemma3ForConditionalGeneration"),
+            AllOf(Since("0.14.0"), Is("architecture", "PaliGemmaForConditionalGeneration")),
+            AllOf(Since("0.15.0"), Is("architecture", "Molmo2ForConditionalGeneration")),
+            AllOf(Since("0.20.0"), Is("architecture", "Gemma4ForConditionalGeneration")),
+        ),
         Unseen("a step whose tokens run out within an image that it begins with"),
     ),
     avoid="Raise `--max-num-batched-tokens`: the higher it is, the rarer a step ends within an image.",

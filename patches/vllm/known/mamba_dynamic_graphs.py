@@ -10,11 +10,12 @@ BUG = KnownBug(
     title="A Mamba2 hybrid with a table of drafts by batch size does not start",
     symptom="An AssertionError without a message ends the server while CUDA graphs are captured.",
     symptoms=(DIES, GRAPHS),
-    releases=(">=0.29.0,<=0.33.0",),
+    releases=(">=0.25.0,<=0.33.0",),
     code=("vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder.build_for_cudagraph_capture",),
     upstream=Upstream("vllm-project/vllm", report="vllm-mamba-dynamic-graphs"),
     hits=AllOf(
-        Is("Mamba2 layers", ON), Given("--speculative-config.num_speculative_tokens_per_batch_size"), Is("full CUDA graphs", ON)
+        AllOf(Is("Mamba2 layers", ON), Is("model runner", "V2"), Is("full CUDA graphs", ON)),
+        Given("--speculative-config.num_speculative_tokens_per_batch_size"),
     ),
     avoid="Give one number of drafts, as `num_speculative_tokens`.",
     harm=CRASH,

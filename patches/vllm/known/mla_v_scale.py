@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="Worse answers with calibrated scales of an FP8 MLA cache (FlashInfer, Triton)",
     symptom="Answers are worse where the scales of K and V differ: the cache is written with that of K, and read with V's.",
     symptoms=(KV_SCALES,),
-    releases=(">=0.11.1,<0.19.0",),
+    releases=(">=0.11.0,<0.19.0",),
     code=(
         "vllm.v1.attention.backends.mla.flashinfer_mla:FlashInferMLAImpl._forward_decode",
         "vllm.v1.attention.backends.mla.flashinfer_mla:FlashInferMLAImpl.forward_mqa",
