@@ -7,16 +7,15 @@ from attnfix.compat.symptoms import IMAGES, SPECULATION
 
 BUG = KnownBug(
     id="vllm.image-draft-hang",
-    title="Kimi-K3 with a drafter never answers a request with two images that the encoder cache cannot hold",
+    title="With a drafter, a prompt of two adjacent images that the encoder cache cannot hold is never answered",
     symptom="A request never gets its first token, with no error; its first image stays in the encoder cache.",
     symptoms=(IMAGES, SPECULATION),
-    releases=(">=0.27.0,<0.33.0",),
+    releases=(">=0.12.0,<0.33.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler._try_schedule_encoder_inputs",),
     upstream=Upstream("vllm-project/vllm-ascend", issue=17195),
     hits=AllOf(
-        Is("architecture", "KimiK3ForConditionalGeneration"),
         Is("drafts from hidden states", ON),
-        Unseen("a prompt with two images one token apart that do not fit the encoder cache together"),
+        Unseen("two images side by side, from 0.24.0 also one token apart, that do not fit the encoder cache together"),
     ),
     harm=CRASH,
     avoid="Raise `--max-num-batched-tokens`, and with it the encoder cache, until both images fit.",
