@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.gdn_attn:GDNAttentionMetadataBuilder.build",),
     upstream=Upstream("vllm-project/vllm", pull=38047),
     hits=AllOf(
-        Is("architecture", "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
+        Is("linear attention", ON),
         Is("speculative decoding", ON),
     ),
     avoid="Nothing within the release avoids it; take release 0.20.0.",
