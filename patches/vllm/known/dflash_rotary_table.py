@@ -7,7 +7,7 @@ from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, SPECULATION
 
 BUG = KnownBug(
     id="vllm.dflash-rotary-table",
-    title="DFlash reads beyond its rotary table when a request outgrows the drafter's own length",
+    title="DFlash and DSpark read beyond their rotary table when a request outgrows the drafter's length",
     symptom=(
         "A request grows beyond `max_position_embeddings` of the drafter's config.json: an illegal memory access, or "
         "drafts that are never accepted."
@@ -17,7 +17,9 @@ BUG = KnownBug(
     code=("vllm.config.speculative:SpeculativeConfig.__post_init__",),
     upstream=Upstream("vllm-project/vllm", issue=57941, pull=57964),
     hits=AllOf(
-        Is("model runner", "V2"), Is("--speculative-config.method", "dflash"), Unseen("the drafter's max_position_embeddings")
+        Is("model runner", "V2"),
+        Is("--speculative-config.method", "dflash", "dspark"),
+        Unseen("the drafter's max_position_embeddings"),
     ),
     avoid="Write the target's length as `max_position_embeddings` into the drafter's config.json.",
     harm=CRASH,

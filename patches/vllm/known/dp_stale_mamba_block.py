@@ -7,14 +7,14 @@ from attnfix.compat.symptoms import GRAPHS, PARALLEL
 
 BUG = KnownBug(
     id="vllm.dp-stale-mamba-block",
-    title="Follow-up turns are garbage once a rank idled (linear attention, data parallelism, prefix caching)",
+    title="Follow-up turns are garbage once a rank idled (hybrid models, data parallelism, prefix caching)",
     symptom="A prefix hit answers with token 0 or NaN: an idle step wrote a recurrent state into a block of a former request.",
     symptoms=(PARALLEL, GRAPHS),
-    releases=(">=0.15.0,<0.19.0",),
+    releases=(">=0.11.1,<0.19.0",),
     code=("vllm.v1.worker.gpu_model_runner:GPUModelRunner._dummy_run",),
     upstream=Upstream("vllm-project/vllm", pull=37728),
     hits=AllOf(
-        Is("linear attention", ON),
+        Is("recurrent layers", ON),
         Is("cached prefixes of a hybrid model", ON),
         Above("data parallel ranks", 1),
         Is("full CUDA graphs", ON),
