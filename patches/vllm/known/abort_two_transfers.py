@@ -19,9 +19,7 @@ BUG = KnownBug(
             AllOf(Not(Since("0.21.0")), Is("--kv-transfer-config.kv_connector", "OffloadingConnector")),
             AllOf(Not(Since("0.21.0")), Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
         ),
-        Unseen(
-            "requests that are aborted while their KV is loaded, of two connectors or behind a preemption where one does both"
-        ),
+        Unseen("requests that are aborted while their KV is loaded, with OffloadingConnector behind a preemption"),
     ),
     avoid="Take NixlConnector or LMCacheConnectorV1 alone.",
     harm=CRASH,
