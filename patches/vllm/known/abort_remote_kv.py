@@ -1,6 +1,6 @@
 """vllm.abort-remote-kv, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
@@ -17,12 +17,10 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.finish_requests",),
     upstream=Upstream("vllm-project/vllm", pull=32255),
     hits=AllOf(
-        Is(
-            "--kv-transfer-config.kv_connector",
-            "NixlConnector",
-            "OffloadingConnector",
-            "LMCacheMPConnector",
-            "MooncakeConnector",
+        AnyOf(
+            Is("--kv-transfer-config.kv_connector", "NixlConnector", "OffloadingConnector", "LMCacheMPConnector"),
+            Is("--kv-transfer-config.kv_connector", "MooncakeConnector", "MoRIIOConnector", "MultiConnector"),
+            AllOf(Since("0.14.0"), Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
         ),
         Unseen("requests that are aborted while their KV is loaded"),
     ),

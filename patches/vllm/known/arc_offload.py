@@ -1,6 +1,6 @@
 """vllm.arc-offload, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -15,8 +15,10 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-        Given("--kv-transfer-config.kv_connector_extra_config"),
-        Unseen("eviction_policy arc in kv_connector_extra_config"),
+        AnyOf(
+            Is("--kv-transfer-config.kv_connector_extra_config.eviction_policy", "arc"),
+            AllOf(Given("--kv-transfer-config.kv_connector_extra_config"), Unseen("its eviction_policy, arc")),
+        ),
     ),
     avoid='Leave `eviction_policy` at "lru".',
     harm=CRASH,

@@ -14,6 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.spec_decode.eagle:EagleProposer.propose",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
+        Is("model runner", "V1"),
         Is("drafts from hidden states", ON),
         Not(Given("--speculative-config.disable_padded_drafter_batch")),
         Above("--speculative-config.num_speculative_tokens", 1),

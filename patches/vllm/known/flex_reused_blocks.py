@@ -1,6 +1,6 @@
 """vllm.flex-reused-blocks, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is, Not, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE, LONG_PROMPT
@@ -18,9 +18,11 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=30915),
     hits=AllOf(
         AllOf(Is("attention backend", "FLEX_ATTENTION"), Is("sliding-window layers", ON)),
-        Not(Is("--disable-hybrid-kv-cache-manager", ON)),
-        Is("KV connector", OFF),
+        AnyOf(
+            AllOf(Not(Is("--disable-hybrid-kv-cache-manager", ON)), Is("KV connector", OFF)),
+            Is("architecture", "MistralForCausalLM", "Phi3ForCausalLM", "Starcoder2ForCausalLM"),
+        ),
         Unseen("a request so long that it takes blocks again which its windows have freed"),
     ),
-    avoid="Start with `--disable-hybrid-kv-cache-manager`.",
+    avoid="Start with `--disable-hybrid-kv-cache-manager`; where all layers have windows, take another attention backend.",
 )

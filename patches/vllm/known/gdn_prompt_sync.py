@@ -1,19 +1,22 @@
 """vllm.gdn-prompt-sync, as data."""
 
-from attnfix.compat.doctor.condition import Is
+from attnfix.compat.doctor.condition import AnyOf, Is
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW
 
 BUG = KnownBug(
     id="vllm.gdn-prompt-sync",
-    title="Each step with a prompt waits for the GPU (Gated DeltaNet, KDA)",
+    title="Each step with a prompt waits for the GPU (Gated DeltaNet, KDA, LFM2)",
     symptom="Throughput is lower than necessary: lengths that the host has are copied back from the GPU, and the step waits.",
     symptoms=(SLOW,),
-    releases=(">=0.11.1,<0.15.0",),
+    releases=(">=0.11.0,<0.15.0",),
     code=("vllm.v1.attention.backends.utils:compute_causal_conv1d_metadata",),
     upstream=Upstream("vllm-project/vllm"),
-    hits=Is("architecture", "Qwen3NextForCausalLM", "KimiLinearForCausalLM"),
+    hits=AnyOf(
+        Is("architecture", "Qwen3NextForCausalLM", "KimiLinearForCausalLM"),
+        Is("architecture", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Lfm2VlForConditionalGeneration"),
+    ),
     avoid="Nothing within the release avoids it; take release 0.15.0.",
     harm=SLOWER,
 )

@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="No server starts where fewer states fit than a decode graph has requests (Gated DeltaNet, KDA)",
     symptom="The capture of CUDA graphs ends with `assert num_cache_lines >= batch` where little memory is left for the cache.",
     symptoms=(DIES, GRAPHS),
-    releases=(">=0.11.0,<0.18.0",),
+    releases=(">=0.10.2,<0.18.0",),
     code=(
         "vllm.v1.worker.gpu_model_runner:GPUModelRunner.initialize_cudagraph_capture",
         "vllm.v1.worker.gpu_model_runner:GPUModelRunner._check_and_update_cudagraph_mode",

@@ -12,7 +12,7 @@ BUG = KnownBug(
         "Chunks of a prompt end at blocks of another layer: a cached state has seen other tokens than its prefix. No error."
     ),
     symptoms=(CACHED_PREFIX,),
-    releases=(">=0.27.0,<=0.33.0",),
+    releases=(">=0.25.0,<=0.33.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler._mamba_block_aligned_split",),
     upstream=Upstream("vllm-project/vllm", pull=54076, issue=50630, report="vllm-mamba-chunk-blocks"),
     hits=AllOf(

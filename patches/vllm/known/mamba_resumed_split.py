@@ -18,7 +18,11 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("cached prefixes of a hybrid model", ON),
-        AnyOf(Is("linear attention", ON), Is("--mamba-cache-mode", "align")),
+        AnyOf(
+            AnyOf(Is("linear attention", ON), Is("--mamba-cache-mode", "align")),
+            Is("architecture", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Lfm2VlForConditionalGeneration"),
+            Is("architecture", "Plamo2ForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),
+        ),
         Unseen("requests that are preempted behind their first token, and prompts that begin like them"),
     ),
     avoid="Start with `--no-enable-prefix-caching`.",

@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import GARBAGE, GRAPHS, SHARED_BATCH
 BUG = KnownBug(
     id="vllm.v2-stale-slots",
     title="Padding overwrites KV of other requests with CUDA graphs (V2 model runner)",
-    symptom="Answers are now and then wrong beside prompts in chunks: rows of padding keep the slots of an earlier step.",
+    symptom="Answers are now and then wrong beside or behind other prompts: rows of padding keep the slots of an earlier step.",
     symptoms=(GRAPHS, SHARED_BATCH, GARBAGE),
     releases=(">=0.17.0,<0.18.0",),
     code=("vllm.v1.worker.gpu.block_table:_compute_slot_mappings_kernel",),

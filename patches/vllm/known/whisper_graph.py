@@ -19,8 +19,14 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "WhisperForConditionalGeneration", "NemotronParseForConditionalGeneration"),
         AllOf(Is("attention backend", "FLASH_ATTN"), Is("full CUDA graphs", ON), Is("GPU", "NVIDIA")),
-        AnyOf(Not(Is("compute capability", 90)), Is("--attention-config.flash_attn_version", 2, "2")),
-        Not(AnyOf(Is("--attention-config.flash_attn_version", 3, "3"), Is("$VLLM_FLASH_ATTN_VERSION", 3, "3"))),
+        AnyOf(
+            Not(Is("compute capability", 90)),
+            AnyOf(Is("--attention-config.flash_attn_version", 2, "2"), Is("$VLLM_FLASH_ATTN_VERSION", 2, "2")),
+        ),
+        AnyOf(
+            Is("compute capability", 100, 103),
+            Not(AnyOf(Is("--attention-config.flash_attn_version", 3, "3"), Is("$VLLM_FLASH_ATTN_VERSION", 3, "3"))),
+        ),
     ),
     avoid="Start with `--enforce-eager`.",
 )
