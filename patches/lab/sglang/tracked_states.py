@@ -6,9 +6,10 @@
 
 Real: `ServerArgs`, `ModelConfig`, the pool of requests and of states with its track buffers, the KV pool and its allocator, the
 radix cache, `Req`, `ScheduleBatch` with its preparation for prefill and decode, and the `SchedulerBatchResultProcessor`, all by
-their own constructors; up to 0.5.12, of the scheduler its `SchedulerOutputProcessorMixin`. Played: the scheduler's loop (which batch is next, and whether the last result is processed before or
-after the next launch), the model, metrics and the stream of answers. The model's stand-in does what the linear attention
-backends do with a batch's track mask, indices and lengths: it writes which tokens a state has seen into the real pool.
+their own constructors. Up to 0.5.12, the scheduler's `SchedulerOutputProcessorMixin` has the place of the latter. Played: the
+scheduler's loop (which batch is next, and whether the last result is processed before or after the next launch), the model,
+metrics and the stream of answers. The model's stand-in does what the linear attention backends do with a batch's track mask,
+indices and lengths: it writes which tokens a state has seen into the real pool.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from . import wrap
 class Case(NamedTuple):
     """Prompts come at the same time, beside `decoding` others, a second batch of them right after it.
 
-    prompts: of each, so many chunks of the model's kernel and so many tokens more; page: tokens of a page; mixed: whether they share a batch with requests that decode.
+    prompts: of each, so many chunks of the model's kernel and so many tokens more; page: tokens of a page; mixed: whether they
+    share a batch with requests that decode.
     """
 
     prompts: tuple[tuple[int, int], ...]
@@ -53,7 +54,8 @@ class Proof(Cases):
     needs = "sglang.srt.managers.schedule_batch:ScheduleBatch.prepare_for_extend: mamba_track_mask"
     absent = "prompts keep no states in buffers of their own"
     bug = (
-        Case(_LONG), Case(_LONG, overlap=False), Case(_LONG, page=16), Case(((2, 0), (0, 7)), decoding=5, page=8, overlap=False),
+        Case(_LONG), Case(_LONG, overlap=False), Case(_LONG, page=16),
+        Case(((2, 0), (0, 7)), decoding=5, page=8, overlap=False),
         Case(((1, 3), (2, 1)), lazy=True, where=_LAZY), Case(_LONG, lazy=True, where=_CLAIMED),
     )  # fmt: skip
     spared = (
