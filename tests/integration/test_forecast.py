@@ -119,8 +119,8 @@ def test_the_default_origin_is_the_code_that_is_installed(engine_python):
     assert stock["sglang.zero-kv-rows"]["change"] == "no longer needed"
     judged = {fix: verdicts.get("0.5.10.post1", "unknown") for fix, verdicts in books("sglang").items()}
     assert {fix: row["from"] for fix, row in stock.items()} == judged
-    # Examined from 0.5.15, 0.5.13 and 0.5.13 on
-    later = {"sglang.mamba2-prefill-graph", "sglang.draft-row-spill", "sglang.mixed-chunk-states"}
+    # Examined from 0.5.15 and 0.5.13 on
+    later = {"sglang.mamba2-prefill-graph", "sglang.draft-row-spill"}
     assert {fix for fix, verdict in judged.items() if verdict == "unknown"} == later
     path = environments.replaceable(environment, "sglang/srt/layers/attention/trtllm_mla_backend.py")
     text = path.read_text()

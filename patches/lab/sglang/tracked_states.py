@@ -6,9 +6,10 @@
 
 Real: `ServerArgs`, `ModelConfig`, the pool of requests and of states with its track buffers, the KV pool and its allocator, the
 radix cache, `Req`, `ScheduleBatch` with its preparation for prefill and decode, and the `SchedulerBatchResultProcessor`, all by
-their own constructors. Played: the scheduler's loop (which batch is next, and whether the last result is processed before or
-after the next launch), the model, metrics and the stream of answers. The model's stand-in does what the linear attention
-backends do with a batch's track mask, indices and lengths: it writes which tokens a state has seen into the real pool.
+their own constructors. Up to 0.5.12, the scheduler's `SchedulerOutputProcessorMixin` has the place of the latter. Played: the
+scheduler's loop (which batch is next, and whether the last result is processed before or after the next launch), the model,
+metrics and the stream of answers. The model's stand-in does what the linear attention backends do with a batch's track mask,
+indices and lengths: it writes which tokens a state has seen into the real pool.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 from attnfix.patches.lab.proof import replaced
 
-from . import construction
+from . import absent, construction  # noqa: F401  absent: its stand-ins for imports are wanted here
 from .engine import accepted, module
 
 CHUNK, INTERVAL = 16, 32
@@ -34,7 +35,21 @@ NEMOTRON = {
     "head_dim": 32, "ssm_state_size": 16, "mamba_num_heads": 4, "n_groups": 1, "mamba_head_dim": 16,
     "chunk_size": CHUNK, "conv_kernel": 4, "vocab_size": 64, "max_position_embeddings": 512, "torch_dtype": "bfloat16",
 }  # fmt: skip
+#: Up to 0.5.12, extra_buffer takes no Mamba2
+QWEN3_NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "hidden_size": 64, "intermediate_size": 64,
+    "num_hidden_layers": 2, "full_attention_interval": 2, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 32,
+    "linear_num_key_heads": 1, "linear_num_value_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 64, "vocab_size": 64, "max_position_embeddings": 512, "torch_dtype": "bfloat16",
+}  # fmt: skip
 _ROWS, _STATES, _TOKENS = 16, 160, 8192
+_PROCESSOR = "managers.scheduler_components.batch_result_processor"
+#: What the scheduler of those releases tells others of a batch
+_TOLD = (
+    "stream_output", "log_prefill_stats", "log_decode_stats", "log_decode_stats_every_iteration", "report_prefill_stats",
+    "report_decode_stats",
+)  # fmt: skip
 
 
 class _Silent:
@@ -55,7 +70,7 @@ class Server:
     def __init__(self, served: Any, overlap: bool = True, lazy: bool = False, mixed: bool = False):
         import torch
 
-        params = cache_params(served)
+        params, self.chunk = cache_params(served), chunk()
         self.served, self.overlap, self.mixed, self.args = served, overlap, mixed, served.server_args
         self.texts: dict[str, list[int]] = {}
         self.waiting: list[Any] = []
@@ -93,8 +108,7 @@ class Server:
         self.processor = self._processor()
 
     def _processor(self) -> Any:
-        home = module("managers.scheduler_components.batch_result_processor")
-        kind = home.SchedulerBatchResultProcessor
+        home = module(_PROCESSOR)
         known = {
             "is_generation": True, "disaggregation_mode": module("disaggregation.utils").DisaggregationMode.NULL,
             "enable_overlap": self.overlap, "enable_overlap_mlx": False, "server_args": self.args,
@@ -102,6 +116,13 @@ class Server:
             "req_to_token_pool": self.pool, "metrics_reporter": _Reporter(), "output_streamer": _Silent(),
             "metrics_collector": _Silent(), "model_worker": SimpleNamespace(), "abort_request": lambda *_: None,
         }  # fmt: skip
+        if home is None:  # up to 0.5.12: a part of the scheduler
+            mixin = module("managers.scheduler_output_processor_mixin").SchedulerOutputProcessorMixin
+            off = dict.fromkeys(("enable_metrics", "current_scheduler_metrics_enabled", "enable_hisparse"), False)
+            scheduler = type("Scheduler", (mixin,), {**dict.fromkeys(_TOLD, lambda *_, **__: None), **off, **known})()
+            scheduler.num_generated_tokens = scheduler.forward_ct_decode = 0
+            return scheduler
+        kind = home.SchedulerBatchResultProcessor
         beams = module("beam_search.coordinator")
         if beams:  # the newest releases; no request is a beam
             none = module("speculative.spec_info").SpeculativeAlgorithm.from_string(None)
@@ -117,7 +138,8 @@ class Server:
         wanted.normalize(None)
         name = f"r{len(self.texts)}"
         more = {"extra_key": extra_key} if extra_key else {}
-        request = schedule.Req(name, "", array("q", prompt), wanted, vocab_size=64, **more)
+        given = array("q", prompt) if hasattr(schedule, "array") else prompt  # up to 0.5.12 a list
+        request = schedule.Req(name, "", given, wanted, vocab_size=64, **more)
         self.texts[name] = [*prompt, *answer]
         self.waiting.append(request)
 
@@ -203,6 +225,8 @@ class Server:
             self._track(batch, lengths)
         texts = [self.texts[request.rid] for request in batch.reqs]
         tokens = torch.tensor([text[length] if length < len(text) else 0 for text, length in zip(texts, lengths)])
+        if not _has_mamba2():  # up to 0.5.12 the next step's input
+            batch.output_ids = tokens
         managers = module("managers.utils")
         logits = module("layers.logits_processor").LogitsProcessorOutput(next_token_logits=None)
         kind = managers.GenerationBatchResult
@@ -211,7 +235,7 @@ class Server:
     def _track(self, batch: Any, lengths: list[int]) -> None:
         if batch.forward_mode.is_extend():
             lengths = [
-                done + (length - done) // CHUNK * CHUNK
+                done + (length - done) // self.chunk * self.chunk
                 for done, length in zip(batch.prefix_lens, batch.mamba_track_seqlens.tolist(), strict=True)
             ]
         for request, tracks, slot, length in zip(
@@ -246,6 +270,8 @@ def _unpinned() -> Iterator[None]:
 
 def _source(request: Any) -> Any:
     """The slot of the cached state that a request begins with, or None."""
+    if not _has_mamba2():  # up to 0.5.12 it is copied into the request's own slot at once
+        return request.mamba_pool_idx if len(request.prefix_indices) else None
     owner = request if hasattr(request, "mamba_cow_src_index") else request.kv  # 0.5.19 and later
     return owner.mamba_cow_src_index
 
@@ -253,6 +279,15 @@ def _source(request: Any) -> Any:
 def _seen(tokens: list[int]) -> tuple[int, int]:
     """How many tokens and which: what a state is a function of, as numbers that float32 holds."""
     return len(tokens), zlib.crc32(bytes(tokens)) & 0xFFFFFF
+
+
+def _has_mamba2() -> bool:
+    return module(_PROCESSOR) is not None
+
+
+def chunk() -> int:
+    """Tokens of a chunk of the model's kernel: a prompt's state is kept where such a chunk ends."""
+    return CHUNK if _has_mamba2() else module("managers.schedule_batch").FLA_CHUNK_SIZE
 
 
 def serve(*flags: str) -> Any:
@@ -264,7 +299,7 @@ def serve(*flags: str) -> Any:
     with override(is_cuda=True) if override else replaced(home, "is_cuda", lambda: True):
         return construction.serve(
             "--attention-backend", "flashinfer", f"--mamba-{named}-strategy", "extra_buffer", "--mamba-track-interval",
-            str(INTERVAL), *flags, config=NEMOTRON, draft=False,
+            str(INTERVAL), *flags, config=NEMOTRON if _has_mamba2() else QWEN3_NEXT, draft=False,
         )  # fmt: skip
 
 
@@ -306,7 +341,7 @@ def cache_params(served: Any) -> Any:
 def _tree(given: dict[str, Any]) -> Any:
     """The radix cache that a server of a hybrid model has in this release."""
     params, registry = module("mem_cache.cache_init_params").CacheInitParams, module("mem_cache.registry")
-    if "MambaRadixCache" in registry.default_radix_cache_factory.__code__.co_names:
+    if registry is None or "MambaRadixCache" in registry.default_radix_cache_factory.__code__.co_names:
         return module("mem_cache.mamba_radix_cache").MambaRadixCache(params(**accepted(params, given)))
     parts = module("mem_cache.unified_cache.components") or module("mem_cache.unified_cache_components")  # 0.5.16
     components = (parts.ComponentType.FULL, parts.ComponentType.MAMBA)

@@ -1,4 +1,4 @@
-"""A layer with recurrent states behind the V1 model runner, in steps whose rows have drafts or none: 0.13.0-0.33.0.
+"""A layer with recurrent states behind the V1 model runner, in steps whose rows have drafts or none: 0.11.1-0.33.0.
 
 Real: the runner and its batch, by their own constructors, and of the runner `_update_states`, `_prepare_inputs`,
 `_build_attention_metadata` and `_update_states_after_model_execute`; the builder of the layer's metadata. Emulated: the
@@ -11,6 +11,8 @@ A case is a model, the drafts of its server, and steps in a row; a row of `verif
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -118,7 +120,7 @@ class _Server(gated_delta.Server):
     def _scheduled(self, plan: Mapping[str, int | Verify]) -> Any:
         """The scheduler's output: a request with drafts is in its table of drafts, another is not."""
         output: Any = import_module("vllm.v1.core.sched.output")
-        step, cached = output.SchedulerOutput.make_empty(), output.CachedRequestData.make_empty()
+        step, cached = _nothing_scheduled(output), output.CachedRequestData.make_empty()
         params: Any = import_module("vllm.sampling_params").SamplingParams(max_tokens=99)
         for name, new in plan.items():
             fresh = name not in self.requests
@@ -189,6 +191,18 @@ class _Server(gated_delta.Server):
             self._run(list(tokens), read or 0, [block or 0 for block in written])
 
 
+def _nothing_scheduled(output: Any) -> Any:
+    kind: Any = output.SchedulerOutput
+    if hasattr(kind, "make_empty"):
+        return kind.make_empty()
+    given: dict[str, Any] = dict(  # up to 0.11.2
+        scheduled_new_reqs=[], scheduled_cached_reqs=None, num_scheduled_tokens={}, total_num_scheduled_tokens=0,
+        scheduled_spec_decode_tokens={}, scheduled_encoder_inputs={}, num_common_prefix_blocks=[], finished_req_ids=set(),
+        free_encoder_mm_hashes=[],
+    )  # fmt: skip
+    return kind(**given)
+
+
 class _NoSlots(dict):
     """Slots of no group: layers with states have none."""
 
@@ -203,7 +217,7 @@ def _type(kind: str) -> Any:
 
 
 class DraftedRows(Cases):
-    """Base of the proofs."""
+    """Base of the proofs. A server that an assertion ends is infinitely wrong."""
 
     modules: tuple[str, ...] = (RUNNER, _NGRAM)
 
@@ -221,4 +235,7 @@ class DraftedRows(Cases):
             if hasattr(torch.compiler, "set_stance"):
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             server = _Server(case, seed)
-            return combine(*(server.step(plan) for plan in case.steps))
+            try:
+                return combine(*(server.step(plan) for plan in case.steps))
+            except AssertionError as ended:
+                return Observation(math.inf, hashlib.sha256(str(ended).encode()).hexdigest())

@@ -9,6 +9,7 @@ from . import wrap
 _BATCH = "sglang.srt.managers.schedule_batch:ScheduleBatch"
 _REQ = "sglang.srt.managers.schedule_batch:Req"
 _RESULTS = "sglang.srt.managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor"
+_FORMER_RESULTS = "sglang.srt.managers.scheduler_output_processor_mixin:SchedulerOutputProcessorMixin"
 _POOL = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool"
 
 FIX = Fix(
@@ -26,8 +27,7 @@ FIX = Fix(
     ),
     correction=(
         "The prompts' part is put back behind the merge, as in 0.5.23. Requests that decode keep no state in such a step. "
-        "Where one crosses a track interval in it, extra_buffer_lazy of 0.5.13-0.5.17 still claims one; that stays. "
-        "Merging drops them in 0.5.7-0.5.12, too: these releases are not judged."
+        "Where one crosses a track interval in it, extra_buffer_lazy of 0.5.13-0.5.17 still claims one; that stays."
     ),
     upstream=Upstream("sgl-project/sglang", pull=39526, issue=39342),
     hardware="any GPU (hybrid models with --enable-mixed-chunk, the radix cache and extra_buffer, the default from 0.5.14 on)",
@@ -46,6 +46,9 @@ FIX = Fix(
         f"{_BATCH}._mamba_radix_cache_v2_req_prepare_for_extend",
         f"{_BATCH}.copy",
         f"{_RESULTS}.process_batch_result_prefill",
+        f"{_FORMER_RESULTS}.process_batch_result_prefill",
+        "sglang.srt.mem_cache.mamba_radix_cache:MambaRadixCache.cache_unfinished_req",
+        f"{_POOL}.get_mamba_ping_pong_other_idx",
         f"{_POOL}.get_mamba_ping_pong_keep_idx",
         f"{_POOL}.donate_mamba_ping_pong_slot",
         f"{_BATCH}.batch_size",
@@ -55,7 +58,6 @@ FIX = Fix(
         f"{_REQ}.refresh_fill_ids",
         "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.is_none",
     ),
-    examined=(">=0.5.13",),
     cost=(
         "Not measured on a GPU: six small launches for each batch of prompts that others join. Its states are written, as in "
         "one that none joins."

@@ -11,18 +11,19 @@ from typing import Any, NamedTuple
 
 from attnfix.patches.lab.proof import Cases, Observation
 from attnfix.patches.lab.sglang import tracked_states
-from attnfix.patches.lab.sglang.tracked_states import CHUNK, INTERVAL
+from attnfix.patches.lab.sglang.tracked_states import INTERVAL
 
 from . import wrap
 
 
 class Case(NamedTuple):
-    """Prompts of `prompts` tokens come at the same time, beside `decoding` others, a second batch of them right after it.
+    """Prompts come at the same time, beside `decoding` others, a second batch of them right after it.
 
-    page: tokens of a page; mixed: whether they share a batch with requests that decode.
+    prompts: of each, so many chunks of the model's kernel and so many tokens more; page: tokens of a page; mixed: whether they
+    share a batch with requests that decode.
     """
 
-    prompts: tuple[int, ...]
+    prompts: tuple[tuple[int, int], ...]
     decoding: int = 2
     page: int = 1
     overlap: bool = True
@@ -31,8 +32,10 @@ class Case(NamedTuple):
     where: str = ""
 
 
-_LONG, _SHORT = (CHUNK + 3, 3 * CHUNK, 2 * CHUNK - 1), (CHUNK - 1, 5)
-_LAZY = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool.get_mamba_ping_pong_keep_idx: mamba_last_track_idx"
+_LONG, _SHORT = ((1, 3), (3, 0), (2, -1)), ((1, -1), (0, 5))
+_POOL = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool"
+_LAZY = f"{_POOL}.__init__: enable_mamba_extra_buffer_lazy"
+_CLAIMED = f"{_POOL}.get_mamba_ping_pong_keep_idx: mamba_last_track_idx"
 
 
 def _shifted(real, field, more, value):
@@ -51,8 +54,9 @@ class Proof(Cases):
     needs = "sglang.srt.managers.schedule_batch:ScheduleBatch.prepare_for_extend: mamba_track_mask"
     absent = "prompts keep no states in buffers of their own"
     bug = (
-        Case(_LONG), Case(_LONG, overlap=False), Case(_LONG, page=16), Case((2 * CHUNK, 7), decoding=5, page=8, overlap=False),
-        Case((CHUNK + 3, 2 * CHUNK + 1), lazy=True), Case(_LONG, lazy=True, where=_LAZY),
+        Case(_LONG), Case(_LONG, overlap=False), Case(_LONG, page=16),
+        Case(((2, 0), (0, 7)), decoding=5, page=8, overlap=False),
+        Case(((1, 3), (2, 1)), lazy=True, where=_LAZY), Case(_LONG, lazy=True, where=_CLAIMED),
     )  # fmt: skip
     spared = (
         Case(_LONG, mixed=False), Case(_LONG, mixed=False, overlap=False, page=16), Case(_SHORT),
@@ -79,8 +83,8 @@ class Proof(Cases):
         server.step()
         begun = len(server.texts)
         for _ in range(2):
-            for tokens in case.prompts:
-                server.arrive(text(tokens), text(2))
+            for chunks, more in case.prompts:
+                server.arrive(text(chunks * server.chunk + more), text(2))
             server.step()
         while server.step():
             pass

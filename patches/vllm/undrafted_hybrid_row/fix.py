@@ -27,9 +27,10 @@ FIX = Fix(
         "Where such a request goes on behind accepted drafts, all decodes without drafts become verifications of one token, as "
         "in 0.32.0. Drafts of `ngram` and `suffix` are never scheduled asynchronously, so they are corrected. Asynchronous "
         "scheduling (`ngram_gpu`, a table of drafts by batch size), Model Runner V2, `mamba_cache_mode` all and other kinds of "
-        "layers stay as they are. A step stays so where another request stands before a decode, and with Mamba2 where it "
-        "computes the last few tokens of a prompt. Releases that fail in such steps by themselves do, too: 0.12.0 and 0.17 "
-        "with Gated DeltaNet, up to 0.18 with Mamba2."
+        "layers stay as they are. A step stays so where another request stands before a decode, where a prompt of one token "
+        "begins, and with Mamba2 where it computes the last few tokens of a prompt. In 0.11.1-0.12.0 a step beside a prompt "
+        "does, too. There `GDNAttentionMetadataBuilder.build` sorts verifications apart by an argsort that is not stable. Up "
+        "to 0.18, Mamba2 ends in steps without drafts by itself."
     ),
     upstream=Upstream("vllm-project/vllm", issue=39273),
     hardware="any GPU (hybrid models with speculative decoding; the V1 model runner)",
@@ -51,18 +52,18 @@ FIX = Fix(
         f"{_BACKENDS}.utils:split_decodes_and_prefills",
         f"{_BACKENDS}.utils:mamba_get_block_table_tensor",
         f"{_BACKENDS}.utils:reorder_batch_to_split_decodes_and_prefills",
-        f"{_RUNNER}._get_encoder_seq_lens",
-        f"{_BACKENDS}.utils:CommonAttentionMetadata",
         "vllm.v1.attention.backend:CommonAttentionMetadata",
+        f"{_BACKENDS}.utils:CommonAttentionMetadata",
+        "vllm.config.model:ModelConfig.rswa_window",
+        "vllm.v1.utils:CpuGpuBuffer.copy_to_gpu",
         "vllm.v1.kv_cache_interface:MambaSpec",
         "vllm.v1.worker.block_table:BlockTable.get_device_tensor",
         "vllm.v1.worker.block_table:MultiGroupBlockTable.__getitem__",
+        f"{_RUNNER}._get_encoder_seq_lens",
         "vllm.v1.worker.utils:AttentionGroup.get_metadata_builder",
-        "vllm.v1.utils:CpuGpuBuffer.copy_to_gpu",
-        "vllm.config.model:ModelConfig.rswa_window",
     ),
-    # Up to 0.12.0 a stable order of the tokens is missing; 0.17 ends in steps that have rows of both kinds
-    examined=(">=0.13.0,<0.17.0", ">=0.18.0"),
+    # Up to 0.11.0 the same function prepares inputs and asks the builders: between them nothing can be told
+    examined=(">=0.11.1",),
     cost=(
         "Some µs of host time in a step of a server with speculative decoding; a copy of one number for each row where it "
         "corrects. Decodes that are corrected run the kernels of verification with one token each. No graph changes."

@@ -10,6 +10,8 @@ _MIXED = SGL + "--enable-mixed-chunk "
 DEPLOYMENTS = [
     ("0.5.14", "Next", "h100", _MIXED, HIT, "--enable-mixed-chunk"),
     ("0.5.22", "Nemotron", "h100", _MIXED, HIT, "mixed chunks: on"),
+    ("0.5.9", "Next", "h100", _MIXED + "--mamba-scheduler-strategy extra_buffer", HIT, "extra_buffer"),
+    ("0.5.9", "Next", "h100", _MIXED, NOT_HIT, "default of sglang 0.5.9"),
     ("0.5.14", "Next", "h100", SGL, NOT_HIT, "no --enable-mixed-chunk"),
     ("0.5.14", "Next", "h100", _MIXED + "--chunked-prefill-size -1", NOT_HIT, "--chunked-prefill-size"),
     ("0.5.14", "Next", "h100", _MIXED + "--disable-radix-cache", NOT_HIT, "--disable-radix"),

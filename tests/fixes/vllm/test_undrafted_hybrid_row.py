@@ -21,7 +21,16 @@ K = 3
 #: Computed tokens, those of the prompt, scheduled ones, accepted ones of the last step, and drafts of this one
 AHEAD, BEHIND_NONE, VERIFIED = (9, 5, 1, 2, -1), (9, 5, 1, 1, -1), (9, 5, 1 + K, 3, K)
 REST, SHORT, LONG = (8, 9, 1, 1, -1), (0, K, K, 1, -1), (0, 20, 20, 1, -1)
+ONE, LOST = (0, 1, 1, 1, -1), (8, 9, 1, 2, -1)
 GDN, MAMBA2, OTHER = ("GDNAttentionMetadataBuilder", "Mamba2AttentionMetadataBuilder", "Mamba1AttentionMetadataBuilder")
+
+
+def sorted_stably(self, masks):
+    return masks.argsort(stable=True)
+
+
+def sorted_apart(self, masks):
+    return masks.argsort()
 
 
 def array(values):
@@ -38,13 +47,13 @@ class Runner(SimpleNamespace):
         return use_spec_decode, self.num_decode_draft_tokens.np.tolist() if use_spec_decode else None
 
 
-def runner(rows, kind, ahead=False, mode="none", drafts=K, ends=False, verifies=True):
+def runner(rows, kind, ahead=False, mode="none", drafts=K, ends=False, verifies=True, sort=sorted_stably):
     computed, prompts, new, accepted, drafted = (array(column) for column in zip(*rows))
     stale = array([2] * (len(rows) + 1))  # of a step before, and of a row that has left
     if (drafted >= 0).any():
         stale = array([*drafted, -1])
     batch = SimpleNamespace(num_accepted_tokens_cpu=accepted, num_computed_tokens_cpu=computed, num_prompt_tokens=prompts)
-    builder = type(kind, (), {"use_spec_decode": verifies})()
+    builder = type(kind, (), {"use_spec_decode": verifies, "build": sort})()
     return Runner(
         num_spec_tokens=drafts, input_batch=batch, use_async_scheduling=ahead, uniform_decode_query_len=1 + drafts, ends=ends,
         query_start_loc=SimpleNamespace(np=array([0, *np.cumsum(new)])), num_decode_draft_tokens=SimpleNamespace(np=stale),
@@ -74,12 +83,19 @@ def build(rows, kind=GDN, asked=True, ubatches=None, **launch):
     [
         (GDN, [AHEAD, VERIFIED], [1, K, -1]),
         (GDN, [AHEAD, BEHIND_NONE], [1, 1, -1]),
-        (GDN, [AHEAD, REST, SHORT], [1, -1, -1, -1]),
+        (GDN, [AHEAD, REST, SHORT], [1, 1, -1, -1]),
+        (GDN, [REST, AHEAD], [1, 1, -1]),
+        (GDN, [VERIFIED, REST, AHEAD], [K, 1, 1, -1]),
         (MAMBA2, [AHEAD, BEHIND_NONE, LONG], [1, 1, -1, -1]),
     ],
 )
 def test_decodes_without_drafts_become_verifications(kind, rows, told):
     assert build(rows, kind) == ((True, told), 1)
+
+
+@pytest.mark.parametrize("rows, corrected", [([AHEAD, VERIFIED], 1), ([AHEAD, REST], 1), ([AHEAD, LONG], 0)])
+def test_where_rows_are_not_sorted_stably_verifications_stand_alone(rows, corrected):
+    assert build(rows, sort=sorted_apart)[1] == corrected
 
 
 @pytest.mark.parametrize(
@@ -93,7 +109,9 @@ def test_decodes_without_drafts_become_verifications(kind, rows, told):
         ([AHEAD], {"kind": MAMBA2, "mode": "all"}),
         ([AHEAD, SHORT], {"kind": MAMBA2}),
         ([SHORT, AHEAD], {}),
-        ([VERIFIED, REST, AHEAD], {}),
+        ([AHEAD, ONE], {}),
+        ([VERIFIED, AHEAD, ONE], {}),
+        ([AHEAD, LOST], {}),
         ([AHEAD], {"kind": MAMBA2, "verifies": False}),
         ([AHEAD], {"drafts": 0}),
     ],

@@ -10,6 +10,8 @@ _NGRAM = VLLM + "--speculative-config.method ngram --speculative-config.num_spec
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
     ("0.19.1", "Next", "h100", _NGRAM, HIT, "layers of linear attention"),
+    ("0.12.0", "Next", "h100", _NGRAM, HIT, "layers of linear attention"),
+    ("0.17.1", "Next", "h100", _NGRAM, HIT, "layers of linear attention"),
     ("0.28.0", "Nemotron", "h100", _NGRAM, HIT, "NemotronHForCausalLM has layers of Mamba2"),
     ("0.25.1", "3.5", "h100", MTP + "--no-async-scheduling", POSSIBLE, "model runner: V1 or V2"),
     ("0.25.1", "Next", "h100", MTP + "-sc.method=ngram_gpu", HIT, "ngram_gpu"),
