@@ -21,3 +21,4 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its servers load no adapters"
+RUN_AS_IT_IS = "it makes a request as it is made, with another key"
