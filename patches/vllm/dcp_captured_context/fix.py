@@ -60,8 +60,8 @@ FIX = Fix(
         "the first capture. A step of new prompts alone that is no longer than the largest graph builds its metadata twice."
     ),
     avoid=(
-        "Start with `VLLM_USE_V2_MODEL_RUNNER=0`, and not with cudagraph_mode FULL: the former runner captures its decode graphs "
-        "with a context. Where a model needs Model Runner V2, start with `--enforce-eager`; decode gets slower."
+        "Start with `VLLM_USE_V2_MODEL_RUNNER=0`, and not with cudagraph_mode FULL: the former runner captures its decode "
+        "graphs with a context. Where a model needs Model Runner V2, start with `--enforce-eager`; decode gets slower."
     ),
     expect=(
         "On one replica, ask about something that stands in the prompt: stock only the first token knows it, fixed the answer "
