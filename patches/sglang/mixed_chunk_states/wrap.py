@@ -1,7 +1,7 @@
 """Correction of sglang.mixed-chunk-states.
 
 A batch of prompts says which states its forward keeps, where, and of how many tokens. Requests that decode join it, and merging
-drops all three. The prompts' part is put back; requests that decode keep no state in such a step, and nothing claims one.
+drops all three. The prompts' part is put back; requests that decode keep no state in such a step.
 """
 
 from __future__ import annotations
