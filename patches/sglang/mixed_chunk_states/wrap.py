@@ -10,7 +10,7 @@ from typing import Any
 
 from attnfix.compat.fix import Call
 
-#: Field of the batch -> its value for a request that keeps no state. The last two are lists, of 0.5.22
+#: Field of the batch -> its value for a request that keeps no state. The last two are lists, of 0.5.21 and later
 UNTRACKED = {
     "mamba_track_indices": -1,
     "mamba_track_mask": False,
