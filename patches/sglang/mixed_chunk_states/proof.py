@@ -33,6 +33,7 @@ class Case(NamedTuple):
 
 _LONG, _SHORT = (CHUNK + 3, 3 * CHUNK, 2 * CHUNK - 1), (CHUNK - 1, 5)
 _LAZY = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool.get_mamba_ping_pong_keep_idx: mamba_last_track_idx"
+_ON_HOST = "mamba_prefill_track_mask_cpu"  # of 0.5.21 and later
 
 
 def _shifted(real, field, more, value):
@@ -41,7 +42,13 @@ def _shifted(real, field, more, value):
 
 
 def _unmasked(real, field, more, value):
-    return real(field & False if hasattr(field, "roll") and value is False else field, more, value)
+    if value is False and field is not None:
+        field = [False] * len(field) if isinstance(field, list) else field & False
+    return real(field, more, value)
+
+
+def _behind_others(real, field, more, value):
+    return [value] * more + field if isinstance(field, list) else real(field, more, value)
 
 
 class Proof(Cases):
@@ -63,7 +70,9 @@ class Proof(Cases):
         "the correction does nothing": (wrap.behind, lambda real, field, more, value: None),
         "no state is kept": (wrap.behind, _unmasked),
         "states go to other requests' slots": (wrap.behind, _shifted),
+        "what the host knows of the states is that of other requests": (wrap.behind, _behind_others),
     }
+    broken_where = {tuple(broken)[-1]: f"{needs.partition(':')[0]}:ScheduleBatch.prepare_for_extend: {_ON_HOST}"}
 
     def run(self, case: Case, seed: int) -> Observation:
         draw = random.Random(seed)
