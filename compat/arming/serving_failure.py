@@ -38,6 +38,8 @@ _SHARED = os.path.join(os.sep, "shared")
 #: Targets that engines call once before they serve: no request waits, so want of memory means stock there, as for a plan.
 #: What they call for each layer is none of these: layers that were corrected before would stay so, and the others would not
 AT_START = frozenset({"__init__", "init_cuda_graph_state"})
+#: Constructors that a server calls for each request
+FOR_REQUESTS = frozenset({"Req.__init__"})
 #: In a proof these stand for kernels of the engine's
 _STAND_INS, _PROOF = os.path.join(_FIXES, "lab", ""), os.path.join(os.sep, "proof.py")
 _WITHOUT_IT = {
@@ -45,6 +47,10 @@ _WITHOUT_IT = {
     CRASH: "this process can crash from here on, as it does without attnfix: restart it",
     SLOWER: "answers of this process stay right, it is slower",
 }
+
+
+def runs_at_start(function: Callable[..., Any]) -> bool:
+    return function.__name__ in AT_START and function.__qualname__ not in FOR_REQUESTS
 
 
 def settle(state: FixState, part: Callable[..., Any] | None, error: Exception, plans: bool = False) -> None:

@@ -66,7 +66,7 @@ class Correction:
                  inside: tuple[Correction, ...], repeatable: bool = False):  # fmt: skip
         self.function, self.is_method, self.state, self.inside = function, is_method, state, inside
         self.correct, self.needed, self.repeatable = correct, needed, repeatable
-        self.at_start = function.__name__ in serving_failure.AT_START
+        self.at_start = serving_failure.runs_at_start(function)
         self.act = by_name(correct, function, is_method)
         self.look = by_name(needed, function, is_method) if needed else None
         self.run_inside = _runner([inside], is_method)

@@ -233,14 +233,16 @@ class Server:
         return kind(**accepted(kind, {"logits_output": logits, "next_token_ids": tokens, "can_run_cuda_graph": False}))
 
     def _track(self, batch: Any, lengths: list[int]) -> None:
+        mask = batch.mamba_track_mask.tolist()
         if batch.forward_mode.is_extend():
-            lengths = [
-                done + (length - done) // self.chunk * self.chunk
-                for done, length in zip(batch.prefix_lens, batch.mamba_track_seqlens.tolist(), strict=True)
-            ]
-        for request, tracks, slot, length in zip(
-            batch.reqs, batch.mamba_track_mask.tolist(), batch.mamba_track_indices.tolist(), lengths, strict=True
-        ):
+            ends = batch.mamba_track_seqlens.tolist()
+            names = "mamba_prefill_track_mask_cpu", "mamba_track_seqlens_cpu"  # of 0.5.21 and later
+            known = [getattr(batch, name, None) for name in names]
+            if all(values is not None and len(values) == len(batch.reqs) for values in known):
+                mask, ends = known
+            chunk, begun = self.chunk, batch.prefix_lens
+            lengths = [done + (end - done) // chunk * chunk for done, end in zip(begun, ends, strict=True)]
+        for request, tracks, slot, length in zip(batch.reqs, mask, batch.mamba_track_indices.tolist(), lengths, strict=True):
             if tracks:
                 self._write(slot, _seen(self.texts[request.rid][:length]))
 

@@ -58,6 +58,11 @@ FIX = Fix(
         "sglang.kernels.ops.kvcache.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.radix_attention:RadixAttention.__init__",
+        "sglang.srt.runtime_context:get_parallel",
+        "sglang.srt.configs.model_config:ModelConfig.get_max_num_attention_heads",
+        "sglang.srt.configs.model_config:ModelConfig.get_num_kv_heads",
+        "sglang.srt.runtime_context:_install_parallel_properties",
+        "sglang.srt.runtime_context:_install_derived_widths",
     ),
     remove_when="no sglang with the bug serves such a model on FlashInfer with speculation",
     cost=(

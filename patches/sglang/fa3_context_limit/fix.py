@@ -55,6 +55,13 @@ FIX = Fix(
         "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.from_string",
         "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.is_dflash",
         "sglang.srt.utils.common:get_device_capability",
+        "sglang.srt.configs.model_config:ModelConfig.get_num_kv_heads",
+        "sglang.srt.runtime_context:ParallelContext.__getattr__",
+        "sglang.srt.runtime_context:_install_parallel_properties",
+        "sglang.srt.runtime_context:get_exec",
+        "sglang.srt.runtime_context:get_model",
+        "sglang.srt.runtime_context:get_parallel",
+        "sglang.srt.runtime_context:get_spec",
     ),
     remove_when="a release of sglang is served whose tables are wide enough: attnfix then sees it and does nothing",
     cost=(

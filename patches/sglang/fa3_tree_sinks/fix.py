@@ -51,6 +51,10 @@ FIX = Fix(
         f"{_MODES}.is_context_parallel_extend",
         "sglang.srt.layers.cp.utils:is_cp_active",
         "sglang.srt.mem_cache.layout.paged_view:paged_view",
+        "sglang.srt.mem_cache.memory_pool:KVWriteLoc",
+        "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.get_kv_buffer",
+        "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.set_kv_buffer",
+        "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.is_uno",
     ),
     remove_when="a release of sglang is served that counts them once: attnfix then sees it and does nothing",
     cost=(

@@ -61,6 +61,12 @@ FIX = Fix(
         "sglang.srt.layers.radix_attention:RadixAttention.__init__",
         "sglang.srt.layers.dp_attention:get_attention_tp_size",
         "sglang.srt.configs.model_config:ModelConfig.get_num_kv_heads",
+        "sglang.srt.configs.model_config:ModelConfig.get_max_num_attention_heads",
+        "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.write_ids",
+        "sglang.srt.runtime_context:_install_parallel_properties",
+        "sglang.srt.runtime_context:get_parallel",
+        "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.sliding_window_write_loc_for",
+        "sglang.srt.runtime_context:_install_derived_widths",
     ),
     remove_when=(
         "no sglang with the bug serves such a model on FlashInfer. From 0.5.16 on SGLANG_FLASHINFER_USE_PAGED=1 has the same "

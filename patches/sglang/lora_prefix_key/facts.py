@@ -24,7 +24,7 @@ def _keys(it: Deployment) -> Fact:
     """Whether requests without an adapter come with the key of one."""
     if it.option("disaggregation-mode", "null").values == ("prefill",) and it.since("0.5.16"):
         return known(ON, "--disaggregation-mode prefill: decode servers send them after a pause that retracts requests")
-    return unknown("clients may send them as extra_key or cache_salt")
+    return unknown(f"clients may send them as {'extra_key' if it.since('0.5.18') else 'extra_key or cache_salt'}")
 
 
 FACTS: Makers = {

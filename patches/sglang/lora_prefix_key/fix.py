@@ -10,10 +10,10 @@ FIX = Fix(
     id="sglang.lora-prefix-key",
     title="A base request whose `extra_key` ends in a LoRA adapter's id shares the adapter's KV",
     symptom=(
-        "A client sends an `extra_key` or `cache_salt` that ends in the id of a LoRA adapter. Requests of the base model then "
-        "get answers computed with the adapter's KV, and requests of the adapter get the base model's. No error. From 0.5.12 "
-        "the id of an adapter of `--lora-paths` follows from its name and path. From 0.5.16 a decode server sends such keys "
-        "itself: retracted requests are prefilled again, without their adapter."
+        "A client sends an `extra_key`, or up to 0.5.17 a `cache_salt`, that ends in the id of a LoRA adapter. Requests of the "
+        "base model then get answers computed with the adapter's KV, and requests of the adapter get the base model's. No "
+        "error. From 0.5.12 the id of an adapter of `--lora-paths` follows from its name and path. From 0.5.16 a decode server "
+        "sends such keys itself: retracted requests are prefilled again, without their adapter."
     ),
     symptoms=(CACHED_PREFIX,),
     cause=(
@@ -43,12 +43,16 @@ FIX = Fix(
         "sglang.srt.server_args:get_global_server_args",
         "sglang.srt.runtime_context:get_server_args",
     ),
-    cost="A look at two arguments for each request. No request loses a cached token that is its own.",
+    cost=(
+        "A look at two arguments for each request. No request loses a cached token that is its own. One exception: a base "
+        "request with such a key, whose decode server sends it to prefill again."
+    ),
     avoid="Set `--disable-radix-cache`: every prompt is computed anew.",
     expect=(
         "On one replica, ask a long prompt of an adapter, then of the base model with the adapter's id as `extra_key`. The "
         "second one reports no cached tokens. Requests without an adapter count if their key ends in 32 hex digits."
     ),
+    ranks_alike=True,  # each has its own radix cache, and how much of a prompt is computed follows from it
     stays_out=Is("readers of cache keys", ON),
     hits=AllOf(Is("LoRA adapters", ON), Is("radix cache", ON), Is("keys that end in an adapter's id", ON)),
 )

@@ -7,7 +7,8 @@ from attnfix.compat.symptoms import DIES, GARBAGE
 from . import wrap
 
 _LINEAR = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
-_BACKEND = "sglang.srt.model_executor.runner_backend.breakable_cuda_graph_backend"
+_EXECUTOR = "sglang.srt.model_executor"
+_BACKEND = f"{_EXECUTOR}.runner_backend.breakable_cuda_graph_backend:BreakableCudaGraphBackend"
 
 FIX = Fix(
     id="sglang.mamba2-prefill-graph",
@@ -28,15 +29,20 @@ FIX = Fix(
     ranks_alike=True,
     default=True,
     default_reason="the server dies at the first prompt",
-    targets=(Target(wrap.capture_one, needed=wrap.has_mamba2, paths=(f"{_BACKEND}:BreakableCudaGraphBackend.capture_one",)),),
+    targets=(Target(wrap.capture_one, needed=wrap.has_mamba2, paths=(f"{_BACKEND}.capture_one",)),),
     # How a graph breaks, which batch a replay has, and whether the model has a break of its own
     witnesses=(
         f"{wrap.BREAKS}:eager_on_graph",
+        f"{wrap.BREAKS}:BreakableCUDAGraph.__init__",
         f"{wrap.BREAKS}:BreakableCUDAGraph.replay",
         f"{wrap.BREAKS}:BreakableCUDAGraphCapture",
         f"{wrap.CONTEXT}:get_tc_piecewise_forward_context",
         f"{_LINEAR}:Mamba2AttnBackend.forward",
         "sglang.srt.models.falcon_h1:FalconH1HybridAttentionDecoderLayer.forward",
+        # What a capture runs of its own
+        *(f"{_BACKEND}.{name}" for name in ("_alloc_full_buffer", "_copy_output_to_buffer", "_output_rows", "_slice_output")),
+        f"{_EXECUTOR}.runner_utils.pool:GraphPoolPrecarve",
+        f"{_EXECUTOR}.runner_utils.pool:graph_pool_capture_scope",
     ),
     examined=(">=0.5.15",),
     cost="One break more for each Mamba2 layer, whose kernels are launched as without a graph. Graphs take as much memory.",

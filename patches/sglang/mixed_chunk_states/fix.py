@@ -27,7 +27,8 @@ FIX = Fix(
     ),
     correction=(
         "The prompts' part is put back behind the merge, as in 0.5.23. Requests that decode keep no state in such a step. "
-        "Where one crosses a track interval in it, extra_buffer_lazy of 0.5.13-0.5.17 still claims one; that stays."
+        "Where one crosses a track interval in it, 0.5.13-0.5.17 still claim one: with extra_buffer_lazy that stays, else "
+        "sglang.mamba-track-boundary corrects it."
     ),
     upstream=Upstream("sgl-project/sglang", pull=39526, issue=39342),
     hardware="any GPU (hybrid models with --enable-mixed-chunk, the radix cache and extra_buffer, the default from 0.5.14 on)",

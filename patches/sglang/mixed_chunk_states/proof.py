@@ -36,6 +36,7 @@ _LONG, _SHORT = ((1, 3), (3, 0), (2, -1)), ((1, -1), (0, 5))
 _POOL = "sglang.srt.mem_cache.memory_pool:HybridReqToTokenPool"
 _LAZY = f"{_POOL}.__init__: enable_mamba_extra_buffer_lazy"
 _CLAIMED = f"{_POOL}.get_mamba_ping_pong_keep_idx: mamba_last_track_idx"
+_ON_HOST = "mamba_prefill_track_mask_cpu"  # of 0.5.21 and later
 
 
 def _shifted(real, field, more, value):
@@ -44,7 +45,13 @@ def _shifted(real, field, more, value):
 
 
 def _unmasked(real, field, more, value):
-    return real(field & False if hasattr(field, "roll") and value is False else field, more, value)
+    if value is False and field is not None:
+        field = [False] * len(field) if isinstance(field, list) else field & False
+    return real(field, more, value)
+
+
+def _behind_others(real, field, more, value):
+    return [value] * more + field if isinstance(field, list) else real(field, more, value)
 
 
 class Proof(Cases):
@@ -67,7 +74,9 @@ class Proof(Cases):
         "the correction does nothing": (wrap.behind, lambda real, field, more, value: None),
         "no state is kept": (wrap.behind, _unmasked),
         "states go to other requests' slots": (wrap.behind, _shifted),
+        "what the host knows of the states is that of other requests": (wrap.behind, _behind_others),
     }
+    broken_where = {tuple(broken)[-1]: f"{needs.partition(':')[0]}:ScheduleBatch.prepare_for_extend: {_ON_HOST}"}
 
     def run(self, case: Case, seed: int) -> Observation:
         draw = random.Random(seed)

@@ -1,7 +1,7 @@
 """Correction of sglang.mixed-chunk-states.
 
 A batch of prompts says which states its forward keeps, where, and of how many tokens. Requests that decode join it, and merging
-drops all three. The prompts' part is put back; requests that decode keep no state in such a step, and nothing claims one.
+drops all three. The prompts' part is put back; requests that decode keep no state in such a step.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from attnfix.compat.fix import Call
 
-#: Field of the batch -> its value for a request that keeps no state. The last two are lists, of 0.5.22
+#: Field of the batch -> its value for a request that keeps no state. The last two are lists, of 0.5.21 and later
 UNTRACKED = {
     "mamba_track_indices": -1,
     "mamba_track_mask": False,

@@ -45,6 +45,7 @@ FIX = Fix(
         "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
         *(f"{module}:{name}" for module in _KERNELS for name in _PREFILL),
         *(f"{pool}.{name}" for pool in _POOLS for name in _ROUTING),
+        *(f"sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.get_{part}_buffer" for part in ("key", "value")),
     ),
     cost="A gather of the new tokens' slots per window layer and prefill, as upstream does; nothing in decode.",
     avoid=(

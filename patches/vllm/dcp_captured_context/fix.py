@@ -20,8 +20,8 @@ FIX = Fix(
     symptoms=(PARALLEL, GRAPHS, GARBAGE),
     cause=(
         "Where no request of a batch has a context, the builder of metadata leaves attention to it out. Model Runner V2 "
-        "captures its graphs with such a batch, so their replays attend to new tokens alone. The former runner captures decode "
-        "graphs with a context, and graphs of mixed batches (cudagraph_mode FULL) without one."
+        "captures its graphs with such a batch, so their replays attend to new tokens alone. The former runner captures with a "
+        "context. Its graph of one token has none with cudagraph_mode FULL, where decode has no graphs of its own."
     ),
     correction=(
         "At a capture the builder is told of a context, as in 0.33.0: the graph attends to the context of each replay. Where a "
@@ -60,8 +60,8 @@ FIX = Fix(
         "the first capture. A step of new prompts alone that is no longer than the largest graph builds its metadata twice."
     ),
     avoid=(
-        "Start with `VLLM_USE_V2_MODEL_RUNNER=0`: the former runner captures its decode graphs with a context. Where a model "
-        "needs Model Runner V2, start with `--enforce-eager`; decode gets slower."
+        "Start with `VLLM_USE_V2_MODEL_RUNNER=0`, and not with cudagraph_mode FULL: the former runner captures its decode "
+        "graphs with a context. Where a model needs Model Runner V2, start with `--enforce-eager`; decode gets slower."
     ),
     expect=(
         "On one replica, ask about something that stands in the prompt: stock only the first token knows it, fixed the answer "

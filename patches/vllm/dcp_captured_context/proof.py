@@ -20,7 +20,7 @@ from attnfix.patches.lab.proof import Cases, Observation, combine, cumulative, o
 from attnfix.patches.lab.vllm import dcp_ranks, kernels
 from attnfix.patches.lab.vllm.construction import DENSE, Worker
 
-from .wrap import with_context
+from .wrap import with_context, without_context
 
 _FLASH, _CP, _GPU = "vllm.v1.attention.backends.flash_attn", "vllm.v1.worker.cp_utils", "vllm.v1.worker.gpu"
 _GRAPHS, _STATE, _BATCH = f"{_GPU}.cudagraph_utils", f"{_GPU}.model_states.default", f"{_GPU}.input_batch"
@@ -41,8 +41,11 @@ class Case(NamedTuple):
     capability: tuple[int, int] = (9, 0)
     graph: bool = True
     former: bool = False
+    #: The place that a release needs for this case
+    where: str = ""
 
 
+_ALONE = f"no {_GRAPHS}:set_dcp_capture_context"  # releases that this fix corrects: in later ones such a step stays as it is
 _FULL, _PADDED, _SHORT = (5, 40, 1, 12), (7, 0, 70), (1, 2, 0)  # 1: a rank holds nothing; 0: a prompt that a graph takes
 
 
@@ -58,11 +61,14 @@ class Proof(Cases):
     needs = "FlashAttentionMetadataBuilder.build: should_skip_dcp_context_attention"
     absent = "FlashAttention leaves no attention to a context out under decode context parallelism"
     bug = (
-        Case((_FULL, (64, 9), (33,), (0, 0), _SHORT)),
+        Case((_FULL, (64, 9), (33,), _SHORT)),
         Case((_FULL, _PADDED), page_size=32, interleave=4, dtype="float16"),
-        Case((_PADDED, (0, 0), (12, 64)), drafts=2),
+        Case((_PADDED, (12, 64)), drafts=2),
         Case((_FULL, _SHORT), capability=(8, 0)),
         Case(((5, 40), (2, 12)), drafts=3, capability=(8, 0)),
+        Case((_FULL, (33,), (0, 0), _SHORT), where=_ALONE),
+        Case(((33,), (0, 0), _SHORT), former=True, where=_ALONE),
+        Case(((64,), (0, 0), (12, 64)), drafts=2, former=True, where=_ALONE),
     )
     spared = (
         Case((_FULL, _SHORT), former=True),
@@ -72,7 +78,9 @@ class Proof(Cases):
     broken = {
         "the correction does nothing": (with_context, lambda real, builder, common: common),
         "the lengths of the GPU have a context, not those of the host": (with_context, _on_gpu),
+        "a step without a context keeps an earlier step's schedule": (without_context, lambda real, *args: False),
     }
+    broken_where = dict.fromkeys(tuple(broken)[2:], _ALONE)
 
     def __init__(self) -> None:
         kernels.stand_in()  # before the backend binds the kernels' names
@@ -83,7 +91,7 @@ class Proof(Cases):
         module = self.engine[_FLASH]
         dcp_ranks.prepare(module)
         module.merge_attn_states = emulators.merge_attn_states
-        module.flash_attn_varlen_func, module.get_scheduler_metadata = _flash_attention, flash.get_scheduler_metadata
+        module.flash_attn_varlen_func, module.get_scheduler_metadata = _flash_attention, _schedule
         module.reshape_and_cache_flash = lambda *args, **kwargs: None
         module.current_workspace_manager = lambda: SimpleNamespace(get_simultaneous=_workspaces)
 
@@ -215,9 +223,23 @@ class _Rank:
         forward(self.layer, q, k, v, self.cache, metadata, output=out)
 
 
+def _schedule(*, batch_size: int, **launch: Any) -> Any:
+    """Behind the semaphore, that each request has a split."""
+    schedule = flash.get_scheduler_metadata(batch_size=batch_size, **launch)
+    schedule[1 : 1 + batch_size] = 1
+    return schedule
+
+
 def _flash_attention(*, fa_version: int, **launch: Any) -> Any:
-    """Of both versions. What version 2 leaves in rows without keys, where a request has several rows, is no part of it."""
-    return flash.flash_attn_varlen_func(**launch)
+    """Of both versions. Rows of a request without a split are left as they are. What version 2 leaves in rows without keys,
+    where a request has several rows, is no part of it."""
+    out, lse = flash.flash_attn_varlen_func(**launch)
+    if (schedule := launch.get("scheduler_metadata")) is not None:
+        starts = launch["cu_seqlens_q"].tolist()
+        for b, splits in enumerate(schedule[1 : len(starts)].tolist()):
+            if not splits:
+                out[starts[b] : starts[b + 1]], lse[:, starts[b] : starts[b + 1]] = 11, 12
+    return out, lse
 
 
 def _workspaces(*specs: tuple) -> list:

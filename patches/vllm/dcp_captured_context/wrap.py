@@ -27,11 +27,14 @@ def build_for_cudagraph_capture(call: Call, instance: Any, common_attn_metadata:
     return result
 
 
-def may_replay_without_context(target: Any, instance: Any, common_attn_metadata: Any) -> bool:
-    """Whether a graph may be replayed for this step that reads a schedule, which the builder would leave as it was."""
+def may_replay_without_context(target: Any, instance: Any, common_attn_metadata: Any, fast_build: bool) -> bool:
+    """Whether a graph may be replayed for this step that reads a schedule, which the builder would leave as it was.
+
+    Drafts are built fast, and have none.
+    """
     largest = instance.max_cudagraph_size or 0
     scheduled = instance.use_full_cuda_graph and instance.aot_schedule and common_attn_metadata.num_actual_tokens <= largest
-    return scheduled and without_context(target, instance, common_attn_metadata)
+    return scheduled and not fast_build and without_context(target, instance, common_attn_metadata)
 
 
 def build(call: Call, instance: Any, common_attn_metadata: Any) -> Any:

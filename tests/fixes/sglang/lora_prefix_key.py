@@ -10,7 +10,8 @@ DEPLOYMENTS = [
     ("0.5.20", "Llama", "h100", SGL + "--enable-lora --disaggregation-mode prefill", HIT, "decode servers send them"),
     ("0.5.9", "Llama", "h100", SGL + "--enable-lora --disaggregation-mode prefill", POSSIBLE, "extra_key or cache_salt"),
     ("0.5.9", "Llama", "h100", SGL + "--enable-lora", POSSIBLE, "extra_key or cache_salt"),
-    ("0.5.20", "Llama", None, SGL + "--lora-paths tenant=/adapters/1", POSSIBLE, "extra_key or cache_salt"),
+    ("0.5.17", "Llama", None, SGL + "--lora-paths tenant=/adapters/1", POSSIBLE, "extra_key or cache_salt"),
+    ("0.5.20", "Llama", None, SGL + "--lora-paths tenant=/adapters/1", POSSIBLE, "send them as extra_key"),
     ("0.5.9", "Llama", "h100", SGL, NOT_HIT, "LoRA adapters: off"),
     ("0.5.9", "Llama", "h100", SGL + "--enable-lora --disable-radix-cache", NOT_HIT, "disable-radix-cache"),
 ]  # fmt: skip
@@ -21,3 +22,4 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its servers load no adapters"
+RUN_AS_IT_IS = "it makes a request as it is made, with another key"

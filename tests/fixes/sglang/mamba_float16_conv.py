@@ -38,3 +38,4 @@ DIFFERENTIAL = {
     "dtype": "float16",
     "mamba-conv-dtype": "default",
 }
+RUN_AS_IT_IS = "it runs the mixer as it is, on the same states as a tensor that converts what is assigned to it"

@@ -7,6 +7,7 @@ from types import FunctionType, SimpleNamespace
 
 import pytest
 
+from attnfix.compat.arming import serving_failure
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.sglang.lora_prefix_key import wrap
 from attnfix.patches.sglang.lora_prefix_key.fix import FIX
@@ -64,6 +65,20 @@ def test_how_the_server_was_launched_is_asked_in_each_release(monkeypatch):
     assert key(None, ID, asks=None)[1] == 1  # 0.5.3: nobody says
     monkeypatch.setitem(sys.modules, CONTEXT, SimpleNamespace(get_server_args=lambda: SimpleNamespace(enable_lora=False)))
     assert key(None, ID, asks=None)[1] == 0
+
+
+@pytest.mark.parametrize("error, armed", [(MemoryError, True), (ValueError, False)])
+def test_no_rank_alone_looks_for_another_key_and_want_of_memory_is_that_of_one_request(monkeypatch, error, armed):
+    def raises(names):
+        raise error
+
+    monkeypatch.setattr(wrap, "server_args", raises)
+    monkeypatch.setattr(serving_failure, "_rank", lambda: "rank 1 of 2")
+    state = FixState(FIX)
+    init = one_call.wrapper(TARGET, Req.__init__, state).function
+    with pytest.raises(error):
+        init(object.__new__(Req), "r", None, ID)
+    assert state.armed == armed
 
 
 @pytest.mark.parametrize("reader, who", wrap._READERS.items())

@@ -22,7 +22,7 @@ class Builder:
     def __init__(self, **changes):
         vars(self).update(changes)
 
-    def build(self, common_prefix_len, common_attn_metadata):
+    def build(self, common_prefix_len, common_attn_metadata, fast_build=False):
         lens, starts = common_attn_metadata.seq_lens_cpu_upper_bound, common_attn_metadata.query_start_loc_cpu
         attends = lens is None or bool((lens > starts.diff()).any())
         if attends:
@@ -49,10 +49,10 @@ def captured(common, **builder):
     return attends, state.counters.corrections
 
 
-def stepped(common, **changes):
+def stepped(common, fast=False, **changes):
     """Whether the step attends to a context; whose schedule lies where graphs read it; corrections."""
-    state, builder = FixState(FIX), Builder(**changes)
-    attends = one_call.run(one_call.target_of(FIX, "build"), Builder.build, state, builder, 0, common_attn_metadata=common)
+    state, builder, target = FixState(FIX), Builder(**changes), one_call.target_of(FIX, "build")
+    attends = one_call.run(target, Builder.build, state, builder, 0, common_attn_metadata=common, fast_build=fast)
     return attends, builder.schedule, state.counters.corrections
 
 
@@ -89,6 +89,7 @@ def test_a_step_without_a_context_is_the_engines_own_and_has_its_schedule():
         (batch((0,), (1,)), {"use_full_cuda_graph": False}),
         (batch((0,), (1,)), {"aot_schedule": False}),
         (batch((0,), (1,)), {"dcp_world_size": 1}),
+        (batch((0,), (1,)), {"fast": True}),  # a drafter's, for which the engine makes no schedule
     ],
 )
 def test_steps_for_which_no_graph_reads_a_schedule_are_left_alone(common, builder):
