@@ -12,7 +12,7 @@ BUG = KnownBug(
     title="Wrong speculative text: verification reads wrong slots of the window pool (fa3, pages)",
     symptom="In CUDA graphs, window layers of MiMo-V2, Step-3.5 and gpt-oss take page numbers for token slots.",
     symptoms=(SPECULATION, GRAPHS, GARBAGE),
-    releases=(">=0.5.8,<0.5.10",),
+    releases=(">=0.5.7,<0.5.10",),
     code=(f"{_BACKEND}.init_forward_metadata_replay_cuda_graph", f"{_BACKEND}.forward_extend"),
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
@@ -24,5 +24,5 @@ BUG = KnownBug(
         Is("speculative topk", 1),
         Above("tokens of a page", 1),
     ),
-    avoid="Set `--page-size 1`, or `--disable-hybrid-swa-memory`, which takes more memory.",
+    avoid="Set `--page-size 1`, or from 0.5.8 on `--disable-hybrid-swa-memory`, which takes more memory.",
 )
