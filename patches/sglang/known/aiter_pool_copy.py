@@ -1,6 +1,6 @@
 """sglang.aiter-pool-copy, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since
 from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
@@ -18,10 +18,9 @@ BUG = KnownBug(
         Is("GPU", AMD),
         Is("attention", "MHA"),
         Is("decode backend", "aiter"),
-        Is("--kv-cache-dtype", "fp8_e4m3", "fp8_e5m2"),
-        Not(Is("sliding-window KV pool", ON)),
-        Not(Given("$SGLANG_USE_AITER_UNIFIED_ATTN")),
+        AnyOf(Is("--kv-cache-dtype", "fp8_e4m3", "fp8_e5m2"), Is("KV cache scales", "calibrated FP8")),
+        Not(AllOf(Since("0.5.10"), AnyOf(Is("sliding-window KV pool", ON), Given("$SGLANG_USE_AITER_UNIFIED_ATTN")))),
     ),
-    avoid="Leave out `--kv-cache-dtype`, or set `--attention-backend triton`.",
+    avoid="Set `--kv-cache-dtype bf16`, or set `--attention-backend triton`.",
     harm=SLOWER,
 )

@@ -18,6 +18,7 @@ BUG = KnownBug(
         Is("sliding-window layers", ON),
         Is("sliding-window KV pool", OFF),
         Not(AllOf(Since("0.5.10"), Given("$SGLANG_USE_AITER_UNIFIED_ATTN"))),
+        Not(Is("$SGLANG_AITER_KV_CACHE_LAYOUT", "vectorized_5d")),
         Unseen("whether contexts exceed the window"),
     ),
     avoid="Set --attention-backend triton.",

@@ -13,7 +13,7 @@ BUG = KnownBug(
     title="EAGLE and MTP accept fewer drafts on Ascend: a draft does not attend to the drafts before it",
     symptom="With two or more speculative steps, KV lengths of draft steps leave out the drafts, and the token itself.",
     symptoms=(SPECULATION, SLOW),
-    releases=(">=0.5.5,<0.5.10",),
+    releases=(">=0.5.4.post2,<0.5.10",),
     code=tuple(f"{room}.{_BACKEND}.__init__" for room in (_OLD, _NEW)),
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(

@@ -23,8 +23,10 @@ BUG = KnownBug(
         Is("attention", "sparse MLA"),
         Given("--enable-mixed-chunk"),
         Is("speculative decoding", OFF),
-        Is("--kv-cache-dtype", "fp8_e4m3"),
-        AnyOf(*(Is(name, "flashmla_sparse") for name in _BACKENDS)),
+        AnyOf(
+            Is("--kv-cache-dtype", "fp8_e4m3"), AllOf(Is("compute capability", 100, 103), Is("--kv-cache-dtype", "off", "auto"))
+        ),
+        AnyOf(*(Is(name, "flashmla_sparse", "triton_sparse_mla") for name in _BACKENDS)),
         Not(Is("--disaggregation-mode", "prefill", "decode")),
     ),
     avoid="Leave `--enable-mixed-chunk` out, or set the prefill backend to `flashmla_kv`.",

@@ -1,6 +1,6 @@
 """sglang.dsa-ragged-decode, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -15,7 +15,9 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=20606),
     hits=AllOf(
         Is("attention", "sparse MLA"),
-        Is("--kv-cache-dtype", "fp8_e4m3"),
+        AnyOf(
+            Is("--kv-cache-dtype", "fp8_e4m3"), AllOf(Is("compute capability", 100, 103), Is("--kv-cache-dtype", "off", "auto"))
+        ),
         Is("--nsa-prefill-backend", "flashmla_sparse"),
         Not(Is("--disaggregation-mode", "prefill")),
         Not(Is("$SGLANG_NSA_FUSE_TOPK", "0", "false", "False")),

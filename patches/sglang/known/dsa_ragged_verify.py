@@ -1,6 +1,6 @@
 """sglang.dsa-ragged-verify, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
@@ -18,9 +18,10 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "sparse MLA"),
         Is("compute capability", 90),
-        Is("speculative algorithm", "EAGLE", "EAGLE3"),
+        Is("speculative decoding", ON),
         Is("--kv-cache-dtype", "fp8_e4m3"),
         Is("--nsa-prefill-backend", "flashmla_sparse"),
+        Not(Is("--disaggregation-mode", "prefill")),
         Not(Is("$SGLANG_NSA_FUSE_TOPK", "0", "false", "False")),
     ),
     avoid="Set `--nsa-prefill-backend flashmla_auto`, or leave it out.",

@@ -5,12 +5,18 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX
 
-_ENCODERS = "BertModel", "BertForSequenceClassification", "XLMRobertaModel", "XLMRobertaForSequenceClassification"
+_ENCODERS = (
+    "BertModel",
+    "BertForSequenceClassification",
+    "Contriever",
+    "XLMRobertaModel",
+    "XLMRobertaForSequenceClassification",
+)
 
 BUG = KnownBug(
     id="sglang.encoder-prefix-cache",
     title="Wrong embeddings and scores of BERT-like models from the second text on: prefixes are cached",
-    symptom="A text takes the first tokens' keys from another text with the same beginning, and pools a token behind them.",
+    symptom="A text takes the first tokens' keys from another text, and pools a later token. XLM-RoBERTa dies of an assertion.",
     symptoms=(CACHED_PREFIX,),
     releases=(">=0.5.1,<=0.5.23",),
     code=("sglang.srt.managers.schedule_batch:Req.init_next_round_input",),

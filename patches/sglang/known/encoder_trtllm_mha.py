@@ -5,12 +5,18 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
 
-_ENCODERS = "BertModel", "BertForSequenceClassification", "XLMRobertaModel", "XLMRobertaForSequenceClassification"
+_ENCODERS = (
+    "BertModel",
+    "BertForSequenceClassification",
+    "Contriever",
+    "XLMRobertaModel",
+    "XLMRobertaForSequenceClassification",
+)
 
 BUG = KnownBug(
     id="sglang.encoder-trtllm-mha",
     title="Wrong embeddings and scores of BERT-like models on B200: TRT-LLM masks later tokens",
-    symptom="Each token attends to earlier ones alone. TRT-LLM is the default on B200.",
+    symptom="Each token attends to earlier ones alone. From 0.5.7 on TRT-LLM is the default on B200.",
     symptoms=(BACKEND,),
     releases=(">=0.5.1,<0.5.22",),
     code=("sglang.srt.layers.attention.trtllm_mha_backend:TRTLLMHAAttnBackend.forward_extend",),

@@ -5,7 +5,13 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
 
-_ENCODERS = "BertModel", "BertForSequenceClassification", "XLMRobertaModel", "XLMRobertaForSequenceClassification"
+_ENCODERS = (
+    "BertModel",
+    "BertForSequenceClassification",
+    "Contriever",
+    "XLMRobertaModel",
+    "XLMRobertaForSequenceClassification",
+)
 
 BUG = KnownBug(
     id="sglang.encoder-xpu",

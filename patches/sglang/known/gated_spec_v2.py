@@ -1,6 +1,6 @@
 """sglang.gated-spec-v2, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SPECULATION
@@ -10,9 +10,12 @@ BUG = KnownBug(
     title="Garbage from hybrid models with SGLANG_ENABLE_SPEC_V2: recurrent states stay at the prompt's end",
     symptom="Qwen3-Next and Qwen3.5 repeat themselves: no state of what verification accepted is kept.",
     symptoms=(GARBAGE, SPECULATION),
-    releases=(">=0.5.4.post1,<0.5.10",),
+    releases=(">=0.5.3.post2,<0.5.10",),
     code=("sglang.srt.speculative.eagle_worker_v2:EAGLEWorkerV2.verify",),
     upstream=Upstream("sgl-project/sglang", pull=18808),
-    hits=AllOf(Is("recurrent layers", ON), Is("spec v2", ON)),
-    avoid="Leave SGLANG_ENABLE_SPEC_V2 unset.",
+    hits=AllOf(
+        Is("recurrent layers", ON),
+        AnyOf(Is("spec v2", ON), AllOf(Given("--enable-beta-spec"), Is("speculative algorithm", "EAGLE"))),
+    ),
+    avoid="Leave SGLANG_ENABLE_SPEC_V2 unset, and up to 0.5.4 `--enable-beta-spec` out.",
 )

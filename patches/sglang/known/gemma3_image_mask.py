@@ -19,5 +19,5 @@ BUG = KnownBug(
         AnyOf(Not(Is("prefill backend", "intel_xpu")), Not(Since("0.5.23"))),
         Unseen("whether prompts hold images"),
     ),
-    avoid="From 0.5.9 on, set `--attention-backend triton --chunked-prefill-size -1`.",
+    avoid="From 0.5.9 on: `--attention-backend triton --chunked-prefill-size -1`, where all prompts hold images.",
 )

@@ -1,6 +1,6 @@
 """sglang.gemma4-image-layers, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
@@ -17,7 +17,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=32303),
     hits=AllOf(
         Is("architecture", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
-        Is("prefill backend", "triton", "fa4"),
+        AnyOf(Is("prefill backend", "triton"), AllOf(Is("prefill backend", "fa4"), Since("0.5.22"))),
         Unseen("whether prompts hold images"),
     ),
     avoid="For E2B and E4B on B200, set `--attention-backend trtllm_mha`; its mask is causal.",

@@ -19,5 +19,5 @@ BUG = KnownBug(
         AnyOf(Is("prefill backend", "trtllm_mha"), Is("decode backend", "trtllm_mha")),
         Is("sliding-window KV pool", ON),
     ),
-    avoid="Set `--disable-hybrid-swa-memory`, or `--attention-backend triton`.",
+    avoid="Set `--disable-hybrid-swa-memory`, or for MiMo-V2 `--attention-backend triton`.",
 )
