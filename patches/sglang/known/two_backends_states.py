@@ -1,11 +1,11 @@
 """sglang.two-backends-states, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Not, Since
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
 
-_NAMES = "flashinfer", "triton", "fa3", "fa4", "trtllm_mha", "aiter"
+_NAMES = "flashinfer", "triton", "fa3", "fa4", "trtllm_mha", "aiter", "trtllm_mla", "cutlass_mla", "flashmla"
 
 BUG = KnownBug(
     id="sglang.two-backends-states",
@@ -17,7 +17,9 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=25883),
     hits=AllOf(
         Is("recurrent layers", ON),
-        Is("speculative algorithm", "EAGLE", "EAGLE3", "DFLASH"),
+        Is("Mamba2 layers", OFF),
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE", "DFLASH"),
+        AnyOf(Since("0.5.10"), Is("spec v2", OFF)),
         AnyOf(*(AllOf(Is("prefill backend", name), Not(Is("decode backend", name))) for name in _NAMES)),
     ),
     avoid="Name one backend with `--attention-backend`, and none for prefill or decode alone.",
