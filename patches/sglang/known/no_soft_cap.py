@@ -17,7 +17,7 @@ _GEMMA = "Gemma2ForCausalLM", "Gemma2ForSequenceClassification"
 BUG = KnownBug(
     id="sglang.no-soft-cap",
     title="Worse answers of Gemma 2 and Grok on TRT-LLM MHA (B200) and PyTorch backends: no soft cap",
-    symptom="Scores near the cap, 50 of Gemma 2 and 30 of Grok, weigh too much. TRT-LLM MHA is the default on B200 since 0.5.7.",
+    symptom="Scores near the cap (50 of Gemma 2, 30 of Grok) weigh too much. TRT-LLM MHA is the default on B200 since 0.5.7.",
     symptoms=(BACKEND,),
     releases=(">=0.5.1,<=0.5.23",),
     code=tuple(f"{owner}.forward_{mode}" for owner in _CLASSES for mode in ("extend", "decode")),

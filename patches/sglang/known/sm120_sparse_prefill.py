@@ -22,6 +22,7 @@ BUG = KnownBug(
             AllOf(Since("0.5.15"), Not(Is(_VARIABLE, "0", "false", "False"))),
             Given(_VARIABLE),
             Above("--chunked-prefill-size", 11673),
+            Is("--chunked-prefill-size", "-1"),
         ),
     ),
     avoid="Set SGLANG_OPT_FLASHMLA_SPARSE_PREFILL=0, and `--chunked-prefill-size` to 8192.",
