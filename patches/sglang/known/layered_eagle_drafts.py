@@ -1,12 +1,15 @@
 """sglang.layered-eagle-drafts, as data."""
 
-from attnfix.compat.doctor.condition import OFF, Above, AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW, SPECULATION
 
 _WORKER = "sglang.srt.speculative.multi_layer_eagle_worker_v2:MultiLayerEagleDraftWorker"
-_ARCHITECTURES = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM"
+_MIMO = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM"
+_STEP = "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"
+#: Up to 0.5.10.post1 these models switch spec v2 on
+_V2 = AnyOf(Not(Since("0.5.11")), Is("spec v2", ON))
 
 BUG = KnownBug(
     id="sglang.layered-eagle-drafts",
@@ -18,8 +21,8 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         AnyOf(
-            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3"), Given("--enable-multi-layer-eagle")),
-            AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_ARCHITECTURES)),
+            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3"), Given("--enable-multi-layer-eagle"), Is("spec v2", ON)),
+            AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_MIMO, *_STEP), _V2),
         ),
         Above("speculative steps", 1),
         AnyOf(Is("CUDA graphs", OFF), Unseen("whether more requests run at once than the graphs hold")),

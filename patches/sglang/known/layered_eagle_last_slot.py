@@ -1,11 +1,15 @@
 """sglang.layered-eagle-last-slot, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Since
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GARBAGE, SHARED_BATCH, SPECULATION
 
 _ARCHITECTURES = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM"
+#: Up to 0.5.10.post1 these models switch spec v2 on
+_V2 = AnyOf(Not(Since("0.5.11")), Is("spec v2", ON))
+#: There, a decode server has slots behind the buffer only where it takes few requests
+_FEW = Unseen("whether a rank takes 32 requests at once, or fewer")
 
 BUG = KnownBug(
     id="sglang.layered-eagle-last-slot",
@@ -17,11 +21,11 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         AnyOf(
-            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3"), Given("--enable-multi-layer-eagle")),
-            AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_ARCHITECTURES)),
+            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3"), Given("--enable-multi-layer-eagle"), Is("spec v2", ON)),
+            AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_ARCHITECTURES), _V2),
         ),
         Above("speculative steps", 1),
-        AnyOf(Since("0.5.11"), Is("--disaggregation-mode", "decode")),
+        AnyOf(Since("0.5.11"), AllOf(Is("--disaggregation-mode", "decode"), _FEW)),
     ),
     avoid="Set `--speculative-num-steps 1`.",
     harm=CRASH,

@@ -5,6 +5,9 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SPECULATION
 
+_MIMO = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM"
+_STEP = "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"
+
 BUG = KnownBug(
     id="sglang.layered-eagle-verify",
     title="Garbage from MiMo-V2 and Step-3.5 with their draft layers where no CUDA graph runs the step",
@@ -17,10 +20,7 @@ BUG = KnownBug(
         Is("speculative algorithm", "EAGLE", "EAGLE3"),
         AnyOf(
             Given("--enable-multi-layer-eagle"),
-            AllOf(
-                Is("speculative algorithm", "EAGLE"),
-                Is("architecture", "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM"),
-            ),
+            AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_MIMO, *_STEP)),
         ),
         AnyOf(Is("CUDA graphs", OFF), Unseen("whether more requests run at once than the graphs hold")),
         Not(Is("--device", "npu")),

@@ -15,7 +15,7 @@ _BACKENDS = "triton", "trtllm_mha", "aiter"
 
 BUG = KnownBug(
     id="sglang.llama4-chunks",
-    title="Worse answers of Llama 4 beyond 8192 tokens on all backends but fa3: no chunks of attention",
+    title="Worse answers of Llama 4 beyond 8192 tokens on Triton, TRT-LLM MHA and AITER: no attention chunks",
     symptom="Three of four layers attend within chunks of 8192 tokens. These backends let them see the whole text.",
     symptoms=(LONG_PROMPT, BACKEND),
     releases=(">=0.5.1,<=0.5.23",),

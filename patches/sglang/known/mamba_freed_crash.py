@@ -1,6 +1,6 @@
 """sglang.mamba-freed-crash, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
@@ -16,9 +16,10 @@ BUG = KnownBug(
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("tracked Mamba states", ON),
-        Is("spec v2", ON),
+        AnyOf(Is("spec v2", ON), AllOf(Is("speculative algorithm", "NGRAM"), Since("0.5.14"))),
+        Not(Given("--disable-overlap-schedule")),
         Unseen("requests with a JSON schema, a grammar or a forced tool call"),
     ),
-    avoid="Start with `--disable-radix-cache --mamba-radix-cache-strategy no_buffer`, or without speculation.",
+    avoid="Start with `--disable-radix-cache --mamba-scheduler-strategy no_buffer`, or without speculation.",
     harm=CRASH,
 )

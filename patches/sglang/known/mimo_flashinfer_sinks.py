@@ -5,7 +5,7 @@ from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
 
-_BACKEND = "sglang.srt.layers.attention.flashinfer_backend:FlashInferAttnBackend"
+_ARGS = "sglang.srt.server_args:ServerArgs"
 
 BUG = KnownBug(
     id="sglang.mimo-flashinfer-sinks",
@@ -13,7 +13,7 @@ BUG = KnownBug(
     symptom="The model hands its attention sinks to FlashInfer, whose methods take none: a TypeError names `sinks`.",
     symptoms=(DIES,),
     releases=(">=0.5.7,<0.5.11",),
-    code=(f"{_BACKEND}.forward_extend", f"{_BACKEND}.forward_decode"),
+    code=(f"{_ARGS}._get_default_attn_backend", f"{_ARGS}._handle_attention_backend_compatibility"),
     upstream=Upstream("sgl-project/sglang", pull=23139),
     hits=AllOf(
         Is("architecture", "MiMoV2FlashForCausalLM"),

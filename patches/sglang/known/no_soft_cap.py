@@ -12,18 +12,19 @@ _CLASSES = (
     f"{_ROOM}.torch_flex_backend:TorchFlexAttnBackend",
 )
 _BACKENDS = "trtllm_mha", "torch_native", "flex_attention"
+_GEMMA = "Gemma2ForCausalLM", "Gemma2ForSequenceClassification"
 
 BUG = KnownBug(
     id="sglang.no-soft-cap",
-    title="Worse answers of Gemma 2 and Grok on B200 (TRT-LLM, PyTorch): no soft cap of scores",
-    symptom="Scores near the cap, 50 of Gemma 2 and 30 of Grok, weigh too much. TRT-LLM is the default on B200.",
+    title="Worse answers of Gemma 2 and Grok on TRT-LLM MHA (B200) and PyTorch backends: no soft cap",
+    symptom="Scores near the cap (50 of Gemma 2, 30 of Grok) weigh too much. TRT-LLM MHA is the default on B200 since 0.5.7.",
     symptoms=(BACKEND,),
     releases=(">=0.5.1,<=0.5.23",),
     code=tuple(f"{owner}.forward_{mode}" for owner in _CLASSES for mode in ("extend", "decode")),
     upstream=Upstream("sgl-project/sglang", issue=33915),
     hits=AllOf(
         AnyOf(Is("prefill backend", *_BACKENDS), Is("decode backend", *_BACKENDS)),
-        Is("architecture", "Gemma2ForCausalLM", "Grok1ForCausalLM", "Grok1ModelForCausalLM"),
+        Is("architecture", *_GEMMA, "Grok1ForCausalLM", "Grok1ModelForCausalLM"),
     ),
     avoid="Set `--attention-backend triton`.",
 )

@@ -1,6 +1,6 @@
 """sglang.rocm-prebuilt-lengths, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not
 from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
 
 BUG = KnownBug(
     id="sglang.rocm-prebuilt-lengths",
-    title="Running answers turn wrong when a request joins a decode server with a drafter (AMD GPUs)",
+    title="Running answers turn wrong when a request joins a decode server with a drafter (AMD, Ascend)",
     symptom="The next step of the running requests reads lengths from before their last verification, and overwrites tokens.",
     symptoms=(SHARED_BATCH, SPECULATION, GARBAGE),
     releases=(">=0.5.13,<0.5.16",),
@@ -18,7 +18,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
-        Is("GPU", AMD),
+        AnyOf(Is("GPU", AMD), Is("--device", "npu")),
         Is("--disaggregation-mode", "decode"),
         Is("speculative algorithm", "EAGLE", "EAGLE3", "FROZEN_KV_MTP"),
         Not(Given("--disable-overlap-schedule")),

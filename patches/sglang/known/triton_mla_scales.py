@@ -1,6 +1,6 @@
 """sglang.triton-mla-scales, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, KV_SCALES
@@ -17,7 +17,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         Is("attention", "MLA"),
-        Is("decode backend", "triton"),
+        AnyOf(Is("decode backend", "triton"), AllOf(Is("prefill backend", "triton"), Is("cached prefix", ON))),
         Is("KV cache scales", "calibrated FP8", "unused"),
         Unseen("whether the scales that the checkpoint brings differ from 1"),
     ),

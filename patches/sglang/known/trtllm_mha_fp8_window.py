@@ -1,6 +1,6 @@
 """sglang.trtllm-mha-fp8-window, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE, KV_SCALES
@@ -18,7 +18,10 @@ BUG = KnownBug(
     hits=AllOf(
         AnyOf(Is("prefill backend", "trtllm_mha"), Is("decode backend", "trtllm_mha")),
         Is("sliding-window KV pool", ON),
-        Is("--kv-cache-dtype", "fp8_e4m3"),
+        AnyOf(
+            Is("--kv-cache-dtype", "fp8_e4m3"),
+            AllOf(Is("--kv-cache-dtype", OFF, "auto"), Is("KV cache scales", "calibrated FP8")),
+        ),
     ),
     avoid="Set `--disable-hybrid-swa-memory`, or `--kv-cache-dtype bfloat16`.",
 )

@@ -5,12 +5,17 @@ from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
 
-_NAMES = "flashinfer", "triton", "fa3", "fa4", "trtllm_mha", "aiter"
-_MODELS = "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"
+_NAMES = "flashinfer", "triton", "fa3", "fa4", "trtllm_mha", "aiter", "trtllm_mla", "cutlass_mla", "flashmla"
+_MODELS = (
+    "Qwen3NextForCausalLM",
+    "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+    "KimiLinearForCausalLM",
+)
 
 BUG = KnownBug(
     id="sglang.two-backends-linear",
-    title="Qwen3-Next and Qwen3.5 do not start with two attention backends",
+    title="Qwen3-Next, Qwen3.5 and Kimi Linear do not start with two attention backends",
     symptom="The server ends in a TypeError: linear layers call the hybrid backend without q, k and v.",
     symptoms=(DIES,),
     releases=(">=0.5.9,<0.5.10",),

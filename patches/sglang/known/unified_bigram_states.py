@@ -20,6 +20,7 @@ BUG = KnownBug(
         Is("recurrent layers", ON),
         Is("speculative algorithm", "EAGLE", "EAGLE3", "FROZEN_KV_MTP"),
         Not(Given("--disable-radix-cache")),
+        AnyOf(Since("0.5.14"), Is("tracked Mamba states", ON)),
         AnyOf(
             AllOf(Given("$SGLANG_ENABLE_UNIFIED_RADIX_TREE"), AnyOf(Since("0.5.12"), Not(_HICACHE))),
             AllOf(_HICACHE, Since("0.5.13")),

@@ -1,6 +1,6 @@
 """sglang.unified-kv-last-page, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
 from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
@@ -18,6 +18,7 @@ BUG = KnownBug(
         Is("GPU", AMD),
         Is("architecture", "DeepseekV4ForCausalLM"),
         Is("$SGLANG_HACK_FLASHMLA_BACKEND", "unified_kv_triton"),
+        Not(Given("--enable-hierarchical-cache")),
         Unseen("whether requests and cached prefixes fill the pool"),
     ),
     avoid="Set SGLANG_HACK_FLASHMLA_BACKEND=tilelang.",

@@ -13,6 +13,7 @@ BUG = KnownBug(
     symptoms=(CACHED_PREFIX, GARBAGE),
     releases=(">=0.5.14,<0.5.20",),
     code=(
+        "sglang.srt.mem_cache.unified_radix_cache:UnifiedRadixCache.swa_reprefill_tail_tokens",
         "sglang.srt.layers.attention.deepseek_v4_backend_hip_radix:DeepseekV4HipRadixBackend._attach_unified_kv_prefill_meta",
     ),
     upstream=Upstream("sgl-project/sglang", pull=32759),
@@ -21,6 +22,7 @@ BUG = KnownBug(
         Is("architecture", "DeepseekV4ForCausalLM"),
         Is("$SGLANG_HACK_FLASHMLA_BACKEND", "unified_kv_triton"),
         Not(Given("--disable-radix-cache")),
+        Not(Is("--disaggregation-mode", "decode")),
         Not(Given("--enable-hierarchical-cache")),
     ),
     avoid="Set SGLANG_HACK_FLASHMLA_BACKEND=tilelang, or `--disable-radix-cache`.",

@@ -19,6 +19,7 @@ BUG = KnownBug(
         Is("sliding-window KV pool", ON),
         Is("CUDA graphs", ON),
         Not(Is("decode backend", "aiter")),
+        Not(AllOf(Is("decode backend", "trtllm_mha"), Is("--kv-cache-dtype", "fp8_e4m3"))),
         Not(Given("--disable-cuda-graph-padding")),
     ),
     avoid="Set `--disable-hybrid-swa-memory`, which takes more memory, or `--disable-cuda-graph-padding`.",

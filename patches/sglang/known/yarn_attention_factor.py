@@ -19,5 +19,5 @@ BUG = KnownBug(
         Is("architecture", "Ministral3ForCausalLM"),
         AllOf(Is("architecture", "Mistral3ForConditionalGeneration"), Unseen("whether the text model is a Ministral 3")),
     ),
-    avoid="Nothing within the release avoids it; take release 0.5.16.",
+    avoid='Add `"attn_factor": 0.783`, which is 1 / (0.1 ln 16 + 1), to `rope_parameters` of the text model in config.json.',
 )
