@@ -23,5 +23,5 @@ BUG = KnownBug(
         AnyOf(Is("attention", "MLA"), Not(Since("0.5.14"))),
         Unseen("whether the ranks of a group divide the requests that a data-parallel rank may run"),
     ),
-    avoid="Choose `--max-running-requests` so that the share of a data-parallel rank is a multiple of --tp-size over --dp-size.",
+    avoid="Choose `--max-running-requests` so that each data-parallel rank gets a multiple of --tp-size over --dp-size.",
 )
