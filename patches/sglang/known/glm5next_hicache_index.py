@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
 BUG = KnownBug(
     id="sglang.glm5next-hicache-index",
     title="Garbage from GLM-5.3-Flash behind a prefix that HiCache brought back: its index keys are lost",
-    symptom="HiCache keeps KV and recurrent states, not the index keys. The indexer then picks tokens by keys of other prompts.",
+    symptom="HiCache keeps KV and recurrent states, not the index keys. The indexer picks tokens by keys of other prompts.",
     symptoms=(CACHED_PREFIX, GARBAGE),
     releases=(">=0.5.20,<0.5.22",),
     code=("sglang.srt.mem_cache.hybrid_cache.hybrid_pool_assembler:_MambaStrategy.build",),
