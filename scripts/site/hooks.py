@@ -20,6 +20,8 @@ from scripts.pages import fix_pages, support_page, transcripts
 
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<to>[^)\s#]+)(?P<anchor>#[^)]*)?\)")
+#: Where a page says behind its text where a link of it leads
+_DEFINED = re.compile(r"^\[(?P<text>[^\]]+)\]: (?P<to>\S+)$", re.M)
 _LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".json": "json", ".toml": "toml", ".pth": "python", ".sh": "bash"}
 _UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 _STYLE = Path(__file__).with_name("site.css")
@@ -65,14 +67,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def turned(link: re.Match[str]) -> str:
         if posixpath.basename(link["to"]) == "support.md":
             return f"[{link['text']}]({link['to'].removesuffix('md')}html{link['anchor'] or ''})"
-        path = _outside(page.file, link["to"])
-        if path is None:
-            return link[0]
-        here = posixpath.dirname(page.file.src_uri)
-        to = _made(page.file, path) or _page_of(path)
-        return f"[{link['text']}]({posixpath.relpath(to, here or '.')}{link['anchor'] or ''})"
+        to = within(link["to"])
+        return f"[{link['text']}]({to}{link['anchor'] or ''})" if to else link[0]
 
-    return _LINK.sub(turned, markdown)
+    def within(to: str) -> str | None:
+        path = _outside(page.file, to)
+        here = posixpath.dirname(page.file.src_uri) or "."
+        return path and posixpath.relpath(_made(page.file, path) or _page_of(path), here)
+
+    def defined(link: re.Match[str]) -> str:
+        return f"[{link['text']}]: {within(link['to']) or link['to']}"
+
+    return _DEFINED.sub(defined, _LINK.sub(turned, markdown))
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -82,7 +88,8 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def _sources(file: File) -> set[str]:
-    found = {path for link in _LINK.finditer(file.content_string) if (path := _outside(file, link["to"]))}
+    links = (*_LINK.finditer(file.content_string), *_DEFINED.finditer(file.content_string))
+    found = {path for link in links if (path := _outside(file, link["to"]))}
     return {path for path in found if not _made(file, path)}
 
 
