@@ -3,6 +3,7 @@
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import LONG_PROMPT, SPECULATION
+from attnfix.patches.sglang.shared import heads_of_a_rank
 from attnfix.patches.sglang.shared.window_layers import plans_for_windows
 
 from . import wrap
@@ -58,11 +59,7 @@ FIX = Fix(
         "sglang.kernels.ops.kvcache.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.radix_attention:RadixAttention.__init__",
-        "sglang.srt.runtime_context:get_parallel",
-        "sglang.srt.configs.model_config:ModelConfig.get_max_num_attention_heads",
-        "sglang.srt.configs.model_config:ModelConfig.get_num_kv_heads",
-        "sglang.srt.runtime_context:_install_parallel_properties",
-        "sglang.srt.runtime_context:_install_derived_widths",
+        *heads_of_a_rank.WITNESSES,
     ),
     remove_when="no sglang with the bug serves such a model on FlashInfer with speculation",
     cost=(

@@ -3,6 +3,7 @@
 from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream, WorstCost
 from attnfix.compat.symptoms import BACKEND, CACHED_PREFIX, LONG_PROMPT
+from attnfix.patches.sglang.shared import heads_of_a_rank
 from attnfix.patches.sglang.shared.window_layers import plans_for_windows
 
 from . import wrap
@@ -59,14 +60,10 @@ FIX = Fix(
         "sglang.srt.layers.attention.triton_ops.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.kernels.ops.attention.kv_indices:create_flashinfer_kv_indices_triton",
         "sglang.srt.layers.radix_attention:RadixAttention.__init__",
-        "sglang.srt.layers.dp_attention:get_attention_tp_size",
-        "sglang.srt.configs.model_config:ModelConfig.get_num_kv_heads",
-        "sglang.srt.configs.model_config:ModelConfig.get_max_num_attention_heads",
         "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.write_ids",
-        "sglang.srt.runtime_context:_install_parallel_properties",
-        "sglang.srt.runtime_context:get_parallel",
         "sglang.srt.mem_cache.kv_index_translator:KVIndexTranslator.sliding_window_write_loc_for",
-        "sglang.srt.runtime_context:_install_derived_widths",
+        "sglang.srt.mem_cache.swa_memory_pool:SWAKVPool.translate_loc_from_full_to_swa",
+        *heads_of_a_rank.WITNESSES,
     ),
     remove_when=(
         "no sglang with the bug serves such a model on FlashInfer. From 0.5.16 on SGLANG_FLASHINFER_USE_PAGED=1 has the same "
