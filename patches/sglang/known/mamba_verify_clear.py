@@ -11,10 +11,7 @@ BUG = KnownBug(
     symptom="Each verification zeroes the recurrent state, or sets it back to the cached prefix, as the prefill did.",
     symptoms=(GARBAGE, SPECULATION),
     releases=(">=0.5.13,<0.5.14",),
-    code=(
-        "sglang.srt.layers.attention.hybrid_linear_attn_backend:"
-        "MambaAttnBackendBase._execute_deferred_mamba_cow_and_clear",
-    ),
+    code=("sglang.srt.layers.attention.hybrid_linear_attn_backend:MambaAttnBackendBase._execute_deferred_mamba_cow_and_clear",),
     upstream=Upstream("sgl-project/sglang", pull=27095),
     hits=AllOf(
         Is("recurrent layers", ON),
