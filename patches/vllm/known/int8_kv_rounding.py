@@ -12,7 +12,7 @@ BUG = KnownBug(
     symptoms=(KV_SCALES,),
     releases=(">=0.20.0,<0.24.0",),
     code=("vllm.v1.attention.ops.triton_reshape_and_cache_flash:_reshape_cache_per_token_head",),
-    upstream=Upstream("vllm-project/vllm"),
+    upstream=Upstream("vllm-project/vllm", pull=45361),
     hits=Is("KV cache dtype", "int8_per_token_head"),
     avoid="Start with `--kv-cache-dtype fp8_per_token_head`, or leave it at `auto`.",
 )
