@@ -1,0 +1,24 @@
+"""vllm.dcp-a2a-graph-workspace, as data."""
+
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is, Unseen
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, GRAPHS, PARALLEL
+
+BUG = KnownBug(
+    id="vllm.dcp-a2a-graph-workspace",
+    title="The server dies at its first request with `--dcp-comm-backend a2a` (full CUDA graphs)",
+    symptom="An illegal memory access: graphs keep the address of a buffer that a larger step has grown and freed.",
+    symptoms=(DIES, GRAPHS, PARALLEL),
+    releases=(">=0.21.0,<0.24.0",),
+    code=("vllm.v1.attention.ops.dcp_alltoall:_dcp_a2a_send_recv_buffers",),
+    upstream=Upstream("vllm-project/vllm", pull=45487),
+    hits=AllOf(
+        Above("decode context parallel size", 1),
+        Is("--dcp-comm-backend", "a2a"),
+        Is("full CUDA graphs", ON),
+        Unseen("`--max-num-seqs`, or a step's decodes, above the largest graph"),
+    ),
+    avoid="Leave `--dcp-comm-backend` at its default, `ag_rs`.",
+    harm=CRASH,
+)
