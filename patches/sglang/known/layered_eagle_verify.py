@@ -1,6 +1,6 @@
 """sglang.layered-eagle-verify, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SPECULATION
@@ -23,7 +23,7 @@ BUG = KnownBug(
             AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_MIMO, *_STEP)),
         ),
         AnyOf(Is("CUDA graphs", OFF), Unseen("whether more requests run at once than the graphs hold")),
-        Not(Is("--device", "npu")),
+        Not(AllOf(Is("--device", "npu"), Since("0.5.14"))),
     ),
     avoid="Leave CUDA graphs on, and set `--max-running-requests` no higher than the largest batch that they hold.",
 )

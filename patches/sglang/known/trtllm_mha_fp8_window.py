@@ -10,7 +10,7 @@ _BACKEND = "sglang.srt.layers.attention.trtllm_mha_backend:TRTLLMHAAttnBackend"
 BUG = KnownBug(
     id="sglang.trtllm-mha-fp8-window",
     title="Garbage with an FP8 KV cache: window layers write to slots of the other pool (TRT-LLM MHA)",
-    symptom="Llama 4, MiMo-V2 and Step-3.5 answer garbage on Blackwell, or end in an illegal memory access.",
+    symptom="Llama 4 and Step-3.5 answer garbage on Blackwell, or end in an illegal memory access.",
     symptoms=(GARBAGE, KV_SCALES, BACKEND),
     releases=(">=0.5.9,<0.5.10",),
     code=(f"{_BACKEND}._fused_fp8_set_kv_buffer",),

@@ -1,9 +1,15 @@
 """vllm.dcp-sinks, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import PARALLEL
+
+_GRANITE = "GraniteForCausalLM", "GraniteMoeForCausalLM"
+_CONNECTOR = AllOf(
+    Is("KV connector", ON),
+    AnyOf(Not(Since("0.22.0")), Unseen("whether the connector switches the hybrid KV cache manager off")),
+)
 
 BUG = KnownBug(
     id="vllm.dcp-sinks",
@@ -21,10 +27,8 @@ BUG = KnownBug(
         Is("attention backend", "FLASH_ATTN"),
         Above("decode context parallel size", 1),
         AnyOf(
-            AllOf(Is("attention sinks", ON), AnyOf(Given("--disable-hybrid-kv-cache-manager"), Is("KV connector", ON))),
-            AllOf(
-                Is("architecture", "GraniteForCausalLM", "GraniteMoeForCausalLM"), Unseen("`attention_sinks` in config.json")
-            ),
+            AllOf(Is("attention sinks", ON), AnyOf(Given("--disable-hybrid-kv-cache-manager"), _CONNECTOR)),
+            AllOf(Since("0.29.0"), Is("architecture", *_GRANITE), Unseen("`attention_sinks` in config.json")),
         ),
     ),
     avoid="Leave `--decode-context-parallel-size` out.",
