@@ -1,6 +1,7 @@
 """sglang.dsa-index-wait, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since
+from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -15,6 +16,10 @@ BUG = KnownBug(
     releases=(">=0.5.9,<0.5.11",),
     code=(f"{_POOL}.get_index_k_continuous", f"{_POOL}.get_index_k_scale_continuous", f"{_POOL}.get_index_k_scale_buffer"),
     upstream=Upstream("sgl-project/sglang", pull=22811),
-    hits=AllOf(Is("attention", "sparse MLA"), Given("--enable-hierarchical-cache")),
+    hits=AllOf(
+        Is("attention", "sparse MLA"),
+        Given("--enable-hierarchical-cache"),
+        AnyOf(Not(Since("0.5.10")), Is("GPU", AMD)),  # from 0.5.10 on storing new index keys waits on NVIDIA
+    ),
     avoid="Leave out `--enable-hierarchical-cache`.",
 )

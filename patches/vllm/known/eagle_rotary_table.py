@@ -1,6 +1,6 @@
 """vllm.eagle-rotary-table, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, SPECULATION
@@ -18,7 +18,10 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=48894),
     hits=AllOf(
         Is("model runner", "V2"),
-        Is("--speculative-config.method", "eagle", "eagle3"),
+        AnyOf(
+            Is("--speculative-config.method", "eagle", "eagle3"),
+            AllOf(Is("--speculative-config.method", OFF), Given("--speculative-config.model"), Unseen("an EAGLE drafter")),
+        ),
         Unseen("the drafter's max_position_embeddings"),
     ),
     avoid=(

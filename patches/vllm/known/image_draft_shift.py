@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("drafts from hidden states", ON),
         Is("--disable-chunked-mm-input", ON),
-        Unseen("a drafter that takes images, and images that do not fit into the rest of a step"),
+        Unseen("images that do not fit into the rest of a step; in 0.16.0 also a drafter that takes images"),
     ),
     avoid="Start without `--disable-chunked-mm-input`.",
     harm=CRASH,

@@ -1,6 +1,6 @@
 """vllm.mamba-dynamic-graphs, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Given, Is, Not, Since
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS
@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="A Mamba2 hybrid with a table of drafts by batch size does not start",
     symptom="An AssertionError without a message ends the server while CUDA graphs are captured.",
     symptoms=(DIES, GRAPHS),
-    releases=(">=0.29.0,<=0.33.0",),
+    releases=(">=0.25.0,<=0.33.0",),
     code=("vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder.build_for_cudagraph_capture",),
     upstream=Upstream("vllm-project/vllm", report="vllm-mamba-dynamic-graphs"),
     hits=AllOf(
@@ -18,6 +18,7 @@ BUG = KnownBug(
         Is("model runner", "V2"),
         Given("--speculative-config.num_speculative_tokens_per_batch_size"),
         Is("full CUDA graphs", ON),
+        Not(AllOf(Since("0.26.0"), Above("data parallel ranks", 1))),  # the table is dropped there
     ),
     avoid="Give one number of drafts, as `num_speculative_tokens`.",
     harm=CRASH,

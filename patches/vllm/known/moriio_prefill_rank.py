@@ -1,6 +1,6 @@
 """vllm.moriio-prefill-rank, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
@@ -15,7 +15,11 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "MoRIIOConnector"),
-        Unseen("the read mode, which is not the default, and a prefill of several data parallel ranks"),
+        AnyOf(
+            AllOf(Given("$VLLM_MORIIO_CONNECTOR_READ_MODE"), Not(Since("0.23.0"))),
+            AllOf(Since("0.23.0"), Given("--kv-transfer-config.kv_connector_extra_config"), Unseen("its read_mode, true")),
+        ),
+        Unseen("a prefill of several data parallel ranks"),
     ),
     avoid="Run the prefill with one data parallel rank, or leave the read mode off.",
 )

@@ -1,6 +1,6 @@
 """vllm.pp-state-copy, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
+from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, AnyOf, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
@@ -11,14 +11,16 @@ BUG = KnownBug(
     symptom="Under load answers lose their context or turn into garbage; one request at a time is right.",
     symptoms=(SHARED_BATCH, GARBAGE, SPECULATION),
     releases=(">=0.25.0,<0.32.0",),
-    code=("vllm.v1.worker.gpu.model_states.mamba_hybrid:MambaHybridModelState.preprocess_state",),
+    code=("vllm.v1.worker.gpu.model_states.mamba_hybrid:MambaHybridModelState._ensure_align_ctx",),
     upstream=Upstream("vllm-project/vllm", pull=55506, issue=55951),
     hits=AllOf(
         Is("model runner", "V2"),
         Is("cached prefixes of a hybrid model", ON),
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),
-        Not(Is("--pipeline-parallel-size", "off", "1", 1)),
+        Above("pipeline parallel size", 1),
+        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align"), Since("0.28.0")),
+        Not(AllOf(Is("Mamba2 layers", ON), Is("--mamba-cache-mode", "all"))),
     ),
     avoid="Start with `--no-enable-prefix-caching`, or without `--speculative-config`.",
 )

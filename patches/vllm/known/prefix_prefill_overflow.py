@@ -1,9 +1,25 @@
 """vllm.prefix-prefill-overflow, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, GARBAGE
+
+#: V0 on AMD caches no prefix, and prefills in one piece, unless an option says so
+_V0 = AllOf(
+    Is("engine core", "V0"),
+    AnyOf(
+        AllOf(Is("GPU", "NVIDIA"), Is("attention backend", "XFORMERS")),
+        AllOf(Is("GPU", "AMD"), AnyOf(Given("--enable-prefix-caching"), Given("--enable-chunked-prefill"))),
+    ),
+)
+_AITER = AllOf(Is("GPU", "AMD"), Given("$VLLM_ROCM_USE_AITER"), Not(Is("$VLLM_ROCM_USE_AITER_MHA", "0", "false", "False")))
+_V1 = AllOf(
+    Is("engine core", "V1"),
+    Given("$VLLM_V1_USE_PREFILL_DECODE_ATTENTION"),
+    AnyOf(Is("GPU", "AMD"), Is("attention backend", "TRITON_ATTN")),
+    Not(_AITER),
+)
 
 BUG = KnownBug(
     id="vllm.prefix-prefill-overflow",
@@ -18,8 +34,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MHA"),
         Is("cached prefix", ON),
-        AnyOf(Is("GPU", "AMD"), Is("attention backend", "TRITON_ATTN", "XFORMERS")),
-        AnyOf(Is("engine core", "V0"), Given("$VLLM_V1_USE_PREFILL_DECODE_ATTENTION")),
+        AnyOf(_V0, _V1),
         Unseen("tokens of the KV cache times the size of K per layer above 2147483648"),
     ),
     avoid="Leave `VLLM_V1_USE_PREFILL_DECODE_ATTENTION` out, or lower `--gpu-memory-utilization`.",
