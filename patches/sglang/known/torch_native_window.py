@@ -10,7 +10,7 @@ _BACKEND = "sglang.srt.layers.attention.torch_native_backend:TorchNativeAttnBack
 BUG = KnownBug(
     id="sglang.torch-native-window",
     title="Worse answers beyond the window on torch_native: window layers attend to the whole context",
-    symptom="Answers of Gemma 2, Gemma 3 or gpt-oss get worse as soon as the context is longer than the window.",
+    symptom="Answers of Gemma 2 or Gemma 3 get worse as soon as the context is longer than the window.",
     symptoms=(LONG_PROMPT, BACKEND),
     releases=(">=0.5.1,<0.5.13",),
     code=(f"{_BACKEND}._run_sdpa_forward_extend", f"{_BACKEND}._run_sdpa_forward_decode"),
