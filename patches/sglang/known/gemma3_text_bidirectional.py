@@ -1,0 +1,23 @@
+"""sglang.gemma3-text-bidirectional, as data."""
+
+from attnfix.compat.doctor.condition import OFF, AllOf, Is
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import BACKEND, GARBAGE
+
+BUG = KnownBug(
+    id="sglang.gemma3-text-bidirectional",
+    title="Gemma 3 reads text prompts without a causal mask on triton with neither chunks nor CUDA graphs",
+    symptom="Answers to prompts without images differ from those of other backends: prompt tokens see later ones.",
+    symptoms=(BACKEND, GARBAGE),
+    releases=(">=0.5.9,<0.5.17",),
+    code=("sglang.srt.layers.attention.triton_backend:TritonAttnBackend.forward_extend",),
+    upstream=Upstream("sgl-project/sglang", pull=10707),
+    hits=AllOf(
+        Is("architecture", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+        Is("prefill backend", "triton"),
+        Is("CUDA graphs", OFF),
+        Is("--chunked-prefill-size", "-1"),
+    ),
+    avoid="Leave CUDA graphs on, or set a --chunked-prefill-size above the longest prompt.",
+)
