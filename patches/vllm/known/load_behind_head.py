@@ -1,6 +1,6 @@
 """vllm.load-behind-head, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", pull=57841),
     hits=AllOf(
-        Given("--kv-transfer-config.kv_connector"),
+        Is("KV connector", ON),
         AnyOf(
             Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"),
             Is("--scheduling-policy", "priority"),

@@ -1,6 +1,6 @@
 """vllm.load-draft-stall, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", pull=57104),
     hits=AllOf(
-        Given("--kv-transfer-config.kv_connector"),
+        Is("KV connector", ON),
         Is("speculative decoding", ON),
         Unseen("a connector that loads beside the steps, as NIXL does, and a KV cache that is full"),
     ),
