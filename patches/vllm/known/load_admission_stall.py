@@ -1,0 +1,25 @@
+"""vllm.load-admission-stall, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES
+
+BUG = KnownBug(
+    id="vllm.load-admission-stall",
+    title="Nothing runs and all requests wait once loads have filled the KV cache (KV offloading)",
+    symptom="Requests that loaded a part of their prompt hold all blocks, and none of them gets the blocks that it lacks.",
+    symptoms=(DIES,),
+    releases=(">=0.11.0,<0.23.0",),
+    code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
+    upstream=Upstream("vllm-project/vllm", pull=44560, issue=45388),
+    hits=AllOf(
+        Is(
+            "--kv-transfer-config.kv_connector",
+            *("OffloadingConnector", "LMCacheMPConnector", "MooncakeStoreConnector", "MultiConnector"),
+        ),
+        Unseen("several long prompts at once that are found in the outer cache and together exceed the KV cache"),
+    ),
+    avoid="Lower `--max-num-seqs` until that many longest prompts fit in the KV cache.",
+    harm=CRASH,
+)

@@ -1,0 +1,23 @@
+"""vllm.load-draft-stall, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.fix import CRASH, Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import DIES, SPECULATION
+
+BUG = KnownBug(
+    id="vllm.load-draft-stall",
+    title="Nothing runs and all requests wait: drafts beside loads that fill the KV cache (KV connectors)",
+    symptom="Loads are let in without room for their drafts, so none can start once they hold all blocks.",
+    symptoms=(DIES, SPECULATION),
+    releases=(">=0.23.0,<0.31.0",),
+    code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
+    upstream=Upstream("vllm-project/vllm", pull=57104),
+    hits=AllOf(
+        Is("KV connector", ON),
+        Is("speculative decoding", ON),
+        Unseen("a connector that loads beside the steps, as NIXL does, and a KV cache that is full"),
+    ),
+    avoid="Lower `--max-num-seqs` until that many longest prompts fit in the KV cache, or serve without drafts.",
+    harm=CRASH,
+)

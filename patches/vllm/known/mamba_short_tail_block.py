@@ -1,0 +1,26 @@
+"""vllm.mamba-short-tail-block, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Since, Unseen
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
+
+BUG = KnownBug(
+    id="vllm.mamba-short-tail-block",
+    title="A cached prefix is spoilt by a prompt that is two tokens longer (Mamba, cache mode all)",
+    symptom="All later hits of the prefix answer worse: the short rest writes its convolution state over the shared one.",
+    symptoms=(CACHED_PREFIX, GARBAGE),
+    releases=(">=0.11.1,<0.32.0",),
+    code=(
+        "vllm.model_executor.layers.mamba.ops.causal_conv1d:_causal_conv1d_fwd_kernel",
+        "vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder._compute_common_metadata",
+    ),
+    upstream=Upstream("vllm-project/vllm", pull=56196),
+    hits=AllOf(
+        AnyOf(Is("Mamba2 layers", ON), Is("architecture", "MambaForCausalLM", "FalconMambaForCausalLM", "JambaForCausalLM")),
+        Is("cached prefixes of a hybrid model", ON),
+        AnyOf(Is("--mamba-cache-mode", "all"), AllOf(Not(Since("0.28.0")), Not(Is("--mamba-cache-mode", "align")))),
+        Unseen("a chunk of two tokens that begins a block, as behind a cached prefix"),
+    ),
+    avoid="Start with `--mamba-cache-mode align` (from 0.15.0 on), or with `--no-enable-prefix-caching`.",
+)

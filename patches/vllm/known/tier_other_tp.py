@@ -1,0 +1,23 @@
+"""vllm.tier-other-tp, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
+
+BUG = KnownBug(
+    id="vllm.tier-other-tp",
+    title="Prefixes on disk are garbage for a server of another tensor parallel size (OffloadingConnector)",
+    symptom="Files have one name for all sizes, while each rank's layers lie side by side in them: heads and layers mix.",
+    symptoms=(CACHED_PREFIX, GARBAGE),
+    releases=(">=0.29.0,<=0.33.0",),
+    code=("vllm.distributed.kv_transfer.kv_connector.v1.offloading.config:build_offloading_config",),
+    upstream=Upstream("vllm-project/vllm", pull=55191),
+    hits=AllOf(
+        Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"),
+        Is("model runner", "V1"),
+        Is("attention", "MHA"),
+        Unseen("a second tier whose files a server with another `--tensor-parallel-size` wrote"),
+    ),
+    avoid="Give each `--tensor-parallel-size` a folder of its own.",
+)

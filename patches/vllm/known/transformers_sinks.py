@@ -1,0 +1,25 @@
+"""vllm.transformers-sinks, as data."""
+
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import GARBAGE
+
+BUG = KnownBug(
+    id="vllm.transformers-sinks",
+    title="Models of Transformers answer garbage where they have attention sinks: sinks are left out",
+    symptom="With `--model-impl transformers`, gpt-oss or Granite SWA repeat a token or stop at once.",
+    symptoms=(GARBAGE,),
+    releases=(">=0.10.1,<0.30.0",),
+    code=(
+        "vllm.model_executor.models.transformers:vllm_flash_attention_forward",
+        "vllm.model_executor.models.transformers.base:vllm_flash_attention_forward",
+        "vllm.model_executor.models.transformers:vllm_attention_forward",
+    ),
+    upstream=Upstream("vllm-project/vllm", pull=52156),
+    hits=AllOf(
+        Is("--model-impl", "transformers"),
+        Unseen("a model that hands its sinks to attention as `s_aux`"),
+    ),
+    avoid="Start with `--model-impl vllm`, where vLLM has the model.",
+)

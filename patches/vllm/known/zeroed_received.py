@@ -1,0 +1,23 @@
+"""vllm.zeroed-received, as data."""
+
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.fix import Upstream
+from attnfix.compat.known_bug import KnownBug
+from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
+
+BUG = KnownBug(
+    id="vllm.zeroed-received",
+    title="KV from a prefill server is overwritten with zeros (hybrid models, async scheduling)",
+    symptom="The GPU zeroes a new block only after the network has filled it, and attention layers lose the whole prompt.",
+    symptoms=(GARBAGE, SHARED_BATCH),
+    releases=(">=0.17.1,<0.26.0",),
+    code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
+    upstream=Upstream("vllm-project/vllm", pull=48481),
+    hits=AllOf(
+        Is("KV connector", ON),
+        Is("recurrent layers", ON),
+        Is("async scheduling", ON),
+        Unseen("a connector that loads beside the steps, as NIXL and Mooncake do"),
+    ),
+    avoid="Start decode servers with `--no-async-scheduling`.",
+)
