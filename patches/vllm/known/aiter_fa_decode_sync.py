@@ -1,6 +1,6 @@
 """vllm.aiter-fa-decode-sync, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is, Not, Since
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW
@@ -16,7 +16,11 @@ BUG = KnownBug(
     hits=AllOf(
         Is("GPU", "AMD"),
         Is("attention backend", "ROCM_AITER_FA"),
-        AnyOf(Is("async scheduling", ON), Is("drafts from hidden states", ON), Above("pipeline parallel size", 1)),
+        AnyOf(
+            Is("async scheduling", ON),
+            Above("pipeline parallel size", 1),
+            AllOf(Is("drafts from hidden states", ON), Not(Since("0.17.0"))),
+        ),
     ),
     avoid="Start with `--attention-backend TRITON_ATTN`, and compare.",
     harm=SLOWER,
