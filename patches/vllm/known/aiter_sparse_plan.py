@@ -18,5 +18,8 @@ BUG = KnownBug(
         Is("architecture", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"),
         Unseen("two steps of equally many tokens whose prompts are computed to unlike lengths, as chunks of one prompt"),
     ),
-    avoid="Raise `--max-num-batched-tokens` above the longest prompt, and start with `--no-enable-prefix-caching`.",
+    avoid=(
+        "Start with `--no-enable-chunked-prefill --no-enable-prefix-caching`, and `--max-num-batched-tokens` of "
+        "`--max-model-len` or more."
+    ),
 )

@@ -17,5 +17,5 @@ BUG = KnownBug(
         Is("architecture", "BailingMoeV2_5ForCausalLM"),
         Unseen("`partial_rotary_factor` below 1 in config.json, as of Ling-2.6-flash"),
     ),
-    avoid="Use vLLM 0.20.1 or later: no option changes it.",
+    avoid="Nothing within the release avoids it; take release 0.20.1.",
 )

@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=43733),
     hits=AllOf(
         AnyOf(Is("drafts from hidden states", ON), Is("--speculative-config.method", "draft_model")),
-        Unseen("two drafts or more, and a prompt of one step that ends at, or just before, the end of a block"),
+        Unseen("a prompt of one step that ends at, or just before, the end of a block, and two drafts (EAGLE, MTP) or more"),
     ),
-    avoid="Set `num_speculative_tokens` of `--speculative-config` to 1 (not enough for DFlash: start without drafts).",
+    avoid="Set `num_speculative_tokens` of `--speculative-config` to 1 (DFlash, draft models: start without drafts).",
 )

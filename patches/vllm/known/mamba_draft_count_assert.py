@@ -1,6 +1,6 @@
 """vllm.mamba-draft-count-assert, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Not, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, SPECULATION
@@ -10,14 +10,14 @@ BUG = KnownBug(
     title="The engine dies as a request drafts fewer tokens than before (hybrid models, cached prefixes)",
     symptom="AssertionError `num_required_blocks … < len(req_blocks) …` in the scheduler.",
     symptoms=(CACHED_PREFIX, DIES, SPECULATION),
-    releases=(">=0.15.0,<0.23.0",),
+    releases=(">=0.17.0,<0.23.0",),
     code=("vllm.v1.core.single_type_kv_cache_manager:MambaManager.allocate_new_blocks",),
     upstream=Upstream("vllm-project/vllm", pull=39562, issue=43382),
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("cached prefixes of a hybrid model", ON),
         Is("speculative decoding", ON),
-        Not(Is("--mamba-cache-mode", "all")),
+        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align"), Is("architecture", "Plamo2ForCausalLM")),
         Unseen("drafts at the end of a block that are rejected before a step of fewer drafts"),
     ),
     avoid="Start with `--no-enable-prefix-caching`.",
