@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import GARBAGE, GRAPHS, SHARED_BATCH
 BUG = KnownBug(
     id="vllm.mamba-stale-prefill-rows",
     title="Mamba layers decode with old states: a graph's spare rows still count as prompts (full CUDA graphs)",
-    symptom="Under load, text goes wrong for good after a step whose spare rows belonged to prompts that never decoded.",
+    symptom="Under load, text goes wrong for good after a step whose spare rows last held prompts in prefill.",
     symptoms=(GARBAGE, GRAPHS, SHARED_BATCH),
     releases=(">=0.19.0,<0.22.0",),
     code=("vllm.v1.worker.gpu_model_runner:GPUModelRunner._build_attention_metadata",),
@@ -21,7 +21,7 @@ BUG = KnownBug(
         Is("linear attention", OFF),
         Is("full CUDA graphs", ON),
         Is("model runner", "V1"),
-        Unseen("a decode padded to a graph whose spare rows held prompts aborted, preempted, or answered in one token"),
+        Unseen("a padded decode, in spare rows of prompts aborted, preempted, moved before their end, or answered in one token"),
     ),
     avoid="Start with `--enforce-eager`.",
 )
