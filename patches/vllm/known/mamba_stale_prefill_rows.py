@@ -15,13 +15,16 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=41873, issue=41841),
     hits=AllOf(
         AnyOf(
-            AllOf(Is("recurrent layers", ON), Not(Is("architecture", "MiniMaxM1ForCausalLM", "MiniMaxText01ForCausalLM"))),
+            AllOf(
+                Is("recurrent layers", ON),
+                Not(Is("architecture", "MiniMaxForCausalLM", "MiniMaxM1ForCausalLM", "MiniMaxText01ForCausalLM")),
+            ),
             Is("architecture", "FalconMambaForCausalLM", "Mamba2ForCausalLM", "MambaForCausalLM"),
         ),
         Is("linear attention", OFF),
         Is("full CUDA graphs", ON),
         Is("model runner", "V1"),
-        Unseen("a padded decode, in spare rows of prompts aborted, preempted, moved before their end, or answered in one token"),
+        Unseen("a padded decode, in spare rows of prompts aborted, preempted, moved in mid-prompt, or answered in one token"),
     ),
     avoid="Start with `--enforce-eager`.",
 )
