@@ -14,9 +14,9 @@ BUG = KnownBug(
     code=("vllm.model_executor.layers.attention.mla_attention:MLAAttention.process_weights_after_loading",),
     upstream=Upstream("vllm-project/vllm", pull=48251),
     hits=AllOf(
-        Is("attention", "MLA"),
+        Is("attention", "MLA", "sparse MLA"),
         Is("full CUDA graphs", ON),
-        Unseen("weights loaded again while the server runs, and a quantised `kv_b_proj` as in DeepSeek's FP8 checkpoints"),
+        Unseen("weights loaded again while the server runs, and AITER or a quantised `kv_b_proj`, as DeepSeek's of FP8"),
     ),
     avoid="Start with `--enforce-eager`, or restart the server for new weights.",
 )

@@ -5,6 +5,14 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, LONG_PROMPT
 
+#: Up to 0.18.1, what takes the backend
+_OPTIONS = (
+    "--attention-backend",
+    "--attention-config.backend",
+    "--attention-config.use_prefill_decode_attention",
+    "$VLLM_ROCM_USE_AITER_UNIFIED_ATTENTION",
+)
+
 BUG = KnownBug(
     id="vllm.rocm-encoder-window",
     title="Embeddings of long texts are wrong on AMD: encoders with a window see all tokens ahead (ModernBERT)",
@@ -20,10 +28,10 @@ BUG = KnownBug(
             Is("architecture", "ModernBertForTokenClassification", "OpenAIPrivacyFilterForTokenClassification"),
             AllOf(Is("architecture", "Gemma3TextModel"), Unseen("`use_bidirectional_attention` in config.json")),
         ),
+        Is("attention backend", "ROCM_ATTN", "ROCM_AITER_UNIFIED_ATTN"),
         AnyOf(
-            Is("--attention-backend", "ROCM_ATTN", "ROCM_AITER_UNIFIED_ATTN"),
-            Given("--attention-config.use_prefill_decode_attention"),
-            AllOf(Since("0.19.0"), Is("--attention-backend", "off")),
+            Since("0.19.0"),
+            *map(Given, _OPTIONS),
         ),
         Unseen("texts longer than the window"),
     ),

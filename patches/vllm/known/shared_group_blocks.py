@@ -1,6 +1,6 @@
 """vllm.shared-group-blocks, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, SHARED_BATCH
@@ -21,7 +21,7 @@ BUG = KnownBug(
             AllOf(
                 Is("sliding-window layers", ON),
                 Not(Given("--disable-hybrid-kv-cache-manager")),
-                AnyOf(Since("0.22.0"), Is("--disable-hybrid-kv-cache-manager", OFF)),
+                AnyOf(Since("0.22.0"), Unseen("`--no-disable-hybrid-kv-cache-manager`, which 0.18.0-0.21.0 need")),
             ),
         ),
         Unseen("a full cache, and a prompt that is partly cached on the GPU and partly loaded from outside"),

@@ -1,6 +1,6 @@
 """vllm.turboquant-scratch, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, LONG_PROMPT
@@ -15,7 +15,8 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=44053, issue=43357),
     hits=AllOf(
         Is("KV cache dtype", "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"),
-        Not(Given("--enforce-eager")),
+        Is("model runner", "V1"),
+        Not(AnyOf(Given("--enforce-eager"), Is("--compilation-config.cudagraph_mode", "NONE"))),
         Unseen("more than 128 new tokens behind a context, of an earlier chunk or a cached prefix, larger than the scratch"),
     ),
     avoid="Start with `--enforce-eager`, or with another `--kv-cache-dtype`.",
