@@ -17,7 +17,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("sgl-project/sglang", pull=30738),
     hits=AllOf(
-        Is("architecture", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"),
+        Is("attention", "sparse MLA"),
         Given("--enable-hierarchical-cache"),
         Given("--hicache-storage-backend"),
         Not(Given("$SGLANG_ENABLE_UNIFIED_RADIX_TREE")),

@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
 BUG = KnownBug(
     id="sglang.hicache-generic-pages",
     title="Wrong answers behind a prefix from a HiCache storage: all pages of a batch get the last one's KV",
-    symptom="Pages of a batch are read into one buffer. Eight pages of a file, or 128 of others, come back the same.",
+    symptom="Pages of a batch are read into one buffer. Up to eight pages, or 128 with 3FS, come back the same.",
     symptoms=(CACHED_PREFIX, GARBAGE),
     releases=(">=0.5.1.post3,<0.5.2",),
     code=("sglang.srt.managers.cache_controller:HiCacheController._generic_page_get",),

@@ -16,7 +16,7 @@ BUG = KnownBug(
     harm=SLOWER,
     hits=AllOf(
         Given("--enable-hierarchical-cache"),
-        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE", "DFLASH"),
         AnyOf(
             Is("recurrent layers", "on"),
             AllOf(Since("0.5.11"), Is("attention", "sparse MLA")),

@@ -20,5 +20,5 @@ BUG = KnownBug(
         Not(Is("--tp-size", "off", "1")),
         Unseen("whether decode has more attention ranks than prefill, and prefill more than one"),
     ),
-    avoid="Give both sides the same --tp-size.",
+    avoid="Give both sides the same --tp-size and --dp-size.",
 )
