@@ -12,7 +12,7 @@ BUG = KnownBug(
     symptoms=(IMAGES, GARBAGE),
     releases=(">=0.13.0,<=0.33.0",),
     code=("vllm.model_executor.models.dots_ocr:DotsVisionAttention.forward",),
-    upstream=Upstream("vllm-project/vllm", issue=30542),  # the change that brought it: no thread names the fault
+    upstream=Upstream("vllm-project/vllm", report="vllm-dots-ocr-ranks"),
     hits=AllOf(
         Is("architecture", "DotsOCRForCausalLM"),
         Above("--tensor-parallel-size", 1),
