@@ -1,6 +1,6 @@
 """sglang.dcp-prefill-graph, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS, PARALLEL
@@ -18,9 +18,11 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("attention", "MLA"),
-        Given("--dcp-size"),
-        Not(Is("--dcp-size", "1", 1)),
-        Is("--cuda-graph-backend-prefill", "breakable", "tc_piecewise"),
+        Above("--dcp-size", 1),
+        AnyOf(
+            Is("--cuda-graph-backend-prefill", "breakable", "tc_piecewise"),
+            AllOf(Given("--cuda-graph-config"), Unseen("whether it names a backend of prefill")),
+        ),
     ),
-    avoid="Set --cuda-graph-backend-prefill disabled, or leave the option out from 0.5.16 on.",
+    avoid="Leave --cuda-graph-backend-prefill out, or set it to disabled.",
 )
