@@ -23,8 +23,9 @@ BUG = KnownBug(
         Is("attention", "sparse MLA"),
         AnyOf(
             AllOf(_V4, AnyOf(Not(Is("GPU", AMD)), Since("0.5.19")), Not(Is("compute capability", 120, 121))),
-            AllOf(Not(_V4), Since("0.5.15"), Not(Is("GPU", AMD)), Is("--dsa-topk-backend", OFF, "sgl-kernel")),
+            AllOf(Not(_V4), Since("0.5.15"), Not(Is("GPU", AMD))),
         ),
+        Is("--dsa-topk-backend", OFF, "sgl-kernel"),
         Not(Is("$SGLANG_OPT_USE_TOPK_V2", "0", "false", "False")),
         Unseen("whether scores of a long prompt are so much alike"),
     ),
