@@ -1,6 +1,6 @@
 """sglang.dcp-prefill-graph, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS, PARALLEL
@@ -19,8 +19,10 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MLA"),
         Above("--dcp-size", 1),
+        Not(Is("prefill backend", "aiter")),
         AnyOf(
-            Is("--cuda-graph-backend-prefill", "breakable", "tc_piecewise"),
+            Is("--cuda-graph-backend-prefill", "tc_piecewise"),
+            AllOf(Is("--cuda-graph-backend-prefill", "breakable"), Since("0.5.17")),
             AllOf(Given("--cuda-graph-config"), Unseen("whether it names a backend of prefill")),
         ),
     ),
