@@ -1,6 +1,6 @@
 """sglang.amx-window, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, LONG_PROMPT
@@ -18,6 +18,7 @@ BUG = KnownBug(
     hits=AllOf(
         AnyOf(Is("prefill backend", "intel_amx"), Is("decode backend", "intel_amx")),
         Is("sliding-window layers", ON),
+        Not(Is("architecture", "GptOssForCausalLM")),
     ),
     avoid="Nothing within the release on a CPU; take release 0.5.13.",
 )

@@ -19,7 +19,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("--mm-attention-backend", "ascend_attn"),
         AnyOf(AllOf(Not(Since("0.5.16")), _GRAPHS), AllOf(Since("0.5.16"), Not(_GRAPHS))),
-        Unseen("whether prompts have several images"),
+        Unseen("whether several images, frames or windows are encoded at once"),
     ),
-    avoid="Leave --mm-attention-backend out.",
+    avoid="Leave --mm-attention-backend and SGLANG_VIT_ENABLE_CUDA_GRAPH out.",
 )

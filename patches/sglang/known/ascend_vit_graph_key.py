@@ -1,6 +1,6 @@
 """sglang.ascend-vit-graph-key, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS, IMAGES
@@ -15,9 +15,9 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=37758),
     harm=CRASH,
     hits=AllOf(
-        Is("--device", "npu"),
+        AnyOf(Is("--device", "npu"), Is("prefill backend", "ascend")),
         Given("$SGLANG_VIT_ENABLE_CUDA_GRAPH"),
-        Unseen("whether prompts have images"),
+        Unseen("whether prompts have images, for a model with the encoder of Qwen3-VL"),
     ),
     avoid="Leave SGLANG_VIT_ENABLE_CUDA_GRAPH unset.",
 )

@@ -1,6 +1,6 @@
 """sglang.cp-prefix-padding, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, LONG_PROMPT, PARALLEL
@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "Qwen3MoeForCausalLM"),
         Given("--enable-prefill-context-parallel"),
+        Above("--attn-cp-size", 1),
         AnyOf(*map(Given, ("--enable-dp-attention", "--moe-a2a-backend", "--moe-dense-tp-size"))),
         Unseen("whether a prompt with a cached prefix, or of several chunks, is prefilled alone"),
     ),

@@ -1,6 +1,6 @@
 """sglang.dcp-prefill-graph, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS, PARALLEL
@@ -18,9 +18,13 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("attention", "MLA"),
-        Given("--dcp-size"),
-        Not(Is("--dcp-size", "1", 1)),
-        Is("--cuda-graph-backend-prefill", "breakable", "tc_piecewise"),
+        Above("--dcp-size", 1),
+        Not(Is("prefill backend", "aiter")),
+        AnyOf(
+            Is("--cuda-graph-backend-prefill", "tc_piecewise"),
+            AllOf(Is("--cuda-graph-backend-prefill", "breakable"), Since("0.5.17")),
+            AllOf(Given("--cuda-graph-config"), Unseen("whether it names a backend of prefill")),
+        ),
     ),
-    avoid="Set --cuda-graph-backend-prefill disabled, or leave the option out from 0.5.16 on.",
+    avoid="Leave --cuda-graph-backend-prefill out, or set it to disabled.",
 )

@@ -1,6 +1,6 @@
 """sglang.dflash-window-pool, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW, SPECULATION
@@ -19,6 +19,7 @@ BUG = KnownBug(
     harm=SLOWER,
     hits=AllOf(
         Is("speculative algorithm", "DFLASH", "DSPARK"),
+        Not(Is("--disaggregation-mode", "prefill")),
         AnyOf(Is("sliding-window KV pool", ON), Is("architecture", "DeepseekV4ForCausalLM")),
     ),
     avoid="Raise `--swa-full-tokens-ratio`, so that the pool holds the longest answers.",

@@ -10,10 +10,10 @@ BUG = KnownBug(
     title="DeepSeek V3.2 and GLM-5 with MTP end where several ranks share an attention group (DP attention)",
     symptom="FlashMLA refuses num_splits: queries are padded to a multiple of the ranks, and lengths are not.",
     symptoms=(DIES, PARALLEL, SPECULATION),
-    releases=(">=0.5.9,<=0.5.23",),
+    releases=(">=0.5.4,<=0.5.23",),
     code=(
-        "sglang.srt.layers.attention.nsa.utils:cal_padded_tokens",
-        "sglang.srt.layers.attention.dsa.utils:cal_padded_tokens",
+        "sglang.srt.layers.attention.nsa_backend:NativeSparseAttnBackend.init_forward_metadata",
+        "sglang.srt.layers.attention.dsa_backend:DeepseekSparseAttnBackend.init_forward_metadata",
     ),
     upstream=Upstream("sgl-project/sglang", pull=30642, issue=30296),
     harm=CRASH,
@@ -24,5 +24,5 @@ BUG = KnownBug(
         AnyOf(*map(Given, ("--enable-dp-attention", "--moe-a2a-backend", "--moe-dense-tp-size"))),
         Unseen("a step of drafts outside CUDA graphs on flashmla_kv, with rows that are no multiple of the attention ranks"),
     ),
-    avoid="Set --dp-size to --tp-size, so that each attention group has one rank.",
+    avoid="Set --enable-dp-attention and --dp-size to --tp-size, so that each attention group has one rank.",
 )

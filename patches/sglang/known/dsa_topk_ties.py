@@ -1,9 +1,12 @@
 """sglang.dsa-topk-ties, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Is, Not, Since, Unseen
+from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import LONG_PROMPT
+
+_V4 = Is("architecture", "DeepseekV4ForCausalLM")
 
 BUG = KnownBug(
     id="sglang.dsa-topk-ties",
@@ -18,8 +21,12 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=30645, issue=35257),
     hits=AllOf(
         Is("attention", "sparse MLA"),
-        AnyOf(Is("architecture", "DeepseekV4ForCausalLM"), Since("0.5.15")),
-        Not(Given("$SGLANG_OPT_USE_TOPK_V2")),
+        AnyOf(
+            AllOf(_V4, AnyOf(Not(Is("GPU", AMD)), Since("0.5.19")), Not(Is("compute capability", 120, 121))),
+            AllOf(Not(_V4), Since("0.5.15"), Not(Is("GPU", AMD))),
+        ),
+        Is("--dsa-topk-backend", OFF, "sgl-kernel"),
+        Not(Is("$SGLANG_OPT_USE_TOPK_V2", "0", "false", "False")),
         Unseen("whether scores of a long prompt are so much alike"),
     ),
     avoid="Set SGLANG_OPT_USE_TOPK_V2=0, which lessens it and is slower; take release 0.5.23.",

@@ -1,6 +1,6 @@
 """sglang.dsv4-rocm-ring-prefix, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not
 from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
@@ -21,7 +21,8 @@ BUG = KnownBug(
         Is("GPU", AMD),
         Is("architecture", "DeepseekV4ForCausalLM"),
         Is("$SGLANG_HACK_FLASHMLA_BACKEND", "unified_kv_triton"),
-        Is("cached prefix", ON),
+        Not(Given("--disable-radix-cache")),
+        AnyOf(Not(Is("--disaggregation-mode", "decode")), Given("--disaggregation-decode-enable-radix-cache")),
         Not(Given("--enable-hierarchical-cache")),
     ),
     avoid="Set --disable-radix-cache, or SGLANG_HACK_FLASHMLA_BACKEND=triton.",

@@ -1,11 +1,14 @@
 """sglang.embedding-gemma-causal, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
 
-_CAUSAL = Is("prefill backend", "flashinfer", "trtllm_mha", "aiter", "torch_native", "flex_attention", "intel_amx")
+_CAUSAL = AnyOf(
+    Is("prefill backend", "flashinfer", "trtllm_mha", "aiter", "torch_native", "flex_attention", "intel_amx", "ascend"),
+    AllOf(Is("prefill backend", "intel_xpu"), Not(Since("0.5.20"))),
+)
 
 BUG = KnownBug(
     id="sglang.embedding-gemma-causal",

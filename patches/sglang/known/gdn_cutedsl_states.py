@@ -1,6 +1,6 @@
 """sglang.gdn-cutedsl-states, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
@@ -20,12 +20,14 @@ BUG = KnownBug(
             "architecture",
             *("Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
             *("Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "InternS2PreviewForConditionalGeneration"),
+            *("MiniCPMV4_6ForConditionalGeneration", "InternS2MobiusForConditionalGeneration"),
         ),
         AnyOf(
             Is("--linear-attn-decode-backend", "cutedsl"),
             AllOf(Is("--linear-attn-backend", "cutedsl"), Is("--linear-attn-decode-backend", OFF)),
         ),
         Is("speculative decoding", OFF),
+        Not(Is("--disaggregation-mode", "prefill")),
     ),
     avoid="Set `--linear-attn-decode-backend triton`.",
 )
