@@ -1,6 +1,6 @@
 """sglang.pd-mamba2-conv-slices, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
@@ -19,6 +19,7 @@ BUG = KnownBug(
         AnyOf(Is("Mamba2 layers", ON), Is("architecture", *_MORE)),
         Is("--disaggregation-mode", "prefill", "decode"),
         Not(Given("--enable-unified-memory")),
+        Not(AllOf(Not(Since("0.5.11")), Is("--disaggregation-transfer-backend", "nixl", "mori"))),
         Unseen("whether the attention TP sizes of the two servers differ"),
     ),
     avoid="Give both servers the same attention TP size.",

@@ -25,5 +25,5 @@ BUG = KnownBug(
         Not(Is("deterministic inference", ON)),
         AnyOf(Is("--kv-cache-dtype", "fp8_e4m3", "fp8_e5m2"), Is("KV cache scales", "calibrated FP8")),
     ),
-    avoid="Leave --kv-cache-dtype out.",
+    avoid="Set `--kv-cache-dtype bf16`.",
 )

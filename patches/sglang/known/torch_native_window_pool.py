@@ -18,7 +18,8 @@ BUG = KnownBug(
     hits=AllOf(
         AnyOf(Is("prefill backend", "torch_native"), Is("decode backend", "torch_native")),
         Is("sliding-window KV pool", ON),
-        Not(Is("architecture", "GptOssForCausalLM", "Llama4ForConditionalGeneration")),
+        Not(Is("architecture", "GptOssForCausalLM")),
+        Not(AllOf(Is("architecture", "Llama4ForConditionalGeneration"), Not(Is("--device", "cpu")))),
     ),
     avoid="Set `--attention-backend triton`.",
 )
