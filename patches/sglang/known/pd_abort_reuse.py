@@ -19,6 +19,7 @@ BUG = KnownBug(
             AllOf(Not(Since("0.5.21")), Not(Given("$SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"))),
             Is("--disaggregation-transfer-backend", "mori"),
         ),
+        Not(AllOf(Not(Since("0.5.10")), Is("--disaggregation-transfer-backend", "nixl"))),
         Unseen("whether clients abort requests while their KV is transferred"),
     ),
     avoid="From 0.5.19 on, set SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE=1 on both servers, with Mooncake or NIXL.",
