@@ -1,6 +1,6 @@
 """sglang.gemma3-image-causal, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
@@ -16,8 +16,9 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "Gemma3ForConditionalGeneration"),
         Given("--enable-multimodal"),
-        AnyOf(Not(Since("0.5.9")), Not(Is("prefill backend", "triton"))),
+        Not(AllOf(Since("0.5.9"), Is("prefill backend", "triton"), Is("decode backend", "triton"))),
+        Not(AllOf(Since("0.5.23"), Is("prefill backend", "intel_xpu"), Is("decode backend", "intel_xpu"))),
         Unseen("whether prompts have images"),
     ),
-    avoid="From 0.5.9 on set `--attention-backend triton`, which mends most of it.",
+    avoid="From 0.5.9 on set `--attention-backend triton` for both phases, which mends most of it.",
 )

@@ -1,6 +1,6 @@
 """sglang.gemma3-text-bidirectional, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, Is
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
@@ -17,6 +17,13 @@ BUG = KnownBug(
         Is("architecture", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
         Is("prefill backend", "triton"),
         Is("CUDA graphs", OFF),
+        AnyOf(
+            Not(Since("0.5.14")),
+            Given("--disable-cuda-graph"),
+            Given("--disable-prefill-cuda-graph"),
+            Is("--cuda-graph-backend-prefill", "disabled"),
+            Unseen("whether prefill has no CUDA graphs, either"),
+        ),
         Is("--chunked-prefill-size", "-1"),
     ),
     avoid="Leave CUDA graphs on, or set a --chunked-prefill-size above the longest prompt.",

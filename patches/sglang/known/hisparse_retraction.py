@@ -1,6 +1,6 @@
 """sglang.hisparse-retraction, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -15,9 +15,8 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", issue=40729),
     hits=AllOf(
         Given("--enable-hisparse"),
-        Is("attention", "sparse MLA"),
-        Not(Is("architecture", "DeepseekV4ForCausalLM")),
         Is("--disaggregation-mode", "decode"),
+        Not(AllOf(Since("0.5.21"), Is("architecture", "DeepseekV4ForCausalLM"))),
         Not(Is("--disaggregation-decode-retraction-backup", "host_pool", "none")),
         Unseen("whether the pool runs full while requests decode"),
     ),

@@ -1,6 +1,6 @@
 """sglang.ministral3-yarn, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
@@ -15,12 +15,12 @@ BUG = KnownBug(
     releases=(">=0.5.6.post1,<0.5.16",),
     code=(f"sglang.srt.layers.rotary_embedding:{_YARN}", f"sglang.srt.layers.rotary_embedding.yarn:{_YARN}"),
     upstream=Upstream("sgl-project/sglang", pull=31232),
-    hits=AnyOf(
-        Is("architecture", "Ministral3ForCausalLM"),
-        AllOf(
-            Is("architecture", "Mistral3ForConditionalGeneration"),
-            Unseen("whether its text model is a Ministral 3"),
+    hits=AllOf(
+        Not(Is("--model-impl", "transformers")),
+        AnyOf(
+            Is("architecture", "Ministral3ForCausalLM"),
+            AllOf(Is("architecture", "Mistral3ForConditionalGeneration"), Unseen("whether its text model is a Ministral 3")),
         ),
     ),
-    avoid="Set `--model-impl transformers`.",
+    avoid="Set `--model-impl transformers`, for Mistral3ForConditionalGeneration from 0.5.10 on.",
 )

@@ -1,6 +1,6 @@
 """sglang.mla-fp8-pool-copy, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import KV_SCALES, SLOW
@@ -21,7 +21,7 @@ BUG = KnownBug(
     harm=SLOWER,
     hits=AllOf(
         Is("attention", "MLA"),
-        Is("--kv-cache-dtype", "fp8_e4m3", "fp8_e5m2"),
+        AnyOf(Is("--kv-cache-dtype", "fp8_e4m3", "fp8_e5m2"), Is("KV cache scales", "calibrated FP8")),
         Is("decode backend", "flashinfer", "fa3"),
         Not(Is("--disaggregation-mode", "prefill")),
     ),

@@ -20,7 +20,7 @@ BUG = KnownBug(
         Is("attention", "MHA"),
         Is("--disaggregation-mode", "prefill", "decode"),
         Is("--disaggregation-transfer-backend", "nixl"),
-        Unseen("whether the servers differ in attention ranks, and one has more of them than the model has KV heads"),
+        Unseen("whether attention ranks differ, and are more than KV heads on a server (from 0.5.11 on: the decode server)"),
     ),
     avoid="Give both servers the same attention TP size.",
     harm=CRASH,

@@ -16,8 +16,8 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MHA"),
         Is("--disaggregation-mode", "prefill", "decode"),
-        Is("--disaggregation-transfer-backend", "off", "mooncake"),
-        Unseen("whether the servers differ in attention ranks, and one has more of them than the model has KV heads"),
+        Is("--disaggregation-transfer-backend", "off", "mooncake", "mooncake_tcp", "ascend"),
+        Unseen("whether attention ranks differ, and are more than KV heads on a server (from 0.5.10 on: the decode server)"),
     ),
     avoid="Give both servers the same attention TP size.",
 )

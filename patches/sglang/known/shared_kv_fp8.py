@@ -1,9 +1,11 @@
 """sglang.shared-kv-fp8, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, KV_SCALES
+
+_GEMMA4 = ("Gemma4ForConditionalGeneration", "Gemma4ForCausalLM", "Gemma4UnifiedForConditionalGeneration")
 
 BUG = KnownBug(
     id="sglang.shared-kv-fp8",
@@ -15,17 +17,13 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=22615, issue=22277),
     harm=CRASH,
     hits=AllOf(
-        Is(
-            "architecture",
-            "Gemma4ForConditionalGeneration",
-            "Gemma4ForCausalLM",
-            "Gemma3nForConditionalGeneration",
-            "Gemma3nForCausalLM",
-            "IQuestLoopCoderForCausalLM",
+        AnyOf(
+            Is("architecture", "Gemma3nForConditionalGeneration", "Gemma3nForCausalLM", "IQuestLoopCoderForCausalLM"),
+            AllOf(Is("architecture", *_GEMMA4), Unseen("whether layers share KV (num_kv_shared_layers above 0)")),
         ),
         Is("prefill backend", "triton"),
-        Is("--kv-cache-dtype", "fp8_e4m3", "fp8_e5m2"),
-        Unseen("whether layers share KV (num_kv_shared_layers above 0)"),
+        Not(Is("deterministic inference", ON)),
+        AnyOf(Is("--kv-cache-dtype", "fp8_e4m3", "fp8_e5m2"), Is("KV cache scales", "calibrated FP8")),
     ),
-    avoid="Leave --kv-cache-dtype out.",
+    avoid="Set `--kv-cache-dtype bf16`.",
 )

@@ -1,6 +1,6 @@
 """sglang.shared-kv-ragged, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
@@ -16,6 +16,8 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "IQuestLoopCoderForCausalLM", "Gemma3nForCausalLM"),
         Is("prefill backend", "flashinfer"),
+        Not(Is("deterministic inference", ON)),
+        Not(Given("$SGLANG_FLASHINFER_USE_PAGED")),
     ),
     avoid="Set `--attention-backend fa3` on Ampere, Ada and Hopper, or from 0.5.11 on SGLANG_FLASHINFER_USE_PAGED=1.",
 )

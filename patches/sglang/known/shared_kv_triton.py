@@ -1,6 +1,6 @@
 """sglang.shared-kv-triton, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -17,6 +17,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "Gemma3nForConditionalGeneration", "Gemma3nForCausalLM", "IQuestLoopCoderForCausalLM"),
         Is("prefill backend", "triton"),
+        Not(Is("deterministic inference", ON)),
     ),
     avoid="Set `--attention-backend fa3` on Ampere, Ada and Hopper.",
 )

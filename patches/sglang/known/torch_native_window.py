@@ -1,6 +1,6 @@
 """sglang.torch-native-window, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, LONG_PROMPT
@@ -18,6 +18,7 @@ BUG = KnownBug(
     hits=AllOf(
         AnyOf(Is("prefill backend", "torch_native"), Is("decode backend", "torch_native")),
         Is("sliding-window layers", ON),
+        Not(Is("architecture", "GptOssForCausalLM")),
     ),
     avoid="On a GPU, choose another attention backend, such as triton.",
 )

@@ -1,6 +1,6 @@
 """sglang.torch-native-window-pool, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
@@ -18,6 +18,8 @@ BUG = KnownBug(
     hits=AllOf(
         AnyOf(Is("prefill backend", "torch_native"), Is("decode backend", "torch_native")),
         Is("sliding-window KV pool", ON),
+        Not(Is("architecture", "GptOssForCausalLM")),
+        Not(AllOf(Is("architecture", "Llama4ForConditionalGeneration"), Not(Is("--device", "cpu")))),
     ),
     avoid="Set `--attention-backend triton`.",
 )

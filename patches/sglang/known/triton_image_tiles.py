@@ -1,9 +1,13 @@
 """sglang.triton-image-tiles, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
+
+_GEMMA4 = ("Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration")
+_GEMMA3 = AllOf(Is("architecture", "Gemma3ForConditionalGeneration"), Given("--enable-multimodal"))
+_WITHOUT_A_CAUSAL_MASK = AllOf(Not(Since("0.5.17")), Is("CUDA graphs", OFF), Is("--chunked-prefill-size", "-1"))
 
 BUG = KnownBug(
     id="sglang.triton-image-tiles",
@@ -15,11 +19,13 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=39703),
     hits=AllOf(
         Is("prefill backend", "triton"),
+        Not(Is("deterministic inference", ON)),
         AnyOf(
-            Is("architecture", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
-            AllOf(Is("architecture", "Gemma3ForConditionalGeneration"), Given("--enable-multimodal")),
+            AllOf(Is("architecture", *_GEMMA4), AnyOf(Since("0.5.22"), Is("decode backend", "triton"))),
+            AllOf(_GEMMA3, Is("decode backend", "triton"), Not(_WITHOUT_A_CAUSAL_MASK)),
         ),
         Unseen("whether prompts have images"),
     ),
-    avoid="Nothing within the release for Gemma 3; for Gemma 4 from 0.5.22 on set `--attention-backend fa4`.",
+    avoid="Set --enable-deterministic-inference, --disable-radix-cache and --chunked-prefill-size -1. "
+    "For Gemma 4 from 0.5.22 on, `--attention-backend fa4` avoids it, too.",
 )

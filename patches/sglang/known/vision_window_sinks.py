@@ -18,7 +18,10 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "MiMoV2ForCausalLM"),
         Not(Is("--mm-attention-backend", "fa3", "xpu_attn")),
-        AnyOf(Given("--mm-attention-backend"), AllOf(Since("0.5.16"), Not(Is("compute capability", 90)))),
+        AnyOf(
+            Given("--mm-attention-backend"),
+            AllOf(Since("0.5.16"), Not(Is("compute capability", 90)), Not(AllOf(Since("0.5.23"), Is("GPU", "Intel")))),
+        ),
         Unseen("whether requests have images or videos"),
     ),
     avoid="On Ampere, set `--mm-attention-backend fa3`. On Blackwell and AMD GPUs nothing within the release avoids it.",
