@@ -15,7 +15,12 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=57841),
     hits=AllOf(
         Is("KV connector", ON),
-        Not(Is("--kv-transfer-config.kv_role", "kv_producer")),
+        Not(
+            AllOf(
+                Is("--kv-transfer-config.kv_role", "kv_producer"),
+                Not(Is("--kv-transfer-config.kv_connector", "MultiConnector")),
+            )
+        ),
         Unseen("loads beside the steps, as NIXL's and KV offloading's, that hold most of the KV cache"),
         Unseen("before them a request without blocks: of higher priority, of structured output, or one put off"),
     ),

@@ -15,7 +15,12 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=57104),
     hits=AllOf(
         Is("KV connector", ON),
-        Not(Is("--kv-transfer-config.kv_role", "kv_producer")),
+        Not(
+            AllOf(
+                Is("--kv-transfer-config.kv_role", "kv_producer"),
+                Not(Is("--kv-transfer-config.kv_connector", "MultiConnector")),
+            )
+        ),
         AnyOf(Is("drafts from hidden states", ON), Is("--speculative-config.method", "draft_model")),
         Unseen("a connector that loads beside the steps, as NIXL does, and a KV cache that is full"),
     ),
