@@ -21,6 +21,7 @@ BUG = KnownBug(
             "Qwen3VLMoeForConditionalGeneration",
             "Qwen3_5ForConditionalGeneration",
             "Qwen3_5MoeForConditionalGeneration",
+            "Qwen3OmniMoeForConditionalGeneration",
         ),
         Given("$SGLANG_VIT_ENABLE_CUDA_GRAPH"),
         Unseen("whether prompts have images"),

@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="Garbage from Llama 4 on Intel GPUs: layers with local attention take slots for pages",
     symptom="Answers of Llama 4 are garbage on intel_xpu, and right on triton.",
     symptoms=(GARBAGE, BACKEND),
-    releases=(">=0.5.4,<0.5.13",),
+    releases=(">=0.5.5.post1,<0.5.13",),
     code=("sglang.srt.layers.attention.xpu_backend:XPUAttentionBackend._init_local_attn_metadata",),
     upstream=Upstream("sgl-project/sglang", pull=23757),
     hits=AllOf(

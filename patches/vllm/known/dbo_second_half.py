@@ -1,6 +1,6 @@
 """vllm.dbo-second-half, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GARBAGE, PARALLEL
@@ -17,8 +17,8 @@ BUG = KnownBug(
         AnyOf(Given("--enable-dbo"), Above("--ubatch-size", 1)),
         Above("data parallel ranks", 1),
         Is("model runner", "V1"),
-        Is("attention backend", "FLASH_ATTN"),
-        Unseen("steps above `--dbo-prefill-token-threshold` tokens"),
+        AnyOf(Is("attention backend", "FLASH_ATTN", "B12X"), Is("Mamba2 layers", ON)),
+        Unseen("steps above `--dbo-prefill-token-threshold` or `--dbo-decode-token-threshold` tokens"),
     ),
-    avoid="Start with another attention backend, as `--attention-backend TRITON_ATTN`, or without `--enable-dbo`.",
+    avoid="Start without `--enable-dbo`, or, with a model without Mamba layers, with `--attention-backend TRITON_ATTN`.",
 )

@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, LONG_PROMPT
 BUG = KnownBug(
     id="vllm.dynamic-ntk-table",
     title="Prompts beyond the trained length read behind the rotary table, or end the server (dynamic NTK)",
-    symptom="InternLM 2.5 and 3 answer garbage beyond 32768 tokens: the rotary table ends where the scaled range begins.",
+    symptom="InternLM 2.5 and 3, and InternVL on them, answer garbage beyond 32768 tokens: the rotary table ends there.",
     symptoms=(LONG_PROMPT, CONTEXT_LIMIT, DIES),
     releases=(">=0.22.0,<=0.33.0",),
     code=(
@@ -17,7 +17,10 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=55910),
     hits=AllOf(
-        AnyOf(Is("architecture", "InternLM2ForCausalLM", "InternLM3ForCausalLM"), Given("--hf-overrides")),
+        AnyOf(
+            Is("architecture", "InternLM2ForCausalLM", "InternLM2ForRewardModel", "InternLM3ForCausalLM", "InternVLChatModel"),
+            Given("--hf-overrides"),
+        ),
         Unseen('`rope_type` "dynamic" with a factor, and requests longer than `max_position_embeddings`'),
     ),
     avoid="Start with `--max-model-len` at the model's `max_position_embeddings`.",

@@ -1,10 +1,11 @@
 """vllm.evs-media-positions, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
 
+_QWEN3 = "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
 BUG = KnownBug(
     id="vllm.evs-media-positions",
     title="A second image or video is misread with --video-pruning-rate: the first one gets its positions",
@@ -19,6 +20,11 @@ BUG = KnownBug(
     hits=AllOf(
         Given("--video-pruning-rate"),
         Is("M-RoPE", ON),
+        AnyOf(
+            AllOf(Since("0.13.0"), Is("architecture", *_QWEN3, "CohereCompassForConditionalGeneration")),
+            AllOf(Since("0.27.0"), Is("architecture", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")),
+            Is("architecture", "Qwen2_5_VLForConditionalGeneration", "Exaone4_5_ForConditionalGeneration"),
+        ),
         Unseen("two images or videos in one step, behind text of more tokens than the first of them has"),
     ),
     avoid="Start without `--video-pruning-rate`.",

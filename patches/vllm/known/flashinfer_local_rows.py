@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=50022, issue=49980),
     hits=AllOf(
         Is("architecture", "Llama4ForConditionalGeneration", "Llama4ForCausalLM"),
-        Is("attention backend", "FLASHINFER"),
+        Is("kernels of the attention backend", "FlashInfer"),
         Unseen("a step of more chunks than --max-num-seqs, as of a long prompt where few requests run at once"),
     ),
     avoid="Raise `--max-num-seqs`, lower `--max-num-batched-tokens`, or choose another attention backend.",

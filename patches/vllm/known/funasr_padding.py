@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="Fun-ASR transcribes worse beside longer recordings: its adaptor attends to padding",
     symptom="A recording is transcribed well alone, and with errors where longer ones are encoded in the same step.",
     symptoms=(SHARED_BATCH,),
-    releases=(">=0.17.0,<=0.33.0",),
+    releases=(">=0.18.0,<=0.33.0",),
     code=(
         "vllm.model_executor.models.funasr:Transformer.forward",
         "vllm.model_executor.models.funasr:EncoderLayer.forward",

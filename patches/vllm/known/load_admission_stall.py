@@ -1,10 +1,14 @@
 """vllm.load-admission-stall, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
 
+_LOADING = (
+    *("OffloadingConnector", "SimpleCPUOffloadConnector", "LMCacheMPConnector", "MooncakeStoreConnector"),
+    *("HF3FSKVConnector", "MultiConnector"),
+)
 BUG = KnownBug(
     id="vllm.load-admission-stall",
     title="Nothing runs and all requests wait once loads have filled the KV cache (KV offloading)",
@@ -14,12 +18,12 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", pull=44560, issue=45388),
     hits=AllOf(
-        Is(
-            "--kv-transfer-config.kv_connector",
-            *("OffloadingConnector", "LMCacheMPConnector", "MooncakeStoreConnector", "MultiConnector"),
+        AnyOf(
+            Is("--kv-transfer-config.kv_connector", *_LOADING),
+            AllOf(Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
         ),
         Unseen("several long prompts at once that are found in the outer cache and together exceed the KV cache"),
     ),
-    avoid="Lower `--max-num-seqs` until that many longest prompts fit in the KV cache.",
+    avoid="Let a router send no more requests at once than the KV cache has room for; `--max-num-seqs` does not count loads.",
     harm=CRASH,
 )

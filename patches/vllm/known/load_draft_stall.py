@@ -1,6 +1,6 @@
 """vllm.load-draft-stall, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
@@ -10,14 +10,20 @@ BUG = KnownBug(
     title="Nothing runs and all requests wait: drafts beside loads that fill the KV cache (KV connectors)",
     symptom="Loads are let in without room for their drafts, so none can start once they hold all blocks.",
     symptoms=(DIES, SPECULATION),
-    releases=(">=0.23.0,<0.31.0",),
+    releases=(">=0.10.1,<0.31.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", pull=57104),
     hits=AllOf(
         Is("KV connector", ON),
-        Is("speculative decoding", ON),
+        Not(
+            AllOf(
+                Is("--kv-transfer-config.kv_role", "kv_producer"),
+                Not(Is("--kv-transfer-config.kv_connector", "MultiConnector")),
+            )
+        ),
+        AnyOf(Is("drafts from hidden states", ON), Is("--speculative-config.method", "draft_model")),
         Unseen("a connector that loads beside the steps, as NIXL does, and a KV cache that is full"),
     ),
-    avoid="Lower `--max-num-seqs` until that many longest prompts fit in the KV cache, or serve without drafts.",
+    avoid="Serve without drafts, or let a router send no more requests at once than the KV cache has room for.",
     harm=CRASH,
 )

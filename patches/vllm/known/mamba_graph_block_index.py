@@ -15,6 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=34874, issue=34865),
     hits=AllOf(
         Is("Mamba2 layers", ON),
+        Not(Is("architecture", "Plamo2ForCausalLM")),
         Is("cached prefixes of a hybrid model", ON),
         Is("full CUDA graphs", ON),
         Not(Is("--mamba-cache-mode", "align")),

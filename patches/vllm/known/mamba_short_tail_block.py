@@ -18,6 +18,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=56196),
     hits=AllOf(
         AnyOf(Is("Mamba2 layers", ON), Is("architecture", "MambaForCausalLM", "FalconMambaForCausalLM", "JambaForCausalLM")),
+        Not(Is("architecture", "Plamo2ForCausalLM")),
         Is("cached prefixes of a hybrid model", ON),
         AnyOf(Is("--mamba-cache-mode", "all"), AllOf(Not(Since("0.28.0")), Not(Is("--mamba-cache-mode", "align")))),
         Unseen("a chunk of two tokens that begins a block, as behind a cached prefix"),

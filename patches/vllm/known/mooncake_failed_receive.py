@@ -1,6 +1,6 @@
 """vllm.mooncake-failed-receive, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -19,8 +19,9 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=35943),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "MooncakeConnector", "MultiConnector"),
+        Not(Is("--kv-transfer-config.kv_role", "kv_producer")),
         Unseen("transfers that fail, as of a prefill server that restarts"),
     ),
-    avoid="Let the client end such requests by a timeout, and restart decode servers after a prefill server failed.",
+    avoid="Nothing within the release gives the blocks back: restart decode servers after a prefill server failed.",
     harm=CRASH,
 )
