@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "MooncakeConnector", "MultiConnector"),
         Is("attention", "MHA"),
-        Unseen("more ranks than KV heads at the prefill server (to 0.20.2 as many, too), and fewer at the decode server"),
+        Unseen("more ranks than KV heads at the prefill server (to 0.19.1 as many, too), and fewer than heads at the other"),
     ),
-    avoid="Start both servers with one `--tensor-parallel-size`, or none above the number of KV heads.",
+    avoid="Start both servers with one `--tensor-parallel-size`, or give prefill fewer ranks than the model has KV heads.",
 )

@@ -1,6 +1,6 @@
 """vllm.mtp-modules-handover, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SPECULATION
@@ -16,8 +16,11 @@ BUG = KnownBug(
     hits=AllOf(
         Is("model runner", "V2"),
         Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPullConnector", "NixlPushConnector", "MultiConnector"),
-        Is("--speculative-config.method", "mtp"),
-        Above("--speculative-config.num_speculative_tokens", 1),
+        Is("--speculative-config.method", "mtp", "mimo_v2_mtp", "inkling_mtp", "step3p5_mtp"),
+        AnyOf(
+            Above("--speculative-config.num_speculative_tokens", 1),
+            Not(Given("--speculative-config.num_speculative_tokens")),
+        ),
         Unseen("a model with several MTP modules, as MiMo-V2 and Inkling have"),
     ),
     avoid="Set `num_speculative_tokens` to 1.",
