@@ -10,7 +10,7 @@ BUG = KnownBug(
     title="Fewer drafts are accepted after a handover from a prefill server (MTP of several modules, V2 runner)",
     symptom="The later modules' KV of the prompt's end holds drafts that nobody verified, and the decode server keeps it.",
     symptoms=(SPECULATION,),
-    releases=(">=0.27.0,<0.31.0",),
+    releases=(">=0.28.0,<0.31.0",),
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler:NixlBaseConnectorScheduler.on_new_request",),
     upstream=Upstream("vllm-project/vllm", pull=55055),
     hits=AllOf(
