@@ -1,6 +1,6 @@
 """vllm.mooncake-kv-heads, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -10,13 +10,14 @@ BUG = KnownBug(
     title="A prefill server with more ranks than KV heads sends one head of several (MooncakeConnector)",
     symptom="The decode server, which has fewer ranks, answers garbage: most of its heads keep what their blocks held before.",
     symptoms=(GARBAGE,),
-    releases=(">=0.19.0,<0.30.0",),
+    releases=(">=0.19.0,<=0.33.0",),
     code=("vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector:_compute_sender_transfer_plan",),
     upstream=Upstream("vllm-project/vllm", pull=52516),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "MooncakeConnector", "MultiConnector"),
         Is("attention", "MHA"),
-        Unseen("more ranks than KV heads at the prefill server (to 0.20.2 as many, too), and fewer at the decode server"),
+        AnyOf(Not(Since("0.30.0")), Is("recurrent layers", ON)),
+        Unseen("more ranks than KV heads at the prefill server (to 0.19.1 as many, too), and fewer than heads at the other"),
     ),
-    avoid="Start both servers with one `--tensor-parallel-size`, or none above the number of KV heads.",
+    avoid="Start both servers with one `--tensor-parallel-size`, or give prefill fewer ranks than the model has KV heads.",
 )

@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "MooncakeStoreConnector", "MultiConnector"),
         Is("recurrent layers", ON),
+        Is("cached prefixes of a hybrid model", ON),
         Above("--tensor-parallel-size", 1),
         Unseen("more ranks than KV heads (MLA has one), and prefixes that return from the store"),
     ),

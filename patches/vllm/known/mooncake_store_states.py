@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "MooncakeStoreConnector", "MultiConnector"),
         Is("recurrent layers", ON),
+        Is("cached prefixes of a hybrid model", ON),
         Unseen("prefixes that return from the store"),
     ),
     avoid="Serve hybrid models without MooncakeStoreConnector.",

@@ -8,9 +8,9 @@ from attnfix.compat.symptoms import DIES
 BUG = KnownBug(
     id="vllm.moriio-second-load",
     title="A preempted request is never answered: it waits for a second push of its KV (MoRI-IO, write mode)",
-    symptom="The decode server asks for the prompt's KV once more, and the prefill server has none left to send.",
+    symptom="The decode server's scheduler awaits the prompt's KV once more, though nobody asks the prefill server for it.",
     symptoms=(DIES,),
-    releases=(">=0.14.0,<0.31.0",),
+    releases=(">=0.14.0,<0.32.0",),
     code=(
         "vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector:"
         "MoRIIOConnectorScheduler.get_num_new_matched_tokens",
@@ -20,6 +20,6 @@ BUG = KnownBug(
         Is("--kv-transfer-config.kv_connector", "MoRIIOConnector"),
         Unseen("write mode, and more requests at once than the decode server's KV cache holds"),
     ),
-    avoid="Lower `--max-num-seqs` of decode servers until nothing is preempted, or use read mode.",
+    avoid="Lower `--max-num-seqs` of decode servers until nothing is preempted.",
     harm=CRASH,
 )

@@ -1,6 +1,6 @@
 """vllm.nixl-failed-read, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -18,9 +18,11 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", issue=52234),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPushConnector", "MultiConnector"),
+        Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPullConnector", "NixlPushConnector", "MultiConnector"),
         AnyOf(Is("recurrent layers", ON), Is("sliding-window layers", ON)),
-        Unseen("the hybrid KV cache manager, and transfers that fail, as of a prefill server that restarts"),
+        Not(Given("--disable-hybrid-kv-cache-manager")),
+        AnyOf(Since("0.22.0"), Unseen("`--no-disable-hybrid-kv-cache-manager`, which older releases need")),
+        Unseen("transfers that fail, as of a prefill server that restarts"),
     ),
-    avoid="Nothing within the release for hybrid models; windows are spared by `--disable-hybrid-kv-cache-manager`.",
+    avoid="Start models with windows with `--disable-hybrid-kv-cache-manager`; nothing spares hybrid models.",
 )

@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker:NixlPushConnectorWorker._get_new_notifs",),
     upstream=Upstream("vllm-project/vllm", pull=45880),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlPushConnector"),
+        Is("--kv-transfer-config.kv_connector", "NixlPushConnector", "MultiConnector"),
         Not(Is("attention", "MLA", "sparse MLA")),
         Unseen("prefill servers of a greater --tensor-parallel-size than the decode servers"),
     ),

@@ -14,8 +14,8 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker:NixlPushConnectorWorker._do_start_push_kv",),
     upstream=Upstream("vllm-project/vllm", pull=55470),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlPushConnector"),
-        Unseen("handshakes or pushes that end later than `kv_lease_duration`, 30 seconds by default"),
+        Is("--kv-transfer-config.kv_connector", "NixlPushConnector", "MultiConnector"),
+        Unseen("a push that is not over when heartbeats of the decode server stay away for `kv_lease_duration` (30 s)"),
     ),
-    avoid="Raise `kv_lease_duration` in `kv_connector_extra_config`, or use `NixlConnector`, which pulls.",
+    avoid="Raise `kv_lease_duration` in `kv_connector_extra_config`.",
 )

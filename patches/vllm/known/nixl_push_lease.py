@@ -14,9 +14,9 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_scheduler:NixlPushConnectorScheduler.build_connector_meta",),
     upstream=Upstream("vllm-project/vllm", issue=53095),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlPushConnector"),
-        Unseen("requests that wait on the decode server for longer than `kv_lease_duration`, 30 seconds by default"),
+        Is("--kv-transfer-config.kv_connector", "NixlPushConnector", "MultiConnector"),
+        Unseen("a decode server that has the request, or sends heartbeats, later than `kv_lease_duration` (30 s)"),
     ),
-    avoid="Raise `kv_lease_duration` in `kv_connector_extra_config`, or use `NixlConnector`, which pulls.",
+    avoid="Raise `kv_lease_duration` in `kv_connector_extra_config`.",
     harm=CRASH,
 )

@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker:NixlPushConnectorWorker._xfer_blocks_for_req",),
     upstream=Upstream("vllm-project/vllm", pull=45880),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlPushConnector"),
+        Is("--kv-transfer-config.kv_connector", "NixlPushConnector", "MultiConnector"),
         Is("attention", "MLA", "sparse MLA"),
         Unseen("decode servers of a greater --tensor-parallel-size than the prefill servers"),
     ),

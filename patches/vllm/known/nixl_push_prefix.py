@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker:NixlPushConnectorWorker._xfer_blocks",),
     upstream=Upstream("vllm-project/vllm", pull=48758, issue=48633),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlPushConnector"),
+        Is("--kv-transfer-config.kv_connector", "NixlPushConnector", "MultiConnector"),
         Is("prefix caching", ON),
         Unseen("prompts that share a start, as turns of a chat do"),
     ),

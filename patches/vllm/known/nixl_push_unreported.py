@@ -1,6 +1,6 @@
 """vllm.nixl-push-unreported, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW
@@ -8,12 +8,15 @@ from attnfix.compat.symptoms import SLOW
 BUG = KnownBug(
     id="vllm.nixl-push-unreported",
     title="A prefill server keeps KV that it has pushed until the lease runs out (NIXL push)",
-    symptom="A push that succeeds is never reported, so its blocks stay taken for 30 seconds and prefill waits for room.",
+    symptom="A push that succeeds is never reported, so its blocks stay taken for up to 30 seconds and prefill waits for room.",
     symptoms=(SLOW,),
     releases=(">=0.30.0,<0.31.0",),
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker:NixlPushConnectorWorker.get_transfer_results",),
     upstream=Upstream("vllm-project/vllm", pull=58188),
-    hits=AllOf(Is("--kv-transfer-config.kv_connector", "NixlPushConnector")),
+    hits=AnyOf(
+        Is("--kv-transfer-config.kv_connector", "NixlPushConnector"),
+        AllOf(Is("--kv-transfer-config.kv_connector", "MultiConnector"), Unseen("a NixlPushConnector in it")),
+    ),
     avoid="Use `NixlConnector`, which pulls.",
     harm=SLOWER,
 )

@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import SLOW
 BUG = KnownBug(
     id="vllm.nixl-several-answers",
     title="KV of requests for several answers stays on the prefill server until its time runs out (NIXL)",
-    symptom="Only the first answer's blocks are fetched and freed, so prefill fills up with the others' and waits.",
+    symptom="Only one answer's blocks are fetched and freed, so prefill fills up with the others' and waits.",
     symptoms=(SLOW,),
     releases=(">=0.10.0,<=0.33.0",),
     code=(

@@ -18,7 +18,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=56104),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPullConnector", "MultiConnector"),
-        Unseen("prefill servers of a greater --tensor-parallel-size than the decode servers, and a read that fails"),
+        Unseen("several reads a request (more ranks of prefill, but for MLA; context parallelism), one of which fails"),
     ),
     avoid="Give both kinds of servers the same `--tensor-parallel-size`.",
 )
