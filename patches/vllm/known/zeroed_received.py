@@ -7,8 +7,8 @@ from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 
 BUG = KnownBug(
     id="vllm.zeroed-received",
-    title="KV from a prefill server is overwritten with zeros (hybrid models, async scheduling)",
-    symptom="The GPU zeroes a new block only after the network has filled it, and attention layers lose the whole prompt.",
+    title="KV from a prefill server or a CPU cache is overwritten with zeros (hybrid models, async scheduling)",
+    symptom="The GPU zeroes a new block only after the connector has filled it, and attention layers lose what was loaded.",
     symptoms=(GARBAGE, SHARED_BATCH),
     releases=(">=0.17.1,<0.26.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
@@ -17,7 +17,7 @@ BUG = KnownBug(
         Is("KV connector", ON),
         Is("recurrent layers", ON),
         Is("async scheduling", ON),
-        Unseen("a connector that loads beside the steps, as NIXL and Mooncake do"),
+        Unseen("a connector that loads beside the steps, as NIXL, Mooncake and OffloadingConnector do"),
     ),
-    avoid="Start decode servers with `--no-async-scheduling`.",
+    avoid="Start the servers that load with `--no-async-scheduling`.",
 )
