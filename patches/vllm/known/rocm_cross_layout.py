@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import GARBAGE
 BUG = KnownBug(
     id="vllm.rocm-cross-layout",
     title="Whisper transcribes garbage: self- and cross-attention lay out the same cache differently (AMD)",
-    symptom="By default only self-attention has ROCM_ATTN: a block means other bytes to each, they overwrite one another and words repeat.",
+    symptom="Self-attention alone has ROCM_ATTN: a block means other bytes to each, they overwrite another, and words repeat.",
     symptoms=(GARBAGE,),
     releases=(">=0.19.0,<0.25.0",),
     code=("vllm.v1.worker.gpu_model_runner:GPUModelRunner._reshape_kv_cache_tensors",),
