@@ -8,7 +8,7 @@ from attnfix.compat.symptoms import GARBAGE
 BUG = KnownBug(
     id="vllm.transformers-sinks",
     title="Models of Transformers answer garbage where they have attention sinks: sinks are left out",
-    symptom="With `--model-impl transformers` gpt-oss, and Granite SWA below 0.29.0 by default, repeat a token or stop at once.",
+    symptom="With `--model-impl transformers` gpt-oss, and Granite SWA below 0.29.0 by default, repeat a token or stop.",
     symptoms=(GARBAGE,),
     releases=(">=0.10.1,<0.30.0",),
     code=(
