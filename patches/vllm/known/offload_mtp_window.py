@@ -1,6 +1,6 @@
 """vllm.offload-mtp-window, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES
@@ -16,9 +16,10 @@ BUG = KnownBug(
     hits=AllOf(
         AnyOf(Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"), Given("--kv-offloading-size")),
         Is("sliding-window layers", ON),
-        Is("--speculative-config.method", "mtp"),
-        Above("--speculative-config.num_speculative_tokens", 1),
-        Unseen("a model with several MTP modules, as MiMo-V2 and Inkling have"),
+        Is("drafts from hidden states", ON),
+        Not(Is("--speculative-config.method", "eagle", "eagle3", "dflash", "dspark")),
+        Is("draft tokens of a step", "several"),
+        Unseen("a model with several MTP modules, so with num_nextn_predict_layers above 1"),
     ),
     avoid="Set `num_speculative_tokens` to 1, or serve without offloading to the CPU.",
     harm=CRASH,

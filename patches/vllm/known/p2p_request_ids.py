@@ -1,6 +1,6 @@
 """vllm.p2p-request-ids, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -14,7 +14,8 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.p2p.p2p_nccl_connector:P2pNcclConnector.build_connector_meta",),
     upstream=Upstream("vllm-project/vllm", issue=42839),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "P2pNcclConnector"), Not(Given("$VLLM_DISABLE_REQUEST_ID_RANDOMIZATION"))
+        Is("--kv-transfer-config.kv_connector", "P2pNcclConnector"),
+        AnyOf(Not(Since("0.17.0")), Not(Given("$VLLM_DISABLE_REQUEST_ID_RANDOMIZATION"))),
     ),
     avoid="From 0.17.0 on set `VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1`; before, use `NixlConnector`.",
     harm=CRASH,

@@ -1,6 +1,6 @@
 """vllm.pooling-chunk-race, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import LONG_PROMPT
@@ -14,7 +14,10 @@ BUG = KnownBug(
     code=("vllm.v1.worker.gpu_model_runner:GPUModelRunner._pool",),
     upstream=Upstream("vllm-project/vllm", pull=48901, issue=48831),
     hits=AllOf(
-        AnyOf(Is("--runner", "pooling"), Given("--task"), Given("--convert"), Unseen("a model served for pooling")),
+        Not(Is("--runner", "generate", "draft")),
+        Not(Given("--async-scheduling")),
+        AnyOf(Since("0.20.0"), Is("async scheduling", OFF)),
+        Unseen("a model served for pooling, whose prompts may be chunked"),
         Unseen("prompts of several chunks, so longer than --max-num-batched-tokens or beside others that fill it"),
     ),
     avoid="Start with `--no-enable-chunked-prefill`, so that each prompt is one chunk.",

@@ -1,6 +1,6 @@
 """vllm.rocm-cross-layout, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -8,15 +8,22 @@ from attnfix.compat.symptoms import GARBAGE
 BUG = KnownBug(
     id="vllm.rocm-cross-layout",
     title="Whisper transcribes garbage: self- and cross-attention lay out the same cache differently (AMD)",
-    symptom="A block means other bytes to cross-attention than to ROCM_ATTN, so they overwrite one another and words repeat.",
+    symptom="Self-attention alone has ROCM_ATTN: a block means other bytes to each, they overwrite another, and words repeat.",
     symptoms=(GARBAGE,),
     releases=(">=0.19.0,<0.25.0",),
     code=("vllm.v1.worker.gpu_model_runner:GPUModelRunner._reshape_kv_cache_tensors",),
     upstream=Upstream("vllm-project/vllm", pull=47035),
     hits=AllOf(
         Is("GPU", "AMD"),
-        Is("architecture", "WhisperForConditionalGeneration", "NemotronParseForConditionalGeneration"),
-        Is("attention backend", "ROCM_ATTN"),
+        Is(
+            "architecture",
+            "WhisperForConditionalGeneration",
+            "NemotronParseForConditionalGeneration",
+            "CohereAsrForConditionalGeneration",
+            "FireRedLIDForConditionalGeneration",
+        ),
+        Not(Given("--attention-backend")),
+        Not(Given("--attention-config.backend")),
     ),
-    avoid="Start with --attention-backend TRITON_ATTN.",
+    avoid="Start with `--attention-backend TRITON_ATTN`.",
 )

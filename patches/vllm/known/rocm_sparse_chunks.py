@@ -18,5 +18,5 @@ BUG = KnownBug(
         Is("GPU", "AMD"),
         Unseen("prompts of three chunks or more, so of over twice --max-num-batched-tokens"),
     ),
-    avoid="Raise --max-num-batched-tokens to half of the longest prompt or more.",
+    avoid="Raise `--max-num-batched-tokens` above the length of the longest prompt.",
 )

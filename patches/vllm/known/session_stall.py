@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", pull=49439),
     hits=AllOf(
-        Is("architecture", "VoxtralRealtimeGeneration", "Qwen3ASRRealtimeGeneration"),
+        Is("architecture", "VoxtralRealtimeGeneration", "VoxtralStreamingGeneration", "Qwen3ASRRealtimeGeneration"),
         Unseen("sessions of streamed input, as by `/v1/realtime`, that together exceed the KV cache"),
     ),
     avoid="Lower `--max-num-seqs` and `--max-model-len` until all open sessions fit in the KV cache.",

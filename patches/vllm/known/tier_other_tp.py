@@ -1,6 +1,6 @@
 """vllm.tier-other-tp, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -17,6 +17,8 @@ BUG = KnownBug(
         Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"),
         Is("model runner", "V1"),
         Is("attention", "MHA"),
+        Is("recurrent layers", OFF),
+        Is("decode context parallel size", 1),
         Unseen("a second tier whose files a server with another `--tensor-parallel-size` wrote"),
     ),
     avoid="Give each `--tensor-parallel-size` a folder of its own.",

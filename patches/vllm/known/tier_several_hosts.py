@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("eugr/spark-vllm-docker", pull=373),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"),
-        Unseen("a TieringOffloadingSpec with a second tier, and tensor-parallel ranks on several hosts"),
+        Unseen("a TieringOffloadingSpec with a second tier, and ranks of one engine on several hosts"),
     ),
     avoid="Offload to the CPU alone, without a second tier.",
 )

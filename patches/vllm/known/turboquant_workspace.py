@@ -1,6 +1,6 @@
 """vllm.turboquant-workspace, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES
@@ -15,8 +15,11 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=46767),
     hits=AllOf(
         Is("KV cache dtype", "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"),
+        Is("model runner", "V1"),
+        Not(Given("--enforce-eager")),
+        Not(Is("--compilation-config.cudagraph_mode", "NONE", "none")),
         Unseen("long prompts in several chunks, or long cached prefixes"),
     ),
-    avoid="Start with `--kv-cache-dtype fp8`, or take release 0.24.0.",
+    avoid="Start with `--enforce-eager`, or with `--kv-cache-dtype fp8`.",
     harm=CRASH,
 )

@@ -15,9 +15,18 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=49250, pull=53298),
     hits=AllOf(
         Is("model runner", "V2"),
-        AnyOf(Not(Since("0.17.0")), Is("--kv-transfer-config.kv_load_failure_policy", "recompute")),
-        Is("--kv-transfer-config.kv_connector", "LMCacheConnectorV1", "FlexKVConnectorV1", "MooncakeStoreConnector"),
+        AnyOf(
+            AllOf(Not(Since("0.17.0")), Not(Is("--kv-transfer-config.kv_load_failure_policy", "fail"))),
+            Is("--kv-transfer-config.kv_load_failure_policy", "recompute"),
+        ),
+        Is(
+            "--kv-transfer-config.kv_connector",
+            "LMCacheConnectorV1",
+            "FlexKVConnectorV1",
+            "MooncakeStoreConnector",
+            "MultiConnector",
+        ),
         Unseen("loads within a step that fail"),
     ),
-    avoid="Leave `kv_load_failure_policy` at `fail`, or set `VLLM_USE_V2_MODEL_RUNNER=0`.",
+    avoid="Set `kv_load_failure_policy` to `fail`, or `VLLM_USE_V2_MODEL_RUNNER=0`.",
 )

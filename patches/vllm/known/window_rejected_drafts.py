@@ -1,6 +1,6 @@
 """vllm.window-rejected-drafts, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SHARED_BATCH, SPECULATION
@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("sliding-window layers", ON),
         Is("async scheduling", ON),
+        Not(Given("--disable-hybrid-kv-cache-manager")),
         AnyOf(Is("speculative decoding", ON), Is("KV connector", ON)),
         Unseen("a KV cache so full that freed blocks are taken within a few steps"),
     ),

@@ -7,8 +7,8 @@ from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 
 BUG = KnownBug(
     id="vllm.zeroer-buffer",
-    title="Blocks in use are zeroed in place of new ones (hybrid models, V2 model runner)",
-    symptom="The next step overwrites the list of blocks to zero before the GPU has read it; garbage or a fault follows.",
+    title="Blocks are not zeroed, and others are in their place (hybrid models, V2 model runner)",
+    symptom="The next step overwrites the list of blocks to zero before the GPU has read it, and new ones keep stale values.",
     symptoms=(GARBAGE, SHARED_BATCH),
     releases=(">=0.23.0,<0.26.0",),
     code=("vllm.v1.worker.utils:KVBlockZeroer.zero_block_ids",),
