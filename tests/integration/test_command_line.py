@@ -74,7 +74,7 @@ def test_verdict_says_what_goes_wrong_and_counts_the_rest():
         (["verdict", "sglang==x"], 2, "is not a version number"),
         (["verdict", "tgi==1.0"], 2, "known: sglang, vllm"),
         (
-            ["prove", "--engine", "sglang==0.5.10.post1", "--fix", "sglang.nonesuch"],
+            ["prove", "--engine", "sglang==0.5.10.post1", "--fix", "sglang.xyzzy"],
             2,
             "is no fix and no known bug; `att",
         ),
@@ -82,7 +82,7 @@ def test_verdict_says_what_goes_wrong_and_counts_the_rest():
         (["prove", "--engine", "sglang==9.9.9"], 1, "9.9.9"),
         (["prove", "--edit", "x"], 2, "--edit needs --engine"),
         (["prove", "--engine", "sglang==0.5.9", "--fix", "sglang.zero-kv-rows", "--edit", "x"], 2, "known: none"),
-        (["explain", "sglang.nonesuch"], 2, "is no fix and no known bug; `att"),
+        (["explain", "sglang.xyzzy"], 2, "is no fix and no known bug; `att"),
         (["prove"], 1, "no engine is installed here"),
         (["no-such-command"], 2, "is no command; known: list"),
     ],
