@@ -13,7 +13,7 @@ BUG = KnownBug(
     title="Wrong speculative text, or a crash, with rejection sampling: the target overwrites the drafts' odds",
     symptom="Text with --speculative-use-rejection-sampling and CUDA graphs is wrong, or sampling fails on bad numbers.",
     symptoms=(SPECULATION, GRAPHS, GARBAGE),
-    releases=(">=0.5.14,<0.5.21",),
+    releases=(">=0.5.15,<0.5.21",),
     code=("sglang.srt.speculative.eagle_worker_v2:EagleDraftWorker.draft",),
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
