@@ -1,6 +1,6 @@
 """sglang.dsa-paged-chunks, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, LONG_PROMPT
@@ -16,6 +16,9 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("architecture", "DeepseekV32ForCausalLM"),
+        Is("GPU", "NVIDIA"),
+        Not(Is("--disaggregation-mode", "decode")),
+        Not(Is("$SGLANG_NSA_FUSE_TOPK", "0", "false", "False")),
         Unseen("whether scores of a prefill fill half of the free memory, and its top-k reads pages"),
     ),
     avoid="Lower --chunked-prefill-size or --mem-fraction-static, so that the scores fit at once.",

@@ -5,13 +5,12 @@ from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, GARBAGE
 
-#: V0 on AMD caches no prefix, and prefills in one piece, unless an option says so
+_ASKED = AnyOf(Given("--enable-prefix-caching"), Given("--enable-chunked-prefill"))
+#: V0 caches no prefix, and prefills in one piece, unless an option says so; on NVIDIA in chunks from 32769 tokens on
+_CHUNKED = AnyOf(_ASKED, Unseen("a context length above 32768"))
 _V0 = AllOf(
     Is("engine core", "V0"),
-    AnyOf(
-        AllOf(Is("GPU", "NVIDIA"), Is("attention backend", "XFORMERS")),
-        AllOf(Is("GPU", "AMD"), AnyOf(Given("--enable-prefix-caching"), Given("--enable-chunked-prefill"))),
-    ),
+    AnyOf(AllOf(Is("GPU", "NVIDIA"), Is("attention backend", "XFORMERS"), _CHUNKED), AllOf(Is("GPU", "AMD"), _ASKED)),
 )
 _AITER = AllOf(Is("GPU", "AMD"), Given("$VLLM_ROCM_USE_AITER"), Not(Is("$VLLM_ROCM_USE_AITER_MHA", "0", "false", "False")))
 _V1 = AllOf(
