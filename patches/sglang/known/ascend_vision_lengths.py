@@ -5,7 +5,12 @@ from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, IMAGES
 
-_GRAPHS = Given("$SGLANG_VIT_ENABLE_CUDA_GRAPH")
+#: Those with the encoder of Qwen3-VL, the only one that has graphs on Ascend
+_QWEN3_VL = (
+    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration", "InternS1ProForConditionalGeneration",
+)  # fmt: skip
+_GRAPHS = AllOf(Given("$SGLANG_VIT_ENABLE_CUDA_GRAPH"), Is("architecture", *_QWEN3_VL))
 
 BUG = KnownBug(
     id="sglang.ascend-vision-lengths",

@@ -8,8 +8,8 @@ from attnfix.compat.symptoms import DIES, GARBAGE, SHARED_BATCH, SPECULATION
 _ARCHITECTURES = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM"
 #: Up to 0.5.10.post1 these models switch spec v2 on
 _V2 = AnyOf(Not(Since("0.5.11")), Is("spec v2", ON))
-#: There, a decode server has slots behind the buffer only where it takes few requests
-_FEW = Unseen("whether a rank takes 32 requests at once, or fewer")
+#: There, a decode server has slots behind the buffer only where it takes few requests, and writes only with graphs
+_FEW = Unseen("whether a rank takes at most 32 requests at once, or SGLANG_DISAGGREGATION_NUM_PRE_ALLOCATE_REQS is set")
 
 BUG = KnownBug(
     id="sglang.layered-eagle-last-slot",
@@ -25,7 +25,7 @@ BUG = KnownBug(
             AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_ARCHITECTURES), _V2),
         ),
         Above("speculative steps", 1),
-        AnyOf(Since("0.5.11"), AllOf(Is("--disaggregation-mode", "decode"), _FEW)),
+        AnyOf(Since("0.5.11"), AllOf(Is("--disaggregation-mode", "decode"), Is("CUDA graphs", ON), _FEW)),
     ),
     avoid="Set `--speculative-num-steps 1`.",
     harm=CRASH,

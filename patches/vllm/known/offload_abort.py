@@ -1,6 +1,6 @@
 """vllm.offload-abort, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SHARED_BATCH
@@ -16,6 +16,10 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AnyOf(
         Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
+        AllOf(
+            Is("--kv-transfer-config.kv_connector", "MultiConnector"),
+            Unseen("whether OffloadingConnector is one of its connectors"),
+        ),
         AllOf(
             Given("--kv-offloading-size"),
             Not(AnyOf(Is("--kv-offloading-backend", "lmcache"), Given("$VLLM_USE_SIMPLE_KV_OFFLOAD"))),
