@@ -24,7 +24,7 @@ BUG = KnownBug(
             AllOf(Is("architecture", *_PREFIXES), Is("compute capability", 100, 103)),
         ),
         Is("attention backend", "FLASH_ATTN"),
-        Unseen("images in prompts beyond the window, beyond one chunk, or behind a cached prefix"),
+        Unseen("images in prompts beyond the window or one chunk, behind a cached prefix, or in a step with other requests"),
     ),
     avoid="Start with `--attention-backend TRITON_ATTN`.",
 )

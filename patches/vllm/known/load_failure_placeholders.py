@@ -5,7 +5,7 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
 
-_REPORTING = "LMCacheConnectorV1", "FlexKVConnectorV1", "MooncakeStoreConnector", "MultiConnector"
+_REPORTING = "LMCacheConnectorV1", "FlexKVConnectorV1", "MultiConnector"
 BUG = KnownBug(
     id="vllm.load-failure-placeholders",
     title="A request whose KV failed to load never ends, or reads tokens past its prompt (async scheduling)",

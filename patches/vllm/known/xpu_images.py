@@ -5,6 +5,13 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
 
+_TRITON = AnyOf(
+    Is("--attention-backend", "TRITON_ATTN"),
+    Is("--attention-config.backend", "TRITON_ATTN"),
+    AllOf(Not(Since("0.15.0")), Is("$VLLM_ATTENTION_BACKEND", "TRITON_ATTN")),
+    AllOf(Since("0.14.0"), Is("--dtype", "float32", "float")),
+)
+
 BUG = KnownBug(
     id="vllm.xpu-images",
     title="Images are misread on Intel GPUs: their tokens do not see those behind them",
@@ -16,7 +23,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("GPU", "Intel"),
         AnyOf(Is("architecture", "Gemma3ForConditionalGeneration"), AllOf(Since("0.14.0"), Is("images seen both ways", ON))),
-        Not(Is("--attention-backend", "TRITON_ATTN")),
+        Not(_TRITON),
     ),
     avoid="Start with `--attention-backend TRITON_ATTN`.",
 )
