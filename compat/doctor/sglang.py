@@ -43,6 +43,10 @@ TRTLLM_MLA_SINCE = {
 }
 #: Architectures without MLA that get what the release gives any such model, in every release
 PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+#: BERT-like models, whose tokens attend both ways
+ENCODERS = (
+    "BertModel", "BertForSequenceClassification", "Contriever", "XLMRobertaModel", "XLMRobertaForSequenceClassification",
+)  # fmt: skip
 #: Architectures with sliding-window layers -> first release that gives them fa3 on Hopper, where no backend is named; elsewhere
 #: they get what the release gives any model without MLA. Their window layers never have a KV pool of their own
 #: (disable_hybrid_swa_memory)

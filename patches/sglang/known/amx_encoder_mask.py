@@ -1,6 +1,7 @@
 """sglang.amx-encoder-mask, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.sglang import ENCODERS
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
@@ -16,14 +17,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("--device", "cpu"),
         Is("--attention-backend", "off", "intel_amx"),
-        Is(
-            "architecture",
-            "BertModel",
-            "Contriever",
-            "BertForSequenceClassification",
-            "XLMRobertaModel",
-            "XLMRobertaForSequenceClassification",
-        ),
+        Is("architecture", *ENCODERS),
         Unseen("whether the CPU has AMX"),
     ),
     avoid="Set `--attention-backend torch_native`.",

@@ -1,6 +1,7 @@
 """sglang.fa3-encoder-mask, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.sglang import ENCODERS
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
@@ -17,14 +18,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         Is("prefill backend", "fa3"),
-        Is(
-            "architecture",
-            "BertModel",
-            "BertForSequenceClassification",
-            "Contriever",
-            "XLMRobertaModel",
-            "XLMRobertaForSequenceClassification",
-        ),
+        Is("architecture", *ENCODERS),
     ),
     avoid="Set `--attention-backend triton`.",
 )
