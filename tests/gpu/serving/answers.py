@@ -57,6 +57,12 @@ def rms(values: Iterable[float]) -> float:
     return math.sqrt(statistics.fmean(value**2 for value in values))
 
 
+def embedding(right: Answer, seen: Answer) -> float:
+    """Relative distance of two embeddings."""
+    off = math.dist(right["embedding"], seen["embedding"])
+    return off / math.hypot(*right["embedding"]) if math.isfinite(off) else math.inf
+
+
 def equal_tokens(right: Answer, seen: Answer) -> float:
     """How many tokens are equal before the first that is not."""
     return float(([x == y for x, y in zip(right["tokens"], seen["tokens"])] + [False]).index(False))

@@ -127,6 +127,7 @@ class Vllm(Child):
 
         self.vllm = vllm
         fixed = {"skip_tokenizer_init": True, "dtype": "bfloat16", "seed": 0, "generation_config": "vllm"}
+        self.pools = settings.get("runner") == "pooling"
         self.llm = vllm.LLM(max_logprobs=LISTED, **fixed | settings)
 
     def emptied(self) -> bool:
@@ -135,9 +136,14 @@ class Vllm(Child):
     def generate(
         self, prompts: list, new_tokens: int | list[int], listed: int | None = None, together: bool = False
     ) -> tuple[list[dict[str, Any]], float]:
+        ids = [{"prompt_token_ids": prompt} for prompt in prompts]
+        if self.pools:
+            began = time.perf_counter()
+            found = self.llm.embed(ids, use_tqdm=False)
+            answers = [{"embedding": one.outputs.embedding, "tokens": [], "logprobs": [], "cached": 0} for one in found]
+            return answers, time.perf_counter() - began
         each = isinstance(new_tokens, list)
         params = [self._params(one, listed) for one in new_tokens] if each else self._params(new_tokens, listed)
-        ids = [{"prompt_token_ids": prompt} for prompt in prompts]
         if together:
             self.llm.sleep(level=0)  # requests are taken, and wait
             self.llm.enqueue(ids, params, use_tqdm=False)

@@ -168,6 +168,10 @@ ROWS = (
         _RANKS | test_vllm._TRITON | {"cp_kv_cache_interleave_size": test_vllm.SHARE}, fresh((3, 6, 11, 20) * 4, 32, 11),
         gpus=2,
     ),
+    Row(
+        test_vllm.POOLING, "0.25.1", "embeddings of prompts of four chunks, a Llama", "llama", test_vllm.POOLED,
+        fresh((4 * test_vllm.CHUNK,) * 8, 1, 2 * test_vllm.CHUNK), once=True,
+    ),
     Row("vllm.dcp-page-counts", "0.24.0", without=("vllm.lse-log-base",), **_PAGES),
     Row("vllm.lse-log-base", "0.24.0", without=("vllm.dcp-page-counts",), **_PAGES),
     Row(

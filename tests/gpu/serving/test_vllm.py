@@ -26,6 +26,7 @@ ORDER, EMPTY, BASE, QUANTIZED, PADDED = (
 )  # fmt: skip
 DCP, PAGES, SPEC, SPLIT = "vllm.dcp-empty-shard", "vllm.dcp-page-counts", "vllm.dcp-spec-graph", "vllm.dcp-fa2-split"
 CACHE, UNIFORM, CHECKPOINT = "vllm.mamba-prefix-cache", "vllm.gdn-uniform-decode", "vllm.mamba-stale-checkpoint"
+POOLING = "vllm.pooling-chunk-race"
 ONE_TOKEN, Q_SCALE = "vllm.padded-one-token-prompt", "vllm.flashinfer-q-scale"
 REFERENCE, REPLAYED = "reference", "patched, graphs"
 FORMER, FORMER_PATCHED = "stock, former runner", "patched, former runner"  # where the others have Model Runner V2
@@ -378,7 +379,35 @@ SCALES = (
     # As Hopper does without a way to NVIDIA's cubins: FP8 prefills, bfloat16 decodes, which alone are corrected
     scaled("q-scale-mixed", {}, {}, red={STOCK: ("decode",)}, same=(Same(PATCHED, STOCK, ("prefill",)),)),
 )  # fmt: skip
-CASES = (*MLA, *RANKS, *HYBRID, *SCALES)
+
+# Embeddings
+
+CHUNK, EMBEDDED = 2048, (6 * 2048, 11_000, 9_000, 700)
+POOLED = {"runner": "pooling", "max_model_len": 16384, "max_num_batched_tokens": CHUNK, "enable_prefix_caching": False} | EAGER
+
+
+def embeddings(server: Server) -> Conversation:
+    """Of each prompt alone, and of all at once."""
+    draw = random.Random(41)
+    for _ in range(4):
+        asked = [tokens(draw, count) for count in EMBEDDED]
+        for prompt in asked[:-1]:
+            yield "alone", server.answer(prompt, at=None)
+        for one in server.answers(asked, at=None):
+            yield "together", one
+
+
+POOLS = (
+    Case(
+        "pooling", "vllm", (POOLING,), models.large("llama"), embeddings, POOLED,
+        {
+            REFERENCE: Side(OFF, {"max_num_batched_tokens": 16384, "enable_chunked_prefill": False}), STOCK: Side(OFF),
+            PATCHED: Side(on(POOLING)),
+        },
+        reference=REFERENCE, measure=answers.embedding, red={STOCK: ("alone", "together")}, rounding=0.05, wrong=0.2,
+    ),
+)  # fmt: skip
+CASES = (*MLA, *RANKS, *HYBRID, *SCALES, *POOLS)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
