@@ -1,23 +1,29 @@
-"""vllm.pp-pinned-inputs without an engine: a call that is corrected, and one that is left alone."""
+"""vllm.pp-pinned-inputs without an engine: a stage of three gets the event, one of two does not."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.vllm.pp_pinned_inputs.fix import FIX
+from attnfix.patches.vllm.shared import input_prep
 from tests.support import one_call
 
-
-def run(function, *arguments):
-    """What the caller gets, and how many corrections were counted."""
-    state = FixState(FIX)
-    result = one_call.run(one_call.target_of(FIX, "__init__"), function, state, *arguments)
-    return result, state.counters.corrections
+RUNNER = type("GPUModelRunner", (), {"__module__": input_prep.RUNNER})
 
 
-def engines(self):  # FILL IN: the engine's parameters, and what it returns
-    return None
+def construct(self, vllm_config, device):
+    self.prepare_inputs_event = None
 
 
-def test_a_call_with_the_bug_is_corrected_and_another_one_left_alone():
-    assert run(engines, "FILL IN") == (None, 1)
-    assert run(engines, "FILL IN") == (None, 0)
+@pytest.mark.parametrize("stages, event, corrections", [(3, "ours", 1), (2, None, 0), (1, None, 0)])
+def test_who_gets_the_event(stages, event, corrections, monkeypatch):
+    monkeypatch.setattr(input_prep, "input_event", lambda: "ours")
+    config = SimpleNamespace(
+        parallel_config=SimpleNamespace(pipeline_parallel_size=stages), scheduler_config=SimpleNamespace(async_scheduling=False)
+    )
+    made, state = RUNNER(), FixState(FIX)
+    one_call.run(one_call.target_of(FIX, "__init__"), construct, state, made, config, "cuda")
+    assert (made.prepare_inputs_event, state.counters.corrections) == (event, corrections)
