@@ -20,7 +20,6 @@ BUG = KnownBug(
     hits=AllOf(
         Given("--enable-hierarchical-cache"),
         Is("attention", "sparse MLA"),
-        Not(Is("architecture", "DeepseekV4ForCausalLM")),
         Is("speculative algorithm", "EAGLE"),
         Not(Is("--disaggregation-mode", "decode")),
     ),
