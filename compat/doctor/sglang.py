@@ -51,6 +51,12 @@ ENCODERS = (
     "BertModel", "BertForSequenceClassification", "Contriever", "XLMRobertaModel", "XLMRobertaForSequenceClassification",
     "Lfm2BidirectionalModel",
 )  # fmt: skip
+#: Those with the vision encoder of Qwen3-VL, the only one that has graphs on Ascend
+QWEN3_VL = (
+    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration", "InternS1ProForConditionalGeneration",
+    "InternS2PreviewForConditionalGeneration", "InternS2MobiusForConditionalGeneration",
+)  # fmt: skip
 #: Architectures whose EAGLE drafts come from several layers, by a worker of their own
 LAYERED_DRAFTS = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"
 #: Architectures with sliding-window layers -> first release that gives them fa3 on Hopper, where no backend is named; elsewhere
