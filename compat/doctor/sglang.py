@@ -49,8 +49,9 @@ PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 #: BERT-like models, whose tokens attend both ways
 ENCODERS = (
     "BertModel", "BertForSequenceClassification", "Contriever", "XLMRobertaModel", "XLMRobertaForSequenceClassification",
-    "Lfm2BidirectionalModel",
 )  # fmt: skip
+#: Such models, and one with convolutions in between
+BOTH_WAYS = (*ENCODERS, "Lfm2BidirectionalModel")
 #: Those with the vision encoder of Qwen3-VL, the only one that has graphs on Ascend
 QWEN3_VL = (
     "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
