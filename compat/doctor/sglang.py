@@ -30,6 +30,9 @@ MLA_SINCE = {
     _KIMI: "0.5.9",
     _GLM: "0.5.9",
     "BailingMoeV2_5ForCausalLM": "0.5.9",
+    "Dots3NoteForCausalLM": "0.5.19",
+    "Glm5NextForConditionalGeneration": "0.5.20",
+    "HYV4ForCausalLM": "0.5.20",
 }
 #: Architecture -> first release that gives it trtllm_mla on SM100, where no attention backend is named at all
 TRTLLM_MLA_SINCE = {
@@ -47,6 +50,16 @@ PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 ENCODERS = (
     "BertModel", "BertForSequenceClassification", "Contriever", "XLMRobertaModel", "XLMRobertaForSequenceClassification",
 )  # fmt: skip
+#: Such models, and one with convolutions in between
+BOTH_WAYS = (*ENCODERS, "Lfm2BidirectionalModel")
+#: Those with the vision encoder of Qwen3-VL, the only one that has graphs on Ascend
+QWEN3_VL = (
+    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration", "InternS1ProForConditionalGeneration",
+    "InternS2PreviewForConditionalGeneration", "InternS2MobiusForConditionalGeneration",
+)  # fmt: skip
+#: Architectures whose EAGLE drafts come from several layers, by a worker of their own
+LAYERED_DRAFTS = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"
 #: Architectures with sliding-window layers -> first release that gives them fa3 on Hopper, where no backend is named; elsewhere
 #: they get what the release gives any model without MLA. Their window layers never have a KV pool of their own
 #: (disable_hybrid_swa_memory)
