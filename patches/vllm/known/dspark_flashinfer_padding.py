@@ -1,10 +1,11 @@
 """vllm.dspark-flashinfer-padding, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SPECULATION
 
+_FLASHINFER = "FLASHINFER_MLA_SPARSE_DSV4", "FLASHINFER_MLA_SPARSE_DSV41"
 BUG = KnownBug(
     id="vllm.dspark-flashinfer-padding",
     title="DeepSeek-V4.1's DSpark drafter attends to padding on FlashInfer, and drafts are rejected",
@@ -17,7 +18,7 @@ BUG = KnownBug(
         Is("architecture", "DeepseekV41ForCausalLM"),
         Is("--speculative-config.method", "dspark"),
         Is("compute capability", 100, 103),
-        Is("--attention-backend", "FLASHINFER_MLA_SPARSE_DSV4", "FLASHINFER_MLA_SPARSE_DSV41"),
+        AnyOf(*(Is(f"--attention-{option}", *_FLASHINFER) for option in ("backend", "config.backend"))),
     ),
     harm=SLOWER,
     avoid="Start without `--attention-backend`: the default on an SM100 is FlashMLA.",
