@@ -18,7 +18,7 @@ BUG = KnownBug(
         Is("GPU", AMD),
         Is("attention", "MLA"),
         Is("KV cache dtype", "fp8", "fp8_e4m3"),
-        AnyOf(Given("$VLLM_ROCM_USE_AITER"), Is("attention backend", "ROCM_AITER_MLA")),
+        AnyOf(Given("$VLLM_ROCM_USE_AITER"), Is("attention backend", "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA")),
         Is("async scheduling", ON),
         Unseen("an MI350 or MI355X"),
     ),
