@@ -1,6 +1,6 @@
 """vllm.dflash-rotary-table, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, SPECULATION
@@ -18,7 +18,14 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=57941, pull=57964),
     hits=AllOf(
         Is("model runner", "V2"),
-        Is("--speculative-config.method", "dflash", "dspark"),
+        AnyOf(
+            Is("--speculative-config.method", "dflash", "dspark"),
+            AllOf(
+                Is("--speculative-config.method", OFF),
+                Given("--speculative-config.model"),
+                Unseen("such a drafter"),
+            ),
+        ),
         Unseen("a drafter with a config.json of its own, and its max_position_embeddings"),
     ),
     avoid="Write the target's length as `max_position_embeddings` into the drafter's config.json.",

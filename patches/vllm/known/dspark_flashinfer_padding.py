@@ -1,6 +1,6 @@
 """vllm.dspark-flashinfer-padding, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SPECULATION
@@ -16,7 +16,10 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=57432),
     hits=AllOf(
         Is("architecture", "DeepseekV41ForCausalLM"),
-        Is("--speculative-config.method", "dspark"),
+        AnyOf(
+            Is("--speculative-config.method", "dspark"),
+            AllOf(Is("--speculative-config.method", OFF), Given("--speculative-config.model"), Unseen("a DSpark drafter")),
+        ),
         Is("compute capability", 100, 103),
         AnyOf(*(Is(f"--attention-{option}", *_FLASHINFER) for option in ("backend", "config.backend"))),
     ),
