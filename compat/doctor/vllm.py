@@ -780,6 +780,17 @@ def _heads_of_a_rank(it: Deployment) -> Fact:
     return known(max(1, heads // int(ranks.values[0])), f"{heads} in config.json, {ranks.why}")
 
 
+def dynamic_ntk(it: Deployment) -> Fact:
+    """Whether positions are scaled by dynamic NTK with a factor, as InternLM's."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = it.text_config().get(name)
+        if isinstance(rope, Mapping) and rope.get("rope_type", rope.get("type")) == "dynamic" and "alpha" not in rope:
+            return known(ON if rope.get("factor", 1) != 1 else OFF, f"{name} of config.json is dynamic")
+    return known(OFF, "config.json has no dynamic rope_scaling")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -805,4 +816,5 @@ FACTS: Makers = {
     "KV heads of a rank": _heads_of_a_rank,
     "KV connector": _kv_connector,
     "async scheduling": _async_scheduling,
+    "dynamic NTK": dynamic_ntk,
 }
