@@ -28,7 +28,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", *_EMPTY),
         Is("--disaggregation-mode", "prefill", "decode"),
-        Is("--disaggregation-transfer-backend", OFF, "mooncake"),
+        Is("--disaggregation-transfer-backend", OFF, "mooncake", "mooncake_tcp"),
     ),
     avoid="Serve such a model without --disaggregation-mode.",
     harm=CRASH,
