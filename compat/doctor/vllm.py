@@ -861,6 +861,22 @@ def hybrid_manager(it: Deployment) -> Fact:
     return known(ON, f"default of vLLM {it.release}")
 
 
+def connector_name(it: Deployment) -> Fact:
+    """The class that moves KV in or out, as `_post_init_kv_transfer_config` of 0.13.0-0.33.0 leaves it; off: none."""
+    if it.given("kv-offloading-size"):
+        backend = it.option("kv-offloading-backend", "native" if it.since("0.14.0") else "none").values[0]
+        if backend == "native":
+            simple = it.since("0.19.0") and it.truth("VLLM_USE_SIMPLE_KV_OFFLOAD")
+            return known("SimpleCPUOffloadConnector" if simple else "OffloadingConnector", "--kv-offloading-size")
+        if backend == "lmcache":
+            return Fact(("LMCacheConnectorV1", "LMCacheMPConnector"), "--kv-offloading-backend lmcache")
+    fact = it.option("kv-transfer-config.kv_connector", OFF)
+    if fact.values == ("MultiConnector",):
+        return unknown("which connectors MultiConnector holds")
+    moved = _kv_connector(it)
+    return unknown(moved.why) if fact.values == (OFF,) and moved.values != (OFF,) else fact
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -891,4 +907,5 @@ FACTS: Makers = {
     "own attention factor of YaRN": yarn_factor,
     "hybrid KV cache manager": hybrid_manager,
     "full prompts reserved": lambda it: it.option("scheduler-reserve-full-isl", ON),
+    "name of the KV connector": connector_name,
 }

@@ -20,9 +20,8 @@ BUG = KnownBug(
         # From 0.31.0 on, parallel stages of a pipeline have a region for each layer
         AnyOf(Not(Since("0.31.0")), Is("pipeline parallel size", 1), Unseen("stages that are not matched by layers")),
         AnyOf(
-            Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPullConnector"),
-            AllOf(Is("--kv-transfer-config.kv_connector", "MultiConnector"), Unseen("NIXL among the connectors")),
-            AllOf(Not(Since("0.31.0")), Is("--kv-transfer-config.kv_connector", "NixlPushConnector")),
+            Is("name of the KV connector", "NixlConnector", "NixlPullConnector"),
+            AllOf(Not(Since("0.31.0")), Is("name of the KV connector", "NixlPushConnector")),
         ),
     ),
     avoid="Nothing within the release avoids it; serve such a model without P/D.",

@@ -16,8 +16,11 @@ BUG = KnownBug(
     hits=AnyOf(
         Is("architecture", "DeepseekV4ForCausalLM"),
         AllOf(
-            Given("--kv-transfer-config.kv_connector_extra_config.enable_cross_layers_blocks"),
-            Unseen("several groups of KV caches, some with states or in another precision"),
+            AnyOf(
+                Given("--kv-transfer-config.kv_connector_extra_config.enable_cross_layers_blocks"),
+                Given("--kv-transfer-config.kv_connector_extra_config"),
+            ),
+            Unseen("enable_cross_layers_blocks, and several groups of KV caches, some with states or in another precision"),
         ),
     ),
     avoid="Nothing within the release avoids it; take release 0.28.0.",

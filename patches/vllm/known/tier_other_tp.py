@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.offloading.config:build_offloading_config",),
     upstream=Upstream("vllm-project/vllm", pull=55191),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"),
+        Is("name of the KV connector", "OffloadingConnector"),
         Is("model runner", "V1"),
         Is("attention", "MHA"),
         Is("recurrent layers", OFF),
