@@ -877,6 +877,36 @@ def connector_name(it: Deployment) -> Fact:
     return unknown(moved.why) if fact.values == (OFF,) and moved.values != (OFF,) else fact
 
 
+#: Architecture -> first release that keeps its states as config.json's `mamba_ssm_cache_dtype`, or `mamba_ssm_dtype`, says
+_STATES_BY_CONFIG = {
+    "NemotronHForCausalLM": "0.13.0",
+    "NemotronHPuzzleForCausalLM": "0.16.0",
+    "Qwen3_5ForConditionalGeneration": "0.17.0",
+    "Qwen3_5MoeForConditionalGeneration": "0.17.0",
+}
+
+
+def foreign_states(it: Deployment) -> Fact:
+    """Whether recurrent states are kept in another format than KV, so that their bits may read as NaN in attention: up to
+    0.22.1."""
+    cache, asked = kv_cache_dtype(it), it.option("mamba-ssm-cache-dtype", "auto")
+    if not cache.values or not asked.values or it.config is None:
+        return unknown(cache.why or asked.why)
+    if str(cache.values[0]).startswith("fp8"):
+        return known(ON, cache.why)
+    if asked.values != ("auto",):
+        return known(ON if asked.values == ("float32",) else OFF, f"{asked.why} {asked.values[0]}")
+    text, architecture = it.text_config(), it.architecture() or ""
+    first = _STATES_BY_CONFIG.get(architecture)
+    if first and it.since(first):
+        dtype = text.get("mamba_ssm_cache_dtype") or text.get("mamba_ssm_dtype")
+        return known(ON if dtype == "float32" else OFF, f"config.json keeps states as {dtype}")
+    if it.option("mamba-cache-dtype", "auto").values == ("float32",):
+        return known(ON, "--mamba-cache-dtype float32")
+    kimi = architecture == "KimiLinearForCausalLM"
+    return known(ON if kimi else OFF, architecture)
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -908,4 +938,5 @@ FACTS: Makers = {
     "hybrid KV cache manager": hybrid_manager,
     "full prompts reserved": lambda it: it.option("scheduler-reserve-full-isl", ON),
     "name of the KV connector": connector_name,
+    "states in another format than KV": foreign_states,
 }

@@ -1,23 +1,9 @@
 """vllm.hybrid-stale-bits, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
-
-#: States are kept in another format than KV
-_OTHER_BITS = AnyOf(
-    Is("--mamba-ssm-cache-dtype", "float32"),
-    Is("--mamba-cache-dtype", "float32"),
-    Is("KV cache dtype", "fp8", "fp8_e4m3", "fp8_e5m2"),
-    AllOf(Since("0.11.1"), Is("architecture", "KimiLinearForCausalLM")),
-    AllOf(
-        Since("0.13.0"),
-        Is("architecture", "NemotronHForCausalLM", "NemotronHPuzzleForCausalLM"),
-        Unseen("the checkpoint's mamba_ssm_cache_dtype"),
-    ),
-    AllOf(Since("0.17.0"), Is("architecture", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")),
-)
 
 BUG = KnownBug(
     id="vllm.hybrid-stale-bits",
@@ -29,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=35219, issue=27264),
     hits=AllOf(
         Is("recurrent layers", ON),
-        _OTHER_BITS,
+        Is("states in another format than KV", ON),
         Not(Is("--attention-backend", "TRITON_ATTN")),
         AnyOf(Is("compute capability", 90, 100, 103), Unseen("a kernel of attention that multiplies masked values by zero")),
     ),
