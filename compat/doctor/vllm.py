@@ -881,6 +881,7 @@ def connector_name(it: Deployment) -> Fact:
 _STATES_BY_CONFIG = {
     "NemotronHForCausalLM": "0.13.0",
     "NemotronHPuzzleForCausalLM": "0.16.0",
+    "NemotronH_Nano_VL_V2": "0.18.0",
     "Qwen3_5ForConditionalGeneration": "0.17.0",
     "Qwen3_5MoeForConditionalGeneration": "0.17.0",
 }
