@@ -111,6 +111,8 @@ class Deployment:
     def text_config(self) -> Mapping[str, Any]:
         """The part of config.json that describes the language model."""
         config = self.config or {}
+        thinker = config.get("thinker_config")  # Qwen's models that speak
+        config = thinker if isinstance(thinker, Mapping) else config
         parts = (config.get(name) for name in _PARTS)
         return next((part for part in parts if isinstance(part, Mapping)), config)
 

@@ -30,6 +30,9 @@ MLA_SINCE = {
     _KIMI: "0.5.9",
     _GLM: "0.5.9",
     "BailingMoeV2_5ForCausalLM": "0.5.9",
+    "Dots3NoteForCausalLM": "0.5.19",
+    "Glm5NextForConditionalGeneration": "0.5.20",
+    "HYV4ForCausalLM": "0.5.20",
 }
 #: Architecture -> first release that gives it trtllm_mla on SM100, where no attention backend is named at all
 TRTLLM_MLA_SINCE = {
@@ -47,6 +50,16 @@ PLAIN = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 ENCODERS = (
     "BertModel", "BertForSequenceClassification", "Contriever", "XLMRobertaModel", "XLMRobertaForSequenceClassification",
 )  # fmt: skip
+#: Such models, and one with convolutions in between
+BOTH_WAYS = (*ENCODERS, "Lfm2BidirectionalModel")
+#: Those with the vision encoder of Qwen3-VL, the only one that has graphs on Ascend
+QWEN3_VL = (
+    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration", "InternS1ProForConditionalGeneration",
+    "InternS2PreviewForConditionalGeneration", "InternS2MobiusForConditionalGeneration",
+)  # fmt: skip
+#: Architectures whose EAGLE drafts come from several layers, by a worker of their own
+LAYERED_DRAFTS = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"
 #: Architectures with sliding-window layers -> first release that gives them fa3 on Hopper, where no backend is named; elsewhere
 #: they get what the release gives any model without MLA. Their window layers never have a KV pool of their own
 #: (disable_hybrid_swa_memory)
@@ -631,6 +644,33 @@ def _said(fact: Fact) -> str:
     return f"{fact.why} {fact.values[0]}" if fact.values else fact.why
 
 
+def _head_size(it: Deployment) -> Fact:
+    """The width of a head, as rotary embedding gets it: with MLA that of the part that it turns."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    text = it.text_config()
+    if text.get("kv_lora_rank") is not None or "qk_rope_head_dim" in text:
+        name, size = "qk_rope_head_dim", text.get("qk_rope_head_dim")
+    else:
+        name, size = "head_dim", text.get("head_dim")
+    if size is None and text.get("hidden_size") and text.get("num_attention_heads"):
+        name, size = "hidden_size / num_attention_heads", text["hidden_size"] // text["num_attention_heads"]
+    return known(size, name) if size else unknown(f"config.json has no {name}")
+
+
+def _kv_heads(it: Deployment) -> Fact:
+    """How many KV heads a rank holds, where all ranks share the layers' heads among them."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    if it.given("enable-dp-attention", "dp-size", "attention-context-parallel-size", "attn-cp-size"):
+        return unknown("how many ranks share the KV heads of a layer was not read")
+    text, ranks = it.text_config(), it.number("tp-size", 1)
+    heads = text.get("num_key_value_heads") or text.get("num_attention_heads")
+    if not heads:
+        return unknown("config.json has no num_key_value_heads")
+    return Fact(tuple(max(1, int(heads) // int(rank)) for rank in ranks.values), f"{heads} KV heads, {ranks.why}")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -658,4 +698,6 @@ FACTS: Makers = {
     "Mamba2 layers": _mamba2_layers,
     "recurrent layers": _recurrent,
     "tracked Mamba states": _tracked_states,
+    "head size": _head_size,
+    "KV heads of a rank": _kv_heads,
 }

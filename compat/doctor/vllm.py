@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log
 from typing import Any
 
 from packaging.version import Version
@@ -780,6 +781,144 @@ def _heads_of_a_rank(it: Deployment) -> Fact:
     return known(max(1, heads // int(ranks.values[0])), f"{heads} in config.json, {ranks.why}")
 
 
+def dynamic_ntk(it: Deployment) -> Fact:
+    """Whether positions are scaled by dynamic NTK with a factor, as InternLM's."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = it.text_config().get(name)
+        if isinstance(rope, Mapping) and rope.get("rope_type", rope.get("type")) == "dynamic" and "alpha" not in rope:
+            return known(ON if rope.get("factor", 1) != 1 else OFF, f"{name} of config.json is dynamic")
+    return known(OFF, "config.json has no dynamic rope_scaling")
+
+
+#: Architectures whose states may be cached at every block: SupportsMambaPrefixCaching of 0.11.1-0.28.0
+_STATES_AT_EVERY_BLOCK = (
+    *(name for name in MAMBA2 if name != "Plamo2ForCausalLM"),
+    *("FalconMambaForCausalLM", "JambaForCausalLM", "JambaForSequenceClassification", "MambaForCausalLM"),
+)
+
+
+def states_cache_mode(it: Deployment) -> Fact:
+    """Which states prefix caching keeps: `all` of them at every block, those of `align`ed chunks, or `none`."""
+    cached, asked = cached_states(it), it.option("mamba-cache-mode", "none")
+    if cached.values == (OFF,):
+        return known("none", cached.why)
+    if not cached.values or it.config is None or not asked.values:
+        return unknown(cached.why if not cached.values else NO_CONFIG if it.config is None else asked.why)
+    architecture = it.architecture()
+    if architecture not in _STATES_AT_EVERY_BLOCK or asked.values == ("align",):
+        return known("align", f"{asked.why}, {architecture}")
+    if asked.values == ("none",) and it.release is None:
+        return unknown("the default of --mamba-cache-mode depends on the release")
+    every = asked.values == ("all",) or not it.since("0.28.0")
+    return known("all" if every else "align", f"{asked.why}, {architecture}")
+
+
+def rope_scaling(it: Deployment) -> Fact:
+    """How RoPE is scaled: `rope_type` of config.json, or of an option up to 0.11."""
+    for name in ("rope_type", "type"):
+        if it.given(f"rope-scaling.{name}"):
+            return it.option(f"rope-scaling.{name}")
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    names = [str(rope.get("rope_type") or rope.get("type")) for rope in _ropes(it)]
+    name = next((name for name in names if name not in ("None", "default")), "default")
+    return known({"su": "longrope"}.get(name, name), "config.json")
+
+
+def _ropes(it: Deployment) -> list[Mapping[str, Any]]:
+    """The settings of RoPE in config.json: one, or one for each kind of layer."""
+    text = it.text_config()
+    found = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    return [value for value in found.values() if isinstance(value, Mapping)] or [found]
+
+
+def yarn_factor(it: Deployment) -> Fact:
+    """Whether YaRN has another attention factor than its usual one, 0.1 * ln(factor) + 1, by `attention_factor` or `mscale`."""
+    if it.config is None or it.given("rope-scaling"):
+        return unknown(NO_CONFIG if it.config is None else "--rope-scaling")
+    if it.text_config().get("kv_lora_rank") is not None:
+        return known(OFF, "models with MLA have a YaRN of their own")
+    for rope in _ropes(it):
+        if "yarn" not in (rope.get("rope_type"), rope.get("type")):
+            continue
+        scale = 0.1 * log(rope["factor"]) if rope["factor"] > 1 else 0.0
+        own, mscale, of_all = (rope.get(name) for name in ("attention_factor", "mscale", "mscale_all_dim"))
+        if own is None:
+            own = (scale * mscale + 1) / (scale * of_all + 1) if mscale and of_all else scale + 1
+        if abs(own - (scale + 1) * rope.get("attn_factor", 1)) > 1e-3:
+            return known(ON, f"config.json asks for {own:.4g}")
+    return known(OFF, "config.json")
+
+
+def hybrid_manager(it: Deployment) -> Fact:
+    """Whether each kind of attention layer has KV blocks of its own, so that windows free theirs (hybrid KV cache manager)."""
+    name, connector = "disable-hybrid-kv-cache-manager", _kv_connector(it)
+    asked = it.option(name, "none")
+    if it.given(name) or not asked.values:
+        return Fact(tuple(OFF if value == ON else ON for value in asked.values), asked.why)
+    if it.release is None or not it.since("0.11.1"):
+        return unknown(f"the default of this release was not read; set --{name}")
+    if it.config is not None and it.text_config().get("attention_chunk_size"):
+        if hidden_states_drafter(it).values != (OFF,):
+            return known(OFF, "chunks of local attention, with drafts from hidden states")
+        if not it.since("0.14.0") and not it.truth("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE"):
+            return known(OFF, f"default of vLLM {it.release} for chunks of local attention")
+    if it.given("kv-events-config") and not it.since("0.20.0"):
+        return known(OFF, "--kv-events-config")
+    if connector.values != (OFF,):
+        return unknown(connector.why) if it.since("0.22.0") or not connector.values else known(OFF, connector.why)
+    return known(ON, f"default of vLLM {it.release}")
+
+
+def connector_name(it: Deployment) -> Fact:
+    """The class that moves KV in or out, as `_post_init_kv_transfer_config` of 0.13.0-0.33.0 leaves it; off: none."""
+    if it.given("kv-offloading-size"):
+        backend = it.option("kv-offloading-backend", "native" if it.since("0.14.0") else "none").values[0]
+        if backend == "native":
+            simple = it.since("0.19.0") and it.truth("VLLM_USE_SIMPLE_KV_OFFLOAD")
+            return known("SimpleCPUOffloadConnector" if simple else "OffloadingConnector", "--kv-offloading-size")
+        if backend == "lmcache":
+            return Fact(("LMCacheConnectorV1", "LMCacheMPConnector"), "--kv-offloading-backend lmcache")
+    fact = it.option("kv-transfer-config.kv_connector", OFF)
+    if fact.values == ("MultiConnector",):
+        return unknown("which connectors MultiConnector holds")
+    moved = _kv_connector(it)
+    return unknown(moved.why) if fact.values == (OFF,) and moved.values != (OFF,) else fact
+
+
+#: Architecture -> first release that keeps its states as config.json's `mamba_ssm_cache_dtype`, or `mamba_ssm_dtype`, says
+_STATES_BY_CONFIG = {
+    "NemotronHForCausalLM": "0.13.0",
+    "NemotronHPuzzleForCausalLM": "0.16.0",
+    "NemotronH_Nano_VL_V2": "0.18.0",
+    "Qwen3_5ForConditionalGeneration": "0.17.0",
+    "Qwen3_5MoeForConditionalGeneration": "0.17.0",
+}
+
+
+def foreign_states(it: Deployment) -> Fact:
+    """Whether recurrent states are kept in another format than KV, so that their bits may read as NaN in attention: up to
+    0.22.1."""
+    cache, asked = kv_cache_dtype(it), it.option("mamba-ssm-cache-dtype", "auto")
+    if not cache.values or not asked.values or it.config is None:
+        return unknown(cache.why or asked.why)
+    if str(cache.values[0]).startswith("fp8"):
+        return known(ON, cache.why)
+    if asked.values != ("auto",):
+        return known(ON if asked.values == ("float32",) else OFF, f"{asked.why} {asked.values[0]}")
+    text, architecture = it.text_config(), it.architecture() or ""
+    first = _STATES_BY_CONFIG.get(architecture)
+    if first and it.since(first):
+        dtype = text.get("mamba_ssm_cache_dtype") or text.get("mamba_ssm_dtype")
+        return known(ON if dtype == "float32" else OFF, f"config.json keeps states as {dtype}")
+    if it.option("mamba-cache-dtype", "auto").values == ("float32",):
+        return known(ON, "--mamba-cache-dtype float32")
+    kimi = architecture == "KimiLinearForCausalLM"
+    return known(ON if kimi else OFF, architecture)
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -805,4 +944,12 @@ FACTS: Makers = {
     "KV heads of a rank": _heads_of_a_rank,
     "KV connector": _kv_connector,
     "async scheduling": _async_scheduling,
+    "dynamic NTK": dynamic_ntk,
+    "cache mode of states": states_cache_mode,
+    "RoPE scaling": rope_scaling,
+    "own attention factor of YaRN": yarn_factor,
+    "hybrid KV cache manager": hybrid_manager,
+    "full prompts reserved": lambda it: it.option("scheduler-reserve-full-isl", ON),
+    "name of the KV connector": connector_name,
+    "states in another format than KV": foreign_states,
 }

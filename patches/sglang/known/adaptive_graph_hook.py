@@ -1,6 +1,6 @@
 """sglang.adaptive-graph-hook, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is
+from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, Given, Is, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS, SPECULATION
@@ -19,7 +19,8 @@ BUG = KnownBug(
         Given("--speculative-adaptive"),
         Is("architecture", "DeepseekV4ForCausalLM"),
         Is("speculative algorithm", "EAGLE", "EAGLE3"),
-        Is("--enable-dp-attention", "off"),
+        *(Is(flag, OFF) for flag in ("--enable-dp-attention", "--enable-two-batch-overlap", "--enable-pdmux")),
+        Not(Above("--speculative-eagle-topk", 1)),
         Is("CUDA graphs", ON),
     ),
     avoid="Leave out `--speculative-adaptive`.",

@@ -6,6 +6,8 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
 
+_PHI, _LARGE = "Phi3SmallForCausalLM", (*GEMMA, "Gemma2ForSequenceClassification")
+
 BUG = KnownBug(
     id="sglang.aiter-softmax-scale",
     title="Garbage from Granite models on AITER: attention is scaled by the head size alone",
@@ -21,11 +23,11 @@ BUG = KnownBug(
         AnyOf(Is("prefill backend", "aiter"), Is("decode backend", "aiter")),
         Not(AllOf(Since("0.5.20"), Given("$SGLANG_USE_AITER_UNIFIED_ATTN"))),
         AnyOf(
-            Is("architecture", *(f"Granite{kind}ForCausalLM" for kind in ("", "Moe", "MoeHybrid", "MoeShared"))),
+            Is("architecture", *(f"Granite{kind}ForCausalLM" for kind in ("", "Moe", "MoeHybrid", "MoeShared")), _PHI),
             AllOf(
                 AnyOf(Not(Since("0.5.20")), Not(Is("decode backend", "aiter"))),  # a later decode refuses window layers
-                Is("architecture", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration", *GEMMA),
-                AnyOf(Not(Is("architecture", *GEMMA)), Unseen("whether it is a model of 27B, with a scale of its own")),
+                Is("architecture", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration", *_LARGE),
+                AnyOf(Not(Is("architecture", *_LARGE)), Unseen("whether it is a model of 27B, with a scale of its own")),
             ),
         ),
     ),

@@ -15,6 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=34463),
     hits=AllOf(
         Is("verify backend", "aiter"),
+        Is("speculative decoding", ON),
         Is("sliding-window layers", ON),
         AnyOf(
             Not(Since("0.5.12")),

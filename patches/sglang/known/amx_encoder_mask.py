@@ -1,7 +1,7 @@
 """sglang.amx-encoder-mask, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
-from attnfix.compat.doctor.sglang import ENCODERS
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.sglang import BOTH_WAYS
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
@@ -15,9 +15,9 @@ BUG = KnownBug(
     code=("sglang.srt.layers.attention.intel_amx_backend:IntelAMXAttnBackend.forward_extend",),
     upstream=Upstream("sgl-project/sglang", pull=35434, issue=33603),
     hits=AllOf(
-        Is("--device", "cpu"),
+        AnyOf(Is("--device", "cpu"), Given("$SGLANG_USE_CPU_ENGINE")),
         Is("--attention-backend", "off", "intel_amx"),
-        Is("architecture", *ENCODERS),
+        Is("architecture", *BOTH_WAYS),
         Unseen("whether the CPU has AMX"),
     ),
     avoid="Set `--attention-backend torch_native`.",

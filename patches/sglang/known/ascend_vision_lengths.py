@@ -1,16 +1,12 @@
 """sglang.ascend-vision-lengths, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.sglang import QWEN3_VL
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, IMAGES
 
-#: Those with the encoder of Qwen3-VL, the only one that has graphs on Ascend
-_QWEN3_VL = (
-    "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3OmniMoeForConditionalGeneration",
-    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration", "InternS1ProForConditionalGeneration",
-)  # fmt: skip
-_GRAPHS = AllOf(Given("$SGLANG_VIT_ENABLE_CUDA_GRAPH"), Is("architecture", *_QWEN3_VL))
+_GRAPHS = AllOf(Given("$SGLANG_VIT_ENABLE_CUDA_GRAPH"), Is("architecture", *QWEN3_VL))
 
 BUG = KnownBug(
     id="sglang.ascend-vision-lengths",

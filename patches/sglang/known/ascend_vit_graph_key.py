@@ -1,6 +1,7 @@
 """sglang.ascend-vit-graph-key, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.sglang import QWEN3_VL
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS, IMAGES
@@ -17,7 +18,8 @@ BUG = KnownBug(
     hits=AllOf(
         AnyOf(Is("--device", "npu"), Is("prefill backend", "ascend")),
         Given("$SGLANG_VIT_ENABLE_CUDA_GRAPH"),
-        Unseen("whether prompts have images, for a model with the encoder of Qwen3-VL"),
+        Is("architecture", *QWEN3_VL),
+        Unseen("whether prompts have images"),
     ),
     avoid="Leave SGLANG_VIT_ENABLE_CUDA_GRAPH unset.",
 )

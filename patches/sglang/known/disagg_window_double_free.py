@@ -1,6 +1,6 @@
 """sglang.disagg-window-double-free, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GARBAGE
@@ -17,7 +17,9 @@ BUG = KnownBug(
     hits=AllOf(
         Is("--disaggregation-mode", "decode"),
         Given("--speculative-algorithm"),
-        AnyOf(Is("architecture", "DeepseekV4ForCausalLM"), AllOf(Is("sliding-window KV pool", "on"), Given("--page-size"))),
+        AnyOf(
+            Is("architecture", "DeepseekV4ForCausalLM"), AllOf(Is("sliding-window KV pool", "on"), Above("tokens of a page", 1))
+        ),
         Unseen("whether a page comes back with the mapping of its last request"),
     ),
     avoid="Start the decode server without a drafter.",

@@ -1,12 +1,10 @@
 """sglang.draft-probs-graph-pool, as data."""
 
 from attnfix.compat.doctor.condition import ON, Above, AllOf, Given, Is, Not
+from attnfix.compat.doctor.sglang import LAYERED_DRAFTS
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, GRAPHS, SPECULATION
-
-#: Their EAGLE drafts come from several layers, by another worker
-_LAYERED = "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"
 
 BUG = KnownBug(
     id="sglang.draft-probs-graph-pool",
@@ -23,7 +21,7 @@ BUG = KnownBug(
         Above("speculative steps", 1),
         Is("CUDA graphs", ON),
         Not(Given("--enable-multi-layer-eagle")),
-        Not(AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *_LAYERED))),
+        Not(AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *LAYERED_DRAFTS))),
     ),
     avoid="Leave --speculative-use-rejection-sampling out.",
 )

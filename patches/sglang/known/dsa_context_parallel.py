@@ -25,6 +25,7 @@ BUG = KnownBug(
         Is("compute capability", 100, 103),
         Is("--kv-cache-dtype", "off", "auto", "fp8_e4m3"),
         AnyOf(*map(Given, _FLAGS)),
+        Not(AllOf(Not(Since("0.5.10")), Is("--nsa-prefill-cp-mode", "in-seq-split"))),  # whose KV cache is bfloat16
         AnyOf(
             *(Is(name, "trtllm") for name in _BACKENDS),
             AllOf(Since("0.5.10"), Not(Since("0.5.11"))),

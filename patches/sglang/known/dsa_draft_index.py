@@ -1,6 +1,6 @@
 """sglang.dsa-draft-index, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, SPECULATION
@@ -18,6 +18,7 @@ BUG = KnownBug(
         Is("attention", "sparse MLA"),
         Given("--enable-hierarchical-cache"),
         Is("speculative algorithm", "EAGLE"),
+        Not(Is("--disaggregation-mode", "decode")),
         Unseen("a prefix of more than 2048 tokens that comes back from host memory"),
     ),
     avoid="Leave --enable-hierarchical-cache out.",

@@ -1,6 +1,6 @@
 """sglang.dsa-fp8-one-shot, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, KV_SCALES
@@ -17,7 +17,8 @@ BUG = KnownBug(
         Is("architecture", "DeepseekV32ForCausalLM"),
         Is("compute capability", 90),
         Is("--kv-cache-dtype", "fp8_e4m3"),
-        Is("cached prefix", "on"),
+        Not(Is("--disaggregation-mode", "decode")),
+        AnyOf(Not(Given("--disable-radix-cache")), Unseen("prompts in chunks that end before token 2048")),
     ),
     avoid="Set --kv-cache-dtype bfloat16.",
 )

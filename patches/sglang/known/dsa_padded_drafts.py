@@ -1,6 +1,6 @@
 """sglang.dsa-padded-drafts, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, PARALLEL, SPECULATION
@@ -16,9 +16,13 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("architecture", "DeepseekV32ForCausalLM"),
-        Given("--enable-dp-attention"),
+        AnyOf(  # before 0.5.8 the engine switches it on for this model; up to 0.5.5 with a rank for each GPU
+            Given("--enable-dp-attention"),
+            Not(Since("0.5.6")),
+            AllOf(Not(Since("0.5.8")), Above("--dp-size", 1)),
+        ),
         Is("speculative decoding", "on"),
         Unseen("whether steps of drafts run outside CUDA graphs, as batches above the largest graph do"),
     ),
-    avoid="Leave --speculative-algorithm or --enable-dp-attention out.",
+    avoid="Leave --speculative-algorithm out.",
 )

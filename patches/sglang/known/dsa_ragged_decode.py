@@ -1,6 +1,6 @@
 """sglang.dsa-ragged-decode, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Since
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -8,14 +8,13 @@ from attnfix.compat.symptoms import DIES
 BUG = KnownBug(
     id="sglang.dsa-ragged-decode",
     title="DeepSeek V3.2 and GLM-5 do not start with flashmla_sparse prefill and an FP8 KV cache",
-    symptom='Graph capture ends in "topk_indices_offset must be a CUDA tensor" (0.5.10: "requires topk_indices_offset").',
+    symptom='Graph capture ends in "topk_indices_offset must be a CUDA tensor".',
     symptoms=(DIES,),
-    releases=(">=0.5.9,<0.5.11",),
+    releases=(">=0.5.9,<0.5.10",),
     code=("sglang.srt.layers.attention.nsa_backend:NativeSparseAttnBackend.get_topk_transform_method",),
     upstream=Upstream("sgl-project/sglang", pull=20606),
     hits=AllOf(
         Is("attention", "sparse MLA"),
-        AnyOf(Not(Since("0.5.10")), Is("speculative decoding", ON)),
         AnyOf(
             Is("--kv-cache-dtype", "fp8_e4m3"), AllOf(Is("compute capability", 100, 103), Is("--kv-cache-dtype", "off", "auto"))
         ),

@@ -6,7 +6,7 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import LONG_PROMPT
 
-_V4 = Is("architecture", "DeepseekV4ForCausalLM")
+_V4, _OWN = Is("architecture", "DeepseekV4ForCausalLM"), Is("--dsa-topk-backend", OFF, "sgl-kernel")
 
 BUG = KnownBug(
     id="sglang.dsa-topk-ties",
@@ -20,12 +20,11 @@ BUG = KnownBug(
     ),
     upstream=Upstream("sgl-project/sglang", pull=30645, issue=35257),
     hits=AllOf(
-        Is("attention", "sparse MLA"),
         AnyOf(
-            AllOf(_V4, AnyOf(Not(Is("GPU", AMD)), Since("0.5.19")), Not(Is("compute capability", 120, 121))),
-            AllOf(Not(_V4), Since("0.5.15"), Not(Is("GPU", AMD))),
+            AllOf(_V4, Not(Is("compute capability", 120, 121)), AnyOf(Not(Is("GPU", AMD)), Since("0.5.19"))),
+            AllOf(Is("attention", "sparse MLA"), Since("0.5.15"), Not(Is("GPU", AMD))),
         ),
-        Is("--dsa-topk-backend", OFF, "sgl-kernel"),
+        AnyOf(_OWN, AllOf(_V4, Not(Since("0.5.19")))),
         Not(Is("$SGLANG_OPT_USE_TOPK_V2", "0", "false", "False")),
         Unseen("whether scores of a long prompt are so much alike"),
     ),

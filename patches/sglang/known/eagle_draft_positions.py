@@ -1,6 +1,7 @@
 """sglang.eagle-draft-positions, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, Is
+from attnfix.compat.doctor.condition import Above, AllOf, Given, Is, Not
+from attnfix.compat.doctor.sglang import LAYERED_DRAFTS
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW, SPECULATION
@@ -21,6 +22,8 @@ BUG = KnownBug(
     hits=AllOf(
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
         Above("speculative steps", 1),
+        Not(Given("--enable-multi-layer-eagle")),
+        Not(AllOf(Is("speculative algorithm", "EAGLE"), Is("architecture", *LAYERED_DRAFTS))),
     ),
     avoid="Set `--speculative-num-steps 1`, whose only draft needs no such step.",
     harm=SLOWER,

@@ -1,7 +1,7 @@
 """sglang.encoder-trtllm-mha, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, Is
-from attnfix.compat.doctor.sglang import ENCODERS
+from attnfix.compat.doctor.sglang import BOTH_WAYS
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
@@ -14,6 +14,6 @@ BUG = KnownBug(
     releases=(">=0.5.1,<0.5.22",),
     code=("sglang.srt.layers.attention.trtllm_mha_backend:TRTLLMHAAttnBackend.forward_extend",),
     upstream=Upstream("sgl-project/sglang"),
-    hits=AllOf(Is("prefill backend", "trtllm_mha"), Is("architecture", *ENCODERS)),
+    hits=AllOf(Is("prefill backend", "trtllm_mha"), Is("architecture", *BOTH_WAYS)),
     avoid="Set `--attention-backend triton`.",
 )

@@ -1,7 +1,7 @@
 """sglang.encoder-xpu, as data."""
 
 from attnfix.compat.doctor.condition import AllOf, Is
-from attnfix.compat.doctor.sglang import ENCODERS
+from attnfix.compat.doctor.sglang import BOTH_WAYS
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
@@ -14,6 +14,6 @@ BUG = KnownBug(
     releases=(">=0.5.4,<0.5.20",),
     code=("sglang.srt.layers.attention.xpu_backend:XPUAttentionBackend.forward_extend",),
     upstream=Upstream("sgl-project/sglang", pull=35213),
-    hits=AllOf(Is("prefill backend", "intel_xpu"), Is("architecture", *ENCODERS)),
+    hits=AllOf(Is("prefill backend", "intel_xpu"), Is("architecture", *BOTH_WAYS)),
     avoid="Set `--attention-backend triton`.",
 )

@@ -1,6 +1,6 @@
 """sglang.gdn-draft-trees, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, Is
+from attnfix.compat.doctor.condition import OFF, Above, AllOf, AnyOf, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SPECULATION
@@ -21,8 +21,10 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         Is("architecture", "Qwen3NextForCausalLM"),
-        Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
-        Above("speculative topk", 1),
+        AnyOf(
+            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3"), Is("--speculative-eagle-topk", OFF)),  # 4 by default
+            AllOf(Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"), Above("--speculative-eagle-topk", 1)),
+        ),
     ),
     avoid="Set --speculative-eagle-topk 1.",
 )

@@ -1,6 +1,6 @@
 """sglang.gemma3-mixed-images, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, IMAGES
@@ -15,7 +15,9 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=27499, issue=26503),
     hits=AllOf(
         Is("architecture", "Gemma3ForConditionalGeneration"),
+        Given("--enable-multimodal"),
         Is("prefill backend", "triton"),
+        Is("decode backend", "triton"),
         Unseen("whether one prefill holds prompts with and without images"),
     ),
     avoid="Set another `--attention-backend`; it gives image tokens a causal mask.",

@@ -17,7 +17,10 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=32303),
     hits=AllOf(
         Is("architecture", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
-        AnyOf(Is("prefill backend", "triton"), AllOf(Is("prefill backend", "fa4"), Since("0.5.22"))),
+        AnyOf(
+            AllOf(Is("prefill backend", "triton"), AnyOf(Is("decode backend", "triton"), Since("0.5.22"))),
+            AllOf(Is("prefill backend", "fa4"), Since("0.5.22")),
+        ),
         Unseen("whether prompts hold images"),
     ),
     avoid="For E2B and E4B on B200, set `--attention-backend trtllm_mha`; its mask is causal.",

@@ -1,6 +1,6 @@
 """sglang.hicache-storage-namespace, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX
@@ -22,6 +22,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", issue=26747, pull=38577),
     hits=AllOf(
         Given("--hicache-storage-backend"),
+        AnyOf(*map(Given, ("--enable-hierarchical-cache", "--disaggregation-decode-enable-offload-kvcache"))),
         Unseen("whether requests name adapters, cache salts or extra keys"),
     ),
     avoid="Leave out `--hicache-storage-backend` where adapters or tenants share a server or its storage.",

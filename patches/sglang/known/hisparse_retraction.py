@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Given("--enable-hisparse"),
         Is("--disaggregation-mode", "decode"),
-        Not(AllOf(Since("0.5.21"), Is("architecture", "DeepseekV4ForCausalLM"))),
+        Not(AllOf(Since("0.5.22"), Is("architecture", "DeepseekV4ForCausalLM"))),
         Not(Is("--disaggregation-decode-retraction-backup", "host_pool", "none")),
         Unseen("whether the pool runs full while requests decode"),
     ),

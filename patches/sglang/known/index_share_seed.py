@@ -1,6 +1,6 @@
 """sglang.index-share-seed, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import Above, AllOf, Given, Is, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW, SPECULATION
@@ -22,6 +22,7 @@ BUG = KnownBug(
         Is("--disaggregation-mode", "decode"),
         Given("--speculative-algorithm"),
         Is("speculative topk", 1),
+        Above("speculative steps", 1),
         Unseen("whether the model's config.json sets index_share_for_mtp_iteration"),
     ),
     avoid="""Set --json-model-override-args '{"index_share_for_mtp_iteration": false}' on the decode server.""",

@@ -1,6 +1,6 @@
 """sglang.kda-layer-sync, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, Is, Not
 from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
@@ -22,6 +22,7 @@ BUG = KnownBug(
             *("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration", "KimiK3LinearForCausalLM"),
             *("BailingMoeV3ForCausalLM", "Glm5NextForConditionalGeneration"),
         ),
+        Not(Is("--disaggregation-mode", "decode")),
     ),
     avoid="Nothing within the release.",
 )

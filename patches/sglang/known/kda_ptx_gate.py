@@ -1,6 +1,6 @@
 """sglang.kda-ptx-gate, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
@@ -16,7 +16,10 @@ BUG = KnownBug(
     code=("sglang.srt.layers.attention.linear.kernels.kda_ptx:PtxKDAKernel.extend",),
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
-        Is("architecture", "KimiLinearForCausalLM"),
+        AnyOf(
+            Is("architecture", "KimiLinearForCausalLM"),
+            AllOf(Is("architecture", "BailingMoeV3ForCausalLM"), Unseen("whether config.json leaves kda_safe_gate false")),
+        ),
         Is("compute capability", 103),
         AnyOf(Is(_PREFILL, "ptx_kda"), AllOf(Is(_PREFILL, OFF), Is(_BOTH, "ptx_kda"))),
     ),

@@ -27,6 +27,7 @@ BUG = KnownBug(
         Above("speculative steps", 1),
         AnyOf(Is("CUDA graphs", OFF), Unseen("whether more requests run at once than the graphs hold")),
         Not(Is("--device", "npu")),
+        Not(Is("--disaggregation-mode", "prefill")),
     ),
     avoid="Leave CUDA graphs on, and set `--max-running-requests` no higher than the largest batch that they hold.",
     harm=SLOWER,

@@ -24,6 +24,7 @@ BUG = KnownBug(
         ),
         AnyOf(Is("CUDA graphs", OFF), Unseen("whether more requests run at once than the graphs hold")),
         Not(AllOf(Is("--device", "npu"), Since("0.5.14"))),
+        Not(Is("--disaggregation-mode", "prefill")),
     ),
     avoid="Leave CUDA graphs on, and set `--max-running-requests` no higher than the largest batch that they hold.",
 )

@@ -11,7 +11,7 @@ _CLASSES = (
     f"{_ROOM}.trtllm_mha_backend:TRTLLMHAAttnBackend",
     f"{_ROOM}.aiter_backend:AiterAttnBackend",
 )
-_BACKENDS = "triton", "trtllm_mha", "aiter"
+_BACKENDS = "triton", "trtllm_mha", "aiter", "ascend", "torch_native", "intel_amx", "flashinfer", "flex_attention"
 
 BUG = KnownBug(
     id="sglang.llama4-chunks",
@@ -26,5 +26,5 @@ BUG = KnownBug(
         AnyOf(Is("prefill backend", *_BACKENDS), Is("decode backend", *_BACKENDS)),
         Unseen("whether texts go beyond attention_chunk_size"),
     ),
-    avoid="Set `--attention-backend fa3` on Hopper, else `--context-length 8192`.",
+    avoid="Set `--attention-backend fa3` on Ampere, Ada and Hopper, else `--context-length 8192`.",
 )

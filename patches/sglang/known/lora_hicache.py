@@ -1,6 +1,6 @@
 """sglang.lora-hicache, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX
@@ -15,8 +15,13 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         AnyOf(Given("--enable-lora"), Given("--lora-paths")),
-        AnyOf(Given("--enable-hierarchical-cache"), Is("sliding-window KV pool", ON)),
+        AnyOf(
+            Given("--enable-hierarchical-cache"),
+            Is("sliding-window KV pool", ON),
+            Is("$SGLANG_EXPERIMENTAL_CPP_RADIX_TREE", "1"),
+        ),
         Is("--disable-radix-cache", "off"),
+        Not(Is("--disaggregation-mode", "decode")),
     ),
     avoid="Set `--disable-radix-cache` and leave --enable-hierarchical-cache out.",
 )

@@ -13,6 +13,6 @@ BUG = KnownBug(
     releases=(">=0.5.3.post1,<0.5.6.post2",),
     code=("sglang.srt.layers.attention.mamba.mamba:MambaMixer2.__init__",),
     upstream=Upstream("sgl-project/sglang", pull=14811),
-    hits=AllOf(Is("architecture", "NemotronHForCausalLM"), Not(Is("--tp-size", "off", "1"))),
+    hits=AllOf(Is("architecture", "NemotronHForCausalLM", "NemotronH_Nano_VL_V2"), Not(Is("--tp-size", "off", "1"))),
     avoid="Leave --tp-size at 1.",
 )

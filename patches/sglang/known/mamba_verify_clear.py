@@ -1,6 +1,6 @@
 """sglang.mamba-verify-clear, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SPECULATION
@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),
+        Not(Is("--disaggregation-mode", "prefill")),
         AnyOf(Is("CUDA graphs", OFF), Unseen("whether more requests run at once than the graphs hold")),
     ),
     avoid="Leave CUDA graphs on, and set `--max-running-requests` no higher than the largest batch that they hold.",

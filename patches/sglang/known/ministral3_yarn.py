@@ -22,5 +22,6 @@ BUG = KnownBug(
             AllOf(Is("architecture", "Mistral3ForConditionalGeneration"), Unseen("whether its text model is a Ministral 3")),
         ),
     ),
-    avoid="Set `--model-impl transformers`, for Mistral3ForConditionalGeneration from 0.5.10 on.",
+    avoid='Add `"attn_factor": 0.783`, which is 1 / (0.1 ln 16 + 1), to `rope_parameters` of the text model in config.json. '
+    "Or set `--model-impl transformers`, for Mistral3ForConditionalGeneration from 0.5.10 on.",
 )

@@ -1,6 +1,6 @@
 """sglang.mrope-draft-graphs, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GRAPHS, IMAGES, SPECULATION
@@ -20,6 +20,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("M-RoPE", ON),
         Is("speculative algorithm", "EAGLE3"),
+        Above("speculative steps", 1),
         Is("CUDA graphs", ON),
         Unseen("whether the draft model's rope_scaling has an mrope_section"),
     ),

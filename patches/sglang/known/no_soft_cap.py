@@ -1,6 +1,6 @@
 """sglang.no-soft-cap, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND
@@ -23,7 +23,11 @@ BUG = KnownBug(
     code=tuple(f"{owner}.forward_{mode}" for owner in _CLASSES for mode in ("extend", "decode")),
     upstream=Upstream("sgl-project/sglang", issue=33915),
     hits=AllOf(
-        AnyOf(Is("prefill backend", *_BACKENDS), Is("decode backend", *_BACKENDS)),
+        AnyOf(
+            Is("prefill backend", *_BACKENDS),
+            Is("decode backend", *_BACKENDS),
+            AllOf(Not(Since("0.5.10")), AnyOf(Is("prefill backend", "ascend"), Is("decode backend", "ascend"))),
+        ),
         Is("architecture", *_GEMMA, "Grok1ForCausalLM", "Grok1ModelForCausalLM"),
     ),
     avoid="Set `--attention-backend triton`.",

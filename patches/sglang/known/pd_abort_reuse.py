@@ -5,6 +5,8 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
 
+_DEFERRED = "$SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"
+
 BUG = KnownBug(
     id="sglang.pd-abort-reuse",
     title="Garbage on a decode server after an abort: KV of the aborted request lands on another one",
@@ -16,7 +18,9 @@ BUG = KnownBug(
     hits=AllOf(
         Is("--disaggregation-mode", "decode"),
         AnyOf(
-            AllOf(Not(Since("0.5.21")), Not(Given("$SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"))),
+            Not(Since("0.5.19")),
+            AllOf(Not(Since("0.5.21")), Not(Given(_DEFERRED))),
+            Is(_DEFERRED, "0", "false", "False"),
             Is("--disaggregation-transfer-backend", "mori"),
         ),
         Not(AllOf(Not(Since("0.5.10")), Is("--disaggregation-transfer-backend", "nixl"))),

@@ -5,11 +5,18 @@ from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
 
-_CONV_ONLY = ("Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Lfm2VlForConditionalGeneration", "InklingForConditionalGeneration")
+#: Their states have no temporal part; those of lightning attention have no convolution
+_EMPTY = (
+    "BailingMoeV2_5ForCausalLM",
+    "Lfm2ForCausalLM",
+    "Lfm2MoeForCausalLM",
+    "Lfm2VlForConditionalGeneration",
+    "InklingForConditionalGeneration",
+)
 
 BUG = KnownBug(
     id="sglang.pd-empty-states",
-    title="Every request of a short-convolution model fails with P/D disaggregation over Mooncake",
+    title="Every request of Ling 2.5, Ring 2.5, LFM2 and Inkling fails with P/D disaggregation over Mooncake",
     symptom="Requests fail with `Failed to send kv chunk`, later ones with `remote mooncake session ... is not alive`.",
     symptoms=(DIES,),
     releases=(">=0.5.9,<0.5.19",),
@@ -19,9 +26,9 @@ BUG = KnownBug(
     ),
     upstream=Upstream("sgl-project/sglang", pull=35689),
     hits=AllOf(
-        Is("architecture", *_CONV_ONLY),
+        Is("architecture", *_EMPTY),
         Is("--disaggregation-mode", "prefill", "decode"),
-        Is("--disaggregation-transfer-backend", OFF, "mooncake"),
+        Is("--disaggregation-transfer-backend", OFF, "mooncake", "mooncake_tcp"),
     ),
     avoid="Serve such a model without --disaggregation-mode.",
     harm=CRASH,

@@ -5,7 +5,13 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
 
-_MORE = ("NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Omni_Reasoning_V3", "Mamba2ForCausalLM")
+_MORE = (
+    "NemotronH_Nano_VL_V2",
+    "NemotronH_Nano_Omni_Reasoning_V3",
+    "NemotronH_Omni_Reasoning_V3",
+    "Mamba2ForCausalLM",
+    "GigaChat35ForCausalLM",
+)
 
 BUG = KnownBug(
     id="sglang.pd-mamba2-conv-slices",

@@ -18,6 +18,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=28034, issue=21942),
     hits=AllOf(
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
+        Not(Is("--disaggregation-mode", "prefill")),
         AnyOf(
             AllOf(Given("$SGLANG_ENABLE_OVERLAP_PLAN_STREAM"), Is("spec v2", ON)),
             AllOf(Given("--enable-beta-spec"), Not(Since("0.5.4"))),

@@ -1,6 +1,6 @@
 """sglang.rocm-retraction, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.doctor.gpus import AMD
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
@@ -17,6 +17,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("GPU", AMD),
         Is("attention", "MHA"),
+        Not(Is("recurrent layers", ON)),
         Is("--disaggregation-mode", "decode"),
         AnyOf(
             Is("--disaggregation-decode-retraction-backup", "host_pool"),

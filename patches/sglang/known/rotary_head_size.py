@@ -1,6 +1,6 @@
 """sglang.rotary-head-size, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -15,13 +15,9 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang", pull=14334, issue=14314),
     harm=CRASH,
     hits=AllOf(
-        Is(
-            "architecture",
-            *("ExaoneForCausalLM", "Phi3ForCausalLM", "PhiForCausalLM", "StableLmForCausalLM"),
-            *("GraniteForCausalLM", "LlamaForCausalLM"),
-        ),
+        Not(Is("head size", 64, 128, 256, 512)),
         Is("GPU", "NVIDIA"),
-        Unseen("whether heads are none of 64, 128, 256 and 512 wide, and vLLM is not installed"),
+        Unseen("whether vLLM is not installed"),
     ),
     avoid="Nothing within the release avoids it; take release 0.5.6.post1.",
 )

@@ -1,9 +1,15 @@
 """sglang.shared-kv-ragged, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
+
+#: In these graphs prefill reads pages, not the tokens at hand
+_PIECEWISE = AnyOf(
+    AllOf(Since("0.5.10"), Not(Since("0.5.15")), Not(Given("--disable-piecewise-cuda-graph"))),
+    Is("--cuda-graph-backend-prefill", "tc_piecewise"),
+)
 
 BUG = KnownBug(
     id="sglang.shared-kv-ragged",
@@ -18,6 +24,7 @@ BUG = KnownBug(
         Is("prefill backend", "flashinfer"),
         Not(Is("deterministic inference", ON)),
         Not(Given("$SGLANG_FLASHINFER_USE_PAGED")),
+        AnyOf(Not(_PIECEWISE), Unseen("whether a prefill runs outside piecewise CUDA graphs")),
     ),
     avoid="Set `--attention-backend fa3` on Ampere, Ada and Hopper, or from 0.5.11 on SGLANG_FLASHINFER_USE_PAGED=1.",
 )

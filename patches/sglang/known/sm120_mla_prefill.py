@@ -1,6 +1,6 @@
 """sglang.sm120-mla-prefill, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -19,6 +19,7 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("attention", "MLA"),
+        Not(Is("architecture", "MiniCPM3ForCausalLM")),
         Is("prefill backend", "triton"),
         Is("compute capability", 120, 121),
         AnyOf(*(Is(fact, ON) for fact in ("cached prefix", "speculative decoding", "deterministic inference"))),

@@ -18,8 +18,9 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "DeepseekV4ForCausalLM"),
         Is("compute capability", 120, 121),
+        Not(Is("--disaggregation-mode", "decode")),
         AnyOf(
-            AllOf(Since("0.5.15"), Not(Is(_VARIABLE, "0", "false", "False"))),
+            AllOf(Since("0.5.15"), Not(Is(_VARIABLE, "0", "false", "False")), Not(Given("--enable-prefill-cp"))),
             Given(_VARIABLE),
             Above("--chunked-prefill-size", 11673),
             Is("--chunked-prefill-size", "-1"),

@@ -5,7 +5,10 @@ from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
 
-_MIMO = Is("architecture", "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM")
+_LAYERS = Is(
+    "architecture",
+    *("MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM", "Step3p5ForCausalLM", "Step3p7ForConditionalGeneration"),
+)
 _WINDOWS = AllOf(
     Is("speculative algorithm", "EAGLE3"),
     Given("--speculative-draft-window-size"),
@@ -25,7 +28,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("sgl-project/sglang", issue=24481),
     hits=AnyOf(
-        AllOf(_MIMO, Is("speculative algorithm", "EAGLE"), Is("draft extend backend", "triton"), Is("CUDA graphs", ON)),
+        AllOf(_LAYERS, Is("speculative algorithm", "EAGLE"), Is("draft extend backend", "triton"), Is("CUDA graphs", ON)),
         AllOf(_WINDOWS, Is("draft decode backend", "triton")),
     ),
     avoid="Name another backend with --speculative-draft-attention-backend.",

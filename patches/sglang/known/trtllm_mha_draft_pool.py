@@ -14,7 +14,6 @@ BUG = KnownBug(
     code=("sglang.srt.layers.attention.trtllm_mha_backend:TRTLLMHAAttnBackend.__init__",),
     upstream=Upstream("sgl-project/sglang", pull=25103),
     hits=AllOf(
-        Is("architecture", "GptOssForCausalLM", "Llama4ForConditionalGeneration"),
         Is("sliding-window KV pool", ON),
         Is("draft decode backend", "trtllm_mha"),
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),

@@ -1,6 +1,6 @@
 """sglang.trtllm-mha-one-head, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, DIES
@@ -19,8 +19,7 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         AnyOf(Is("decode backend", "trtllm_mha"), Is("prefill backend", "trtllm_mha")),
-        AnyOf(Not(Is("--tp-size", "off", "1")), Is("architecture", "GemmaForCausalLM", "Gemma3ForCausalLM")),
-        Unseen("whether a rank holds one KV head"),
+        Is("KV heads of a rank", 1),
     ),
     avoid="Set --attention-backend flashinfer, or spread over fewer GPUs than the model has KV heads.",
 )

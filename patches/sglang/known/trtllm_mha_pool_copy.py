@@ -1,6 +1,6 @@
 """sglang.trtllm-mha-pool-copy, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is
+from attnfix.compat.doctor.condition import AllOf, Is, Not
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SLOW
@@ -13,7 +13,11 @@ BUG = KnownBug(
     releases=(">=0.5.19,<0.5.23",),
     code=("sglang.srt.layers.attention.trtllm_mha_backend:TRTLLMHAAttnBackend.forward_extend",),
     upstream=Upstream("sgl-project/sglang", pull=32272),
-    hits=AllOf(Is("prefill backend", "trtllm_mha"), Is("compute capability", 90, 120, 121)),
+    hits=AllOf(
+        Is("prefill backend", "trtllm_mha"),
+        Is("compute capability", 90, 120, 121),
+        Not(Is("--disaggregation-mode", "decode")),
+    ),
     avoid="Name another backend with --prefill-attention-backend, such as flashinfer.",
     harm=SLOWER,
 )

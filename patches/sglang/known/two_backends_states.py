@@ -20,6 +20,7 @@ BUG = KnownBug(
         Is("Mamba2 layers", OFF),
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE", "DFLASH"),
         AnyOf(Since("0.5.10"), Is("spec v2", OFF)),
+        Not(Is("--disaggregation-mode", "prefill")),
         AnyOf(Not(Is("release", "0.5.9")), Is("architecture", "BailingMoeV2_5ForCausalLM")),
         AnyOf(*(AllOf(Is("prefill backend", name), Not(Is("decode backend", name))) for name in _NAMES)),
     ),

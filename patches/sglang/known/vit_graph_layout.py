@@ -22,6 +22,7 @@ BUG = KnownBug(
             "Qwen3_5ForConditionalGeneration",
             "Qwen3_5MoeForConditionalGeneration",
             "Qwen3OmniMoeForConditionalGeneration",
+            "InternS2PreviewForConditionalGeneration",
         ),
         Given("$SGLANG_VIT_ENABLE_CUDA_GRAPH"),
         Unseen("whether prompts have images"),

@@ -13,6 +13,10 @@ BUG = KnownBug(
     releases=(">=0.5.1,<0.5.15",),
     code=("sglang.srt.mem_cache.swa_radix_cache:SWARadixCache._insert_helper",),
     upstream=Upstream("sgl-project/sglang", pull=29352),
-    hits=AllOf(Is("sliding-window KV pool", ON), Not(Given("--disable-radix-cache"))),
+    hits=AllOf(
+        Is("sliding-window KV pool", ON),
+        Not(Given("--disable-radix-cache")),
+        Not(Is("--disaggregation-mode", "decode")),
+    ),
     avoid="Set `--disable-hybrid-swa-memory`, which takes more memory, or `--disable-radix-cache`.",
 )

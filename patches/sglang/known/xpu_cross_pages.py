@@ -1,6 +1,6 @@
 """sglang.xpu-cross-pages, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE
@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("sglang.srt.layers.attention.xpu_backend:XPUAttentionBackend.init_forward_metadata",),
     upstream=Upstream("sgl-project/sglang", pull=36298),
     hits=AllOf(
-        Is("architecture", "WhisperForConditionalGeneration", "MllamaForConditionalGeneration"),
+        Is("encoder-decoder", ON),
         AnyOf(Is("prefill backend", "intel_xpu"), Is("decode backend", "intel_xpu")),
     ),
     avoid="Set `--attention-backend triton`.",

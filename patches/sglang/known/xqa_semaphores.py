@@ -1,6 +1,6 @@
 """sglang.xqa-semaphores, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE, SHARED_BATCH
@@ -18,6 +18,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         Is("compute capability", 90),
+        Not(Is("--disaggregation-mode", "prefill", "decode")),
         Is("prefill backend", "trtllm_mha"),
         AnyOf(Is("decode backend", "trtllm_mha"), Is("verify backend", "trtllm_mha")),
     ),

@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=46240, pull=56089),
     hits=AllOf(
         AnyOf(
-            Is("--kv-transfer-config.kv_connector", "MultiConnector", "LMCacheMPConnector"),
+            Is("--kv-transfer-config.kv_connector", "MultiConnector", "LMCacheMPConnector", "HF3FSKVConnector"),
             AllOf(Not(Since("0.21.0")), Is("--kv-transfer-config.kv_connector", "OffloadingConnector")),
             AllOf(Not(Since("0.21.0")), Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
         ),

@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.model_executor.models.bailing_moe:BailingAttention.__init__",),
     upstream=Upstream("vllm-project/vllm", pull=43770),
     hits=AllOf(
-        Is("architecture", "BailingMoeForCausalLM", "BailingMoeV2ForCausalLM"),
+        Is("architecture", "BailingMoeForCausalLM", "BailingMoeV2ForCausalLM", "SarvamMoEForCausalLM"),
         Unseen("`partial_rotary_factor` below 1 and no `rotary_dim` in config.json"),
     ),
     avoid="Name the rotated width: `--hf-overrides '{\"rotary_dim\": 64}'` for heads of 128 and a factor of 0.5.",

@@ -5,6 +5,10 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, GRAPHS
 
+_FULL = AnyOf(
+    Is("--compilation-config.cudagraph_mode", "FULL", "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY"),
+    Given("--compilation-config.full_cuda_graph"),
+)
 BUG = KnownBug(
     id="vllm.chunked-local-graphs",
     title="Llama 4 answers garbage with full CUDA graphs: graphs do not follow the chunks of a step",
@@ -21,11 +25,9 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "Llama4ForConditionalGeneration", "Llama4ForCausalLM"),
         Is("engine core", "V1"),
+        Not(Is("kernels of the attention backend", "FlashInfer")),  # its wrappers copy blocks and lengths
         Not(Given("--enforce-eager")),
-        AnyOf(
-            Is("--compilation-config.cudagraph_mode", "FULL", "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY"),
-            Given("--compilation-config.full_cuda_graph"),
-        ),
+        _FULL,
         AnyOf(Is("speculative decoding", OFF), Unseen("a backend that captures steps with drafts")),
     ),
     avoid="Leave `cudagraph_mode` and `full_cuda_graph` out: graphs are piecewise by default.",

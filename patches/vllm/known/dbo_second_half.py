@@ -17,7 +17,11 @@ BUG = KnownBug(
         AnyOf(Given("--enable-dbo"), Above("--ubatch-size", 1)),
         Above("data parallel ranks", 1),
         Is("model runner", "V1"),
-        AnyOf(Is("attention backend", "FLASH_ATTN", "B12X"), Is("Mamba2 layers", ON)),
+        AnyOf(
+            Is("attention backend", "FLASH_ATTN", "B12X"),
+            Is("Mamba2 layers", ON),
+            Is("architecture", "JambaForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Lfm2VlForConditionalGeneration"),
+        ),
         Unseen("steps above `--dbo-prefill-token-threshold` or `--dbo-decode-token-threshold` tokens"),
     ),
     avoid="Start without `--enable-dbo`, or, with a model without Mamba layers, with `--attention-backend TRITON_ATTN`.",

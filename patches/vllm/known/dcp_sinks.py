@@ -6,6 +6,7 @@ from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import PARALLEL
 
 _GRANITE = "GraniteForCausalLM", "GraniteMoeForCausalLM"
+_LAGUNA = AllOf(Is("architecture", "LagunaForCausalLM"), Unseen("`swa_attention_sink_enabled` in config.json"))
 _CONNECTOR = AllOf(
     Is("KV connector", ON),
     AnyOf(Not(Since("0.22.0")), Unseen("whether the connector switches the hybrid KV cache manager off")),
@@ -27,7 +28,10 @@ BUG = KnownBug(
         Is("attention backend", "FLASH_ATTN"),
         Above("decode context parallel size", 1),
         AnyOf(
-            AllOf(Is("attention sinks", ON), AnyOf(Given("--disable-hybrid-kv-cache-manager"), _CONNECTOR)),
+            AllOf(
+                AnyOf(Is("attention sinks", ON), _LAGUNA),
+                AnyOf(Given("--disable-hybrid-kv-cache-manager"), _CONNECTOR),
+            ),
             AllOf(Since("0.29.0"), Is("architecture", *_GRANITE), Unseen("`attention_sinks` in config.json")),
         ),
     ),

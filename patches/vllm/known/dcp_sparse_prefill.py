@@ -19,6 +19,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"),
         Above("decode context parallel size", 1),
+        Not(Above("--prefill-context-parallel-size", 1)),
         Not(Given("--attention-config.sparse_mla_force_mqa")),
     ),
     avoid="Start with `--attention-config.sparse_mla_force_mqa true`.",

@@ -1,6 +1,6 @@
 """vllm.dsa-short-draft-step, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
@@ -17,7 +17,10 @@ BUG = KnownBug(
         Is("architecture", "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM", "DeepseekV4ForCausalLM"),
         Is("GPU", "NVIDIA"),
         Is("speculative decoding", ON),
-        AnyOf(Is("compute capability", 100, 103), Is("draft tokens of a step", "one")),
+        AnyOf(
+            AllOf(Is("compute capability", 100, 103), Not(Given("--attention-config.use_fp4_indexer_cache"))),
+            Is("draft tokens of a step", "one"),
+        ),
         Unseen("a step of several decodes, none of which has all the drafts it may have"),
     ),
     avoid="Start without `--speculative-config`.",

@@ -1,6 +1,6 @@
 """vllm.dynamic-ntk-base, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -16,9 +16,6 @@ BUG = KnownBug(
         "vllm.model_executor.layers.rotary_embedding.dynamic_ntk_scaling_rope:DynamicNTKScalingRotaryEmbedding._compute_cos_sin_cache",
     ),
     upstream=Upstream("vllm-project/vllm", pull=41277, issue=41236),
-    hits=AllOf(
-        Is("architecture", "InternLM2ForCausalLM", "InternLM2ForRewardModel", "InternLM3ForCausalLM", "InternVLChatModel"),
-        Unseen("`rope_scaling` of type dynamic with a `factor` in config.json"),
-    ),
+    hits=Is("dynamic NTK", ON),
     avoid="Set `rope_scaling` to null in config.json where prompts stay within `max_position_embeddings`.",
 )

@@ -1,6 +1,6 @@
 """vllm.dynamic-ntk-table, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, LONG_PROMPT
@@ -16,12 +16,6 @@ BUG = KnownBug(
         "DynamicNTKScalingRotaryEmbedding._compute_cos_sin_cache",
     ),
     upstream=Upstream("vllm-project/vllm", pull=55910),
-    hits=AllOf(
-        AnyOf(
-            Is("architecture", "InternLM2ForCausalLM", "InternLM2ForRewardModel", "InternLM3ForCausalLM", "InternVLChatModel"),
-            Given("--hf-overrides"),
-        ),
-        Unseen('`rope_type` "dynamic" with a factor, and requests longer than `max_position_embeddings`'),
-    ),
+    hits=AllOf(Is("dynamic NTK", ON), Unseen("requests longer than `max_position_embeddings`")),
     avoid="Start with `--max-model-len` at the model's `max_position_embeddings`.",
 )

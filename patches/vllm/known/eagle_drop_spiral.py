@@ -1,6 +1,6 @@
 """vllm.eagle-drop-spiral, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW
@@ -18,6 +18,7 @@ BUG = KnownBug(
         Is("drafts from hidden states", ON),
         Is("prefix caching", ON),
         Not(Given("--disable-hybrid-kv-cache-manager")),
+        AnyOf(Is("KV connector", OFF), Unseen("the hybrid KV cache manager asked for beside the connector")),
         AnyOf(Not(Since("0.15.1")), Unseen("three kinds of attention layers, those of the drafter included")),
     ),
     avoid="Start with --disable-hybrid-kv-cache-manager, where the KV cache is large enough.",

@@ -1,6 +1,6 @@
 """vllm.eagle-padded-lengths, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, Given, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SPECULATION
@@ -17,7 +17,7 @@ BUG = KnownBug(
         Is("model runner", "V1"),
         Is("drafts from hidden states", ON),
         Not(Given("--speculative-config.disable_padded_drafter_batch")),
-        Above("--speculative-config.num_speculative_tokens", 1),
+        Is("draft tokens of a step", "several"),
     ),
     avoid='Add `"disable_padded_drafter_batch": true` to `--speculative-config`, without async scheduling.',
     harm=SLOWER,

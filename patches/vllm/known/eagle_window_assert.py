@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("sliding-window layers", ON),
         Is("drafts from hidden states", ON),
-        Is("cached prefix", ON),
+        Is("prefix caching", ON),
         Not(Given("--disable-hybrid-kv-cache-manager")),
         Unseen("full attention layers, the drafter's included, with less KV per token than window layers"),
     ),

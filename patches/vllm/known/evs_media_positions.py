@@ -5,7 +5,12 @@ from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
 
-_QWEN3 = "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
+_QWEN2_5 = "Qwen2_5_VLForConditionalGeneration", "Exaone4_5_ForConditionalGeneration", "OpenCUAForConditionalGeneration"
+_QWEN3 = "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Cosmos3ForConditionalGeneration"
+_QWEN3_5 = (
+    *("Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
+    *("InternS2PreviewForConditionalGeneration", "InternS2MobiusForConditionalGeneration"),
+)
 BUG = KnownBug(
     id="vllm.evs-media-positions",
     title="A second image or video is misread with --video-pruning-rate: the first one gets its positions",
@@ -21,9 +26,9 @@ BUG = KnownBug(
         Given("--video-pruning-rate"),
         Is("M-RoPE", ON),
         AnyOf(
-            AllOf(Since("0.13.0"), Is("architecture", *_QWEN3, "CohereCompassForConditionalGeneration")),
-            AllOf(Since("0.27.0"), Is("architecture", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration")),
-            Is("architecture", "Qwen2_5_VLForConditionalGeneration", "Exaone4_5_ForConditionalGeneration"),
+            AllOf(Since("0.13.0"), Is("architecture", *_QWEN3, "CohereCompassForConditionalGeneration", "Alpamayo2Super")),
+            AllOf(Since("0.27.0"), Is("architecture", *_QWEN3_5)),
+            Is("architecture", *_QWEN2_5),
         ),
         Unseen("two images or videos in one step, behind text of more tokens than the first of them has"),
     ),

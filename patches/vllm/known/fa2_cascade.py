@@ -1,6 +1,6 @@
 """vllm.fa2-cascade, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, SHARED_BATCH
@@ -17,10 +17,12 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.flash_attn:FlashAttentionImpl.forward",),
     upstream=Upstream("vllm-project/vllm", issue=22103, pull=25537),
     hits=AllOf(
+        Is("engine core", "V1"),
         Is("attention", "MHA"),
         Is("attention backend", "FLASH_ATTN"),
         Not(Is("compute capability", 90)),
         Not(Is("--disable-cascade-attn", ON)),
+        AnyOf(Is("sliding-window layers", OFF), Unseen("layers of full attention beside those with windows")),
     ),
     avoid="Start with `--disable-cascade-attn`.",
 )

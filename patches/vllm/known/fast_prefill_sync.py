@@ -5,6 +5,7 @@ from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW
 
+_GEMMA4 = "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"
 BUG = KnownBug(
     id="vllm.fast-prefill-sync",
     title="Each step with a prompt waits for the GPU twice with --kv-sharing-fast-prefill (Gemma-3n, Gemma-4)",
@@ -18,7 +19,7 @@ BUG = KnownBug(
         AnyOf(
             Is("architecture", "Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"),
             AllOf(
-                Is("architecture", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
+                Is("architecture", *_GEMMA4),
                 Unseen("num_kv_shared_layers above 0 in config.json"),
             ),
         ),

@@ -1,6 +1,6 @@
 """vllm.flashattn-mla-graph-splits, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS
@@ -19,7 +19,12 @@ BUG = KnownBug(
         "vllm.v1.attention.backends.mla.flashattn_mla:FlashAttnMLAMetadataBuilder._schedule_decode",
     ),
     upstream=Upstream("vllm-project/vllm", pull=27128),
-    hits=AllOf(Is("attention", "MLA"), Is("attention backend", "FLASH_ATTN_MLA"), Is("full CUDA graphs", ON)),
+    hits=AllOf(
+        Is("attention", "MLA"),
+        Is("attention backend", "FLASH_ATTN_MLA"),
+        Is("full CUDA graphs", ON),
+        Unseen("a step of more decodes than the largest graph has, 512 by default"),
+    ),
     avoid="Set `--compilation-config.cudagraph_mode PIECEWISE`, or take FLASHMLA.",
     harm=CRASH,
 )

@@ -1,6 +1,6 @@
 """vllm.flashinfer-cascade-hang, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SHARED_BATCH
@@ -19,6 +19,7 @@ BUG = KnownBug(
         Is("attention backend", "FLASHINFER"),
         Is("KV cache dtype", "auto"),
         Not(Is("--disable-cascade-attn", ON)),
+        AnyOf(Is("sliding-window layers", OFF), Unseen("layers of full attention beside those with windows")),
     ),
     avoid="Start with `--disable-cascade-attn`.",
     harm=CRASH,

@@ -1,6 +1,6 @@
 """vllm.funasr-padding, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, Above, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SHARED_BATCH
@@ -18,6 +18,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=55167),
     hits=AllOf(
         Is("architecture", "FunASRForConditionalGeneration"),
+        AnyOf(Is("--max-num-seqs", OFF), Above("--max-num-seqs", 1)),
         Unseen("recordings of different lengths in one step"),
     ),
     avoid="Start with `--max-num-seqs 1`.",

@@ -1,6 +1,6 @@
 """vllm.gdn-decode-grid, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -21,6 +21,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("linear attention", ON),
         Is("speculative decoding", OFF),
+        AnyOf(Is("--max-num-seqs", OFF), Above("--max-num-seqs", 511)),
         Unseen("decodes of a step times value heads of a rank above 65535, as 1024 requests of 64 heads"),
     ),
     avoid="Start with a lower `--max-num-seqs`: 65535 divided by the value heads of a rank, at most.",

@@ -1,6 +1,6 @@
 """vllm.gdn-undrafted-row, as data. Later releases: vllm.undrafted-hybrid-row."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SPECULATION
@@ -16,6 +16,10 @@ BUG = KnownBug(
     releases=(">=0.10.2,<0.11.1",),
     code=("vllm.v1.attention.backends.gdn_attn:GDNAttentionMetadataBuilder.build",),
     upstream=Upstream("vllm-project/vllm", issue=39273),
-    hits=AllOf(Is("linear attention", ON), Is("speculative decoding", ON)),
+    hits=AllOf(
+        Is("linear attention", ON),
+        Is("speculative decoding", ON),
+        AnyOf(Is("--speculative-config.method", "ngram"), Unseen("a decode without drafts, as where a grammar refuses them")),
+    ),
     avoid="Serve without speculative decoding.",
 )

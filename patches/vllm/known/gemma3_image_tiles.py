@@ -1,6 +1,6 @@
 """vllm.gemma3-image-tiles, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import IMAGES
@@ -18,8 +18,10 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("architecture", "Gemma3ForConditionalGeneration"),
-        Is("GPU", "NVIDIA", "AMD"),
-        Not(Is("attention backend", "FLEX_ATTENTION")),
+        AnyOf(
+            AllOf(Is("GPU", "NVIDIA"), Not(Is("attention backend", "FLEX_ATTENTION"))),
+            AllOf(Is("GPU", "AMD"), Is("attention backend", "TRITON_ATTN")),
+        ),
     ),
     avoid="Start with `--attention-backend FLEX_ATTENTION`.",
 )

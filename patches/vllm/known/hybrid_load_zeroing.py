@@ -1,6 +1,6 @@
 """vllm.hybrid-load-zeroing, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("recurrent layers", ON),
         Is("KV connector", ON),
+        Not(Is("--kv-transfer-config.kv_role", "kv_producer")),
         Is("async scheduling", ON),
         Unseen("an asynchronous load that writes before the GPU is through with the step before"),
     ),

@@ -18,8 +18,12 @@ BUG = KnownBug(
             Is("architecture", "Gemma3ForConditionalGeneration"),
             AllOf(Since("0.14.0"), Is("images seen both ways", ON)),
             AllOf(
-                Since("0.20.0"), Is("architecture", "Gemma4ForConditionalGeneration"), Unseen("`use_bidirectional_attention`")
+                Since("0.20.0"),
+                Is("architecture", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
+                Unseen("`use_bidirectional_attention`"),
             ),
+            # DeepSeek-V4 with images
+            AllOf(Since("0.30.0"), Is("architecture", "DeepseekV4ForCausalLM"), Unseen("vision_n_layers in config.json")),
         ),
         Unseen("a step whose tokens run out within an image that it begins with"),
     ),

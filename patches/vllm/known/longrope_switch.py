@@ -1,6 +1,6 @@
 """vllm.longrope-switch, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import LONG_PROMPT, SHARED_BATCH
@@ -16,12 +16,6 @@ BUG = KnownBug(
         "vllm.model_executor.layers.rotary_embedding.phi3_long_rope_scaled_rope:Phi3LongRoPEScaledRotaryEmbedding.forward",
     ),
     upstream=Upstream("vllm-project/vllm", pull=27431, issue=27414),
-    hits=AllOf(
-        AnyOf(
-            Is("architecture", "Phi3ForCausalLM", "Phi3VForCausalLM", "Phi4MMForCausalLM", "PhiMoEForCausalLM"),
-            Is("architecture", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM"),
-        ),
-        Unseen("rope_scaling of type longrope, and requests beyond the original context length"),
-    ),
+    hits=AllOf(Is("RoPE scaling", "longrope"), Unseen("requests beyond the original context length")),
     avoid="Set --max-model-len to original_max_position_embeddings of config.json.",
 )

@@ -1,6 +1,6 @@
 """vllm.mamba2-undrafted-step, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
@@ -16,7 +16,11 @@ BUG = KnownBug(
     releases=(">=0.17.0,<0.19.0",),
     code=("vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder._compute_common_metadata",),
     upstream=Upstream("vllm-project/vllm"),
-    hits=AllOf(Is("Mamba2 layers", ON), Is("speculative decoding", ON)),
+    hits=AllOf(
+        Is("Mamba2 layers", ON),
+        Is("speculative decoding", ON),
+        AnyOf(Is("--speculative-config.method", "ngram", "suffix"), Unseen("a decode step in which nobody has drafts")),
+    ),
     avoid="Take release 0.19.0, or serve without speculative decoding.",
     harm=CRASH,
 )

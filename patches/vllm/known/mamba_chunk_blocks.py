@@ -1,10 +1,15 @@
 """vllm.mamba-chunk-blocks, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX
 
+_ALIGNED = AnyOf(
+    Is("Mamba2 layers", OFF),
+    Is("--mamba-cache-mode", "align"),
+    AllOf(Since("0.28.0"), Not(Is("--mamba-cache-mode", "all"))),
+)
 BUG = KnownBug(
     id="vllm.mamba-chunk-blocks",
     title="Hybrid models answer wrongly behind a cached prefix when layers have blocks of two sizes",
@@ -18,6 +23,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("cached prefixes of a hybrid model", ON),
         Is("recurrent layers", ON),
+        _ALIGNED,
         AnyOf(
             AllOf(Is("attention backend", "FLASHINFER"), Is("sliding-window layers", ON)), Given("--kv-cache-dtype-skip-layers")
         ),

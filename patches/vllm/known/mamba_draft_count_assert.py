@@ -1,6 +1,6 @@
 """vllm.mamba-draft-count-assert, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, SPECULATION
@@ -15,9 +15,8 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=39562, issue=43382),
     hits=AllOf(
         Is("recurrent layers", ON),
-        Is("cached prefixes of a hybrid model", ON),
+        Is("cache mode of states", "align"),
         Is("speculative decoding", ON),
-        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align"), Is("architecture", "Plamo2ForCausalLM")),
         Unseen("drafts at the end of a block that are rejected before a step of fewer drafts"),
     ),
     avoid="Start with `--no-enable-prefix-caching`.",

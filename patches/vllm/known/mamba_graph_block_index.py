@@ -1,6 +1,6 @@
 """vllm.mamba-graph-block-index, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, GRAPHS
@@ -15,10 +15,8 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=34874, issue=34865),
     hits=AllOf(
         Is("Mamba2 layers", ON),
-        Not(Is("architecture", "Plamo2ForCausalLM")),
-        Is("cached prefixes of a hybrid model", ON),
+        Is("cache mode of states", "all"),
         Is("full CUDA graphs", ON),
-        Not(Is("--mamba-cache-mode", "align")),
         Unseen("several KV cache groups of Mamba layers, as where these outnumber those of attention"),
     ),
     avoid="Start with `--no-enable-prefix-caching`, or with `--compilation-config.cudagraph_mode PIECEWISE`.",

@@ -1,6 +1,6 @@
 """vllm.mamba-overlap-copy, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Since
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Not, Since
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, SPECULATION
@@ -21,7 +21,11 @@ BUG = KnownBug(
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),
         Is("cached prefixes of a hybrid model", ON),
-        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align"), Since("0.28.0")),
+        AnyOf(
+            Is("Mamba2 layers", OFF),
+            Is("--mamba-cache-mode", "align"),
+            AllOf(Since("0.28.0"), Not(Is("--mamba-cache-mode", "all"))),
+        ),
     ),
     avoid="Start with `--no-enable-prefix-caching`, or without `--speculative-config`.",
 )

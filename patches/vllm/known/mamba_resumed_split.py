@@ -1,6 +1,7 @@
 """vllm.mamba-resumed-split, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.vllm import ATTENTION_FREE
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX
@@ -17,12 +18,8 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler._mamba_block_aligned_split",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        Is("cached prefixes of a hybrid model", ON),
-        AnyOf(
-            AnyOf(Is("linear attention", ON), Is("--mamba-cache-mode", "align")),
-            Is("architecture", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Lfm2VlForConditionalGeneration"),
-            Is("architecture", "Plamo2ForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),
-        ),
+        AnyOf(Is("recurrent layers", ON), Is("architecture", *ATTENTION_FREE)),
+        Is("cache mode of states", "align"),
         Unseen("requests that are preempted behind their first token, and prompts that begin like them"),
     ),
     avoid="Start with `--no-enable-prefix-caching`.",

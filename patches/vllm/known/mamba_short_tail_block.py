@@ -1,6 +1,7 @@
 """vllm.mamba-short-tail-block, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.vllm import ATTENTION_FREE
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -17,10 +18,8 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=56196),
     hits=AllOf(
-        AnyOf(Is("Mamba2 layers", ON), Is("architecture", "MambaForCausalLM", "FalconMambaForCausalLM", "JambaForCausalLM")),
-        Not(Is("architecture", "Plamo2ForCausalLM")),
-        Is("cached prefixes of a hybrid model", ON),
-        AnyOf(Is("--mamba-cache-mode", "all"), AllOf(Not(Since("0.28.0")), Not(Is("--mamba-cache-mode", "align")))),
+        AnyOf(Is("recurrent layers", ON), Is("architecture", *ATTENTION_FREE)),
+        Is("cache mode of states", "all"),
         Unseen("a chunk of two tokens that begins a block, as behind a cached prefix"),
     ),
     avoid="Start with `--mamba-cache-mode align` (from 0.15.0 on), or with `--no-enable-prefix-caching`.",

@@ -1,6 +1,6 @@
 """vllm.mla-dummy-writes, as data."""
 
-from attnfix.compat.doctor.condition import OFF, Above, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, PARALLEL
@@ -19,6 +19,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MLA"),
         Is("model runner", "V1"),
+        Is("prefix caching", ON),
         AnyOf(AllOf(Above("data parallel ranks", 1), Is("full CUDA graphs", OFF)), Given("--enable-elastic-ep")),
         Unseen("ranks in lock step of which one idles, or a change of their number"),
     ),

@@ -1,6 +1,6 @@
 """vllm.mla-prefix-no-chunks, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX
@@ -21,6 +21,7 @@ BUG = KnownBug(
         Is("engine core", "V1"),
         AnyOf(Is("--runner", "pooling"), Given("--task"), Given("--convert")),
         Is("--enable-chunked-prefill", OFF),
+        Is("prefix caching", ON),
         Unseen("chunked prefill switched off, rather than left to its default"),
     ),
     avoid="Leave `--no-enable-chunked-prefill` out, or add `--no-enable-prefix-caching`.",

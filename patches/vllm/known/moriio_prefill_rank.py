@@ -17,7 +17,14 @@ BUG = KnownBug(
         Is("--kv-transfer-config.kv_connector", "MoRIIOConnector"),
         AnyOf(
             AllOf(Given("$VLLM_MORIIO_CONNECTOR_READ_MODE"), Not(Since("0.23.0"))),
-            AllOf(Since("0.23.0"), Given("--kv-transfer-config.kv_connector_extra_config"), Unseen("its read_mode, true")),
+            AllOf(
+                Since("0.23.0"),
+                AnyOf(
+                    Given("--kv-transfer-config.kv_connector_extra_config"),
+                    Given("--kv-transfer-config.kv_connector_extra_config.read_mode"),
+                ),
+                Unseen("its read_mode, true"),
+            ),
         ),
         Unseen("a prefill of several data parallel ranks"),
     ),

@@ -1,6 +1,6 @@
 """vllm.mrope-gptj-eager, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, IMAGES
@@ -18,6 +18,8 @@ BUG = KnownBug(
         AnyOf(
             Is("--enforce-eager", ON),
             Is("--compilation-config.mode", "0", "NONE"),
+            Is("--compilation-config.level", "0"),
+            AllOf(Given("--compilation-config.custom_ops"), Unseen("`all` or `+rotary_embedding` in custom_ops")),
             Is("--optimization-level", "0"),
         ),
     ),

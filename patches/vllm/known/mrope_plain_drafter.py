@@ -1,6 +1,6 @@
 """vllm.mrope-plain-drafter, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, ON, AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
@@ -18,7 +18,8 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("M-RoPE", ON),
-        Is("--speculative-config.method", "eagle", "eagle3"),
+        Is("drafts from hidden states", ON),
+        Is("--speculative-config.method", "eagle", "eagle3", OFF),
         Unseen("a drafter whose config.json has no mrope_section"),
     ),
     avoid="Take a drafter whose config.json has the model's M-RoPE.",

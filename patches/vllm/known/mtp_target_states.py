@@ -1,6 +1,6 @@
 """vllm.mtp-target-states, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SPECULATION
@@ -17,7 +17,7 @@ BUG = KnownBug(
         Is("model runner", "V1"),
         Is("drafts from hidden states", ON),
         Not(Is("--speculative-config.method", "eagle", "eagle3")),
-        Above("--speculative-config.num_speculative_tokens", 1),
+        Is("draft tokens of a step", "several"),
     ),
     avoid="Set `num_speculative_tokens` to 1, or take release 0.18.0.",
     harm=SLOWER,

@@ -17,7 +17,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector:NixlConnectorWorker._get_new_notifs",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlConnector"),
+        Is("name of the KV connector", "NixlConnector"),
         Is("async scheduling", ON),
         Unseen("a decode server that reads KV before the next step of the prefill server ends"),
     ),

@@ -17,7 +17,7 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlConnector"),
+        Is("name of the KV connector", "NixlConnector"),
         Is("drafts from hidden states", ON),
         Unseen("a server that reads KV of another one"),
     ),

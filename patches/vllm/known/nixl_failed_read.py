@@ -1,6 +1,6 @@
 """vllm.nixl-failed-read, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -18,10 +18,9 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", issue=52234),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPullConnector", "NixlPushConnector", "MultiConnector"),
+        Is("name of the KV connector", "NixlConnector", "NixlPullConnector", "NixlPushConnector"),
         AnyOf(Is("recurrent layers", ON), Is("sliding-window layers", ON)),
-        Not(Given("--disable-hybrid-kv-cache-manager")),
-        AnyOf(Since("0.22.0"), Unseen("`--no-disable-hybrid-kv-cache-manager`, which older releases need")),
+        Is("hybrid KV cache manager", ON),
         Unseen("transfers that fail, as of a prefill server that restarts"),
     ),
     avoid="Start models with windows with `--disable-hybrid-kv-cache-manager`; nothing spares hybrid models.",

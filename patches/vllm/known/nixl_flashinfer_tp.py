@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MHA"),
         Is("attention backend", "FLASHINFER"),
-        Is("--kv-transfer-config.kv_connector", "NixlConnector"),
+        Is("name of the KV connector", "NixlConnector"),
         Unseen("a prefill server with fewer ranks of tensor parallelism than the decode server"),
     ),
     avoid="Give both servers the same `--tensor-parallel-size`, or take FLASH_ATTN.",

@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector:NixlConnectorWorker.register_kv_caches",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlConnector"),
+        Is("name of the KV connector", "NixlConnector"),
         Is("--block-size", "128", "256"),
         Is("attention backend", "FLASH_ATTN", "FLASHINFER", "FLASHMLA", "FLASHINFER_MLA"),
     ),

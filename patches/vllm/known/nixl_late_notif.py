@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector:NixlConnectorWorker._get_new_notifs",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlConnector"),
+        Is("name of the KV connector", "NixlConnector"),
         Unseen("a decode server that reads KV later than VLLM_NIXL_ABORT_REQUEST_TIMEOUT, or at once beside async scheduling"),
     ),
     avoid="Raise `VLLM_NIXL_ABORT_REQUEST_TIMEOUT`.",

@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Is("architecture", "Llama4ForConditionalGeneration"),
-        Is("--kv-transfer-config.kv_connector", "NixlConnector"),
+        Is("name of the KV connector", "NixlConnector"),
         Unseen("a partner whose KV cache has another number of blocks"),
     ),
     avoid="Set the same `--num-gpu-blocks-override` and `--block-size` on both servers.",

@@ -18,7 +18,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=50326),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPullConnector", "NixlPushConnector"),
+        Is("name of the KV connector", "NixlConnector", "NixlPullConnector", "NixlPushConnector"),
         Unseen("workers of the prefill on another node than its scheduler, and booted at another time"),
     ),
     avoid="Keep each prefill engine on one node, or raise the time after which its KV expires.",

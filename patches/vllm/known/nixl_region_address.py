@@ -1,6 +1,6 @@
 """vllm.nixl-region-address, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not, Since
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -17,9 +17,11 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=57661),
     hits=AllOf(
         Is("architecture", "DeepseekV41ForCausalLM"),
+        # From 0.31.0 on, parallel stages of a pipeline have a region for each layer
+        AnyOf(Not(Since("0.31.0")), Is("pipeline parallel size", 1), Unseen("stages that are not matched by layers")),
         AnyOf(
-            Is("--kv-transfer-config.kv_connector", "NixlConnector", "NixlPullConnector"),
-            AllOf(Not(Since("0.31.0")), Is("--kv-transfer-config.kv_connector", "NixlPushConnector")),
+            Is("name of the KV connector", "NixlConnector", "NixlPullConnector"),
+            AllOf(Not(Since("0.31.0")), Is("name of the KV connector", "NixlPushConnector")),
         ),
     ),
     avoid="Nothing within the release avoids it; serve such a model without P/D.",

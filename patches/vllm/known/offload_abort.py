@@ -1,6 +1,6 @@
 """vllm.offload-abort, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import Is
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SHARED_BATCH
@@ -14,16 +14,6 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler:OffloadingConnectorScheduler._build_store_jobs",),
     upstream=Upstream("vllm-project/vllm", pull=49285, issue=49118),
     harm=CRASH,
-    hits=AnyOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-        AllOf(
-            Is("--kv-transfer-config.kv_connector", "MultiConnector"),
-            Unseen("whether OffloadingConnector is one of its connectors"),
-        ),
-        AllOf(
-            Given("--kv-offloading-size"),
-            Not(AnyOf(Is("--kv-offloading-backend", "lmcache"), Given("$VLLM_USE_SIMPLE_KV_OFFLOAD"))),
-        ),
-    ),
+    hits=Is("name of the KV connector", "OffloadingConnector"),
     avoid="Start without the connector, or with SimpleCPUOffloadConnector.",
 )

@@ -16,7 +16,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler:OffloadingConnectorScheduler._build_store_jobs",),
     upstream=Upstream("vllm-project/vllm", pull=54288, issue=54193),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
+        Is("name of the KV connector", "OffloadingConnector"),
         Unseen("offload_prompt_only false in kv_connector_extra_config"),
     ),
     avoid="Leave `offload_prompt_only` at its default, true.",

@@ -1,6 +1,6 @@
 """vllm.offload-mtp-window, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES
@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler:get_sliding_window_size_in_chunks",),
     upstream=Upstream("vllm-project/vllm", pull=56709, issue=56701),
     hits=AllOf(
-        AnyOf(Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"), Given("--kv-offloading-size")),
+        Is("name of the KV connector", "OffloadingConnector"),
         Is("sliding-window layers", ON),
         Is("drafts from hidden states", ON),
         Not(Is("--speculative-config.method", "eagle", "eagle3", "dflash", "dspark")),

@@ -17,7 +17,7 @@ BUG = KnownBug(
     code=("vllm.v1.kv_offload.worker.cpu_gpu:CpuGpuOffloadingHandler.transfer_async",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
+        Is("name of the KV connector", "OffloadingConnector"),
         AnyOf(
             Given("--kv-transfer-config.kv_connector_extra_config"),
             Given("--kv-transfer-config.kv_connector_extra_config.block_size"),

@@ -1,6 +1,6 @@
 """vllm.offload-store-race, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is
+from attnfix.compat.doctor.condition import Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -19,9 +19,6 @@ BUG = KnownBug(
         "vllm.v1.kv_offload.worker.cpu_gpu:SingleDirectionOffloadingHandler.transfer_async",
     ),
     upstream=Upstream("vllm-project/vllm", issue=31210, pull=31341),
-    hits=AnyOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-        AllOf(Given("--kv-offloading-size"), Is("--kv-offloading-backend", "native")),
-    ),
+    hits=Is("name of the KV connector", "OffloadingConnector"),
     avoid="Serve without offloading to the CPU, or take release 0.14.0.",
 )

@@ -1,6 +1,6 @@
 """vllm.offload-window-assert, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES
@@ -18,13 +18,7 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("sliding-window layers", ON),
-        AnyOf(
-            Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-            AllOf(
-                Given("--kv-offloading-size"),
-                Not(AnyOf(Is("--kv-offloading-backend", "lmcache"), Given("$VLLM_USE_SIMPLE_KV_OFFLOAD"))),
-            ),
-        ),
+        Is("name of the KV connector", "OffloadingConnector"),
         Unseen("a window of which offloaded chunks have no block to spare, and a hit that ends within one"),
     ),
     avoid="Start without the connector, or with SimpleCPUOffloadConnector.",

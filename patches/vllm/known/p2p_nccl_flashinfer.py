@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MHA"),
         Is("attention backend", "FLASHINFER"),
-        Is("--kv-transfer-config.kv_connector", "P2pNcclConnector"),
+        Is("name of the KV connector", "P2pNcclConnector"),
     ),
     avoid="Set `VLLM_ATTENTION_BACKEND=FLASH_ATTN`.",
     harm=CRASH,

@@ -13,8 +13,6 @@ BUG = KnownBug(
     releases=(">=0.10.0,<0.11.0",),
     code=("vllm.distributed.kv_transfer.kv_connector.v1.p2p.p2p_nccl_connector:P2pNcclConnector.start_load_kv",),
     upstream=Upstream("vllm-project/vllm"),
-    hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "P2pNcclConnector"), Unseen("`send_type` GET in kv_connector_extra_config")
-    ),
+    hits=AllOf(Is("name of the KV connector", "P2pNcclConnector"), Unseen("`send_type` GET in kv_connector_extra_config")),
     avoid="Set `send_type` to PUT_ASYNC.",
 )

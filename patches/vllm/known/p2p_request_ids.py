@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.p2p.p2p_nccl_connector:P2pNcclConnector.build_connector_meta",),
     upstream=Upstream("vllm-project/vllm", issue=42839),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "P2pNcclConnector"),
+        Is("name of the KV connector", "P2pNcclConnector"),
         AnyOf(Not(Since("0.17.0")), Not(Given("$VLLM_DISABLE_REQUEST_ID_RANDOMIZATION"))),
     ),
     avoid="From 0.17.0 on set `VLLM_DISABLE_REQUEST_ID_RANDOMIZATION=1`; before, use `NixlConnector`.",

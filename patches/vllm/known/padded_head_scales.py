@@ -1,6 +1,6 @@
 """vllm.padded-head-scales, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, KV_SCALES, SHARED_BATCH
@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("KV cache dtype", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"),
         Is("sliding-window layers", ON),
-        Not(Given("--disable-hybrid-kv-cache-manager")),
+        Is("hybrid KV cache manager", ON),
         Unseen("layers of two head sizes whose pages do not divide each other, as of Gemma 4"),
     ),
     avoid="Start with another `--kv-cache-dtype`.",

@@ -1,6 +1,6 @@
 """vllm.partial-hit-assert, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, SPECULATION
@@ -16,8 +16,8 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("recurrent layers", ON),
-        Is("cached prefixes of a hybrid model", ON),
-        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align")),
+        Is("cache mode of states", "align"),
+        Is("decode context parallel size", 1),
         Unseen("a drafter or layers with a window, of larger blocks than `--prefix-match-unit` or the common divisor"),
     ),
     avoid="Start with `--no-enable-prefix-caching`, or without a drafter that has a window.",

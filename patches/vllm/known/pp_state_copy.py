@@ -1,6 +1,6 @@
 """vllm.pp-state-copy, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, AnyOf, Is, Not, Since
+from attnfix.compat.doctor.condition import ON, Above, AllOf, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
@@ -15,12 +15,10 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=55506, issue=55951),
     hits=AllOf(
         Is("model runner", "V2"),
-        Is("cached prefixes of a hybrid model", ON),
+        Is("cache mode of states", "align"),
         Is("recurrent layers", ON),
         Is("speculative decoding", ON),
         Above("pipeline parallel size", 1),
-        AnyOf(Is("Mamba2 layers", OFF), Is("--mamba-cache-mode", "align"), Since("0.28.0")),
-        Not(AllOf(Is("Mamba2 layers", ON), Is("--mamba-cache-mode", "all"))),
     ),
     avoid="Start with `--no-enable-prefix-caching`, or without `--speculative-config`.",
 )

@@ -1,6 +1,6 @@
 """vllm.resumed-load-tokens, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH
@@ -14,10 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        AnyOf(
-            Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
-            AllOf(Given("--kv-offloading-size"), Is("--kv-offloading-backend", "native")),
-        ),
+        Is("name of the KV connector", "OffloadingConnector"),
         Unseen("requests that are preempted behind their first token and whose KV was offloaded"),
     ),
     avoid="Lower `--max-num-seqs` until no request is preempted.",

@@ -15,7 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=38450),
     hits=AllOf(
         Is("GPU", "AMD"),
-        Is("architecture", "WhisperForConditionalGeneration"),
+        Is("architecture", "WhisperForConditionalGeneration", "NemotronParseForConditionalGeneration"),
         AnyOf(
             Is("attention backend", "ROCM_ATTN"),
             AllOf(Since("0.18.0"), Is("attention backend", "ROCM_AITER_FA")),

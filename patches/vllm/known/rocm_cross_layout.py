@@ -1,6 +1,6 @@
 """vllm.rocm-cross-layout, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -24,6 +24,7 @@ BUG = KnownBug(
         ),
         Not(Given("--attention-backend")),
         Not(Given("--attention-config.backend")),
+        Not(AllOf(Since("0.23.0"), Is("KV connector", ON))),
         # Below 0.23.0 AITER's backend, the first for cross-attention where it is installed, has the layout of ROCM_ATTN
         AnyOf(Since("0.23.0"), Unseen("a GPU other than Instinct, or no AITER installed")),
     ),

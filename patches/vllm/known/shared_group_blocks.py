@@ -1,6 +1,6 @@
 """vllm.shared-group-blocks, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE, SHARED_BATCH
@@ -16,14 +16,8 @@ BUG = KnownBug(
     hits=AllOf(
         Is("prefix caching", ON),
         Is("KV connector", ON),
-        AnyOf(
-            Is("recurrent layers", ON),
-            AllOf(
-                Is("sliding-window layers", ON),
-                Not(Given("--disable-hybrid-kv-cache-manager")),
-                AnyOf(Since("0.22.0"), Unseen("`--no-disable-hybrid-kv-cache-manager`, which 0.18.0-0.21.0 need")),
-            ),
-        ),
+        AnyOf(Is("recurrent layers", ON), Is("sliding-window layers", ON)),
+        Is("hybrid KV cache manager", ON),
         Unseen("a full cache, and a prompt that is partly cached on the GPU and partly loaded from outside"),
     ),
     avoid="Start with `--no-enable-prefix-caching`.",

@@ -17,7 +17,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=56621),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "SimpleCPUOffloadConnector"),
+        Is("name of the KV connector", "SimpleCPUOffloadConnector"),
         Unseen("lazy_offload true in kv_connector_extra_config"),
     ),
     avoid="Leave `lazy_offload` out of kv_connector_extra_config.",

@@ -1,6 +1,6 @@
 """vllm.simple-offload-store-race, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Given, Is, Not
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -17,11 +17,7 @@ BUG = KnownBug(
     code=("vllm.v1.simple_kv_offload.worker:SimpleCPUOffloadWorker.get_finished",),
     upstream=Upstream("vllm-project/vllm", issue=45704, pull=46278),
     hits=AllOf(
-        AnyOf(
-            Is("--kv-transfer-config.kv_connector", "SimpleCPUOffloadConnector"),
-            AllOf(Given("--kv-offloading-size"), Given("$VLLM_USE_SIMPLE_KV_OFFLOAD")),
-        ),
-        Not(Is("--kv-offloading-backend", "lmcache")),
+        Is("name of the KV connector", "SimpleCPUOffloadConnector"),
         AnyOf(Is("async scheduling", ON), Above("pipeline parallel size", 1)),
     ),
     avoid="Take OffloadingConnector, the default of `--kv-offloading-size`: leave `VLLM_USE_SIMPLE_KV_OFFLOAD` out.",

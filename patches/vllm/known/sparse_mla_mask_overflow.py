@@ -18,6 +18,7 @@ BUG = KnownBug(
         Is("architecture", "DeepseekV32ForCausalLM"),
         Is("compute capability", 100, 103),
         Is("attention backend", "FLASHMLA_SPARSE", "FLASHINFER_MLA_SPARSE"),
+        Is("decode context parallel size", 1),
         Not(Is("KV cache dtype", "fp8", "fp8_e4m3", "fp8_ds_mla")),
         Unseen("prompts of a step times the longest one's square above 64 MiB of bits, as nine beside 8000 tokens"),
     ),

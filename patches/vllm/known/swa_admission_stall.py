@@ -1,6 +1,6 @@
 """vllm.swa-admission-stall, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CONTEXT_LIMIT
@@ -15,7 +15,8 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=40946, issue=39734),
     hits=AllOf(
         AnyOf(Is("sliding-window layers", ON), Is("architecture", "Llama4ForConditionalGeneration")),
-        Not(Given("--disable-hybrid-kv-cache-manager")),
+        AnyOf(Is("hybrid KV cache manager", ON), Unseen("a window in all layers")),
+        Is("full prompts reserved", ON),
         Unseen("a prompt that fits the KV cache only because windows free blocks"),
     ),
     avoid="Start with --no-scheduler-reserve-full-isl.",

@@ -1,6 +1,6 @@
 """vllm.swa-early-free, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
@@ -15,11 +15,8 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=47728),
     hits=AllOf(
         Is("async scheduling", ON),
-        AnyOf(
-            Is("sliding-window layers", ON),
-            AllOf(Is("architecture", "Llama4ForConditionalGeneration"), Is("drafts from hidden states", OFF)),
-        ),
-        AnyOf(Not(Given("--disable-hybrid-kv-cache-manager")), Unseen("a window in all layers")),
+        AnyOf(Is("sliding-window layers", ON), Is("architecture", "Llama4ForConditionalGeneration")),
+        AnyOf(Is("hybrid KV cache manager", ON), Unseen("a window in all layers")),
         AnyOf(Is("speculative decoding", ON), Is("KV connector", ON)),
         Unseen("a full KV cache: a block that just left the window is given out, or loaded into, at once"),
     ),

@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.kv_offload.tiering.fs.manager:FileSystemTierManager.get_finished_jobs",),
     upstream=Upstream("vllm-project/vllm", pull=49328, issue=49176),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"),
+        Is("name of the KV connector", "OffloadingConnector"),
         Unseen("a TieringOffloadingSpec with a second tier, and a block of it that is torn or deleted"),
     ),
     avoid="Offload to the CPU alone, without a second tier.",

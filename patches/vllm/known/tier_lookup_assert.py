@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.kv_offload.tiering.async_lookup:AsyncLookupManager.drain_results",),
     upstream=Upstream("vllm-project/vllm", pull=54872),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
+        Is("name of the KV connector", "OffloadingConnector"),
         Unseen("a tier of type fs or obj in kv_connector_extra_config, and a request that ends during its lookup"),
     ),
     avoid="Leave tiers of type fs and obj out of kv_connector_extra_config.",

@@ -1,6 +1,6 @@
 """vllm.tier-other-tp, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -14,11 +14,13 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.offloading.config:build_offloading_config",),
     upstream=Upstream("vllm-project/vllm", pull=55191),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"),
+        Is("name of the KV connector", "OffloadingConnector"),
         Is("model runner", "V1"),
         Is("attention", "MHA"),
         Is("recurrent layers", OFF),
         Is("decode context parallel size", 1),
+        AnyOf(Is("sliding-window layers", OFF), Is("hybrid KV cache manager", OFF)),
+        Not(Is("KV cache dtype", "int4_per_token_head", "int8_per_token_head", "fp8_per_token_head")),
         Unseen("a second tier whose files a server with another `--tensor-parallel-size` wrote"),
     ),
     avoid="Give each `--tensor-parallel-size` a folder of its own.",

@@ -14,7 +14,7 @@ BUG = KnownBug(
     code=("vllm.v1.kv_offload.tiering.spec:TieringOffloadingSpec.get_manager",),
     upstream=Upstream("eugr/spark-vllm-docker", pull=373),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector", "MultiConnector"),
+        Is("name of the KV connector", "OffloadingConnector"),
         Unseen("a TieringOffloadingSpec with a second tier, and ranks of one engine on several hosts"),
     ),
     avoid="Offload to the CPU alone, without a second tier.",

@@ -1,9 +1,16 @@
 """vllm.triton-mla-draft-rows, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GARBAGE, SPECULATION
+
+#: Other GPUs than these have it by default
+_TAKEN = AnyOf(
+    Not(Is("compute capability", 90, 100, 103)),
+    Is("--attention-backend", "TRITON_MLA"),
+    Is("--attention-config.backend", "TRITON_MLA"),
+)
 
 BUG = KnownBug(
     id="vllm.triton-mla-draft-rows",
@@ -16,8 +23,10 @@ BUG = KnownBug(
     hits=AllOf(
         Is("architecture", "KimiK3ForConditionalGeneration"),
         Is("--speculative-config.method", "dspark"),
-        Is("attention backend", "TRITON_MLA"),
-        AnyOf(Not(Is("compute capability", 90, 100, 103)), Is("--attention-backend", "TRITON_MLA")),
+        AnyOf(
+            Is("--speculative-config.attention_backend", "TRITON_MLA"),
+            AllOf(Not(Given("--speculative-config.attention_backend")), Is("attention backend", "TRITON_MLA"), _TAKEN),
+        ),
     ),
     harm=CRASH,
     avoid="Start without `--speculative-config`, or with another attention backend where the GPU has one.",

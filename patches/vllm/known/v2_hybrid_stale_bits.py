@@ -1,6 +1,6 @@
 """vllm.v2-hybrid-stale-bits, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -19,6 +19,12 @@ BUG = KnownBug(
         "vllm.v1.worker.gpu.model_runner:GPUModelRunner.execute_model",
     ),
     upstream=Upstream("vllm-project/vllm", pull=43990),
-    hits=AllOf(Is("recurrent layers", ON), Is("model runner", "V2")),
+    hits=AllOf(
+        Is("recurrent layers", ON),
+        Is("model runner", "V2"),
+        Is("states in another format than KV", ON),
+        Not(Is("--attention-backend", "TRITON_ATTN")),
+        AnyOf(Is("compute capability", 90, 100, 103), Unseen("a kernel of attention that multiplies masked values by zero")),
+    ),
     avoid="Leave `VLLM_USE_V2_MODEL_RUNNER` out: the V1 model runner clears such blocks.",
 )

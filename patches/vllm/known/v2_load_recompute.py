@@ -20,11 +20,10 @@ BUG = KnownBug(
             Is("--kv-transfer-config.kv_load_failure_policy", "recompute"),
         ),
         Is(
-            "--kv-transfer-config.kv_connector",
+            "name of the KV connector",
             "LMCacheConnectorV1",
             "FlexKVConnectorV1",
             "MooncakeStoreConnector",
-            "MultiConnector",
         ),
         Unseen("loads within a step that fail"),
     ),

@@ -1,6 +1,6 @@
 """vllm.window-rejected-drafts, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SHARED_BATCH, SPECULATION
@@ -16,9 +16,8 @@ BUG = KnownBug(
     hits=AllOf(
         Is("sliding-window layers", ON),
         Is("async scheduling", ON),
-        Not(Given("--disable-hybrid-kv-cache-manager")),
+        AnyOf(Is("hybrid KV cache manager", ON), Unseen("a window in all layers")),
         AnyOf(Is("speculative decoding", ON), Is("KV connector", ON)),
-        AnyOf(Is("KV connector", OFF), AllOf(Since("0.13.0"), Unseen("whether the connector keeps the hybrid manager"))),
         Unseen("a KV cache so full that freed blocks are taken within a few steps"),
     ),
     avoid="Start with `--no-async-scheduling`, or with `--disable-hybrid-kv-cache-manager`.",

@@ -1,6 +1,6 @@
 """vllm.yarn-attention-factor, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE
@@ -17,12 +17,13 @@ BUG = KnownBug(
     code=("vllm.model_executor.layers.rotary_embedding:get_rope",),
     upstream=Upstream("vllm-project/vllm", issue=48621),
     hits=AllOf(
-        AnyOf(
-            Is("architecture", "Ministral3ForCausalLM", "Mistral3ForConditionalGeneration", "LagunaForCausalLM"),
-            Given("--hf-overrides"),
-        ),
+        Is("own attention factor of YaRN", ON),
         Not(Is("--config-format", "mistral")),
-        Unseen("YaRN settings in config.json whose attention factor is not 0.1 · ln(factor) + 1"),
+        AnyOf(
+            Not(Is("architecture", "Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")),
+            Is("--config-format", "hf"),
+            Unseen("a config.json that the server reads, no params.json"),
+        ),
     ),
     avoid="Set `attn_factor` in the YaRN settings of config.json: the wanted attention factor over 0.1 · ln(factor) + 1.",
 )

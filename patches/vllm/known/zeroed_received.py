@@ -17,6 +17,7 @@ BUG = KnownBug(
         Is("KV connector", ON),
         Not(Is("--kv-transfer-config.kv_role", "kv_producer")),
         Is("recurrent layers", ON),
+        Is("hybrid KV cache manager", ON),
         Is("async scheduling", ON),
         Unseen("a connector that loads beside the steps, as NIXL, Mooncake and OffloadingConnector do"),
     ),
