@@ -6,7 +6,11 @@ from typing import Any
 
 RUNNER = "vllm.v1.worker.gpu_model_runner"
 #: Code that decides whether a step waits for the copies of the one before
-WAITS = (f"{RUNNER}:GPUModelRunner.synchronize_input_prep", f"{RUNNER}:GPUModelRunner.execute_model")
+WAITS = (
+    f"{RUNNER}:GPUModelRunner.synchronize_input_prep",
+    f"{RUNNER}:GPUModelRunner.execute_model",
+    "vllm.v1.utils:CpuGpuBuffer.copy_to_gpu",
+)
 
 
 def never_waits(instance: Any, config: Any) -> bool:

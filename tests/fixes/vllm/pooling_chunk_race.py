@@ -20,3 +20,5 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its space has no pooling models, and no GPU that is behind"
+#: Why what the target enters needs no witness
+RUN_AS_IT_IS = "it makes a runner as it is made, and sets an event; what waits for it and copies are witnesses"

@@ -17,3 +17,5 @@ DEPLOYMENTS = [
 WAYS = [{"model runner": (("V1",), "V2"), "pipeline parallel size": ((3,), 2), "async scheduling": (("off",), "on")}]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its space has one stage, and no GPU that is behind"
+#: Why what the target enters needs no witness
+RUN_AS_IT_IS = "it makes a runner as it is made, and sets an event; what waits for it and copies are witnesses"
