@@ -182,6 +182,21 @@ def _llama_layer(draw: Draw, size: Size, _: int, kv_heads: int = KV_HEADS) -> Te
     return below("self_attn", attention) | below("mlp", draw.mlp(size.hidden, size.inner)) | _norms(draw, size)
 
 
+def _tokenizer(special: Mapping[str, int], **more: str) -> dict[str, Any]:
+    """Files of a tokenizer with a word for each token id."""
+    added = [
+        {"id": at, "content": word, "special": True, "normalized": False, "lstrip": False, "rstrip": False,
+         "single_word": False} for word, at in special.items()
+    ]  # fmt: skip
+    words = {"type": "WordLevel", "vocab": {f"w{at}": at for at in range(VOCABULARY)}, "unk_token": "w0"}
+    return {
+        "tokenizer.json": {
+            "version": "1.0", "added_tokens": added, "pre_tokenizer": {"type": "WhitespaceSplit"}, "model": words,
+        },
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"} | more,
+    }  # fmt: skip
+
+
 def _granite(size: Size) -> dict[str, Any]:
     """A Llama whose multipliers do nothing. Llamas of sglang 0.5.23 need CUTLASS, even on Hopper."""
     multipliers = dict(embedding_multiplier=1.0, residual_multiplier=1.0, attention_multiplier=HEAD**-0.5, logits_scaling=1.0)
@@ -393,25 +408,10 @@ def _qwen35_rest(draw: Draw, size: Size) -> Tensors:
 
 
 def _qwen35_beside() -> dict[str, Any]:
-    """What a server wants of a processor at its start: a tokenizer with a word for each token id, and what images and videos
-    are made to."""
-    words = {f"w{at}": at for at in range(VOCABULARY)}
-    added = [
-        {"id": at, "content": word, "special": True, "normalized": False, "lstrip": False, "rstrip": False,
-         "single_word": False} for word, at in _SPECIAL.items()
-    ]  # fmt: skip
-    split = {"type": "WhitespaceSplit"}
+    """What a server wants of a processor at its start: a tokenizer, and what images and videos are made to."""
     sizes = {"patch_size": PATCH[2], "temporal_patch_size": PATCH[1], "merge_size": MERGED,
              "size": {"shortest_edge": 1024, "longest_edge": 1 << 20}, "processor_class": "Qwen3VLProcessor"}  # fmt: skip
-    return {
-        "tokenizer.json": {
-            "version": "1.0", "added_tokens": added, "pre_tokenizer": split,
-            "model": {"type": "WordLevel", "vocab": words, "unk_token": "w0"},
-        },
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast", "processor_class": "Qwen3VLProcessor", "eos_token": _END,
-            "pad_token": _END,
-        },
+    return _tokenizer(_SPECIAL, processor_class="Qwen3VLProcessor", eos_token=_END, pad_token=_END) | {
         "preprocessor_config.json": sizes | {"image_processor_type": "Qwen2VLImageProcessorFast"},
         "video_preprocessor_config.json": sizes | {"video_processor_type": "Qwen3VLVideoProcessor"},
     }  # fmt: skip
@@ -496,7 +496,7 @@ def _falcon_rest(draw: Draw, size: Size) -> Tensors:
 _HYBRID = Size(layers=8, hidden=512, inner=1024, drawn=8)
 FAMILIES = {
     "falcon-h1": Family(_falcon, _falcon_layer, _falcon_rest),
-    "llama": Family(_llama, _llama_layer, _embedded),
+    "llama": Family(_llama, _llama_layer, _embedded, beside=lambda: _tokenizer({})),
     "granite": Family(_granite, _llama_layer, _embedded),
     "qwen3-moe": Family(_qwen3_moe, _qwen3_moe_layer, _embedded, seed=26),
     "deepseek": Family(_deepseek, _deepseek_layer, _embedded),
