@@ -642,7 +642,7 @@ _ASYNC_TAKES_METHOD = {
 }
 
 
-def _async_scheduling(it: Deployment) -> Fact:
+def async_scheduling(it: Deployment) -> Fact:
     """Whether a step is scheduled before the one before it has its tokens: by default from 0.14.0."""
     name = "async-scheduling"
     if it.given(name):
@@ -943,7 +943,7 @@ FACTS: Makers = {
     "pipeline parallel size": lambda it: it.number("pipeline-parallel-size", 1),
     "KV heads of a rank": _heads_of_a_rank,
     "KV connector": _kv_connector,
-    "async scheduling": _async_scheduling,
+    "async scheduling": async_scheduling,
     "dynamic NTK": dynamic_ntk,
     "cache mode of states": states_cache_mode,
     "RoPE scaling": rope_scaling,
