@@ -17,6 +17,7 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.flashinfer:FlashInferImpl.forward",),
     upstream=Upstream("vllm-project/vllm", pull=25520),
     hits=AllOf(
+        Is("engine core", "V1"),
         Is("attention", "MHA"),
         Is("attention backend", "FLASHINFER"),
         Is("compute capability", 100),
