@@ -469,6 +469,10 @@ def _on_by_default(it: Deployment, option: str) -> Fact:
     return fact if it.given(option) or not fact.values else known(ON, f"{option.removeprefix('enable-')}, on by default")
 
 
+#: What moves Model Runner V1 to graphs without attention, and V2 not
+_TABLE_OF_DRAFTS = "speculative-config.num_speculative_tokens_per_batch_size"
+
+
 def _full_graphs(it: Deployment) -> Fact:
     """Whether decode steps run in CUDA graphs that hold attention, too."""
     eager = it.option("enforce-eager", OFF)
@@ -482,7 +486,8 @@ def _full_graphs(it: Deployment) -> Fact:
         return known(ON if "FULL" in str(mode.values[0]).upper() else OFF, f"{mode.why} {mode.values[0]}")
     if not eager.values:
         return eager
-    if moved := it.moved_by("graph mode", _GRAPHS_SETTLED):
+    by_runner = (_TABLE_OF_DRAFTS,) if _model_runner(it).values == ("V2",) else ()
+    if moved := it.moved_by("graph mode", (*_GRAPHS_SETTLED, *by_runner)):
         return unknown(f"{moved} may choose the mode of CUDA graphs")
     if _graphs_one_token_alone(it):
         drafts = _speculative_decoding(it)

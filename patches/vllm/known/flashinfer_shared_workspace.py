@@ -1,6 +1,6 @@
 """vllm.flashinfer-shared-workspace, as data."""
 
-from attnfix.compat.doctor.condition import OFF, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, AllOf, AnyOf, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GARBAGE
@@ -21,11 +21,16 @@ BUG = KnownBug(
         Is("attention", "MHA"),
         Is("attention backend", "FLASHINFER"),
         Is("compute capability", 100),
-        Is("KV cache dtype", "auto"),
-        Is("attention sinks", OFF),
-        Is("$VLLM_USE_TRTLLM_ATTENTION", OFF),
+        AnyOf(
+            AllOf(Is("KV cache dtype", "auto"), Is("attention sinks", OFF), Is("$VLLM_USE_TRTLLM_ATTENTION", OFF)),
+            AllOf(
+                Not(Since("0.10.2")),
+                Is("KV cache dtype", "fp8", "fp8_e4m3"),
+                Is("$VLLM_USE_TRTLLM_ATTENTION", "1"),
+            ),
+        ),
         Unseen("steps of more and of less than 256 tokens, and a FlashInfer that clears no workspace itself"),
     ),
-    avoid="Set `VLLM_USE_TRTLLM_ATTENTION=1`, or 0: one kind of kernels runs then.",
+    avoid="Set `VLLM_USE_TRTLLM_ATTENTION=0`: one kind of kernels runs then. 1 does so, too, but with an FP8 cache.",
     harm=CRASH,
 )

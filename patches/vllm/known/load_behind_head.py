@@ -15,6 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=57841),
     hits=AllOf(
         Is("loads beside steps", ON),
+        Is("engine core", "V1"),
         Unseen("loads beside the steps, as NIXL's and KV offloading's, that hold most of the KV cache"),
         Unseen("before them a request without blocks: of higher priority, of structured output, or one put off"),
     ),

@@ -15,6 +15,7 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=57104),
     hits=AllOf(
         Is("loads beside steps", ON),
+        Is("engine core", "V1"),
         AnyOf(
             Is("drafts from hidden states", ON),
             AllOf(
