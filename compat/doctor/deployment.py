@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,10 +61,23 @@ class Deployment:
             return unknown(NO_LAUNCH)
         if name in self.launch.options:
             return known(self.launch.options[name], flag)
+        if (value := self._within(name)) is not None:
+            return known(value, flag)
         if self.launch.not_read:
             files = ", ".join(name.partition(" (")[0] for name in self.launch.not_read)  # without the reason
             return unknown(f"{flag} may be set in {files}, which is not read")
         return unknown(f"no {flag}") if default is None else known(default, f"no {flag}")
+
+    def _within(self, name: str) -> str | None:
+        """A key of JSON within JSON, as of `kv-transfer-config.kv_connector_extra_config`, which stands as text."""
+        parent, _, key = name.rpartition(".")
+        text = self.launch.options.get(parent, "") if self.launch else ""
+        try:
+            found = untrusted.parsed(text) if text.startswith("{") else {}
+        except ValueError:
+            return None
+        value = found.get(key) if isinstance(found, Mapping) else None
+        return None if value is None else value if isinstance(value, str) else json.dumps(value)
 
     def number(self, name: str, default: int | None = None) -> Fact:
         """An option's value as an integer; one that is none is unknown."""

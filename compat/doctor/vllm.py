@@ -469,6 +469,10 @@ def _on_by_default(it: Deployment, option: str) -> Fact:
     return fact if it.given(option) or not fact.values else known(ON, f"{option.removeprefix('enable-')}, on by default")
 
 
+#: What moves Model Runner V1 to graphs without attention, and V2 not
+_TABLE_OF_DRAFTS = "speculative-config.num_speculative_tokens_per_batch_size"
+
+
 def _full_graphs(it: Deployment) -> Fact:
     """Whether decode steps run in CUDA graphs that hold attention, too."""
     eager = it.option("enforce-eager", OFF)
@@ -482,7 +486,8 @@ def _full_graphs(it: Deployment) -> Fact:
         return known(ON if "FULL" in str(mode.values[0]).upper() else OFF, f"{mode.why} {mode.values[0]}")
     if not eager.values:
         return eager
-    if moved := it.moved_by("graph mode", _GRAPHS_SETTLED):
+    by_runner = (_TABLE_OF_DRAFTS,) if _model_runner(it).values == ("V2",) else ()
+    if moved := it.moved_by("graph mode", (*_GRAPHS_SETTLED, *by_runner)):
         return unknown(f"{moved} may choose the mode of CUDA graphs")
     if _graphs_one_token_alone(it):
         drafts = _speculative_decoding(it)
@@ -880,7 +885,8 @@ def connector_name(it: Deployment) -> Fact:
             simple = it.since("0.19.0") and it.truth("VLLM_USE_SIMPLE_KV_OFFLOAD")
             return known("SimpleCPUOffloadConnector" if simple else "OffloadingConnector", "--kv-offloading-size")
         if backend == "lmcache":
-            return Fact(("LMCacheConnectorV1", "LMCacheMPConnector"), "--kv-offloading-backend lmcache")
+            name = "LMCacheMPConnector" if it.since("0.23.0") else "LMCacheConnectorV1"
+            return known(name, "--kv-offloading-backend lmcache") if it.release else unknown("--kv-offloading-backend lmcache")
     fact = it.option("kv-transfer-config.kv_connector", OFF)
     if fact.values == ("MultiConnector",):
         return unknown("which connectors MultiConnector holds")
@@ -919,6 +925,35 @@ def foreign_states(it: Deployment) -> Fact:
     return known(ON if kimi else OFF, architecture)
 
 
+#: Connectors whose loads end in the step that needs them, by `get_num_new_matched_tokens` of 0.10.0-0.33.0; off: no connector
+_LOADS_IN_STEPS = (
+    *("DecodeBenchConnector", "ExampleConnector", "ExampleHiddenStatesConnector", "HiSparseConnector", "LMCacheConnectorV1"),
+    *("P2pNcclConnector", "SharedStorageConnector", OFF),
+)
+#: Connectors with which the server that prefills loads nothing
+_LOADS_TO_DECODE = "MooncakeConnector", "MoRIIOConnector", "NixlConnector", "NixlPullConnector", "NixlPushConnector"
+
+
+def loads_beside_steps(it: Deployment) -> Fact:
+    """Whether requests hold blocks and wait while the connector loads their KV, as others run."""
+    name, role = connector_name(it), it.option("kv-transfer-config.kv_role", "none")
+    if not name.values:
+        return unknown(name.why)
+    if name.values[0] in _LOADS_IN_STEPS:
+        return known(OFF, f"{name.why} {name.values[0]}")
+    if role.values == ("kv_producer",) and name.values[0] in _LOADS_TO_DECODE:
+        return known(OFF, f"{role.why} kv_producer")
+    return known(ON, f"{name.why} {name.values[0]}")
+
+
+def experts(it: Deployment) -> Fact:
+    """Whether the model is a mixture of experts."""
+    dense = _dense(it) if it.config is not None else None
+    if dense is None:
+        return unknown("whether the model is dense" if it.config is not None else NO_CONFIG)
+    return known(OFF if dense else ON, "config.json")
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -952,4 +987,6 @@ FACTS: Makers = {
     "full prompts reserved": lambda it: it.option("scheduler-reserve-full-isl", ON),
     "name of the KV connector": connector_name,
     "states in another format than KV": foreign_states,
+    "loads beside steps": loads_beside_steps,
+    "experts": experts,
 }

@@ -110,7 +110,8 @@ class InputPrep(Cases):
         import torch
 
         gpu = _Gpu()
-        more: dict[str, Any] = {"scheduler": {"async_scheduling": case.ahead, "enable_chunked_prefill": case.chunked}, "model_config": {}}
+        scheduler = {"async_scheduling": case.ahead, "enable_chunked_prefill": case.chunked}
+        more: dict[str, Any] = {"scheduler": scheduler, "model_config": {}}
         if case.pooling:
             more["model_config"] = {"runner": "pooling"}
         if case.stages > 1:

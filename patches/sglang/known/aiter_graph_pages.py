@@ -1,6 +1,6 @@
 """sglang.aiter-graph-pages, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, GRAPHS
@@ -16,10 +16,12 @@ BUG = KnownBug(
     harm=CRASH,
     hits=AllOf(
         Is("decode backend", "aiter"),
-        Is("sliding-window KV pool", "off"),
+        AnyOf(
+            AllOf(Is("sliding-window KV pool", "off"), Not(Given("$SGLANG_USE_AITER_UNIFIED_ATTN"))),
+            Is("speculative decoding", "on"),
+        ),
         Is("CUDA graphs", "on"),
         Given("--page-size"),
-        Not(Given("$SGLANG_USE_AITER_UNIFIED_ATTN")),
         Not(Is("--page-size", "1")),
         Unseen("whether the lengths of a batch exceed what the graphs hold"),
     ),

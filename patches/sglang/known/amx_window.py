@@ -17,7 +17,7 @@ BUG = KnownBug(
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
         AnyOf(Is("prefill backend", "intel_amx"), Is("decode backend", "intel_amx")),
-        Is("sliding-window layers", ON),
+        AnyOf(Is("sliding-window layers", ON), Is("architecture", "Cohere2ForCausalLM", "Gemma2ForSequenceClassification")),
         Not(Is("architecture", "GptOssForCausalLM")),
     ),
     avoid="Nothing within the release on a CPU; take release 0.5.13.",

@@ -1,6 +1,6 @@
 """sglang.dsa-padded-idle, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, PARALLEL
@@ -18,7 +18,10 @@ BUG = KnownBug(
         Is("architecture", "DeepseekV32ForCausalLM"),
         Is("GPU", "NVIDIA"),
         Above("--dp-size", 1),
-        AnyOf(Given("--disable-cuda-graph"), Unseen("idle ranks while others decode batches above the largest graph")),
+        AnyOf(
+            AllOf(Given("--disable-cuda-graph"), Above("--dp-size", 2), Not(Is("--disaggregation-mode", "prefill"))),
+            Unseen("idle ranks while others decode batches above the largest graph"),
+        ),
     ),
     avoid="Serve without --disable-cuda-graph, and with a --cuda-graph-max-bs that no batch exceeds.",
 )

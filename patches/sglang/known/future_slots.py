@@ -17,7 +17,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("sgl-project/sglang"),
     hits=AllOf(
-        Given("--max-running-requests"),
+        AnyOf(Given("--max-running-requests"), Is("speculative decoding", "on")),
         AnyOf(Is("speculative decoding", "off"), Is("spec v2", "on")),
         Not(Given("--disable-overlap-schedule")),
         Not(Given("--enable-mixed-chunk")),

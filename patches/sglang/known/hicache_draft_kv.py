@@ -1,6 +1,6 @@
 """sglang.hicache-draft-kv, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Since, Unseen
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, SPECULATION
@@ -20,7 +20,7 @@ BUG = KnownBug(
     hits=AllOf(
         Given("--enable-hierarchical-cache"),
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),
-        Is("recurrent layers", "off"),
+        AnyOf(Since("0.5.10"), Is("recurrent layers", "off")),
         Is("sliding-window KV pool", "off"),
         Unseen("a prefix that comes back from host memory"),
     ),

@@ -1,6 +1,6 @@
 """sglang.mla-fp8-pool-copy, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import KV_SCALES, SLOW
@@ -22,8 +22,11 @@ BUG = KnownBug(
     hits=AllOf(
         Is("attention", "MLA"),
         AnyOf(Is("--kv-cache-dtype", "fp8_e4m3", "fp8_e5m2"), Is("KV cache scales", "calibrated FP8")),
-        Is("decode backend", "flashinfer", "fa3"),
+        AnyOf(
+            Is("decode backend", "flashinfer", "fa3"),
+            AllOf(Is("speculative decoding", ON), Is("verify backend", "flashinfer", "fa3")),
+        ),
         Not(Is("--disaggregation-mode", "prefill")),
     ),
-    avoid="Leave --kv-cache-dtype out, or decode on flashmla or trtllm_mla.",
+    avoid="Leave --kv-cache-dtype out, or decode, and verify drafts, on flashmla or trtllm_mla.",
 )

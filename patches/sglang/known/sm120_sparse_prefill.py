@@ -1,11 +1,13 @@
 """sglang.sm120-sparse-prefill, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Not, Since
+from attnfix.compat.doctor.condition import Above, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
 
 _VARIABLE = "$SGLANG_OPT_FLASHMLA_SPARSE_PREFILL"
+_SIZE = "--chunked-prefill-size"
+_SPLIT = "--enable-prefill-cp", "--enable-dsa-prefill-context-parallel", "--enable-nsa-prefill-context-parallel"
 
 BUG = KnownBug(
     id="sglang.sm120-sparse-prefill",
@@ -20,10 +22,10 @@ BUG = KnownBug(
         Is("compute capability", 120, 121),
         Not(Is("--disaggregation-mode", "decode")),
         AnyOf(
-            AllOf(Since("0.5.15"), Not(Is(_VARIABLE, "0", "false", "False")), Not(Given("--enable-prefill-cp"))),
+            AllOf(Since("0.5.15"), Not(Is(_VARIABLE, "0", "false", "False")), Not(AnyOf(*map(Given, _SPLIT)))),
             Given(_VARIABLE),
-            Above("--chunked-prefill-size", 11673),
-            Is("--chunked-prefill-size", "-1"),
+            AllOf(Above(_SIZE, 11673), AnyOf(Not(Given("--enable-dp-attention")), Unseen("the size divided by --dp-size"))),
+            Is(_SIZE, "-1"),
         ),
     ),
     avoid="Set SGLANG_OPT_FLASHMLA_SPARSE_PREFILL=0, and `--chunked-prefill-size` to 8192.",

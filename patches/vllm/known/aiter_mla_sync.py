@@ -13,7 +13,12 @@ BUG = KnownBug(
     releases=(">=0.10.0,<0.18.0",),
     code=("vllm.v1.attention.backends.mla.rocm_aiter_mla:AiterMLAMetadataBuilder._build_decode",),
     upstream=Upstream("vllm-project/vllm", pull=35765),
-    hits=AllOf(Is("attention", "MLA"), Is("GPU", "AMD"), Is("attention backend", "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA")),
+    hits=AllOf(
+        Is("attention", "MLA"),
+        Is("GPU", "AMD"),
+        Is("engine core", "V1"),
+        Is("attention backend", "ROCM_AITER_MLA", "ROCM_AITER_TRITON_MLA"),
+    ),
     avoid="Nothing within the release avoids it; take release 0.18.0.",
     harm=SLOWER,
 )

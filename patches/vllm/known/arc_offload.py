@@ -1,6 +1,6 @@
 """vllm.arc-offload, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -14,10 +14,10 @@ BUG = KnownBug(
     code=("vllm.v1.kv_offload.arc_manager:ARCOffloadingManager.touch",),
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "OffloadingConnector"),
+        Is("name of the KV connector", "OffloadingConnector"),
         AnyOf(
             Is("--kv-transfer-config.kv_connector_extra_config.eviction_policy", "arc"),
-            AllOf(Given("--kv-transfer-config.kv_connector_extra_config"), Unseen("its eviction_policy, arc")),
+            AllOf(Is("--kv-transfer-config.kv_connector", "MultiConnector"), Unseen("an eviction_policy in it, arc")),
         ),
     ),
     avoid='Leave `eviction_policy` at "lru".',

@@ -1,6 +1,6 @@
 """vllm.cross-layer-dequant, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, KV_SCALES
@@ -14,12 +14,14 @@ BUG = KnownBug(
     code=("vllm.v1.attention.backends.flashinfer:trtllm_prefill_attn_kvfp8_dequant",),
     upstream=Upstream("vllm-project/vllm", pull=36867),
     hits=AllOf(
-        Is("GPU", "NVIDIA"),
+        Is("compute capability", 100, 103),
         Is("attention backend", "FLASHINFER"),
-        Is("KV connector", ON),
+        Is("name of the KV connector", "OffloadingConnector", "NixlConnector"),
         Is("KV cache dtype", "fp8", "fp8_e4m3"),
         Given("--attention-config.disable_flashinfer_q_quantization"),
-        Unseen("TRT-LLM kernels for prefill, and a connector that keeps all layers in one block"),
+        Unseen(
+            "TRT-LLM kernels for prefill, and all layers in one block: NixlConnector has it with enable_cross_layers_blocks"
+        ),
     ),
     avoid="Leave --attention-config.disable_flashinfer_q_quantization out.",
 )

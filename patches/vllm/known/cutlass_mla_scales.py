@@ -1,6 +1,6 @@
 """vllm.cutlass-mla-scales, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import KV_SCALES
@@ -20,7 +20,7 @@ BUG = KnownBug(
         Is("attention", "MLA"),
         Is("attention backend", "CUTLASS_MLA"),
         Is("KV cache dtype", "fp8", "fp8_e4m3"),
-        Unseen("scales of Q or K that are not 1"),
+        AnyOf(AllOf(Since("0.11.1"), Given("--calculate-kv-scales")), Unseen("scales of Q or K that are not 1")),
     ),
     avoid="Start with --kv-cache-dtype auto, if the checkpoint does not ask for fp8 itself.",
 )

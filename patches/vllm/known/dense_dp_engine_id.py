@@ -1,6 +1,6 @@
 """vllm.dense-dp-engine-id, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import OFF, Above, AllOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
@@ -15,8 +15,10 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm"),
     hits=AllOf(
         Above("data parallel ranks", 1),
-        Is("--kv-transfer-config.kv_connector", "NixlConnector"),
-        Unseen("a model without experts"),
+        Is("name of the KV connector", "NixlConnector"),
+        Is("experts", OFF),
+        Not(Given("--data-parallel-rank")),  # each has an engine id of its own
+        Unseen("a server that prefills for others"),
     ),
     avoid="Start each rank as a server of its own, without `--data-parallel-size`.",
 )

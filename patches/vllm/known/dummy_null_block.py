@@ -1,6 +1,6 @@
 """vllm.dummy-null-block, as data."""
 
-from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is, Since, Unseen
+from attnfix.compat.doctor.condition import ON, Above, AllOf, AnyOf, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GARBAGE, PARALLEL
@@ -16,8 +16,12 @@ BUG = KnownBug(
     hits=AllOf(
         Above("data parallel ranks", 1),
         Is("model runner", "V1"),
-        AnyOf(Is("full CUDA graphs", ON), AllOf(Since("0.15.0"), Is("attention", "MHA"))),
+        AnyOf(
+            Is("full CUDA graphs", ON),
+            AllOf(Since("0.15.0"), Is("attention", "MHA")),
+            AllOf(Since("0.17.0"), Not(Since("0.18.0"))),
+        ),
         Unseen("ranks in lock step of which one idles, as with MoE models"),
     ),
-    avoid="Set `--compilation-config.cudagraph_mode PIECEWISE`. From 0.15.0 on that helps MLA models alone; take 0.20.0.",
+    avoid="Set `--compilation-config.cudagraph_mode PIECEWISE`. From 0.15.0 on that helps MLA alone, not in 0.17: take 0.20.0.",
 )

@@ -17,7 +17,11 @@ BUG = KnownBug(
     releases=(">=0.10.1,<0.12.0",),
     code=("vllm.v1.core.sched.scheduler:Scheduler._try_schedule_encoder_inputs",),
     upstream=Upstream("vllm-project/vllm"),
-    hits=AllOf(Is("drafts from hidden states", ON), Unseen("a prompt with images of which a chunk ends right before one")),
+    hits=AllOf(
+        Is("engine core", "V1"),
+        Is("drafts from hidden states", ON),
+        Unseen("a prompt with images of which a chunk ends right before one"),
+    ),
     avoid="Raise `--max-num-batched-tokens`: the higher it is, the rarer a chunk ends before an image.",
     harm=CRASH,
 )

@@ -1,6 +1,6 @@
 """vllm.encoder-graph-nan, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Given, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import GRAPHS, IMAGES
@@ -16,6 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("GPU", "NVIDIA"),
         Given("--compilation-config.cudagraph_mm_encoder"),
+        Not(Is("--mm-encoder-attn-backend", "TORCH_SDPA", "TRITON_ATTN", "FLASHINFER")),
         Unseen("NaN left by one graph in the padding of another, with FlashAttention in the encoder"),
     ),
     avoid="Start without `--compilation-config.cudagraph_mm_encoder`, which is off by default.",

@@ -17,7 +17,7 @@ BUG = KnownBug(
     code=("vllm.distributed.kv_transfer.kv_connector.v1.lmcache_mp_connector:LMCacheMPConnector.update_state_after_alloc",),
     upstream=Upstream("vllm-project/vllm", pull=35831),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "LMCacheMPConnector"),
+        Is("name of the KV connector", "LMCacheMPConnector"),
         Unseen("requests that load a part of their prompt from LMCache and go on for one chunk of it or more"),
     ),
     avoid="Take LMCacheConnectorV1 in its place.",

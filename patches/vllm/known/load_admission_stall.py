@@ -1,13 +1,13 @@
 """vllm.load-admission-stall, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Not, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
 
 _LOADING = (
     *("OffloadingConnector", "SimpleCPUOffloadConnector", "LMCacheMPConnector", "MooncakeStoreConnector"),
-    *("HF3FSKVConnector", "MultiConnector"),
+    *("HF3FSKVConnector", "FlexKVConnectorV1"),
 )
 BUG = KnownBug(
     id="vllm.load-admission-stall",
@@ -18,10 +18,7 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", pull=44560, issue=45388),
     hits=AllOf(
-        AnyOf(
-            Is("--kv-transfer-config.kv_connector", *_LOADING),
-            AllOf(Given("--kv-offloading-size"), Not(Is("--kv-offloading-backend", "lmcache"))),
-        ),
+        Is("name of the KV connector", *_LOADING),
         Unseen("several long prompts at once that are found in the outer cache and together exceed the KV cache"),
     ),
     avoid="Let a router send no more requests at once than the KV cache has room for; `--max-num-seqs` does not count loads.",

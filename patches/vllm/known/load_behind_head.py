@@ -1,6 +1,6 @@
 """vllm.load-behind-head, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -14,13 +14,8 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", pull=57841),
     hits=AllOf(
-        Is("KV connector", ON),
-        Not(
-            AllOf(
-                Is("--kv-transfer-config.kv_role", "kv_producer"),
-                Not(Is("--kv-transfer-config.kv_connector", "MultiConnector")),
-            )
-        ),
+        Is("loads beside steps", ON),
+        Is("engine core", "V1"),
         Unseen("loads beside the steps, as NIXL's and KV offloading's, that hold most of the KV cache"),
         Unseen("before them a request without blocks: of higher priority, of structured output, or one put off"),
     ),

@@ -1,6 +1,6 @@
 """vllm.load-draft-stall, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES, SPECULATION
@@ -14,14 +14,15 @@ BUG = KnownBug(
     code=("vllm.v1.core.sched.scheduler:Scheduler.schedule",),
     upstream=Upstream("vllm-project/vllm", pull=57104),
     hits=AllOf(
-        Is("KV connector", ON),
-        Not(
+        Is("loads beside steps", ON),
+        Is("engine core", "V1"),
+        AnyOf(
+            Is("drafts from hidden states", ON),
             AllOf(
-                Is("--kv-transfer-config.kv_role", "kv_producer"),
-                Not(Is("--kv-transfer-config.kv_connector", "MultiConnector")),
-            )
+                Is("--speculative-config.method", "draft_model"),
+                Not(AllOf(Since("0.23.0"), Not(Since("0.25.0")))),  # room for these drafts is kept
+            ),
         ),
-        AnyOf(Is("drafts from hidden states", ON), Is("--speculative-config.method", "draft_model")),
         Unseen("a connector that loads beside the steps, as NIXL does, and a KV cache that is full"),
     ),
     avoid="Serve without drafts, or let a router send no more requests at once than the KV cache has room for.",

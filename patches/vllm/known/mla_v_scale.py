@@ -1,6 +1,6 @@
 """vllm.mla-v-scale, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Since, Unseen
+from attnfix.compat.doctor.condition import AllOf, AnyOf, Given, Is, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import KV_SCALES
@@ -24,7 +24,7 @@ BUG = KnownBug(
             AllOf(Since("0.18.0"), Is("attention backend", "TRITON_MLA")),
         ),
         Is("KV cache dtype", "fp8", "fp8_e4m3"),
-        Unseen("scales of K and V that differ"),
+        AnyOf(AllOf(Since("0.11.1"), Given("--calculate-kv-scales")), Unseen("scales of K and V that differ")),
     ),
     avoid="Start with --kv-cache-dtype auto, if the checkpoint does not ask for fp8 itself.",
 )

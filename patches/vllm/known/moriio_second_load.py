@@ -1,6 +1,6 @@
 """vllm.moriio-second-load, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import CRASH, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import DIES
@@ -17,8 +17,11 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=57705),
     hits=AllOf(
-        Is("--kv-transfer-config.kv_connector", "MoRIIOConnector"),
-        Unseen("write mode, and more requests at once than the decode server's KV cache holds"),
+        Is("name of the KV connector", "MoRIIOConnector"),
+        Not(Is("--kv-transfer-config.kv_role", "kv_producer")),
+        Not(AllOf(Since("0.23.0"), Given("--kv-transfer-config.kv_connector_extra_config.read_mode"))),
+        Not(AllOf(Not(Since("0.23.0")), Given("$VLLM_MORIIO_CONNECTOR_READ_MODE"))),
+        Unseen("more requests at once than the decode server's KV cache holds"),
     ),
     avoid="Lower `--max-num-seqs` of decode servers until nothing is preempted.",
     harm=CRASH,

@@ -1,6 +1,6 @@
 """vllm.nixl-push-prefix, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import CACHED_PREFIX, GARBAGE
@@ -15,7 +15,10 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", pull=48758, issue=48633),
     hits=AllOf(
         Is("--kv-transfer-config.kv_connector", "NixlPushConnector", "MultiConnector"),
-        Is("prefix caching", ON),
+        AnyOf(
+            Is("prefix caching", ON),
+            AllOf(Is("--kv-transfer-config.kv_role", "kv_producer"), Unseen("prefix caching of the decode servers")),
+        ),
         Unseen("prompts that share a start, as turns of a chat do"),
     ),
     avoid="Start the decode servers with `--no-enable-prefix-caching`, or use `NixlConnector`, which pulls.",

@@ -1,6 +1,6 @@
 """vllm.nixl-push-unreported, as data."""
 
-from attnfix.compat.doctor.condition import AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import AllOf, Is, Not
 from attnfix.compat.fix import SLOWER, Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import SLOW
@@ -13,9 +13,9 @@ BUG = KnownBug(
     releases=(">=0.30.0,<0.31.0",),
     code=("vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker:NixlPushConnectorWorker.get_transfer_results",),
     upstream=Upstream("vllm-project/vllm", pull=58188),
-    hits=AnyOf(
-        Is("--kv-transfer-config.kv_connector", "NixlPushConnector"),
-        AllOf(Is("--kv-transfer-config.kv_connector", "MultiConnector"), Unseen("a NixlPushConnector in it")),
+    hits=AllOf(
+        Is("name of the KV connector", "NixlPushConnector"),
+        Not(Is("--kv-transfer-config.kv_role", "kv_consumer")),
     ),
     avoid="Use `NixlConnector`, which pulls.",
     harm=SLOWER,

@@ -1,6 +1,6 @@
 """vllm.rocm-hybrid-writes, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Since, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Given, Is, Not, Since, Unseen
 from attnfix.compat.fix import Upstream
 from attnfix.compat.known_bug import KnownBug
 from attnfix.compat.symptoms import BACKEND, GARBAGE, SHARED_BATCH
@@ -27,8 +27,9 @@ BUG = KnownBug(
     hits=AllOf(
         Is("GPU", "AMD"),
         Is("recurrent layers", ON),
+        Is("attention", "MHA"),
         AnyOf(
-            Given("$VLLM_V1_USE_PREFILL_DECODE_ATTENTION"),
+            AllOf(Given("$VLLM_V1_USE_PREFILL_DECODE_ATTENTION"), Not(Since("0.15.0"))),
             AllOf(Since("0.11.1"), Is("attention backend", "ROCM_ATTN"), AnyOf(Since("0.19.0"), *map(Given, _OPTIONS))),
         ),
         Unseen("kernel blocks of 16 or 32 tokens: in 0.14.0-0.17.1 of all sizes but 544, else of small states, as LFM2's"),

@@ -16,7 +16,7 @@ BUG = KnownBug(
     hits=AllOf(
         Is("KV cache dtype", "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"),
         Is("model runner", "V1"),
-        Not(AnyOf(Given("--enforce-eager"), Is("--compilation-config.cudagraph_mode", "NONE"))),
+        Not(AnyOf(Given("--enforce-eager"), Is("--compilation-config.cudagraph_mode", "NONE", "none"))),
         Unseen("more than 128 new tokens behind a context, of an earlier chunk or a cached prefix, larger than the scratch"),
     ),
     avoid="Start with `--enforce-eager`, or with another `--kv-cache-dtype`.",

@@ -126,7 +126,12 @@ class Vllm(Child):
         import vllm
 
         self.vllm = vllm
-        fixed = {"skip_tokenizer_init": settings.get("runner") != "pooling", "dtype": "bfloat16", "seed": 0, "generation_config": "vllm"}
+        fixed = {
+            "skip_tokenizer_init": settings.get("runner") != "pooling",
+            "dtype": "bfloat16",
+            "seed": 0,
+            "generation_config": "vllm",
+        }
         self.pools = settings.get("runner") == "pooling"
         self.llm = vllm.LLM(max_logprobs=LISTED, **fixed | settings)
 
