@@ -47,7 +47,6 @@ _FOLDERS = (
     "rocm_mm_prefix",
     "undrafted_hybrid_row",
     "pooling_chunk_race",
-    "pp_pinned_inputs",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -16,10 +16,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from attnfix.patches.lab.proof import Cases, NoSuchPath, Observation, replaced
-from attnfix.patches.vllm.shared.input_prep import RUNNER
 
 from .construction import DENSE, Worker
 
+RUNNER = "vllm.v1.worker.gpu_model_runner"
 _STEPS = 6
 
 
@@ -27,7 +27,6 @@ class Case(NamedTuple):
     """A server of one request a step: `tokens` of each step, and whether a prompt ends in it."""
 
     pooling: bool = False
-    stages: int = 1
     ahead: bool = False
     chunked: bool = True
     tokens: tuple[int, ...] = (48,) * _STEPS
@@ -114,8 +113,6 @@ class InputPrep(Cases):
         more: dict[str, Any] = {"scheduler": scheduler, "model_config": {}}
         if case.pooling:
             more["model_config"] = {"runner": "pooling"}
-        if case.stages > 1:
-            more["parallel"] = {"pipeline_parallel_size": case.stages}
         try:
             worker = Worker(DENSE, backend="flash_attn.FlashAttentionBackend", **more)
         except ValueError as error:  # the engine refuses
@@ -132,17 +129,13 @@ def _serve(case: Case, gpu: _Gpu, runner: Any, draw: random.Random) -> Observati
 
     given: list[Any] = []
     seen: list[Any] = []
-    passes: list[int] = []  # how much was submitted with each pass
     computed = 0
     for tokens, ends in zip(case.tokens, case.ends):
-        if case.stages > 1 and len(passes) >= case.stages:  # as many steps are under way as there are stages
-            gpu.finish(passes[-case.stages])
         given.append(torch.tensor([draw.randrange(5, 128) for _ in range(tokens)], dtype=torch.int32))
         with runner.synchronize_input_prep():
             runner.input_ids.np[:tokens] = given[-1].numpy()
             there = runner.input_ids.copy_to_gpu(tokens)
         gpu.submit(lambda there=there: seen.append(there.clone()), takes_time=True)
-        passes.append(gpu.submitted)
         computed += tokens
         if case.pooling:
             output = _pooled(runner, tokens, computed, computed if ends else computed + 1)

@@ -76,16 +76,12 @@ def _without_weights() -> type:
     import torch
 
     class Model(torch.nn.Module):
-        """As much as the registry looks for in a model that generates text, and whose layers may be split into stages."""
-
-        supports_pp = True
+        """As much as the registry looks for in a model that generates text."""
 
         def __init__(self, *, vllm_config: Any, prefix: str = ""):
             super().__init__()
 
-        def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None) -> None: ...
-
-        def make_empty_intermediate_tensors(self, batch_size: int, dtype: Any, device: Any) -> None: ...
+        def forward(self, input_ids: Any, positions: Any) -> None: ...
 
         def compute_logits(self, hidden_states: Any, sampling_metadata: Any = None) -> None: ...
 

@@ -4,7 +4,8 @@ asynchronous scheduling."""
 from __future__ import annotations
 
 from attnfix.patches.lab.vllm.input_prep import Case, InputPrep
-from attnfix.patches.vllm.shared.input_prep import input_event
+
+from .wrap import input_event
 
 
 class _Passed:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from attnfix.compat.doctor.condition import NOT_HIT, POSSIBLE
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE
 from tests.support.deployments import VLLM
 
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
-    ("0.25.1", "Llama", "h100", VLLM + "--runner pooling", POSSIBLE, "a model served for pooling"),
-    ("0.25.1", "Llama", "h100", VLLM + "--runner generate", NOT_HIT, "--runner"),
-    ("0.25.1", "Llama", "h100", VLLM + "--async-scheduling", NOT_HIT, "--async-scheduling"),
-    ("0.18.1", "Llama", "h100", VLLM + "--runner pooling --no-async-scheduling", POSSIBLE, "prompts of several chunks"),
+    ("0.25.1", "Llama", "h100", VLLM + "--runner pooling", HIT, "vLLM 0.25.1, pooling"),
+    ("0.25.1", "Llama", "h100", VLLM, NOT_HIT, "architecture LlamaForCausalLM"),
+    ("0.25.1", "Llama", "h100", VLLM + "--runner pooling --async-scheduling", NOT_HIT, "--async-scheduling"),
+    ("0.25.1", "Llama", "h100", VLLM + "--runner pooling --no-enable-chunked-prefill", NOT_HIT, "chunked-prefill"),
+    ("0.25.1", "Llama", "h100", VLLM + "--convert embed", POSSIBLE, "--convert"),
+    ("0.18.1", "Llama", "h100", VLLM + "--runner pooling --no-async-scheduling", HIT, "--async-scheduling"),
+    ("0.18.1", "Llama", "h100", VLLM + "--runner pooling --async-scheduling", NOT_HIT, "--async-scheduling"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
-WAYS = [{"--runner": (("pooling", "auto"), "generate"), "pooling models ahead of results": (("off",), "on")}]
+WAYS = [
+    {"runner": (("pooling",), "generate"), "prompts in chunks": (("on",), "off"),
+     "pooling models ahead of results": (("off",), "on")},
+]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its space has no pooling models, and no GPU that is behind"
 #: Why what the target enters needs no witness

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 
 from attnfix.compat.status.fix_state import FixState
+from attnfix.patches.vllm.pooling_chunk_race import wrap
 from attnfix.patches.vllm.pooling_chunk_race.fix import FIX
-from attnfix.patches.vllm.shared import input_prep
 from tests.support import one_call
 
-RUNNER = type("GPUModelRunner", (), {"__module__": input_prep.RUNNER})
+RUNNER = type("GPUModelRunner", (), {"__module__": wrap.RUNNER})
 
 
 def construct(self, vllm_config, device):
@@ -26,7 +26,7 @@ def construct(self, vllm_config, device):
     (type("CPUModelRunner", (RUNNER,), {"__module__": "elsewhere"}), "pooling", True, False, None, 0),
 ])  # fmt: skip
 def test_who_gets_the_event(cls, runner, chunked, ahead, event, corrections, monkeypatch):
-    monkeypatch.setattr(input_prep, "input_event", lambda: "ours")
+    monkeypatch.setattr(wrap, "input_event", lambda: "ours")
     config = SimpleNamespace(
         model_config=SimpleNamespace(runner_type=runner),
         scheduler_config=SimpleNamespace(async_scheduling=ahead, enable_chunked_prefill=chunked),
