@@ -6,9 +6,14 @@ from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
 from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
 from attnfix.compat.doctor.vllm import async_scheduling
 
+_V2 = "VLLM_USE_V2_MODEL_RUNNER"
+#: Ends of architectures that the engine serves for pooling
+_POOLS = (
+    "ForSequenceClassification", "ForTokenClassification", "ForTextEncoding", "EmbeddingModel", "RewardModel",
+    "ForRewardModeling", "ClassificationModel",
+)  # fmt: skip
 #: Beginnings of architectures whose tokens attend both ways: their prompts are computed whole
 _WHOLE = "Bert", "DistilBert", "ModernBert", "Roberta", "XLMRoberta", "NomicBert", "Gte", "SnowflakeGte", "JinaBert"
-_GENERATES = "ForCausalLM", "ForConditionalGeneration"
 
 
 def _ahead(it: Deployment) -> Fact:
@@ -18,24 +23,25 @@ def _ahead(it: Deployment) -> Fact:
 
 
 def _runner(it: Deployment) -> Fact:
+    if it.truth(_V2):
+        return known("V2", f"${_V2}")
     asked = it.option("runner", "auto")
     if asked.values and asked.values != ("auto",):
         return asked
-    if it.given("convert", "task"):
-        return unknown("--convert and --task may ask for either; set --runner")
-    if not asked.values or it.config is None:
-        return unknown(NO_CONFIG if it.config is None else asked.why)
-    name = str(it.architecture())
-    return known("generate" if name.endswith(_GENERATES) else "pooling", f"architecture {name}")
+    name = str(it.architecture()) if it.config is not None else ""
+    if asked.values and name.endswith(_POOLS) and not it.given("convert", "task"):
+        return known("pooling", f"architecture {name}")
+    return unknown("files of the model, --convert and --task may ask for pooling; set --runner")
 
 
 def _chunks(it: Deployment) -> Fact:
-    asked = it.option("enable-chunked-prefill", ON)
-    if it.given("enable-chunked-prefill") or not asked.values:
-        return asked
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    return known(OFF if str(it.architecture()).startswith(_WHOLE) else ON, f"architecture {it.architecture()}")
+    name = "enable-chunked-prefill"
+    if it.given(name):
+        return it.option(name)
+    if it.config is not None and str(it.architecture()).startswith(_WHOLE):
+        return known(OFF, f"architecture {it.architecture()}")
+    why = NO_CONFIG if it.config is None else f"models that pool all tokens, or attend both ways, have none; set --{name}"
+    return Fact((ON, OFF), why)
 
 
 FACTS: Makers = {"pooling models ahead of results": _ahead, "runner": _runner, "prompts in chunks": _chunks}

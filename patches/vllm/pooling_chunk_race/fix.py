@@ -39,7 +39,10 @@ FIX = Fix(
         "vllm.v1.utils:CpuGpuBuffer.copy_to_gpu",
     ),
     cost="One event for each step. The host waits only where it would overwrite what the GPU has not read yet.",
-    avoid="Start with `--no-enable-chunked-prefill`, so that each prompt is one chunk.",
+    avoid=(
+        "Start with `--no-enable-chunked-prefill`, so that each prompt is one chunk. `--max-num-batched-tokens` must hold the "
+        "longest prompt, or be left out."
+    ),
     expect=(
         "On one replica, embeddings of prompts longer than `--max-num-batched-tokens` become those of a server without "
         "chunked prefill, to rounding, at every try."

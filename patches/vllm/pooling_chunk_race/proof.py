@@ -1,5 +1,5 @@
 """Proof of vllm.pooling-chunk-race: chunks of a long prompt, on a GPU that is behind. Spared: prompts of one chunk, and
-asynchronous scheduling."""
+asynchronous scheduling. Token ids stand for all inputs, which `execute_model` prepares within one wait."""
 
 from __future__ import annotations
 
