@@ -21,6 +21,7 @@ BUG = KnownBug(
         AnyOf(
             Is("architecture", "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"),
             Is("architecture", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "InternS2PreviewForConditionalGeneration"),
+            Is("architecture", "MiniCPMV4_6ForConditionalGeneration"),
         ),
         Is("speculative decoding", ON),
         Unseen("a decode without drafts in the same step, as of ngram drafters and of structured outputs"),

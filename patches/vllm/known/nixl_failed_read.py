@@ -19,7 +19,9 @@ BUG = KnownBug(
     upstream=Upstream("vllm-project/vllm", issue=52234),
     hits=AllOf(
         Is("name of the KV connector", "NixlConnector", "NixlPullConnector", "NixlPushConnector"),
-        AnyOf(Is("recurrent layers", ON), Is("sliding-window layers", ON)),
+        AnyOf(
+            Is("recurrent layers", ON), Is("sliding-window layers", ON), Is("architecture", "Llama4ForConditionalGeneration")
+        ),
         Is("hybrid KV cache manager", ON),
         Unseen("transfers that fail, as of a prefill server that restarts"),
     ),
