@@ -21,6 +21,7 @@ _TITLES = {
     "padded": "`vllm.padded-v-merge`: seven contexts in one step through FlashAttention 2, against 3",
     "dcp-spec": "`vllm.dcp-spec-graph`: two ranks that share the KV, n-gram speculation and CUDA graphs, against two without",
     "dcp-split": "`vllm.dcp-fa2-split`: rests of prompts beside new ones, FlashAttention 2, two ranks that share the KV",
+    "pooling": "`vllm.pooling-chunk-race`: embeddings of prompts of up to six chunks, a Llama, against one chunk",
     "uniform-decode": "`vllm.gdn-uniform-decode`: prompts as short as a verification, a Qwen3-Next with MTP, against no graphs",
     "prefix-cache": "`vllm.mamba-prefix-cache`: conversations of a Qwen3-Next with MTP, earlier turns cached",
     "prefix-cache-mamba2": "the same of a NemotronH with MTP",

@@ -38,7 +38,10 @@ FIX = Fix(
         f"{_RUNNER}.execute_model",
         "vllm.v1.utils:CpuGpuBuffer.copy_to_gpu",
     ),
-    cost="One event for each step. The host waits only where it would overwrite what the GPU has not read yet.",
+    cost=(
+        "One event for each step. The host waits only where it would overwrite what the GPU has not read yet. On an H200, an "
+        "embedding of two chunks comes 1.4 % later."
+    ),
     avoid=(
         "Start with `--no-enable-chunked-prefill`, so that each prompt is one chunk. `--max-num-batched-tokens` must hold the "
         "longest prompt, or be left out."
