@@ -11,8 +11,11 @@ from typing import Any
 from attnfix.compat.fix import Call
 from attnfix.patches.sglang.shared.tracked_states import chunk_of_the_cache, on_host
 
-#: Tokens between two states that the kernels keep, and the backends that have such kernels. Those of NPUs are others
-CHUNK, _BACKENDS = 64, ("GDNAttnBackend", "KDAAttnBackend")
+#: Tokens between two states that the kernels keep
+CHUNK = 64
+#: The backends that have such kernels. Those of NPUs are others
+_LINEAR = "sglang.srt.layers.attention.linear"
+_BACKENDS = {(f"{_LINEAR}.{name}_backend", f"{name.upper()}AttnBackend") for name in ("gdn", "kda")}
 
 
 def counts_pages(target: Any, instance: Any, forward_batch: Any) -> int:
@@ -20,7 +23,10 @@ def counts_pages(target: Any, instance: Any, forward_batch: Any) -> int:
 
     FlashInfer's kernel keeps one per page. Its plan looks them up by itself.
     """
-    if type(instance).__name__ not in _BACKENDS or getattr(instance.kernel_dispatcher, "extend_uses_state_checkpoints", False):
+    kind = type(instance)
+    if (kind.__module__, kind.__name__) not in _BACKENDS:
+        return 0
+    if getattr(instance.kernel_dispatcher, "extend_uses_state_checkpoints", False):
         return 0
     page = chunk_of_the_cache(target.function.__globals__) or 0
     return page if page > CHUNK and page % CHUNK == 0 else 0

@@ -23,7 +23,8 @@ ASKS = {
 
 
 def backend(name, **dispatcher):
-    instance = type(name, (), {})()
+    home = f"sglang.srt.layers.attention.linear.{name[:3].lower()}_backend"
+    instance = type(name, (), {"__module__": home})()
     instance.device, instance.kernel_dispatcher = "cpu", SimpleNamespace(**dispatcher)
     return instance
 
@@ -75,7 +76,8 @@ def test_every_state_is_that_of_its_position(seed, kind):
 @pytest.mark.parametrize(
     "page, more",
     [(128, {"kind": "LightningAttentionBackend"}), (128, {"kind": "AscendGDNAttnBackend"}),
-     (128, {"kind": "Mamba2AttnBackend"}), (128, {"extend_uses_state_checkpoints": True}), (64, {}), (96, {}), (128, {"asks": False})],
+     (128, {"kind": "Mamba2AttnBackend"}), (128, {"extend_uses_state_checkpoints": True}),
+     (64, {}), (96, {}), (128, {"asks": False})],
 )  # fmt: skip
 def test_others_are_left_alone(page, more):
     given = batch([200, 330], [0, 0], page)
