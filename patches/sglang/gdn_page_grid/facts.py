@@ -18,6 +18,8 @@ def _every_64_tokens(it: Deployment) -> Fact:
         return unknown(NO_CONFIG)
     if (architecture := it.architecture()) == _LIGHTNING:
         return known(OFF, f"architecture {architecture}")
+    if it.option("device", "cuda").values == ("npu",):
+        return known(OFF, "--device npu")
     for option in filter(it.given, ("linear-attn-prefill-backend", "linear-attn-backend")):
         asked = it.option(option)
         return Fact(tuple(OFF if name == "flashinfer" else ON for name in asked.values), f"--{option}")

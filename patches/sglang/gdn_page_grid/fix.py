@@ -1,6 +1,6 @@
 """sglang.gdn-page-grid, as data."""
 
-from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, Is, Not
+from attnfix.compat.doctor.condition import OFF, ON, Above, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX
 
@@ -69,6 +69,5 @@ FIX = Fix(
         Is("tracked Mamba states", ON),
         Above("tokens of a page", 64),
         Is("states every 64 tokens", ON),
-        Not(Is("--device", "npu")),
     ),
 )
