@@ -53,6 +53,7 @@ _FOLDERS = (
     "mixed_chunk_states",
     "lora_prefix_key",
     "gdn_page_grid",
+    "gated_split_views",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
