@@ -16,9 +16,9 @@ FIX = Fix(
     id="sglang.gated-split-views",
     title="Bad answers of Qwen3.5-27B: the gates of its linear layers are read from wrong addresses",
     symptom=(
-        "Qwen3.5-27B loses most of its context: tokens of a prompt decay by gates of other tokens and heads. With speculative "
-        "decoding so do verified drafts. Other models whose linear layers have three heads of values for a head of keys are "
-        "hit, too. No error."
+        "Qwen3.5-27B loses most of its context: tokens of a prompt decay by gates of other tokens and heads. Verified drafts "
+        "of speculative decoding do so, too. Models with other than 1, 2 or 4 heads of values for a head of keys are hit. No "
+        "error."
     ),
     symptoms=(GARBAGE, LONG_PROMPT),
     cause=(
@@ -43,7 +43,7 @@ FIX = Fix(
         f"{_KERNEL}.target_verify",
         *(f"{home}.{name.partition(':')[0]}:{name.partition(':')[2]}_kernel" for home in _FLA for name in (_GATES, _STEPS)),
     ),
-    cost="A look at two tensors for each linear layer. Where it fires, two small copies per layer, in prefill and verification.",
+    cost="A look at two tensors for each linear layer. Where it fires, two small copies per layer in prefill and verification.",
     avoid="Nothing within the release.",
     expect=(
         "On one replica with Qwen3.5-27B, ask about details of a long prompt: stock, most answers miss them; fixed, they are "

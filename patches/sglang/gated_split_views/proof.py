@@ -14,7 +14,6 @@ from attnfix.patches.lab.sglang import (
     absent,  # noqa: F401  its stand-ins for imports are wanted here
     construction,
 )
-from attnfix.patches.lab.sglang.engine import module
 
 from . import wrap
 
