@@ -42,6 +42,7 @@ FIX = Fix(
         f"{_GDN}.forward_extend",
         f"{_KERNEL}.target_verify",
         *(f"{home}.{name.partition(':')[0]}:{name.partition(':')[2]}_kernel" for home in _FLA for name in (_GATES, _STEPS)),
+        "sglang.srt.utils.common:next_power_of_2",
     ),
     cost="A look at two tensors for each linear layer. Where it fires, two small copies per layer in prefill and verification.",
     avoid="Nothing within the release.",
