@@ -19,6 +19,12 @@ from . import wrap
 
 _QWEN, _CONFIG = "sglang.srt.models.qwen3_5", "sglang.srt.configs.qwen3_5"
 _GDN, _KERNEL = (f"sglang.srt.layers.attention.linear.{name}" for name in ("gdn_backend", "kernels.gdn_triton"))
+#: The targets' own modules, which older releases have without the others
+_GATES = tuple(
+    f"sglang.{home}.attention.fla.{name}"
+    for home in ("srt.layers", "kernels.ops")
+    for name in ("fused_gdn_gating", "fused_sigmoid_gating_recurrent")
+)
 _WIDTH, _DIM = 32, 16
 
 
@@ -32,7 +38,7 @@ class Case(NamedTuple):
 
 
 class Proof(Cases):
-    modules = ("sglang.srt.layers.quantization", _GDN, _KERNEL, _QWEN, _CONFIG)
+    modules = ("sglang.srt.layers.quantization", _GDN, _KERNEL, _QWEN, _CONFIG, *_GATES)
     may_lack = modules
     kernel = "interpreted"
     needs = f"{_QWEN}:Qwen3_5GatedDeltaNet.create_ba_proj"
