@@ -116,6 +116,12 @@ _SHORT = frozenset(
 _TRACKING = ("extra_buffer", "extra_buffer_lazy")
 #: Before, the default strategy is no_buffer (ServerArgs._handle_mamba_radix_cache)
 TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
+#: Backends that raise the size of a page, and the smallest that they take (ServerArgs, 0.5.14-0.5.15.post1)
+_LEAST_PAGES = {"trtllm_mha": 16, "trtllm_mla": 32, "tokenspeed_mla": 32, "cutedsl_mla": 32, "flashmla": 64, "cutlass_mla": 128}
+#: Those of them that do so in decode alone
+_DECODE_PAGES = ("flashmla", "cutlass_mla")
+#: Makers and generations of GPUs for which the engine chooses no size
+_UNPAGED = {(NVIDIA, 8), (NVIDIA, 9)}
 #: With a topk above 1 on the launch line, such releases take spec v1
 SPEC_V2_OF_ONE_UP_TO = Version("0.5.12.post1")
 #: From here on $SGLANG_ENABLE_SPEC_V2 decides whether steps overlap, and later nothing
@@ -640,6 +646,18 @@ def _tracked_states(it: Deployment) -> Fact:
     return wanted if linear.values or wanted.values == (OFF,) else linear
 
 
+def _tokens_of_a_page(it: Deployment) -> Fact:
+    for option in filter(it.given, BACKENDS):
+        name = next(iter(it.option(option).values), None)
+        if name == "fa4":
+            return unknown(f"--{option} fa4 takes pages of 128 tokens on some GPUs")
+        if name in _LEAST_PAGES and not (option == "prefill-attention-backend" and name in _DECODE_PAGES):
+            return known(_LEAST_PAGES[str(name)], f"or more with --{option} {name}")
+    if not it.given("attention-backend") and (it.gpu is None or (it.gpu.maker, it.gpu.generation) not in _UNPAGED):
+        return unknown("the pages that the engine chooses here were not read; name --attention-backend")
+    return it.number("page-size", 1)
+
+
 def _said(fact: Fact) -> str:
     return f"{fact.why} {fact.values[0]}" if fact.values else fact.why
 
@@ -700,4 +718,5 @@ FACTS: Makers = {
     "tracked Mamba states": _tracked_states,
     "head size": _head_size,
     "KV heads of a rank": _kv_heads,
+    "tokens of a page": _tokens_of_a_page,
 }

@@ -52,6 +52,8 @@ _FOLDERS = (
     "qwen35_mrope",
     "mixed_chunk_states",
     "lora_prefix_key",
+    "gdn_page_grid",
+    "gated_split_views",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

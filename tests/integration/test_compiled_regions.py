@@ -36,6 +36,8 @@ REGIONS = {
     "FlashMLAMultiStepDraftBackend": {"": PLAN},
     "FlashInferIndicesUpdaterPrefill": {"": PLAN},
     "FlashInferMultiStepDraftBackend": {"": PLAN},
+    "fused_gdn_gating": {"": OPERATOR},
+    "fused_sigmoid_gating_recurrent": {"": TRACED},
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
     "Mamba2AttnBackend": {"": PLAN},

@@ -21,6 +21,7 @@ _TAKEN = {
         "vllm.model_executor.layers.layernorm": ("RMSNorm", "GemmaRMSNorm"),
         "vllm.model_executor.layers.activation": ("GeluAndMul", "SiluAndMul"),
     },
+    "cuda": {"sglang.jit_kernel.cutedsl_gdn": ("cutedsl_fused_sigmoid_gating_delta_rule_update",)},  # 0.5.8 imports it
     "cutlass": {"sglang.jit_kernel.dsa.cutedsl_paged_mqa_logits": ("CuteDSLPagedMQALogitsRunner", "pick_dsl_expand")},
 }
 for _package, _parts in _TAKEN.items():

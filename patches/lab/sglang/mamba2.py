@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.lab import proof
@@ -22,18 +21,13 @@ from attnfix.patches.lab.cuda_graph import Graph
 from attnfix.patches.lab.interpreter import take_any_mask
 from attnfix.patches.lab.proof import NoSuchPath, Observation, combine, cumulative, device, observe, replaced
 
-from . import absent, construction
+from . import absent, construction  # noqa: F401  absent: its stand-ins for imports are wanted here
 from .engine import accepted, module
 
 _QUANTIZATION = "sglang.srt.layers.quantization"  # first: else it and the linear layers import each other
 BACKEND = "sglang.srt.layers.attention.hybrid_linear_attn_backend"
 MIXER = "sglang.srt.layers.attention.mamba.mamba"
 _CONV = ("sglang.srt.layers.attention.mamba.causal_conv1d_triton", "sglang.kernels.ops.mamba.causal_conv1d_triton")
-
-if importlib.util.find_spec("cuda") is None:  # 0.5.8 imports a kernel of another layer that needs it
-    _kernel = ModuleType("sglang.jit_kernel.cutedsl_gdn")
-    _kernel.cutedsl_fused_sigmoid_gating_delta_rule_update = absent.NotHere  # type: ignore[attr-defined]
-    sys.modules.setdefault(_kernel.__name__, _kernel)
 
 CHUNK, _HEADS, _DIM, _STATE, _WIDTH, _KERNEL = 16, 2, 16, 16, 32, 4
 _NEMOTRON = {

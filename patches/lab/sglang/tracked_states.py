@@ -219,7 +219,7 @@ class Server:
         if batch.forward_mode.is_extend():
             for request, source, cached in zip(batch.reqs, self._begins, batch.prefix_lens):
                 if source is not None:
-                    right = self._held(int(source)) == _seen(self.texts[request.rid][:cached])
+                    right = self._held(int(source)) == seen(self.texts[request.rid][:cached])
                     self.continued.append((cached, right))
         if batch.mamba_track_mask is not None:
             self._track(batch, lengths)
@@ -244,7 +244,7 @@ class Server:
             lengths = [done + (end - done) // chunk * chunk for done, end in zip(begun, ends, strict=True)]
         for request, tracks, slot, length in zip(batch.reqs, mask, batch.mamba_track_indices.tolist(), lengths, strict=True):
             if tracks:
-                self._write(slot, _seen(self.texts[request.rid][:length]))
+                self._write(slot, seen(self.texts[request.rid][:length]))
 
     def _write(self, slot: int, seen: tuple[int, int]) -> None:
         for at, value in enumerate(seen):
@@ -278,7 +278,7 @@ def _source(request: Any) -> Any:
     return owner.mamba_cow_src_index
 
 
-def _seen(tokens: list[int]) -> tuple[int, int]:
+def seen(tokens: list[int]) -> tuple[int, int]:
     """How many tokens and which: what a state is a function of, as numbers that float32 holds."""
     return len(tokens), zlib.crc32(bytes(tokens)) & 0xFFFFFF
 
@@ -292,8 +292,8 @@ def chunk() -> int:
     return CHUNK if _has_mamba2() else module("managers.schedule_batch").FLA_CHUNK_SIZE
 
 
-def serve(*flags: str) -> Any:
-    """The runner of a server of a hybrid model with tracked states. Once per process."""
+def serve(*flags: str, config: dict[str, Any] | None = None) -> Any:
+    """The runner of a server of a hybrid model with tracked states; `config`: of another model than the usual one."""
     home = module("server_args")
     named = "radix-cache" if "mamba_radix_cache_strategy" in vars(home.ServerArgs) else "scheduler"
     override = getattr(module("runtime_context"), "override_platform", None)  # 0.5.19 and later
@@ -301,7 +301,7 @@ def serve(*flags: str) -> Any:
     with override(is_cuda=True) if override else replaced(home, "is_cuda", lambda: True):
         return construction.serve(
             "--attention-backend", "flashinfer", f"--mamba-{named}-strategy", "extra_buffer", "--mamba-track-interval",
-            str(INTERVAL), *flags, config=NEMOTRON if _has_mamba2() else QWEN3_NEXT, draft=False,
+            str(INTERVAL), *flags, config=config or (NEMOTRON if _has_mamba2() else QWEN3_NEXT), draft=False,
         )  # fmt: skip
 
 

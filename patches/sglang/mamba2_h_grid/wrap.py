@@ -9,10 +9,10 @@ has no more use for it: the engine's own kernel for the last states of requests 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import copy
 from typing import Any, NamedTuple
 
 from attnfix.compat.fix import Call
+from attnfix.patches.sglang.shared.tracked_states import chunk_of_the_cache, on_host
 from attnfix.patches.shared.rebound import rebound
 
 _CLASS, _BETWEEN = "Mamba2AttnBackend", "_attnfix_states_between_chunks"
@@ -41,15 +41,6 @@ def may_miss(target: Any, instance: Any, forward_batch: Any) -> bool:
     return misses(new, chunk) and chunk_of_the_cache(names) == chunk  # with larger pages the engine counts and tracks by these
 
 
-def chunk_of_the_cache(names: dict[str, Any]) -> int | None:
-    """Tokens between two states that the radix cache may keep, as the engine's module asks for them in each release."""
-    for name in ("get_global_server_args", "get_server_args"):  # 0.5.13-0.5.15.post1, 0.5.16-0.5.17
-        if name in names:
-            return int(names[name]().mamba_cache_chunk_size)
-    ask = names.get("mamba_cache_chunk_size")  # from 0.5.18
-    return int(ask()) if ask else None
-
-
 def misses(new: Iterable[int], chunk: int) -> bool:
     """The engine counts the whole chunks of the requests before: right as long as these consist of whole chunks."""
     ragged = False
@@ -75,14 +66,6 @@ def init_track_ssm_indices(call: Call, instance: Any, mamba_cache_indices: Any, 
         setattr(source, _BETWEEN, Between(*(tensor.to(instance.device, non_blocking=True) for tensor in between)))
     call.corrected(rows=rows)
     return (source, *result[1:])
-
-
-def on_host(forward_batch: Any) -> Any:
-    """A view of the batch whose tensors that say what to track are on the host."""
-    view = copy(forward_batch)
-    for name in ("mamba_track_mask", "extend_seq_lens", "mamba_track_indices", "mamba_track_seqlens", "extend_prefix_lens"):
-        setattr(view, name, getattr(forward_batch, name).cpu())
-    return view
 
 
 def sources(batch: Any, chunk: int) -> tuple[Any, Between | None, int]:

@@ -28,6 +28,7 @@ _WITHOUT_A_HIT = {
         "sglang.fa3-tree-sinks",
         "sglang.flashinfer-fp8-prefix",
         "sglang.flashinfer-soft-cap",
+        "sglang.gdn-page-grid",
         "sglang.hybrid-chunk-metadata",
         "sglang.kv-scales-file",
         "sglang.lora-prefix-key",
