@@ -52,6 +52,7 @@ _FOLDERS = (
     "qwen35_mrope",
     "mixed_chunk_states",
     "lora_prefix_key",
+    "fa3_dp_padding",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
