@@ -53,6 +53,8 @@ _FOLDERS = (
     "mixed_chunk_states",
     "lora_prefix_key",
     "fa3_dp_padding",
+    "trtllm_mha_window_pages",
+    "trtllm_mha_draft_pool",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -170,6 +170,7 @@ class Server:
         self.seen = 0 if launch.window is None else launch.window + 1  # tokens, the own one among them
         config = {**(_DEEPSEEK if launch.latent else _GEMMA2), "sliding_window": self.seen or None}
         name = {"triton_backend": "triton", "flashattention_backend": "fa3", "flashinfer_backend": "flashinfer"}
+        name["trtllm_mha_backend"] = "trtllm_mha"
         flags = ["--attention-backend", name[kind.partition(":")[0]], "--triton-attention-num-kv-splits", "2", *launch.flags]
         if launch.kv_dtype != "auto":
             flags += ["--kv-cache-dtype", launch.kv_dtype]
@@ -183,7 +184,7 @@ class Server:
             launch = replace(launch, page_size=1)
         self.runner = construction.serve(
             *flags, config=config, requests=ROOM, tokens=(ROOM + 1) * CONTEXT * 2 * launch.page_size, draft=False,
-            window=launch.pool, page_size=launch.page_size, device=device(),
+            window=launch.pool, page_size=launch.page_size, device=device(), blackwell=kind.startswith("trtllm"),
         )  # fmt: skip
         if launch.topk and self.runner.server_args.speculative_num_draft_tokens != launch.drafts:
             raise ValueError(f"the engine does not verify {launch.drafts} tokens of {self.steps} steps")
@@ -619,6 +620,21 @@ class FlashAttention(Paged):
             if "page_table" not in str(refused):
                 raise
             return Observation(math.inf, str(refused))  # later releases look, and refuse
+
+
+class TrtllmMha(Paged):
+    modules = (f"{_BACKENDS}trtllm_mha_backend",)
+    kind = "TRTLLMHAAttnBackend"
+
+    def prepare(self) -> None:
+        super().prepare()
+        home = self.engine[self.modules[0]]
+        if hasattr(home, "make_persistent_multi_ctas_kv_counter_buffer"):  # of the kernel's own, on a GPU
+            home.make_persistent_multi_ctas_kv_counter_buffer = lambda *_, **__: None
+        home.flashinfer = SimpleNamespace(
+            decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache=emulators.PagedDecode()),
+            prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=emulators.PagedContext()),
+        )
 
 
 class FlashInfer(Paged):

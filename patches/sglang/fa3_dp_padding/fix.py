@@ -20,13 +20,13 @@ FIX = Fix(
     ),
     symptoms=(DIES, PARALLEL),
     cause=(
-        "A prefill's tokens are padded to a multiple of the ranks that share them. fa3 and triton write no rows of padding. The "
-        "output keeps there what its memory held, and experts are chosen by it. fa3 takes NaN among such keys and values into "
-        "real rows."
+        "A prefill's tokens are padded to a multiple of the ranks that share them. fa3 and triton write no rows of padding. "
+        "The output keeps there what its memory held, and experts are chosen by it. fa3 takes NaN among such keys and values "
+        "into real rows."
     ),
     correction=(
-        "The output's rows of padding are set to zero, and those of the LSE beside it. Upstream does so from 0.5.22 on for each "
-        "backend. Launches that a graph records stay as they are."
+        "The output's rows of padding are set to zero, and those of the LSE beside it. Upstream does so from 0.5.22 on for "
+        "each backend. Launches that a graph records stay as they are."
     ),
     upstream=Upstream("sgl-project/sglang", pull=28487, issue=18666),
     hardware="GPUs that attend with fa3 or triton (several tensor-parallel ranks for each rank of DP attention)",

@@ -7,10 +7,9 @@ without padding, decodes, and verifications.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-from attnfix.patches.lab.proof import Observation, observe, replaced
+from attnfix.patches.lab.proof import Observation, replaced
 from attnfix.patches.lab.sglang import flash_attention, paged
 from attnfix.patches.lab.sglang.engine import module
 from attnfix.patches.lab.sglang.paged import FULL, HEADS, LATENT, TRITON, FlashAttention, case, decode, prefill, verify

@@ -1,7 +1,7 @@
 """Correction of sglang.fa3-dp-padding.
 
-A batch of prompts is padded to a multiple of the ranks that share its attention. Its requests have the first rows, and no kernel
-writes the others: the output holds there what was in its memory.
+A batch of prompts is padded to a multiple of the ranks that share its attention. Its requests have the first rows, and no
+kernel writes the others: the output holds there what was in its memory.
 """
 
 from __future__ import annotations
