@@ -39,6 +39,7 @@ HEADS, DIM = 2, 32
 LATENT, ROPE = 32, 16  # widths of the two parts of a latent
 CHAIN, TREE = (0, 1, 2, 3), (0, 0, 1, 2)  # the parents of the drafted tokens behind the first
 FA3, TRITON = "flashattention_backend:FlashAttentionBackend", "triton_backend:TritonAttnBackend"
+TRTLLM_MHA = "trtllm_mha_backend:TRTLLMHAAttnBackend"
 _BACKENDS = "sglang.srt.layers.attention."
 READS_POOLS = f"{flash_attention.BACKEND}:FlashAttentionBackend.__init__: use_sliding_window_kv_pool"
 _EAGLE = "speculative.eagle_info", "speculative.eagle_utils"
@@ -628,13 +629,17 @@ class TrtllmMha(Paged):
 
     def prepare(self) -> None:
         super().prepare()
-        home = self.engine[self.modules[0]]
-        if hasattr(home, "make_persistent_multi_ctas_kv_counter_buffer"):  # of the kernel's own, on a GPU
-            home.make_persistent_multi_ctas_kv_counter_buffer = lambda *_, **__: None
-        home.flashinfer = SimpleNamespace(
-            decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache=emulators.PagedDecode()),
-            prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=emulators.PagedContext()),
-        )
+        use_trtllm_mha(self.engine[self.modules[0]])
+
+
+def use_trtllm_mha(home: Any) -> None:
+    """Put stand-ins in the place of the kernels of the backend's module."""
+    if hasattr(home, "make_persistent_multi_ctas_kv_counter_buffer"):  # memory of the real ones
+        home.make_persistent_multi_ctas_kv_counter_buffer = lambda *_, **__: None
+    home.flashinfer = SimpleNamespace(
+        decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache=emulators.PagedDecode()),
+        prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=emulators.PagedContext()),
+    )
 
 
 class FlashInfer(Paged):

@@ -12,7 +12,18 @@ from typing import Any
 from attnfix.patches.lab.proof import Observation, replaced
 from attnfix.patches.lab.sglang import flash_attention, paged
 from attnfix.patches.lab.sglang.engine import module
-from attnfix.patches.lab.sglang.paged import FULL, HEADS, LATENT, TRITON, FlashAttention, case, decode, prefill, verify
+from attnfix.patches.lab.sglang.paged import (
+    FULL,
+    HEADS,
+    LATENT,
+    TRITON,
+    TRTLLM_MHA,
+    FlashAttention,
+    case,
+    decode,
+    prefill,
+    verify,
+)
 
 from .wrap import clear
 
@@ -102,11 +113,13 @@ class Proof(FlashAttention):
         case(prefill((9, 4), (2, 3), layers=(FULL,)), latent=True),
         case(prefill(*SHORT), prefill(*LONG), backend=TRITON),
         case(prefill((0, 0), (4, 5)), page_size=4, backend=TRITON),
+        case(prefill(*SHORT), prefill(*LONG), page_size=16, backend=TRTLLM_MHA),
     )
     spared = (
         case(prefill((0, 30), (20, 4)), decode((20, 34)), decode((9,), graph=True)),
         case(verify((25, 3, 9), layers=(FULL,)), topk=2),
         case(prefill((0, 30), (20, 4)), decode((20, 34), layers=(FULL,)), backend=TRITON),
+        case(prefill((0, 30), (20, 4)), page_size=16, backend=TRTLLM_MHA),
     )
     broken = {
         "the correction does nothing": (clear, lambda real, rows, used: None),
@@ -120,3 +133,4 @@ class Proof(FlashAttention):
     def prepare(self) -> None:
         super().prepare()
         flash_attention.use(self.engine[flash_attention.BACKEND], attend)
+        paged.use_trtllm_mha(self.engine["sglang.srt.layers.attention.trtllm_mha_backend"])

@@ -19,7 +19,7 @@ def has_padding(target: Any, instance: Any, q: Any, forward_batch: Any) -> int:
     rows, before = q.shape[0], max(getattr(forward_batch, name, None) or 0 for name in _TOKENS)
     if before >= rows or forward_batch.forward_mode.is_target_verify():  # which plans padded requests
         return 0
-    lens = forward_batch.extend_seq_lens_cpu
+    lens = getattr(forward_batch, "extend_seq_lens_cpu", None)
     if lens is None or len(lens) == 0:
         return 0
     used = max(before, int(lens.sum()) if hasattr(lens, "sum") else sum(lens))

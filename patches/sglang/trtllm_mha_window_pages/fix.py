@@ -58,5 +58,6 @@ FIX = Fix(
     hits=AllOf(
         AnyOf(Is("prefill backend", "trtllm_mha"), Is("decode backend", "trtllm_mha")),
         Is("sliding-window KV pool", ON),
+        Is("slots of the other pool", ON),
     ),
 )

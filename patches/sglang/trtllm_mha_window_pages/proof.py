@@ -9,7 +9,6 @@ from .wrap import pages, slots
 
 _POOL = "sglang.srt.mem_cache.swa_memory_pool"
 _BACKEND = "sglang.srt.layers.attention.trtllm_mha_backend"
-_FUSED = f"{_BACKEND}:TRTLLMHAAttnBackend._fused_fp8_set_kv_buffer"
 _REPLAYS = f"{_BACKEND}:TRTLLMHAAttnBackend.init_forward_metadata_replay_cuda_graph"  # up to 0.5.12.post1
 LONG, ONE = (25, 3, 40), (30,)
 MIXED = ((0, 19, 33), (11, 4, 9))
@@ -32,14 +31,20 @@ class Proof(TrtllmMha):
         case(verify(LONG, CHAIN, graph=True), verify(ONE, CHAIN, graph=True), page_size=16, pool=True, topk=1, where=_REPLAYS),
         case(prefill(*MIXED, ahead=True), page_size=16, pool=True),
         case(
-            prefill(*MIXED), decode(LONG), decode(LONG, graph=True), page_size=16, pool=True, kv_dtype="fp8_e4m3", where=_FUSED
+            prefill(*MIXED),
+            decode(LONG),
+            decode(LONG, graph=True),
+            page_size=16,
+            pool=True,
+            kv_dtype="fp8_e4m3",
+            where=_REPLAYS,
         ),
     )
     spared = (
         case(prefill(*MIXED, layers=(FULL,)), decode(LONG, layers=(FULL,)), page_size=16, pool=True),
         case(prefill(*MIXED), decode(LONG), page_size=16),
         case(decode(ONE, graph=True), page_size=16, where=_REPLAYS),
-        case(prefill(*MIXED), decode(LONG), page_size=16, kv_dtype="fp8_e4m3", where=_FUSED),
+        case(prefill(*MIXED), decode(LONG), page_size=16, kv_dtype="fp8_e4m3", where=_REPLAYS),
     )
     around = {"`--disable-hybrid-swa-memory`": launched(bug, pool=False)}
     broken = {

@@ -18,7 +18,7 @@ DEPLOYMENTS = [
 ]
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
-    {"prefill backend": (("fa3", "triton"), "flashinfer"), "padded prefills": (("on",), "off")},
+    {"prefill backend": (("fa3", "triton", "trtllm_mha"), "flashinfer"), "padded prefills": (("on",), "off")},
 ]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its servers have one rank, and no padding"
