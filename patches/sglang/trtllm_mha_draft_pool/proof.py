@@ -26,7 +26,7 @@ class Server(paged.Server):
     def _model(self) -> None:
         super()._model()
         runner, target = self.runner, self.runner.token_to_kv_pool
-        kind = type(target) if self.launch.window else module("mem_cache.memory_pool").MHATokenToKVPool
+        kind = type(target) if self.windows else module("mem_cache.memory_pool").MHATokenToKVPool
         runner.is_draft_worker, size = True, target.size
         named = {
             "size": size, "size_swa": size, "page_size": self.size, "layer_num": 2, "swa_attention_layer_ids": [FULL],
@@ -34,11 +34,15 @@ class Server(paged.Server):
             "dtype": runner.kv_cache_dtype, "device": runner.device,
         }  # fmt: skip
         self.kv = runner.token_to_kv_pool = kind(**accepted(kind, named) | {"head_num": 1, "head_dim": paged.DIM})
-        if self.launch.window:
+        if self.windows:
             self.kv.full_to_swa_index_mapping = target.full_to_swa_index_mapping
 
+    @property
+    def windows(self) -> bool:
+        return self.launch.pool and self.launch.window is not None
+
     def _own(self, layer_id: int, slots: Any) -> Any:
-        return self._targets(slots) if self.launch.window and layer_id == FULL else slots
+        return self._targets(slots) if self.windows and layer_id == FULL else slots
 
     def _targets(self, slots: Any) -> Any:
         return self.runner.token_to_kv_pool_allocator.translate_loc_from_full_to_swa(slots).long()

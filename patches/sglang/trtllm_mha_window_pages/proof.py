@@ -52,3 +52,4 @@ class Proof(TrtllmMha):
         "pages are those of other tokens": (pages, _one_behind),
         "keys of an FP8 cache keep their slots": (slots, lambda real, pool, loc: loc),
     }
+    broken_where = dict.fromkeys(tuple(broken)[:2], f"no {_BACKEND}:TRTLLMHAAttnBackend._get_layer_page_table")
