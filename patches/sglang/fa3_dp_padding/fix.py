@@ -11,6 +11,11 @@ _FA3 = f"{_LAYERS}.attention.flashattention_backend:FlashAttentionBackend"
 _TRITON = f"{_LAYERS}.attention.triton_backend:TritonAttnBackend"
 _TRTLLM = f"{_LAYERS}.attention.trtllm_mha_backend:TRTLLMHAAttnBackend"
 _BATCH = "sglang.srt.model_executor.forward_batch_info:ForwardBatch"
+_POOLS = "sglang.srt.mem_cache.memory_pool"
+_OF_TRTLLM = (
+    "_forward_extend_uses_native_fp4", "_get_bmm_scales", "_get_layer_page_table", "_maybe_quantize_q",
+    "_reshape_paged_kv_cache", "_should_use_fused_fp8_path",
+)  # fmt: skip
 
 FIX = Fix(
     id="sglang.fa3-dp-padding",
@@ -48,6 +53,28 @@ FIX = Fix(
         f"{_FA3}.init_forward_metadata",
         f"{_TRITON}.init_forward_metadata",
         f"{_TRTLLM}.init_forward_metadata",
+        # What attention enters
+        f"{_FA3}._mxfp8_sf_kwargs",
+        f"{_FA3}.get_paged_mha_kv_cache",
+        f"{_FA3}.prepare_paged_mha_query",
+        f"{_FA3.partition(':')[0]}:merge_state_v2_wrapper",
+        f"{_TRITON}._can_run_dense_fp8_chunked_mha",
+        f"{_TRITON}._set_kv_buffer",
+        f"{_TRITON.partition(':')[0]}:logit_capping_mod",
+        f"{_LAYERS}.attention.triton_ops.extend_attention:extend_attention_fwd",
+        "sglang.kernels.ops.attention.extend_attention:extend_attention_fwd",
+        *(f"{_TRTLLM}.{name}" for name in _OF_TRTLLM),
+        f"{_LAYERS}.attention.flashinfer_backend:FlashInferAttnBackend._kv_write_scales",
+        f"{_LAYERS}.attention.utils:canonicalize_stride",
+        "sglang.kernels.ops.attention.utils:canonicalize_stride",
+        f"{_LAYERS}.cp.utils:is_cp_active",
+        f"{_LAYERS}.cp.utils:is_cp_v2_active",
+        f"{_POOLS}:KVWriteLoc",
+        *(f"{_POOLS}:MHATokenToKVPool.{name}_buffer" for name in ("get_key", "get_value", "get_kv", "set_kv")),
+        f"{_POOLS}:MLATokenToKVPool.get_key_buffer",
+        f"{_BATCH.partition(':')[0]}:ForwardMode",
+        "sglang.srt.speculative.spec_info:SpeculativeAlgorithm.is_uno",
+        "sglang.srt.environ:EnvField",
     ),
     cost="One small launch for each layer of a padded prefill.",
     avoid="From 0.5.3 on set `--dp-size` to the value of `--tp-size`: no rank pads a prefill.",

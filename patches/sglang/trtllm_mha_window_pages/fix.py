@@ -45,6 +45,13 @@ FIX = Fix(
         f"{_POOL}.__init__",
         f"{_POOL}.set_kv_buffer",
         f"{_POOL}.translate_loc_from_full_to_swa",
+        f"{_POOL}.get_kv_buffer",
+        f"{_BACKEND}._should_use_fused_fp8_path",
+        "sglang.srt.layers.attention.triton_ops.trtllm_fp8_kv_kernel:",
+        "sglang.srt.layers.attention.utils:canonicalize_stride",
+        "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.get_kv_buffer",
+        "sglang.srt.mem_cache.memory_pool:MHATokenToKVPool.set_kv_buffer",
+        "sglang.srt.model_executor.forward_batch_info:ForwardMode",
     ),
     cost=(
         "One translation of the page table for each forward, and one of the new tokens' slots for each window layer with an "
