@@ -195,6 +195,9 @@ def _facts(it: Chosen) -> Iterator[tuple[str, str | int]]:
         yield "states kept by turns", switch(tracked and not it.disable_overlap_schedule)
     yield "page size", it.page_size or 1
     yield "tokens of a page", it.page_size or 1
+    scattered = str(getattr(it, "moe_a2a_backend", None) or "none") != "none" or it.moe_dense_tp_size == 1
+    groups = it.dp_size if it.enable_dp_attention else 1
+    yield "padded prefills", switch((it.enable_dp_attention or scattered) and it.tp_size > groups)
     yield "two-batch overlap", switch(it.enable_two_batch_overlap)
     yield "hybrid backend", switch(prefill != decode or (latent and it.recurrent("mambaish")))
     if latent:
