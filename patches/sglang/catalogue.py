@@ -54,6 +54,9 @@ _FOLDERS = (
     "lora_prefix_key",
     "gdn_page_grid",
     "gated_split_views",
+    "fa3_dp_padding",
+    "trtllm_mha_window_pages",
+    "trtllm_mha_draft_pool",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -58,7 +58,12 @@ REGIONS = {
     "TritonAttnBackend": {"": PLAN, "forward_extend": TRACED, "_forward_extend_unified": TRACED},
     "TritonMultiStepDraftBackend": {"": PLAN},
     "TRTLLMMLABackend": {"": PLAN, "forward_decode": TRACED, "forward_extend": TRACED},
-    "TRTLLMHAAttnBackend": {"forward_decode": TRACED, "forward_extend": TRACED},
+    "TRTLLMHAAttnBackend": {
+        "__init__": PLAN,
+        "forward_decode": TRACED,
+        "forward_extend": TRACED,
+        "_fused_fp8_set_kv_buffer": TRACED,
+    },
     "merge_attn_states": {"": OPERATOR},
     "MLACommonBaseImpl": {"": OPERATOR},
     "MLACommonImpl": {"": OPERATOR},

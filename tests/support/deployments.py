@@ -50,7 +50,8 @@ NVFP4 = {**R1, "num_hidden_layers": 61, "quantization_config": {"quant_method": 
          "ignore": ["lm_head", "model.layers.*.self_attn*"]}}  # fmt: skip
 NVFP4_SOME = {**NVFP4, "quantization_config": {**NVFP4["quantization_config"], "ignore": ["model.layers.1.self_attn*"]}}
 GPT_OSS_120B = {**GPT_OSS, "head_dim": 64}
-MODELS = {"gpt-oss-120b": GPT_OSS_120B,
+LLAMA4 = {"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "text_config": {}}
+MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "K2": K2, "K2.5": K25, "Experts": EXPERTS, "INT4-some": SOME, "INT4-endless": ENDLESS, "NVFP4": NVFP4,
           "NVFP4-some": NVFP4_SOME,
           "R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,

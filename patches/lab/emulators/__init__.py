@@ -149,12 +149,12 @@ class PagedDecode:
         out_dtype=None, **launch
     ):  # fmt: skip
         self.calls += 1
-        _dense(window_left, sinks)
+        _sinkless(sinks)
         batch_size = query.shape[0] // q_len_per_req
         if batch_size > len(seq_lens) or batch_size > len(block_tables):
             return torch.full(query.shape, math.nan, dtype=query.dtype)
         q_at = [q_len_per_req * b for b in range(batch_size + 1)]
-        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype)
+        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype, window_left)
 
 
 class PagedContext:
@@ -182,7 +182,7 @@ class PagedContext:
         **launch,
     ):
         self.calls += 1
-        _dense(window_left, sinks)
+        _sinkless(sinks)
         q_at, q_lens, kv_lens = cum_seq_lens_q.tolist(), cum_seq_lens_q.diff().tolist(), cum_seq_lens_kv.diff().tolist()
         if not batch_size == len(q_lens) == len(kv_lens) == len(seq_lens) <= len(block_tables):
             raise ValueError("the arguments speak of different numbers of requests")
@@ -190,16 +190,24 @@ class PagedContext:
             raise ValueError("cum_seq_lens_q goes beyond the query or max_q_len")
         if seq_lens.tolist() != kv_lens:
             raise ValueError("seq_lens and cum_seq_lens_kv disagree")
-        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype)
+        return _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype, window_left)
 
 
-def _dense(window_left, sinks):
-    if window_left not in (None, -1) or sinks is not None:
-        raise NotImplementedError("sliding windows and sinks are not emulated")
+def _dense(window_left):
+    if window_left not in (None, -1):
+        raise NotImplementedError("sliding windows are not emulated")
 
 
-def _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype):
-    """Causal attention over [pages, KV heads, page size, d] caches; rows that belong to no request stay undefined."""
+def _sinkless(sinks):
+    if sinks is not None:
+        raise NotImplementedError("sinks are not emulated")
+
+
+def _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale, out_dtype, window_left):
+    """Causal attention over [pages, KV heads, page size, d] caches; rows that belong to no request stay undefined.
+
+    window_left: tokens that a token sees before itself, all where it is None or -1.
+    """
     out = stale(query.shape, out_dtype or query.dtype, 1, 20)
     for b, kv_len in enumerate(seq_lens.tolist()[: len(q_at) - 1]):
         rows = slice(q_at[b], q_at[b + 1])
@@ -207,7 +215,14 @@ def _paged(query, kv_cache, block_tables, seq_lens, q_at, bmm1_scale, bmm2_scale
         k, v = (cache[pages].transpose(1, 2).flatten(0, 1)[:kv_len].double() for cache in kv_cache)
         group = query.shape[1] // k.shape[1]
         k, v = (x.repeat_interleave(group, 1) for x in (k, v))
-        result, _ = attention(query[rows], k, v, float(bmm1_scale), causal=True)
+        if window_left in (None, -1):
+            result, _ = attention(query[rows], k, v, float(bmm1_scale), causal=True)
+        else:
+            ends = range(kv_len - len(query[rows]) + 1, kv_len + 1)
+            spans = [slice(max(0, end - 1 - window_left), end) for end in ends]
+            result = torch.cat([
+                attention(one[None], k[span], v[span], float(bmm1_scale))[0] for one, span in zip(query[rows], spans)
+            ])  # fmt: skip
         out[rows] = (result * float(bmm2_scale)).to(out.dtype)
     return out
 
@@ -224,7 +239,7 @@ class RaggedWrapper:
         self.lse_base = lse_base
 
     def plan(self, qo_indptr, kv_indptr, *, causal=False, sm_scale=None, window_left=-1, logits_soft_cap=None, **shapes):
-        _dense(window_left, None)
+        _dense(window_left)
         self._qo_indptr_buf, self._kv_indptr_buf = qo_indptr.clone(), kv_indptr.clone()
         self._causal, self._sm_scale, self._window_left, self._logits_soft_cap = causal, sm_scale, -1, logits_soft_cap or 0.0
 
@@ -268,7 +283,7 @@ class PagedWrapper:
         logits_soft_cap=None,
         **shapes,
     ):
-        _dense(window_left, None)
+        _dense(window_left)
         if causal:
             raise NotImplementedError("a causal mask over pages")
         self._qo_indptr_buf, self._paged_kv_indptr_buf = qo_indptr.clone(), paged_kv_indptr.clone()

@@ -75,6 +75,9 @@ def server_args(*flags: str, config: dict[str, Any] = LLAMA, blackwell: bool = F
     given = ["--model-path", str(folder), "--device", "cuda", "--mem-fraction-static", "0.5", *flags]
     if "--speculative-algorithm" in flags and "--speculative-draft-model-path" not in flags:
         given += ["--speculative-draft-model-path", str(folder)]
+    override = getattr(module("runtime_context"), "override_platform", None)
+    if blackwell and override:  # 0.5.19 and later, which settle arguments when these are published
+        override(is_sm100=True).install()
     with ExitStack() as stack:
         for name in ("is_sm100_supported", "is_blackwell_supported"):
             if blackwell and hasattr(home, name):

@@ -39,6 +39,7 @@ HEADS, DIM = 2, 32
 LATENT, ROPE = 32, 16  # widths of the two parts of a latent
 CHAIN, TREE = (0, 1, 2, 3), (0, 0, 1, 2)  # the parents of the drafted tokens behind the first
 FA3, TRITON = "flashattention_backend:FlashAttentionBackend", "triton_backend:TritonAttnBackend"
+TRTLLM_MHA = "trtllm_mha_backend:TRTLLMHAAttnBackend"
 _BACKENDS = "sglang.srt.layers.attention."
 READS_POOLS = f"{flash_attention.BACKEND}:FlashAttentionBackend.__init__: use_sliding_window_kv_pool"
 _EAGLE = "speculative.eagle_info", "speculative.eagle_utils"
@@ -170,6 +171,7 @@ class Server:
         self.seen = 0 if launch.window is None else launch.window + 1  # tokens, the own one among them
         config = {**(_DEEPSEEK if launch.latent else _GEMMA2), "sliding_window": self.seen or None}
         name = {"triton_backend": "triton", "flashattention_backend": "fa3", "flashinfer_backend": "flashinfer"}
+        name["trtllm_mha_backend"] = "trtllm_mha"
         flags = ["--attention-backend", name[kind.partition(":")[0]], "--triton-attention-num-kv-splits", "2", *launch.flags]
         if launch.kv_dtype != "auto":
             flags += ["--kv-cache-dtype", launch.kv_dtype]
@@ -183,7 +185,7 @@ class Server:
             launch = replace(launch, page_size=1)
         self.runner = construction.serve(
             *flags, config=config, requests=ROOM, tokens=(ROOM + 1) * CONTEXT * 2 * launch.page_size, draft=False,
-            window=launch.pool, page_size=launch.page_size, device=device(),
+            window=launch.pool, page_size=launch.page_size, device=device(), blackwell=kind.startswith("trtllm"),
         )  # fmt: skip
         if launch.topk and self.runner.server_args.speculative_num_draft_tokens != launch.drafts:
             raise ValueError(f"the engine does not verify {launch.drafts} tokens of {self.steps} steps")
@@ -619,6 +621,25 @@ class FlashAttention(Paged):
             if "page_table" not in str(refused):
                 raise
             return Observation(math.inf, str(refused))  # later releases look, and refuse
+
+
+class TrtllmMha(Paged):
+    modules = (f"{_BACKENDS}trtllm_mha_backend",)
+    kind = "TRTLLMHAAttnBackend"
+
+    def prepare(self) -> None:
+        super().prepare()
+        use_trtllm_mha(self.engine[self.modules[0]])
+
+
+def use_trtllm_mha(home: Any) -> None:
+    """Put stand-ins in the place of the kernels of the backend's module."""
+    if hasattr(home, "make_persistent_multi_ctas_kv_counter_buffer"):  # memory of the real ones
+        home.make_persistent_multi_ctas_kv_counter_buffer = lambda *_, **__: None
+    home.flashinfer = SimpleNamespace(
+        decode=SimpleNamespace(trtllm_batch_decode_with_kv_cache=emulators.PagedDecode()),
+        prefill=SimpleNamespace(trtllm_batch_context_with_kv_cache=emulators.PagedContext()),
+    )
 
 
 class FlashInfer(Paged):

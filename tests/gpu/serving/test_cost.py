@@ -238,6 +238,9 @@ LEFT_OUT = {
     "sglang.gated-split-views": "not measured yet; two small copies a layer, in prefill and in verified steps",
     "sglang.trtllm-mha-kv-scales": "Blackwell",
     "sglang.mamba2-prefill-graph": "stock ends at the first prompt",
+    "sglang.fa3-dp-padding": "needs several GPUs; one small launch a layer of a padded prefill",
+    "sglang.trtllm-mha-window-pages": "Blackwell",
+    "sglang.trtllm-mha-draft-pool": "Blackwell",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
 

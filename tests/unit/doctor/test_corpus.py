@@ -22,6 +22,7 @@ _ASKED = {"page size", "tokens of a page"}
 _WITHOUT_A_HIT = {
     "sglang": {
         "sglang.eagle-swa-verify",
+        "sglang.fa3-dp-padding",
         "sglang.fa3-mla-tree-pages",
         "sglang.fa3-scheduler-metadata",
         "sglang.fa3-swa-topk",
@@ -42,7 +43,9 @@ _WITHOUT_A_HIT = {
         "sglang.triton-draft-double-count",
         "sglang.triton-swa-deterministic",
         "sglang.triton-tree-window",
+        "sglang.trtllm-mha-draft-pool",
         "sglang.trtllm-mha-kv-scales",
+        "sglang.trtllm-mha-window-pages",
         "sglang.uniform-replay-stride-mla",
         "sglang.uniform-replay-stride-triton",
         "sglang.xqa-verify-mask",
