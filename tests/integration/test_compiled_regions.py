@@ -74,6 +74,8 @@ REGIONS = {
     "FlashInferImpl": {"": OPERATOR},
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
     "EngineCore": {"": PLAN},
+    "spec_decode": {"": PLAN},
+    "SpeculativeConfig": {"": PLAN},
     "Worker": {"": PLAN},  # its dummy batch is around the models
     "FlashInferMetadataBuilder": {"": PLAN},
     "CutlassMLAImpl": {"": OPERATOR},
