@@ -74,8 +74,11 @@ REGIONS = {
     "FlashInferImpl": {"": OPERATOR},
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
     "EngineCore": {"": PLAN},
+    "OAIAttention": {"": PLAN},
+    "Phi3LongRoPEScaledRotaryEmbedding": {"": PLAN},
     "spec_decode": {"": PLAN},
     "SpeculativeConfig": {"": PLAN},
+    "VllmConfig": {"": PLAN},
     "Worker": {"": PLAN},  # its dummy batch is around the models
     "FlashInferMetadataBuilder": {"": PLAN},
     "CutlassMLAImpl": {"": OPERATOR},
