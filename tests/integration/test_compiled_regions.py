@@ -75,10 +75,10 @@ REGIONS = {
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
     "EngineCore": {"": PLAN},
     "OAIAttention": {"": PLAN},
-    "Phi3LongRoPEScaledRotaryEmbedding": {"": PLAN},
+    "rotary_embedding": {"get_rope": PLAN},
     "spec_decode": {"": PLAN},
     "SpeculativeConfig": {"": PLAN},
-    "VllmConfig": {"": PLAN},
+    "envs": {"": PLAN},
     "Worker": {"": PLAN},  # its dummy batch is around the models
     "FlashInferMetadataBuilder": {"": PLAN},
     "CutlassMLAImpl": {"": OPERATOR},

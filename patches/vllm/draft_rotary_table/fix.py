@@ -1,6 +1,6 @@
 """vllm.draft-rotary-table, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import CRASH, Fix, Target, Upstream
 from attnfix.compat.symptoms import CONTEXT_LIMIT, DIES, SPECULATION
 
@@ -67,6 +67,6 @@ FIX = Fix(
     hits=AllOf(
         Is("model runner", "V2"),
         Is("drafters with a length of their own", ON),
-        Unseen("the drafter's max_position_embeddings"),
+        Is("a drafter shorter than the server", ON),
     ),
 )

@@ -1,6 +1,6 @@
 """vllm.longrope-switch, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is, Unseen
+from attnfix.compat.doctor.condition import ON, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, LONG_PROMPT, SHARED_BATCH
 
@@ -25,7 +25,7 @@ FIX = Fix(
     correction=(
         "Where --max-model-len is above the original length, the long table is the only one, as in 0.11.1. Short requests of "
         "such a server get it, too, and their answers change. A server with a KV connector stays as it is, since its KV has "
-        "readers elsewhere. Compiled code has a cache entry of its own."
+        "readers elsewhere. Compiled code has a cache entry of its own; where `cache_dir` names its folder, all stays as it is."
     ),
     upstream=Upstream("vllm-project/vllm", pull=27431, issue=27414),
     hardware="any (models with LongRoPE and a --max-model-len above the original context length)",
@@ -33,13 +33,13 @@ FIX = Fix(
         "answers of a server change that never gets a long request, and is right then. 0.11.1 changes them in the same way"
     ),
     targets=(
-        Target(wrap.make, needed=wrap.grows_beyond, paths=tuple(f"{place}.__init__" for place in _PLACES)),
-        Target(wrap.compute_hash, needed=wrap.is_long, paths=("vllm.config:VllmConfig.compute_hash",)),
+        Target(wrap.get_rope, needed=wrap.grows_beyond, paths=(f"{_ROTARY}:get_rope",)),
+        Target(wrap.compute_hash, needed=wrap.is_long, paths=("vllm.envs:compute_hash",)),
     ),
     witnesses=(
+        *(f"{place}.__init__" for place in _PLACES),
         *(f"{place}.forward" for place in _PLACES),
         *(f"{place}._compute_cos_sin_cache" for place in _PLACES),
-        f"{_ROTARY}:get_rope",
     ),
     cost="The short table's memory is freed. The model is compiled once more after the fix is switched on.",
     avoid="Set `--max-model-len` to `original_max_position_embeddings` of config.json.",
@@ -48,11 +48,5 @@ FIX = Fix(
         "as alone. Each model that is loaded counts once."
     ),
     stays_out=Is("KV connector", ON),
-    hits=AllOf(
-        AnyOf(
-            Is("architecture", "Phi3ForCausalLM", "Phi3VForCausalLM", "Phi4MMForCausalLM", "PhiMoEForCausalLM"),
-            Is("architecture", "MiniCPMForCausalLM", "MiniCPM3ForCausalLM"),
-        ),
-        Unseen("rope_scaling of type longrope, and requests beyond the original context length"),
-    ),
+    hits=Is("lengths beyond LongRoPE's original", ON),
 )

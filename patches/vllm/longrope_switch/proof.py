@@ -14,6 +14,7 @@ from attnfix.patches.lab.proof import Cases, Observation, combine, observe
 from . import wrap
 
 _ROTARY = "vllm.model_executor.layers.rotary_embedding"
+_ENVS = "vllm.envs"
 _ORIGINAL, _LONGEST, _DIM = 128, 1024, 64
 #: First position and tokens of a request in a step
 _Tokens = tuple[int, int]
@@ -34,8 +35,7 @@ _WITHIN = (((0, 40),), ((40, 1), (0, 128)), ((41, 1),))
 
 
 class Proof(Cases):
-    modules = (_ROTARY, f"{_ROTARY}.phi3_long_rope_scaled_rope")
-    may_lack = (f"{_ROTARY}.phi3_long_rope_scaled_rope",)
+    modules = (_ROTARY, _ENVS)
     kernel = "none"
     needs = "Phi3LongRoPEScaledRotaryEmbedding"
     bug = (
@@ -64,19 +64,23 @@ class Proof(Cases):
         scales = dict(zip(("short_mscale", "long_mscale"), case.scales or ()))
         wrap._long_alone.clear()  # what another case has left of its model
         backend = "flash_attn.FlashAttentionBackend"
-        with Worker(DENSE, backend=backend, context=case.length, max_tokens=_LONGEST) as worker:
-            key = worker.config.compute_hash()
+        with Worker(DENSE, backend=backend, context=case.length, max_tokens=_LONGEST):
+            key = self._key()
             rope = rotary.made(
                 _DIM, _LONGEST, 10000.0, rope_type="longrope", short_factor=factors[0], long_factor=factors[1],
                 original_max_position_embeddings=_ORIGINAL, **scales,
             )  # fmt: skip
             changed = len(rope.long_short_cos_sin_cache) != _ORIGINAL + _LONGEST
-            if changed and worker.config.compute_hash() == key:
+            if changed and self._key() == key:
                 return Observation(math.inf, "code is cached as that of both tables")
             is_long = case.length > _ORIGINAL
             scale = case.scales[is_long] if case.scales else math.sqrt(1 + math.log(_LONGEST / _ORIGINAL) / math.log(_ORIGINAL))
             turns = rotary.frequencies(_DIM) / torch.tensor(factors[is_long], dtype=torch.float64)
             return combine(*(self._step(rope, step, turns, scale) for step in case.steps))
+
+    def _key(self) -> str | None:
+        """What the engine caches compiled code by, beside its config: in releases with the bug."""
+        return self.engine[_ENVS].compute_hash() if hasattr(self.engine[_ENVS], "compute_hash") else None
 
     def _step(self, rope: Any, step: tuple[_Tokens, ...], turns: Any, scale: float) -> Observation:
         import torch

@@ -12,29 +12,36 @@ from typing import Any
 from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.current_config import current, kept_here
 
-_TABLE = "long_short_cos_sin_cache"
+_TABLE, _ORIGINAL = "long_short_cos_sin_cache", "original_max_position_embeddings"
 #: Whether a model of this process has the long table alone: code that was compiled for both is not taken then
 _long_alone: dict[str, bool] = {}
 
 
-def grows_beyond(target: Any, instance: Any, original_max_position_embeddings: int) -> bool:
+def grows_beyond(target: Any, instance: Any, rope_scaling: Any = None) -> bool:
     """Whether requests of this server can grow beyond the original length, and nobody else reads their KV."""
+    if not rope_scaling or rope_scaling.get("rope_type") != "longrope":
+        return False
     config = current()
-    if config is None or config.model_config is None or config.model_config.max_model_len <= original_max_position_embeddings:
+    if config is None or config.model_config is None or config.model_config.max_model_len <= rope_scaling[_ORIGINAL]:
+        return False
+    if config.compilation_config.cache_dir:
+        target.leave_out("compilation_config.cache_dir is set, where code may lie that was compiled for both tables")
         return False
     return kept_here(target, config)
 
 
-def make(call: Call, instance: Any) -> None:
-    """`forward` looks for positions beyond the original length: with that of the long table there are none, and it adds 0."""
-    call()
-    if instance.original_max_position_embeddings >= instance.max_position_embeddings:
-        return
-    table = getattr(instance, _TABLE)
-    setattr(instance, _TABLE, long_rows(table, instance.original_max_position_embeddings))
-    instance.original_max_position_embeddings = instance.max_position_embeddings
-    _long_alone[_TABLE] = True
-    call.corrected()
+def get_rope(call: Call, instance: Any) -> Any:
+    """`forward` looks for positions beyond the original length: with that of the long table there are none, and it adds 0.
+
+    Layers share what is returned: the first one's is corrected.
+    """
+    rotary = call()
+    if getattr(rotary, _ORIGINAL) < rotary.max_position_embeddings:
+        setattr(rotary, _TABLE, long_rows(getattr(rotary, _TABLE), getattr(rotary, _ORIGINAL)))
+        setattr(rotary, _ORIGINAL, rotary.max_position_embeddings)
+        _long_alone[_TABLE] = True
+        call.corrected()
+    return rotary
 
 
 def is_long(target: Any, instance: Any) -> bool:
@@ -42,7 +49,7 @@ def is_long(target: Any, instance: Any) -> bool:
 
 
 def compute_hash(call: Call, instance: Any) -> str:
-    """Of the config, which compiled code is cached by: it has the length and the tables in it."""
+    """Of the environment, which compiled code is cached by, too: that code has the length and the tables in it."""
     return cache_key(call())
 
 
@@ -52,4 +59,4 @@ def long_rows(table: Any, original: int) -> Any:
 
 
 def cache_key(stock: str) -> str:
-    return hashlib.sha256(f"{stock} long".encode()).hexdigest()[: len(stock)]
+    return hashlib.sha256(f"{stock} long".encode()).hexdigest()

@@ -14,6 +14,8 @@ from attnfix.patches.vllm.longrope_switch.fix import FIX
 from tests.support import one_call
 
 ORIGINAL, LONGEST = 4, 12
+STOCK = "0" * 32
+LONGROPE = {"rope_type": "longrope", "original_max_position_embeddings": ORIGINAL}
 
 
 class Rotary:
@@ -26,9 +28,12 @@ class Rotary:
         self.long_short_cos_sin_cache = rows[:, None].float()
 
 
-class Config:
-    def compute_hash(self):
-        return "0123456789"
+def get_rope(head_size, max_position, rope_scaling=None):
+    return Rotary(max_position, (rope_scaling or {}).get("original_max_position_embeddings", ORIGINAL))
+
+
+def compute_hash():
+    return STOCK
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +41,16 @@ def alone(monkeypatch):
     monkeypatch.setattr(wrap, "_long_alone", {})
 
 
-def made(monkeypatch, length, connector=None, longest=LONGEST):
+def made(monkeypatch, length, connector=None, longest=LONGEST, rope=LONGROPE, folder="", rotary=None):
     """(rows of the table, the length that `forward` looks beyond, corrections, what code is cached by)."""
     kv = connector and SimpleNamespace(kv_connector=connector)
-    config = length and SimpleNamespace(model_config=SimpleNamespace(max_model_len=length), kv_transfer_config=kv)
+    parts = {"kv_transfer_config": kv, "compilation_config": SimpleNamespace(cache_dir=folder)}
+    config = length and SimpleNamespace(model_config=SimpleNamespace(max_model_len=length), **parts)
     monkeypatch.setitem(sys.modules, "vllm.config", SimpleNamespace(_current_vllm_config=config))
-    rotary, state, hashed = object.__new__(Rotary), FixState(FIX), FixState(FIX)
-    one_call.run(one_call.target_of(FIX, "__init__"), Rotary.__init__, state, rotary, longest, ORIGINAL)
-    key = one_call.run(one_call.target_of(FIX, "compute_hash"), Config.compute_hash, hashed, Config())
+    monkeypatch.delitem(sys.modules, "vllm.config.vllm", raising=False)
+    state, hashed = FixState(FIX), FixState(FIX)
+    rotary = one_call.run(one_call.target_of(FIX, "get_rope"), rotary or get_rope, state, 64, longest, rope)
+    key = one_call.run(one_call.target_of(FIX, "compute_hash"), compute_hash, hashed)
     rows = rotary.long_short_cos_sin_cache[:, 0].tolist()
     return rows, rotary.original_max_position_embeddings, state.counters.corrections, key
 
@@ -55,16 +62,35 @@ BOTH = [float(row) for row in range(ORIGINAL + LONGEST)]
 def test_a_server_of_long_requests_has_the_long_table_alone(monkeypatch, length):
     rows, original, corrections, key = made(monkeypatch, length)
     assert (rows, original, corrections) == (BOTH[ORIGINAL:], LONGEST, 1)
-    assert key != Config().compute_hash() and len(key) == len(Config().compute_hash())
+    assert key != STOCK
 
 
 @pytest.mark.parametrize("length, connector", [(ORIGINAL, None), (1, None), (None, None), (LONGEST, "NixlConnector")])
 def test_others_keep_both(monkeypatch, length, connector):
-    assert made(monkeypatch, length, connector) == (BOTH, ORIGINAL, 0, "0123456789")
+    assert made(monkeypatch, length, connector) == (BOTH, ORIGINAL, 0, STOCK)
+
+
+@pytest.mark.parametrize("rope", [None, {}, {**LONGROPE, "rope_type": "yarn"}])
+def test_other_kinds_of_rotary_embeddings_are_left_alone(monkeypatch, rope):
+    assert made(monkeypatch, LONGEST, rope=rope) == (BOTH, ORIGINAL, 0, STOCK)
+
+
+def test_a_folder_of_compiled_code_that_a_launch_names_leaves_all_as_it_is(monkeypatch):
+    assert made(monkeypatch, LONGEST, folder="/cache") == (BOTH, ORIGINAL, 0, STOCK)
+
+
+def test_layers_share_one_table_which_is_corrected_once(monkeypatch):
+    shared = Rotary(LONGEST, ORIGINAL)
+
+    def again(head_size, max_position, rope_scaling=None):
+        return shared
+
+    found = [made(monkeypatch, LONGEST, rotary=again) for _ in range(2)]
+    assert [rows for rows, *_ in found] == [BOTH[ORIGINAL:]] * 2 and [one[2] for one in found] == [1, 0]
 
 
 def test_a_model_that_is_no_longer_than_its_original_keeps_both(monkeypatch):
-    assert made(monkeypatch, LONGEST, longest=ORIGINAL) == (BOTH[: 2 * ORIGINAL], ORIGINAL, 0, "0123456789")
+    assert made(monkeypatch, LONGEST, longest=ORIGINAL) == (BOTH[: 2 * ORIGINAL], ORIGINAL, 0, STOCK)
 
 
 def test_the_long_table_alone_frees_the_short_one(monkeypatch):
