@@ -64,6 +64,7 @@ FIX = Fix(
         "the share of accepted drafts stays above zero. Texts stay as they are: the target verifies every draft."
     ),
     harm=CRASH,
+    look_does="its look at the hash goes by what a correction stored",
     hits=AllOf(
         Is("model runner", "V2"),
         Is("drafters with a length of their own", ON),

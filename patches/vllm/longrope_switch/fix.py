@@ -14,8 +14,8 @@ FIX = Fix(
     id="vllm.longrope-switch",
     title="A request beyond the original context length garbles itself and those beside it (LongRoPE)",
     symptom=(
-        "Text of Phi-3, Phi-4-mini or MiniCPM turns random where a request passes the original context length (4096), and in "
-        "requests that share a step with it. No error."
+        "Text of Phi-3, Phi-4-mini or MiniCPM turns random where a request passes the original context length (4096). "
+        "Requests that share a step with it turn random, too. No error."
     ),
     symptoms=(SHARED_BATCH, LONG_PROMPT, GARBAGE),
     cause=(

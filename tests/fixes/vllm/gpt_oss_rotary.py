@@ -16,3 +16,5 @@ WAYS = [{"architecture": (("GptOssForCausalLM",), "LlamaForCausalLM")}]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "a table that is made while a model is loaded, which the space's models do not load"
 RUN_AS_IT_IS = "a layer is made as it is made; the table that it leaves is written anew"
+#: Functions that the engine gets without a guard, and why
+UNGUARDED = {"_not_rounded.yarn_find_correction_range": "it runs while the fix computes a table, and not for the engine"}
