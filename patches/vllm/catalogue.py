@@ -47,6 +47,9 @@ _FOLDERS = (
     "rocm_mm_prefix",
     "undrafted_hybrid_row",
     "pooling_chunk_race",
+    "draft_rotary_table",
+    "longrope_switch",
+    "gpt_oss_rotary",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -81,6 +81,11 @@ REGIONS = {
     "FlashInferImpl": {"": OPERATOR},
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
     "EngineCore": {"": PLAN},
+    "OAIAttention": {"": PLAN},
+    "rotary_embedding": {"get_rope": PLAN},
+    "spec_decode": {"": PLAN},
+    "SpeculativeConfig": {"": PLAN},
+    "envs": {"": PLAN},
     "Worker": {"": PLAN},  # its dummy batch is around the models
     "FlashInferMetadataBuilder": {"": PLAN},
     "CutlassMLAImpl": {"": OPERATOR},

@@ -237,7 +237,7 @@ def test_a_file_that_was_read_before_is_not_parsed_again(between, monkeypatch):
 def test_recall_knows_who_mended_what_and_finds_its_rank(between):
     mended = {(bug, str(found)) for found, bug, _ in recall.mends("vllm")}
     assert ("vllm.mamba-prefix-cache", "vllm 0.26.0..0.27.0") in mended
-    assert ("vllm.eagle-rotary-table", "vllm 0.26.0..0.27.0") in mended
+    assert ("vllm.async-preemption", "vllm 0.26.0..0.27.0") in mended
     assert not {bug for bug, _ in mended} & {"vllm.int8-mla-context"}, "no release mended it"
     found = between({BACKEND: STOCK.replace(*MENDS["wait"]).replace("= 3", "= 4")}).candidates
     places = [(candidate.change.new.module, candidate.change.new.name) for candidate in found]

@@ -1,0 +1,22 @@
+"""The config that the engine makes a model for, and whether keys and values of that server have readers elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+_MODULES = "vllm.config.vllm", "vllm.config"
+
+
+def current() -> Any:
+    """None while no model is made."""
+    configs = (getattr(sys.modules.get(name), "_current_vllm_config", None) for name in _MODULES)
+    return next((config for config in configs if config is not None), None)
+
+
+def kept_here(target: Any, config: Any) -> bool:
+    """Whether no KV connector shares the keys, which a correction rotates in another way. Says so where one does."""
+    if config.kv_transfer_config is None:
+        return True
+    target.leave_out(f"a KV connector {config.kv_transfer_config.kv_connector} shares keys, which would be rotated otherwise")
+    return False
