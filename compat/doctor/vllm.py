@@ -701,6 +701,16 @@ def tokens_drafted(it: Deployment) -> Fact:
     return known("several" if int(count.values[0]) > 1 else "one", f"{count.why} {count.values[0]}")
 
 
+def _drafts_of_a_step(it: Deployment) -> Fact:
+    """How many tokens a step drafts, by any method."""
+    method = it.option("speculative-config.method", "none")
+    if not method.values:
+        return method
+    if not it.given("speculative-config"):
+        return known("none", method.why)
+    return tokens_drafted(it)
+
+
 def _speculative_decoding(it: Deployment) -> Fact:
     if it.given("speculative-config"):
         return known(ON, "--speculative-config")
@@ -797,6 +807,7 @@ FACTS: Makers = {
     "recurrent layers": recurrent_layers,
     "cached prefixes of a hybrid model": cached_states,
     "drafts from hidden states": hidden_states_drafter,
+    "draft tokens of a step": _drafts_of_a_step,
     "speculative decoding": _speculative_decoding,
     "Mamba2 layers": mamba2_layers,
     "sliding-window layers": sliding_window_layers,

@@ -46,6 +46,7 @@ _FOLDERS = (
     "dcp_captured_context",
     "rocm_mm_prefix",
     "undrafted_hybrid_row",
+    "mrope_draft_slots",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
