@@ -57,7 +57,7 @@ FIX = Fix(
         "vllm.v1.attention.backends.utils:CommonAttentionMetadata",
     ),
     # 0.15 ends with an error before a drafter with M-RoPE drafts a second token
-    examined=("<0.15.0", ">=0.16.0"),
+    examined=(">=0.10.0,<0.15.0", ">=0.16.0"),
     cost=(
         "About eight small GPU operations for each draft behind the first, in batches with images or videos. Other batches pay "
         "a look of some microseconds. No graph changes."
