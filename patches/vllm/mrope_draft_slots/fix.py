@@ -33,31 +33,25 @@ FIX = Fix(
     targets=(
         Target(
             wrap.propose_draft_token_ids,
-            needed=wrap.step_behind_images,
+            needed=wrap.behind_images,
             paths=(f"{_RUNNER}.propose_draft_token_ids",),
-        ),
-        Target(
-            wrap.propose,
-            needed=wrap.loop_behind_images,
-            paths=(f"{_BASE}.propose", f"{_EAGLE}:SpecDecodeBaseProposer.propose", f"{_EAGLE}:EagleProposer.propose"),
         ),
     ),
     # What a step's slots, lengths and positions are made of
     witnesses=(
         *(
             f"{cls}.{name}"
-            for name in ("_set_positions", "_get_positions", "set_inputs_first_pass", "prepare_inputs_padded", "prepare_inputs")
-            for cls in (_BASE, f"{_EAGLE}:SpecDecodeBaseProposer", f"{_EAGLE}:EagleProposer")
+            for name in ("propose", "_set_positions", "_get_positions", "set_inputs_first_pass", "prepare_inputs_padded")
+            for cls in (_BASE, f"{_EAGLE}:SpecDecodeBaseProposer")
         ),
         f"{_BASE}._update_positions_dependent_metadata",
         f"{_UTILS}:eagle_step_update_slot_mapping_and_metadata",
         f"{_UTILS}:_eagle_step_slot_mapping_metadata",
         f"{_UTILS}:eagle_step_slot_mapping_metadata_kernel",
         "vllm.v1.attention.backend:CommonAttentionMetadata",
-        "vllm.v1.attention.backends.utils:CommonAttentionMetadata",
     ),
-    # 0.15 ends with an error before a drafter with M-RoPE drafts a second token
-    examined=(">=0.10.0,<0.15.0", ">=0.16.0"),
+    # Up to 0.17.1 a drafter finds the slots in its own loop (vllm.mrope-draft-loop)
+    examined=(">=0.18.0",),
     cost=(
         "About eight small GPU operations for each draft behind the first, in batches with images or videos. Other batches pay "
         "a look of some microseconds. No graph changes."

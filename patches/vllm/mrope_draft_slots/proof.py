@@ -13,7 +13,7 @@ from inspect import signature
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from attnfix.patches.lab.proof import Cases, NoSuchPath, Observation, code_of
+from attnfix.patches.lab.proof import Cases, Observation
 from attnfix.patches.lab.vllm import kernels
 from attnfix.patches.lab.vllm.construction import DENSE, Worker
 from attnfix.patches.lab.vllm.model_runner_v1 import RUNNER, streams
@@ -50,7 +50,6 @@ class Case(NamedTuple):
     page_size: int = 16
     padded: bool = False
     plain: bool = False
-    where: str = ""
 
 
 IMAGE, VIDEO = -240, 45
@@ -59,12 +58,6 @@ _DECODES = (decode(277, 2, 1, IMAGE), decode(46, 2, 2), decode(31, 2, 0, VIDEO),
 _TEXT = ((Row(0, 33), Row(15, 20)), (decode(33, 2, 2), decode(35, 2), Row(35, 1)))
 #: The last draft is beyond the limit of the context: it has no slot
 _END = ((decode(_LIMIT - 3, 0, 0, IMAGE), decode(277, 2, 1, IMAGE)),)
-#: A drafter without M-RoPE ends the server up to 0.14.1, and 0.15-0.17 give each row the position of the first
-_PLAIN = f"{_EAGLE}:eagle_step_update_slot_mapping_and_metadata or {_BASE}:SpecDecodeBaseProposer"
-
-
-#: Up to 0.17.1, `propose` finds the slots by itself
-_BY_ITSELF = f"no {_PLAIN}"
 
 
 class Proof(Cases):
@@ -77,43 +70,24 @@ class Proof(Cases):
         Case((_DECODES, _PROMPTS), drafts=5, page_size=64),
         Case((_DECODES[:1], _DECODES), drafts=2, page_size=32, padded=True),
         Case(_END, drafts=4),
-        Case((_PROMPTS, _DECODES), plain=True, where=_PLAIN),
+        Case((_PROMPTS, _DECODES), plain=True),
     )
     spared = (
         Case(_TEXT),
         Case(_TEXT, drafts=4, page_size=64, padded=True),
         Case((_PROMPTS, _DECODES), drafts=1),
-        Case(_TEXT, plain=True, where=_PLAIN),
+        Case(_TEXT, plain=True),
     )
     around = {"Set `num_speculative_tokens` to 1": {"bug": tuple(case._replace(drafts=1) for case in bug)}}
     broken = {
-        "positions stay what slots are found by": [
-            (wrap.indices, lambda real, seq_lens, positions: positions - 1),
-            (wrap.place, lambda real, *args: None),
-        ],
-        "slots are those of the token before": [
-            (wrap.indices, lambda real, *args: real(*args) - 1),
-            (wrap.place, lambda real, drafter, metadata, index: real(drafter, metadata, index - 1)),
-        ],
-        "positions become indices": [
-            (wrap.moved, lambda real, positions, index, limit: index),
-            (wrap.place, lambda real, drafter, metadata, index: drafter._set_positions(len(index), index)),
-        ],
-        "rejected tokens are not left out": (wrap.last_indices, lambda real, metadata, last: real(metadata, None)),
+        "positions stay what slots are found by": (wrap.indices, lambda real, seq_lens, positions: positions - 1),
+        "slots are those of the token before": (wrap.indices, lambda real, *args: real(*args) - 1),
+        "positions become indices": (wrap.moved, lambda real, positions, index, limit: index),
     }
-    broken_where = {"rejected tokens are not left out": _BY_ITSELF}
 
     def __init__(self) -> None:
         kernels.stand_in()
         super().__init__()
-
-    def prepare(self) -> None:
-        cls = self.engine[_EAGLE].EagleProposer
-        names = code_of(cls.propose).co_names
-        if "uses_mrope" not in names:
-            raise NoSuchPath("drafters have no M-RoPE")
-        if hasattr(cls, "set_inputs_first_pass") and "mrope_positions" not in names:
-            raise NoSuchPath("drafters with M-RoPE end with an error before their second token")
 
     def run(self, case: Case, seed: int) -> Observation:
         with streams():

@@ -14,28 +14,17 @@ from attnfix.compat.fix import Call
 from attnfix.patches.shared.attribute import attribute
 from attnfix.patches.shared.rebound import rebound
 
-#: The engine's function for the slots of a draft step, from 0.18.0, and the methods of a drafter that call it
+#: The engine's function for the slots of a draft step, and the methods of a drafter that call it
 _STEP = "eagle_step_update_slot_mapping_and_metadata"
 _CALLERS = "_update_positions_dependent_metadata", "propose"
-_NO_SLOT = -1
 
 
-def step_behind_images(target: Any, instance: Any) -> int:
-    """`behind_images` of a runner whose drafter asks for its slots."""
-    return behind_images(instance) if instance.uses_mrope and callers_of_step(instance.drafter) else 0
-
-
-def loop_behind_images(target: Any, instance: Any) -> int:
-    """`behind_images` of a drafter that finds its slots by itself."""
-    return 0 if callers_of_step(instance) else behind_images(instance.runner)
-
-
-def behind_images(runner: Any) -> int:
+def behind_images(target: Any, instance: Any) -> int:
     """How many requests of a batch that gets several drafts have positions that are not the indices of their tokens."""
-    if not runner.uses_mrope or runner.num_spec_tokens < 2:
+    if not instance.uses_mrope or instance.num_spec_tokens < 2 or not callers_of_step(instance.drafter):
         return 0
-    requests = runner.requests
-    return sum(bool(requests[name].mrope_position_delta) for name in runner.input_batch.req_ids)
+    requests = instance.requests
+    return sum(bool(requests[name].mrope_position_delta) for name in instance.input_batch.req_ids)
 
 
 def propose_draft_token_ids(call: Call, instance: Any) -> Any:
@@ -43,16 +32,6 @@ def propose_draft_token_ids(call: Call, instance: Any) -> Any:
     drafter = instance.drafter
     name, function = callers_of_step(drafter)[0]
     with attribute(drafter, name, MethodType(with_indices(call, function), drafter)):
-        return call()
-
-
-def propose(
-    call: Call, instance: Any, common_attn_metadata: Any, last_token_indices: Any = None, token_indices_to_sample: Any = None
-) -> Any:
-    """The same up to 0.17.1."""
-    last = token_indices_to_sample if last_token_indices is None else last_token_indices
-    after = corrected_slots(call, instance, common_attn_metadata, last_indices(common_attn_metadata, last))
-    with attribute(instance, "_set_positions", call.watch(instance._set_positions, after)):
         return call()
 
 
@@ -93,41 +72,3 @@ def moved(positions: Any, index: Any, limit: int) -> Any:
 def indices(seq_lens: Any, positions: Any) -> Any:
     """Of the last token of each request."""
     return seq_lens.to(positions.dtype) - 1
-
-
-def last_indices(metadata: Any, last: Any) -> Any:
-    """The same before the first draft, int64 [requests]. last: places in the batch; up to 0.13.0, lengths count tokens that
-    were rejected."""
-    return (metadata.seq_lens - (1 if last is None else metadata.query_start_loc[1:] - last)).long()
-
-
-def corrected_slots(call: Call, drafter: Any, metadata: Any, index: Any) -> Callable[..., None]:
-    """Called when the positions of a pass are set: behind its metadata, which has the same slots, and before its model."""
-    of_prompt = metadata.slot_mapping
-
-    def after(*_: Any) -> None:
-        if metadata.slot_mapping is of_prompt:  # the first pass
-            return
-        index.add_(1)
-        place(drafter, metadata, index)
-        call.corrected(call.found)
-
-    return after
-
-
-def place(drafter: Any, metadata: Any, index: Any) -> None:
-    """Slots of the drafts at these indices, in the place of those that the engine found; none is left out."""
-    slots, size, table = metadata.slot_mapping, block_size(drafter), metadata.block_table_tensor
-    columns = (index // size).clamp_(max=table.shape[1] - 1)
-    right = table.gather(1, columns.view(-1, 1)).view(-1) * size + index % size
-    beyond = (slots == _NO_SLOT) | (index >= drafter.max_model_len)
-    slots.copy_(right.masked_fill_(beyond, _NO_SLOT))
-
-
-def block_size(drafter: Any) -> int:
-    """As the engine's function takes it: 0.11.1-0.13.0, 0.17, 0.14.0-0.16.0."""
-    if hasattr(drafter, "block_size"):
-        return drafter.block_size
-    if groups := getattr(drafter, "draft_attn_groups", None):
-        return groups[0].kv_cache_spec.block_size
-    return (drafter.attn_metadata_builder or drafter._get_attention_metadata_builder()).kv_cache_spec.block_size

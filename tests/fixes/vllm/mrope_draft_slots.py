@@ -33,3 +33,7 @@ WAYS = [
 DIFFERENTIAL = "no model with M-RoPE is in the space"
 #: Why functions that the engine's own code calls here need no witness
 RUN_AS_IT_IS = "it runs the engine's drafter as it is, with another function for the slots of a step"
+#: Functions that the engine gets without a guard, and why
+UNGUARDED = {
+    "by_index.stepped": "with_indices hands it to call.guard",
+}

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from attnfix.compat.status.fix_state import FixState
-from attnfix.patches.vllm.mrope_draft_slots import wrap
 from attnfix.patches.vllm.mrope_draft_slots.fix import FIX
 from tests.support import one_call
 
@@ -87,51 +86,3 @@ def test_a_draft_beyond_the_limit_has_no_slot():
 def test_other_batches_keep_the_engines_function(more):
     given = {"deltas": (-20, 0), "lens": (40, 7), **more}
     assert run(**given)[1] == 0
-
-
-class Loop:
-    """Up to 0.17.1: the first pass, and two drafts whose slots are found by their positions."""
-
-    max_model_len, block_size = LIMIT, SIZE
-
-    def __init__(self, runner):
-        self.runner, self.seen = runner, []
-
-    def _set_positions(self, count, positions): ...
-
-    def propose(self, last_token_indices, common_attn_metadata):
-        metadata = common_attn_metadata
-        self._set_positions(2, None)
-        for _ in range(2):
-            metadata.slot_mapping = torch.tensor([3, -1])
-            self._set_positions(2, None)
-            self.seen.append(metadata.slot_mapping.tolist())
-        return self.seen
-
-
-@pytest.mark.parametrize("last, first", [(torch.tensor([1, 4]), 39), (None, 40)])
-def test_a_loop_of_an_older_release(last, first):
-    """Lengths count a rejected token of the first request."""
-    requests = {"a": SimpleNamespace(mrope_position_delta=-20), "b": SimpleNamespace(mrope_position_delta=0)}
-    runner = SimpleNamespace(
-        uses_mrope=True, num_spec_tokens=3, requests=requests, input_batch=SimpleNamespace(req_ids=list(requests))
-    )
-    metadata = SimpleNamespace(
-        slot_mapping=torch.zeros(5), seq_lens=torch.tensor([40, 7]), query_start_loc=torch.tensor([0, 3, 5]),
-        block_table_tensor=torch.arange(60).view(2, 30),
-    )  # fmt: skip
-    state, drafter = FixState(FIX), Loop(runner)
-    seen = one_call.run(one_call.target_of(FIX, "propose"), Loop.propose, state, drafter, last, metadata)
-    assert seen == [[first, -1], [first + 1, -1]] and state.counters.corrections == 2
-    assert "_set_positions" not in vars(drafter)
-
-
-def test_the_size_of_a_block_is_what_the_engines_loop_takes():
-    spec = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=SIZE))
-    for drafter in (
-        SimpleNamespace(block_size=SIZE),
-        SimpleNamespace(draft_attn_groups=[spec]),
-        SimpleNamespace(attn_metadata_builder=spec),
-        SimpleNamespace(attn_metadata_builder=None, _get_attention_metadata_builder=lambda: spec),
-    ):
-        assert wrap.block_size(drafter) == SIZE
