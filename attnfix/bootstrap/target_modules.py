@@ -56,8 +56,6 @@ MODULES = frozenset(
         "vllm.v1.core.kv_cache_coordinator",
         "vllm.v1.core.sched.scheduler",
         "vllm.v1.engine.core",
-        "vllm.v1.spec_decode.eagle",
-        "vllm.v1.spec_decode.llm_base_proposer",
         "vllm.v1.worker.cp_utils",
         "vllm.v1.worker.gpu.model_runner",
         "vllm.v1.worker.gpu.model_states.mamba_hybrid",
