@@ -1,6 +1,6 @@
 """vllm.mrope-draft-slots, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import SLOWER, Fix, Target, Upstream
 from attnfix.compat.symptoms import IMAGES, SPECULATION
 
@@ -69,6 +69,6 @@ FIX = Fix(
         Is("model runner", "V1"),
         Is("drafts from hidden states", ON),
         Is("draft tokens of a step", "several"),
-        Not(Is("--speculative-config.method", "dflash")),
+        Is("drafts made one by one", ON),
     ),
 )

@@ -26,7 +26,7 @@ WAYS = [
         "model runner": (("V1",), "V2"),
         "drafts from hidden states": (("on",), "off"),
         "draft tokens of a step": (("several",), "one"),
-        "--speculative-config.method": (("mtp",), "dflash"),
+        "drafts made one by one": (("on",), "off"),
     },
 ]
 #: Settings that the differential run must try it in, or why its space does not reach it
