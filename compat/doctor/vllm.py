@@ -707,6 +707,16 @@ def tokens_drafted(it: Deployment) -> Fact:
     return known("several" if int(count.values[0]) > 1 else "one", f"{count.why} {count.values[0]}")
 
 
+def _drafts_of_a_step(it: Deployment) -> Fact:
+    """How many tokens a step drafts, by any method."""
+    method = it.option("speculative-config.method", "none")
+    if not method.values:
+        return method
+    if not it.given("speculative-config"):
+        return known("none", method.why)
+    return tokens_drafted(it)
+
+
 def _speculative_decoding(it: Deployment) -> Fact:
     if it.given("speculative-config"):
         return known(ON, "--speculative-config")
@@ -818,18 +828,6 @@ def states_cache_mode(it: Deployment) -> Fact:
         return unknown("the default of --mamba-cache-mode depends on the release")
     every = asked.values == ("all",) or not it.since("0.28.0")
     return known("all" if every else "align", f"{asked.why}, {architecture}")
-
-
-def rope_scaling(it: Deployment) -> Fact:
-    """How RoPE is scaled: `rope_type` of config.json, or of an option up to 0.11."""
-    for name in ("rope_type", "type"):
-        if it.given(f"rope-scaling.{name}"):
-            return it.option(f"rope-scaling.{name}")
-    if it.config is None:
-        return unknown(NO_CONFIG)
-    names = [str(rope.get("rope_type") or rope.get("type")) for rope in _ropes(it)]
-    name = next((name for name in names if name not in ("None", "default")), "default")
-    return known({"su": "longrope"}.get(name, name), "config.json")
 
 
 def _ropes(it: Deployment) -> list[Mapping[str, Any]]:
@@ -971,6 +969,7 @@ FACTS: Makers = {
     "recurrent layers": recurrent_layers,
     "cached prefixes of a hybrid model": cached_states,
     "drafts from hidden states": hidden_states_drafter,
+    "draft tokens of a step": _drafts_of_a_step,
     "speculative decoding": _speculative_decoding,
     "Mamba2 layers": mamba2_layers,
     "sliding-window layers": sliding_window_layers,
@@ -981,7 +980,6 @@ FACTS: Makers = {
     "async scheduling": async_scheduling,
     "dynamic NTK": dynamic_ntk,
     "cache mode of states": states_cache_mode,
-    "RoPE scaling": rope_scaling,
     "own attention factor of YaRN": yarn_factor,
     "hybrid KV cache manager": hybrid_manager,
     "full prompts reserved": lambda it: it.option("scheduler-reserve-full-isl", ON),

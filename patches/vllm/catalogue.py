@@ -50,6 +50,7 @@ _FOLDERS = (
     "draft_rotary_table",
     "longrope_switch",
     "gpt_oss_rotary",
+    "mrope_draft_slots",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

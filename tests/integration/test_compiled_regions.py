@@ -97,6 +97,8 @@ REGIONS = {
     "TritonMLAImpl": {"": OPERATOR},
     "GDNAttentionMetadataBuilder": {"": PLAN},
     "GPUModelRunner": {"": PLAN},
+    "EagleProposer": {"": PLAN},  # it runs around the drafter's model, as the runner does around the target's
+    "SpecDecodeBaseProposer": {"": PLAN},
     "HybridKVCacheCoordinator": {"": PLAN},
     "MambaHybridModelState": {"": PLAN},
     "MambaPrefillCheckpointBuilder": {"": PLAN},

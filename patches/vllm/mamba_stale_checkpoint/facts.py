@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, Fact, known, unknown
 from attnfix.compat.doctor.deployment import Deployment, Makers
-from attnfix.compat.doctor.vllm import linear_attention, mamba2_layers, tokens_drafted
+from attnfix.compat.doctor.vllm import linear_attention, mamba2_layers
 
 _INTERVAL = "prefix-cache-retention-interval"
 _PREFILL = "gdn-prefill-backend"
@@ -20,16 +20,6 @@ def _layers(it: Deployment) -> Fact:
     return unknown(f"{others.why}: they store checkpoints with FlashInfer's prefill (--{_PREFILL}), or with Kimi's own kernels")
 
 
-def _drafts(it: Deployment) -> Fact:
-    """How many tokens a step drafts, by any method."""
-    method = it.option("speculative-config.method", "none")
-    if not method.values:
-        return method
-    if not it.given("speculative-config"):
-        return known("none", method.why)
-    return tokens_drafted(it)
-
-
 def _reserved(it: Deployment) -> Fact:
     """For which chunks of a prompt the cache manager reserves a block."""
     interval = it.option(_INTERVAL, "0")
@@ -41,6 +31,5 @@ def _reserved(it: Deployment) -> Fact:
 
 FACTS: Makers = {
     "layers that store checkpoints": _layers,
-    "draft tokens of a step": _drafts,
     "chunks that have a block for a checkpoint": _reserved,
 }

@@ -51,7 +51,10 @@ _WITHOUT_A_HIT = {
         "sglang.xqa-verify-mask",
     },
     "vllm": {
-        "vllm.draft-rotary-table", "vllm.lora-prefix-key", "vllm.mamba-state-column", "vllm.pooling-chunk-race",
+        "vllm.draft-rotary-table",
+        "vllm.lora-prefix-key",
+        "vllm.mamba-state-column",
+        "vllm.pooling-chunk-race",
         "vllm.rocm-mm-prefix",
     },
 }
