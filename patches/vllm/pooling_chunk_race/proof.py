@@ -24,5 +24,4 @@ class Proof(InputPrep):
         Case(pooling=True, tokens=(48, 40, 48, 1, 48, 48), ends=(False, False, True, False, False, True)),
     )
     spared = Case(pooling=True, chunked=False, ends=(True,) * 6), Case(pooling=True, ahead=True), Case(tokens=(48,))
-    around = {"`--no-enable-chunked-prefill`": {"bug": (spared[0],)}}
     broken = {"nobody waits for the event": (input_event, lambda real: _Passed())}
