@@ -234,8 +234,8 @@ LEFT_OUT = {
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
     "sglang.fa3-scheduler-metadata": "stock ends of an illegal memory access",
     "sglang.mamba2-h-grid": "steps that fill the cache, and no workload is known in which it is most of them",
-    "sglang.gdn-page-grid": "it launches nothing more, and reads on the host what stock reads there",
-    "sglang.gated-split-views": "not measured yet; two small copies a layer, in prefill and in verified steps",
+    "sglang.gdn-page-grid": "one small copy to the GPU more per prefill batch; it reads on the host what stock reads there",
+    "sglang.gated-split-views": "not measured yet; at most two small copies a layer, which 0.5.11 makes in every step",
     "sglang.trtllm-mha-kv-scales": "Blackwell",
     "sglang.mamba2-prefill-graph": "stock ends at the first prompt",
 }
