@@ -15,7 +15,7 @@ def _asked(name: str) -> AnyOf:
 
 BUG = KnownBug(
     id="sglang.gdn-untracked-prefill",
-    title="Qwen3.5 and Qwen3-Next continue cached prefixes from stale states where FlashInfer or CuTe DSL prefills",
+    title="Qwen3.5 and Qwen3-Next continue prefixes from stale states (prefill by FlashInfer or CuTe DSL)",
     symptom="Answers to follow-up turns are unrelated to the conversation, and right with --disable-radix-cache. No error.",
     symptoms=(CACHED_PREFIX, BACKEND),
     releases=(">=0.5.10,<0.5.17",),
