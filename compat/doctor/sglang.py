@@ -118,6 +118,10 @@ _TRACKING = ("extra_buffer", "extra_buffer_lazy")
 TRACKS_BY_DEFAULT_SINCE = Version("0.5.14")
 #: Backends that raise the size of a page, and the smallest that they take (ServerArgs, 0.5.14-0.5.15.post1)
 _LEAST_PAGES = {"trtllm_mha": 16, "trtllm_mla": 32, "tokenspeed_mla": 32, "cutedsl_mla": 32, "flashmla": 64, "cutlass_mla": 128}
+#: The sizes that they take from the launch line. Of others the engine makes 64; those that are missing here force one size
+_TAKEN_PAGES = {"trtllm_mha": (16, 32, 64), "trtllm_mla": (32, 64), "tokenspeed_mla": (32, 64), "cutedsl_mla": (32, 64)}
+#: From here on trtllm_mha takes pages of 128 tokens, too (overrides.py:2090 of 0.5.17)
+_TRTLLM_MHA_128_SINCE = "0.5.17"
 #: Those of them that do so in decode alone
 _DECODE_PAGES = ("flashmla", "cutlass_mla")
 #: Makers and generations of GPUs for which the engine chooses no size
@@ -652,6 +656,10 @@ def _tokens_of_a_page(it: Deployment) -> Fact:
         if name == "fa4":
             return unknown(f"--{option} fa4 takes pages of 128 tokens on some GPUs")
         if name in _LEAST_PAGES and not (option == "prefill-attention-backend" and name in _DECODE_PAGES):
+            page, taken = it.number("page-size", 1), _TAKEN_PAGES.get(str(name), ())
+            taken += (128,) if name == "trtllm_mha" and it.since(_TRTLLM_MHA_128_SINCE) else ()
+            if page.values and set(page.values) <= set(taken):
+                return page
             return known(_LEAST_PAGES[str(name)], f"or more with --{option} {name}")
     if not it.given("attention-backend") and (it.gpu is None or (it.gpu.maker, it.gpu.generation) not in _UNPAGED):
         return unknown("the pages that the engine chooses here were not read; name --attention-backend")

@@ -22,17 +22,23 @@ FIX = Fix(
     ),
     symptoms=(GARBAGE, LONG_PROMPT),
     cause=(
-        "One projection has both gates of a linear layer. Where no kernel splits it, the layer hands on views of it. The "
-        "kernels of prefill and of verification take the rows of these for neighbours in memory."
+        "One projection has both gates of a linear layer. Where no kernel splits it, the layer hands on views of it. Triton's "
+        "kernels take rows for neighbours in memory: of both gates in prefill, of the decay in verification."
     ),
-    correction="The kernels get copies of gates that are views, as in 0.5.11.",
+    correction=(
+        "Triton's kernels get copies of gates that are views, as in 0.5.11. Prefill is corrected with every linear backend. "
+        "Decode and verification by FlashInfer or CuTe DSL stay as they are."
+    ),
     upstream=Upstream("sgl-project/sglang", pull=22312, issue=22311),
     hardware="any GPU (Qwen3.5 with other than 1, 2 or 4 heads of values for a head of keys, as Qwen3.5-27B)",
     default=True,
     default_reason="silent wrong output; fixed upstream in the same way",
     targets=tuple(
-        Target(wrap.with_copies, needed=wrap.gates_apart, paths=tuple(f"{home}.{name}" for home in _FLA))
-        for name in (_GATES, _STEPS)
+        Target(correct, needed=needed, paths=tuple(f"{home}.{name}" for home in _FLA))
+        for name, correct, needed in (
+            (_GATES, wrap.with_copies, wrap.gates_apart),
+            (_STEPS, wrap.with_copy, wrap.decay_apart),
+        )
     ),
     # Who makes the gates and hands them on, and who reads them
     witnesses=(
@@ -44,7 +50,10 @@ FIX = Fix(
         *(f"{home}.{name.partition(':')[0]}:{name.partition(':')[2]}_kernel" for home in _FLA for name in (_GATES, _STEPS)),
         "sglang.srt.utils.common:next_power_of_2",
     ),
-    cost="A look at two tensors for each linear layer. Where it fires, two small copies per layer in prefill and verification.",
+    cost=(
+        "A look at two tensors for each linear layer. Where it fires, two small copies per layer in prefill, and one in "
+        "verification."
+    ),
     avoid="Nothing within the release.",
     expect=(
         "On one replica with Qwen3.5-27B, ask about details of a long prompt: stock, most answers miss them; fixed, they are "

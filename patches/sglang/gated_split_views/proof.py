@@ -1,5 +1,7 @@
 """Proof of sglang.gated-split-views: prompts and verified drafts of Qwen3.5's linear layers, by heads of the model.
 
+Spared is a decode of Kimi-Linear, too: its `b` is a view, and the kernel is told so.
+
 Real: the layer with its constructor, its projections and what it makes of them, and the engine's Triton kernels of the gates.
 Played: the backend's call between them, without the convolution, and without the kernel behind the gates of a prompt.
 """
@@ -18,7 +20,9 @@ from attnfix.patches.lab.sglang import (
 from . import wrap
 
 _QWEN, _CONFIG = "sglang.srt.models.qwen3_5", "sglang.srt.configs.qwen3_5"
-_GDN, _KERNEL = (f"sglang.srt.layers.attention.linear.{name}" for name in ("gdn_backend", "kernels.gdn_triton"))
+_GDN, _KERNEL, _KIMI = (
+    f"sglang.srt.layers.attention.linear.{name}" for name in ("gdn_backend", "kernels.gdn_triton", "kernels.kda_triton")
+)
 #: The targets' own modules, which older releases have without the others
 _GATES = tuple(
     f"sglang.{home}.attention.fla.{name}"
@@ -29,16 +33,20 @@ _WIDTH, _DIM = 32, 16
 
 
 class Case(NamedTuple):
-    """heads: of keys and of values; drafts: of a request whose drafts are verified, 0 for a prompt of so many tokens."""
+    """heads: of keys and of values; drafts: of a request whose drafts are verified, 0 for a prompt of so many tokens.
+
+    kimi: requests of Kimi-Linear decode a token each.
+    """
 
     heads: tuple[int, int]
     tokens: int
     drafts: int = 0
     dtype: str = "float32"
+    kimi: bool = False
 
 
 class Proof(Cases):
-    modules = ("sglang.srt.layers.quantization", _GDN, _KERNEL, _QWEN, _CONFIG, *_GATES)
+    modules = ("sglang.srt.layers.quantization", _GDN, _KERNEL, _KIMI, _QWEN, _CONFIG, *_GATES)
     may_lack = modules
     kernel = "interpreted"
     needs = f"{_QWEN}:Qwen3_5GatedDeltaNet.create_ba_proj"
@@ -49,7 +57,7 @@ class Proof(Cases):
     )  # fmt: skip
     spared = (
         Case((2, 4), 5), Case((2, 2), 19, dtype="bfloat16"), Case((2, 6), 1), Case((1, 4), 6, drafts=3),
-        Case((2, 4), 8, drafts=4),
+        Case((2, 4), 8, drafts=4), Case((2, 2), 5, kimi=True), Case((3, 3), 4, kimi=True),
     )  # fmt: skip
     broken = {
         "the correction does nothing": (wrap.dense, lambda real, gate: gate),
@@ -66,12 +74,35 @@ class Proof(Cases):
         import torch
 
         draw, dtype = torch.Generator().manual_seed(seed), getattr(torch, case.dtype)
+        if case.kimi:
+            return self._kimi(case, draw)
         layer = self._layer(case.heads, draw, dtype)
         hidden = torch.randn(case.tokens, _WIDTH, generator=draw).to(dtype)
         layer.attn, layer.norm = attention = _modules(self.engine, case, layer)
         with torch.no_grad():
             layer(hidden, self.served.forward_batch("EXTEND", **_NONE))
         return observe(attention[0].seen, self._exact(layer, case, hidden))
+
+    def _kimi(self, case: Case, draw: Any) -> Observation:
+        """Each request's step from its state, [values, keys] per head."""
+        import torch
+
+        heads, tokens = case.heads[0], case.tokens
+        random = lambda *shape: torch.randn(*shape, generator=draw)  # noqa: E731
+        q, k, v = (random(1, tokens, heads, _DIM) for _ in range(3))
+        a, b = random(1, tokens, heads * _DIM), random(1, tokens, 3 * heads)[..., heads : 2 * heads]
+        decay, bias, states = random(heads), random(heads * _DIM), random(tokens, heads, _DIM, _DIM)
+        g = (-decay.double().exp()[:, None] * torch.nn.functional.softplus((a + bias).double().view(tokens, heads, _DIM))).exp()
+        query, key = ((x[0].double() / x[0].double().norm(dim=-1, keepdim=True))[..., None] for x in (q, k))
+        state = states.double() * g[:, :, None]
+        new = (v[0].double() - (state @ key)[..., 0]) * b[0].double().sigmoid()[..., None]
+        exact = ((state + new[..., None] * key.mT) @ query)[..., 0] * _DIM**-0.5
+        slots = torch.arange(tokens, dtype=torch.int32)
+        seen = self.engine[_KIMI].TritonKDAKernel().decode(
+            q, k, v, a, b, A_log=decay, dt_bias=bias, ssm_states=states, cache_indices=slots,
+            query_start_loc=cumulative([1] * tokens),
+        )  # fmt: skip
+        return observe(seen[0], exact)
 
     def _layer(self, heads: tuple[int, int], draw: Any, dtype: Any) -> Any:
         import torch

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
-from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
+from attnfix.compat.doctor.deployment import NO_CONFIG, NO_GPU, Deployment, Makers
 from attnfix.compat.doctor.gpus import NVIDIA
 
 #: Its kernel writes the state that is asked for by itself
 _LIGHTNING = "BailingMoeV2_5ForCausalLM"
+#: Its kernel keeps no states. It prefills on Blackwell GPUs, and Triton on others
+_CUTEDSL = "cutedsl"
 #: From here on FlashInfer prefills with states per page, on some Blackwell GPUs by default
 _PLANNED_SINCE = "0.5.17"
 
@@ -22,8 +24,10 @@ def _every_64_tokens(it: Deployment) -> Fact:
         return known(OFF, "--device npu")
     for option in filter(it.given, ("linear-attn-prefill-backend", "linear-attn-backend")):
         asked = it.option(option)
+        if _CUTEDSL in asked.values:
+            return known(OFF if it.gpu.generation >= 10 else ON, f"--{option} cutedsl") if it.gpu else unknown(NO_GPU)
         return Fact(tuple(OFF if name == "flashinfer" else ON for name in asked.values), f"--{option}")
-    if it.since(_PLANNED_SINCE) and (it.gpu is None or (it.gpu.maker == NVIDIA and it.gpu.generation > 9)):
+    if it.since(_PLANNED_SINCE) and (it.gpu is None or (it.gpu.maker == NVIDIA and it.gpu.generation == 10)):
         return unknown("FlashInfer prefills linear layers on some Blackwell GPUs; name --linear-attn-prefill-backend")
     return known(ON, "linear layers prefill with Triton")
 

@@ -44,6 +44,8 @@ FIX = Fix(
         f"{_LINEAR}.gdn_backend:GDNAttnBackend.init_forward_metadata",
         f"{_LINEAR}.gdn_backend:GDNKernelDispatcher.extend_uses_state_checkpoints",
         f"{_LINEAR}.kernels.gdn_flashinfer:maybe_build_flashinfer_checkpoint_plan",
+        f"{_LINEAR}.kernels.gdn_flashinfer:FlashInferGDNKernel.uses_state_checkpoints",
+        f"{_LINEAR}.kernels.kernel_backend:LinearAttnKernelBase.uses_state_checkpoints",
         f"{_LINEAR}.kda_backend:KDAAttnBackend.__init__",
         f"{_LINEAR}.kda_backend:KDAAttnBackend.init_forward_metadata",
         *(f"{home}.chunk:chunk_gated_delta_rule_fwd" for home in _FLA),
@@ -55,10 +57,10 @@ FIX = Fix(
         "sglang.srt.runtime_context:mamba_cache_chunk_size",
     ),
     cost=(
-        "A look at host values per prefill batch. With larger pages a few small operations on the CPU; the launches and the "
-        "hit rate stay. States that were kept on disk before the fix stay wrong."
+        "A look at host values per prefill batch. With larger pages a few small operations on the CPU and one more small copy "
+        "to the GPU; the hit rate stays. States that were kept on disk before the fix stay wrong."
     ),
-    avoid="Set `--page-size 64` or less, with `--attention-backend triton` where fa4 asks for 128.",
+    avoid="Set `--page-size 64` or less, with `--attention-backend triton` where fa4 or cutlass_mla asks for 128.",
     expect=(
         "On one replica with `--page-size 128`, continue long conversations at temperature 0: stock, most answers differ from "
         "those with `--disable-radix-cache`; fixed, they do not. Other bugs of the hybrid cache stay."

@@ -7,6 +7,7 @@ from tests.support.deployments import SGL
 
 _PAGED = SGL + "--page-size 128 "
 _BLACKWELL = _PAGED + "--attention-backend triton "
+_TRTLLM = SGL + "--attention-backend trtllm_mha --linear-attn-prefill-backend triton --page-size {}"
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
     ("0.5.18", "Next", "h100", _PAGED, HIT, "tokens of a page: 128"),
@@ -22,6 +23,14 @@ DEPLOYMENTS = [
     ("0.5.16", "Next", "b200", _BLACKWELL, HIT, "Triton"),
     ("0.5.18", "Next", "b200", _BLACKWELL + "--linear-attn-prefill-backend triton", HIT, "--linear-attn-prefill-backend"),
     ("0.5.18", "Next", "b200", _BLACKWELL + "--linear-attn-prefill-backend flashinfer", NOT_HIT, "tokens: off"),
+    ("0.5.18", "Next", "b300", _BLACKWELL + "--linear-attn-prefill-backend cutedsl", NOT_HIT, "tokens: off"),
+    ("0.5.18", "Next", "h100", _PAGED + "--linear-attn-prefill-backend cutedsl", HIT, "--linear-attn-prefill-backend cutedsl"),
+    ("0.5.18", "Next", None, _BLACKWELL + "--linear-attn-prefill-backend cutedsl", POSSIBLE, "--gpu"),
+    ("0.5.18", "Next", "rtx5090", _BLACKWELL, HIT, "Triton"),
+    ("0.5.18", "Next", "b200", _TRTLLM.format(128), HIT, "tokens of a page: 128"),
+    ("0.5.18", "Next", "b200", _TRTLLM.format(32), NOT_HIT, "tokens of a page: 32"),
+    ("0.5.18", "Next", "b200", _TRTLLM.format(256), NOT_HIT, "or more with --attention-backend trtllm_mha"),
+    ("0.5.16", "Next", "b200", _TRTLLM.format(128), NOT_HIT, "or more with --attention-backend trtllm_mha"),
     ("0.5.18", "Next", "h100", SGL + "--attention-backend fa4", POSSIBLE, "128 tokens on some GPUs"),
     ("0.5.18", None, "h100", _PAGED, POSSIBLE, "config.json"),
 ]  # fmt: skip
