@@ -21,8 +21,8 @@ FIX = Fix(
     id="sglang.fa3-dp-padding",
     title="Crash or NaN in prefill with DP attention over several tensor-parallel ranks (fa3, triton, TRT-LLM MHA)",
     symptom=(
-        "A prefill ends in an index out of bounds (IndexKernel.cu), or in NaN. It takes DP attention with more ranks than "
-        "`--dp-size`, or an all-to-all backend for experts. It comes and goes with what memory held before."
+        "A prefill ends in an index out of bounds (IndexKernel.cu), or in NaN. Its servers have DP attention with more ranks "
+        "than `--dp-size`, or an all-to-all backend for experts. The error comes and goes with what memory held before."
     ),
     symptoms=(DIES, PARALLEL),
     cause=(
