@@ -19,7 +19,7 @@ DEPLOYMENTS = [
     ("0.5.14", "Nemotron-pattern", "h100", _DP + "8 --attention-backend fa3", POSSIBLE, "while a rank is idle"),
     ("0.5.9", "Llama", "h100", SGL + "--tp-size 8", NOT_HIT, "no --enable-dp-attention"),
     ("0.5.9", "Llama", "h100", SGL + "--tp-size 8 --moe-a2a-backend none", NOT_HIT, "no --enable-dp-attention"),
-    ("0.5.9", "Llama", "h100", _DP + "4 --attention-backend flashinfer", NOT_HIT, "--attention-backend flashinfer"),
+    ("0.5.9", "Llama", "h100", _DP + "4 --attention-backend flashinfer", NOT_HIT, "flashinfer (--attention-backend)"),
     ("0.5.9", "Llama", "h100", None, POSSIBLE, "needs the launch command"),
 ]
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
