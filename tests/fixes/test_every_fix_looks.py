@@ -25,6 +25,7 @@ _KEPT = {"observe", "observation", "left_alone"}
 _READING = {"item", "tolist", "cpu", "numpy", "any", "all", "max", "min", "nonzero", "sum"}
 #: Looks that call one of these on values of the host: where they come from
 ON_THE_HOST = {
+    "sglang.fa3-dp-padding": "extend_seq_lens_cpu, a list or a tensor of the host",
     "vllm.gdn-launch-assert": "tensors whose names end in _cpu, as NumPy arrays",
     "vllm.gdn-uniform-decode": "NumPy arrays",
     "vllm.undrafted-hybrid-row": "NumPy arrays",

@@ -67,6 +67,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Qwen-VL": QWEN_VL,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
           "Nemotron-bf16": {**NEMOTRON, "torch_dtype": "bfloat16"},
+          "Nemotron-pattern": {**NEMOTRON, "hybrid_override_pattern": "M*-"},
           "Nemotron-windows": {**NEMOTRON, "sliding_window": 512},
           "R1-KV": {**R1, "quantization_config": FP8_KV["quantization_config"]}, "Granite": GRANITE,
           "Falcon-H1": {"architectures": ["FalconH1ForCausalLM"], "mamba_d_state": 256}}  # fmt: skip

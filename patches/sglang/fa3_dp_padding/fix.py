@@ -21,8 +21,8 @@ FIX = Fix(
     id="sglang.fa3-dp-padding",
     title="Crash or NaN in prefill with DP attention over several tensor-parallel ranks (fa3, triton, TRT-LLM MHA)",
     symptom=(
-        "A prefill ends in an index out of bounds (IndexKernel.cu), or in NaN, with DP attention and more ranks than "
-        "`--dp-size`, or with an all-to-all backend for experts. It comes and goes with what memory held before."
+        "A prefill ends in an index out of bounds (IndexKernel.cu), or in NaN. Its servers have DP attention with more ranks "
+        "than `--dp-size`, or an all-to-all backend for experts. The error comes and goes with what memory held before."
     ),
     symptoms=(DIES, PARALLEL),
     cause=(
@@ -77,7 +77,10 @@ FIX = Fix(
         "sglang.srt.environ:EnvField",
     ),
     cost="One small launch for each layer of a padded prefill.",
-    avoid="From 0.5.3 on set `--dp-size` to the value of `--tp-size`: no rank pads a prefill.",
+    avoid=(
+        "From 0.5.3 on set `--dp-size` to the value of `--tp-size`. It does not help with pplx, with "
+        "SGLANG_DEEPEP_V2_FORCE_MAX_LEN, nor with Nemotron-H while a rank is idle."
+    ),
     expect=(
         "On one replica with DP attention and twice as many ranks, send prompts of odd lengths: stock ends in NaN or an index "
         "out of bounds now and then; fixed, it does not. Other answers stay."

@@ -13,8 +13,8 @@ FIX = Fix(
     id="sglang.trtllm-mha-draft-pool",
     title="Nearly no drafts are accepted beside a model with window layers (TRT-LLM MHA)",
     symptom=(
-        "EAGLE on gpt-oss accepts few drafts or none on Blackwell, from 0.5.10 on beyond the window. Decoding is slow; the "
-        "text is right."
+        "EAGLE beside gpt-oss, or another model with window layers, accepts few drafts or none on Blackwell, from 0.5.10 on "
+        "beyond the window. Decoding is slow; the text is right."
     ),
     symptoms=(SPECULATION, SLOW),
     cause=(
@@ -50,7 +50,6 @@ FIX = Fix(
     ),
     harm=SLOWER,
     hits=AllOf(
-        Is("architecture", "GptOssForCausalLM", "Llama4ForConditionalGeneration"),
         Is("sliding-window KV pool", ON),
         Is("draft decode backend", "trtllm_mha"),
         Is("speculative algorithm", "EAGLE", "EAGLE3", "STANDALONE"),

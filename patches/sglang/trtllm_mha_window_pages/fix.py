@@ -13,15 +13,18 @@ FIX = Fix(
     id="sglang.trtllm-mha-window-pages",
     title="Garbage from models with a KV pool of their own for window layers (TRT-LLM MHA)",
     symptom=(
-        "Llama 4 and MiMo-V2 answer with garbage on Blackwell, where TRT-LLM MHA is the default. With an FP8 KV cache the "
-        "server may die of an illegal memory access; in 0.5.9 such a cache alone is wrong."
+        "Llama 4 answers with garbage on Blackwell, where TRT-LLM MHA is the default. With an FP8 KV cache the server may die "
+        "of an illegal memory access; in 0.5.9 such a cache alone is wrong."
     ),
     symptoms=(GARBAGE, BACKEND),
     cause=(
         "Window layers keep their KV in a smaller pool with slots of its own. The kernel gets pages of the full pool for all "
         "layers. Up to 0.5.9, keys and values of an FP8 cache are written to slots of the full pool, too."
     ),
-    correction="Window layers get a page table, and FP8 caches slots, that are translated to their pool, as in 0.5.10.",
+    correction=(
+        "Window layers get a page table, and FP8 caches slots, that are translated to their pool, as in 0.5.10. Beyond "
+        "`attention_chunk_size` Llama 4 stays wrong, as there: its window layers read freed pages."
+    ),
     upstream=Upstream("sgl-project/sglang", pull=18970, issue=17429),
     hardware="Blackwell (trtllm_mha, the default for Llama 4)",
     default=True,
@@ -54,13 +57,15 @@ FIX = Fix(
         "sglang.srt.model_executor.forward_batch_info:ForwardMode",
     ),
     cost=(
-        "One translation of the page table for each forward, and one of the new tokens' slots for each window layer with an "
-        "FP8 cache. Upstream has the former outside of decode graphs."
+        "One translation of the page table for each forward; in graphs, of the whole buffer: captured requests by pages of the "
+        "context length. A second table lies in the graphs' memory, 34 MB for 512 requests of a million tokens. Upstream "
+        "translates outside of graphs. An FP8 cache adds one translation of the new tokens' slots for each window layer."
     ),
     avoid="Set `--disable-hybrid-swa-memory`: all layers share one pool, which holds fewer tokens.",
     expect=(
-        "On one replica with Llama 4, at temperature 0: answers become those of `--disable-hybrid-swa-memory`. Models whose "
-        "layers share one pool stay the same."
+        "On one replica with Llama 4, at temperature 0: answers within `attention_chunk_size` (8,192 tokens) become those of "
+        "`--disable-hybrid-swa-memory`. Longer ones stay wrong: TRT-LLM MHA has no chunked attention. Models whose layers "
+        "share one pool stay the same."
     ),
     hits=AllOf(
         AnyOf(Is("prefill backend", "trtllm_mha"), Is("decode backend", "trtllm_mha")),

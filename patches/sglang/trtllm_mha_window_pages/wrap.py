@@ -21,6 +21,8 @@ class Kept(NamedTuple):
 
 
 _KEPT = "_attnfix_window_pages"
+#: Entries of a table that are translated at a time: what a translation needs beside its table stays near 20 MB
+_ENTRIES = 1 << 20
 
 
 def reads_window_pool(target: Any, instance: Any, layer: Any, forward_batch: Any) -> bool:
@@ -62,7 +64,12 @@ def window_table(backend: Any, layer: Any, pool: Any) -> Any:
 
 def pages(pool: Any, table: Any, size: int) -> Any:
     """The pages of the window pool that hold what the pages of the full pool in `table` hold."""
-    return pool.translate_loc_from_full_to_swa(table * size) // size
+    if table.numel() <= _ENTRIES:
+        return pool.translate_loc_from_full_to_swa(table * size) // size
+    found, rows = table.new_empty(table.shape), max(1, _ENTRIES // table.shape[1])
+    for part, of in zip(found.split(rows), table.split(rows), strict=True):
+        part.copy_(pool.translate_loc_from_full_to_swa(of * size) // size)
+    return found
 
 
 def fused_fp8_set_kv_buffer(call: Call, instance: Any, forward_batch: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnfix.compat.status.fix_state import FixState
+from attnfix.patches.sglang.trtllm_mha_window_pages import wrap
 from attnfix.patches.sglang.trtllm_mha_window_pages.fix import FIX
 from tests.support import one_call
 
@@ -55,6 +56,14 @@ def test_window_layers_see_pages_of_their_pool(name):
     seen, corrections = run(name, attend, backend, FIRST, pool)
     assert seen.tolist() == [[3, 7], [2, 5]] and seen.dtype == torch.int32 and corrections == 1
     assert backend.forward_metadata.page_table is table
+
+
+def test_a_large_table_is_translated_in_parts(monkeypatch):
+    table, pool = torch.arange(15, dtype=torch.int32).view(5, 3), Pool()
+    whole = wrap.pages(pool, table, SIZE)
+    monkeypatch.setattr(wrap, "_ENTRIES", 7)
+    parts = wrap.pages(pool, table, SIZE)
+    assert parts.equal(whole) and parts.dtype == whole.dtype and parts.is_contiguous() and pool.asked == 1 + 3
 
 
 def test_layers_of_a_forward_share_a_table_and_each_forward_has_its_own():

@@ -16,7 +16,6 @@ DEPLOYMENTS = [
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
     {
-        "architecture": (("GptOssForCausalLM", "Llama4ForConditionalGeneration"), "LlamaForCausalLM"),
         "sliding-window KV pool": (("on",), "off"),
         "draft decode backend": (("trtllm_mha",), "triton"),
         "speculative algorithm": (("EAGLE", "EAGLE3", "STANDALONE"), "none"),

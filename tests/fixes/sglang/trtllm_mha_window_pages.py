@@ -11,7 +11,7 @@ DEPLOYMENTS = [
     ("0.5.9", "Llama4", "b200", SGL + "--kv-cache-dtype fp8_e4m3", HIT, "--kv-cache-dtype fp8_e4m3"),
     ("0.5.9", "Llama4", "b200", SGL, NOT_HIT, "sglang 0.5.9"),
     ("0.5.8", "Llama4", "b200", SGL + "--disable-hybrid-swa-memory", NOT_HIT, "--disable-hybrid-swa-memory"),
-    ("0.5.8", "Llama4", "b200", SGL + "--attention-backend triton", NOT_HIT, "--attention-backend triton"),
+    ("0.5.8", "Llama4", "b200", SGL + "--attention-backend triton", NOT_HIT, "triton (--attention-backend)"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
