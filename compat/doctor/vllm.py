@@ -830,6 +830,14 @@ def states_cache_mode(it: Deployment) -> Fact:
     return known("all" if every else "align", f"{asked.why}, {architecture}")
 
 
+def yarn_not_rounded(it: Deployment) -> Fact:
+    """Whether config.json asks for YaRN between bounds that are not rounded to whole dimensions, as the published gpt-oss."""
+    if it.config is None or it.given("rope-scaling") or it.given("hf-overrides.rope_scaling"):
+        return unknown(NO_CONFIG if it.config is None else "options replace the checkpoint's RoPE settings")
+    asked = [rope for rope in _ropes(it) if "yarn" in (rope.get("rope_type"), rope.get("type"))]
+    return known(ON if any(rope.get("truncate") is False for rope in asked) else OFF, "`truncate` of YaRN in config.json")
+
+
 def _ropes(it: Deployment) -> list[Mapping[str, Any]]:
     """The settings of RoPE in config.json: one, or one for each kind of layer."""
     text = it.text_config()
@@ -981,6 +989,7 @@ FACTS: Makers = {
     "dynamic NTK": dynamic_ntk,
     "cache mode of states": states_cache_mode,
     "own attention factor of YaRN": yarn_factor,
+    "bounds of YaRN that are not rounded": yarn_not_rounded,
     "hybrid KV cache manager": hybrid_manager,
     "full prompts reserved": lambda it: it.option("scheduler-reserve-full-isl", ON),
     "name of the KV connector": connector_name,

@@ -21,7 +21,8 @@ QWEN35_27B = {**QWEN35, "text_config": {"linear_num_value_heads": 48, "linear_nu
 QWEN_VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl",
            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}  # fmt: skip
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss"}
+GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss",
+           "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": False}}  # fmt: skip
 GEMMA2 = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "sliding_window": 4096}
 UNCAPPED = {**GEMMA2, "attn_logit_softcapping": None}
 GROK = {"architectures": ["Grok1ForCausalLM"], "attn_logit_softcapping": 30.0}
@@ -61,6 +62,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Phi-4-mini": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "max_position_embeddings": 131072,
                          "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope"}},
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
+          "gpt-oss-rounded": {**GPT_OSS, "rope_scaling": None},
           "Windows-KV": {**FP8_KV, "sliding_window": 512},
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "PaliGemma": PALIGEMMA, "Mllama": MLLAMA, "Next": NEXT,
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35, "3.5-27B": QWEN35_27B,

@@ -1,6 +1,6 @@
 """vllm.gpt-oss-rotary, as data."""
 
-from attnfix.compat.doctor.condition import ON, Is
+from attnfix.compat.doctor.condition import ON, AllOf, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import BACKEND
 
@@ -23,13 +23,15 @@ FIX = Fix(
     ),
     correction=(
         "When the first layer is made, the rotary table of all layers is written anew from bounds that are not rounded, as in "
-        "0.12.0. A server with a KV connector stays as it is, since its keys have readers elsewhere."
+        "0.12.0. A server with a KV connector stays as it is, since its keys have readers elsewhere. So does one that loads a "
+        "tensorizer file, which brings a table of its own. A second model of the same process shares the table."
     ),
     upstream=Upstream("vllm-project/vllm", pull=28244, issue=27722),
     hardware="any (gpt-oss)",
     default=True,
     default_reason=(
-        "silent wrong output of every gpt-oss; 0.12.0 has the same table. Its values change, and neither its shape nor a kernel"
+        "silent wrong output of the published gpt-oss checkpoints; 0.12.0 has the same table. Its values change, and neither "
+        "its shape nor a kernel"
     ),
     targets=(Target(wrap.make, needed=wrap.rounds, paths=(f"{_ATTENTION}.__init__",)),),
     witnesses=(
@@ -43,8 +45,8 @@ FIX = Fix(
     avoid="Nothing within the release avoids it; take release 0.12.0.",
     expect=(
         "On one replica, log probabilities of a long prompt become those of the reference, and texts at temperature 0 change "
-        "slightly. Each model that is loaded counts once."
+        "slightly. The first model that a process loads counts once."
     ),
-    stays_out=Is("KV connector", ON),
-    hits=Is("architecture", "GptOssForCausalLM"),
+    stays_out=AnyOf(Is("KV connector", ON), Is("--load-format", "tensorizer")),
+    hits=AllOf(Is("architecture", "GptOssForCausalLM"), Is("bounds of YaRN that are not rounded", ON)),
 )

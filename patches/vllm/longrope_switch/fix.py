@@ -1,6 +1,6 @@
 """vllm.longrope-switch, as data."""
 
-from attnfix.compat.doctor.condition import ON, Is
+from attnfix.compat.doctor.condition import ON, AnyOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, LONG_PROMPT, SHARED_BATCH
 
@@ -25,7 +25,8 @@ FIX = Fix(
     correction=(
         "Where --max-model-len is above the original length, the long table is the only one, as in 0.11.1. Short requests of "
         "such a server get it, too, and their answers change. A server with a KV connector stays as it is, since its KV has "
-        "readers elsewhere. Compiled code has a cache entry of its own; where `cache_dir` names its folder, all stays as it is."
+        "readers elsewhere. So does one that loads a tensorizer file, which brings tables of its own. Compiled code has a "
+        "cache entry of its own; where `cache_dir` names its folder, all stays as it is. Models of one process share the table."
     ),
     upstream=Upstream("vllm-project/vllm", pull=27431, issue=27414),
     hardware="any (models with LongRoPE and a --max-model-len above the original context length)",
@@ -47,6 +48,6 @@ FIX = Fix(
         "On one replica, ask a prompt that is longer than the original context length, and short ones beside it. All answer "
         "as alone. Each model that is loaded counts once."
     ),
-    stays_out=Is("KV connector", ON),
+    stays_out=AnyOf(Is("KV connector", ON), Is("--load-format", "tensorizer")),
     hits=Is("lengths beyond LongRoPE's original", ON),
 )

@@ -15,7 +15,11 @@ def current() -> Any:
 
 
 def kept_here(target: Any, config: Any) -> bool:
-    """Whether no KV connector shares the keys, which a correction rotates in another way. Says so where one does."""
+    """Whether no KV connector shares the keys, which a correction rotates in another way, and no file brings tables of its own
+    behind it. Says so where one does."""
+    if getattr(getattr(config, "load_config", None), "load_format", None) == "tensorizer":
+        target.leave_out("a tensorizer file brings rotary tables of its own")
+        return False
     if config.kv_transfer_config is None:
         return True
     target.leave_out(f"a KV connector {config.kv_transfer_config.kv_connector} shares keys, which would be rotated otherwise")

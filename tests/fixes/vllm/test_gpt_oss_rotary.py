@@ -48,10 +48,12 @@ def config(truncate=False, **bounds):
     return SimpleNamespace(rope_scaling=scaling, shared=Rotary(**bounds))
 
 
-def make(of, layers=1, connector=None, state=None):
+def make(of, layers=1, connector=None, state=None, load_format="auto"):
     state = state or FixState(FIX)
     kv = connector and SimpleNamespace(kv_connector=connector)
-    engine = SimpleNamespace(_current_vllm_config=SimpleNamespace(kv_transfer_config=kv))
+    engine = SimpleNamespace(
+        _current_vllm_config=SimpleNamespace(kv_transfer_config=kv, load_config=SimpleNamespace(load_format=load_format))
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "vllm.config", engine)
         for _ in range(layers):
@@ -77,10 +79,11 @@ def test_a_checkpoint_that_rounds_is_left_alone(truncate):
     assert make(of) == (stock, 0)
 
 
-def test_a_server_with_a_kv_connector_is_left_alone():
+@pytest.mark.parametrize("server", [{"connector": "NixlConnector"}, {"load_format": "tensorizer"}])
+def test_a_server_whose_keys_or_tables_others_have_is_left_alone(server):
     of = config()
     stock = of.shared.cos_sin_cache.tolist()
-    assert make(of, connector="NixlConnector") == (stock, 0)
+    assert make(of, **server) == (stock, 0)
 
 
 def test_what_the_engine_raises_passes():
