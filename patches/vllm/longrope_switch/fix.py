@@ -47,6 +47,7 @@ FIX = Fix(
         "On one replica, ask a prompt that is longer than the original context length, and short ones beside it. All answer "
         "as alone. Each model that is loaded counts once."
     ),
+    look_does="its look at the hash goes by what a correction stored",
     stays_out=Is("KV connector", ON),
     hits=Is("lengths beyond LongRoPE's original", ON),
 )
