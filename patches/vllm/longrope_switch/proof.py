@@ -62,7 +62,7 @@ class Proof(Cases):
         torch.manual_seed(seed)
         factors = [[1.0 + 0.01 * at for at in range(_DIM // 2)], [1.0 + 0.9 * at for at in range(_DIM // 2)]]
         scales = dict(zip(("short_mscale", "long_mscale"), case.scales or ()))
-        wrap._long_alone.clear()  # what another case has left of its model
+        wrap._process.clear()  # what another case has left of its model
         backend = "flash_attn.FlashAttentionBackend"
         with Worker(DENSE, backend=backend, context=case.length, max_tokens=_LONGEST):
             key = self._key()
