@@ -17,11 +17,9 @@ def _grows_beyond(it: Deployment) -> Fact:
     if rotary.get("rope_type", rotary.get("type")) not in ("longrope", "su"):
         return known(OFF, "config.json has no rope_scaling of type longrope")
     original = rotary.get(_ORIGINAL, text.get(_ORIGINAL))
-    asked = it.option("max-model-len", text.get("max_position_embeddings"))
+    asked = it.number("max-model-len", text.get("max_position_embeddings"))
     if not asked.values or not isinstance(original, int):
         return asked if not asked.values else unknown(f"config.json has no {_ORIGINAL}")
-    if not isinstance(asked.values[0], int):
-        return Fact((ON, OFF), f"{asked.why} {asked.values[0]}")
     return known(ON if asked.values[0] > original else OFF, f"{asked.why}: {asked.values[0]}, longrope's original {original}")
 
 
