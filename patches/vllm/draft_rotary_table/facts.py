@@ -33,14 +33,14 @@ def _shorter(it: Deployment) -> Fact:
     """Whether the drafter's own length is below the server's."""
     if it.config is None:
         return unknown(NO_CONFIG)
-    server, drafter = it.option("max-model-len", it.text_config().get(_LENGTH)), it.option(_DRAFTER, "")
+    server, drafter = it.number("max-model-len", it.text_config().get(_LENGTH)), it.option(_DRAFTER, "")
     if not (server.values and drafter.values):
         return drafter if server.values else server
     try:
         own = read_config(Path(str(drafter.values[0])))[_LENGTH]
     except (OSError, ValueError, LookupError):
         return Fact((ON, OFF), f"needs the drafter's config.json, which --{_DRAFTER} does not lead to")
-    if not (isinstance(own, int) and isinstance(server.values[0], int)):
+    if not (isinstance(own, int) and isinstance(server.values[0], int) and server.values[0] > 0):  # -1: what memory holds
         return Fact((ON, OFF), f"the drafter's {own}, {server.why} {server.values[0]}")
     return known(ON if own < server.values[0] else OFF, f"the drafter's {_LENGTH} {own}, the server's {server.values[0]}")
 

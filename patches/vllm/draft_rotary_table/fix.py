@@ -23,15 +23,14 @@ FIX = Fix(
     ),
     correction=(
         "Before the drafter is loaded, its `max_position_embeddings` become the target's length, as in 0.33.0. Tables of RoPE "
-        "types whose frequencies depend on their length (YaRN, dynamic, LongRoPE) stay short. So do independent draft models. "
-        "Compiled code of the longer table has a cache entry of its own."
+        "types whose frequencies depend on their length (YaRN, dynamic, LongRoPE) stay short. So do independent draft models, "
+        "and config.json without a length. MTP and DSpark get the same number. Compiled code of the longer table has a cache "
+        "entry of its own."
     ),
     upstream=Upstream("vllm-project/vllm", pull=57964, issue=57941),
-    hardware="any (Model Runner V2 with EAGLE, MTP, DFlash or DSpark, and a drafter with a shorter length than the server's)",
-    default=True,
+    hardware="any (Model Runner V2 with EAGLE or DFlash, and a drafter with a shorter length than the server's)",
     default_reason=(
-        "it ends the server, or wastes every draft; 0.27.0 (EAGLE) and 0.33.0 (others) set the same value. It is a number in "
-        "the drafter's config, and every rank computes it alike"
+        "the length is part of the hash that names the folder of compiled code, which processes that share the cache read"
     ),
     targets=(
         Target(wrap.init_speculator, needed=wrap.short_configs, paths=(f"{_V2}:init_speculator",)),
@@ -52,8 +51,8 @@ FIX = Fix(
         f"{_V2}.dflash.speculator:DFlashSpeculator.propose",
     ),
     cost=(
-        "256 to 512 bytes of GPU memory for each token of the server's length, once for all layers of the drafter. The model "
-        "is compiled once more after attnfix is installed."
+        "256 to 512 bytes of GPU memory for each token of the server's length, once for all layers of the drafter. M-RoPE "
+        "takes four times that, linear scaling `factor` times. The model is compiled once more after attnfix is installed."
     ),
     avoid=(
         "Write the target's length as `max_position_embeddings` into the drafter's config.json. Or set "

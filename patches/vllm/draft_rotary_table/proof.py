@@ -30,6 +30,7 @@ _QWEN3 = {
     "dflash_config": {"mask_token_id": 3, "target_layer_ids": [1]},
 }  # fmt: skip
 _DYNAMIC = "dynamic", {"alpha": 2.0, "factor": 1.0}
+_NTK = "ntk", {"factor": 8.0}
 _LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 
 
@@ -60,6 +61,7 @@ class Proof(Cases):
         Case("eagle", own=1023, where=_STOCK_EAGLE),
         Case("eagle3", rope=("llama3", _LLAMA3), where=_STOCK_EAGLE),
         Case("eagle3", rope=("linear", {"factor": 2.0}), where=_STOCK_EAGLE),
+        Case("eagle3", rope=_NTK, where=_STOCK_EAGLE),
         Case("dflash", where=_HAS_DFLASH),
         Case("dflash", own=1000, rope=("llama3", _LLAMA3), where=_HAS_DFLASH),
     )
@@ -150,6 +152,9 @@ def _frequencies(case: Case) -> Any:
     kind, more = case.rope
     if kind == "dynamic":
         return rotary.frequencies(base=10000.0 * more["alpha"] ** (64 / 62))
+    if kind == "ntk":
+        factor = more["factor"]
+        return rotary.frequencies(base=10000.0 * factor) / factor ** (2 / 64)
     found = rotary.frequencies()
     if kind == "llama3":
         return rotary.llama3(found, *more.values())

@@ -14,7 +14,7 @@ from attnfix.compat.fix import Call
 #: Drafters that read the target's positions, and have a config.json of their own
 METHODS = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 #: RoPE types whose rows do not depend on their number -> key of the factor that a table's length is multiplied by
-_ROWS_ALONE = {"default": "", "llama3": "", "proportional": "", "linear": "factor", "ntk": "factor"}
+_ROWS_ALONE = {"default": "", "llama3": "", "proportional": "", "ntk": "", "linear": "factor"}
 #: On the engine's config of drafts: rows of the table, for the hash that compiled code is cached by
 _MARK = "_attnfix_rotary_rows"
 
@@ -77,5 +77,4 @@ def _factor(rotary: dict[str, Any]) -> float | None:
     if kind not in _ROWS_ALONE or rotary.get("use_fope"):
         return None
     factor = rotary.get(_ROWS_ALONE[kind], 1)
-    lengthened = 4 if "mrope_section" in rotary else 1
-    return lengthened * factor if isinstance(factor, int | float) else None
+    return factor if isinstance(factor, int | float) else None

@@ -48,6 +48,7 @@ FIX = Fix(
         "On one replica, ask a prompt that is longer than the original context length, and short ones beside it. All answer "
         "as alone. Each model that is loaded counts once."
     ),
+    look_does="its look at the hash goes by what a correction stored",
     stays_out=AnyOf(Is("KV connector", ON), Is("--load-format", "tensorizer")),
     hits=Is("lengths beyond LongRoPE's original", ON),
 )

@@ -45,7 +45,6 @@ class Proof(Cases):
         Case(_ORIGINAL + 1, _PASSES[:-3], (1.1, 1.3)),
     )
     spared = (Case(_ORIGINAL, _WITHIN), Case(_ORIGINAL, _WITHIN, (1.1, 1.3)), Case(64, _BESIDE[:1]))
-    around = {"Set `--max-model-len` to `original_max_position_embeddings`": {"bug": spared}}
     broken = {
         "the short table is in front": (wrap.long_rows, lambda real, table, first: table),
         "rows are those of the next position": (wrap.long_rows, lambda real, table, first: real(table, first).roll(-1, 0)),
@@ -62,7 +61,7 @@ class Proof(Cases):
         torch.manual_seed(seed)
         factors = [[1.0 + 0.01 * at for at in range(_DIM // 2)], [1.0 + 0.9 * at for at in range(_DIM // 2)]]
         scales = dict(zip(("short_mscale", "long_mscale"), case.scales or ()))
-        wrap._long_alone.clear()  # what another case has left of its model
+        wrap._process.clear()  # what another case has left of its model
         backend = "flash_attn.FlashAttentionBackend"
         with Worker(DENSE, backend=backend, context=case.length, max_tokens=_LONGEST):
             key = self._key()

@@ -13,8 +13,9 @@ from attnfix.compat.fix import Call
 from attnfix.patches.vllm.shared.current_config import current, kept_here
 
 _TABLE, _ORIGINAL = "long_short_cos_sin_cache", "original_max_position_embeddings"
-#: Whether a model of this process has the long table alone: code that was compiled for both is not taken then
-_long_alone: dict[str, bool] = {}
+#: Has the mark where a model of this process has the long table alone: code that was compiled for both is not taken then
+_process: dict[str, bool] = {}
+_MARK = "_attnfix_long_alone"
 
 
 def grows_beyond(target: Any, instance: Any, rope_scaling: Any = None) -> bool:
@@ -39,13 +40,13 @@ def get_rope(call: Call, instance: Any) -> Any:
     if getattr(rotary, _ORIGINAL) < rotary.max_position_embeddings:
         setattr(rotary, _TABLE, long_rows(getattr(rotary, _TABLE), getattr(rotary, _ORIGINAL)))
         setattr(rotary, _ORIGINAL, rotary.max_position_embeddings)
-        _long_alone[_TABLE] = True
+        _process[_MARK] = True
         call.corrected()
     return rotary
 
 
 def is_long(target: Any, instance: Any) -> bool:
-    return bool(_long_alone)
+    return _MARK in _process
 
 
 def compute_hash(call: Call, instance: Any) -> str:

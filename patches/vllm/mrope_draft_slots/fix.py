@@ -14,7 +14,7 @@ FIX = Fix(
     id="vllm.mrope-draft-slots",
     title="Drafters of models with images accept fewer drafts behind an image (M-RoPE)",
     symptom=(
-        "MTP or EAGLE with two drafts or more, on a model with M-RoPE (Qwen-VL, Qwen3.5, GLM-4V): behind an image or a video, "
+        "MTP or EAGLE makes two drafts or more on a model with M-RoPE (Qwen-VL, Qwen3.5, GLM-4V). Behind an image or a video, "
         "acceptance falls with each draft step. Later requests that share the prompt accept fewer drafts, too. The text stays "
         "right."
     ),
@@ -25,7 +25,8 @@ FIX = Fix(
     ),
     correction=(
         "Slots follow from the tokens' indices, as in upstream's open change 54716; positions stay. Batches of text alone stay "
-        "as they are. So do draft models, parallel drafts and DFlash, whose first pass places all keys by positions."
+        "as they are. So do draft models, parallel drafts and DFlash, whose first pass places all keys by positions. "
+        "So do tree attention and the drafter of Step 3.5, which find slots in other functions."
     ),
     upstream=Upstream("vllm-project/vllm", issue=54498, pull=54716),
     hardware="any GPU (EAGLE and MTP on the V1 model runner, models with M-RoPE)",
@@ -53,8 +54,8 @@ FIX = Fix(
     # Up to 0.17.1 a drafter finds the slots in its own loop (vllm.mrope-draft-loop)
     examined=(">=0.18.0",),
     cost=(
-        "About eight small GPU operations for each draft behind the first, in batches with images or videos. Other batches pay "
-        "a look of some microseconds. No graph changes."
+        "About eight small GPU operations for each draft behind the first, in batches with images or videos. Other batches of "
+        "models with M-RoPE pay a look at each request: 20 µs a step at 256 requests. No graph changes."
     ),
     avoid=(
         "Set `num_speculative_tokens` to 1: the first draft's slot is right. On 0.29.0 and newer the default model runner "

@@ -78,7 +78,6 @@ class Proof(Cases):
         Case((_PROMPTS, _DECODES), drafts=1),
         Case(_TEXT, plain=True),
     )
-    around = {"Set `num_speculative_tokens` to 1": {"bug": tuple(case._replace(drafts=1) for case in bug)}}
     broken = {
         "positions stay what slots are found by": (wrap.indices, lambda real, seq_lens, positions: positions - 1),
         "slots are those of the token before": (wrap.indices, lambda real, *args: real(*args) - 1),

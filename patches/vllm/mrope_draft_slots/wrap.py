@@ -21,7 +21,10 @@ _CALLERS = "_update_positions_dependent_metadata", "propose"
 
 def behind_images(target: Any, instance: Any) -> int:
     """How many requests of a batch that gets several drafts have positions that are not the indices of their tokens."""
-    if not instance.uses_mrope or instance.num_spec_tokens < 2 or not callers_of_step(instance.drafter):
+    drafter = instance.drafter
+    if not instance.uses_mrope or instance.num_spec_tokens < 2 or not callers_of_step(drafter):
+        return 0
+    if getattr(drafter, "needs_extra_input_slots", False):  # of a draft model, the first pass goes by positions, too
         return 0
     requests = instance.requests
     return sum(bool(requests[name].mrope_position_delta) for name in instance.input_batch.req_ids)
@@ -50,15 +53,17 @@ def by_index(call: Call, step: Callable[..., None]) -> Callable[..., None]:
     """The engine's step for indices in the place of positions, which go on as the engine has them: 0 beyond the limit."""
 
     def stepped(*, positions_1d: Any, seq_lens: Any, max_model_len: int, out_clamped_positions: Any, **more: Any) -> None:
-        positions = positions_1d + 1  # a copy: the engine's step may write where it reads
+        # All that may fail comes before the engine's step, which writes where it reads: it is not to run twice
+        index = indices(seq_lens[: len(positions_1d)], positions_1d)
+        positions = moved(positions_1d + 1, index + 1, max_model_len)
         step(
-            positions_1d=indices(seq_lens[: len(positions)], positions),
+            positions_1d=index,
             seq_lens=seq_lens,
             max_model_len=max_model_len,
             out_clamped_positions=out_clamped_positions,
             **more,
         )
-        out_clamped_positions.copy_(moved(positions, out_clamped_positions, max_model_len))
+        out_clamped_positions.copy_(positions)
         call.corrected(call.found)
 
     return stepped
@@ -66,7 +71,7 @@ def by_index(call: Call, step: Callable[..., None]) -> Callable[..., None]:
 
 def moved(positions: Any, index: Any, limit: int) -> Any:
     """The positions of drafts at these indices, which are 0 beyond the limit."""
-    return positions.masked_fill_((index == 0) | (positions >= limit), 0)
+    return positions.masked_fill_((index >= limit) | (positions >= limit), 0)
 
 
 def indices(seq_lens: Any, positions: Any) -> Any:

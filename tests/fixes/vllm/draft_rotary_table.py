@@ -14,6 +14,7 @@ _FOLDER = tempfile.mkdtemp(prefix="attnfix-drafter-")
 (Path(_FOLDER) / "config.json").write_text('{"max_position_embeddings": 2048}')
 _DRAFTS = _V2 + MTP + f"-sc.model={_FOLDER} --max-model-len 8192 "
 _ABSENT = _V2 + MTP + "-sc.model=/no/drafter --max-model-len 8192 "
+_LONGER = "-sc.method=mtp --hf-overrides.max_position_embeddings=8192"
 
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
@@ -25,7 +26,7 @@ DEPLOYMENTS = [
     ("0.26.0", "Llama", "h100", _ABSENT + "-sc.method=eagle3", POSSIBLE, "needs the drafter's config.json"),
     ("0.27.0", "Llama", "h100", _DRAFTS + "-sc.method=eagle3", NOT_HIT, "eagle3 in vLLM 0.27.0"),
     ("0.32.0", "Llama", "h100", _V2 + MTP + "-sc.method=mtp", NOT_HIT, "mtp"),
-    ("0.32.0", "Llama", "h100", _ABSENT + "-sc.method=mtp --hf-overrides {}", POSSIBLE, "lengthens the target"),
+    ("0.32.0", "Llama", "h100", _ABSENT + _LONGER, POSSIBLE, "lengthens the target"),
     ("0.32.0", "Llama", "h100", _DRAFTS + "-sc.method=draft_model", NOT_HIT, "draft_model"),
     ("0.26.0", "Llama", "h100", "VLLM_USE_V2_MODEL_RUNNER=0 " + MTP + "-sc.method=eagle3", NOT_HIT, "model runner: V1"),
     ("0.26.0", "Llama", "h100", VLLM, NOT_HIT, "drafters with a length of their own: off"),

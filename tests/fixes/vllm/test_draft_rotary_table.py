@@ -13,6 +13,7 @@ from tests.support import one_call
 LENGTH = 8192
 DEFAULT, LLAMA3 = {"rope_type": "default"}, {"rope_type": "llama3", "factor": 8.0}
 LINEAR, YARN = {"type": "linear", "factor": 4.0}, {"rope_type": "yarn", "factor": 4.0}
+NTK = {"rope_type": "ntk", "factor": 8.0}
 MROPE, FOPE = DEFAULT | {"mrope_section": [1, 1]}, DEFAULT | {"use_fope": True}
 
 
@@ -44,7 +45,7 @@ def made(config):
 
 
 @pytest.mark.parametrize(
-    "rotary", [DEFAULT, LLAMA3, {}, None, {"full": DEFAULT, "sliding": LLAMA3}, {"type": "linear", "factor": 2}]
+    "rotary", [DEFAULT, LLAMA3, {}, None, {"full": DEFAULT, "sliding": LLAMA3}, {"type": "linear", "factor": 2}, MROPE, NTK]
 )
 @pytest.mark.parametrize("method", ["eagle", "eagle3", "mtp", "dflash", "dspark"])
 def test_a_short_drafter_gets_the_targets_length_and_a_key_of_its_own(rotary, method):
@@ -60,7 +61,7 @@ def test_other_lengths_have_other_keys():
 
 @pytest.mark.parametrize(
     "positions, rotary",
-    [(LENGTH, DEFAULT), (2048, LINEAR), (2048, MROPE), (2048, YARN), (2048, FOPE), (2048, {"full": DEFAULT, "sliding": YARN}),
+    [(LENGTH, DEFAULT), (2048, LINEAR), (2048, YARN), (2048, FOPE), (2048, {"full": DEFAULT, "sliding": YARN}),
      (2048, {"rope_type": "linear", "factor": [2.0, 4.0]}), (2048, {"rope_type": "dynamic", "alpha": 2.0})],
 )  # fmt: skip
 def test_long_tables_and_those_whose_rows_depend_on_their_number_stay(positions, rotary):

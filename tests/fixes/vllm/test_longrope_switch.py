@@ -38,7 +38,7 @@ def compute_hash():
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    monkeypatch.setattr(wrap, "_long_alone", {})
+    monkeypatch.setattr(wrap, "_process", {})
 
 
 def made(monkeypatch, length, connector=None, longest=LONGEST, rope=LONGROPE, folder="", rotary=None):

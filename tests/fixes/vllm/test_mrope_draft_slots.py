@@ -44,6 +44,10 @@ class Drafter:
         return self.seen
 
 
+class OfDraftModel(Drafter):
+    needs_extra_input_slots = True
+
+
 class OfNgrams:
     def propose(self, metadata):
         return "n-grams"
@@ -81,7 +85,15 @@ def test_a_draft_beyond_the_limit_has_no_slot():
 
 
 @pytest.mark.parametrize(
-    "more", [{"deltas": (0, None)}, {"drafts": 1}, {"mrope": False}, {"drafter": OfNgrams()}], ids=lambda more: next(iter(more))
+    "more",
+    [
+        {"deltas": (0, None)},
+        {"drafts": 1},
+        {"mrope": False},
+        {"drafter": OfNgrams()},
+        {"drafter": OfDraftModel(torch.tensor([19, 6]))},
+    ],
+    ids=["deltas", "drafts", "mrope", "ngrams", "draft model"],
 )
 def test_other_batches_keep_the_engines_function(more):
     given = {"deltas": (-20, 0), "lens": (40, 7), **more}
