@@ -35,7 +35,7 @@ FIX = Fix(
         "each backend. Launches that a graph records stay as they are."
     ),
     upstream=Upstream("sgl-project/sglang", pull=28487, issue=18666),
-    hardware="any GPU that attends with fa3, triton or trtllm_mha (several tensor-parallel ranks for each rank of DP attention)",
+    hardware="any GPU (fa3, triton or trtllm_mha, several tensor-parallel ranks for each rank of DP attention)",
     default=True,
     default_reason="a crash or NaN; upstream has released the same, and rows of requests keep their bits",
     targets=tuple(

@@ -28,7 +28,7 @@ FIX = Fix(
         "entry of its own."
     ),
     upstream=Upstream("vllm-project/vllm", pull=57964, issue=57941),
-    hardware="any (Model Runner V2 with EAGLE or DFlash, and a drafter with a shorter length than the server's)",
+    hardware="any GPU (Model Runner V2 with EAGLE or DFlash, and a drafter with a shorter length than the server's)",
     default_reason=(
         "the length is part of the hash that names the folder of compiled code, which processes that share the cache read"
     ),

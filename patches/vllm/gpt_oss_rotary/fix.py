@@ -27,7 +27,7 @@ FIX = Fix(
         "tensorizer file, which brings a table of its own. A second model of the same process shares the table."
     ),
     upstream=Upstream("vllm-project/vllm", pull=28244, issue=27722),
-    hardware="any (gpt-oss)",
+    hardware="any GPU (gpt-oss)",
     default=True,
     default_reason=(
         "silent wrong output of the published gpt-oss checkpoints; 0.12.0 has the same table. Its values change, and neither "

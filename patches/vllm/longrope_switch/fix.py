@@ -29,7 +29,7 @@ FIX = Fix(
         "cache entry of its own; where `cache_dir` names its folder, all stays as it is. Models of one process share the table."
     ),
     upstream=Upstream("vllm-project/vllm", pull=27431, issue=27414),
-    hardware="any (models with LongRoPE and a --max-model-len above the original context length)",
+    hardware="any GPU (models with LongRoPE and a --max-model-len above the original context length)",
     default_reason=(
         "answers of a server change that never gets a long request, and is right then. 0.11.1 changes them in the same way"
     ),
