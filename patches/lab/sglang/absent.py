@@ -16,7 +16,7 @@ class NotHere:
 
 
 # package that has them -> module -> names
-_TAKEN = {
+_TAKEN: dict[str, dict[str, tuple[str, ...]]] = {
     "vllm": {
         "vllm.model_executor.layers.layernorm": ("RMSNorm", "GemmaRMSNorm"),
         "vllm.model_executor.layers.activation": ("GeluAndMul", "SiluAndMul"),

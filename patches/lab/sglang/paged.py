@@ -611,7 +611,7 @@ class Triton(Paged):
 
 
 class FlashAttention(Paged):
-    modules = (flash_attention.BACKEND,)
+    modules: tuple[str, ...] = (flash_attention.BACKEND,)
     kind = "FlashAttentionBackend"
 
     def run(self, case: Case, seed: int) -> Observation:
@@ -624,7 +624,7 @@ class FlashAttention(Paged):
 
 
 class TrtllmMha(Paged):
-    modules = (f"{_BACKENDS}trtllm_mha_backend",)
+    modules: tuple[str, ...] = (f"{_BACKENDS}trtllm_mha_backend",)
     kind = "TRTLLMHAAttnBackend"
 
     def prepare(self) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -135,7 +136,7 @@ def _serve(case: Case, gpu: _Gpu, runner: Any, draw: random.Random) -> Observati
         with runner.synchronize_input_prep():
             runner.input_ids.np[:tokens] = given[-1].numpy()
             there = runner.input_ids.copy_to_gpu(tokens)
-        gpu.submit(lambda there=there: seen.append(there.clone()), takes_time=True)
+        gpu.submit(partial(_read, there, seen), takes_time=True)
         computed += tokens
         if case.pooling:
             output = _pooled(runner, tokens, computed, computed if ends else computed + 1)
@@ -144,6 +145,10 @@ def _serve(case: Case, gpu: _Gpu, runner: Any, draw: random.Random) -> Observati
     gpu.finish()
     out, right = torch.cat(seen), torch.cat(given)
     return Observation(float((out != right).double().mean()), hashlib.sha256(out.numpy().tobytes()).hexdigest())
+
+
+def _read(there: Any, seen: list[Any]) -> None:
+    seen.append(there.clone())
 
 
 def _pooled(runner: Any, tokens: int, computed: int, prompt: int) -> Any:

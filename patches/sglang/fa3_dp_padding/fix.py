@@ -47,6 +47,7 @@ FIX = Fix(
     witnesses=(
         f"{_LAYERS}.radix_attention:RadixAttention.forward",
         f"{_LAYERS}.radix_attention:_attention_on_real_rows",
+        f"{_LAYERS}.attention.graph_utils:_attention_on_real_rows",
         f"{_BATCH}.prepare_mlp_sync_batch",
         f"{_BATCH}._pad_inputs_to_size",
         f"{_BATCH}._pad_tensor_to_size",

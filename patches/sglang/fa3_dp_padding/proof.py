@@ -61,7 +61,8 @@ class Server(paged.Server):
 
     def _batch(self, step: paged.Step, size: int) -> Any:
         batch = super()._batch(step, size)
-        self.runner.attn_backend = batch.attn_backend = self.backend
+        batch.attn_backend = self.backend
+        vars(self.runner)["attn_backend"] = self.backend
         tokens = len(batch.input_ids)
         vars(batch).update({name: tokens for name in _TOKENS if hasattr(batch, name)}, lora_ids=[None] * size)
         if step.mode == "EXTEND":

@@ -19,10 +19,9 @@ def _views(it: Deployment) -> Fact:
     if (device := it.option("device", "cuda")).values in (("npu",), ("cpu",)):
         return known(OFF, f"{device.why} {device.values[0]}, which has other kernels")
     text = it.text_config()
-    heads = [text.get(f"linear_num_{name}_heads") for name in ("value", "key")]
-    if not all(isinstance(count, int) and count > 0 for count in heads):
+    values, keys = (text.get(f"linear_num_{name}_heads") for name in ("value", "key"))
+    if not (isinstance(values, int) and isinstance(keys, int) and values > 0 and keys > 0):
         return unknown("config.json does not tell linear_num_value_heads and linear_num_key_heads")
-    values, keys = heads
     return known(OFF if values // keys in _SPLIT else ON, f"{values} heads of values, {keys} of keys")
 
 
