@@ -1,4 +1,4 @@
-"""Model Runner V1 and the pinned memory of its inputs, on a GPU that is behind: 0.11.0-0.33.0.
+"""Model Runner V1 and the pinned memory of its inputs, on a GPU that is behind: 0.14.0-0.33.0.
 
 Real: the config, the runner by its own constructor, its buffers of inputs, `synchronize_input_prep`, and `_pool` with the wait
 for what it returns. Emulated: the GPU, which does its work in the order of submission, copies at once where nothing is before
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from attnfix.patches.lab.proof import Cases, NoSuchPath, Observation, replaced
 
 from .construction import DENSE, Worker
+from .model_runner_v1 import RUNNER
 
-RUNNER = "vllm.v1.worker.gpu_model_runner"
 _STEPS = 6
 
 
@@ -120,7 +120,6 @@ class InputPrep(Cases):
             raise NoSuchPath(str(error)) from error
         with _driven(gpu), worker, torch.inference_mode():
             runner = import_module(RUNNER).GPUModelRunner(worker.config, torch.device("cpu"))
-            runner.input_ids.gpu = runner.input_ids.gpu.clone()  # in 0.11 a CPU's is the pinned memory itself
             with _copied(gpu, runner.input_ids), _gpu_platform():
                 return _serve(case, gpu, runner, random.Random(seed))
 

@@ -54,7 +54,7 @@ FIX = Fix(
         f"{_FA3}.init_forward_metadata",
         f"{_TRITON}.init_forward_metadata",
         f"{_TRTLLM}.init_forward_metadata",
-        # What attention enters
+        # Functions that attention enters
         f"{_FA3}._mxfp8_sf_kwargs",
         f"{_FA3}.get_paged_mha_kv_cache",
         f"{_FA3}.prepare_paged_mha_query",

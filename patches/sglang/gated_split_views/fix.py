@@ -40,7 +40,7 @@ FIX = Fix(
             (_STEPS, wrap.with_copy, wrap.decay_apart),
         )
     ),
-    # Who makes the gates and hands them on, and who reads them
+    # Makers and readers of the gates
     witnesses=(
         f"{_LAYER}.forward",
         f"{_LAYER}.create_ba_proj",

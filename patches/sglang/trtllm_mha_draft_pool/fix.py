@@ -28,7 +28,7 @@ FIX = Fix(
     default=True,
     default_reason="upstream has released the same; the text does not depend on drafts",
     targets=(Target(wrap.init, needed=wrap.drafts_beside_windows, paths=(f"{_BACKEND}.__init__",)),),
-    # Who reads the pool, and where the tables come from
+    # Readers of the pool, and makers of its tables
     witnesses=(
         f"{_BACKEND}._maybe_translate_swa",
         f"{_BACKEND}._get_layer_page_table",

@@ -38,7 +38,7 @@ FIX = Fix(
             paths=(f"{_BACKEND}._fused_fp8_set_kv_buffer",),
         ),
     ),
-    # What lays page tables out, who translates, and where the pool writes
+    # Layout and translation of page tables, and the pool's writes
     witnesses=(
         f"{_BACKEND}.init_forward_metadata",
         f"{_BACKEND}.init_forward_metadata_capture_cuda_graph",

@@ -36,7 +36,7 @@ FIX = Fix(
         Target(wrap.init_speculator, needed=wrap.short_configs, paths=(f"{_V2}:init_speculator",)),
         Target(wrap.compute_hash, needed=wrap.has_longer_table, paths=(f"{_SPECULATIVE}.compute_hash",)),
     ),
-    # Who makes the drafter's config and its table, and which positions a drafter gets
+    # Makers of the drafter's config and of its table, and the positions that a drafter gets
     witnesses=(
         f"{_SPECULATIVE}.__post_init__",
         f"{_SPECULATIVE}._maybe_override_draft_max_position_embeddings",

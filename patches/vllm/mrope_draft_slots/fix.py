@@ -38,7 +38,7 @@ FIX = Fix(
             paths=(f"{_RUNNER}.propose_draft_token_ids",),
         ),
     ),
-    # What a step's slots, lengths and positions are made of
+    # Sources of a step's slots, lengths and positions
     witnesses=(
         *(
             f"{cls}.{name}"

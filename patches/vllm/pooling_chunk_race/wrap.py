@@ -28,7 +28,7 @@ def init(call: Any, instance: Any) -> None:
 
 
 def input_event() -> Any:
-    """Who waits for it sleeps, so that a waiting rank takes no CPU from others."""
+    """A rank sleeps while it waits for this event, and takes no CPU from others."""
     import torch
 
     return torch.cuda.Event(blocking=True)
