@@ -27,7 +27,7 @@ _MODELS = {
 }
 _QWEN3 = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
-    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [1]},
+    "dflash_config": {"mask_token_id": 3, "target_layer_ids": [1]},  # nosec B105
 }  # fmt: skip
 _DYNAMIC = "dynamic", {"alpha": 2.0, "factor": 1.0}
 _NTK = "ntk", {"factor": 8.0}
