@@ -67,6 +67,8 @@ class Server:
     """overlap: whether the next batch is launched before the last one's result is processed; lazy: extra_buffer_lazy; mixed:
     whether requests that decode ride in the batch of a prompt, as with --enable-mixed-chunk."""
 
+    generates = True  # else it embeds
+
     def __init__(self, served: Any, overlap: bool = True, lazy: bool = False, mixed: bool = False):
         import torch
 
@@ -110,7 +112,7 @@ class Server:
     def _processor(self) -> Any:
         home = module(_PROCESSOR)
         known = {
-            "is_generation": True, "disaggregation_mode": module("disaggregation.utils").DisaggregationMode.NULL,
+            "is_generation": self.generates, "disaggregation_mode": module("disaggregation.utils").DisaggregationMode.NULL,
             "enable_overlap": self.overlap, "enable_overlap_mlx": False, "server_args": self.args,
             "model_config": self.served.model_config, "token_to_kv_pool_allocator": self.allocator, "tree_cache": self.tree,
             "req_to_token_pool": self.pool, "metrics_reporter": _Reporter(), "output_streamer": _Silent(),
@@ -147,7 +149,7 @@ class Server:
 
     def step(self, prefill: bool = True) -> bool:
         """One turn. Whether there was anything to do."""
-        with _unpinned():
+        with unpinned():
             return self._step(prefill)
 
     def _step(self, prefill: bool) -> bool:
@@ -255,7 +257,7 @@ class Server:
 
 
 @contextmanager
-def _unpinned() -> Iterator[None]:
+def unpinned() -> Iterator[None]:
     """Memory is not pinned where there is no GPU."""
     import torch
     from torch.overrides import TorchFunctionMode
