@@ -1,30 +1,18 @@
-"""Proof of sglang.encoder-prefix-cache: texts that share their first tokens, and batches that are full, by an encoder's queue.
+"""Proof of sglang.encoder-prefix-cache: texts that share their first tokens, and full batches, in an encoder's queue.
 
-Each text comes in by the engine's scheduler, is looked up, gets its slots, and is cached as it ends. The model is played: it
-writes into a token's slot what that token has seen. Spared: models whose tokens see those before them alone, whose cached
-prefixes and chunks stay.
+Spared: models whose tokens see those before them alone, which keep their cached prefixes and chunks.
 """
 
 from __future__ import annotations
 
 import hashlib
-import zlib
-from array import array
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attnfix.patches.lab.proof import Cases, Observation
-from attnfix.patches.lab.sglang import construction, tracked_states
-from attnfix.patches.lab.sglang.engine import accepted, module
+from attnfix.patches.lab.sglang.text_queue import BERT, MISTRAL, Server
 
 from . import wrap
 
-BERT = {
-    "architectures": ["BertModel"], "model_type": "bert", "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2,
-    "num_hidden_layers": 1, "vocab_size": 64, "max_position_embeddings": 512, "type_vocab_size": 2, "pad_token_id": 0,
-    "torch_dtype": "float16",
-}  # fmt: skip
-LLAMA = {**construction.LLAMA, "max_position_embeddings": 512, "architectures": ["MistralModel"], "model_type": "mistral"}
 _SCHEDULER = "sglang.srt.managers.scheduler"
 _PARTS = "sglang.srt.mem_cache.unified_cache.components", "sglang.srt.mem_cache.unified_cache_components"
 _UNIFIED = " or ".join(f"{name}:ComponentType" for name in _PARTS)
@@ -45,7 +33,7 @@ class Case(NamedTuple):
 
 _SHARED = ((20, 9),), ((20, 14), (33, 0)), ((20, 9), (12, 3))
 _FULL = ((0, 40), (5, 20), (5, 33), (0, 7)), ((0, 75),)
-_FITS = ((0, 30), (0, 34)), ((0, 64),), ((1, 20),)
+_PAGES_FULL = ((0, 30), (0, 34)), ((0, 64),), ((1, 20),)
 
 
 class Proof(Cases):
@@ -54,8 +42,8 @@ class Proof(Cases):
     kernel = "none"
     measure = "share of tokens whose KV are those of another text, or of a part of it"
     bug = (
-        Case(_FITS, page=16, chunk=64, cached=False), Case(_SHARED), Case(_SHARED, "XLMRobertaForSequenceClassification", 16), Case(_FULL, chunk=64),
-        Case(_FULL, "XLMRobertaModel", 16, 64), Case(_FULL, "Contriever", 16, 64, cached=False),
+        Case(_SHARED), Case(_SHARED, "XLMRobertaForSequenceClassification", 16), Case(_FULL, chunk=64),
+        Case(_FULL, "XLMRobertaModel", 16, 64), Case(_PAGES_FULL, "Contriever", 16, 64, cached=False),
         Case(_SHARED, page=16, unified=True, where=_UNIFIED),
         Case(_FULL, "BertForSequenceClassification", chunk=64, unified=True, where=_UNIFIED),
     )  # fmt: skip
@@ -64,143 +52,22 @@ class Proof(Cases):
         Case(_SHARED, "MistralModel", 16, unified=True, where=_UNIFIED), Case(_SHARED, cached=False),
     )  # fmt: skip
     broken = {
+        "the correction does nothing": [
+            (wrap.switch_off, lambda real, tree: None), (wrap.keep_whole, lambda real, scheduler: None),
+        ],
         "the radix cache stays on": (wrap.switch_off, lambda real, tree: None),
         "texts are split": (wrap.keep_whole, lambda real, scheduler: None),
-    }
+    }  # fmt: skip
 
     def run(self, case: Case, seed: int) -> Observation:
-        server = Server(self.engine[_SCHEDULER].Scheduler, case, seed)
-        with tracked_states.unpinned():
-            for wave in case.waves:
-                for text in wave:
-                    server.arrive(*text)
-                while (whole := not server.scheduler.waiting_queue or server.step()) and server.scheduler.waiting_queue:
-                    pass
-                if not whole:
-                    break
-            else:
-                server.wrong += server.lost()
-        return Observation(server.wrong / server.tokens, hashlib.sha256(repr(server.told).encode()).hexdigest())
-
-
-class Server(tracked_states.Server):
-    generates = False
-
-    def __init__(self, scheduler: type, case: Case, seed: int):
-        import torch
-
-        self.encodes, self.seed = case.architecture != "MistralModel", seed
-        config = {**(BERT if self.encodes else LLAMA), "architectures": [case.architecture]}
-        flags = (
-            "--attention-backend",
-            "torch_native",
-            "--chunked-prefill-size",
-            str(case.chunk),
-            "--page-size",
-            str(case.page),
-        )
-        flags += () if case.cached else ("--disable-radix-cache",)
-        served = self.served = construction.serve(*flags, config=config, requests=16, draft=False)
-        self.overlap, self.args = False, served.server_args
-        self.pool, self.allocator = served.req_to_token_pool, served.token_to_kv_pool_allocator
-        self.size, self.rows = self.allocator.available_size(), self.pool.available_size()
-        self.tree = tree(served, case.unified)
-        self.processor = self._processor()
-        self.seen = torch.zeros(self.size + case.page, dtype=torch.int64)
-        self.wrong = self.tokens = self.texts = 0
-        self.told: list[Any] = []
-        self.scheduler = type("Queue", (scheduler,), {"__init__": _init, "_add_request_to_queue": _queue})(self)
-
-    def arrive(self, shared: int, own: int) -> None:
-        self.texts += 1
-        text = [(self.seed + 7 * at) % 50 + 1 for at in range(shared)]
-        text += [(self.seed + self.texts * 13 + 5 * at) % 50 + 1 for at in range(own)]
-        io, wanted = module("managers.io_struct"), module("sampling.sampling_params").SamplingParams(max_new_tokens=0)
-        wanted.normalize(None)
-        given = {"rid": f"text-{self.texts}", "input_text": "", "sampling_params": wanted}
-        given["input_ids"] = array("q", text) if hasattr(module("managers.schedule_batch"), "array") else text
-        given |= dict.fromkeys(("image_inputs", "mm_inputs", "token_type_ids"))
-        self.scheduler.handle_embedding_request(io.TokenizedEmbeddingReqInput(**accepted(io.TokenizedEmbeddingReqInput, given)))
-
-    def step(self, prefill: bool = True) -> bool:
-        """One batch. Whether the queue goes on: a text that is cut is wrong, or right, with its first part."""
-        schedule, policy, queue = module("managers.schedule_batch"), module("managers.schedule_policy"), self.scheduler
-        adder = policy.PrefillAdder(
-            self.tree.page_size, self.tree, self.allocator, schedule.ScheduleBatch(reqs=[], batch_is_full=False), 0.5,
-            queue.max_prefill_tokens, queue.chunked_prefill_size,
-        )  # fmt: skip
-        for request in queue.waiting_queue:
-            request.init_next_round_input(self.tree)
-            more = accepted(adder.add_one_req, {"truncation_align_size": None})
-            if adder.add_one_req(request, has_chunked_req=False, **more) is not policy.AddReqResult.CONTINUE:
+        config = {**(MISTRAL if case.architecture == "MistralModel" else BERT), "architectures": [case.architecture]}
+        server = Server(self.engine[_SCHEDULER].Scheduler, config, case.page, case.chunk, case.cached, case.unified)
+        for number, wave in enumerate(case.waves):
+            for at, (shared, own) in enumerate(wave):
+                texts = seed + 13 * (4 * number + at + 1)
+                server.embed([(seed + 7 * i) % 50 + 1 for i in range(shared)] + [(texts + 5 * i) % 50 + 1 for i in range(own)])
+            if not server.run():
                 break
-        queue.waiting_queue = [one for one in queue.waiting_queue if one not in adder.can_run_list]
-        algorithm = module("speculative.spec_info").SpeculativeAlgorithm.from_string(None)
-        batch = schedule.ScheduleBatch.init_new(
-            adder.can_run_list, self.pool, self.allocator, self.tree, self.served.model_config, False, algorithm
-        )
-        batch.prepare_for_extend()
-        rows = self.pool.req_to_token[batch.req_pool_indices]
-        for request, row, begin, more in zip(batch.reqs, rows, batch.prefix_lens, batch.extend_lens, strict=True):
-            self._forward(list(request.origin_input_ids), row.long(), begin, begin + more)
-        self.told.append(list(zip(batch.prefix_lens, batch.extend_lens)))
-        if adder.new_chunked_req is None:
-            self.processor.process_batch_result_prefill(batch, _result(len(batch.reqs)))
-        return adder.new_chunked_req is None
-
-    def _forward(self, text: list[int], row: Any, begin: int, end: int) -> None:
-        """Each token's slot gets what the token has seen."""
-        import torch
-
-        def sees(end: int) -> Any:
-            ends = [end if self.encodes else at + 1 for at in range(end)]
-            return torch.tensor([zlib.crc32(bytes(text[:one])) for one in ends])
-
-        self.seen[row[begin:end]] = sees(end)[begin:]
-        whole = sees(len(text))[:end]
-        self.wrong += int((self.seen[row[:end]] != whole).sum()) + int(self.encodes and begin > 0)
-        self.tokens += end
-
-    def lost(self) -> int:
-        """Slots that are neither free nor cached, and rows that are not free."""
-        slots = self.size - self.allocator.available_size() - self.tree.evictable_size()
-        return slots + self.rows - self.pool.available_size()
-
-
-def _init(scheduler: Any, server: Server) -> None:
-    args, context = server.args, module("runtime_context")
-    chunk = (context.get_schedule() if hasattr(context, "get_schedule") else args).chunked_prefill_size
-    vars(scheduler).update(
-        model_config=server.served.model_config, tree_cache=server.tree, max_prefill_tokens=args.max_prefill_tokens,
-        chunked_prefill_size=chunk if chunk > 0 else None, chunked_req=None, server_args=args, tokenizer=None,
-        max_req_input_len=500, waiting_queue=[], kv_events_publisher=SimpleNamespace(enable_kv_cache_events=False),
-    )  # fmt: skip
-
-
-def _queue(scheduler: Any, request: Any) -> None:
-    scheduler.waiting_queue.append(request)
-
-
-def _result(texts: int) -> Any:
-    import torch
-
-    none = dict.fromkeys(("copy_done", "pooled_hidden_states", "bid"))
-    return SimpleNamespace(embeddings=torch.zeros(texts, 1), can_run_cuda_graph=False, **none)
-
-
-def tree(served: Any, unified: bool) -> Any:
-    """What the server finds cached prefixes in."""
-    context, disabled = module("runtime_context"), served.server_args.disable_radix_cache
-    if hasattr(context, "get_memory"):
-        disabled = context.get_memory().disable_radix_cache
-    given = {
-        "req_to_token_pool": served.req_to_token_pool, "token_to_kv_pool_allocator": served.token_to_kv_pool_allocator,
-        "page_size": served.page_size, "disable": disabled,
-    }  # fmt: skip
-    params, chunks = module("mem_cache.cache_init_params"), module("mem_cache.chunk_cache")
-    if unified or disabled and chunks is None:
-        parts = module("mem_cache.unified_cache.components") or module("mem_cache.unified_cache_components")  # up to 0.5.16
-        given["tree_components"] = (parts.ComponentType.FULL,)
-        return module("mem_cache.unified_radix_cache").UnifiedRadixCache(params.CacheInitParams(**given))
-    kind = chunks.ChunkCache if disabled else module("mem_cache.radix_cache").RadixCache
-    return kind(params.CacheInitParams(**given)) if params else kind(**accepted(kind, given))
+        else:
+            server.wrong += server.lost()
+        return Observation(server.wrong / server.tokens, hashlib.sha256(repr(server.batches).encode()).hexdigest())

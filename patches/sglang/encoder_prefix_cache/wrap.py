@@ -26,7 +26,7 @@ def reuses_or_splits(target: Any, instance: Any) -> bool:
     if caches and (type(tree).__name__ not in _TREES or any(getattr(tree, name, None) for name in _PARTNERS)):
         target.leave_out("a HiCache, LMCache, FlexKV or another special radix cache cannot be switched off while it runs")
         return False
-    if instance.chunked_req is not None or caches and (tree.evictable_size() or tree.protected_size()):
+    if instance.chunked_req is not None or (caches and (tree.evictable_size() or tree.protected_size())):
         target.leave_out("texts were cached or split before the fix was there")
         return False
     return True
