@@ -25,6 +25,7 @@ MODULES = frozenset(
         "sglang.srt.layers.attention.trtllm_mla_backend",
         "sglang.srt.managers.overlap_utils",
         "sglang.srt.managers.schedule_batch",
+        "sglang.srt.managers.scheduler",
         "sglang.srt.managers.scheduler_components.batch_result_processor",
         "sglang.srt.mem_cache.allocation_sizing",
         "sglang.srt.mem_cache.common",

@@ -1,13 +1,13 @@
 """A server of texts to embed: its scheduler's part, on a machine without a GPU.
 
-    server = text_queue.Server(Scheduler, BERT, chunk=64)
+    server = text_queue.Server(Scheduler, BERT, page, chunk, cached, unified)
     server.embed(text); …; server.run()
     server.wrong, server.tokens  # of the KV that texts have read
 
 Real: `ServerArgs`, `ModelConfig`, the pools and their allocator, the radix cache, `Req`, the scheduler's handling of a request,
-`PrefillAdder`, `ScheduleBatch` with its preparation for prefill, and the processing of its result. Played: the scheduler's loop,
-and the model. It writes into a token's slot what that token has seen: in an encoder all that its prefill has, else the tokens
-up to it.
+`PrefillAdder`, `ScheduleBatch` with its preparation for prefill, and the processing of its result. Played: the scheduler's
+loop, and the model. It writes into a token's slot what that token has seen: in an encoder all that its prefill has, else the
+tokens up to it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,11 @@ MISTRAL = {**construction.LLAMA, "max_position_embeddings": 512, "architectures"
 
 
 class Server(tracked_states.Server):
+    """`unified`: with the radix cache of all models in the newest releases; without `cached`: --disable-radix-cache."""
+
     generates = False
 
-    """`unified`: with the radix cache of all models in the newest releases; `cached`: without --disable-radix-cache."""
-
-    def __init__(
-        self,
-        scheduler: type,
-        config: dict[str, Any],
-        page: int = 1,
-        chunk: int = -1,
-        cached: bool = True,
-        unified: bool = False,
-    ):
+    def __init__(self, scheduler: type, config: dict[str, Any], page: int, chunk: int, cached: bool, unified: bool):
         import torch
 
         flags = ("--attention-backend", "torch_native", "--chunked-prefill-size", str(chunk), "--page-size", str(page))
