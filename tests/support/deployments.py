@@ -72,6 +72,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Nemotron-pattern": {**NEMOTRON, "hybrid_override_pattern": "M*-"},
           "Nemotron-windows": {**NEMOTRON, "sliding_window": 512},
           "R1-KV": {**R1, "quantization_config": FP8_KV["quantization_config"]}, "Granite": GRANITE,
+          "BERT": {"architectures": ["BertModel"], "model_type": "bert"},
           "Falcon-H1": {"architectures": ["FalconH1ForCausalLM"], "mamba_d_state": 256}}  # fmt: skip
 
 SGL = "sglang serve --model-path m "

@@ -36,11 +36,19 @@ FIX = Fix(
             paths=(f"{_SRT}.managers.scheduler:Scheduler.handle_embedding_request",),
         ),
     ),
+    # The way of a text into a batch; what is switched off, and what ends a text then
     witnesses=(
+        f"{_SRT}.managers.scheduler:Scheduler._handle_embedding_request",
+        f"{_SRT}.managers.scheduler:Scheduler.init_chunked_prefill",
         f"{_SRT}.managers.schedule_batch:Req.init_next_round_input",
         f"{_SRT}.managers.schedule_policy:PrefillAdder",
         f"{_SRT}.mem_cache.radix_cache:RadixCache",
         f"{_SRT}.mem_cache.unified_radix_cache:UnifiedRadixCache",
+        f"{_SRT}.managers.schedule_policy:match_prefix_for_req",
+        f"{_SRT}.mem_cache.common:match_kv_cache",
+        f"{_SRT}.mem_cache.common:release_kv_cache",
+        f"{_SRT}.configs.embedding_model_spec:resolve_embedding_model_spec",
+        f"{_SRT}.configs.embedding_model_spec:_native_embedding_spec",
     ),
     cost=(
         "A look at three attributes for each text. An encoder computes the tokens that it took from the cache, wrongly, and "
