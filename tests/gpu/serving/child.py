@@ -182,6 +182,7 @@ class Sglang(Child):
         from sglang.srt.server_args import ServerArgs
 
         model = settings.pop("model")
+        self.pools = settings.get("is_embedding", False)
         settings = {RENAMED[name] if hasattr(ServerArgs, RENAMED.get(name, "-")) else name: to for name, to in settings.items()}
         self.llm = sglang.Engine(
             model_path=model, skip_tokenizer_init=True, random_seed=1, log_level="warning", **settings
@@ -193,6 +194,8 @@ class Sglang(Child):
     def generate(
         self, prompts: list, new_tokens: int | list[int], listed: int | None = None, together: bool = False
     ) -> tuple[list[dict[str, Any]], float]:
+        if self.pools:
+            return self._embedded(prompts)
         params = [_params(one) for one in new_tokens] if isinstance(new_tokens, list) else _params(new_tokens)
         asked: dict[str, Any] = {"return_logprob": True, "top_logprobs_num": listed} if listed else {}
         shown = [images(prompt) for prompt in prompts]
@@ -201,6 +204,16 @@ class Sglang(Child):
         began = time.perf_counter()
         found = self.llm.generate(input_ids=prompts, sampling_params=params, **asked)
         return [self._answer(one) for one in found], time.perf_counter() - began
+
+    def _embedded(self, prompts: list) -> tuple[list[dict[str, Any]], float]:
+        """`Engine.encode` takes texts alone."""
+        from sglang.srt.managers.io_struct import EmbeddingReqInput
+
+        began = time.perf_counter()
+        asked = self.llm.tokenizer_manager.generate_request(EmbeddingReqInput(input_ids=prompts), None)
+        found = self.llm.loop.run_until_complete(anext(asked))
+        answers = [{"embedding": one["embedding"], "tokens": [], "logprobs": [], "cached": 0} for one in found]
+        return answers, time.perf_counter() - began
 
     @staticmethod
     def _answer(one: dict[str, Any]) -> dict[str, Any]:

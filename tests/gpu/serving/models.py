@@ -223,6 +223,39 @@ def _qwen3_moe_layer(draw: Draw, size: Size, _: int) -> Tensors:
     return made | {"mlp.gate": draw.matrix(_EXPERTS, size.hidden)}
 
 
+# BERT: every token sees all of its text
+
+
+def _bert(size: Size) -> dict[str, Any]:
+    """Texts have up to 2048 tokens."""
+    return dict(
+        architectures=["BertModel"], model_type="bert", num_attention_heads=HEADS, max_position_embeddings=2048,
+        type_vocab_size=2, layer_norm_eps=1e-12, hidden_act="gelu", position_embedding_type="absolute",
+    )  # fmt: skip
+
+
+def _bert_layer(draw: Draw, size: Size, _: int) -> Tensors:
+    """Queries are large, as everywhere here; norms take out what a layer adds to its size."""
+    hidden = size.hidden
+    made = {
+        "attention.self.query": draw.matrix(hidden, hidden, 3.0), "attention.self.key": draw.matrix(hidden, hidden),
+        "attention.self.value": draw.matrix(hidden, hidden), "attention.output.dense": draw.matrix(hidden, hidden),
+        "intermediate.dense": draw.matrix(size.inner, hidden), "output.dense": draw.matrix(hidden, size.inner),
+    }  # fmt: skip
+    made |= {f"{name}.bias": draw.full(len(tensor), 0) for name, tensor in made.items()}
+    return made | _layer_norm(draw, size, "attention.output") | _layer_norm(draw, size, "output")
+
+
+def _bert_rest(draw: Draw, size: Size) -> Tensors:
+    rows = {"word": VOCABULARY, "position": 2048, "token_type": 2}
+    made = {f"embeddings.{name}_embeddings": draw.normal(count, size.hidden) for name, count in rows.items()}
+    return made | _layer_norm(draw, size, "embeddings")
+
+
+def _layer_norm(draw: Draw, size: Size, owner: str) -> Tensors:
+    return {f"{owner}.LayerNorm": draw.full(size.hidden), f"{owner}.LayerNorm.bias": draw.full(size.hidden, 0)}
+
+
 # DeepSeek-V2: latent attention, dense layers
 
 NOPE, ROPE, VDIM, LORA = 128, 64, 128, 512
@@ -289,15 +322,16 @@ _MIXED = 2 * _KEYS * _STATE + _VALUES * _STATE
 _NEXT_EXPERTS, _NEXT_EXPERT = 2, 256
 
 
-def _qwen(size: Size) -> dict[str, Any]:
+def _qwen(size: Size, sparse: bool = False) -> dict[str, Any]:
     """The first layer and that of the MTP head, both of the index 0, have experts, since vLLM takes neither without; all
-    are chosen for each token, so that rounding never chooses others."""
+    are chosen for each token, so that rounding never chooses others. sparse: all layers have some, as sglang takes it."""
     return dict(
         architectures=["Qwen3NextForCausalLM"], model_type="qwen3_next", num_attention_heads=QWEN_HEADS,
         num_key_value_heads=QWEN_KV_HEADS, head_dim=QWEN_HEAD, partial_rotary_factor=0.25,
         layer_types=["full_attention" if at % 4 == 3 else "linear_attention" for at in range(size.layers)],
         linear_num_key_heads=_KEYS, linear_num_value_heads=_VALUES, linear_key_head_dim=_STATE, linear_value_head_dim=_STATE,
-        linear_conv_kernel_dim=_CONV, decoder_sparse_step=1, mlp_only_layers=list(range(1, size.layers)),
+        linear_conv_kernel_dim=_CONV, full_attention_interval=4, decoder_sparse_step=1,
+        mlp_only_layers=[] if sparse else list(range(1, size.layers)),
         num_experts=_NEXT_EXPERTS, num_experts_per_tok=_NEXT_EXPERTS, norm_topk_prob=True, moe_intermediate_size=_NEXT_EXPERT,
         shared_expert_intermediate_size=_NEXT_EXPERT, num_nextn_predict_layers=1,
     )  # fmt: skip
@@ -314,7 +348,7 @@ def _delta_net(draw: Draw, hidden: int, **rows: int) -> Tensors:
     })  # fmt: skip
 
 
-def _qwen_layer(draw: Draw, size: Size, at: int, full: bool = False) -> Tensors:
+def _qwen_layer(draw: Draw, size: Size, at: int, full: bool = False, sparse: bool = False) -> Tensors:
     """States keep what they hold for hundreds to thousands of tokens, so that an answer depends on all of a prompt's last turn;
     attention looks at few tokens, so that it depends on each of their keys."""
     hidden = size.hidden
@@ -324,7 +358,7 @@ def _qwen_layer(draw: Draw, size: Size, at: int, full: bool = False) -> Tensors:
         made |= {"self_attn.q_norm": draw.full(QWEN_HEAD, 2), "self_attn.k_norm": draw.full(QWEN_HEAD, 0)}
     else:
         made |= _delta_net(draw, hidden, in_proj_qkvz=_MIXED + _VALUES * _STATE, in_proj_ba=2 * _VALUES)
-    if at:
+    if at and not sparse:
         return made | below("mlp", draw.mlp(hidden, size.inner))
     for n in range(_NEXT_EXPERTS):
         made |= below(f"mlp.experts.{n}", draw.mlp(hidden, _NEXT_EXPERT))
@@ -332,7 +366,7 @@ def _qwen_layer(draw: Draw, size: Size, at: int, full: bool = False) -> Tensors:
     return made | {"mlp.gate": draw.matrix(_NEXT_EXPERTS, hidden), "mlp.shared_expert_gate": draw.matrix(1, hidden)}
 
 
-def _qwen_rest(draw: Draw, size: Size) -> Tensors:
+def _qwen_rest(draw: Draw, size: Size, **_: Any) -> Tensors:
     hidden = size.hidden
     made = _embedded(draw, size, gain=3.0) | {"model.norm": draw.full(hidden, 0), "mtp.fc": draw.matrix(hidden, 2 * hidden)}
     made |= {f"mtp.{name}": draw.full(hidden, 0) for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding")}
@@ -498,6 +532,7 @@ FAMILIES = {
     "falcon-h1": Family(_falcon, _falcon_layer, _falcon_rest),
     "llama": Family(_llama, _llama_layer, _embedded, beside=lambda: _tokenizer({})),
     "granite": Family(_granite, _llama_layer, _embedded),
+    "bert": Family(_bert, _bert_layer, _bert_rest, "encoder.layer"),
     "qwen3-moe": Family(_qwen3_moe, _qwen3_moe_layer, _embedded, seed=26),
     "deepseek": Family(_deepseek, _deepseek_layer, _embedded),
     "gemma": Family(_gemma, _gemma_layer, _gemma_rest, large=MEDIUM),

@@ -25,7 +25,8 @@ WINDOW_DECODE, LENGTHS, LIMIT = "sglang.triton-window-decode", "sglang.mla-draft
 MAMBA = (
     "sglang.mamba2-initial-state", "sglang.mamba2-h-grid", "sglang.mamba2-track-tail", "sglang.mamba-track-boundary",
 )  # fmt: skip
-PARALLEL, MROPE = "sglang.mamba2-prefill-graph", "sglang.qwen35-mrope"
+PARALLEL, MROPE, ENCODER = "sglang.mamba2-prefill-graph", "sglang.qwen35-mrope", "sglang.encoder-prefix-cache"
+GRID = "sglang.gdn-page-grid"
 TRITON, FA3, FLASHINFER = ({"attention_backend": name} for name in ("triton", "fa3", "flashinfer"))
 
 # A prefix of many chunks
@@ -150,6 +151,8 @@ STATES = {
     "mamba_scheduler_strategy": "extra_buffer", "mamba_track_interval": INTERVAL,
 }  # fmt: skip
 
+PAGES = STATES | TRITON | {"page_size": 128}
+
 # Images of a Qwen3.5
 
 #: Tokens of text before an image, its side in tokens, and tokens of text behind it
@@ -188,6 +191,25 @@ def in_transformers(found: Found, model: Path, given: Answers) -> Answers:
     }
 
 
+# Texts of a BERT
+
+NO_CACHE, WHOLE = "no prefix cache, no chunks", {"disable_radix_cache": True, "chunked_prefill_size": -1}
+EMBEDDING = {"is_embedding": True, "context_length": 2048, "mem_fraction_static": 0.2, "max_total_tokens": 65536} | TRITON
+
+
+def shared_beginnings(server: Server) -> Conversation:
+    """Two texts with a common beginning, and the second one again; and more texts at once than a batch holds."""
+    draw = random.Random(42)
+    for common, rest in ((10, 20), (100, 30), (700, 300), (1200, 5)) * 3:
+        server.forget()
+        beginning = tokens(draw, common)
+        first, second = (beginning + tokens(draw, rest) for _ in range(2))
+        for what, text in (("alone", first), ("shared", second), ("again", second)):
+            yield what, server.answer(text, at=None)
+    server.forget()
+    yield from (("together", one) for one in server.answers([tokens(draw, 500) for _ in range(40)], at=None))
+
+
 GRAPHED, NO_GRAPH = STATES | TRITON | {"disable_piecewise_cuda_graph": False}, "no prefill graph"
 FP8, EXACT = {"kv_cache_dtype": "fp8_e4m3"}, "16-bit cache"
 _BY_LENGTH = {"within": (100, 400), "beyond": (700, 2000, 6000)}
@@ -197,6 +219,12 @@ CASES = (
     Case(
         "hybrid", "sglang", (HYBRID,), settings=LONG | {"decode_attention_backend": "triton"},
         sides={STOCK: Side(OFF, may_end=True), PATCHED: Side(on(HYBRID))}, **_CHUNKS,
+    ),
+    Case(
+        "encoder", "sglang", (ENCODER,), models.make("bert"), shared_beginnings, EMBEDDING,
+        {NO_CACHE: Side(OFF, WHOLE), STOCK: Side(OFF), PATCHED: Side(on(ENCODER))},
+        reference=NO_CACHE, measure=answers.embedding, red={STOCK: ("shared", "again", "together")}, rounding=0.02, wrong=0.2,
+        same=(Same(PATCHED, STOCK, ("alone",)),),
     ),
     # Against float64, and beside the Triton backend
     Case(
@@ -225,6 +253,14 @@ CASES = (
     Case(
         "mamba2", "sglang", MAMBA, models.make("nemotron-h"), TALK, STATES, red={STOCK: ("cached turns",)}, rounding=0.5,
         wrong=1.0, free=(STOCK,),
+    ),
+    Case(
+        "page-grid", "sglang", (GRID,), models.make("qwen3-next", sparse=True), TALK, PAGES, red={STOCK: ("cached turns",)},
+        rounding=0.5, wrong=1.0, free=(STOCK,),
+    ),
+    Case(
+        "page-grid-35", "sglang", (GRID,), models.make("qwen3.5"), TALK, PAGES | {"mm_attention_backend": "triton_attn"},
+        red={STOCK: ("cached turns",)}, rounding=0.5, wrong=1.0, free=(STOCK,),
     ),
     # Prompts in the prefill graph, and beside it: without one all is right. Stock ends at the first prompt
     Case(
