@@ -23,7 +23,7 @@ from attnfix.patches.lab.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step
-from . import device, flash_attention, kernels, launch, mamba2, mla, models, rows, space
+from . import adapters, device, flash_attention, kernels, launch, mamba2, mla, models, rows, space
 from .rows import Rows
 from .texts import Texts
 
@@ -35,6 +35,7 @@ def load() -> None:
     importlib.import_module("sglang.srt.managers.scheduler")
     kernels.install()
     mamba2.install()
+    adapters.install()
     launch.settle(mla.settle_weights, mamba2.settle_weights)
     launch.on_hopper()
 
@@ -138,8 +139,16 @@ class Server:
             "rid": str(number), "input_text": None, "input_ids": array("q", tokens) if packed else tokens,
             "input_embeds": None, "mm_inputs": None, "token_type_ids": None, "sampling_params": wanted,
             "return_logprob": False, "logprob_start_len": -1, "top_logprobs_num": 0, "token_ids_logprob": None,
-            "stream": False,
+            "stream": False, "lora_id": self._adapter(number),
         }))  # fmt: skip
+
+
+    def _adapter(self, number: int) -> str | None:
+        """The engine's id of the adapter that a request names."""
+        if not (adapter := self.texts.adapters[number]):
+            return None
+        loaded = self.scheduler.tp_worker.model_runner.lora_manager.lora_refs.values()
+        return next(one.lora_id for one in loaded if one.lora_name == adapters.name(adapter))
 
 
 class _Receiver:

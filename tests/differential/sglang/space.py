@@ -10,13 +10,13 @@ from typing import Any
 from packaging.version import Version
 
 from ..protocol import Known, Settings, Space
-from . import models
+from . import adapters, models
 
 AXES: dict[str, tuple[Any, ...]] = {
     "model": tuple(models.MODELS),
     "attention-backend": ("fa3", "flashinfer", "triton", "torch_native", "trtllm_mla", "flashmla", "trtllm_mha"),
     "dtype": ("float16", "bfloat16"),
-    "page-size": (1, 4, 16),
+    "page-size": (1, 4, 16, 128),
     "chunked-prefill-size": (64, 16, -1),
     "max-total-tokens": (2048, 320),
     "max-running-requests": (8, 2),
@@ -42,6 +42,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "mamba-track-interval": (32, 16),
     "max-mamba-cache-size": (64, 12),
     "mamba-conv-dtype": ("model", "default"),  # the engine's default is bfloat16
+    "adapters": (0, 2),
 }
 _OF_STATES = ("mamba-radix-cache-strategy", "mamba-track-interval", "max-mamba-cache-size")
 _RENAMED = {"mamba-radix-cache-strategy": "mamba-scheduler-strategy"}  # as it was up to 0.5.13
@@ -60,7 +61,7 @@ _FIXED = {
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
-_OURS = ("model", "scales", "latent-prefix", "flashinfer-use-paged", "mamba-conv-dtype")
+_OURS = ("model", "scales", "latent-prefix", "flashinfer-use-paged", "mamba-conv-dtype", "adapters")
 
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
@@ -73,6 +74,8 @@ def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
         given["speculative-num-draft-tokens"] = drafted(settings)
     else:
         given = {name: value for name, value in given.items() if not name.startswith("speculative-")}
+    if settings["adapters"]:
+        given |= {"enable-lora": True, "max-loras-per-batch": adapters.SLOTS}
     for names, value in _FIXED.items():
         if name := next(filter(known, names), None):
             given[name] = value

@@ -2,7 +2,7 @@
 
 They are drawn from the case's seed: what comes before an attention layer is the same on both sides, whatever the layers before
 it returned, and the keys of a prefix are the same whoever computes it. Requests share exactly what the case says: no token
-occurs twice otherwise.
+occurs twice otherwise. Under another adapter the same tokens have other rows.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Texts:
         self.tokens: list[list[int]] = []
         self.prompts = [request["prompt"] for request in case["requests"]]
         self.outputs = [request["output"] for request in case["requests"]]
+        self.adapters = [request.get("adapter", 0) for request in case["requests"]]
         self._common: list[tuple[int, int]] = []
         for number, request in enumerate(case["requests"]):
             source, same = request["common"] or (number, 0)
@@ -37,8 +38,17 @@ class Texts:
             length = request["prompt"] + request["output"] + _BEHIND
             begin = self.tokens[source][:same] if same else []
             self.tokens.append(begin + list(itertools.islice(fresh, length - same)))
-            self._common.append((source, same))
+            self._common.append(self._computed_alike(number))
         self._rows: dict[tuple, Any] = {}
+
+    def _computed_alike(self, number: int) -> tuple[int, int]:
+        """An earlier request, and how many of the first tokens have its rows: the most that any has."""
+        alike = {
+            other: sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*map(self.tokens.__getitem__, (number, other)))))
+            for other in range(number)
+            if self.adapters[other] == self.adapters[number]
+        }
+        return max(alike.items(), key=lambda one: one[1], default=(number, 0))
 
     def rows(self, what: str, layer_id: int, request: int, heads: int, dim: int, dtype: Any, drafts: bool = False) -> Any:
         """[tokens, heads, dim] for each token of the request; what: "q", "k" or "v", or "p", what a recurrent
