@@ -44,8 +44,8 @@ def flags(config: dict[str, Any], count: int) -> list[str]:
     return ["--served-model-name", "m", "--lora-paths", *(f"{name(adapter)}={_written(config, adapter)}" for adapter in range(1, count + 1))]
 
 
-def _weights(config: dict[str, Any], adapter: int) -> dict[str, Any]:
-    """Name -> tensor, of one layer."""
+def _weights(config: dict[str, Any], adapter: int) -> dict[tuple[str, str], Any]:
+    """(target, "A" or "B") -> tensor, of each layer."""
     import torch
 
     draw = torch.Generator().manual_seed(adapter)
@@ -53,7 +53,7 @@ def _weights(config: dict[str, Any], adapter: int) -> dict[str, Any]:
     wide = {target: heads.get(target, config["num_key_value_heads"]) * config["head_dim"] for target in _TARGETS}
     shapes = {(target, "A"): (_RANK, config["hidden_size"]) for target in _TARGETS}
     shapes |= {(target, "B"): (wide[target], _RANK) for target in _TARGETS}
-    return {of: torch.randn(shape, generator=draw, dtype=torch.float32).half() / 4 for of, shape in sorted(shapes.items())}  # type: ignore[misc]
+    return {of: torch.randn(shape, generator=draw).to(torch.float16) / 4 for of, shape in sorted(shapes.items())}
 
 
 def _written(config: dict[str, Any], adapter: int) -> str:
@@ -63,7 +63,7 @@ def _written(config: dict[str, Any], adapter: int) -> str:
     file = {
         f"base_model.model.model.layers.{layer}.self_attn.{target}.lora_{part}.weight": tensor.clone()
         for layer in layers
-        for (target, part), tensor in _weights(config, adapter).items()  # type: ignore[misc]
+        for (target, part), tensor in _weights(config, adapter).items()
     }
     save_file(file, folder / "adapter_model.safetensors")
     about = {"peft_type": "LORA", "r": _RANK, "lora_alpha": _RANK, "target_modules": _TARGETS}
@@ -75,9 +75,10 @@ def added(config: dict[str, Any], adapter: int, x: Any) -> Any:
     """What an adapter adds to the rows of queries, keys and values that are projected from `x`, in float64."""
     import torch
 
-    weights = _weights(config, adapter)
-    parts = [
-        x.double() @ weights[target, "A"].to(x.dtype).double().T @ weights[target, "B"].to(x.dtype).double().T
-        for target in _TARGETS
-    ]
-    return torch.cat(parts, -1)
+    weights = {of: tensor.double() for of, tensor in _weights(config, adapter).items()}
+    return torch.cat([x.double() @ weights[target, "A"].T @ weights[target, "B"].T for target in _TARGETS], -1)
+
+
+def takes(part: Any) -> bool:
+    """Whether this is a layer's projection to queries, keys and values, to which adapters add."""
+    return type(part).__name__ == "QKVParallelLinearWithLoRA"

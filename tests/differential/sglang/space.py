@@ -43,6 +43,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "max-mamba-cache-size": (64, 12),
     "mamba-conv-dtype": ("model", "default"),  # the engine's default is bfloat16
     "adapters": (0, 2),
+    "images": (False, True),
 }
 _OF_STATES = ("mamba-radix-cache-strategy", "mamba-track-interval", "max-mamba-cache-size")
 _RENAMED = {"mamba-radix-cache-strategy": "mamba-scheduler-strategy"}  # as it was up to 0.5.13
@@ -61,7 +62,7 @@ _FIXED = {
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
-_OURS = ("model", "scales", "latent-prefix", "flashinfer-use-paged", "mamba-conv-dtype", "adapters")
+_OURS = ("model", "scales", "latent-prefix", "flashinfer-use-paged", "mamba-conv-dtype", "adapters", "images")
 
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
@@ -302,12 +303,26 @@ def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
     return None
 
 
+def _impossible_with_more(settings: Settings) -> str | None:
+    """Adapters and images."""
+    model = settings.get("model")
+    if settings.get("adapters") and model == "mla":
+        return "adapters are made for projections to queries, keys and values of heads"
+    if settings.get("images") and model not in (None, "mha", "gqa"):
+        return "the model that takes images is a Llama"
+    if settings.get("images") and settings.get("speculative-algorithm"):
+        return "the class of EAGLE's drafter of a Llama embeds no image: it looks hashes up in its table"
+    return None
+
+
 def _not_paged(settings: Settings) -> bool:
     given = [settings[name] for name in ("attention-backend", "prefill-attention-backend") if name in settings]
     return settings.get("model") == "mla" or (len(given) == 2 and "flashinfer" not in given)
 
 
 def _refused(release: str, settings: Settings) -> str | None:
+    if settings.get("adapters") and settings.get("speculative-algorithm") and Version(release) < Version("0.5.19"):
+        return "the engine refuses adapters beside a drafter"
     if settings.get("model") != "hybrid":
         return None
     own, prefill = settings.get("attention-backend"), settings.get("prefill-attention-backend")
@@ -339,6 +354,8 @@ def _impossible(settings: Settings) -> str | None:
     if reason := _impossible_on_latents(settings, used):
         return reason
     if reason := _impossible_with_states(settings, used):
+        return reason
+    if reason := _impossible_with_more(settings):
         return reason
     if settings.get("flashinfer-use-paged") and _not_paged(settings):
         return "a variable of FlashInfer's attention on heads of their own"
