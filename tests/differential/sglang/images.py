@@ -65,9 +65,7 @@ def item(image: list[int], rows: Any) -> Any:
 
 def given(image: list[int], rows: Any) -> Any:
     """What the scheduler gets with a request."""
-    return module("managers.schedule_batch").MultimodalProcessorOutput(
-        mm_items=[item(image, rows)], im_token_id=PLACEHOLDER
-    )
+    return module("managers.schedule_batch").MultimodalProcessorOutput(mm_items=[item(image, rows)], im_token_id=PLACEHOLDER)
 
 
 def values(image: list[int], rows: Any) -> list[int]:
@@ -75,7 +73,9 @@ def values(image: list[int], rows: Any) -> list[int]:
     one = item(image, rows)
     one.set_pad_value()
     prompt, inputs = array("q", [PLACEHOLDER] * (image[0] + image[1])), module("managers.schedule_batch").MultimodalInputs
-    padded = module("managers.mm_utils").MultiModalityDataPaddingPatternMultimodalTokens().pad_input_tokens(
-        prompt, inputs(mm_items=[one], im_token_id=PLACEHOLDER)
+    padded = (
+        module("managers.mm_utils")
+        .MultiModalityDataPaddingPatternMultimodalTokens()
+        .pad_input_tokens(prompt, inputs(mm_items=[one], im_token_id=PLACEHOLDER))
     )
     return list(padded[image[0] :])

@@ -145,7 +145,6 @@ class Server:
             "stream": False, "lora_id": self._adapter(number),
         }))  # fmt: skip
 
-
     def _embeddings(self, image: list[int]) -> Any:
         return images.embeddings(image, self.config["hidden_size"], self.case["seed"])
 

@@ -17,8 +17,8 @@ AXES: dict[str, tuple[Any, ...]] = {
     "attention-backend": ("fa3", "flashinfer", "triton", "torch_native", "trtllm_mla", "flashmla", "trtllm_mha"),
     "dtype": ("float16", "bfloat16"),
     "page-size": (1, 4, 16, 128),
-    "chunked-prefill-size": (64, 16, -1),
-    "max-total-tokens": (2048, 320),
+    "chunked-prefill-size": (64, 16, -1, 128),
+    "max-total-tokens": (2048, 320, 640),
     "max-running-requests": (8, 2),
     "disable-radix-cache": (False, True),
     "disable-overlap-schedule": (True, False),
@@ -303,6 +303,17 @@ def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
     return None
 
 
+def _impossible_with_pages(settings: Settings, used: set[str]) -> str | None:
+    """Some backends have the engine take pages of 64 tokens instead of smaller ones."""
+    page, chunk = settings.get("page-size", 16), settings.get("chunked-prefill-size", -1)
+    larger = used & _LATENT_BACKENDS or ("trtllm_mha" in used and page < 16)
+    if 0 < chunk < max(page, 64 if larger else 1):
+        return "the engine schedules whole pages of a prompt: with chunks shorter than one it waits for ever, and refuses none"
+    if page == 128 and settings.get("max-total-tokens") == 320:
+        return "of a pool of two pages the engine gives no request more than its first token"
+    return None
+
+
 def _impossible_with_more(settings: Settings) -> str | None:
     """Adapters and images."""
     model = settings.get("model")
@@ -355,7 +366,7 @@ def _impossible(settings: Settings) -> str | None:
         return reason
     if reason := _impossible_with_states(settings, used):
         return reason
-    if reason := _impossible_with_more(settings):
+    if reason := _impossible_with_pages(settings, used) or _impossible_with_more(settings):
         return reason
     if settings.get("flashinfer-use-paged") and _not_paged(settings):
         return "a variable of FlashInfer's attention on heads of their own"
@@ -387,6 +398,6 @@ SPACE = Space(
     impossible=_impossible,
     refused=_refused,
     known=_known,
-    interpreted=lambda settings: "triton" in backends(settings) or settings["model"] == "hybrid",
+    interpreted=lambda settings: bool("triton" in backends(settings) or settings["model"] == "hybrid" or settings["adapters"]),
 )
 PLAINEST = {axis: values[0] for axis, values in AXES.items()}
