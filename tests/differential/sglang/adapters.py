@@ -41,12 +41,8 @@ def name(adapter: int) -> str:
 
 def flags(config: dict[str, Any], count: int) -> list[str]:
     """Beside those of `space.flags`; the engine's checks of a launch with adapters want a name of the model."""
-    return [
-        "--served-model-name",
-        "m",
-        "--lora-paths",
-        *(f"{name(adapter)}={_written(config, adapter)}" for adapter in range(1, count + 1)),
-    ]
+    paths = [f"{name(adapter)}={_written(config, adapter)}" for adapter in range(1, count + 1)]
+    return ["--served-model-name", "m", "--lora-paths", *paths]
 
 
 def _weights(config: dict[str, Any], adapter: int) -> dict[tuple[str, str], Any]:

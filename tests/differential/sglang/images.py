@@ -1,7 +1,8 @@
 """Images in prompts: a model that takes them, in the place of one with an encoder, and the engine's own way to it.
 
-An image is a run of placeholders in the prompt, and what an encoder would make of it: drawn embeddings. The engine hashes these,
-puts values that follow from the hash into the prompt, by which the radix cache knows the image, and cuts embeddings to chunks.
+An image is a run of placeholders in the prompt, and what an encoder would make of it: drawn embeddings. The engine hashes
+these, puts values that follow from the hash into the prompt, by which the radix cache knows the image, and cuts embeddings to
+chunks.
 """
 
 from __future__ import annotations

@@ -105,6 +105,8 @@ def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[st
     given += adapters.flags(dict(config), settings["adapters"]) if settings["adapters"] else []
     if draft is not None:
         given += ["--speculative-draft-model-path", _model(draft)]
+    if draft is not None and settings["speculative-adaptive"]:
+        given += ["--speculative-adaptive-config", _table_of_drafts(settings)]
     with _checking(settings):
         args = home.prepare_server_args(given)
         if settings["adapters"]:  # which are looked up in there
@@ -141,6 +143,13 @@ def _weights(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
     save_file(tensors, file)
     ignored = [f"{layer}.{name}" for layer in layers for name in shapes if name.endswith("_proj")]
     return {"quant_method": "fp8", "activation_scheme": "dynamic", "ignored_layers": ignored}
+
+
+def _table_of_drafts(settings: Settings) -> str:
+    """A file that says how many drafts batches have."""
+    file = Path(tempfile.mkdtemp(prefix="attnfix-drafts-")) / "drafts.json"
+    file.write_text(json.dumps(space.drafts_by_batch(settings)))
+    return str(file)
 
 
 def _scales(config: Mapping[str, Any]) -> str:

@@ -95,6 +95,7 @@ class Rows:
         #: (whether of the drafter, request, branch) -> position -> token, where a draft is not what the text says
         self._wrong: dict[tuple[bool, int, int], dict[int, int]] = {}
         self._branches = space.branches(settings)
+        self._width = space.drafted(settings) if space.speculates(settings) else 1  # of a request in a verification
         self._links: tuple[list[list[int]], list[list[int]]] | None = None  # of each request: children, siblings
         self._trees: dict[int, Tree] = {}  # request -> what is verified
         self._accepted: dict[int, int] = {}  # request -> tokens that its last verification leaves in the cache
@@ -128,6 +129,7 @@ class Rows:
 
     def verifies(self, about: Any) -> None:
         """The engine is about to verify trees; about: what it made of the drafts."""
+        self._width = int(about.draft_token_num)
         if self._branches > 1:
             names = ("retrieve_next_token", "retrieve_next_sibling"), ("retrive_next_token", "retrive_next_sibling")
             children, siblings = next(pair for pair in names if hasattr(about, pair[0]))
@@ -255,10 +257,10 @@ class Rows:
                 for branch in range(wide)
             ]
         if mode.is_target_verify():
-            width = space.drafted(self.settings)
+            width = self._width
             return [Span(place, place * width, number, at := self._done[number], at + width) for place, number in self._decodes]
         if drafts and not self._extends:  # behind a verification, of the accepted tokens
-            width = space.drafted(self.settings)
+            width = self._width
             return [
                 Span(place, place * width, number, at := self._done[number], at + self._accepted[number])
                 for place, number in self._decodes

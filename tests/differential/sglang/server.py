@@ -140,7 +140,8 @@ class Server:
         packed = "array" in str(inspect.signature(kind).parameters["input_ids"].annotation)  # 0.5.13 and later
         return kind(**accepted(kind, {
             "rid": str(number), "input_text": None, "input_ids": array("q", tokens) if packed else tokens,
-            "input_embeds": None, "mm_inputs": image and images.given(image, self._embeddings(image)), "token_type_ids": None, "sampling_params": wanted,
+            "input_embeds": None, "mm_inputs": image and images.given(image, self._embeddings(image)), "token_type_ids": None,
+            "sampling_params": wanted,
             "return_logprob": False, "logprob_start_len": -1, "top_logprobs_num": 0, "token_ids_logprob": None,
             "stream": False, "lora_id": self._adapter(number),
         }))  # fmt: skip

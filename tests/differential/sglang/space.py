@@ -31,6 +31,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "speculative-algorithm": (None, "EAGLE"),
     "speculative-num-steps": (3, 1),
     "speculative-eagle-topk": (1, 2),
+    "speculative-adaptive": (False, True),
     "speculative-attention-mode": ("prefill", "decode"),
     "speculative-draft-attention-backend": (None, "fa3", "flashinfer", "triton"),
     "prefill-attention-backend": (None, "fa3", "flashinfer", "triton"),
@@ -125,6 +126,12 @@ def drafted(settings: Settings) -> int:
     return settings["speculative-num-steps"] * branches(settings) + 1
 
 
+def drafts_by_batch(settings: Settings) -> dict[str, Any]:
+    """The table of `--speculative-adaptive-config`: two and three requests have no drafts, fewer and more have them all."""
+    steps = {"1": settings["speculative-num-steps"], "2": 0, "4": settings["speculative-num-steps"]}
+    return {requests: {"candidate_steps": [count]} for requests, count in steps.items()}
+
+
 def branches(settings: Settings) -> int:
     """How many rows a drafter's step has for a request: with more than one, drafts are trees."""
     return settings["speculative-eagle-topk"] if speculates(settings) else 1
@@ -214,6 +221,8 @@ def _impossible_with_trees(settings: Settings, used: set[str]) -> str | None:
         return "the engine refuses trees on these backends"
     if settings.get("enable-unified-memory"):
         return "the engine refuses trees in unified memory"
+    if settings.get("speculative-adaptive"):
+        return "the engine drafts trees of one size"
     if model in ("windows", "windows-sinks") and "fa3" in used and page > 1:
         return "the engine refuses trees on fa3 with windows and pages of several tokens"
     return None
@@ -319,6 +328,8 @@ def _impossible_with_more(settings: Settings) -> str | None:
     model = settings.get("model")
     if settings.get("adapters") and model == "mla":
         return "adapters are made for projections to queries, keys and values of heads"
+    if settings.get("adapters") and settings.get("speculative-adaptive") and settings.get("speculative-algorithm"):
+        return "the engine refuses adapters where the number of drafts changes"
     if settings.get("images") and model not in (None, "mha", "gqa"):
         return "the model that takes images is a Llama"
     if settings.get("images") and settings.get("speculative-algorithm"):
@@ -334,6 +345,8 @@ def _not_paged(settings: Settings) -> bool:
 def _refused(release: str, settings: Settings) -> str | None:
     if settings.get("adapters") and settings.get("speculative-algorithm") and Version(release) < Version("0.5.19"):
         return "the engine refuses adapters beside a drafter"
+    if settings.get("speculative-adaptive") and settings.get("speculative-algorithm") and Version(release) < Version("0.5.14"):
+        return "the engine refuses steps without drafts"
     if settings.get("model") != "hybrid":
         return None
     own, prefill = settings.get("attention-backend"), settings.get("prefill-attention-backend")
