@@ -109,7 +109,7 @@ def deployment(settings: Settings) -> tuple[dict[str, Any], str, list[str]]:
         "m",
         *flags(settings, lambda name: name in AXES or not name.startswith("cuda-")),
     ]
-    config = models.config(settings)
+    config = models.config({**settings, "images": False})  # of what the model with images is made of
     if settings["scales"] == "checkpoint":
         config["quantization_config"] = {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}}
     if models.draft(settings):
