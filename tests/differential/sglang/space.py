@@ -40,7 +40,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "latent-prefix": ("default", "chunks", "one-shot", "no-chunks", "no-ragged"),
     "flashinfer-use-paged": (False, True),
     "mamba-radix-cache-strategy": ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy"),
-    "mamba-track-interval": (32, 16),
+    "mamba-track-interval": (32, 16, 128),
     "max-mamba-cache-size": (64, 12),
     "mamba-conv-dtype": ("model", "default"),  # the engine's default is bfloat16
     "adapters": (0, 2),
@@ -307,6 +307,8 @@ def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
     strategy, page = settings.get("mamba-radix-cache-strategy", "auto"), settings.get("page-size", 1)
     if strategy == "no_buffer" and (page > 1 or settings.get("disable-overlap-schedule") is False):
         return "the engine refuses no_buffer with pages of several tokens, and with overlap scheduling"
+    if page > settings.get("mamba-track-interval", page) and not settings.get("disable-radix-cache", True):
+        return "the engine refuses states that are kept within a page"
     if strategy == "extra_buffer_lazy" and settings.get("disable-overlap-schedule", False):
         return "the engine refuses extra_buffer_lazy without overlap scheduling"
     return None
