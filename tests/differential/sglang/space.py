@@ -322,6 +322,8 @@ def _impossible_with_pages(settings: Settings, used: set[str]) -> str | None:
         return "the engine schedules whole pages of a prompt: with chunks shorter than one it waits for ever, and refuses none"
     if page == 128 and settings.get("max-total-tokens") == 320:
         return "of a pool of two pages the engine gives no request more than its first token"
+    if page == 128 and "trtllm_mha" in used and settings.get("model") == "mha":
+        return "the engine refuses pages of 128 tokens on trtllm_mha where no heads share keys"
     return None
 
 
