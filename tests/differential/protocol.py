@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 #: axis -> value, both in the engine's own flag words
 Settings = dict[str, Any]
@@ -36,12 +36,19 @@ KINDS = ("fresh", "chunk", "cached", "decode", "verify", "draft", "padded", "rep
 
 class Request(TypedDict):
     """One request to the server. arrives: at which step, counted from 0. common: [an earlier request, how many tokens its
-    prompt begins with as that one's text does, which is its prompt and its answer], or None."""
+    prompt begins with as that one's text does, which is its prompt and its answer], or None.
+
+    Left out of cases that have none: adapter, by its number, 0 for the model alone; image, [where it begins, how many tokens
+    of the prompt it takes, which one], laid over the text. `common` is of the text alone: an equal text has other keys under
+    another adapter, and behind another image. Images of two lengths are two images. No prompt begins with one.
+    """
 
     prompt: int
     output: int
     arrives: int
     common: list[int] | None
+    adapter: NotRequired[int]
+    image: NotRequired[list[int]]
 
 
 class Case(TypedDict):

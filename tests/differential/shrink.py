@@ -16,6 +16,9 @@ from typing import Any
 from . import space
 from .protocol import Case
 
+#: The plainest values of a request's fields; without a value, it does not have the field
+_PLAINEST: dict[str, Any] = {"common": None, "arrives": 0, "output": 1, "adapter": None, "image": None}
+LEFT_OUT = {"adapters": "adapter", "images": "image"}  # axis -> what no request has where the axis is plain
 #: A way to make a case smaller: what it is, and where. ("drop", request), ("plain", axis), (part, request): part of a request
 Way = tuple[str, Any]
 
@@ -76,8 +79,7 @@ class Shrinking:
             if space._plain(self.best["settings"][name]) != space._plain(values[0])
         ]
         for at, request in enumerate(self.best["requests"]):
-            plainest = {"common": None, "arrives": 0, "output": 1}
-            ways += [(part, at) for part, value in plainest.items() if request[part] != value]  # type: ignore[literal-required]
+            ways += [(part, at) for part, value in _PLAINEST.items() if request.get(part) != value]
         return ways + [("drop", at) for at in range(len(self.best["requests"]))]
 
     def _halve(self, ways: Sequence[Way]) -> None:
@@ -102,8 +104,12 @@ class Shrinking:
         for what, at in ways:
             if what == "plain":
                 case["settings"][at] = space._plain(self._space.axes[at][0])
+                for request in case["requests"] if at in LEFT_OUT else ():
+                    request.pop(LEFT_OUT[at], None)  # type: ignore[misc]
+            elif what in LEFT_OUT.values():
+                case["requests"][at].pop(what, None)  # type: ignore[misc]
             elif what != "drop":
-                case["requests"][at][what] = {"common": None, "arrives": 0, "output": 1}[what]  # type: ignore[literal-required]
+                case["requests"][at][what] = _PLAINEST[what]  # type: ignore[literal-required]
         return without(case, dropped)
 
     # one number
@@ -115,7 +121,12 @@ class Shrinking:
             case = copy.deepcopy(self.best)
             holder: Any = case if at is None else case["requests"][at]
             holder[part] = value
-            for request in case["requests"]:  # nobody begins as more than there is
+            for request in case["requests"]:  # nobody begins as more than there is, and images are of the prompt
+                if image := request.get("image"):
+                    if image[0] >= request["prompt"]:
+                        del request["image"]
+                    else:
+                        request["image"] = [image[0], min(image[1], request["prompt"] - image[0]), image[2]]
                 if request["common"]:
                     other = case["requests"][request["common"][0]]
                     least = min(request["common"][1], request["prompt"], other["prompt"] + other["output"] - 1)

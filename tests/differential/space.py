@@ -170,10 +170,39 @@ def _case(engine: str, release: str, space: Space, settings: Settings, draw: ran
             prompt, output = crowd + draw.randint(1, 16), draw.choice((8, 13))
             arrives, common = (6, [0, crowd]) if number else (0, None)
         requests.append({"prompt": prompt, "output": output, "arrives": arrives, "common": common})
+    more = random.Random(f"{draw.random()}") if settings.get("adapters") or settings.get("images") else None
+    if more and settings.get("adapters"):
+        _adapters(requests, settings["adapters"], more, bool(crowd))
+    if more and settings.get("images") and not crowd:
+        _images(requests, lengths, more)
     return {
         "engine": engine, "release": release, "settings": settings, "requests": requests, "steps": draw.choice((8, 12, 16, 20)),
         "seed": draw.randrange(1 << 30),
     }  # fmt: skip
+
+
+def _adapters(requests: list[Request], count: int, draw: random.Random, crowd: bool) -> None:
+    """Who begins as an earlier request does has that one's half the time. crowd: whether all do."""
+    for request in requests:
+        adapter, common = draw.randint(0, count), request["common"]
+        if common and (crowd or draw.random() < 0.5):
+            adapter = requests[common[0]].get("adapter", 0)
+        if adapter:
+            request["adapter"] = adapter
+
+
+def _images(requests: list[Request], lengths: list[int], draw: random.Random) -> None:
+    """Of two; mostly in the place where the earlier request has one whose text this one begins with."""
+    for request in requests:
+        prompt = request["prompt"]
+        earlier = requests[request["common"][0]].get("image") if request["common"] else None
+        if earlier and earlier[0] < prompt and draw.random() < 0.8:
+            begin, length = earlier[:2]
+        elif prompt > 1 and draw.random() < 0.7:
+            begin, length = draw.randint(1, prompt - 1), draw.choice(lengths)
+        else:
+            continue
+        request["image"] = [begin, min(length, prompt - begin), draw.choice((1, 1, 2))]
 
 
 def _values(space: Space, pair: Pair) -> Settings:

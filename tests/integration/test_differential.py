@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential import judge, run, space
+from tests.differential import judge, run, shrink, space
 
 NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
 CASES = Path(run.__file__).parent / "cases"
@@ -117,6 +117,7 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
         ("vllm-freed-window-block", "has freed"),
         ("sglang-mixed-chunk-states", "states that nobody wrote"),
         ("vllm-dcp-captured-context", "captured without a context"),
+        ("sglang-captured-adapters", "captured with one"),
     ],
 )
 def test_what_a_later_release_mends_is_no_fault_of_a_fix(newest, name, what):
@@ -254,10 +255,14 @@ def test_every_way_to_break_the_harness_is_seen(stock):
         {"prompt": 70, "output": 9, "arrives": 0, "common": None},
         {"prompt": 33, "output": 3, "arrives": 1, "common": None},
     ]
+    others = [{"adapter": 1, "image": [10, 20, 1]}, {"adapter": 2, "image": [10, 20, 2], "common": [0, 33]}]
     seen = {}
     for mutation in server.MUTATIONS:
         settings = plainest | server.SEEN_IN.get(mutation, {})
-        case = {"engine": engine, "release": NEWEST[engine], "settings": settings, "requests": requests, "steps": 10, "seed": 5}
+        named = {"common"} | {name for axis, name in shrink.LEFT_OUT.items() if settings.get(axis)}
+        more = [{name: value for name, value in one.items() if name in named and len(named) > 1} for one in others]
+        asked = [request | one for request, one in zip(requests, more, strict=True)]
+        case = {"engine": engine, "release": NEWEST[engine], "settings": settings, "requests": asked, "steps": 10, "seed": 5}
         whole, broken = side.run(case), side.run(case, mutation=mutation)
         seen[mutation] = judge.judge(whole, whole).kind, judge.judge(broken, broken).sign.partition(" in ")[0]
     assert seen == dict.fromkeys(server.MUTATIONS, (judge.OK, "wrong output"))
