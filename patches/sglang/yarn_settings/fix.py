@@ -47,7 +47,7 @@ FIX = Fix(
     cost="One table is computed twice while the model is loaded; nothing while it serves.",
     avoid=(
         "For Ministral 3 add `attn_factor` to `rope_parameters` in config.json: 1 / (0.1 ln(factor) + 1), which is 0.783 for 16. "
-        "For gpt-oss nothing within the release avoids it; take release 0.5.7."
+        "Take it out for 0.5.16, which would apply it a second time. For gpt-oss take release 0.5.7."
     ),
     expect=(
         "On one replica, answers of Ministral 3 become those of Transformers, and texts at temperature 0 change. Each set of "

@@ -50,7 +50,6 @@ class Proof(Cases):
     modules = (_ROTARY, f"{_ROTARY}.yarn")
     may_lack = (f"{_ROTARY}.yarn",)
     kernel = "none"
-    measure = "relative error of rotated queries and keys"
     bug = (
         Case(_PAIR, 1.0),
         Case(_PAIR, 1.0, head=128, factor=8.0, kind="type"),
