@@ -8,11 +8,7 @@ from typing import Any
 from attnfix.compat.doctor.condition import OFF, ON, Fact, known, unknown
 from attnfix.compat.doctor.deployment import NO_CONFIG, Deployment, Makers
 
-from .wrap import own_scale
-
-_READERS = (
-    "enable-hierarchical-cache", "enable-lmcache", "enable-flexkv", "radix-cache-backend", "enable-unified-cache-external-linker",
-)  # fmt: skip
+from .wrap import READERS, own_scale
 
 
 def _unread(it: Deployment) -> Fact:
@@ -39,9 +35,10 @@ def _ropes(it: Deployment) -> list[Mapping[str, Any]]:
 
 
 def _shared(it: Deployment) -> Fact:
-    if it.option("disaggregation-mode", "null").values != ("null",):
-        return known(ON, "--disaggregation-mode")
-    named = next(filter(it.given, _READERS), None)
+    half = it.option("disaggregation-mode", "null")
+    if half.values != ("null",):
+        return known(ON, half.why) if half.values else half
+    named = next(filter(it.given, (name.replace("_", "-") for name in READERS)), None)
     return known(ON, f"--{named}") if named else known(OFF, "none is named")
 
 

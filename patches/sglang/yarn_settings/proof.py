@@ -76,7 +76,7 @@ class Proof(Cases):
     }
     broken = {
         "the scale stays": (wrap.own_scale, lambda real, rope: None),
-        "the scale is that of one setting": (wrap.ratio, lambda real, of_pairs, of_all: real(of_pairs, 1.0)),
+        "one of both settings is taken as 1": (wrap.usual_scale, lambda real, factor, times=1.0: real(factor, 1.0)),
         "the table is that of the next position": (wrap.table, lambda real, *of: real(*of).roll(-1, 0)),
         "bounds are rounded": (wrap.bound, lambda real, dimension: round(dimension)),
     }

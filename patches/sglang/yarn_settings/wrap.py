@@ -1,7 +1,8 @@
 """Correction of sglang.yarn-settings.
 
-`get_rope` gives YaRN four of the checkpoint's settings. It drops `truncate` up to 0.5.6.post2, and `mscale` with `mscale_all_dim`
-up to 0.5.15.post1. The table is written anew in its place before anything reads it: graphs and compiled code find it there.
+`get_rope` gives YaRN four of the checkpoint's settings. It drops `truncate` up to 0.5.6.post2, and `mscale` with
+`mscale_all_dim` up to 0.5.15.post1. The table is written anew in its place before anything reads it: graphs and compiled code
+find it there.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from attnfix.patches.shared.rebound import rebound
 _CLASS, _FREQUENCIES, _RANGE, _ROUNDED = (
     "YaRNScalingRotaryEmbedding", "_compute_inv_freq", "_yarn_find_correction_range", "truncate",
 )  # fmt: skip
-#: Arguments of a server that give its keys to others, or keys of others to it -> who that is. Storage can be attached to HiCache
-#: while it serves
-_READERS = {
+#: Arguments of a server that give its keys to others, or keys of others to it -> who that is. Storage can be attached to
+#: HiCache while it serves
+READERS = {
     "enable_hierarchical_cache": "HiCache, whose storage outlives a server,",
     "enable_lmcache": "LMCache",
     "enable_flexkv": "FlexKV",
@@ -37,7 +38,7 @@ def initialize_dp_attention(call: Call, instance: Any, server_args: Any) -> Any:
     _process.clear()
     if getattr(server_args, "disaggregation_mode", "null") != "null":
         _process[_SHARED_BY] = "the other half of --disaggregation-mode"
-    for name, who in _READERS.items():
+    for name, who in READERS.items():
         if getattr(server_args, name, None):
             _process[_SHARED_BY] = who
     return call()
@@ -67,7 +68,8 @@ def get_rope(call: Call, instance: Any) -> Any:
     if bounds or asked not in (None, rotary.mscale):
         rotary.mscale = rotary.mscale if asked is None else asked
         rotary.cos_sin_cache.copy_(table(rotary, bounds))
-        rotary.truncate = not bounds
+        if bounds:
+            rotary.truncate = False
         call.corrected()
     return rotary
 
@@ -90,19 +92,15 @@ def bound(dimension: float) -> float:
 def own_scale(rope: Mapping[str, Any]) -> float | None:
     """The scale of queries and keys that `mscale` and `mscale_all_dim` ask for; None where the engine's is it.
 
-    Transformers takes 0 as not given. `attention_factor` is no setting of the engine's, and stands over both in Transformers.
-    `attn_factor` is one of the engine's alone: who sets it has the right scale by it.
+    Transformers takes 0 as not given. It puts `attention_factor` over both, which the engine does not read. `attn_factor` is
+    the engine's alone: a config.json may have the right scale by it.
     """
     pair, factor = (rope.get("mscale"), rope.get("mscale_all_dim")), rope.get("factor", 1.0)
-    if not all(pair) or rope.get("attention_factor") is not None or rope.get("attn_factor", 1) != 1:
+    if not all(pair) or any(rope.get(name) is not None for name in ("attention_factor", "attn_factor")):
         return None
-    asked = ratio(*(scale(factor, times) for times in pair))
-    return None if asked == scale(factor, 1) else asked
+    of_pair, of_all = (usual_scale(factor, times) for times in pair)
+    return None if of_pair / of_all == usual_scale(factor) else of_pair / of_all
 
 
-def scale(factor: float, times: float) -> float:
+def usual_scale(factor: float, times: float = 1.0) -> float:
     return 0.1 * times * math.log(factor) + 1.0 if factor > 1 else 1.0
-
-
-def ratio(of_pairs: float, of_all: float) -> float:
-    return of_pairs / of_all

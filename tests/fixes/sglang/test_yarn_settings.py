@@ -39,6 +39,7 @@ class Reads(YaRNScalingRotaryEmbedding):
     """From 0.5.7 on."""
 
     def __init__(self, *, truncate=True):
+        self.truncate = truncate
         super().__init__()
 
 
@@ -101,7 +102,7 @@ def test_layers_share_one_table_which_is_corrected_once(rope, right):
     "rope",
     [
         {}, {"truncate": True}, {"mscale": 1.0}, {"mscale": 1.0, "mscale_all_dim": 0}, {**PAIR, "factor": 1.0},
-        {**PAIR, "attention_factor": 1.2}, {**PAIR, "attn_factor": 0.783}, {**PAIR, "rope_type": "deepseek_yarn"},
+        {**PAIR, "attention_factor": 1.2}, {**PAIR, "attn_factor": 1.0}, {**PAIR, "rope_type": "deepseek_yarn"},
         {**EXACT, "rope_type": "llama3"}, {**EXACT, **PAIR, "mrope_section": (1, 1, 1)},
     ],
 )  # fmt: skip
@@ -113,6 +114,8 @@ def test_bounds_that_the_engine_reads_and_another_embedding_are_left_alone(monke
     assert made(DualChunk(), **PAIR) == (table(1, 3), 0)
     monkeypatch.setitem(globals(), "YaRNScalingRotaryEmbedding", Reads)
     assert made(Reads(), **EXACT) == (table(1, 3), 0)
+    both = Reads(truncate=False)
+    assert made(both, **EXACT, **PAIR) == (table(1, 3, 1.0), 1) and both.truncate is False
 
 
 @pytest.mark.parametrize("flags", [{"disaggregation_mode": "decode"}, {"enable_lmcache": True}])
