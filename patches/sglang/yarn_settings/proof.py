@@ -47,7 +47,7 @@ _BOUNDS = {"beta_fast": 16.0, "beta_slow": 2.0}
 
 
 class Proof(Cases):
-    modules = (_ROTARY, f"{_ROTARY}.yarn")
+    modules = (_ROTARY, f"{_ROTARY}.yarn", "sglang.srt.layers.dp_attention")
     may_lack = (f"{_ROTARY}.yarn",)
     kernel = "none"
     bug = (
