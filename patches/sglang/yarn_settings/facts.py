@@ -15,6 +15,8 @@ def _unread(it: Deployment) -> Fact:
     """Whether config.json has settings of YaRN that the release does not read."""
     if it.config is None:
         return unknown(NO_CONFIG)
+    if (impl := it.option("model-impl", "auto")).values == ("transformers",):
+        return known(OFF, f"{impl.why} transformers")
     if it.text_config().get("kv_lora_rank") is not None:
         return known(OFF, "models with latent attention have a YaRN of their own")
     asked = [rope for rope in _ropes(it) if rope.get("rope_type", rope.get("type")) == "yarn" and "mrope_section" not in rope]

@@ -1,6 +1,6 @@
 """sglang.yarn-settings, as data."""
 
-from attnfix.compat.doctor.condition import ON, AllOf, Is, Not
+from attnfix.compat.doctor.condition import ON, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import BACKEND, GARBAGE, LONG_PROMPT
 
@@ -55,5 +55,5 @@ FIX = Fix(
         "settings that a process loads counts once."
     ),
     stays_out=Is("others that share keys", ON),
-    hits=AllOf(Is("settings of YaRN that are not read", ON), Not(Is("--model-impl", "transformers"))),
+    hits=Is("settings of YaRN that are not read", ON),
 )

@@ -71,9 +71,6 @@ class Proof(Cases):
         Case({**_PAIR, "attention_factor": _usual()}, _usual(), where=_DROPS),
         Case(_PAIR, 1.0, factor=1.0),
     )
-    around = {
-        "For Ministral 3 add `attn_factor` to `rope_parameters` in config.json": {"bug": spared[5:6]},
-    }
     broken = {
         "the scale stays": (wrap.own_scale, lambda real, rope: None),
         "one of both settings is taken as 1": (wrap.usual_scale, lambda real, factor, times=1.0: real(factor, 1.0)),

@@ -16,7 +16,7 @@ DEPLOYMENTS = [
     ("0.5.11", None, "h100", SGL, POSSIBLE, "config.json"),
 ]
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
-WAYS = [{"settings of YaRN that are not read": (("on",), "off"), "--model-impl": (("auto", "sglang"), "transformers")}]
+WAYS = [{"settings of YaRN that are not read": (("on",), "off")}]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "a table that is made while a model is loaded, which the space's models do not load"
 RUN_AS_IT_IS = "the embedding's constructor runs as it is; the table that it leaves is written anew"
