@@ -20,3 +20,5 @@ WAYS = [{"settings of YaRN that are not read": (("on",), "off")}]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "a table that is made while a model is loaded, which the space's models do not load"
 RUN_AS_IT_IS = "the embedding's constructor runs as it is; the table that it leaves is written anew"
+#: Functions that the engine gets without a guard, and why
+UNGUARDED = {"table.bound": "it runs while the fix computes a table, and not for the engine"}
