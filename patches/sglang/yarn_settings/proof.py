@@ -73,7 +73,7 @@ class Proof(Cases):
     )
     broken = {
         "the scale stays": (wrap.own_scale, lambda real, rope: None),
-        "one of both settings is taken as 1": (wrap.usual_scale, lambda real, factor, times=1.0: real(factor, 1.0)),
+        "one of both settings is taken as 1": (wrap.usual_scale, lambda real, factor, *times: real(factor)),
         "the table is that of the next position": (wrap.table, lambda real, *of: real(*of).roll(-1, 0)),
         "bounds are rounded": (wrap.bound, lambda real, dimension: round(dimension)),
     }

@@ -95,9 +95,10 @@ def own_scale(rope: Mapping[str, Any]) -> float | None:
     Transformers takes 0 as not given. It puts `attention_factor` over both, which the engine does not read. `attn_factor` is
     the engine's alone: a config.json may have the right scale by it.
     """
-    pair, factor = (rope.get("mscale"), rope.get("mscale_all_dim")), rope.get("factor", 1.0)
+    pair: tuple[Any, Any] = rope.get("mscale"), rope.get("mscale_all_dim")
     if not all(pair) or any(rope.get(name) is not None for name in ("attention_factor", "attn_factor")):
         return None
+    factor = rope.get("factor", 1.0)
     of_pair, of_all = (usual_scale(factor, times) for times in pair)
     return None if of_pair / of_all == usual_scale(factor) else of_pair / of_all
 
