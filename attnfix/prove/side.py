@@ -124,14 +124,15 @@ def _untouched(fix: str) -> bool:
     from attnfix.compat.fix import Attribute
     from attnfix.patches.catalogue import BY_ID
 
-    functions = (target for target in BY_ID[fix].targets if not isinstance(target, Attribute))
-    for place in (place for target in functions for place in target.code_paths):
-        with suppress(KeyError, AttributeError):
-            function = live(place)
-            if (wrapper := WrappedTarget.of(function)) and all(link.state.fix.id != fix for link in wrapper.links):
-                function = wrapper.wrapped
-            if type(function) is not FunctionType or WrappedTarget.of(function) or function.__module__ != place.module:
-                return False
+    for target in (target for target in BY_ID[fix].targets if not isinstance(target, Attribute)):
+        for place in target.code_paths:
+            with suppress(KeyError, AttributeError):
+                function = live(place)
+                if (wrapper := WrappedTarget.of(function)) and all(link.state.fix.id != fix for link in wrapper.links):
+                    function = wrapper.wrapped
+                if type(function) is not FunctionType or WrappedTarget.of(function) or function.__module__ != place.module:
+                    return False
+                break  # the first place that a release has is the target: another one may be a name for the same function
     return True
 
 

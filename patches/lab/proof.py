@@ -172,7 +172,7 @@ def _uses(module: Any, path: str, name: str = "") -> bool:
     """Whether the module has what is at `path`, and its code uses `name`."""
     found = module
     for part in path.split(".") if path else ():
-        found = getattr(found, part, None)
+        found = None if found is None else getattr(found, part, None)
     if found is None or not name:
         return found is not None
     return any(

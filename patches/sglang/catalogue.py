@@ -58,6 +58,7 @@ _FOLDERS = (
     "trtllm_mha_window_pages",
     "trtllm_mha_draft_pool",
     "encoder_prefix_cache",
+    "yarn_settings",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

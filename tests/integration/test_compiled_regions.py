@@ -27,6 +27,8 @@ REGIONS = {
     "allocation_sizing": {"": PLAN},
     "BreakableCudaGraphBackend": {"": PLAN},
     "common": {"": PLAN},
+    "dp_attention": {"initialize_dp_attention": PLAN},
+    "factory": {"get_rope": PLAN},
     "FlashAttentionBackend": {"": PLAN, "forward_decode": TRACED, "forward_extend": TRACED},
     "FlashInferAttnBackend": {"": PLAN, "forward_extend": TRACED},
     "FlashInferIndicesUpdaterDecode": {"": PLAN},

@@ -23,6 +23,10 @@ QWEN_VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type"
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss",
            "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": False}}  # fmt: skip
+#: Its settings of YaRN stand beside the language model's
+MINISTRAL3 = {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "ministral3",
+              "rope_parameters": {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 16384,
+                                  "mscale": 1.0, "mscale_all_dim": 1.0}}}  # fmt: skip
 GEMMA2 = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "sliding_window": 4096}
 UNCAPPED = {**GEMMA2, "attn_logit_softcapping": None}
 GROK = {"architectures": ["Grok1ForCausalLM"], "attn_logit_softcapping": 30.0}
@@ -62,7 +66,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Phi-4-mini": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "max_position_embeddings": 131072,
                          "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope"}},
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
-          "gpt-oss-rounded": {**GPT_OSS, "rope_scaling": None},
+          "Ministral3": MINISTRAL3, "gpt-oss-rounded": {**GPT_OSS, "rope_scaling": None},
           "Windows-KV": {**FP8_KV, "sliding_window": 512},
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "PaliGemma": PALIGEMMA, "Mllama": MLLAMA, "Next": NEXT,
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35, "3.5-27B": QWEN35_27B,

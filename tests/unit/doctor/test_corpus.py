@@ -49,6 +49,7 @@ _WITHOUT_A_HIT = {
         "sglang.uniform-replay-stride-mla",
         "sglang.uniform-replay-stride-triton",
         "sglang.xqa-verify-mask",
+        "sglang.yarn-settings",
     },
     "vllm": {
         "vllm.draft-rotary-table",

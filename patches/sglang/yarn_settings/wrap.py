@@ -1,0 +1,107 @@
+"""Correction of sglang.yarn-settings.
+
+`get_rope` gives YaRN four of the checkpoint's settings. It drops `truncate` up to 0.5.6.post2, and `mscale` with
+`mscale_all_dim` up to 0.5.15.post1. The table is written anew in its place before anything reads it: graphs and compiled code
+find it there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from types import MethodType, SimpleNamespace
+from typing import Any
+
+from attnfix.compat.fix import Call
+from attnfix.patches.shared.attribute import attribute
+from attnfix.patches.shared.rebound import rebound
+
+_CLASS, _FREQUENCIES, _RANGE, _ROUNDED = (
+    "YaRNScalingRotaryEmbedding", "_compute_inv_freq", "_yarn_find_correction_range", "truncate",
+)  # fmt: skip
+#: Arguments of a server that give its keys to others, or keys of others to it -> who that is. Storage can be attached to
+#: HiCache while it serves
+READERS = {
+    "enable_hierarchical_cache": "HiCache, whose storage outlives a server,",
+    "enable_lmcache": "LMCache",
+    "enable_flexkv": "FlexKV",
+    "radix_cache_backend": "the radix cache of --radix-cache-backend",
+    "enable_unified_cache_external_linker": "an external cache",
+}
+#: Has who shares keys of this process's server, where somebody does
+_process: dict[str, str] = {}
+_SHARED_BY = "shared by"
+
+
+def initialize_dp_attention(call: Call, instance: Any, server_args: Any) -> Any:
+    """Every release hands its launch to this function before it makes a model. Nothing of the call is changed."""
+    _process.clear()
+    if getattr(server_args, "disaggregation_mode", "null") != "null":
+        _process[_SHARED_BY] = "the other half of --disaggregation-mode"
+    for name, who in READERS.items():
+        if getattr(server_args, name, None):
+            _process[_SHARED_BY] = who
+    return call()
+
+
+def unread(target: Any, instance: Any, rope_scaling: Any = None) -> tuple[bool, float | None] | None:
+    """Settings of YaRN that the engine does not read: whether bounds are not rounded, and another scale than its own."""
+    if not rope_scaling or rope_scaling.get("rope_type", rope_scaling.get("type")) != "yarn" or "mrope_section" in rope_scaling:
+        return None
+    reads = getattr(target.function.__globals__[_CLASS].__init__, "__kwdefaults__", None) or {}
+    found = _ROUNDED not in reads and not rope_scaling.get(_ROUNDED, True), own_scale(rope_scaling)
+    if found == (False, None):
+        return None
+    if _process:
+        target.leave_out(f"{_process[_SHARED_BY]} shares keys, which would be rotated otherwise")
+        return None
+    return found
+
+
+def get_rope(call: Call, instance: Any) -> Any:
+    """Layers with the same settings share one rotary embedding: it is corrected with the first of them."""
+    rotary = call()
+    bounds, asked = call.found
+    if type(rotary) is not call.target.function.__globals__[_CLASS]:
+        return rotary
+    bounds = bounds and getattr(rotary, _ROUNDED, True)
+    if bounds or asked not in (None, rotary.mscale):
+        rotary.mscale = rotary.mscale if asked is None else asked
+        rotary.cos_sin_cache.copy_(table(rotary, bounds))
+        if bounds:
+            rotary.truncate = False
+        call.corrected()
+    return rotary
+
+
+def table(rotary: Any, bounds: bool) -> Any:
+    """[positions, dim] float32, as the engine computes it; with `bounds` between bounds that are not rounded."""
+    if not bounds:
+        return rotary._compute_cos_sin_cache()
+    stock = getattr(type(rotary), _FREQUENCIES)
+    exact = rebound(stock.__globals__[_RANGE], math=SimpleNamespace(floor=bound, ceil=bound))
+    with attribute(rotary, _FREQUENCIES, MethodType(rebound(stock, **{_RANGE: exact}), rotary)):
+        return rotary._compute_cos_sin_cache()
+
+
+def bound(dimension: float) -> float:
+    """In the place of rounding up and down."""
+    return dimension
+
+
+def own_scale(rope: Mapping[str, Any]) -> float | None:
+    """The scale of queries and keys that `mscale` and `mscale_all_dim` ask for; None where the engine's is it.
+
+    Transformers takes 0 as not given. It puts `attention_factor` over both, which the engine does not read. `attn_factor` is
+    the engine's alone: a config.json may have the right scale by it.
+    """
+    pair: tuple[Any, Any] = rope.get("mscale"), rope.get("mscale_all_dim")
+    if not all(pair) or any(rope.get(name) is not None for name in ("attention_factor", "attn_factor")):
+        return None
+    factor = rope.get("factor", 1.0)
+    of_pair, of_all = (usual_scale(factor, times) for times in pair)
+    return None if of_pair / of_all == usual_scale(factor) else of_pair / of_all
+
+
+def usual_scale(factor: float, times: float = 1.0) -> float:
+    return 0.1 * times * math.log(factor) + 1.0 if factor > 1 else 1.0
