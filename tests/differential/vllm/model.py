@@ -1,7 +1,7 @@
 """A model that is nothing but layers with a cache, for the engine's own loader.
 
-Query, key and value of a token follow from the token and its position, so that what a layer should return is known without
-the model. The next token does, too: a wrong output of a layer changes no step that follows.
+Query, key and value of a token follow from the token, its position and its adapter, so that what a layer should return is known
+without the model. The next token follows from the first two: a wrong output of a layer changes no step that follows.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import torch
 
 from ..protocol import Output
-from . import recurrent
+from . import lora, recurrent
 
 VOCABULARY = 128
 _ROWS, _PERIOD = 1021, 5
+_ADAPTER = 3  # the column of hidden states that says it
 
 
 class Contents:
@@ -40,19 +41,19 @@ class Contents:
         """What follows `token` at `position`."""
         return self.word(position + 1, salt=token)
 
-    def rows(self, layer: str, kind: str, tokens: Any, positions: Any, heads: int, size: int) -> Any:
-        """[tokens, heads, size] in float32, each a row of a table."""
+    def rows(self, layer: str, kind: str, tokens: Any, positions: Any, heads: int, size: int, adapters: Any = 0) -> Any:
+        """[tokens, heads, size] in float32, each a row of a table. adapters: of the tokens, or the one of all."""
         key = layer, kind, heads, size
         if key not in self._tables:
             self._tables[key] = torch.randn(_ROWS, heads, size, generator=self._draw)
-        return self._tables[key][(tokens.long() * 131 + positions.long() * 17) % _ROWS]
+        return self._tables[key][(tokens.long() * 131 + positions.long() * 17 + adapters * 389) % _ROWS]
 
-    def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any) -> list[Any]:
+    def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any, adapters: Any = 0) -> list[Any]:
         """This rank's query, key and value of these tokens; with MLA query, latent, and what of the key has the position."""
         text, rank, ranks = worker.config.model_config.hf_text_config, worker.rank, worker.sizes["tp"]
         heads, kv_heads = self.heads.get(layer.layer_name, (text.num_attention_heads, text.num_key_value_heads))
         mine = slice(rank * layer.num_heads, (rank + 1) * layer.num_heads)
-        rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape)  # noqa: E731
+        rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape, adapters)  # noqa: E731
         if worker.config.model_config.use_mla:
             rope = layer.qk_rope_head_dim
             q = rows("q", heads, layer.qk_nope_head_dim + rope)
@@ -78,9 +79,13 @@ class Ran(NamedTuple):
     out: Any
 
 
-def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool, states: int = 0) -> type:
+def make(
+    contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool, states: int = 0,
+    adapted: bool = False,
+) -> type:  # fmt: skip
     """The class of the model. here(): the rank that asks: its `worker`, and `ran`, what its layers returned. windows: one for
-    each layer of attention, None for none. states: how many layers with a recurrent state come behind them."""
+    each layer of attention, None for none. states: how many layers with a recurrent state come behind them. adapted: whether
+    it takes adapters."""
 
     class Model(torch.nn.Module):
         supports_pp = False
@@ -89,6 +94,7 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
             super().__init__()
             worker = here().worker
             config = worker.config
+            self.config = config.model_config.hf_config
             self.mla = config.model_config.use_mla
             self.dtype, self.width = config.model_config.dtype, config.model_config.get_hidden_size()
             layers = []
@@ -103,6 +109,8 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
                 layers.append(worker.layer(index, **more))
             layers += [recurrent.layer(len(windows) + at, worker) for at in range(states)]
             self.layers = torch.nn.ModuleList(layers)
+            if adapted:
+                self.adapted = lora.layer(worker)
 
         model = property(lambda self: self)  # a drafter looks there for the target's embedding
 
@@ -112,14 +120,15 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
         get_input_embeddings = embed_input_ids
 
         def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None, inputs_embeds: Any = None) -> Any:
+            adapters = lora.of_rows(self, len(input_ids))
             for layer in self.layers:
                 if recurrent.is_recurrent(layer):
-                    rows = recurrent.inputs(layer, here().worker, contents, input_ids, positions).to(self.dtype)
+                    rows = recurrent.inputs(layer, here().worker, contents, input_ids, positions, adapters).to(self.dtype)
                     here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), recurrent.run(layer, rows)))
                     continue
-                out = attend(layer, contents, here().worker, input_ids, positions, self.dtype)
+                out = attend(layer, contents, here().worker, input_ids, positions, self.dtype, adapters)
                 here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
-            return encoded(input_ids, positions, self.width, self.dtype)
+            return encoded(input_ids, positions, self.width, self.dtype, adapters)
 
         def compute_logits(self, hidden_states: Any, *args: Any) -> Any:
             return logits(hidden_states, contents.next)
@@ -127,24 +136,26 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
         def load_weights(self, weights: Any) -> set[str]:
             return set()
 
-    if states:
-        for name, trait in recurrent.traits().items():
-            setattr(Model, name, trait)
+    for name, trait in ((recurrent.traits() if states else {}) | (lora.traits() if adapted else {})).items():
+        setattr(Model, name, trait)
     return Model
 
 
-def attend(layer: Any, contents: Contents, worker: Any, tokens: Any, positions: Any, dtype: Any) -> Any:
+def attend(
+    layer: Any, contents: Contents, worker: Any, tokens: Any, positions: Any, dtype: Any, adapters: Any
+) -> Any:  # fmt: skip
     """What a layer of attention makes of these tokens."""
-    rows = [x.to(dtype) for x in contents.inputs(layer, worker, tokens, positions)]
+    rows = [x.to(dtype) for x in contents.inputs(layer, worker, tokens, positions, adapters)]
     if worker.config.model_config.use_mla:
         q, latent, rope = rows
         return layer(q, latent.flatten(1), rope, output_shape=(len(q), layer.num_heads * layer.v_head_dim))
     return layer(*(x.flatten(1) for x in rows))
 
 
-def encoded(tokens: Any, positions: Any, width: int, dtype: Any) -> Any:
-    """[tokens, width]: hidden states that say which token was read where."""
+def encoded(tokens: Any, positions: Any, width: int, dtype: Any, adapters: Any) -> Any:
+    """[tokens, width]: hidden states that say which token was read where, and under which adapter."""
     hidden = torch.zeros(len(tokens), width, dtype=dtype)
+    hidden[:, _ADAPTER] = adapters
     for column, what in enumerate((tokens, positions % 128, positions // 128)):  # exact in bfloat16
         hidden[:, column] = what.to(dtype)
     return hidden
@@ -157,6 +168,11 @@ def logits(hidden: Any, follows: Callable[[int, int], int]) -> Any:
         if 0 <= token < VOCABULARY:
             made[row, follows(token, high * 128 + low)] = 9.0
     return made
+
+
+def adapters_of(hidden: Any) -> Any:
+    """Of each row of hidden states."""
+    return hidden[:, _ADAPTER].long()
 
 
 def strange(output: Output) -> Output:
@@ -180,6 +196,8 @@ def register_loader() -> None:
             draw = torch.Generator().manual_seed(self.load_config.model_loader_extra_config["seed"])
             for name, parameter in model.named_parameters():
                 load, kind = getattr(parameter, "weight_loader", default_weight_loader), name.rpartition(".")[2]
+                if not name.startswith("layers."):  # of the layer that adapters change, which nobody reads
+                    continue
                 if recurrent.load(name, parameter, model, draw):
                     continue
                 if name.endswith("kv_b_proj.weight"):  # [columns, rank], of all ranks

@@ -28,7 +28,7 @@ from attnfix.patches.lab.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Refused, Step, Tolerance, refusing
-from . import broken, drafter, engine_core, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent, runner_v1
+from . import broken, drafter, engine_core, flashinfer, gpu, kernels, lora, mamba2, model, ranks, recurrent, runner_v1
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, not_built, shape
 
@@ -49,6 +49,7 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 
 
 def load() -> None:
+    lora.before_the_engine()
     torch.set_num_threads(1)
     os.environ["TORCH_COMPILE_DISABLE"] = "1"  # small functions run as they are written: 6 s less a case
     platform = type(import_module("vllm.platforms").current_platform)
@@ -73,6 +74,7 @@ def load() -> None:
     kernels.stand_in()
     flashinfer.stand_in()
     ranks.stand_in()
+    lora.stand_in()
     model.register_loader()
 
 
@@ -84,10 +86,11 @@ def _backend(path: str) -> Any:
 
 
 class _Request:
-    """known: its words so far. computed: how many of them have their keys in the cache."""
+    """known: its words so far. computed: how many of them have their keys in the cache. adapter: its number, 0 for none."""
 
-    def __init__(self, request: Any, prompt: list[int]):
+    def __init__(self, request: Any, prompt: list[int], adapter: int):
         self.request, self.known, self.prompt, self.computed = request, prompt, len(prompt), 0
+        self.adapter = adapter
 
     @property
     def over(self) -> bool:
@@ -273,7 +276,10 @@ class Server:
             scheduler={
                 "enable_chunked_prefill": given["enable-chunked-prefill"], "async_scheduling": given["async-scheduling"],
             },
-            vllm={"load_config": config.LoadConfig(load_format="attention", model_loader_extra_config=extra)},
+            vllm={
+                "load_config": config.LoadConfig(load_format="attention", model_loader_extra_config=extra),
+                **lora.config(given),
+            },
             **drafts,
         )  # fmt: skip
         if self.group.world_size > 1:
@@ -285,7 +291,8 @@ class Server:
         windows = (None, None) if self.set["windows"] == "all" else WINDOWS[self.set["windows"]]
         here = lambda: self.ranks[self.group.rank_in_group]  # noqa: E731
         states = recurrent.LAYERS[self.set["recurrent"]]
-        own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"], states)
+        adapted = bool(self.set["adapters"])
+        own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"], states, adapted)
         registry.register_model(self._architecture, own)
         if self.set["speculative-method"] in drafter.OWN:
             self.draft_layer = len(windows) + states
@@ -392,10 +399,10 @@ class Server:
             given = dict(
                 request_id=f"request-{at}", prompt_token_ids=list(self._prompts[at]), pooling_params=None,
                 sampling_params=sampling(max_tokens=asked["output"], ignore_eos=True, temperature=0.0),
-                eos_token_id=None, block_hasher=self.hasher,
+                eos_token_id=None, block_hasher=self.hasher, lora_request=lora.request(asked.get("adapter", 0)),
             )  # fmt: skip
             request = cls(**{name: given[name] for name in signature(cls.__init__).parameters if name in given})
-            self.requests[request.request_id] = _Request(request, list(self._prompts[at]))
+            self.requests[request.request_id] = _Request(request, list(self._prompts[at]), asked.get("adapter", 0))
             self.scheduler.add_request(request)
 
     def _resume(self, scheduled: Any) -> None:
@@ -457,7 +464,8 @@ class Server:
                 made = state.metadata[recurrent.name_of(one.layer)]
                 true, at = [], 0
                 for name in order:
-                    true.append(self._reference(one.layer, rank.worker, made, at, *rows[name]))
+                    own = self.requests[name].adapter
+                    true.append(self._reference(one.layer, rank.worker, made, at, *rows[name], own))
                     at += len(true[-1])
                 true = torch.cat(true)
                 out = one.out[:count].view(true.shape)
@@ -472,13 +480,15 @@ class Server:
         made = [(state.metadata, state.slots) for state in states]
         return Step(kinds, outputs, reference.digest(made))
 
-    def _reference(self, layer: Any, worker: Worker, made: Any, row: int, start: int, words: list[int]) -> Any:
+    def _reference(
+        self, layer: Any, worker: Worker, made: Any, row: int, start: int, words: list[int], adapter: int
+    ) -> Any:  # fmt: skip
         """What a layer returns for the last words of a request, from `start` on. made: its metadata of the step. row: of the
         batch, that the request begins at."""
         if recurrent.is_recurrent(layer):
-            return recurrent.reference(layer, worker, self.contents, start, words)
+            return recurrent.reference(layer, worker, self.contents, start, words, adapter)
         dtype = self.config.model_config.dtype
-        every = self.contents.inputs(layer, worker, torch.tensor(words), torch.arange(len(words)))
+        every = self.contents.inputs(layer, worker, torch.tensor(words), torch.arange(len(words)), adapter)
         q, k, v = (x.to(dtype).double() for x in every)
         q, where = q[start:], range(start, len(words))
         if self.mla:
@@ -522,7 +532,8 @@ class Server:
         for name, (start, words) in rows.items():
             rejected = len(drafts.get(name, ())) + 1 - len(got[name]) if got[name] else 0
             count = len(words) - start
-            told[name] = drafter.Rows(start, words[: len(words) - rejected], self.requests[name].known, count, bool(got[name]))
+            one, stand = self.requests[name], words[: len(words) - rejected]
+            told[name] = drafter.Rows(start, stand, one.known, count, bool(got[name]), one.adapter)
         outputs = []
         for rank, state in zip(self.ranks, states):
             true = partial(self._reference_of_draft, rank, state)
@@ -533,9 +544,8 @@ class Server:
             outputs += made
         return outputs
 
-    def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, row: int, start: int, words: list[int]) -> Any:
-        made = state.metadata[layer.layer_name]
-        return self._reference(layer, rank.worker, made, row, start, words)
+    def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, *of_a_request: Any) -> Any:
+        return self._reference(layer, rank.worker, state.metadata[layer.layer_name], *of_a_request)
 
     def _sampled(self, scheduled: Any, result: Any) -> list[Output]:
         """What each request got; its keys are in the cache up to the last word that was accepted. Returns those that got

@@ -200,6 +200,8 @@ def impossible(settings: Settings) -> str | None:
     chunked = settings.get("enable-prefix-caching"), settings.get("enable-chunked-prefill")
     if settings.get("recurrent", "none") != "none" and chunked == (True, False):
         return "refused by every release: a prefix of a recurrent state is computed in chunks"
+    if settings.get("adapters") == 0 and (settings.get("max-loras", 2) != 2 or settings.get("specialize-active-lora")):
+        return "there are no adapters"
     method = settings.get("speculative-method")
     plain = settings.get("draft-window") is not True and settings.get("draft-heads", 1) == 1
     if settings.get("drafts-by-batch-size") and (method == "none" or settings.get("former-model-runner")):
@@ -344,7 +346,7 @@ SPACE = Space(
         "kv-cache-dtype": ("auto", "fp8"),
         "scales": ("none", "checkpoint", "keys-values"),  # of a checkpoint: all, or none of queries, as most have it
         "kv-cache-dtype-skip-layers": ((), ("0",), ("sliding_window",)),
-        "block-size": (16, 32, 64),
+        "block-size": (16, 32, 64, 128),
         "max-model-len": (256, 512),
         "max-num-batched-tokens": (64, 16, 256, 512),
         "max-num-seqs": (4, 2, 16),
@@ -367,6 +369,9 @@ SPACE = Space(
         "dummy-batches": (False, True),
         "former-model-runner": (False, True),
         "disable-cascade-attn": (True, False),
+        "adapters": (0, 3),  # of LoRA
+        "max-loras": (2, 1),
+        "specialize-active-lora": (False, True),
     },
     edges=edges,
     limit=lambda settings: settings["max-model-len"],
