@@ -76,11 +76,7 @@ def _without_weights() -> type:
     import torch
 
     class Model(torch.nn.Module):
-        """As much as the registry looks for in a model that generates text, and takes adapters where the config has some."""
-
-        supports_lora = True
-        packed_modules_mapping: dict[str, list[str]] = {}
-        embedding_modules: dict[str, str] = {}
+        """As much as the registry looks for in a model that generates text."""
 
         def __init__(self, *, vllm_config: Any, prefix: str = ""):
             super().__init__()

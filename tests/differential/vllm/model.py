@@ -1,7 +1,7 @@
 """A model that is nothing but layers with a cache, for the engine's own loader.
 
-Query, key and value of a token follow from the token, its position and its adapter, so that what a layer should return is known
-without the model. The next token follows from the first two: a wrong output of a layer changes no step that follows.
+Query, key and value of a token follow from the token, its position, and a salt: its adapter's, or an image's. So what a layer should
+return is known without the model. The next token follows from the first two: a wrong output of a layer changes no step that follows.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import torch
 
 from ..protocol import Output
-from . import lora, recurrent
+from . import images, lora, recurrent
 
 VOCABULARY = 128
 _ROWS, _PERIOD = 1021, 5
-_ADAPTER = 3  # the column of hidden states that says it
+_SALT, _HALF = 3, 128  # the columns of hidden states that say it, in two numbers that are exact in bfloat16
+_OF_ADAPTER = 389  # its salt, times its number
 
 
 class Contents:
@@ -41,19 +42,19 @@ class Contents:
         """What follows `token` at `position`."""
         return self.word(position + 1, salt=token)
 
-    def rows(self, layer: str, kind: str, tokens: Any, positions: Any, heads: int, size: int, adapters: Any = 0) -> Any:
-        """[tokens, heads, size] in float32, each a row of a table. adapters: of the tokens, or the one of all."""
+    def rows(self, layer: str, kind: str, tokens: Any, positions: Any, heads: int, size: int, salts: Any = 0) -> Any:
+        """[tokens, heads, size] in float32, each a row of a table. salts: of the tokens, or the one of all."""
         key = layer, kind, heads, size
         if key not in self._tables:
             self._tables[key] = torch.randn(_ROWS, heads, size, generator=self._draw)
-        return self._tables[key][(tokens.long() * 131 + positions.long() * 17 + adapters * 389) % _ROWS]
+        return self._tables[key][(tokens.long() * 131 + positions.long() * 17 + salts) % _ROWS]
 
-    def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any, adapters: Any = 0) -> list[Any]:
+    def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any, salts: Any = 0) -> list[Any]:
         """This rank's query, key and value of these tokens; with MLA query, latent, and what of the key has the position."""
         text, rank, ranks = worker.config.model_config.hf_text_config, worker.rank, worker.sizes["tp"]
         heads, kv_heads = self.heads.get(layer.layer_name, (text.num_attention_heads, text.num_key_value_heads))
         mine = slice(rank * layer.num_heads, (rank + 1) * layer.num_heads)
-        rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape, adapters)  # noqa: E731
+        rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape, salts)  # noqa: E731
         if worker.config.model_config.use_mla:
             rope = layer.qk_rope_head_dim
             q = rows("q", heads, layer.qk_nope_head_dim + rope)
@@ -81,11 +82,11 @@ class Ran(NamedTuple):
 
 def make(
     contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool, states: int = 0,
-    adapted: bool = False,
+    adapted: bool = False, seeing: bool = False,
 ) -> type:  # fmt: skip
     """The class of the model. here(): the rank that asks: its `worker`, and `ran`, what its layers returned. windows: one for
-    each layer of attention, None for none. states: how many layers with a recurrent state come behind them. adapted: whether
-    it takes adapters."""
+    each layer of attention, None for none. states: how many layers with a recurrent state come behind them. adapted,
+    seeing: whether it takes adapters, and images."""
 
     class Model(torch.nn.Module):
         supports_pp = False
@@ -120,15 +121,16 @@ def make(
         get_input_embeddings = embed_input_ids
 
         def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None, inputs_embeds: Any = None) -> Any:
-            adapters = lora.of_rows(self, len(input_ids))
+            input_ids, salts = (input_ids, 0) if inputs_embeds is None else images.read(inputs_embeds)
+            salts = salts + _OF_ADAPTER * lora.of_rows(self, len(input_ids))
             for layer in self.layers:
                 if recurrent.is_recurrent(layer):
-                    rows = recurrent.inputs(layer, here().worker, contents, input_ids, positions, adapters).to(self.dtype)
+                    rows = recurrent.inputs(layer, here().worker, contents, input_ids, positions, salts).to(self.dtype)
                     here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), recurrent.run(layer, rows)))
                     continue
-                out = attend(layer, contents, here().worker, input_ids, positions, self.dtype, adapters)
+                out = attend(layer, contents, here().worker, input_ids, positions, self.dtype, salts)
                 here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
-            return encoded(input_ids, positions, self.width, self.dtype, adapters)
+            return encoded(input_ids, positions, self.width, self.dtype, salts)
 
         def compute_logits(self, hidden_states: Any, *args: Any) -> Any:
             return logits(hidden_states, contents.next)
@@ -138,24 +140,24 @@ def make(
 
     for name, trait in ((recurrent.traits() if states else {}) | (lora.traits() if adapted else {})).items():
         setattr(Model, name, trait)
-    return Model
+    return images.of(Model) if seeing else Model
 
 
 def attend(
-    layer: Any, contents: Contents, worker: Any, tokens: Any, positions: Any, dtype: Any, adapters: Any
+    layer: Any, contents: Contents, worker: Any, tokens: Any, positions: Any, dtype: Any, salts: Any
 ) -> Any:  # fmt: skip
     """What a layer of attention makes of these tokens."""
-    rows = [x.to(dtype) for x in contents.inputs(layer, worker, tokens, positions, adapters)]
+    rows = [x.to(dtype) for x in contents.inputs(layer, worker, tokens, positions, salts)]
     if worker.config.model_config.use_mla:
         q, latent, rope = rows
         return layer(q, latent.flatten(1), rope, output_shape=(len(q), layer.num_heads * layer.v_head_dim))
     return layer(*(x.flatten(1) for x in rows))
 
 
-def encoded(tokens: Any, positions: Any, width: int, dtype: Any, adapters: Any) -> Any:
-    """[tokens, width]: hidden states that say which token was read where, and under which adapter."""
+def encoded(tokens: Any, positions: Any, width: int, dtype: Any, salts: Any) -> Any:
+    """[tokens, width]: hidden states that say which token was read where, and its salt."""
     hidden = torch.zeros(len(tokens), width, dtype=dtype)
-    hidden[:, _ADAPTER] = adapters
+    hidden[:, _SALT], hidden[:, _SALT + 1] = salts % _ROWS % _HALF, salts % _ROWS // _HALF
     for column, what in enumerate((tokens, positions % 128, positions // 128)):  # exact in bfloat16
         hidden[:, column] = what.to(dtype)
     return hidden
@@ -170,9 +172,14 @@ def logits(hidden: Any, follows: Callable[[int, int], int]) -> Any:
     return made
 
 
-def adapters_of(hidden: Any) -> Any:
+def salts_of(hidden: Any) -> Any:
     """Of each row of hidden states."""
-    return hidden[:, _ADAPTER].long()
+    return hidden[:, _SALT].long() + _HALF * hidden[:, _SALT + 1].long()
+
+
+def salts_for(adapter: int, image: images.Image | None, count: int) -> Any:
+    """Of the first so many tokens of a request."""
+    return torch.full((count,), _OF_ADAPTER * adapter) + (0 if image is None else image.salts(count))
 
 
 def strange(output: Output) -> Output:

@@ -25,6 +25,7 @@ BACKENDS = {
     "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
     "ROCM_AITER_UNIFIED_ATTN": "rocm_aiter_unified_attn.RocmAiterUnifiedAttentionBackend",
 }
+_ADAPTERS_FROM = 0, 19
 V2_FROM = 0, 25  # the first release in which some models run on Model Runner V2 by default, and this harness runs it
 _OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
@@ -134,6 +135,8 @@ def _in_one_group(settings: Settings) -> bool:
 
 def refused(release: str, settings: Settings) -> str | None:
     number, backend = _number(release), settings.get("attention-backend")
+    if settings.get("adapters") and number < _ADAPTERS_FROM:
+        return "up to 0.18 adapters cannot be kept to the layer that stands for theirs (target_modules)"
     if backend == "ROCM_AITER_UNIFIED_ATTN" and number > (0, 19):
         return "from 0.20 on, vLLM calls AITER in a way that the stand-in does not know"
     if settings.get("speculative-method") == "ngram":
@@ -202,6 +205,10 @@ def impossible(settings: Settings) -> str | None:
         return "refused by every release: a prefix of a recurrent state is computed in chunks"
     if settings.get("adapters") == 0 and (settings.get("max-loras", 2) != 2 or settings.get("specialize-active-lora")):
         return "there are no adapters"
+    if settings.get("images") and settings.get("recurrent", "none") != "none":
+        return "images beside recurrent states are not built"
+    if settings.get("prompt-lookup-min", 2) != 2 and settings.get("speculative-method", "ngram") != "ngram":
+        return "there are no n-grams to look up"
     method = settings.get("speculative-method")
     plain = settings.get("draft-window") is not True and settings.get("draft-heads", 1) == 1
     if settings.get("drafts-by-batch-size") and (method == "none" or settings.get("former-model-runner")):
@@ -249,9 +256,13 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     have more rows, whether they are too many for the graph shows when the case runs without it.
     """
     number, backend, own = _number(release), settings["attention-backend"], _LAYER.match(wrong)
+    own_layer = own or ".mixer" in wrong
     layer = int(own[1]) if own and int(own[1]) < 2 else None  # of the model: a drafter has no sinks, and no layer skipped
     if settings["decode-context-parallel-size"] == 2 and (found := _on_ranks(number, settings, wrong, kinds, layer)):
         return found
+    if settings["specialize-active-lora"] and settings["cudagraph-mode"] != "NONE" and "replayed" in kinds and own_layer:
+        report = "graphs for fewer adapters than the rows of a step have (docs/upstream/vllm-lora-specialized-graphs.md)"
+        return Known(report, {"specialize-active-lora": False})
     none = {"windows": "none", "draft-window": False}
     states_cached = settings["recurrent"] != "none" and settings["enable-prefix-caching"]
     beside = states_cached and any(settings[x] != none[x] for x in none)
@@ -372,6 +383,8 @@ SPACE = Space(
         "adapters": (0, 3),  # of LoRA
         "max-loras": (2, 1),
         "specialize-active-lora": (False, True),
+        "images": (False, True),
+        "prompt-lookup-min": (2, 6),  # of n-gram drafts: with 6, most steps have none
     },
     edges=edges,
     limit=lambda settings: settings["max-model-len"],
