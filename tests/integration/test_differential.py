@@ -250,13 +250,18 @@ def test_every_way_to_break_the_harness_is_seen(stock):
     engine, side = stock
     server = import_module(f"tests.differential.{engine}.server")
     plainest = {name: values[0] for name, values in space.space_of(engine).axes.items()}
-    requests = [
-        {"prompt": 70, "output": 9, "arrives": 0, "common": None},
-        {"prompt": 33, "output": 3, "arrives": 1, "common": None},
-    ]
     seen = {}
     for mutation in server.MUTATIONS:
         settings = plainest | server.SEEN_IN.get(mutation, {})
+        requests = [
+            {"prompt": 70, "output": 9, "arrives": 0, "common": None},
+            {"prompt": 33, "output": 3, "arrives": 1, "common": None},
+        ]
+        for number, request in enumerate(requests, 1):  # the same text under another adapter, and behind another image
+            request |= {"adapter": number} if settings.get("adapters") else {}
+            request |= {"image": [5, 12, number]} if settings.get("images") else {}
+        if settings.get("adapters") or settings.get("images"):
+            requests[1]["common"] = [0, 33]
         case = {"engine": engine, "release": NEWEST[engine], "settings": settings, "requests": requests, "steps": 10, "seed": 5}
         whole, broken = side.run(case), side.run(case, mutation=mutation)
         seen[mutation] = judge.judge(whole, whole).kind, judge.judge(broken, broken).sign.partition(" in ")[0]

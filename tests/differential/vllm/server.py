@@ -647,6 +647,11 @@ def _not_causal(former: Any, *args: Any, causal: Any = False, scheduler_metadata
     return former(*args, causal=False, **kwargs)
 
 
+def _shifted(former: Any, *args: Any, **kwargs: Any) -> Any:
+    """Each token of an image gets what the one behind it should."""
+    return [encoded.roll(-1, 0) for encoded in former(*args, **kwargs)]
+
+
 def _neighbours(former: Any, *args: Any, **kwargs: Any) -> Any:
     """Rows have the adapter of the row before."""
     prompts, tokens, requests = former(*args, **kwargs)
@@ -679,6 +684,12 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "adapters one row on, former model runner": lambda: broken.broken(
         import_module("vllm.v1.worker.gpu_input_batch").InputBatch, "make_lora_inputs", _neighbours
     ),
+    "images are in no block's hash": lambda: broken.broken(
+        import_module("vllm.v1.core.kv_cache_utils"), "_gen_mm_extra_hash_keys", lambda former, *args: ([], args[-1])
+    ),
+    "images one token on": lambda: broken.broken(
+        import_module("vllm.v1.worker.gpu.mm.encoder_runner").EncoderRunner, "execute_mm_encoder", _shifted
+    ),
     "keys one place on": lambda: broken.broken(
         import_module("vllm.v1.attention.backends.flash_attn"), "reshape_and_cache_flash", _late_slot
     ),
@@ -693,5 +704,7 @@ SEEN_IN: dict[str, dict[str, Any]] = {
     "adapters are in no block's hash": {"adapters": 3},
     "adapters one row on": {"adapters": 3},
     "adapters one row on, former model runner": {"adapters": 3, "former-model-runner": True},
+    "images are in no block's hash": {"images": True},
+    "images one token on": {"images": True},
 }
 FAULTS = broken.FAULTS

@@ -39,7 +39,7 @@ def shape(settings: Settings) -> tuple[int, int, int]:
 
 def deployment(settings: Settings) -> tuple[dict[str, Any] | None, str, list[str]]:
     """What `attnfix doctor` is told of a server: config.json, GPU, launch command. No config says what a model with sinks and
-    recurrent states is."""
+    recurrent states is, or one of these shapes with images."""
     config: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": settings["dtype"]}
     if settings["attention"] == "MLA":
         config |= {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 512}
@@ -62,13 +62,20 @@ def deployment(settings: Settings) -> tuple[dict[str, Any] | None, str, list[str
         count = settings["num-speculative-tokens"]
         drafts: dict[str, Any] = {"method": method, "num_speculative_tokens": count}
         drafts |= {"model": "d"} if method == "eagle" else {}
+        if method == "ngram":
+            drafts["prompt_lookup_min"] = (least := settings["prompt-lookup-min"])
+            drafts["prompt_lookup_max"] = max(least, 3)
         if settings["drafts-by-batch-size"]:
             few, many = min(2, settings["max-num-seqs"] - 1), settings["max-num-seqs"]
             drafts["num_speculative_tokens_per_batch_size"] = [[1, few, count], [few + 1, many, 0]]
         words += ["--speculative-config", json.dumps(drafts)]
     if settings["dummy-batches"]:
         words += ["--data-parallel-size", "2"]
-    return None if settings["sinks"] and settings["recurrent"] != "none" else config, _GPUS[settings["capability"][0]], words
+    if settings["adapters"]:
+        words += ["--enable-lora", "--max-loras", str(settings["max-loras"])]
+        words += ["--specialize-active-lora"] if settings["specialize-active-lora"] else []
+    nowhere = settings["images"] or (settings["sinks"] and settings["recurrent"] != "none")
+    return None if nowhere else config, _GPUS[settings["capability"][0]], words
 
 
 _CASCADE, _GPUS = "disable-cascade-attn", {9: "h100", 8: "a100"}
