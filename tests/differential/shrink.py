@@ -18,7 +18,7 @@ from .protocol import Case
 
 #: The plainest values of a request's fields; without a value, it does not have the field
 _PLAINEST: dict[str, Any] = {"common": None, "arrives": 0, "output": 1, "adapter": None, "image": None}
-_LEFT_OUT = {"adapters": "adapter", "images": "image"}  # axis -> what no request has where the axis is plain
+LEFT_OUT = {"adapters": "adapter", "images": "image"}  # axis -> what no request has where the axis is plain
 #: A way to make a case smaller: what it is, and where. ("drop", request), ("plain", axis), (part, request): part of a request
 Way = tuple[str, Any]
 
@@ -104,9 +104,9 @@ class Shrinking:
         for what, at in ways:
             if what == "plain":
                 case["settings"][at] = space._plain(self._space.axes[at][0])
-                for request in case["requests"] if at in _LEFT_OUT else ():
-                    request.pop(_LEFT_OUT[at], None)  # type: ignore[misc]
-            elif what in _LEFT_OUT.values():
+                for request in case["requests"] if at in LEFT_OUT else ():
+                    request.pop(LEFT_OUT[at], None)  # type: ignore[misc]
+            elif what in LEFT_OUT.values():
                 case["requests"][at].pop(what, None)  # type: ignore[misc]
             elif what != "drop":
                 case["requests"][at][what] = _PLAINEST[what]  # type: ignore[literal-required]

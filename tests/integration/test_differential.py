@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential import judge, run, space
+from tests.differential import judge, run, shrink, space
 
 NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
 CASES = Path(run.__file__).parent / "cases"
@@ -250,19 +250,18 @@ def test_every_way_to_break_the_harness_is_seen(stock):
     engine, side = stock
     server = import_module(f"tests.differential.{engine}.server")
     plainest = {name: values[0] for name, values in space.space_of(engine).axes.items()}
+    requests = [
+        {"prompt": 70, "output": 9, "arrives": 0, "common": None},
+        {"prompt": 33, "output": 3, "arrives": 1, "common": None},
+    ]
+    others = [{"adapter": 1, "image": [10, 20, 1]}, {"adapter": 2, "image": [10, 20, 2], "common": [0, 33]}]
     seen = {}
     for mutation in server.MUTATIONS:
         settings = plainest | server.SEEN_IN.get(mutation, {})
-        requests = [
-            {"prompt": 70, "output": 9, "arrives": 0, "common": None},
-            {"prompt": 33, "output": 3, "arrives": 1, "common": None},
-        ]
-        for number, request in enumerate(requests, 1):  # the same text under another adapter, and behind another image
-            request |= {"adapter": number} if settings.get("adapters") else {}
-            request |= {"image": [5, 12, number]} if settings.get("images") else {}
-        if settings.get("adapters") or settings.get("images"):
-            requests[1]["common"] = [0, 33]
-        case = {"engine": engine, "release": NEWEST[engine], "settings": settings, "requests": requests, "steps": 10, "seed": 5}
+        named = {"common"} | {name for axis, name in shrink.LEFT_OUT.items() if settings.get(axis)}
+        more = [{name: value for name, value in one.items() if name in named and len(named) > 1} for one in others]
+        asked = [request | one for request, one in zip(requests, more, strict=True)]
+        case = {"engine": engine, "release": NEWEST[engine], "settings": settings, "requests": asked, "steps": 10, "seed": 5}
         whole, broken = side.run(case), side.run(case, mutation=mutation)
         seen[mutation] = judge.judge(whole, whole).kind, judge.judge(broken, broken).sign.partition(" in ")[0]
     assert seen == dict.fromkeys(server.MUTATIONS, (judge.OK, "wrong output"))

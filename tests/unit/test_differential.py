@@ -421,6 +421,10 @@ def test_cases_follow_from_the_seed_and_cover_every_pair_soon(engine):
             if request["common"]:
                 other, shared = request["common"]
                 assert other < at and shared <= request["prompt"]
+            assert 0 <= request.get("adapter", 0) <= case["settings"].get("adapters", 0)
+            begin, length, _ = request.get("image") or (1, 1, 1)
+            assert ("image" not in request or case["settings"]["images"]) and begin >= 1 <= length
+            assert begin + length <= request["prompt"] or "image" not in request
     pairs = set().union(*(space.pairs_of(drawn, case["settings"]) for case in first))
     possible = space.possible_pairs(drawn, NEWEST[engine])
     assert pairs <= possible < space.all_pairs(drawn, NEWEST[engine])
@@ -448,6 +452,52 @@ def test_a_case_shrinks_to_what_makes_it_wrong():
     plain = {name: space._plain(values[0]) for name, values in space.space_of("vllm").axes.items()}
     assert smallest["settings"] == plain and smallest["steps"] == 3
     assert smallest["requests"] == [{"prompt": 40, "output": 1, "arrives": 0, "common": None}]
+
+
+MORE = [
+    {"prompt": 40, "output": 1, "arrives": 0, "common": None, "adapter": 2, "image": [8, 20, 1]},
+    {"prompt": 50, "output": 1, "arrives": 1, "common": [0, 40], "adapter": 1, "image": [8, 20, 2]},
+]
+
+
+@pytest.mark.parametrize(
+    ("matters", "left"),
+    [
+        (lambda case: True, {}),
+        (lambda case: any(one.get("adapter") == 1 for one in case["requests"]), {"adapter": 1}),
+        (lambda case: any(one.get("image", [0, 0])[1] >= 8 for one in case["requests"]), {"image": [8, 8, 2]}),
+    ],
+)
+def test_adapters_and_images_are_left_out_of_a_shrunk_case_where_they_do_not_matter(matters, left):
+    axes = space.space_of("sglang").axes
+    settings = {name: space._plain(values[0]) for name, values in axes.items()} | {"adapters": 2, "images": True}
+    case = {"engine": "sglang", "release": "0.5.23", "settings": settings, "requests": MORE, "steps": 8, "seed": 1}
+    smallest = shrink.shrink(case, matters)
+    (request,) = smallest["requests"]
+    assert {name: value for name, value in request.items() if name in ("adapter", "image")} == left
+    assert smallest["settings"]["adapters"] == (2 if "adapter" in left else 0)
+    assert smallest["settings"]["images"] == ("image" in left)
+
+
+def test_what_adapters_and_images_change_shares_nothing():
+    from tests.differential.sglang.texts import Texts
+
+    def request(common=None, **more):
+        return {"prompt": 40, "output": 1, "arrives": 0, "common": common, **more}
+
+    given = [
+        request(adapter=1), request([0, 30], adapter=2), request([1, 20], adapter=1), request([0, 30]),
+        request([3, 40], image=[8, 20, 1]), request([4, 40], image=[8, 20, 2]), request([5, 35], image=[8, 20, 1]),
+    ]  # fmt: skip
+    texts = Texts({"seed": 5, "requests": given}, 512, values=lambda image: [1000 + image[2]] * image[1])
+    assert [texts.tokens[0][at] == texts.tokens[1][at] for at in (0, 29, 30)] == [True, True, False]
+
+    def alike(one, other):
+        rows = [texts.rows("k", 0, number, 1, 4, torch.float16) for number in (one, other)]
+        return next((at for at, pair in enumerate(zip(*rows)) if not torch.equal(*pair)), len(rows[0]))
+
+    assert [alike(*pair) for pair in ((0, 1), (0, 2), (0, 3), (3, 4), (4, 5), (4, 6))] == [0, 20, 0, 8, 8, 35]
+    assert texts.whatever_the_adapter()._common[1] == (0, 30)
 
 
 def _kernel(q, k, v, dtype):

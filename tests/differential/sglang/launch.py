@@ -26,7 +26,7 @@ from attnfix.patches.lab.sglang.engine import accepted, module
 from attnfix.patches.lab.sglang.mamba2 import taken_for_cuda
 
 from ..protocol import Settings, refusing
-from . import device, space
+from . import adapters, device, space
 
 _LOOKED_AT = ("sglang.srt.utils", "sglang.srt.layers.attention.flashattention_backend")
 
@@ -102,10 +102,16 @@ def server_args(config: Mapping[str, Any], settings: Settings, draft: Mapping[st
     flags = space.flags(settings, lambda name: name.replace("-", "_") in fields)
     given = ["--model-path", folder, "--device", "cuda", "--skip-tokenizer-init", *flags]
     given += ["--load-format", "auto" if scaled else "dummy"]
+    given += adapters.flags(dict(config), settings["adapters"]) if settings["adapters"] else []
     if draft is not None:
         given += ["--speculative-draft-model-path", _model(draft)]
+    if draft is not None and settings["speculative-adaptive"]:
+        given += ["--speculative-adaptive-config", _table_of_drafts(settings)]
     with _checking(settings):
-        return home.prepare_server_args(given)
+        args = home.prepare_server_args(given)
+        if settings["adapters"]:  # which are looked up in there
+            args.check_server_args()
+        return args
 
 
 def _model(config: Mapping[str, Any], scaled: bool = False) -> str:
@@ -137,6 +143,13 @@ def _weights(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
     save_file(tensors, file)
     ignored = [f"{layer}.{name}" for layer in layers for name in shapes if name.endswith("_proj")]
     return {"quant_method": "fp8", "activation_scheme": "dynamic", "ignored_layers": ignored}
+
+
+def _table_of_drafts(settings: Settings) -> str:
+    """A file that says how many drafts batches have."""
+    file = Path(tempfile.mkdtemp(prefix="attnfix-drafts-")) / "drafts.json"
+    file.write_text(json.dumps(space.drafts_by_batch(settings)))
+    return str(file)
 
 
 def _scales(config: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..protocol import Settings
+from . import images
 
 CONTEXT = 256
 WINDOW = 24  # tokens that a row of a window layer sees, its own among them
@@ -99,7 +100,8 @@ def is_latent(config: dict[str, Any]) -> bool:
 
 
 def config(settings: Settings) -> dict[str, Any]:
-    return {**MODELS[settings["model"]], "torch_dtype": settings["dtype"]}  # some layers take it from here, whatever the flag
+    own = {**MODELS[settings["model"]], "torch_dtype": settings["dtype"]}  # some layers take it from here, whatever the flag
+    return own | ({"architectures": [images.ARCHITECTURE]} if settings.get("images") else {})
 
 
 def draft(settings: Settings) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from attnfix.patches.lab.sglang.engine import module
 
 from .. import reference
 from ..protocol import Output, Settings, Tolerance
-from . import device, mamba2, mla, models, space
+from . import adapters, device, images, mamba2, mla, models, space
 from .texts import Texts
 
 _EXACT = Tolerance(0.25, 0.5)  # of what is right or wrong, and nothing between
@@ -95,10 +95,12 @@ class Rows:
         #: (whether of the drafter, request, branch) -> position -> token, where a draft is not what the text says
         self._wrong: dict[tuple[bool, int, int], dict[int, int]] = {}
         self._branches = space.branches(settings)
+        self._width = space.drafted(settings) if space.speculates(settings) else 1  # of a request in a verification
         self._links: tuple[list[list[int]], list[list[int]]] | None = None  # of each request: children, siblings
         self._trees: dict[int, Tree] = {}  # request -> what is verified
         self._accepted: dict[int, int] = {}  # request -> tokens that its last verification leaves in the cache
         self._steps = 0  # of the drafter, in this step of the server
+        self._added: Any = None  # of the layer that runs: rows before adapters, their input, rows with what adapters add
 
     def expect(self, batch: Any) -> None:
         """A batch is about to run."""
@@ -127,6 +129,7 @@ class Rows:
 
     def verifies(self, about: Any) -> None:
         """The engine is about to verify trees; about: what it made of the drafts."""
+        self._width = int(about.draft_token_num)
         if self._branches > 1:
             names = ("retrieve_next_token", "retrieve_next_sibling"), ("retrive_next_token", "retrive_next_sibling")
             children, siblings = next(pair for pair in names if hasattr(about, pair[0]))
@@ -149,10 +152,14 @@ class Rows:
 
     def watch(self, owner: Any, name: str, part: Any) -> None:
         """A model is given a part."""
+        if type(owner).__name__ == images.ARCHITECTURE and name == "model":
+            part.register_forward_pre_hook(self._embedded, with_kwargs=True)
         if mla.is_latent(owner):
             self._watch_latent(owner, name, part)
         elif mamba2.is_recurrent(part):
             self._watch_recurrent(owner, part)
+        elif adapters.takes(part):
+            self._watch_adapters(part)
         elif isinstance(part, self.attention):
             _around(part, self._handed, self._returned)
         elif type(part).__name__ == "LogitsProcessor":
@@ -164,9 +171,29 @@ class Rows:
 
         with device.unrecorded():
             given = tuple(one.clone(memory_format=torch.contiguous_format) for one in args[:3])
-        batch = self._batch(args, kwargs)
+        batch, added = self._batch(args, kwargs), self._added
+        self._added = None
+        if self.settings["adapters"]:
+            device.act(lambda: self._compare_added(layer, batch, added))
         device.act(lambda: self._fill(layer, batch, dict(zip("qkv", given))))
         return (*given, *args[3:]), kwargs
+
+    def _embedded(self, model: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        """A language model gets what its tokens and images were made of."""
+        batch, rows = kwargs["forward_batch"], kwargs["input_embeds"]
+        device.act(lambda: self._compare_images(batch, rows))
+
+    def _watch_adapters(self, part: Any) -> None:
+        """A layer's projection is given adapters. What they add is copied: a rotation may be in place."""
+        real = part.apply_lora
+
+        def apply_lora(base: Any, x: Any, *args: Any) -> Any:
+            before, given = base.clone(), x.clone()
+            out = real(base, x, *args)
+            self._added = before, given, out.clone()
+            return out
+
+        part.apply_lora = apply_lora
 
     def _watch_recurrent(self, owner: Any, layer: Any) -> None:
         """A decoder layer is given a layer with recurrent states: what that projects becomes drawn."""
@@ -230,10 +257,10 @@ class Rows:
                 for branch in range(wide)
             ]
         if mode.is_target_verify():
-            width = space.drafted(self.settings)
+            width = self._width
             return [Span(place, place * width, number, at := self._done[number], at + width) for place, number in self._decodes]
         if drafts and not self._extends:  # behind a verification, of the accepted tokens
-            width = space.drafted(self.settings)
+            width = self._width
             return [
                 Span(place, place * width, number, at := self._done[number], at + self._accepted[number])
                 for place, number in self._decodes
@@ -311,6 +338,8 @@ class Rows:
             positions += range(begin, end)
         for what, given, wanted in (("tokens", batch.input_ids, tokens), ("positions", batch.positions, positions)):
             given = given.tolist()
+            if self.settings["images"] and what == "tokens":  # the model puts its last token there, when it has seen the image
+                given, wanted = ([min(token, self.config["vocab_size"] - 1) for token in tokens] for tokens in (given, wanted))
             found = [value for span in spans for value in given[span.rows]]
             bad = next((row for row, pair in enumerate(zip(found, wanted)) if pair[0] != pair[1]), None)
             error = math.inf if bad is not None or len(found) != len(wanted) else 0.0
@@ -399,6 +428,38 @@ class Rows:
         off = torch.cat(beside) if beside else 0.0
         self.outputs.append(reference.compare(name, found, torch.cat(true), labels, beside=off))
 
+    def _compare_images(self, batch: Any, rows: Any) -> None:
+        """Whether each token of an image got its own embedding, in chunks and behind cached ones, too."""
+        import torch
+
+        for span in self._spans(False, batch.forward_mode):
+            image = self.texts.images[span.request]
+            at = range(max(span.begin, image[0]), min(span.end, image[0] + image[1])) if image else ()
+            if image and at:
+                wanted = images.embeddings(image, rows.shape[-1], self.texts.seed)[at.start - image[0] : at.stop - image[0]]
+                found = rows[span.row + at.start - span.begin : span.row + at.stop - span.begin]
+                error = 0.0 if torch.equal(found, wanted.to(rows.dtype)) else math.inf
+                label = f"request {span.request}, tokens {at.start} to {at.stop}"
+                self.outputs.append(Output("images", error, reference.digest(found), _EXACT, label))
+
+    def _compare_added(self, layer: Any, batch: Any, added: Any) -> None:
+        """Whether each row got what its request's adapter adds, by Triton's kernels. added: None where none ran."""
+        if id(layer) not in self.target:
+            return  # a drafter has no adapters
+        worst, label = 0.0, ""
+        for span in self._spans(False, batch.forward_mode):
+            adapter = self.texts.adapters[span.request]
+            error = math.inf if adapter else 0.0
+            if added:
+                before, x, after = (rows[span.rows].double() for rows in added)
+                wanted = adapters.added(self.config, adapter or 1, x)
+                off = after - before - (wanted if adapter else 0)
+                error = float((off.norm(dim=-1) / wanted.norm(dim=-1)).nan_to_num(math.inf).max())
+            if error >= worst:
+                worst, label = error, f"request {span.request}, tokens {span.begin} to {span.end}"
+        # Without bits: which slot an adapter has, and so what is computed together, follows from a folder's name
+        self.outputs.append(Output(f"adapters of layer {layer.layer_id}", worst, "", _EXACT, label))
+
     def _compare_recurrent(self, layer: Any, batch: Any, out: Any) -> None:
         import torch
 
@@ -432,6 +493,7 @@ class Rows:
                     first, second = self.texts.candidates(span.request, at + 2, wrong)
                     logits[row, first], logits[row, second] = 8, 7
                 else:
-                    logits[row, self.texts.proposed(span.request, at + 2) if drafts else text[at + 1]] = 1
+                    token = self.texts.proposed(span.request, at + 2) if drafts else text[at + 1]
+                    logits[row, min(token, logits.shape[1] - 1)] = 1  # in an image nobody asks for it
         if drafts and mode.is_decode():
             self._steps += 1

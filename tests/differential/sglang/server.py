@@ -23,7 +23,7 @@ from attnfix.patches.lab.sglang.engine import accepted, module
 
 from .. import reference
 from ..protocol import Case, Step
-from . import device, flash_attention, kernels, launch, mamba2, mla, models, rows, space
+from . import adapters, device, flash_attention, images, kernels, launch, mamba2, mla, models, rows, space
 from .rows import Rows
 from .texts import Texts
 
@@ -35,6 +35,8 @@ def load() -> None:
     importlib.import_module("sglang.srt.managers.scheduler")
     kernels.install()
     mamba2.install()
+    adapters.install()
+    images.install()
     launch.settle(mla.settle_weights, mamba2.settle_weights)
     launch.on_hopper()
 
@@ -49,7 +51,7 @@ class Server:
             launch.on_blackwell(used)
         self.config, self.requests = models.config(settings), case["requests"]
         self.args = launch.server_args(self.config, settings, models.draft(settings))
-        self.texts = Texts(case, self.config["vocab_size"], space.narrow(settings))
+        self.texts = Texts(case, self.config["vocab_size"], space.narrow(settings), self._values)
         self.turn, self.found, self.error = 0, Step([]), None
         self._mine, self._engines = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._live, daemon=True)
@@ -133,13 +135,29 @@ class Server:
         wanted.normalize(None)
         kind = messages.TokenizedGenerateReqInput
         tokens = self.texts.tokens[number][: self.requests[number]["prompt"]]
+        if image := self.texts.images[number]:
+            tokens[image[0] : image[0] + image[1]] = [images.PLACEHOLDER] * image[1]
         packed = "array" in str(inspect.signature(kind).parameters["input_ids"].annotation)  # 0.5.13 and later
         return kind(**accepted(kind, {
             "rid": str(number), "input_text": None, "input_ids": array("q", tokens) if packed else tokens,
-            "input_embeds": None, "mm_inputs": None, "token_type_ids": None, "sampling_params": wanted,
+            "input_embeds": None, "mm_inputs": image and images.given(image, self._embeddings(image)), "token_type_ids": None,
+            "sampling_params": wanted,
             "return_logprob": False, "logprob_start_len": -1, "top_logprobs_num": 0, "token_ids_logprob": None,
-            "stream": False,
+            "stream": False, "lora_id": self._adapter(number),
         }))  # fmt: skip
+
+    def _embeddings(self, image: list[int]) -> Any:
+        return images.embeddings(image, self.config["hidden_size"], self.case["seed"])
+
+    def _values(self, image: list[int]) -> list[int]:
+        return images.values(image, self._embeddings(image))
+
+    def _adapter(self, number: int) -> str | None:
+        """The engine's id of the adapter that a request names."""
+        if not (adapter := self.texts.adapters[number]):
+            return None
+        loaded = self.scheduler.tp_worker.model_runner.lora_manager.lora_refs.values()
+        return next(one.lora_id for one in loaded if one.lora_name == adapters.name(adapter))
 
 
 class _Receiver:
@@ -216,6 +234,53 @@ def _state_lags() -> AbstractContextManager[Any]:
     return replaced(mamba2, "expected", expected)
 
 
+def _adapters_left_out() -> AbstractContextManager[Any]:
+    """The reference has the keys and values of a text whatever the adapter."""
+    real = Rows._given
+
+    def given(self: Rows, *args: Any) -> Any:
+        mine, self.texts = self.texts, self.texts.whatever_the_adapter()
+        try:
+            return real(self, *args)
+        finally:
+            self.texts = mine
+
+    return replaced(Rows, "_given", given)
+
+
+def _another_adapter() -> AbstractContextManager[Any]:
+    """Each adapter should add what the other one does."""
+    real = adapters.added
+    return replaced(adapters, "added", lambda config, adapter, x: real(config, 3 - adapter, x))
+
+
+def _embeddings_shifted() -> AbstractContextManager[Any]:
+    """Each token of an image gets what the one behind it should."""
+    model = module("models.registry").ModelRegistry.models[images.ARCHITECTURE]
+    real = model.get_image_feature
+    return replaced(model, "get_image_feature", lambda self, items: real(self, items).roll(-1, 0))
+
+
+def _cache_key(change: Callable[[Any, Any], tuple[Any, Any]]) -> AbstractContextManager[Any]:
+    """What the engine's radix cache finds keys by: change(tokens, the key of a request's own)."""
+    kind = module("mem_cache.radix_cache").RadixKey
+    real = kind.__init__
+
+    def made(self: Any, token_ids: Any, extra_key: Any = None, *args: Any, **kwargs: Any) -> None:
+        real(self, *change(token_ids, extra_key), *args, **kwargs)
+
+    return replaced(kind, "__init__", made)
+
+
+def _one_key_for_adapters() -> AbstractContextManager[Any]:
+    return _cache_key(lambda tokens, key: (tokens, None))
+
+
+def _one_key_for_images() -> AbstractContextManager[Any]:
+    last = models.VOCABULARY - 1
+    return _cache_key(lambda tokens, key: (type(tokens)("q", [min(token, last) for token in tokens]), key))
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "window wrong by one": _otherwise(lambda one: {"window": one.window and one.window + 1}),
     "the scale is left out": _otherwise(lambda one: {"scale": 1.0}),
@@ -226,6 +291,11 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "another page": _another_page,
     "branches see each other": _branches_seen,
     "a state lags by a token": _state_lags,
+    "adapters are left out": _adapters_left_out,
+    "another adapter": _another_adapter,
+    "embeddings are shifted": _embeddings_shifted,
+    "the cache knows no adapter": _one_key_for_adapters,
+    "the cache knows no image": _one_key_for_images,
 }
 #: Mutation -> settings that it must be seen in
 SEEN_IN: dict[str, dict[str, Any]] = {
@@ -233,6 +303,11 @@ SEEN_IN: dict[str, dict[str, Any]] = {
     "the soft cap is left out": {"model": "soft-cap"},
     "sinks are left out": {"model": "windows-sinks"},
     "a state lags by a token": {"model": "hybrid"},
+    "adapters are left out": {"adapters": 2},
+    "another adapter": {"adapters": 2},
+    "the cache knows no adapter": {"adapters": 2},
+    "embeddings are shifted": {"images": True},
+    "the cache knows no image": {"images": True},
     "branches see each other": {
         "attention-backend": "triton",
         "speculative-algorithm": "EAGLE",

@@ -10,15 +10,15 @@ from typing import Any
 from packaging.version import Version
 
 from ..protocol import Known, Settings, Space
-from . import models
+from . import adapters, models
 
 AXES: dict[str, tuple[Any, ...]] = {
     "model": tuple(models.MODELS),
     "attention-backend": ("fa3", "flashinfer", "triton", "torch_native", "trtllm_mla", "flashmla", "trtllm_mha"),
     "dtype": ("float16", "bfloat16"),
-    "page-size": (1, 4, 16),
-    "chunked-prefill-size": (64, 16, -1),
-    "max-total-tokens": (2048, 320),
+    "page-size": (1, 4, 16, 128),
+    "chunked-prefill-size": (64, 16, -1, 128),
+    "max-total-tokens": (2048, 320, 640),
     "max-running-requests": (8, 2),
     "disable-radix-cache": (False, True),
     "disable-overlap-schedule": (True, False),
@@ -31,6 +31,7 @@ AXES: dict[str, tuple[Any, ...]] = {
     "speculative-algorithm": (None, "EAGLE"),
     "speculative-num-steps": (3, 1),
     "speculative-eagle-topk": (1, 2),
+    "speculative-adaptive": (False, True),
     "speculative-attention-mode": ("prefill", "decode"),
     "speculative-draft-attention-backend": (None, "fa3", "flashinfer", "triton"),
     "prefill-attention-backend": (None, "fa3", "flashinfer", "triton"),
@@ -42,6 +43,8 @@ AXES: dict[str, tuple[Any, ...]] = {
     "mamba-track-interval": (32, 16),
     "max-mamba-cache-size": (64, 12),
     "mamba-conv-dtype": ("model", "default"),  # the engine's default is bfloat16
+    "adapters": (0, 2),
+    "images": (False, True),
 }
 _OF_STATES = ("mamba-radix-cache-strategy", "mamba-track-interval", "max-mamba-cache-size")
 _RENAMED = {"mamba-radix-cache-strategy": "mamba-scheduler-strategy"}  # as it was up to 0.5.13
@@ -60,7 +63,7 @@ _FIXED = {
 }  # fmt: skip
 SCALE = 0.5  # of keys and values, where a file says so
 #: settings that are no flag
-_OURS = ("model", "scales", "latent-prefix", "flashinfer-use-paged", "mamba-conv-dtype")
+_OURS = ("model", "scales", "latent-prefix", "flashinfer-use-paged", "mamba-conv-dtype", "adapters", "images")
 
 
 def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
@@ -73,6 +76,8 @@ def flags(settings: Settings, known: Callable[[str], bool]) -> list[str]:
         given["speculative-num-draft-tokens"] = drafted(settings)
     else:
         given = {name: value for name, value in given.items() if not name.startswith("speculative-")}
+    if settings["adapters"]:
+        given |= {"enable-lora": True, "max-loras-per-batch": adapters.SLOTS}
     for names, value in _FIXED.items():
         if name := next(filter(known, names), None):
             given[name] = value
@@ -104,7 +109,7 @@ def deployment(settings: Settings) -> tuple[dict[str, Any], str, list[str]]:
         "m",
         *flags(settings, lambda name: name in AXES or not name.startswith("cuda-")),
     ]
-    config = models.config(settings)
+    config = models.config({**settings, "images": False})  # of what the model with images is made of
     if settings["scales"] == "checkpoint":
         config["quantization_config"] = {"quant_method": "fp8", "kv_cache_scheme": {"num_bits": 8}}
     if models.draft(settings):
@@ -119,6 +124,12 @@ def speculates(settings: Settings) -> bool:
 def drafted(settings: Settings) -> int:
     """How many tokens a verification looks at."""
     return settings["speculative-num-steps"] * branches(settings) + 1
+
+
+def drafts_by_batch(settings: Settings) -> dict[str, Any]:
+    """The table of `--speculative-adaptive-config`: two and three requests have no drafts, fewer and more have them all."""
+    steps = {"1": settings["speculative-num-steps"], "2": 0, "4": settings["speculative-num-steps"]}
+    return {requests: {"candidate_steps": [count]} for requests, count in steps.items()}
 
 
 def branches(settings: Settings) -> int:
@@ -210,6 +221,8 @@ def _impossible_with_trees(settings: Settings, used: set[str]) -> str | None:
         return "the engine refuses trees on these backends"
     if settings.get("enable-unified-memory"):
         return "the engine refuses trees in unified memory"
+    if settings.get("speculative-adaptive"):
+        return "the engine drafts trees of one size"
     if model in ("windows", "windows-sinks") and "fa3" in used and page > 1:
         return "the engine refuses trees on fa3 with windows and pages of several tokens"
     return None
@@ -299,12 +312,41 @@ def _impossible_with_states(settings: Settings, used: set[str]) -> str | None:
     return None
 
 
+def _impossible_with_pages(settings: Settings, used: set[str]) -> str | None:
+    """Some backends have the engine take pages of 64 tokens instead of smaller ones."""
+    page, chunk = settings.get("page-size", 16), settings.get("chunked-prefill-size", -1)
+    larger = used & _LATENT_BACKENDS or ("trtllm_mha" in used and page < 16)
+    if 0 < chunk < max(page, 64 if larger else 1):
+        return "the engine schedules whole pages of a prompt: with chunks shorter than one it waits for ever, and refuses none"
+    if page == 128 and settings.get("max-total-tokens") == 320:
+        return "of a pool of two pages the engine gives no request more than its first token"
+    return None
+
+
+def _impossible_with_more(settings: Settings) -> str | None:
+    """Adapters and images."""
+    model = settings.get("model")
+    if settings.get("adapters") and model == "mla":
+        return "adapters are made for projections to queries, keys and values of heads"
+    if settings.get("adapters") and settings.get("speculative-adaptive") and settings.get("speculative-algorithm"):
+        return "the engine refuses adapters where the number of drafts changes"
+    if settings.get("images") and model not in (None, "mha", "gqa"):
+        return "the model that takes images is a Llama"
+    if settings.get("images") and settings.get("speculative-algorithm"):
+        return "the class of EAGLE's drafter of a Llama embeds no image: it looks hashes up in its table"
+    return None
+
+
 def _not_paged(settings: Settings) -> bool:
     given = [settings[name] for name in ("attention-backend", "prefill-attention-backend") if name in settings]
     return settings.get("model") == "mla" or (len(given) == 2 and "flashinfer" not in given)
 
 
 def _refused(release: str, settings: Settings) -> str | None:
+    if settings.get("adapters") and settings.get("speculative-algorithm") and Version(release) < Version("0.5.19"):
+        return "the engine refuses adapters beside a drafter"
+    if settings.get("speculative-adaptive") and settings.get("speculative-algorithm") and Version(release) < Version("0.5.14"):
+        return "the engine refuses steps without drafts"
     if settings.get("model") != "hybrid":
         return None
     own, prefill = settings.get("attention-backend"), settings.get("prefill-attention-backend")
@@ -337,6 +379,8 @@ def _impossible(settings: Settings) -> str | None:
         return reason
     if reason := _impossible_with_states(settings, used):
         return reason
+    if reason := _impossible_with_pages(settings, used) or _impossible_with_more(settings):
+        return reason
     if settings.get("flashinfer-use-paged") and _not_paged(settings):
         return "a variable of FlashInfer's attention on heads of their own"
     if "torch_native" in used and speculates(settings):
@@ -367,6 +411,6 @@ SPACE = Space(
     impossible=_impossible,
     refused=_refused,
     known=_known,
-    interpreted=lambda settings: "triton" in backends(settings) or settings["model"] == "hybrid",
+    interpreted=lambda settings: bool("triton" in backends(settings) or settings["model"] == "hybrid" or settings["adapters"]),
 )
 PLAINEST = {axis: values[0] for axis, values in AXES.items()}

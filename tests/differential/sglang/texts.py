@@ -2,12 +2,15 @@
 
 They are drawn from the case's seed: what comes before an attention layer is the same on both sides, whatever the layers before
 it returned, and the keys of a prefix are the same whoever computes it. Requests share exactly what the case says: no token
-occurs twice otherwise.
+occurs twice otherwise. Under another adapter the same tokens have other rows, and so have those behind another image, which
+are tokens, too: the values that the engine puts in the place of its placeholders.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from ..protocol import Case
@@ -16,9 +19,12 @@ _BEHIND = 16  # tokens behind the last one that is asked for, which a drafter ma
 
 
 class Texts:
-    """narrow: whether rows are to survive a round trip through FP8, so that a cache which holds it loses nothing."""
+    """narrow: whether rows are to survive a round trip through FP8, so that a cache which holds it loses nothing.
+    values: of an image, what stands for its tokens."""
 
-    def __init__(self, case: Case, vocabulary: int, narrow: Any = None):
+    def __init__(
+        self, case: Case, vocabulary: int, narrow: Any = None, values: Callable[[list[int]], list[int]] = lambda image: []
+    ):
         import random
 
         self.strange = range(vocabulary - 64, vocabulary)  # tokens that no text has
@@ -30,15 +36,36 @@ class Texts:
         self.tokens: list[list[int]] = []
         self.prompts = [request["prompt"] for request in case["requests"]]
         self.outputs = [request["output"] for request in case["requests"]]
-        self._common: list[tuple[int, int]] = []
+        self.adapters = [request.get("adapter", 0) for request in case["requests"]]
+        self.images = [request.get("image") for request in case["requests"]]
+        self._common: list[tuple[int, int]] = []  # whose rows the first tokens have, and how many of them
+        text: list[list[int]] = []  # without images
         for number, request in enumerate(case["requests"]):
             source, same = request["common"] or (number, 0)
-            same = min(same, request["prompt"], len(self.tokens[source]) if source < number else 0)
+            same = min(same, request["prompt"], len(text[source]) if source < number else 0)
             length = request["prompt"] + request["output"] + _BEHIND
-            begin = self.tokens[source][:same] if same else []
-            self.tokens.append(begin + list(itertools.islice(fresh, length - same)))
-            self._common.append((source, same))
+            begin = text[source][:same] if same else []
+            text.append(begin + list(itertools.islice(fresh, length - same)))
+            self.tokens.append(list(text[number]))
+            if image := self.images[number]:
+                self.tokens[number][image[0] : image[0] + image[1]] = values(image)
+            self._common.append(self._computed_alike(number))
         self._rows: dict[tuple, Any] = {}
+
+    def whatever_the_adapter(self) -> Texts:
+        """These, as if each request had the same one."""
+        other = copy.copy(self)
+        other.adapters, other._rows = [0] * len(self.adapters), {}
+        other._common = [other._computed_alike(number) for number in range(len(self.tokens))]
+        return other
+
+    def _computed_alike(self, number: int) -> tuple[int, int]:
+        """An earlier request, and how many of the first tokens have its rows: the most that any has."""
+        mine, alike = self.tokens[number], {}
+        for other in [other for other in range(number) if self.adapters[other] == self.adapters[number]]:
+            pairs = enumerate(zip(mine, self.tokens[other]))
+            alike[other] = next((at for at, (one, two) in pairs if one != two), min(len(mine), len(self.tokens[other])))
+        return max(alike.items(), key=lambda one: one[1], default=(number, 0))
 
     def rows(self, what: str, layer_id: int, request: int, heads: int, dim: int, dtype: Any, drafts: bool = False) -> Any:
         """[tokens, heads, dim] for each token of the request; what: "q", "k" or "v", or "p", what a recurrent

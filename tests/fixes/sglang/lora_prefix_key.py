@@ -21,5 +21,5 @@ WAYS = [
      "keys that end in an adapter's id": (("on",), "off")},
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
-DIFFERENTIAL = "its servers load no adapters"
+DIFFERENTIAL = "no request of its space has an `extra_key`"
 RUN_AS_IT_IS = "it makes a request as it is made, with another key"

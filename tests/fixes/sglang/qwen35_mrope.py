@@ -20,5 +20,5 @@ WAYS = [{"GPU": (("NVIDIA",), "AMD"), "images in Qwen3.5's attention": (("on",),
 #: Place in wrap.py -> why it needs no guard
 UNGUARDED = {"self_attention.corrected": "the engine's function, with what a guarded one prepared"}
 #: Settings that the differential run must try it in, or why its space does not reach it
-DIFFERENTIAL = "its space has no images"
+DIFFERENTIAL = "its images are for a model without M-RoPE"
 RUN_AS_IT_IS = "it makes a layer as it is made; what the layer runs from then on are witnesses"
