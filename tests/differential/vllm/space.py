@@ -25,7 +25,7 @@ BACKENDS = {
     "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
     "ROCM_AITER_UNIFIED_ATTN": "rocm_aiter_unified_attn.RocmAiterUnifiedAttentionBackend",
 }
-_ADAPTERS_FROM = 0, 19
+_MORE_FROM = 0, 19
 V2_FROM = 0, 25  # the first release in which some models run on Model Runner V2 by default, and this harness runs it
 _OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
@@ -142,8 +142,10 @@ def _in_one_group(settings: Settings) -> bool:
 
 def refused(release: str, settings: Settings) -> str | None:
     number, backend = _number(release), settings.get("attention-backend")
-    if settings.get("adapters") and number < _ADAPTERS_FROM:
+    if settings.get("adapters") and number < _MORE_FROM:
         return "up to 0.18 adapters cannot be kept to the layer that stands for theirs (target_modules)"
+    if settings.get("images") and number < _MORE_FROM:
+        return "images before 0.19 are not built"
     if backend == "ROCM_AITER_UNIFIED_ATTN" and number > (0, 19):
         return "from 0.20 on, vLLM calls AITER in a way that the stand-in does not know"
     if settings.get("speculative-method") == "ngram":
