@@ -246,6 +246,25 @@ def test_what_the_engine_serves_is_drawn(vllm, settings):
     assert answered(vllm, **settings) == (True, "done", 2)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"speculative-method": "eagle", "drafts-by-batch-size": True, "max-num-seqs": 2},
+        {"speculative-method": "ngram", "prompt-lookup-min": 6, "former-model-runner": True},
+    ],
+)
+def test_servers_with_drafts_have_steps_without(vllm, settings):
+    """By a table on Model Runner V2, which the former one lacks; by n-grams that are not found on the former one alone."""
+    settings = {name: values[0] for name, values in space.space_of("vllm").axes.items()} | settings
+    assert not space.why_not(space.space_of("vllm"), NEWEST["vllm"], settings)
+    requests = [{"prompt": 30, "output": output, "arrives": 0, "common": None} for output in (6, 16)]
+    case = {"engine": "vllm", "release": NEWEST["vllm"], "settings": settings, "requests": requests, "steps": 20, "seed": 5}
+    answer = vllm.run(case)
+    assert judge.judge(answer, answer).kind == judge.OK
+    kinds = [set(step["kinds"]) & {"decode", "verify"} for step in answer["steps"]]
+    assert {"decode"} in kinds and {"verify"} in kinds
+
+
 def test_every_way_to_break_the_harness_is_seen(stock):
     engine, side = stock
     server = import_module(f"tests.differential.{engine}.server")

@@ -1,9 +1,9 @@
 """Drafters with a layer of attention of their own: EAGLE and MTP, by the engine's speculator, and what the layer should return.
 
 A drafter reads at the place of each token the one that follows, and what the target has made of the token; its first call is as
-long as the target's, the later ones have one row of each request. It has no adapters and sees no images, but its keys follow from
-what the target made of them. Its draft follows from the token that it reads, so which drafts are right is known: about two of three, drawn
-by the case's seed.
+long as the target's, the later ones have one row of each request. It has no adapters and sees no images, but its keys follow
+from what the target made of them. Its draft follows from the token that it reads, so which drafts are right is known: about two
+of three, drawn by the case's seed.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def compare(
     calls: list[Drafted], order: list[str], rows: dict[str, Rows], contents: Any, limit: int, true: Any, within: Any
 ) -> list[Output]:
     """Every call of a step. order: requests as the batch has them. limit: of the context, behind which the engine lets the
-    drafter's positions stand. true(layer, row, start, words, salts): what the layer returns for the words from `start` on, of a request that begins at that row of the target's batch; -1 of a batch of the drafter's own."""
+    drafter's positions stand. true(layer, row, start, words, salts): what the layer returns for the words from `start` on, of
+    a request that begins at that row of the target's batch; -1 of a batch of the drafter's own."""
     outputs = []
     for number, call in enumerate(calls):
         at, places, texts, hidden, labels, begins = 0, [], [], [], [], []

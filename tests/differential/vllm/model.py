@@ -1,7 +1,8 @@
 """A model that is nothing but layers with a cache, for the engine's own loader.
 
-Query, key and value of a token follow from the token, its position, and a salt: its adapter's, or an image's. So what a layer should
-return is known without the model. The next token follows from the first two: a wrong output of a layer changes no step that follows.
+Query, key and value of a token follow from the token, its position, and a salt: its adapter's, or an image's. So what a layer
+should return is known without the model. The next token follows from token and position: a wrong output of a layer changes no
+step that follows.
 """
 
 from __future__ import annotations
