@@ -7,7 +7,6 @@ the rows of the model that get it. Emulated: the encoder, whose result says of e
 from __future__ import annotations
 
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +54,16 @@ def of(base: type) -> type:
         def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Any) -> dict[str, int]:
             return {"image": seq_len}
 
+    class Processor(processing.BaseMultiModalProcessor):  # type: ignore[misc, name-defined]
+        """Images are processed elsewhere; the engine asks this one what it knows of them."""
+
+        requires_tokenizer = False
+
+        def _get_mm_fields_config(self, *args: Any) -> Any:
+            raise NotImplementedError
+
+        _get_prompt_updates = _get_mm_fields_config
+
     class WithImages(base, interface):  # type: ignore[misc, valid-type]
         @classmethod
         def get_placeholder_str(cls, modality: str, i: int) -> str | None:
@@ -83,8 +92,7 @@ def of(base: type) -> type:
             return made
 
     registry: Any = import_module("vllm.multimodal").MULTIMODAL_REGISTRY
-    processor = lambda info, dummy, cache=None: SimpleNamespace(info=info)  # noqa: E731
-    registered: type = registry.register_processor(processor, info=Info, dummy_inputs=lambda info: None)(WithImages)
+    registered: type = registry.register_processor(Processor, info=Info, dummy_inputs=lambda info: None)(WithImages)
     return registered
 
 
