@@ -257,8 +257,8 @@ def test_servers_with_drafts_have_steps_without(vllm, settings):
     """By a table on Model Runner V2, which the former one lacks; by n-grams that are not found on the former one alone."""
     settings = {name: values[0] for name, values in space.space_of("vllm").axes.items()} | settings
     assert not space.why_not(space.space_of("vllm"), NEWEST["vllm"], settings)
-    requests = [{"prompt": 30, "output": output, "arrives": 0, "common": None} for output in (6, 16)]
-    case = {"engine": "vllm", "release": NEWEST["vllm"], "settings": settings, "requests": requests, "steps": 20, "seed": 5}
+    requests = [{"prompt": 90, "output": output, "arrives": 0, "common": None} for output in (6, 16)]
+    case = {"engine": "vllm", "release": NEWEST["vllm"], "settings": settings, "requests": requests, "steps": 22, "seed": 3}
     answer = vllm.run(case)
     assert judge.judge(answer, answer).kind == judge.OK
     kinds = [set(step["kinds"]) & {"decode", "verify"} for step in answer["steps"]]
