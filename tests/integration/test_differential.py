@@ -117,6 +117,7 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
         ("vllm-freed-window-block", "has freed"),
         ("sglang-mixed-chunk-states", "states that nobody wrote"),
         ("vllm-dcp-captured-context", "captured without a context"),
+        ("sglang-captured-adapters", "captured with one"),
     ],
 )
 def test_what_a_later_release_mends_is_no_fault_of_a_fix(newest, name, what):

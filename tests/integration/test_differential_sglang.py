@@ -14,6 +14,9 @@ def case(**settings):
     prompts = (40, 9, 100, 60)
     requests = [{"prompt": n, "output": 9, "arrives": at, "common": None} for at, n in enumerate(prompts)]
     requests[3]["common"] = [0, 33]
+    for at, request in enumerate(requests):
+        request |= {"adapter": (0, 1, 2, 1)[at]} if settings.get("adapters") else {}
+        request |= {"image": [5, 20, at]} if settings.get("images") and request["prompt"] > 25 else {}
     named = {name.replace("_", "-"): value for name, value in settings.items()}
     return {
         "engine": "sglang", "release": RELEASE, "settings": part.PLAINEST | named, "requests": requests, "steps": 20, "seed": 1,
@@ -44,6 +47,8 @@ def test_a_known_bug_is_seen_and_its_correction_is_right(sides):
         case(model="windows-sinks", disable_cuda_graph=False, page_size=16),
         case(attention_backend="flashinfer", disable_overlap_schedule=False),
         case(model="gqa", attention_backend="torch_native", enable_mixed_chunk=True, chunked_prefill_size=16),
+        case(adapters=2, images=True, disable_cuda_graph=False, enable_mixed_chunk=True),
+        case(speculative_algorithm="EAGLE", speculative_adaptive=True, page_size=128, chunked_prefill_size=128),
     ],
     ids=lambda right: " ".join(map(str, (value for name, value in right["settings"].items() if value != part.PLAINEST[name]))),
 )

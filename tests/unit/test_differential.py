@@ -246,6 +246,7 @@ VERIFIED = {"model": "windows", "attention-backend": "flashinfer"}
 CHUNKS = {"enable-mixed-chunk": True, "speculative-algorithm": None}
 FLASHMLA = {"model": "mla", "attention-backend": "flashmla", **CHUNKS}
 MIXED_STATES = {"model": "hybrid", **CHUNKS}
+CAPTURED = {"model": "windows", "adapters": 2, "disable-cuda-graph": False, "speculative-algorithm": None}
 
 
 @pytest.mark.parametrize(
@@ -268,6 +269,9 @@ MIXED_STATES = {"model": "hybrid", **CHUNKS}
         ("0.5.19", FLASHMLA, NONE.format("+"), "", None),
         ("0.5.18", FLASHMLA | {"enable-mixed-chunk": False}, NONE.format("+"), "", None),
         ("0.5.18", FLASHMLA | {"prefill-attention-backend": "fa3"}, NONE.format("+"), "", None),
+        ("0.5.13.post1", CAPTURED, "adapters of layer 0", "decode", "0.5.14"),
+        ("0.5.13.post1", CAPTURED | {"disable-cuda-graph": True}, "adapters of layer 0", "decode", None),
+        ("0.5.14", CAPTURED, "adapters of layer 0", "decode", None),
         ("0.5.22", MIXED_STATES, "layer 1", "cached decode", "0.5.23"),
         ("0.5.23", MIXED_STATES, "layer 1", "cached decode", None),
         ("0.5.22", MIXED_STATES, "layer 0", "cached decode", None),
