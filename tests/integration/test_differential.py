@@ -46,7 +46,8 @@ def test_graphs_on_ranks_that_were_captured_without_a_context_are_corrected():
 
 
 def test_a_few_cases_of_a_healthy_release(newest):
-    healthy = {"attention-backend": "FLASH_ATTN", "speculative-method": "none"}  # short prompts beside drafts are not
+    # Short prompts beside drafts are not, nor are adapters in graphs for fewer of them
+    healthy = {"attention-backend": "FLASH_ATTN", "speculative-method": "none", "specialize-active-lora": False}
     cases = islice(space.cases("vllm", "0.33.0", 1, healthy), 5)
     verdicts = [newest("vllm").judge(case)[0] for _, case in cases]
     assert {verdict.kind for verdict in verdicts} <= {judge.OK, judge.REFUSED}, verdicts
@@ -245,6 +246,25 @@ def test_a_soft_cap_of_its_own_ends_flashinfer_at_the_first_batch(vllm, settings
 )  # fmt: skip
 def test_what_the_engine_serves_is_drawn(vllm, settings):
     assert answered(vllm, **settings) == (True, "done", 2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"speculative-method": "eagle", "drafts-by-batch-size": True, "max-num-seqs": 2},
+        {"speculative-method": "ngram", "prompt-lookup-min": 6, "former-model-runner": True},
+    ],
+)
+def test_servers_with_drafts_have_steps_without(vllm, settings):
+    """By a table on Model Runner V2, which the former one lacks; by n-grams that are not found on the former one alone."""
+    settings = {name: values[0] for name, values in space.space_of("vllm").axes.items()} | settings
+    assert not space.why_not(space.space_of("vllm"), NEWEST["vllm"], settings)
+    requests = [{"prompt": 90, "output": output, "arrives": 0, "common": None} for output in (6, 16)]
+    case = {"engine": "vllm", "release": NEWEST["vllm"], "settings": settings, "requests": requests, "steps": 22, "seed": 3}
+    answer = vllm.run(case)
+    assert judge.judge(answer, answer).kind == judge.OK
+    kinds = [set(step["kinds"]) & {"decode", "verify"} for step in answer["steps"]]
+    assert {"decode"} in kinds and {"verify"} in kinds
 
 
 def test_every_way_to_break_the_harness_is_seen(stock):

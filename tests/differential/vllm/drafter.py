@@ -1,8 +1,9 @@
 """Drafters with a layer of attention of their own: EAGLE and MTP, by the engine's speculator, and what the layer should return.
 
 A drafter reads at the place of each token the one that follows, and what the target has made of the token; its first call is as
-long as the target's, the later ones have one row of each request. Its draft follows from the token that it reads, so which
-drafts are right is known: about two of three, drawn by the case's seed.
+long as the target's, the later ones have one row of each request. It has no adapters and sees no images, but its keys follow
+from what the target made of them. Its draft follows from the token that it reads, so which drafts are right is known: about two
+of three, drawn by the case's seed.
 """
 
 from __future__ import annotations
@@ -109,9 +110,10 @@ def make(contents: Any, here: Any, layer: Any) -> type:
 
         def forward(self, input_ids: Any, positions: Any, hidden_states: Any, inputs_embeds: Any = None, **more: Any) -> Any:
             (layer,) = self.layers
-            out = model.attend(layer, contents, here().worker, input_ids, positions, self.dtype)
+            salts = model.salts_of(hidden_states)
+            out = model.attend(layer, contents, here().worker, input_ids, positions, self.dtype, salts)
             here().drafted.append(Drafted(layer, input_ids.clone(), positions.clone(), hidden_states.clone(), out))
-            hidden = model.encoded(input_ids, positions + 1, self.width, self.dtype)
+            hidden = model.encoded(input_ids, positions + 1, self.width, self.dtype, salts)
             return hidden, hidden
 
         def compute_logits(self, hidden_states: Any, *args: Any, **more: Any) -> Any:
@@ -125,21 +127,22 @@ def make(contents: Any, here: Any, layer: Any) -> type:
 
 class Rows(NamedTuple):
     """Of a request in a step: position of its first row, the target's words up to the last row that stands, and all its words
-    behind the step. got: whether it has got a token."""
+    behind the step. got: whether it has got a token. salts: of the words."""
 
     start: int
     words: list[int]
     known: list[int]
     count: int
     got: bool
+    salts: list[int]
 
 
 def compare(
     calls: list[Drafted], order: list[str], rows: dict[str, Rows], contents: Any, limit: int, true: Any, within: Any
 ) -> list[Output]:
     """Every call of a step. order: requests as the batch has them. limit: of the context, behind which the engine lets the
-    drafter's positions stand. true(layer, row, start, words): what the layer returns for the words from `start` on, of a
-    request that begins at that row of the target's batch; -1 of a batch of the drafter's own."""
+    drafter's positions stand. true(layer, row, start, words, salts): what the layer returns for the words from `start` on, of
+    a request that begins at that row of the target's batch; -1 of a batch of the drafter's own."""
     outputs = []
     for number, call in enumerate(calls):
         at, places, texts, hidden, labels, begins = 0, [], [], [], [], []
@@ -150,27 +153,28 @@ def compare(
             last = len(one.words) - 1
             if number == 0:
                 places += range(at, at + last + 1 - one.start)
-                hidden += [(one.words[p], p) for p in range(one.start, last + 1)]
-                texts.append((one.start, read))
+                hidden += [(one.words[p], p, one.salts[p]) for p in range(one.start, last + 1)]
+                texts.append((one.start, read, one.salts))
                 begins.append(at)
                 at += one.count
             elif one.got and last + number < limit:
                 for step in range(number):
                     read.append(draft(contents, read[-1], last + 1 + step))
                 places.append(row)
-                hidden.append((read[-2], last + number))
-                texts.append((last + number, read))
+                hidden.append((read[-2], last + number, one.salts[last]))
+                texts.append((last + number, read, one.salts + number * one.salts[last:]))
                 begins.append(-1)
             else:
                 continue
             labels += [f"draft {number} of {name} at {p}" for p in range(texts[-1][0], len(read))]
         if not places:
             continue
-        wanted = [(p, words[p]) for start, words in texts for p in range(start, len(words))]
+        wanted = [(p, words[p]) for start, words, _ in texts for p in range(start, len(words))]
         given = list(zip(call.positions[places].tolist(), call.tokens[places].tolist())) == wanted
-        seen = model.encoded(*torch.tensor(hidden).t(), call.hidden.shape[1], call.hidden.dtype)
+        words, spots, salts = torch.tensor(hidden).t()
+        seen = model.encoded(words, spots, call.hidden.shape[1], call.hidden.dtype, salts)
         given &= torch.equal(call.hidden[places], seen)
-        expected = torch.cat([true(call.layer, begin, *text) for begin, text in zip(begins, texts)])
+        expected = torch.cat([true(call.layer, begin, *text, torch.tensor(of)) for begin, (*text, of) in zip(begins, texts)])
         out = call.out[places].view(expected.shape)
         compared = reference.compare(call.layer.layer_name, out, expected, labels, within)
         outputs.append(compared if given else model.strange(compared))

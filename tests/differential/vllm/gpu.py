@@ -8,6 +8,7 @@ of capture, tensors hold what lies at their addresses then.
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any
@@ -52,10 +53,36 @@ class Stream(Event):
 
 class CUDAGraph:
     replays = 0  # of all
+    _here = threading.local()  # graph: that is captured or replayed now; a rank has a thread of its own
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        self._numbers: list[Any] = []
+        self._left: list[Any] | None = None  # of a replay
 
     def replay(self) -> None:
         CUDAGraph.replays += 1
-        self.launches()
+        self._left = list(self._numbers)
+        with self.running():
+            self.launches()  # type: ignore[attr-defined]
+        self._left = None
+
+    @contextmanager
+    def running(self) -> Any:
+        self._here.graph = self
+        try:
+            yield
+        finally:
+            self._here.graph = None
+
+    @classmethod
+    def of_capture(cls, numbers: Any) -> Any:
+        """What a stand-in has read on the host: in a replay, what it read in the same place of the capture."""
+        if (graph := getattr(cls._here, "graph", None)) is None:
+            return numbers
+        if graph._left is not None:
+            return graph._left.pop(0)
+        graph._numbers.append(numbers)
+        return numbers
 
     def reset(self) -> None: ...
 
@@ -68,10 +95,12 @@ def _graph(graph: CUDAGraph, *pool: Any, **more: Any) -> Any:
     if forward := caller.f_locals.get("forward_fn"):
         mode: Any = import_module("vllm.config.compilation").CUDAGraphMode.NONE
         graph.launches = lambda: forward(mode)  # type: ignore[attr-defined]
-        yield
+        with graph.running():
+            yield
         return
     local = {name: caller.f_locals[name] for name in ("self", "args", "kwargs")}
-    yield
+    with graph.running():
+        yield
     graph.launches = _again(**local, output=caller.f_locals["output"])  # type: ignore[attr-defined]
 
 

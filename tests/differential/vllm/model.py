@@ -1,7 +1,8 @@
 """A model that is nothing but layers with a cache, for the engine's own loader.
 
-Query, key and value of a token follow from the token and its position, so that what a layer should return is known without
-the model. The next token does, too: a wrong output of a layer changes no step that follows.
+Query, key and value of a token follow from the token, its position, and a salt: its adapter's, or an image's. So what a layer
+should return is known without the model. The next token follows from token and position: a wrong output of a layer changes no
+step that follows.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any, NamedTuple
 import torch
 
 from ..protocol import Output
-from . import recurrent
+from . import images, lora, recurrent
 
 VOCABULARY = 128
 _ROWS, _PERIOD = 1021, 5
+_SALT, _HALF = 3, 128  # the columns of hidden states that say it, in two numbers that are exact in bfloat16
+_OF_ADAPTER = 389  # its salt, times its number
 
 
 class Contents:
@@ -40,19 +43,19 @@ class Contents:
         """What follows `token` at `position`."""
         return self.word(position + 1, salt=token)
 
-    def rows(self, layer: str, kind: str, tokens: Any, positions: Any, heads: int, size: int) -> Any:
-        """[tokens, heads, size] in float32, each a row of a table."""
+    def rows(self, layer: str, kind: str, tokens: Any, positions: Any, heads: int, size: int, salts: Any = 0) -> Any:
+        """[tokens, heads, size] in float32, each a row of a table. salts: of the tokens, or the one of all."""
         key = layer, kind, heads, size
         if key not in self._tables:
             self._tables[key] = torch.randn(_ROWS, heads, size, generator=self._draw)
-        return self._tables[key][(tokens.long() * 131 + positions.long() * 17) % _ROWS]
+        return self._tables[key][(tokens.long() * 131 + positions.long() * 17 + salts) % _ROWS]
 
-    def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any) -> list[Any]:
+    def inputs(self, layer: Any, worker: Any, tokens: Any, positions: Any, salts: Any = 0) -> list[Any]:
         """This rank's query, key and value of these tokens; with MLA query, latent, and what of the key has the position."""
         text, rank, ranks = worker.config.model_config.hf_text_config, worker.rank, worker.sizes["tp"]
         heads, kv_heads = self.heads.get(layer.layer_name, (text.num_attention_heads, text.num_key_value_heads))
         mine = slice(rank * layer.num_heads, (rank + 1) * layer.num_heads)
-        rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape)  # noqa: E731
+        rows = lambda kind, *shape: self.rows(layer.layer_name, kind, tokens, positions, *shape, salts)  # noqa: E731
         if worker.config.model_config.use_mla:
             rope = layer.qk_rope_head_dim
             q = rows("q", heads, layer.qk_nope_head_dim + rope)
@@ -78,9 +81,13 @@ class Ran(NamedTuple):
     out: Any
 
 
-def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool, states: int = 0) -> type:
+def make(
+    contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: float, sinks: bool, states: int = 0,
+    adapted: bool = False, seeing: bool = False,
+) -> type:  # fmt: skip
     """The class of the model. here(): the rank that asks: its `worker`, and `ran`, what its layers returned. windows: one for
-    each layer of attention, None for none. states: how many layers with a recurrent state come behind them."""
+    each layer of attention, None for none. states: how many layers with a recurrent state come behind them. adapted,
+    seeing: whether it takes adapters, and images."""
 
     class Model(torch.nn.Module):
         supports_pp = False
@@ -89,6 +96,7 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
             super().__init__()
             worker = here().worker
             config = worker.config
+            self.config = config.model_config.hf_config
             self.mla = config.model_config.use_mla
             self.dtype, self.width = config.model_config.dtype, config.model_config.get_hidden_size()
             layers = []
@@ -103,6 +111,8 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
                 layers.append(worker.layer(index, **more))
             layers += [recurrent.layer(len(windows) + at, worker) for at in range(states)]
             self.layers = torch.nn.ModuleList(layers)
+            if adapted:
+                self.adapted = lora.layer(worker)
 
         model = property(lambda self: self)  # a drafter looks there for the target's embedding
 
@@ -112,14 +122,16 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
         get_input_embeddings = embed_input_ids
 
         def forward(self, input_ids: Any, positions: Any, intermediate_tensors: Any = None, inputs_embeds: Any = None) -> Any:
+            input_ids, salts = (input_ids, 0) if inputs_embeds is None else images.read(inputs_embeds)
+            salts = salts + _OF_ADAPTER * lora.of_rows(self, len(input_ids))
             for layer in self.layers:
                 if recurrent.is_recurrent(layer):
-                    rows = recurrent.inputs(layer, here().worker, contents, input_ids, positions).to(self.dtype)
+                    rows = recurrent.inputs(layer, here().worker, contents, input_ids, positions, salts).to(self.dtype)
                     here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), recurrent.run(layer, rows)))
                     continue
-                out = attend(layer, contents, here().worker, input_ids, positions, self.dtype)
+                out = attend(layer, contents, here().worker, input_ids, positions, self.dtype, salts)
                 here().ran.append(Ran(layer, input_ids.clone(), positions.clone(), out))
-            return encoded(input_ids, positions, self.width, self.dtype)
+            return encoded(input_ids, positions, self.width, self.dtype, salts)
 
         def compute_logits(self, hidden_states: Any, *args: Any) -> Any:
             return logits(hidden_states, contents.next)
@@ -127,24 +139,26 @@ def make(contents: Contents, here: Callable[[], Any], windows: Any, soft_cap: fl
         def load_weights(self, weights: Any) -> set[str]:
             return set()
 
-    if states:
-        for name, trait in recurrent.traits().items():
-            setattr(Model, name, trait)
-    return Model
+    for name, trait in ((recurrent.traits() if states else {}) | (lora.traits() if adapted else {})).items():
+        setattr(Model, name, trait)
+    return images.of(Model) if seeing else Model
 
 
-def attend(layer: Any, contents: Contents, worker: Any, tokens: Any, positions: Any, dtype: Any) -> Any:
+def attend(
+    layer: Any, contents: Contents, worker: Any, tokens: Any, positions: Any, dtype: Any, salts: Any
+) -> Any:  # fmt: skip
     """What a layer of attention makes of these tokens."""
-    rows = [x.to(dtype) for x in contents.inputs(layer, worker, tokens, positions)]
+    rows = [x.to(dtype) for x in contents.inputs(layer, worker, tokens, positions, salts)]
     if worker.config.model_config.use_mla:
         q, latent, rope = rows
         return layer(q, latent.flatten(1), rope, output_shape=(len(q), layer.num_heads * layer.v_head_dim))
     return layer(*(x.flatten(1) for x in rows))
 
 
-def encoded(tokens: Any, positions: Any, width: int, dtype: Any) -> Any:
-    """[tokens, width]: hidden states that say which token was read where."""
+def encoded(tokens: Any, positions: Any, width: int, dtype: Any, salts: Any) -> Any:
+    """[tokens, width]: hidden states that say which token was read where, and its salt."""
     hidden = torch.zeros(len(tokens), width, dtype=dtype)
+    hidden[:, _SALT], hidden[:, _SALT + 1] = salts % _ROWS % _HALF, salts % _ROWS // _HALF
     for column, what in enumerate((tokens, positions % 128, positions // 128)):  # exact in bfloat16
         hidden[:, column] = what.to(dtype)
     return hidden
@@ -157,6 +171,16 @@ def logits(hidden: Any, follows: Callable[[int, int], int]) -> Any:
         if 0 <= token < VOCABULARY:
             made[row, follows(token, high * 128 + low)] = 9.0
     return made
+
+
+def salts_of(hidden: Any) -> Any:
+    """Of each row of hidden states."""
+    return hidden[:, _SALT].long() + _HALF * hidden[:, _SALT + 1].long()
+
+
+def salts_for(adapter: int, image: images.Image | None, count: int) -> Any:
+    """Of the first so many tokens of a request."""
+    return torch.full((count,), _OF_ADAPTER * adapter) + (0 if image is None else image.salts(count))
 
 
 def strange(output: Output) -> Output:
@@ -180,6 +204,8 @@ def register_loader() -> None:
             draw = torch.Generator().manual_seed(self.load_config.model_loader_extra_config["seed"])
             for name, parameter in model.named_parameters():
                 load, kind = getattr(parameter, "weight_loader", default_weight_loader), name.rpartition(".")[2]
+                if not name.startswith("layers."):  # of the layer that adapters change, which nobody reads
+                    continue
                 if recurrent.load(name, parameter, model, draw):
                     continue
                 if name.endswith("kv_b_proj.weight"):  # [columns, rank], of all ranks

@@ -75,10 +75,10 @@ def load(name: str, parameter: Any, model: Any, draw: Any) -> bool:
     return True
 
 
-def inputs(layer: Any, worker: Any, contents: Any, tokens: Any, positions: Any) -> Any:
+def inputs(layer: Any, worker: Any, contents: Any, tokens: Any, positions: Any, salts: Any = 0) -> Any:
     """This rank's [tokens, gate + channels + heads], as the layer's projection would give them; there is no gate."""
     heads, mine = layer.num_heads, layer.num_heads // layer.tp_size
-    rows = lambda kind, *shape: contents.rows(layer.prefix, kind, tokens, positions, *shape)  # noqa: E731
+    rows = lambda kind, *shape: contents.rows(layer.prefix, kind, tokens, positions, *shape, salts)  # noqa: E731
     own = slice(worker.rank * mine, (worker.rank + 1) * mine)
     x = rows("x", heads, layer.head_dim)[:, own].flatten(1)
     states = [rows(kind, 1, layer.ssm_state_size).flatten(1) for kind in "BC"]
@@ -92,10 +92,10 @@ def run(layer: Any, rows: Any) -> Any:
     return out
 
 
-def reference(layer: Any, worker: Any, contents: Any, start: int, words: list[int]) -> Any:
+def reference(layer: Any, worker: Any, contents: Any, start: int, words: list[int], salts: Any) -> Any:
     """What the layer returns for the words from `start` on, of a request that begins with the first one. [rows, heads, d]."""
     dtype = worker.config.model_config.dtype
-    rows = inputs(layer, worker, contents, torch.tensor(words), torch.arange(len(words))).to(dtype)
+    rows = inputs(layer, worker, contents, torch.tensor(words), torch.arange(len(words)), salts).to(dtype)
     gate, (count, d) = layer.tped_intermediate_size, (layer.num_heads // layer.tp_size, layer.head_dim)
     channels, dt = rows[:, gate:].split([layer.tped_conv_size, layer.tped_dt_size], -1)
     nothing = torch.zeros(layer.conv_kernel_size - 1, channels.shape[1], dtype=dtype)

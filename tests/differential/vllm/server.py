@@ -21,14 +21,15 @@ from typing import Any
 
 import torch
 
-from attnfix.patches.lab.vllm import dcp_ranks
+from attnfix.patches.lab.proof import replaced
+from attnfix.patches.lab.vllm import dcp_ranks, models
 from attnfix.patches.lab.vllm import kernels as proof_kernels
 from attnfix.patches.lab.vllm.construction import Worker
 from attnfix.patches.lab.vllm.models import _SHAPE, _TOKENS, MLA
 
 from .. import reference
 from ..protocol import Case, Output, Refused, Step, Tolerance, refusing
-from . import broken, drafter, engine_core, flashinfer, gpu, kernels, mamba2, model, ranks, recurrent, runner_v1
+from . import broken, drafter, engine_core, flashinfer, gpu, images, kernels, lora, mamba2, model, ranks, recurrent, runner_v1
 from .ranks import Ranks
 from .space import BACKENDS, WINDOW, WINDOWS, not_built, shape
 
@@ -49,6 +50,7 @@ _SCALES = {"q_scale": 0.5, "k_scale": 0.25, "v_scale": 2.0}
 
 
 def load() -> None:
+    lora.before_the_engine()
     torch.set_num_threads(1)
     os.environ["TORCH_COMPILE_DISABLE"] = "1"  # small functions run as they are written: 6 s less a case
     platform = type(import_module("vllm.platforms").current_platform)
@@ -73,6 +75,7 @@ def load() -> None:
     kernels.stand_in()
     flashinfer.stand_in()
     ranks.stand_in()
+    lora.stand_in()
     model.register_loader()
 
 
@@ -84,10 +87,11 @@ def _backend(path: str) -> Any:
 
 
 class _Request:
-    """known: its words so far. computed: how many of them have their keys in the cache."""
+    """known: its words so far. computed: how many of them have their keys in the cache. salts: of its words."""
 
-    def __init__(self, request: Any, prompt: list[int]):
+    def __init__(self, request: Any, prompt: list[int], salts: Callable[[int], Any]):
         self.request, self.known, self.prompt, self.computed = request, prompt, len(prompt), 0
+        self.salts = salts
 
     @property
     def over(self) -> bool:
@@ -223,7 +227,6 @@ class Server:
 
     def _worker(self, rank: int) -> Worker:
         given = self.set
-        config: Any = import_module("vllm.config")
         heads, kv_heads, size = shape(given)
         text: dict[str, Any] = {**_SHAPE, **_TOKENS, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
         if self.mla:
@@ -251,13 +254,21 @@ class Server:
         elif given["speculative-method"] != "none":
             drafts["speculative"] = {
                 "method": given["speculative-method"], "num_speculative_tokens": given["num-speculative-tokens"],
-                "prompt_lookup_min": 2, "prompt_lookup_max": 3,
+                "prompt_lookup_min": (least := given["prompt-lookup-min"]), "prompt_lookup_max": max(least, 3),
             }  # fmt: skip
         if given.get("drafts-by-batch-size") and drafts:
             few, many = min(2, given["max-num-seqs"] - 1), given["max-num-seqs"]
             table = [(1, few, given["num-speculative-tokens"]), (few + 1, many, 0)]
             drafts["speculative"]["num_speculative_tokens_per_batch_size"] = table
-        made = Worker(
+        with replaced(models, "_without_weights", partial(_without_weights, models._without_weights, given)):
+            made = self._made(rank, text, whole, extra, drafts)
+        if self.group.world_size > 1:
+            made._groups |= dict.fromkeys(("_TP", "_WORLD"), self.group)
+        return made
+
+    def _made(self, rank: int, text: Any, whole: Any, extra: Any, drafts: Any) -> Worker:
+        given, config = self.set, import_module("vllm.config")
+        return Worker(
             text, backend=BACKENDS[given["attention-backend"]], dtype=given["dtype"], page_size=given["block-size"], rank=rank,
             tp=given["tensor-parallel-size"], dcp=given["decode-context-parallel-size"],
             interleave=given["cp-kv-cache-interleave-size"], dcp_group=self.group if given["decode-context-parallel-size"] > 1
@@ -273,20 +284,23 @@ class Server:
             scheduler={
                 "enable_chunked_prefill": given["enable-chunked-prefill"], "async_scheduling": given["async-scheduling"],
             },
-            vllm={"load_config": config.LoadConfig(load_format="attention", model_loader_extra_config=extra)},
+            vllm={
+                "load_config": config.LoadConfig(load_format="attention", model_loader_extra_config=extra),
+                **lora.config(given),
+            },
             **drafts,
         )  # fmt: skip
-        if self.group.world_size > 1:
-            made._groups |= dict.fromkeys(("_TP", "_WORLD"), self.group)
-        return made
 
     def _register(self) -> None:
         registry: Any = import_module("vllm.model_executor.models.registry").ModelRegistry
         windows = (None, None) if self.set["windows"] == "all" else WINDOWS[self.set["windows"]]
         here = lambda: self.ranks[self.group.rank_in_group]  # noqa: E731
         states = recurrent.LAYERS[self.set["recurrent"]]
-        own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"], states)
+        more = bool(self.set["adapters"]), bool(self.set["images"])
+        own = model.make(self.contents, here, windows, self.set["soft-cap"], self.set["sinks"], states, *more)
         registry.register_model(self._architecture, own)
+        utils: Any = import_module("vllm.model_executor.model_loader.utils")
+        getattr(utils, "_MODEL_ARCH_BY_HASH", {}).clear()  # the config has asked for the class of a model with images
         if self.set["speculative-method"] in drafter.OWN:
             self.draft_layer = len(windows) + states
             drafter.register(self.set, self._architecture, self.draft_layer, self.contents, here)
@@ -322,7 +336,8 @@ class Server:
                 cache.num_gpu_blocks_override += _MORE_BLOCKS
 
     def _all_prompts(self) -> list[list[int]]:
-        texts: list[list[int]] = []  # with the answers, of which a later prompt may be the next turn
+        texts: list[list[int]] = []  # with the answers, of which a later prompt may be the next turn; without images
+        prompts: list[list[int]] = []
         requests = self.case["requests"]
         for at, request in enumerate(requests):
             text = [self.contents.word(position, 1000 + at) for position in range(request["prompt"])]
@@ -330,10 +345,13 @@ class Server:
                 other, shared = request["common"]
                 begin = texts[other][: min(shared, request["prompt"])]
                 text[: len(begin)] = begin
+            prompts.append(image.laid_over(text) if (image := _image(request)) else list(text))
+            last = prompts[-1][-1]
             while len(text) < request["prompt"] + request["output"]:
-                text.append(self.contents.next(text[-1], len(text) - 1))
+                last = self.contents.next(last, len(text) - 1)
+                text.append(last)
             texts.append(text)
-        return [text[: request["prompt"]] for text, request in zip(texts, requests)]
+        return prompts
 
     # steps
 
@@ -392,10 +410,12 @@ class Server:
             given = dict(
                 request_id=f"request-{at}", prompt_token_ids=list(self._prompts[at]), pooling_params=None,
                 sampling_params=sampling(max_tokens=asked["output"], ignore_eos=True, temperature=0.0),
-                eos_token_id=None, block_hasher=self.hasher,
+                eos_token_id=None, block_hasher=self.hasher, lora_request=lora.request(asked.get("adapter", 0)),
+                mm_features=[image.feature()] if (image := _image(asked)) else None,
             )  # fmt: skip
             request = cls(**{name: given[name] for name in signature(cls.__init__).parameters if name in given})
-            self.requests[request.request_id] = _Request(request, list(self._prompts[at]))
+            salts = partial(model.salts_for, asked.get("adapter", 0), _image(asked))
+            self.requests[request.request_id] = _Request(request, list(self._prompts[at]), salts)
             self.scheduler.add_request(request)
 
     def _resume(self, scheduled: Any) -> None:
@@ -457,7 +477,8 @@ class Server:
                 made = state.metadata[recurrent.name_of(one.layer)]
                 true, at = [], 0
                 for name in order:
-                    true.append(self._reference(one.layer, rank.worker, made, at, *rows[name]))
+                    salts = self.requests[name].salts(len(rows[name][1]))
+                    true.append(self._reference(one.layer, rank.worker, made, at, *rows[name], salts))
                     at += len(true[-1])
                 true = torch.cat(true)
                 out = one.out[:count].view(true.shape)
@@ -472,13 +493,15 @@ class Server:
         made = [(state.metadata, state.slots) for state in states]
         return Step(kinds, outputs, reference.digest(made))
 
-    def _reference(self, layer: Any, worker: Worker, made: Any, row: int, start: int, words: list[int]) -> Any:
+    def _reference(
+        self, layer: Any, worker: Worker, made: Any, row: int, start: int, words: list[int], salts: Any
+    ) -> Any:  # fmt: skip
         """What a layer returns for the last words of a request, from `start` on. made: its metadata of the step. row: of the
         batch, that the request begins at."""
         if recurrent.is_recurrent(layer):
-            return recurrent.reference(layer, worker, self.contents, start, words)
+            return recurrent.reference(layer, worker, self.contents, start, words, salts)
         dtype = self.config.model_config.dtype
-        every = self.contents.inputs(layer, worker, torch.tensor(words), torch.arange(len(words)))
+        every = self.contents.inputs(layer, worker, torch.tensor(words), torch.arange(len(words)), salts)
         q, k, v = (x.to(dtype).double() for x in every)
         q, where = q[start:], range(start, len(words))
         if self.mla:
@@ -522,7 +545,9 @@ class Server:
         for name, (start, words) in rows.items():
             rejected = len(drafts.get(name, ())) + 1 - len(got[name]) if got[name] else 0
             count = len(words) - start
-            told[name] = drafter.Rows(start, words[: len(words) - rejected], self.requests[name].known, count, bool(got[name]))
+            one, stand = self.requests[name], words[: len(words) - rejected]
+            salts = one.salts(len(stand)).tolist()
+            told[name] = drafter.Rows(start, stand, one.known, count, bool(got[name]), salts)
         outputs = []
         for rank, state in zip(self.ranks, states):
             true = partial(self._reference_of_draft, rank, state)
@@ -533,9 +558,8 @@ class Server:
             outputs += made
         return outputs
 
-    def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, row: int, start: int, words: list[int]) -> Any:
-        made = state.metadata[layer.layer_name]
-        return self._reference(layer, rank.worker, made, row, start, words)
+    def _reference_of_draft(self, rank: _Rank, state: Any, layer: Any, *of_a_request: Any) -> Any:
+        return self._reference(layer, rank.worker, state.metadata[layer.layer_name], *of_a_request)
 
     def _sampled(self, scheduled: Any, result: Any) -> list[Output]:
         """What each request got; its keys are in the cache up to the last word that was accepted. Returns those that got
@@ -551,6 +575,18 @@ class Server:
                 if one.computed >= len(one.known) and not one.over:
                     silent.append(Output("sampler", math.inf, "", self._within(), f"{name}, which gets no token"))
         return silent
+
+
+def _without_weights(former: Callable[[], type], given: dict[str, Any]) -> type:
+    """The class that the registry has while the config is made."""
+    made = former()
+    for name, trait in (lora.traits() if given["adapters"] else {}).items():
+        setattr(made, name, trait)
+    return images.of(made) if given["images"] else made
+
+
+def _image(request: Any) -> images.Image | None:
+    return images.Image(*request["image"]) if request.get("image") else None
 
 
 def _scales(given: dict[str, Any]) -> dict[str, float]:
@@ -611,6 +647,17 @@ def _not_causal(former: Any, *args: Any, causal: Any = False, scheduler_metadata
     return former(*args, causal=False, **kwargs)
 
 
+def _shifted(former: Any, *args: Any, **kwargs: Any) -> Any:
+    """Each token of an image gets what the one behind it should."""
+    return [encoded.roll(-1, 0) for encoded in former(*args, **kwargs)]
+
+
+def _neighbours(former: Any, *args: Any, **kwargs: Any) -> Any:
+    """Rows have the adapter of the row before."""
+    prompts, tokens, requests = former(*args, **kwargs)
+    return prompts, tokens[-1:] + tokens[:-1], requests
+
+
 def _flash(other: Callable[..., Any]) -> Callable[[], AbstractContextManager[Any]]:
     flash = "vllm.v1.attention.backends.flash_attn"
     return lambda: broken.broken(import_module(flash), "flash_attn_varlen_func", other)
@@ -628,6 +675,21 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         kernels, "attend", lambda former, q, k, v, at, *more: former(q, k, v, at + 1, *more)
     ),
     "another page": _flash(_other_page),
+    "adapters are in no block's hash": lambda: broken.broken(
+        import_module("vllm.v1.core.kv_cache_utils"), "_gen_lora_extra_hash_keys", lambda former, request: []
+    ),
+    "adapters one row on": lambda: broken.broken(
+        import_module("vllm.v1.worker.gpu.lora_utils").LoraState, "make_lora_inputs", _neighbours
+    ),
+    "adapters one row on, former model runner": lambda: broken.broken(
+        import_module("vllm.v1.worker.gpu_input_batch").InputBatch, "make_lora_inputs", _neighbours
+    ),
+    "images are in no block's hash": lambda: broken.broken(
+        import_module("vllm.v1.core.kv_cache_utils"), "_gen_mm_extra_hash_keys", lambda former, *args: ([], args[-1])
+    ),
+    "images one token on": lambda: broken.broken(
+        import_module("vllm.v1.worker.gpu.mm.encoder_runner").EncoderRunner, "execute_mm_encoder", _shifted
+    ),
     "keys one place on": lambda: broken.broken(
         import_module("vllm.v1.attention.backends.flash_attn"), "reshape_and_cache_flash", _late_slot
     ),
@@ -639,5 +701,10 @@ SEEN_IN: dict[str, dict[str, Any]] = {
     "a scale is left out": {"kv-cache-dtype": "fp8", "scales": "checkpoint"},
     "no soft cap": {"soft-cap": 3.0},
     "no sinks": {"sinks": True},
+    "adapters are in no block's hash": {"adapters": 3},
+    "adapters one row on": {"adapters": 3},
+    "adapters one row on, former model runner": {"adapters": 3, "former-model-runner": True},
+    "images are in no block's hash": {"images": True},
+    "images one token on": {"images": True},
 }
 FAULTS = broken.FAULTS

@@ -25,6 +25,7 @@ BACKENDS = {
     "FLASH_ATTN_MLA": "mla.flashattn_mla.FlashAttnMLABackend",
     "ROCM_AITER_UNIFIED_ATTN": "rocm_aiter_unified_attn.RocmAiterUnifiedAttentionBackend",
 }
+_MORE_FROM = 0, 19
 V2_FROM = 0, 25  # the first release in which some models run on Model Runner V2 by default, and this harness runs it
 _OF_MLA = {"FLASHMLA", "FLASH_ATTN_MLA"}
 _INTERPRETED = {"TRITON_ATTN"}
@@ -38,7 +39,7 @@ def shape(settings: Settings) -> tuple[int, int, int]:
 
 def deployment(settings: Settings) -> tuple[dict[str, Any] | None, str, list[str]]:
     """What `attnfix doctor` is told of a server: config.json, GPU, launch command. No config says what a model with sinks and
-    recurrent states is."""
+    recurrent states is, or one of these shapes with images."""
     config: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": settings["dtype"]}
     if settings["attention"] == "MLA":
         config |= {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 512}
@@ -61,13 +62,20 @@ def deployment(settings: Settings) -> tuple[dict[str, Any] | None, str, list[str
         count = settings["num-speculative-tokens"]
         drafts: dict[str, Any] = {"method": method, "num_speculative_tokens": count}
         drafts |= {"model": "d"} if method == "eagle" else {}
+        if method == "ngram":
+            drafts["prompt_lookup_min"] = (least := settings["prompt-lookup-min"])
+            drafts["prompt_lookup_max"] = max(least, 3)
         if settings["drafts-by-batch-size"]:
             few, many = min(2, settings["max-num-seqs"] - 1), settings["max-num-seqs"]
             drafts["num_speculative_tokens_per_batch_size"] = [[1, few, count], [few + 1, many, 0]]
         words += ["--speculative-config", json.dumps(drafts)]
     if settings["dummy-batches"]:
         words += ["--data-parallel-size", "2"]
-    return None if settings["sinks"] and settings["recurrent"] != "none" else config, _GPUS[settings["capability"][0]], words
+    if settings["adapters"]:
+        words += ["--enable-lora", "--max-loras", str(settings["max-loras"])]
+        words += ["--specialize-active-lora"] if settings["specialize-active-lora"] else []
+    nowhere = settings["images"] or (settings["sinks"] and settings["recurrent"] != "none")
+    return None if nowhere else config, _GPUS[settings["capability"][0]], words
 
 
 _CASCADE, _GPUS = "disable-cascade-attn", {9: "h100", 8: "a100"}
@@ -134,6 +142,10 @@ def _in_one_group(settings: Settings) -> bool:
 
 def refused(release: str, settings: Settings) -> str | None:
     number, backend = _number(release), settings.get("attention-backend")
+    if settings.get("adapters") and number < _MORE_FROM:
+        return "up to 0.18 adapters cannot be kept to the layer that stands for theirs (target_modules)"
+    if settings.get("images") and number < _MORE_FROM:
+        return "images before 0.19 are not built"
     if backend == "ROCM_AITER_UNIFIED_ATTN" and number > (0, 19):
         return "from 0.20 on, vLLM calls AITER in a way that the stand-in does not know"
     if settings.get("speculative-method") == "ngram":
@@ -200,6 +212,12 @@ def impossible(settings: Settings) -> str | None:
     chunked = settings.get("enable-prefix-caching"), settings.get("enable-chunked-prefill")
     if settings.get("recurrent", "none") != "none" and chunked == (True, False):
         return "refused by every release: a prefix of a recurrent state is computed in chunks"
+    if settings.get("adapters") == 0 and (settings.get("max-loras", 2) != 2 or settings.get("specialize-active-lora")):
+        return "there are no adapters"
+    if settings.get("images") and settings.get("recurrent", "none") != "none":
+        return "images beside recurrent states are not built"
+    if settings.get("prompt-lookup-min", 2) != 2 and settings.get("speculative-method", "ngram") != "ngram":
+        return "there are no n-grams to look up"
     method = settings.get("speculative-method")
     plain = settings.get("draft-window") is not True and settings.get("draft-heads", 1) == 1
     if settings.get("drafts-by-batch-size") and (method == "none" or settings.get("former-model-runner")):
@@ -247,9 +265,13 @@ def known(release: str, settings: Settings, wrong: str, kinds: Sequence[str], er
     have more rows, whether they are too many for the graph shows when the case runs without it.
     """
     number, backend, own = _number(release), settings["attention-backend"], _LAYER.match(wrong)
+    own_layer = own or ".mixer" in wrong
     layer = int(own[1]) if own and int(own[1]) < 2 else None  # of the model: a drafter has no sinks, and no layer skipped
     if settings["decode-context-parallel-size"] == 2 and (found := _on_ranks(number, settings, wrong, kinds, layer)):
         return found
+    if settings["specialize-active-lora"] and settings["cudagraph-mode"] != "NONE" and "replayed" in kinds and own_layer:
+        report = "graphs for fewer adapters than the rows of a step have (docs/upstream/vllm-lora-specialized-graphs.md)"
+        return Known(report, {"specialize-active-lora": False})
     none = {"windows": "none", "draft-window": False}
     states_cached = settings["recurrent"] != "none" and settings["enable-prefix-caching"]
     beside = states_cached and any(settings[x] != none[x] for x in none)
@@ -344,7 +366,7 @@ SPACE = Space(
         "kv-cache-dtype": ("auto", "fp8"),
         "scales": ("none", "checkpoint", "keys-values"),  # of a checkpoint: all, or none of queries, as most have it
         "kv-cache-dtype-skip-layers": ((), ("0",), ("sliding_window",)),
-        "block-size": (16, 32, 64),
+        "block-size": (16, 32, 64, 128),
         "max-model-len": (256, 512),
         "max-num-batched-tokens": (64, 16, 256, 512),
         "max-num-seqs": (4, 2, 16),
@@ -367,6 +389,11 @@ SPACE = Space(
         "dummy-batches": (False, True),
         "former-model-runner": (False, True),
         "disable-cascade-attn": (True, False),
+        "adapters": (0, 3),  # of LoRA
+        "max-loras": (2, 1),
+        "specialize-active-lora": (False, True),
+        "images": (False, True),
+        "prompt-lookup-min": (2, 6),  # of n-gram drafts: with 6, most steps have none
     },
     edges=edges,
     limit=lambda settings: settings["max-model-len"],

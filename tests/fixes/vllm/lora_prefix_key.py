@@ -25,7 +25,7 @@ WAYS = [
     {"LoRA adapters": (("on",), "off"), "prefix caching": (("on",), "off"), "adapters change while serving": (("on",), "off")},
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
-DIFFERENTIAL = "its servers load no adapters"
+DIFFERENTIAL = "each of its adapters keeps its name, and none is loaded again"
 #: Why functions that the engine's own code calls here need no witness
 RUN_AS_IT_IS = "it runs the intake of a request as it is, and gives it another hasher"
 #: Functions that the engine gets without a guard, and why
