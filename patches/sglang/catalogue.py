@@ -57,6 +57,7 @@ _FOLDERS = (
     "fa3_dp_padding",
     "trtllm_mha_window_pages",
     "trtllm_mha_draft_pool",
+    "dsa_index_rope",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
