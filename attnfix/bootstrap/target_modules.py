@@ -20,6 +20,7 @@ MODULES = frozenset(
         "sglang.srt.layers.attention.hybrid_linear_attn_backend",
         "sglang.srt.layers.attention.mamba.mamba",
         "sglang.srt.layers.attention.mamba.ops.ssd_combined",
+        "sglang.srt.layers.attention.nsa.nsa_indexer",
         "sglang.srt.layers.attention.triton_backend",
         "sglang.srt.layers.attention.trtllm_mha_backend",
         "sglang.srt.layers.attention.trtllm_mla_backend",
