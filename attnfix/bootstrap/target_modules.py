@@ -47,6 +47,7 @@ MODULES = frozenset(
         "vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors",
         "vllm.model_executor.layers.quantization.kv_cache",
         "vllm.model_executor.layers.rotary_embedding",
+        "vllm.model_executor.models.deepseek_v2",
         "vllm.model_executor.models.gpt_oss",
         "vllm.platforms.rocm",
         "vllm.ray.ray_env",

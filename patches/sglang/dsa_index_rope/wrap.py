@@ -6,7 +6,6 @@ rotary embedding, which it makes once for equal arguments: the indexer's is anot
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from attnfix.compat.fix import Call
@@ -34,19 +33,15 @@ def disaggregation(names: dict[str, Any]) -> str:
 
 
 def init(call: Call, instance: Any) -> None:
+    """The engine's maker of rotary embeddings is asked for one that pairs a dimension with the one half a head away."""
     stock = call.target.function.__globals__[_MAKER]
-    call.run(rebound(call.target.function, **{_MAKER: call.guard(by_halves(stock), stock)}))
-    if instance.rotary_emb.is_neox_style:
-        call.corrected()
-
-
-def by_halves(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """The engine's maker of rotary embeddings, asked for one that pairs a dimension with the one half a head away."""
 
     def get_rope_wrapper(*given: Any, **named: Any) -> Any:
         return stock(*given, **style(named))
 
-    return get_rope_wrapper
+    call.run(rebound(call.target.function, **{_MAKER: call.guard(get_rope_wrapper, stock)}))
+    if instance.rotary_emb.is_neox_style:
+        call.corrected()
 
 
 def style(named: dict[str, Any]) -> dict[str, Any]:

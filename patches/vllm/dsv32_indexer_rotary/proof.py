@@ -14,7 +14,7 @@ from inspect import signature
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from attnfix.patches.lab.proof import Cases, Observation, observe, replaced
+from attnfix.patches.lab.proof import Cases, NoSuchPath, Observation, observe, replaced
 
 from . import wrap
 
@@ -41,6 +41,11 @@ class Proof(Cases):
     broken = {
         "the correction does nothing": (wrap.by_halves, lambda real: False),
     }
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self._has("SparseAttnIndexer"):
+            raise NoSuchPath("indexers have a rotary embedding of their own")
 
     def run(self, case: Case, seed: int) -> Observation:
         import torch

@@ -241,6 +241,7 @@ LEFT_OUT = {
     "sglang.fa3-dp-padding": "needs several GPUs; one small launch a layer of a padded prefill",
     "sglang.trtllm-mha-window-pages": "Blackwell",
     "sglang.trtllm-mha-draft-pool": "Blackwell",
+    "sglang.dsa-index-rope": "an argument while a model is made; its kernel is the same one",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}
 
