@@ -45,7 +45,7 @@ FIX = Fix(
         "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA.__init__",
     ),
     cost=(
-        "A second rotary table for all layers: about 130 MB of GPU memory for 163,840 positions. Nothing while it serves: the "
+        "A second rotary table for all layers: at most 130 MB of GPU memory for 163,840 positions. Nothing while it serves: the "
         "kernel is the same one."
     ),
     avoid="Nothing within the release avoids it; take release 0.5.6.",

@@ -17,8 +17,8 @@ FIX = Fix(
     ),
     symptoms=(LONG_PROMPT,),
     cause=(
-        "Beyond 2048 tokens, the indexer selects the tokens that attention reads. It rotates by attention's rotary embedding, in "
-        "interleaved pairs. The checkpoint was trained with pairs of halves, as in 0.12.0."
+        "Beyond 2048 tokens, the indexer selects the tokens that attention reads. It rotates by attention's rotary embedding, "
+        "in interleaved pairs. The checkpoint was trained with pairs of halves, as in 0.12.0."
     ),
     correction=(
         "Each indexer gets a rotary embedding of the other style when it is made. Attention keeps its own. A server with a KV "
@@ -26,8 +26,9 @@ FIX = Fix(
         "holds for `cache_dir` of the compilation config and for VLLM_USE_AOT_COMPILE: compiled code may lie there that "
         "rotates in pairs."
     ),
-    upstream=Upstream("vllm-project/vllm"),
+    upstream=Upstream("vllm-project/vllm", pull=28968),
     hardware="any GPU (DeepSeek-V3.2)",
+    default_reason="the engine compiles another function, which no GPU has run compiled; 0.12.0 computes the same",
     targets=(Target(wrap.init, needed=wrap.has_an_indexer, paths=(f"{_MODEL}:DeepseekV2MLAAttention.__init__",)),),
     # Who hands what to the indexer, and what the style of a rotary embedding decides
     witnesses=(

@@ -41,7 +41,9 @@ class Indexer(torch.nn.Module):
 
 
 class Attention(torch.nn.Module):
-    def __init__(self, vllm_config, config, qk_rope_head_dim, rope_theta=10000, rope_scaling=None, max_position_embeddings=8192):
+    def __init__(
+        self, vllm_config, config, qk_rope_head_dim, rope_theta=10000, rope_scaling=None, max_position_embeddings=8192
+    ):
         if qk_rope_head_dim is None:
             raise TypeError("the engine's")
         super().__init__()
