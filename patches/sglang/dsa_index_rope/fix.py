@@ -45,8 +45,7 @@ FIX = Fix(
         "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA.__init__",
     ),
     cost=(
-        "A second rotary table for all layers: at most 130 MB of GPU memory for 163,840 positions. Nothing while it serves: the "
-        "kernel is the same one."
+        "A second rotary table for all layers: at most 130 MB of GPU memory for 163,840 positions. Nothing while it serves."
     ),
     avoid="Nothing within the release avoids it; take release 0.5.6.",
     expect=(
