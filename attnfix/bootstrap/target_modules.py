@@ -10,6 +10,7 @@ MODULES = frozenset(
         "sglang.kernels.ops.attention.fla.fused_gdn_gating",
         "sglang.kernels.ops.attention.fla.fused_sigmoid_gating_recurrent",
         "sglang.kernels.ops.mamba.triton_ops.ssd_combined",
+        "sglang.srt.layers.attention.dsa.dsa_indexer",
         "sglang.srt.layers.attention.fla.fused_gdn_gating",
         "sglang.srt.layers.attention.fla.fused_sigmoid_gating_recurrent",
         "sglang.srt.layers.attention.flashattention_backend",

@@ -7,6 +7,7 @@ from attnfix.compat.symptoms import LONG_PROMPT
 from . import wrap
 
 _INDEXER = "sglang.srt.layers.attention.nsa.nsa_indexer:Indexer"
+_LATER = "sglang.srt.layers.attention.dsa.dsa_indexer:Indexer"
 _ROTARY = "sglang.srt.layers.rotary_embedding"
 
 FIX = Fix(
@@ -33,7 +34,7 @@ FIX = Fix(
         "silent wrong output; 0.5.6 has the same style. Keys of both styles never meet: a server with readers of its keys "
         "stays as it is"
     ),
-    targets=(Target(wrap.init, needed=wrap.on_one_server, paths=(f"{_INDEXER}.__init__",)),),
+    targets=(Target(wrap.init, needed=wrap.on_one_server, paths=(f"{_INDEXER}.__init__", f"{_LATER}.__init__")),),
     # Who rotates what, and what the style of a rotary embedding decides
     witnesses=(
         f"{_INDEXER}._get_q_k_bf16",
@@ -44,9 +45,7 @@ FIX = Fix(
         f"{_ROTARY}:DeepseekScalingRotaryEmbedding.__init__",
         "sglang.srt.models.deepseek_v2:DeepseekV2AttentionMLA.__init__",
     ),
-    cost=(
-        "A second rotary table for all layers: at most 130 MB of GPU memory for 163,840 positions. Nothing while it serves."
-    ),
+    cost=("A second rotary table for all layers: at most 130 MB of GPU memory for 163,840 positions. Nothing while it serves."),
     avoid="Nothing within the release avoids it; take release 0.5.6.",
     expect=(
         "On one replica, ask for a fact within a prompt of some 30,000 tokens: answers become those of 0.5.6. Each layer "

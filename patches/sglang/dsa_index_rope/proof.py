@@ -6,7 +6,7 @@ in place, and the Hadamard transform behind it, which changes no score. Spared: 
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import sys
 from typing import Any, NamedTuple
 
 from attnfix.patches.lab.proof import Cases, NoSuchPath, Observation, observe
@@ -20,7 +20,7 @@ from attnfix.patches.lab.sglang.engine import accepted, module, on_cpu
 from . import wrap
 
 _INDEXER, _ROTARY = "sglang.srt.layers.attention.nsa.nsa_indexer", "sglang.srt.layers.rotary_embedding"
-_LATER = "sglang.srt.layers.attention.dsa"
+_LATER = "sglang.srt.layers.attention.dsa.dsa_indexer"
 _HEAD, _TURNED, _WIDTH, _LORA = 128, 64, 64, 32
 
 
@@ -34,8 +34,8 @@ class Case(NamedTuple):
 
 
 class Proof(Cases):
-    modules = ("sglang.srt.layers.quantization", _INDEXER, _ROTARY)
-    may_lack = (_INDEXER,)
+    modules = ("sglang.srt.layers.quantization", _LATER, _INDEXER, _ROTARY)
+    may_lack = (_INDEXER, _LATER)
     needs = f"{_INDEXER}:Indexer"
     absent = "no indexer that chooses its style"
     bug = (Case(factor=8.0), Case(factor=1.0, heads=1, tokens=1), Case(base=1e6, heads=64))
@@ -47,7 +47,7 @@ class Proof(Cases):
 
     def _imported(self, name: str) -> Any:
         """Later releases have the indexer elsewhere, and pass its name on."""
-        return None if name == _INDEXER and find_spec(_LATER) else super()._imported(name)
+        return None if name == _INDEXER and _LATER in sys.modules else super()._imported(name)
 
     def prepare(self) -> None:
         super().prepare()
