@@ -59,6 +59,7 @@ _FOLDERS = (
     "trtllm_mha_draft_pool",
     "encoder_prefix_cache",
     "yarn_settings",
+    "dsa_index_rope",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

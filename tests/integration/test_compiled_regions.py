@@ -42,6 +42,7 @@ REGIONS = {
     "fused_sigmoid_gating_recurrent": {"": TRACED},
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
+    "Indexer": {"": PLAN},
     "Mamba2AttnBackend": {"": PLAN},
     "MambaAttnBackendBase": {"": PLAN},
     "MambaMixer2": {"": OPERATOR},
@@ -74,6 +75,7 @@ REGIONS = {
     "cp_utils": {"": OPERATOR},
     "CompilationConfig": {"": PLAN},
     "CompressedTensorsKVCacheMethod": {"": PLAN},
+    "DeepseekV2MLAAttention": {"": PLAN},  # gives its indexer a function that leads a compiler to the engine's own
     "DFlashSpeculator": {"": PLAN},
     "BaseKVCacheMethod": {"": PLAN},
     "FlashAttentionImpl": {"": OPERATOR},
