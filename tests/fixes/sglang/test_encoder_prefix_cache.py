@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from attnfix.compat.doctor import sglang as doctor
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.sglang.encoder_prefix_cache.fix import FIX
 from attnfix.patches.sglang.encoder_prefix_cache.wrap import ENCODERS
@@ -24,6 +25,10 @@ def server(*architectures, tree="RadixCache", disable=False, chunk=64, limit=256
     return SimpleNamespace(
         tree_cache=tree, chunked_prefill_size=chunk, max_prefill_tokens=limit, chunked_req=cut, model_config=model, queue=[]
     )
+
+
+def test_the_doctor_tells_of_the_same_models():
+    assert set(doctor.ENCODERS) == ENCODERS
 
 
 def asked(server, texts=2):
