@@ -48,6 +48,13 @@ def test_an_encoder_switches_both_off_with_its_first_text(architecture, tree):
     assert encoder.tree_cache.disable and encoder.chunked_prefill_size is None and encoder.max_prefill_tokens == 65
 
 
+def test_a_tree_that_is_off_stays_a_tree():
+    encoder = server("BertModel", tree="UnifiedRadixCache")
+    type(encoder.tree_cache).is_chunk_cache = lambda self: self.disable
+    assert asked(encoder)[0] == 1
+    assert encoder.tree_cache.disable and not encoder.tree_cache.is_chunk_cache()
+
+
 @pytest.mark.parametrize("given, limit", [
     ({"disable": True}, 65), ({"chunk": None}, 256), ({"chunk": 512}, 256), ({"disable": True, "tree": "ChunkCache"}, 65),
 ])  # fmt: skip
