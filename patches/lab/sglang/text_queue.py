@@ -37,8 +37,8 @@ class Server(tracked_states.Server):
     def __init__(self, scheduler: type, config: dict[str, Any], page: int, chunk: int, cached: bool, unified: bool):
         import torch
 
-        flags = ("--attention-backend", "torch_native", "--chunked-prefill-size", str(chunk), "--page-size", str(page))
-        flags += () if cached else ("--disable-radix-cache",)
+        flags = ["--attention-backend", "torch_native", "--chunked-prefill-size", str(chunk), "--page-size", str(page)]
+        flags += [] if cached else ["--disable-radix-cache"]
         served = self.served = construction.serve(*flags, config=config, requests=16, draft=False)
         self.encodes, self.overlap, self.args = config["architectures"] != ["MistralModel"], False, served.server_args
         self.pool, self.allocator = served.req_to_token_pool, served.token_to_kv_pool_allocator

@@ -46,7 +46,14 @@ def handle_embedding_request(call: Any, instance: Any) -> Any:
 
 
 def switch_off(tree: Any) -> None:
+    """From 0.5.18 to 0.5.21, a tree that is off says that it is no tree. Up to 0.5.19, no caller minds; then locks do."""
     tree.disable = True
+    if getattr(tree, "is_chunk_cache", _no)():
+        tree.is_chunk_cache = _no
+
+
+def _no() -> bool:
+    return False
 
 
 def keep_whole(scheduler: Any) -> None:

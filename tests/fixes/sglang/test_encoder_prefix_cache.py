@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from attnfix.compat.doctor import sglang as doctor
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.sglang.encoder_prefix_cache.fix import FIX
 from attnfix.patches.sglang.encoder_prefix_cache.wrap import ENCODERS
@@ -26,6 +27,10 @@ def server(*architectures, tree="RadixCache", disable=False, chunk=64, limit=256
     )
 
 
+def test_the_doctor_tells_of_the_same_models():
+    assert set(doctor.ENCODERS) == ENCODERS
+
+
 def asked(server, texts=2):
     """How many corrections of that many texts were counted, and what the fix says."""
     state = FixState(FIX)
@@ -41,6 +46,13 @@ def test_an_encoder_switches_both_off_with_its_first_text(architecture, tree):
     encoder = server(architecture, tree=tree, cache_controller=None, linker=None)
     assert asked(encoder)[0] == 1
     assert encoder.tree_cache.disable and encoder.chunked_prefill_size is None and encoder.max_prefill_tokens == 65
+
+
+def test_a_tree_that_is_off_stays_a_tree():
+    encoder = server("BertModel", tree="UnifiedRadixCache")
+    type(encoder.tree_cache).is_chunk_cache = lambda self: self.disable
+    assert asked(encoder)[0] == 1
+    assert encoder.tree_cache.disable and not encoder.tree_cache.is_chunk_cache()
 
 
 @pytest.mark.parametrize("given, limit", [

@@ -22,6 +22,7 @@ _ASKED = {"page size", "tokens of a page"}
 _WITHOUT_A_HIT = {
     "sglang": {
         "sglang.eagle-swa-verify",
+        "sglang.encoder-prefix-cache",
         "sglang.fa3-dp-padding",
         "sglang.fa3-mla-tree-pages",
         "sglang.fa3-scheduler-metadata",
