@@ -168,7 +168,7 @@ class Engine:
         output: Any = import_module("vllm.v1.outputs")
         given = dict(
             req_ids=ids, req_id_to_index={name: at for at, name in enumerate(ids)}, logprobs=None, prompt_logprobs_dict={},
-            sampled_token_ids=[list(sampled.get(name, ())) for name in ids], pooler_output=[], spec_token_ids=None,
+            sampled_token_ids=[_Tokens(sampled.get(name, ())) for name in ids], pooler_output=[], spec_token_ids=None,
         )  # fmt: skip
         result = self.scheduler.update_from_output(step, output.ModelRunnerOutput(**_known(output.ModelRunnerOutput, given)))
         if self.drafts and not self.config.scheduler_config.async_scheduling:
@@ -210,6 +210,12 @@ class Engine:
         module, _, cls = self.state_layer.partition(":")
         layer: Any = object.__new__(type("Layer", (getattr(import_module(module), cls),), answers))
         return layer.get_kv_cache_spec(self.config)
+
+
+class _Tokens(list):
+    """Of a request. In 0.11.1 and 0.11.2 they are an array."""
+
+    tolist = list.copy
 
 
 def _scheduler() -> Any:

@@ -1,0 +1,61 @@
+"""Correction of vllm.swa-early-free.
+
+`num_computed_tokens` counts the tokens of steps in flight as if all drafts were accepted, and `num_output_placeholders` says
+how many tokens of decodes those are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from attnfix.compat.fix import Call
+from attnfix.patches.shared.attribute import attribute
+
+#: Attributes of managers whose layers see a part of the tokens. Those of recurrent states allow for drafts by themselves
+_WIDTHS = "sliding_window", "attention_chunk_size", "rswa_window"
+
+
+def frees_early(target: Any, instance: Any, request: Any) -> list[Any]:
+    """The managers that would free a block which is read once more if drafts are refused.
+
+    A step in flight without drafts has one placeholder, and none of its tokens is taken back.
+    """
+    ahead = request.num_output_placeholders
+    if ahead < 2:
+        return []
+    computed = request.num_computed_tokens
+    return [
+        manager
+        for manager in instance.coordinator.single_type_managers
+        if any(hasattr(manager, name) for name in _WIDTHS)
+        and first_kept(manager, request, computed) > first_kept(manager, request, max(0, computed - ahead))
+    ]
+
+
+def first_kept(manager: Any, request: Any, computed: int) -> int:
+    """The block in which the tokens begin that the next step reads; of R-SWA, those behind the prompt."""
+    window = getattr(manager, "rswa_window", None)
+    if window is None:
+        skipped = manager.get_num_skipped_tokens(computed)
+    else:
+        skipped = max(request.num_prompt_tokens, computed - window)
+    return int(skipped // manager.block_size)
+
+
+def allocate_slots(call: Call, instance: Any, request: Any) -> Any:
+    """Returns the engine's blocks, or None where there are too few. It frees first, and the next step frees the rest."""
+    with ExitStack() as for_this_call:
+        for manager in call.found:
+            stock = manager.remove_skipped_blocks
+            ours = call.guard(behind(stock, request.num_output_placeholders), stock)
+            for_this_call.enter_context(attribute(manager, "remove_skipped_blocks", ours))
+        result = call()
+    call.corrected()
+    return result
+
+
+def behind(remove: Callable[..., None], ahead: int) -> Callable[..., None]:
+    """`remove`, as if none of the tokens in flight were computed."""
+    return lambda request_id, computed, *more: remove(request_id, max(0, computed - ahead), *more)
