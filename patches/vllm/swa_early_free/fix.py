@@ -1,30 +1,64 @@
 """vllm.swa-early-free, as data."""
 
+from attnfix.compat.doctor.condition import ON, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
+from attnfix.compat.symptoms import GARBAGE, SHARED_BATCH, SPECULATION
 
 from . import wrap
 
-_MODULE = "vllm.v1.core.kv_cache_manager"
+_CORE = "vllm.v1.core"
+_MANAGERS = f"{_CORE}.single_type_kv_cache_manager"
+_SCHEDULER = f"{_CORE}.sched.scheduler:Scheduler"
 
 FIX = Fix(
     id="vllm.swa-early-free",
-    title="FILL IN: the bug, as its user sees it",
-    symptom="FILL IN: who sees it, with which model, launch and traffic, and whether there is an error.",
-    symptoms=(),  # FILL IN: words of attnfix.compat.symptoms
-    cause="FILL IN: what the engine's code does wrong.",
-    correction="FILL IN: what the fix changes, and what it leaves alone.",
-    upstream=Upstream("vllm-project/vllm"),  # FILL IN: pull, issue or report
-    hardware="FILL IN: the GPUs and the options with which the code runs",
-    targets=(
-        Target(
-            wrap.corrected,
-            needed=wrap.is_needed,
-            paths=(f"{_MODULE}:KVCacheManager.allocate_slots",),
-        ),
+    title="Windows read keys of another request: blocks are freed before drafts are verified (async scheduling)",
+    symptom=(
+        "Under load, drafts change the text of a model with a sliding window now and then, once the KV cache is full. Alone, "
+        "the same request is right. No error."
     ),
-    witnesses=(),  # FILL IN: other code that decides whether the bug is there
-    hits=None,  # FILL IN: a condition over facts of a deployment
-    cost="FILL IN: what a call costs that is corrected, and one that is not.",
-    avoid="FILL IN: the flag, backend or release that avoids the bug without attnfix, or that nothing does.",
-    expect="FILL IN: what changes on one replica, and how to see it.",
+    symptoms=(SHARED_BATCH, SPECULATION, GARBAGE),
+    cause=(
+        "With asynchronous scheduling, a request counts the drafts of the step in flight as computed. What its window leaves "
+        "behind is freed by that count. If drafts are refused, the next steps begin further back and read the freed block, "
+        "which another request, or the same one, has been given."
+    ),
+    correction=(
+        "Windows and chunks of local attention free blocks by the count without the tokens in flight, as in 0.26.0. "
+        "0.26.0 also keeps blocks of prompts in flight, and of layers with a recurrent state: here they stay as they are."
+    ),
+    upstream=Upstream("vllm-project/vllm", pull=47728),
+    hardware="any GPU (models with a sliding window or chunked local attention; speculative decoding, asynchronous scheduling)",
+    default=True,
+    default_reason=(
+        "silent wrong output; 0.26.0 frees by the same count. A block is kept for one step longer, and no kernel, graph or batch "
+        "size changes"
+    ),
+    targets=(
+        Target(wrap.allocate_slots, needed=wrap.frees_early, paths=(f"{_CORE}.kv_cache_manager:KVCacheManager.allocate_slots",)),
+    ),
+    # Who frees by which count, and who counts the tokens in flight
+    witnesses=(
+        f"{_CORE}.kv_cache_coordinator:KVCacheCoordinator.remove_skipped_blocks",
+        f"{_MANAGERS}:SingleTypeKVCacheManager.remove_skipped_blocks",
+        f"{_MANAGERS}:SlidingWindowManager.get_num_skipped_tokens",
+        f"{_MANAGERS}:ChunkedLocalAttentionManager.get_num_skipped_tokens",
+        f"{_MANAGERS}:RSWAManager.remove_skipped_blocks",
+        f"{_CORE}.sched.async_scheduler:AsyncScheduler._update_after_schedule",
+        f"{_SCHEDULER}._update_after_schedule",
+        f"{_SCHEDULER}.update_from_output",
+    ),
+    cost="Below a microsecond for each decode of a step with drafts. A window holds one block more for one step.",
+    avoid=(
+        "Start with `--no-async-scheduling`, or where some layers see all tokens with `--disable-hybrid-kv-cache-manager`."
+    ),
+    expect=(
+        "On one replica with drafts, fill the KV cache with long answers of a model with a sliding window. Fixed, no answer turns "
+        "into that of another request."
+    ),
+    hits=AllOf(
+        Is("async scheduling", ON),
+        Is("speculative decoding", ON),
+        Is("blocks that windows free", ON),
+    ),
 )

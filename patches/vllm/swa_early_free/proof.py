@@ -1,21 +1,50 @@
-"""Proof of vllm.swa-early-free: FILL IN: what is run, and what is spared."""
+"""Proof of vllm.swa-early-free: whose keys windows read on a server whose blocks are all in use, while drafts are refused.
 
-from __future__ import annotations
+Spared: servers without drafts, servers that schedule a step at a time, and layers of full attention.
+"""
 
-from typing import Any
+from dataclasses import replace
 
-from attnfix.patches.lab.proof import Cases, Observation
+from attnfix.patches.lab.vllm.windows import NGRAM, SCHEDULER, Windowed, served
 
 from . import wrap
 
+_INTERFACE, _NGRAM = "vllm.v1.kv_cache_interface", "vllm.v1.spec_decode.ngram_proposer_gpu"
+_CHUNKS, _REFERENCE = f"{_NGRAM}:NgramProposerGPU", f"{_INTERFACE}:RSWASpec"
+SYNC = {"ahead": False, "scheduler": {"async_scheduling": False}}
 
-class Proof(Cases):
-    modules = ("vllm.v1.core.kv_cache_manager",)
-    kernel = "none"
-    bug = ("FILL IN",)
-    spared = ("FILL IN",)
-    broken = {"the correction does nothing": (wrap.right, lambda real, result: result)}
 
-    def run(self, case: Any, seed: int) -> Observation:
-        """FILL IN: run the engine's code on one case, and compare it with float64."""
-        raise NotImplementedError("patches/vllm/swa_early_free/proof.py runs nothing yet")
+def launched(cases, **options):
+    return tuple(replace(of, launch={**of.launch, **options}) for of in cases)
+
+
+class Proof(Windowed):
+    modules = (SCHEDULER, "vllm.v1.core.kv_cache_manager", _INTERFACE, _NGRAM)
+    may_lack = (_NGRAM,)
+    bug = (
+        served("window", blocks=24, drafts=6),
+        served("full", "window", blocks=60, drafts=6),
+        served("window", blocks=32, drafts=6, caching=False),
+        # With drafts of EAGLE or MTP, chunked local attention frees no blocks
+        served("chunk", blocks=24, drafts=3, speculative=NGRAM, where=_CHUNKS),
+        served("reference", blocks=28, drafts=8, where=_REFERENCE),
+    )
+    spared = (
+        served("window", blocks=24, drafts=0),
+        served("full", "window", blocks=60, drafts=6, **SYNC),
+        served("full", blocks=60, drafts=6),
+    )
+    around = {
+        "`--no-async-scheduling`": {"bug": launched(bug, **SYNC)},
+        "`--disable-hybrid-kv-cache-manager`": {
+            "bug": launched(bug[1:2], scheduler={"async_scheduling": True, "disable_hybrid_kv_cache_manager": True})
+        },
+    }
+    broken = {
+        "the correction does nothing": (wrap.behind, lambda real, remove, ahead: remove),
+        "half of the tokens in flight count": (wrap.behind, lambda real, remove, ahead: real(remove, ahead // 2)),
+        "windows are left as they are": (wrap, "_WIDTHS", ("attention_chunk_size", "rswa_window")),
+        "chunks are left as they are": (wrap, "_WIDTHS", ("sliding_window", "rswa_window")),
+        "R-SWA is left as it is": (wrap, "_WIDTHS", ("sliding_window", "attention_chunk_size")),
+    }
+    broken_where = {"chunks are left as they are": _CHUNKS, "R-SWA is left as it is": _REFERENCE}
