@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
@@ -153,10 +154,14 @@ class Engine:
         """One step of the engine core: what was scheduled."""
         step = self.schedule()
         self.under_way.append((step, *run(step)))
-        most = getattr(self.config, "max_concurrent_batches", 2) - 1 if self.ahead else 0
-        while len(self.under_way) > most:
+        while len(self.under_way) > self._most_ahead:
             self.finish(*self.under_way.pop(0))
         return step
+
+    @cached_property
+    def _most_ahead(self) -> int:
+        """Steps of which nothing is known yet. The engine looks for plugins whenever its config is asked."""
+        return getattr(self.config, "max_concurrent_batches", 2) - 1 if self.ahead else 0
 
     def schedule(self) -> Any:
         return self.scheduler.schedule()

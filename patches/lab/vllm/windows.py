@@ -1,6 +1,6 @@
 """A runner for the scheduler of `scheduling`, whose layers say whose tokens a window holds: 0.11.1-0.33.0.
 
-    with Windows("full", "window", drafts=2, blocks=60, ahead=True) as engine:
+    with Windows(("full", "window"), drafts=2, blocks=60, ahead=True) as engine:
         runner = Runner(engine, seed=1)
         runner.ask(prompt=20, output=8)
         runner.step()
@@ -19,12 +19,13 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any
 
-from attnfix.patches.lab.proof import Observation
+from attnfix.patches.lab.proof import Cases, Observation
 
+from . import kernels
 from .models import DENSE, folder_of
-from .scheduling import SCHEDULER, Case, Engine, Served, case
+from .scheduling import SCHEDULER, Case, Engine, case
 
-__all__ = ["NGRAM", "SCHEDULER", "Windowed", "served"]
+__all__ = ["NGRAM", "SCHEDULER", "Runner", "Windowed", "Windows", "served"]
 
 #: Share of drafts that are accepted
 KEPT = 0.2
@@ -158,12 +159,15 @@ def _busy(server: Runner) -> None:
         server.step()
 
 
-class Windowed(Served):
+class Windowed(Cases):
     """Base of the proofs: a case has the options of `Windows`."""
 
-    kind = Runner
     kernel = "none"
     measure = "share of requests that read a token of another"
+
+    def __init__(self) -> None:
+        kernels.stand_in()
+        super().__init__()
 
     def run(self, case: Case, seed: int) -> Observation:
         with Windows(**case.launch) as engine:

@@ -19,13 +19,13 @@ FIX = Fix(
     ),
     symptoms=(SHARED_BATCH, SPECULATION, GARBAGE),
     cause=(
-        "With asynchronous scheduling, a request counts the drafts of the step in flight as computed. What its window leaves "
-        "behind is freed by that count. If drafts are refused, the next steps begin further back and read the freed block, "
-        "which another request, or the same one, has been given."
+        "With asynchronous scheduling, a request counts the drafts of the step in flight as computed. Blocks behind its window "
+        "are freed by that count. If drafts are refused, the next steps begin further back and read a freed block. Another "
+        "request, or the same one, has been given it."
     ),
     correction=(
-        "Windows and chunks of local attention free blocks by the count without the tokens in flight, as in 0.26.0. "
-        "0.26.0 also keeps blocks of prompts in flight, and of layers with a recurrent state: here they stay as they are."
+        "Windows and chunks of local attention free blocks by the count without the tokens of decodes in flight, as in 0.26.0. "
+        "That release also keeps blocks of prompts in flight and of recurrent states. Here they stay as they are."
     ),
     upstream=Upstream("vllm-project/vllm", pull=47728),
     hardware="any GPU (models with a sliding window or chunked local attention; speculative decoding, asynchronous scheduling)",

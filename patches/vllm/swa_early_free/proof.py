@@ -9,7 +9,8 @@ from attnfix.patches.lab.vllm.windows import NGRAM, SCHEDULER, Windowed, served
 
 from . import wrap
 
-_INTERFACE, _NGRAM = "vllm.v1.kv_cache_interface", "vllm.v1.spec_decode.ngram_proposer_gpu"
+_AHEAD, _INTERFACE = "vllm.v1.core.sched.async_scheduler", "vllm.v1.kv_cache_interface"
+_NGRAM = "vllm.v1.spec_decode.ngram_proposer_gpu"
 _CHUNKS, _REFERENCE = f"{_NGRAM}:NgramProposerGPU", f"{_INTERFACE}:RSWASpec"
 SYNC = {"ahead": False, "scheduler": {"async_scheduling": False}}
 
@@ -19,15 +20,17 @@ def launched(cases, **options):
 
 
 class Proof(Windowed):
-    modules = (SCHEDULER, "vllm.v1.core.kv_cache_manager", _INTERFACE, _NGRAM)
-    may_lack = (_NGRAM,)
+    modules = (SCHEDULER, "vllm.v1.core.kv_cache_manager", _AHEAD, _INTERFACE, _NGRAM)
+    may_lack = (_AHEAD, _NGRAM)
+    needs = f"{_AHEAD}:AsyncScheduler._update_after_schedule: scheduled_spec_decode_tokens"
+    absent = "drafts are not scheduled ahead"
     bug = (
         served("window", blocks=24, drafts=6),
         served("full", "window", blocks=60, drafts=6),
         served("window", blocks=32, drafts=6, caching=False),
         # With drafts of EAGLE or MTP, chunked local attention frees no blocks
         served("chunk", blocks=24, drafts=3, speculative=NGRAM, where=_CHUNKS),
-        served("reference", blocks=28, drafts=8, where=_REFERENCE),
+        served("reference", blocks=22, drafts=10, where=_REFERENCE),
     )
     spared = (
         served("window", blocks=24, drafts=0),

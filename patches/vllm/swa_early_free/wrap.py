@@ -20,7 +20,8 @@ _WIDTHS = "sliding_window", "attention_chunk_size", "rswa_window"
 def frees_early(target: Any, instance: Any, request: Any) -> list[Any]:
     """The managers that would free a block which is read once more if drafts are refused.
 
-    A step in flight without drafts has one placeholder, and none of its tokens is taken back.
+    A step in flight without drafts has one placeholder, and its token stays. Two such steps, in a pipeline, keep a block for a
+    step that needs it no more.
     """
     ahead = request.num_output_placeholders
     if ahead < 2:
