@@ -44,8 +44,8 @@ class Proof(Windowed):
         },
     }
     broken = {
-        "the correction does nothing": (wrap.behind, lambda real, remove, ahead: remove),
-        "half of the tokens in flight count": (wrap.behind, lambda real, remove, ahead: real(remove, ahead // 2)),
+        "the correction does nothing": (wrap.settled, lambda real, computed, ahead: computed),
+        "half of the tokens in flight count": (wrap.settled, lambda real, computed, ahead: real(computed, ahead // 2)),
         "windows are left as they are": (wrap, "_WIDTHS", ("attention_chunk_size", "rswa_window")),
         "chunks are left as they are": (wrap, "_WIDTHS", ("sliding_window", "rswa_window")),
         "R-SWA is left as it is": (wrap, "_WIDTHS", ("sliding_window", "attention_chunk_size")),

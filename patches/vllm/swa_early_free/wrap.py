@@ -31,7 +31,7 @@ def frees_early(target: Any, instance: Any, request: Any) -> list[Any]:
         manager
         for manager in instance.coordinator.single_type_managers
         if any(hasattr(manager, name) for name in _WIDTHS)
-        and first_kept(manager, request, computed) > first_kept(manager, request, max(0, computed - ahead))
+        and first_kept(manager, request, computed) > first_kept(manager, request, settled(computed, ahead))
     ]
 
 
@@ -49,14 +49,17 @@ def allocate_slots(call: Call, instance: Any, request: Any) -> Any:
     """Returns the engine's blocks, or None where there are too few. It frees first, and the next step frees the rest."""
     with ExitStack() as for_this_call:
         for manager in call.found:
-            stock = manager.remove_skipped_blocks
-            ours = call.guard(behind(stock, request.num_output_placeholders), stock)
+            ours = behind(call, manager.remove_skipped_blocks, request.num_output_placeholders)
             for_this_call.enter_context(attribute(manager, "remove_skipped_blocks", ours))
         result = call()
     call.corrected()
     return result
 
 
-def behind(remove: Callable[..., None], ahead: int) -> Callable[..., None]:
-    """`remove`, as if none of the tokens in flight were computed."""
-    return lambda request_id, computed, *more: remove(request_id, max(0, computed - ahead), *more)
+def behind(call: Call, remove: Callable[..., None], ahead: int) -> Callable[..., None]:
+    """`remove`, by the count without the tokens in flight."""
+    return call.guard(lambda request_id, computed, *more: remove(request_id, settled(computed, ahead), *more), remove)
+
+
+def settled(computed: int, ahead: int) -> int:
+    return max(0, computed - ahead)

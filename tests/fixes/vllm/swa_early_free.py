@@ -31,3 +31,5 @@ WAYS = [
 ]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its servers run a step at a time, and their blocks are never all in use"
+#: Why functions that the engine's own code calls here need no witness
+RUN_AS_IT_IS = "it allocates as the engine does; by which count a manager frees, and who frees, are witnesses"
