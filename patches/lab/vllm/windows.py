@@ -178,5 +178,5 @@ class Windowed(Cases):
 
 def served(*layers: str, blocks: int, drafts: int, where: str = "", **more: Any) -> Case:
     """A server with these layers, which schedules ahead and has so many blocks."""
-    sizes = dict(blocks=blocks, max_tokens=64, context=256, max_requests=16)
+    sizes: dict[str, Any] = dict(blocks=blocks, max_tokens=64, context=256, max_requests=16)
     return case(_busy, where, layers=layers, drafts=drafts, **{"ahead": True, **sizes, **more})

@@ -25,7 +25,8 @@ FIX = Fix(
     ),
     correction=(
         "Windows and chunks of local attention free blocks by the count without the tokens of decodes in flight, as in 0.26.0. "
-        "That release also keeps blocks of prompts in flight and of recurrent states. Here they stay as they are."
+        "That release also keeps blocks of prompts in flight and of recurrent states. Here they stay as they are, and so "
+        "does a request that alone has all blocks in use."
     ),
     upstream=Upstream("vllm-project/vllm", pull=47728),
     hardware="any GPU (models with a sliding window or chunked local attention; speculative decoding, asynchronous scheduling)",
@@ -35,12 +36,15 @@ FIX = Fix(
         "size changes"
     ),
     targets=(
-        Target(wrap.allocate_slots, needed=wrap.frees_early, paths=(f"{_CORE}.kv_cache_manager:KVCacheManager.allocate_slots",)),
+        Target(
+            wrap.allocate_slots, needed=wrap.frees_early, paths=(f"{_CORE}.kv_cache_manager:KVCacheManager.allocate_slots",)
+        ),
     ),
     # Who frees by which count, and who counts the tokens in flight
     witnesses=(
         f"{_CORE}.kv_cache_coordinator:KVCacheCoordinator.remove_skipped_blocks",
         f"{_MANAGERS}:SingleTypeKVCacheManager.remove_skipped_blocks",
+        f"{_MANAGERS}:SingleTypeKVCacheManager.get_num_blocks_to_allocate",
         f"{_MANAGERS}:SlidingWindowManager.get_num_skipped_tokens",
         f"{_MANAGERS}:ChunkedLocalAttentionManager.get_num_skipped_tokens",
         f"{_MANAGERS}:RSWAManager.remove_skipped_blocks",
@@ -48,10 +52,10 @@ FIX = Fix(
         f"{_SCHEDULER}._update_after_schedule",
         f"{_SCHEDULER}.update_from_output",
     ),
+    # 0.20.0 and 0.20.1 end when a window needs a block and the cache is full: a block that is kept would end them earlier
+    examined=(">=0.10.0,<0.20.0", ">=0.20.2"),
     cost="Below a microsecond for each decode of a step with drafts. A window holds one block more for one step.",
-    avoid=(
-        "Start with `--no-async-scheduling`, or where some layers see all tokens with `--disable-hybrid-kv-cache-manager`."
-    ),
+    avoid=("Start with `--no-async-scheduling`, or where some layers see all tokens with `--disable-hybrid-kv-cache-manager`."),
     expect=(
         "On one replica with drafts, fill the KV cache with long answers of a model with a sliding window. Fixed, no answer turns "
         "into that of another request."

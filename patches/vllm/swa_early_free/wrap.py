@@ -46,14 +46,24 @@ def first_kept(manager: Any, request: Any, computed: int) -> int:
 
 
 def allocate_slots(call: Call, instance: Any, request: Any) -> Any:
-    """Returns the engine's blocks, or None where there are too few. It frees first, and the next step frees the rest."""
+    """Returns the engine's blocks, or None where there are too few. It frees first, and the next step frees the rest.
+
+    For None, the engine takes the blocks of another request. Where no other has any, this one would begin anew for ever.
+    """
     with ExitStack() as for_this_call:
         for manager in call.found:
             ours = behind(call, manager.remove_skipped_blocks, request.num_output_placeholders)
             for_this_call.enter_context(attribute(manager, "remove_skipped_blocks", ours))
         result = call()
+    if result is None and is_alone(call.found[0]):
+        return call()
     call.corrected()
     return result
+
+
+def is_alone(manager: Any) -> bool:
+    """Whether one request has blocks."""
+    return sum(map(bool, manager.req_to_blocks.values())) == 1
 
 
 def behind(call: Call, remove: Callable[..., None], ahead: int) -> Callable[..., None]:

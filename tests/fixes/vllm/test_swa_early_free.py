@@ -20,7 +20,7 @@ class Manager:
 
     def __init__(self, kind):
         setattr(self, kind, 32)
-        self.get_num_skipped_tokens, self.freed_by = KINDS[kind], []
+        self.get_num_skipped_tokens, self.freed_by, self.req_to_blocks = KINDS[kind], [], {"a": [1], "waits": []}
 
     def remove_skipped_blocks(self, request_id, total_computed_tokens, num_prompt_tokens=None):
         self.freed_by.append((total_computed_tokens, num_prompt_tokens))
@@ -66,3 +66,19 @@ def test_windows_alone_free_by_the_lower_count(computed, ahead, kept, correction
 
 def test_an_error_of_the_engine_leaves_nothing_behind():
     assert allocated(48, 4, fails=True)[0]["sliding_window"] == 44
+
+
+@pytest.mark.parametrize("others, result, counts", [({"b": [2]}, None, [44]), ({}, "blocks", [44, 48])])
+def test_a_request_that_alone_has_blocks_does_not_wait_for_itself(others, result, counts):
+    manager = Manager("sliding_window")
+    manager.req_to_blocks.update(others)
+
+    def allocate_slots(self, request, num_new_tokens):
+        manager.remove_skipped_blocks("a", 48, 10)
+        return "blocks" if manager.freed_by[-1][0] == 48 else None
+
+    request = SimpleNamespace(num_computed_tokens=48, num_output_placeholders=4, num_prompt_tokens=10)
+    cache = SimpleNamespace(coordinator=SimpleNamespace(single_type_managers=(manager,)))
+    state = FixState(FIX)
+    assert one_call.run(ALLOCATE, allocate_slots, state, cache, request, 4) == result
+    assert [count for count, _ in manager.freed_by] == counts and state.counters.corrections == (result is None)
