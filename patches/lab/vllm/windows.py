@@ -155,7 +155,7 @@ def _busy(server: Runner) -> None:
     """More requests than there are blocks for: whatever is freed is taken at once."""
     for _ in range(20):
         server.ask(server.draw.randrange(10, 60), server.draw.randrange(40, 120))
-    for _ in range(100):
+    for _ in range(80):
         server.step()
 
 

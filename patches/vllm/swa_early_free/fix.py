@@ -32,8 +32,8 @@ FIX = Fix(
     hardware="any GPU (models with a sliding window or chunked local attention; speculative decoding, asynchronous scheduling)",
     default=True,
     default_reason=(
-        "silent wrong output; 0.26.0 frees by the same count. A block is kept for one step longer, and no kernel, graph or batch "
-        "size changes"
+        "silent wrong output; 0.26.0 frees by the same count. A block is kept for one step longer, and no kernel or graph "
+        "changes"
     ),
     targets=(
         Target(
@@ -57,8 +57,8 @@ FIX = Fix(
     cost="Below a microsecond for each decode of a step with drafts. A window holds one block more for one step.",
     avoid=("Start with `--no-async-scheduling`, or where some layers see all tokens with `--disable-hybrid-kv-cache-manager`."),
     expect=(
-        "On one replica with drafts, fill the KV cache with long answers of a model with a sliding window. Fixed, no answer turns "
-        "into that of another request."
+        "On one replica with drafts, fill the KV cache with long answers of a model with a sliding window. Fixed, each answer "
+        "is the one that the request gets alone, but for sums in another order."
     ),
     hits=AllOf(
         Is("async scheduling", ON),

@@ -3,8 +3,6 @@
 Spared: servers without drafts, servers that schedule a step at a time, and layers of full attention.
 """
 
-from dataclasses import replace
-
 from attnfix.patches.lab.vllm.windows import NGRAM, SCHEDULER, Windowed, served
 
 from . import wrap
@@ -15,34 +13,24 @@ _CHUNKS, _REFERENCE = f"{_NGRAM}:NgramProposerGPU", f"{_INTERFACE}:RSWASpec"
 SYNC = {"ahead": False, "scheduler": {"async_scheduling": False}}
 
 
-def launched(cases, **options):
-    return tuple(replace(of, launch={**of.launch, **options}) for of in cases)
-
-
 class Proof(Windowed):
     modules = (SCHEDULER, "vllm.v1.core.kv_cache_manager", _AHEAD, _INTERFACE, _NGRAM)
     may_lack = (_AHEAD, _NGRAM)
     needs = f"{_AHEAD}:AsyncScheduler._update_after_schedule: scheduled_spec_decode_tokens"
     absent = "drafts are not scheduled ahead"
     bug = (
-        served("window", blocks=24, drafts=6),
-        served("full", "window", blocks=60, drafts=6),
-        served("window", blocks=32, drafts=6, caching=False),
         # With drafts of EAGLE or MTP, chunked local attention frees no blocks
         served("chunk", blocks=24, drafts=3, speculative=NGRAM, where=_CHUNKS),
         served("reference", blocks=22, drafts=10, where=_REFERENCE),
+        served("window", blocks=24, drafts=6),
+        served("full", "window", blocks=60, drafts=6),
+        served("window", blocks=32, drafts=6, caching=False),
     )
     spared = (
         served("window", blocks=24, drafts=0),
         served("full", "window", blocks=60, drafts=6, **SYNC),
         served("full", blocks=60, drafts=6),
     )
-    around = {
-        "`--no-async-scheduling`": {"bug": launched(bug, **SYNC)},
-        "`--disable-hybrid-kv-cache-manager`": {
-            "bug": launched(bug[1:2], scheduler={"async_scheduling": True, "disable_hybrid_kv_cache_manager": True})
-        },
-    }
     broken = {
         "the correction does nothing": (wrap.settled, lambda real, computed, ahead: computed),
         "half of the tokens in flight count": (wrap.settled, lambda real, computed, ahead: real(computed, ahead // 2)),

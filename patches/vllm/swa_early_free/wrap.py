@@ -39,10 +39,8 @@ def first_kept(manager: Any, request: Any, computed: int) -> int:
     """The block in which the tokens begin that the next step reads; of R-SWA, those behind the prompt."""
     window = getattr(manager, "rswa_window", None)
     if window is None:
-        skipped = manager.get_num_skipped_tokens(computed)
-    else:
-        skipped = max(request.num_prompt_tokens, computed - window)
-    return int(skipped // manager.block_size)
+        return int(manager.get_num_skipped_tokens(computed) // manager.block_size)
+    return int(max(request.num_prompt_tokens, computed - window) // manager.block_size)
 
 
 def allocate_slots(call: Call, instance: Any, request: Any) -> Any:
