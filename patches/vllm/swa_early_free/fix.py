@@ -54,7 +54,10 @@ FIX = Fix(
     ),
     # 0.20.0 and 0.20.1 end when a window needs a block and the cache is full: a block that is kept would end them earlier
     examined=(">=0.10.0,<0.20.0", ">=0.20.2"),
-    cost="Below a microsecond for each decode of a step with drafts. A window holds one block more for one step.",
+    cost=(
+        "About a microsecond for each decode of a step with drafts and each group of layers. A window holds one block more "
+        "for one step."
+    ),
     avoid=("Start with `--no-async-scheduling`, or where some layers see all tokens with `--disable-hybrid-kv-cache-manager`."),
     expect=(
         "On one replica with drafts, fill the KV cache with long answers of a model with a sliding window. Fixed, each answer "
