@@ -74,7 +74,7 @@ class _Request:
 class Runner:
     """What the worker and the layers of an engine do."""
 
-    def __init__(self, engine: Windows, seed: int):
+    def __init__(self, engine: Engine, seed: int):
         self.engine, self.draw = engine, random.Random(seed)
         self.specs = [group.kv_cache_spec for group in engine.kv_cache_config.kv_cache_groups]
         self.requests: dict[str, _Request] = {}
