@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from importlib import import_module
 from inspect import signature
 from types import SimpleNamespace
@@ -153,10 +154,14 @@ class Engine:
         """One step of the engine core: what was scheduled."""
         step = self.schedule()
         self.under_way.append((step, *run(step)))
-        most = getattr(self.config, "max_concurrent_batches", 2) - 1 if self.ahead else 0
-        while len(self.under_way) > most:
+        while len(self.under_way) > self._most_ahead:
             self.finish(*self.under_way.pop(0))
         return step
+
+    @cached_property
+    def _most_ahead(self) -> int:
+        """Steps of which nothing is known yet. The engine looks for plugins whenever its config is asked."""
+        return getattr(self.config, "max_concurrent_batches", 2) - 1 if self.ahead else 0
 
     def schedule(self) -> Any:
         return self.scheduler.schedule()
@@ -168,7 +173,7 @@ class Engine:
         output: Any = import_module("vllm.v1.outputs")
         given = dict(
             req_ids=ids, req_id_to_index={name: at for at, name in enumerate(ids)}, logprobs=None, prompt_logprobs_dict={},
-            sampled_token_ids=[list(sampled.get(name, ())) for name in ids], pooler_output=[], spec_token_ids=None,
+            sampled_token_ids=[_Tokens(sampled.get(name, ())) for name in ids], pooler_output=[], spec_token_ids=None,
         )  # fmt: skip
         result = self.scheduler.update_from_output(step, output.ModelRunnerOutput(**_known(output.ModelRunnerOutput, given)))
         if self.drafts and not self.config.scheduler_config.async_scheduling:
@@ -210,6 +215,12 @@ class Engine:
         module, _, cls = self.state_layer.partition(":")
         layer: Any = object.__new__(type("Layer", (getattr(import_module(module), cls),), answers))
         return layer.get_kv_cache_spec(self.config)
+
+
+class _Tokens(list):
+    """Of a request. In 0.11.1 and 0.11.2 they are an array."""
+
+    tolist = list.copy
 
 
 def _scheduler() -> Any:

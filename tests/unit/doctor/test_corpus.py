@@ -58,6 +58,7 @@ _WITHOUT_A_HIT = {
         "vllm.mamba-state-column",
         "vllm.pooling-chunk-race",
         "vllm.rocm-mm-prefix",
+        "vllm.swa-early-free",
     },
 }
 #: An answer names one: an option, a variable, or what is missing
