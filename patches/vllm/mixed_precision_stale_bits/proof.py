@@ -1,0 +1,47 @@
+"""Proof of vllm.mixed-precision-stale-bits: attention over a pool of FP8 and bfloat16 layers, in which blocks change owners.
+
+Spared: pools of one format, with windows and without, and layers of two formats that share no pool.
+"""
+
+from attnfix.patches.lab.vllm.shared_pool import ALL_FULL, RUNNERS, SharedPool, case, talk
+from attnfix.patches.vllm.shared import cleared_blocks
+
+from . import wrap
+
+_INTERFACE = "vllm.v1.kv_cache_interface"
+#: From 0.27.0, windows of FP8 are left, which is another rule
+NARROW = f"no {_INTERFACE}:KVCacheConfig.has_mixed_precision_kv_cache"
+FP8 = {"kv_cache_dtype": "fp8"}
+WINDOWS_KEPT = {**FP8, "skip_layers": ["sliding_window"]}
+FULL_KEPT = {**FP8, "skip_layers": ["3"]}
+#: Blocks of 128 tokens, of which the kernel sees two of 64
+SPLIT = {"backend": "flashinfer.FlashInferBackend", "capability": (10, 0), "page_size": 64}
+
+
+def on_both(talk, **launch):
+    return tuple(case(talk, runner=runner, **launch) for runner in RUNNERS)
+
+
+class Proof(SharedPool):
+    modules = (*SharedPool.modules, _INTERFACE)
+    bug = (
+        *on_both(talk(), **WINDOWS_KEPT),
+        *on_both(talk(shared=64), **WINDOWS_KEPT, page_size=32),
+        *on_both(talk(), **FULL_KEPT, where=NARROW),
+        case(talk(), **WINDOWS_KEPT, **SPLIT),
+        case(talk(), **WINDOWS_KEPT, brought=True),
+    )
+    spared = (
+        *on_both(talk(waves=2), **FP8),
+        case(talk(waves=2)),
+        case(talk(waves=2), model=ALL_FULL, **FP8, skip_layers=["0"]),
+    )
+    broken = {
+        "nothing is cleared": (wrap.is_mixed, lambda real, specs: False),
+        "blocks that hold tokens are cleared": (cleared_blocks.filled, lambda real, computed, size: 0),
+        "the first new block of a prompt is left": (cleared_blocks.filled, lambda real, computed, size: real(computed, size) + 1),
+        "blocks of running requests are left": (
+            cleared_blocks.filled,
+            lambda real, computed, size: real(computed, size) if computed else 1 << 30,
+        ),
+    }
