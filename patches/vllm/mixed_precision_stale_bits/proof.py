@@ -9,8 +9,8 @@ from attnfix.patches.vllm.shared import cleared_blocks
 from . import wrap
 
 _INTERFACE = "vllm.v1.kv_cache_interface"
-#: From 0.27.0, windows of FP8 are left, which is another rule
-NARROW = f"no {_INTERFACE}:KVCacheConfig.has_mixed_precision_kv_cache"
+#: Up to 0.26.0. Later releases have a runner that the lab does not build, and clear a block before a connector fills it
+BEFORE = f"no {_INTERFACE}:KVCacheConfig.has_mixed_precision_kv_cache"
 FP8 = {"kv_cache_dtype": "fp8"}
 WINDOWS_KEPT = {**FP8, "skip_layers": ["sliding_window"]}
 FULL_KEPT = {**FP8, "skip_layers": ["3"]}
@@ -19,7 +19,7 @@ SPLIT = {"backend": "flashinfer.FlashInferBackend", "capability": (10, 0), "page
 
 
 def on_both(talk, **launch):
-    return tuple(case(talk, runner=runner, **launch) for runner in RUNNERS)
+    return tuple(case(talk, BEFORE if runner == "V2" else "", runner=runner, **launch) for runner in RUNNERS)
 
 
 class Proof(SharedPool):
@@ -27,21 +27,21 @@ class Proof(SharedPool):
     bug = (
         *on_both(talk(), **WINDOWS_KEPT),
         *on_both(talk(shared=64), **WINDOWS_KEPT, page_size=32),
-        *on_both(talk(), **FULL_KEPT, where=NARROW),
+        *(case(talk(), BEFORE, runner=runner, **FULL_KEPT) for runner in RUNNERS),
         case(talk(), **WINDOWS_KEPT, **SPLIT),
-        case(talk(), **WINDOWS_KEPT, brought=True),
+        case(talk(), BEFORE, **WINDOWS_KEPT, brought=True),
     )
     spared = (
         *on_both(talk(waves=2), **FP8),
         case(talk(waves=2)),
-        case(talk(waves=2), model=ALL_FULL, **FP8, skip_layers=["0"]),
+        case(talk(waves=2), BEFORE, model=ALL_FULL, **FP8, skip_layers=["0"]),
     )
     broken = {
         "nothing is cleared": (wrap.is_mixed, lambda real, specs: False),
         "blocks that hold tokens are cleared": (cleared_blocks.filled, lambda real, computed, size: 0),
-        "the first new block of a prompt is left": (cleared_blocks.filled, lambda real, computed, size: real(computed, size) + 1),
-        "blocks of running requests are left": (
+        "the first new block of a prompt is left": (
             cleared_blocks.filled,
-            lambda real, computed, size: real(computed, size) if computed else 1 << 30,
+            lambda real, computed, size: real(computed, size) + 1,
         ),
+        "the first group's alone are cleared": (cleared_blocks.new_blocks, lambda real, step, sizes: real(step, sizes[:1])),
     }

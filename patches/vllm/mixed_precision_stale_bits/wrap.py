@@ -5,24 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from attnfix.compat.fix import Call
-from attnfix.patches.vllm.shared.cleared_blocks import clear, new_blocks, on_cpu
-
-#: Whose blocks are the request's own, and hold nothing but keys and values. States are cleared for by the engine
-_KINDS = frozenset({"FullAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec"})
+from attnfix.patches.vllm.shared.cleared_blocks import clear, new_blocks, on_cpu, sizes_of
 
 
 def blocks_to_clear(target: Any, instance: Any, scheduler_output: Any) -> list[int]:
     groups = instance.kv_cache_config.kv_cache_groups
-    if len(groups) < 2 or not is_mixed([group.kv_cache_spec for group in groups]) or on_cpu():
+    if len(groups) < 2:
         return []
-    return new_blocks(scheduler_output, [group.kv_cache_spec.block_size for group in groups])
+    specs = [group.kv_cache_spec for group in groups]
+    return new_blocks(scheduler_output, sizes_of(specs)) if is_mixed(specs) and not on_cpu() else []
 
 
 def is_mixed(specs: list[Any]) -> bool:
-    """Whether groups of layers keep keys and values in several formats."""
-    if not _KINDS.issuperset(type(spec).__name__ for spec in specs):
-        return False
-    return len({(spec.dtype, getattr(spec, "kv_quant_mode", None)) for spec in specs}) > 1
+    """Whether groups of layers keep keys and values in several formats. Beside states, the engine clears blocks."""
+    return all(sizes_of(specs)) and len({(spec.dtype, getattr(spec, "kv_quant_mode", None)) for spec in specs}) > 1
 
 
 def clear_blocks(call: Call, instance: Any) -> Any:

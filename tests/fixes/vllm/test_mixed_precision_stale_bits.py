@@ -1,4 +1,4 @@
-"""vllm.mixed-precision-stale-bits without an engine: which blocks of a step are cleared, in which pools, and by which zeroer."""
+"""vllm.mixed-precision-stale-bits without an engine: which blocks are cleared, in which pools."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Runner:
         groups = [SimpleNamespace(kv_cache_spec=each) for each in specs]
         self.attn_groups = [[SimpleNamespace(kv_cache_spec=each, kv_cache_group_id=at)] for at, each in enumerate(specs)]
         self.kv_cache_config = SimpleNamespace(
-            kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(block_stride=stride)]
+            num_blocks=8, kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(block_stride=stride)]
         )
 
     def update_requests(self, scheduler_output):

@@ -229,6 +229,7 @@ LEFT_OUT = {
     "vllm.flashinfer-q-scale": "not measured yet; its wrapper gets another number, and launches nothing more",
     "vllm.lora-prefix-key": "it launches nothing, and no server of these rows loads adapters",
     "vllm.dcp-fa2-split": "not measured yet; two launches a layer, in a step in which stock leaves out contexts",
+    "vllm.mixed-precision-stale-bits": "not measured yet; one launch in a step in which a request gets a block, as 0.27.0",
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
