@@ -1,9 +1,7 @@
-"""A pool of blocks that layers share: with and without a window, or with states. On the runners V1 (0.15.0-0.33.0) and V2
-(0.19.0-0.26.0).
+"""A pool of blocks that layers with and without a window share, on the runners V1 (0.19.0-0.33.0) and V2 (0.19.0-0.26.0).
 
-Real: the config, the layers of attention, and what each layer keeps in the cache; the scheduler and the cache manager; both
-runners, by their own constructors, with their `initialize_kv_cache`, and what they do to requests before a step.
-Interpreted: the engine's Triton kernels. Of a layer with states, what it says to the runner alone is there.
+Real: the config, the layers, and what each keeps in the cache; the scheduler and the cache manager; both runners, by their own
+constructors, with their `initialize_kv_cache`, and what they do to requests before a step. Interpreted: the engine's kernels.
 Emulated: attention, which reads whole blocks and multiplies what is masked by zero, as kernels do; the operator that writes the
 cache; the sampler; a connector, which has written what it brings before the step.
 """
@@ -48,24 +46,10 @@ class Pool(Engine):
         import torch
 
         for at, kind in enumerate(self.config.model_config.hf_text_config.layer_types):
-            if kind == "linear_attention":
-                self.config.compilation_config.static_forward_context[f"model.layers.{at}.mixer"] = self._states()
-            else:
-                self.worker.layer(at, per_layer_sliding_window=_WINDOW if kind == "sliding_attention" else None)
-        platform: Any = import_module("vllm.platforms").current_platform
-        if hasattr(type(platform), "update_block_size_for_backend"):  # from 0.18.0, once the layers are there
-            platform.update_block_size_for_backend(self.config)
+            self.worker.layer(at, per_layer_sliding_window=_WINDOW if kind == "sliding_attention" else None)
         self.runner = import_module(RUNNERS[self._runner]).GPUModelRunner(self.config, torch.device("cpu"))
         specs: dict[str, Any] = self.runner.get_kv_cache_spec()
         return specs
-
-    def _states(self) -> Any:
-        """A layer with a recurrent state, as far as the runner asks it."""
-        spec, base = self._state_spec(), import_module("vllm.model_executor.layers.mamba.abstract").MambaBase
-        answers = dict(
-            get_state_shape=lambda layer: spec.shapes, get_state_dtype=lambda layer: spec.dtypes, mamba_type=spec.mamba_type
-        )
-        return object.__new__(type("Layer", (base,), answers))
 
     def _construct(self) -> None:
         super()._construct()
@@ -104,8 +88,9 @@ class Attending:
         self.of_token, self.of_place = (torch.randn(3, count, 2, 64, generator=make) for count in (_TOKENS, 256))
         self.out: list[Any] = []
         self.reference: list[Any] = []
-        for cache in sorted(self._caches(), key=lambda cache: cache.itemsize):  # the pool was in use for long
-            cache.copy_(torch.randn(cache.shape, generator=make).to(cache.dtype))
+        for layer in sorted(self._layers(), key=lambda layer: layer.dtype.itemsize):  # the pool was in use for long
+            for half in layer.halves:
+                half.copy_(torch.randn(half.shape, generator=make).to(layer.dtype))
 
     def ask(self, prompt: int, output: int, shared: int = 0) -> Any:
         """A prompt of so many tokens, some of which begin as others do."""
@@ -154,16 +139,9 @@ class Attending:
         self.reference.append(_attention(query.double(), *known, seen[:, : places.stop - first]))
 
     def _layers(self) -> Iterator[_Layer]:
-        """Those of attention."""
         for at, group in enumerate(self.engine.kv_cache_config.kv_cache_groups):
             for name in group.layer_names:
-                if not name.endswith(".mixer"):
-                    yield _Layer(self.engine, at, name)
-
-    def _caches(self) -> list[Any]:
-        """All that layers see of the pool, each in its format."""
-        layers = self.engine.config.compilation_config.static_forward_context.values()
-        return [_read_as(cache) for layer in layers for cache in _tensors(layer.kv_cache)]
+                yield _Layer(self.engine, at, name)
 
     def observe(self) -> Observation:
         import torch
@@ -180,25 +158,16 @@ def _attention(query: Any, keys: Any, values: Any, seen: Any) -> Any:
     return torch.einsum("hqk,khd->qhd", shares, values)
 
 
-def _tensors(cache: Any) -> list[Any]:
-    """A layer's: one, or its states; up to 0.18 in a list that has one part for each stage of a pipeline."""
-    return [one for part in cache for one in _tensors(part)] if isinstance(cache, list | tuple) else [cache]
-
-
-def _read_as(cache: Any) -> Any:
-    import torch
-
-    return cache.view(torch.float8_e4m3fn) if cache.dtype == torch.uint8 else cache
-
-
 class _Layer:
     def __init__(self, engine: Pool, group: int, name: str):
+        import torch
+
         spec = engine.kv_cache_config.kv_cache_groups[group].kv_cache_spec
         layer = engine.config.compilation_config.static_forward_context[name]
         spec = getattr(spec, "kv_cache_specs", {name: spec})[name]
         self.engine, self.group, self.size, self.window = engine, group, spec.block_size, layer.sliding_window
-        (cache,) = map(_read_as, _tensors(layer.kv_cache))
-        self.dtype, self.halves = cache.dtype, _halves(cache)
+        self.dtype = torch.float8_e4m3fn if spec.dtype == torch.uint8 else spec.dtype
+        self.halves = _halves(layer.kv_cache.view(self.dtype))
 
     def write(self, name: str, known: Any, places: range) -> None:
         slots = self._slots(name, places)
@@ -231,7 +200,7 @@ def _halves(cache: Any) -> tuple[Any, Any]:
     return (cache[0], cache[1]) if cache.shape[0] == 2 else (cache[:, 0], cache[:, 1])
 
 
-def talk(waves: int = 3, shared: int = 0) -> Callable[[Attending], None]:
+def talk(waves: int = 2, shared: int = 0) -> Callable[[Attending], None]:
     """Waves of requests, each of which begins where the last one decodes."""
 
     def ask(server: Attending) -> None:

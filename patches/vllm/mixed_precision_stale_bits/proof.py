@@ -32,9 +32,9 @@ class Proof(SharedPool):
         case(talk(), BEFORE, **WINDOWS_KEPT, brought=True),
     )
     spared = (
-        *on_both(talk(waves=2), **FP8),
-        case(talk(waves=2)),
-        case(talk(waves=2), BEFORE, model=ALL_FULL, **FP8, skip_layers=["0"]),
+        *on_both(talk(), **FP8),
+        case(talk()),
+        case(talk(), BEFORE, model=ALL_FULL, **FP8, skip_layers=["0"]),
     )
     broken = {
         "nothing is cleared": (wrap.is_mixed, lambda real, specs: False),
@@ -43,5 +43,9 @@ class Proof(SharedPool):
             cleared_blocks.filled,
             lambda real, computed, size: real(computed, size) + 1,
         ),
-        "the first group's alone are cleared": (cleared_blocks.new_blocks, lambda real, step, sizes: real(step, sizes[:1])),
+        "the first group's alone are cleared": (
+            wrap,
+            "new_blocks",
+            lambda step, sizes: cleared_blocks.new_blocks(step, sizes[:1]),
+        ),
     }

@@ -22,7 +22,6 @@ _WORKER, _INTERFACE = "vllm.v1.worker.utils", "vllm.v1.kv_cache_interface"
 _PLATFORMS, _MEMORY = "vllm.platforms", "vllm.utils.platform_utils"
 #: Groups of layers whose blocks hold a request's own keys and values, and nothing else
 ATTENTION = frozenset({"FullAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec"})
-_MANY = 1_000_003  # blocks, to find their dimension in a shape
 #: Runner -> (its config of the cache, what clears the blocks of that cache or None)
 _zeroers: WeakKeyDictionary[Any, tuple[Any, Any]] = WeakKeyDictionary()
 
@@ -66,23 +65,23 @@ def _zeroer(runner: Any) -> Any:
     """The engine's for all layers of attention: by itself it leaves out those with a window."""
     if not __debug__ or any(getattr(tensor, "block_stride", 0) for tensor in runner.kv_cache_config.kv_cache_tensors):
         return None  # its assertions tell whether pages are of one size, and layers that lie within one block are none
-    made: Any = getattr(sys.modules[_WORKER], "KVBlockZeroer", _ByLayer)
+    made: Any = sys.modules[_WORKER].KVBlockZeroer
     full = sys.modules[_INTERFACE].FullAttentionSpec
-    groups = []
+    layers, sizes, groups = runner.compilation_config.static_forward_context, _kernel_block_sizes(runner), []
     for group in chain.from_iterable(runner.attn_groups):
         spec = group.kv_cache_spec
         if type(spec).__name__ not in ATTENTION:
             continue
+        count = runner.kv_cache_config.num_blocks * (spec.block_size // sizes[group.kv_cache_group_id])
+        if any(count not in layers[name].kv_cache.shape for name in group.layer_names):
+            return None
         same = {name: getattr(spec, name) for name in ("block_size", "num_kv_heads", "head_size", "dtype")}
         groups.append(SimpleNamespace(**{**vars(group), "kv_cache_spec": full(**same)}))
     given = dict(
-        device=runner.device, attn_groups_iter=groups,
-        pin_memory=sys.modules[_MEMORY].is_pin_memory_available(),
-        kernel_block_sizes=_kernel_block_sizes(runner), cache_dtype=runner.cache_config.cache_dtype,
+        device=runner.device, attn_groups_iter=groups, pin_memory=sys.modules[_MEMORY].is_pin_memory_available(),
+        kernel_block_sizes=sizes, cache_dtype=runner.cache_config.cache_dtype, static_forward_context=layers,
         runner_only_attn_layers=getattr(runner, "runner_only_attn_layers", set()),
-        static_forward_context=runner.compilation_config.static_forward_context,
         max_concurrency=getattr(runner.vllm_config, "max_concurrent_batches", 1),
-        num_blocks=runner.kv_cache_config.num_blocks,
     )  # fmt: skip
     try:
         zeroer = made(**_known(made.__init__, given))
@@ -91,35 +90,6 @@ def _zeroer(runner: Any) -> Any:
     except AssertionError:
         return None
     return zeroer
-
-
-class _ByLayer:
-    """In the place of the engine's, for releases up to 0.17.0: one launch for each layer."""
-
-    max_concurrency = 1
-
-    def __init__(
-        self, device: Any, pin_memory: bool, attn_groups_iter: list[Any], kernel_block_sizes: list[int],
-        static_forward_context: dict[str, Any], num_blocks: int,
-    ):  # fmt: skip
-        self.device, self.pin_memory, self.num_blocks = device, pin_memory, num_blocks
-        self.caches = {}  # address -> [blocks of the kernel, …]
-        for group in attn_groups_iter:
-            spec, size = group.kv_cache_spec, kernel_block_sizes[group.kv_cache_group_id]
-            shape = group.backend.get_kv_cache_shape(_MANY, size, spec.num_kv_heads, spec.head_size)
-            for name in group.layer_names:
-                cache = static_forward_context[name].kv_cache
-                cache = cache[0] if isinstance(cache, list) else cache  # of the one engine that a pipeline has
-                self.caches[cache.data_ptr()] = cache.movedim(shape.index(_MANY), 0)
-        assert all(len(cache) % num_blocks == 0 for cache in self.caches.values())
-
-    def zero_block_ids(self, block_ids: list[int]) -> None:
-        import torch
-
-        for cache in self.caches.values():
-            split = len(cache) // self.num_blocks
-            rows = [block * split + at for block in block_ids for at in range(split)]
-            cache.index_fill_(0, torch.tensor(rows, pin_memory=self.pin_memory).to(self.device, non_blocking=True), 0)
 
 
 def _kernel_block_sizes(runner: Any) -> list[int]:
@@ -138,11 +108,3 @@ def _known(function: Any, given: dict[str, Any]) -> dict[str, Any]:
 def on_cpu() -> bool:
     """Whose kernels multiply nothing that is masked."""
     return bool(sys.modules[_PLATFORMS].current_platform.is_cpu())
-
-
-def has_foreign_states(specs: Sequence[Any]) -> bool:
-    """Whether layers of attention share blocks with states, some of which are in another format than keys and values."""
-    attention = [spec for spec, size in zip(specs, sizes_of(specs)) if size]
-    states = [spec for spec in specs if type(spec).__name__ == "MambaSpec"]
-    formats = {dtype for spec in states for dtype in spec.dtypes}
-    return len(attention) + len(states) == len(specs) and any(formats - {spec.dtype} for spec in attention)

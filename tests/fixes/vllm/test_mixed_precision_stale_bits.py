@@ -53,7 +53,9 @@ class Runner:
             type(kind, (), dict(dtype=dtype, block_size=size, num_kv_heads=1, head_size=64))() for kind, dtype, size in kinds
         ]
         groups = [SimpleNamespace(kv_cache_spec=each) for each in specs]
-        self.attn_groups = [[SimpleNamespace(kv_cache_spec=each, kv_cache_group_id=at)] for at, each in enumerate(specs)]
+        self.attn_groups = [
+            [SimpleNamespace(kv_cache_spec=each, kv_cache_group_id=at, layer_names=[])] for at, each in enumerate(specs)
+        ]
         self.kv_cache_config = SimpleNamespace(
             num_blocks=8, kv_cache_groups=groups, kv_cache_tensors=[SimpleNamespace(block_stride=stride)]
         )
