@@ -30,3 +30,5 @@ WAYS = [
 ]  # fmt: skip
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "a pool in which blocks change owners, which no setting brings"
+#: Functions that the target calls need no witness
+RUN_AS_IT_IS = "it runs the update of requests as it is; what it launches before, and on what, are witnesses"
