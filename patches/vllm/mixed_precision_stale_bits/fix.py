@@ -24,8 +24,8 @@ FIX = Fix(
     ),
     correction=(
         "Before a step, the blocks that requests get in it are cleared by the engine's own kernel, as 0.27.0 does; blocks of "
-        "windows, too. Blocks with tokens of a cached prefix or a connector stay. Pools with states, with several layers in "
-        "one block or with other kinds of layers stay as they are, and so does the CPU."
+        "windows, too. Blocks with tokens of a cached prefix or a connector stay, even where they are filled in part. Pools "
+        "with states, with several layers in one block or with other kinds of layers stay as they are, and so does the CPU."
     ),
     upstream=Upstream("vllm-project/vllm", pull=47574),
     hardware="any GPU (sliding windows, an FP8 KV cache and --kv-cache-dtype-skip-layers)",
@@ -42,6 +42,10 @@ FIX = Fix(
         f"{_INTERFACE}:KVCacheConfig.has_mixed_precision_kv_cache",
         f"{_WORKER}:KVBlockZeroer",
         f"{_WORKER}:_zero_kv_blocks_kernel",
+        f"{_WORKER}:AttentionGroup",
+        "vllm.v1.attention.backend:AttentionBackend.get_kv_cache_block_dim",
+        f"{_CORE}.sched.output:NewRequestData",
+        f"{_CORE}.sched.output:CachedRequestData",
     ),
     # Before, all layers of a cache have one format
     examined=(">=0.19.0",),
