@@ -53,6 +53,7 @@ _FOLDERS = (
     "mrope_draft_slots",
     "dsv32_indexer_rotary",
     "swa_early_free",
+    "mixed_precision_stale_bits",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -56,6 +56,7 @@ _WITHOUT_A_HIT = {
         "vllm.draft-rotary-table",
         "vllm.lora-prefix-key",
         "vllm.mamba-state-column",
+        "vllm.mixed-precision-stale-bits",
         "vllm.pooling-chunk-race",
         "vllm.rocm-mm-prefix",
         "vllm.swa-early-free",
