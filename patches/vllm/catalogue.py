@@ -51,6 +51,7 @@ _FOLDERS = (
     "longrope_switch",
     "gpt_oss_rotary",
     "mrope_draft_slots",
+    "fa2_cascade",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
