@@ -52,6 +52,7 @@ _FOLDERS = (
     "gpt_oss_rotary",
     "mrope_draft_slots",
     "fa2_cascade",
+    "dp_dummy_states",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
