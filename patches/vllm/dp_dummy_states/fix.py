@@ -59,7 +59,10 @@ FIX = Fix(
     ),
     remove_when="no vLLM below 0.27.0 is served with data parallel ranks in lock step",
     cost="Nothing in a step with requests. In a dummy batch, two small launches for each group of layers.",
-    avoid="Nothing within the release, where graphs hold attention or the model has experts alone: take release 0.27.0.",
+    avoid=(
+        "From 0.20.0 start with `VLLM_USE_V2_MODEL_RUNNER=0` and `--compilation-config.cudagraph_mode PIECEWISE`; below, take "
+        "release 0.20.0."
+    ),
     expect=(
         "On one replica, let a rank answer a conversation, idle while another works, and answer the next turn: stock, that "
         "turn may be garbage; fixed, it is as with one rank."

@@ -22,7 +22,7 @@ from attnfix.patches.lab.vllm.model_runner_v1 import RUNNER, streams
 from .wrap import forget, own_nothing
 
 _WORKER, _TABLES = "vllm.v1.worker.gpu_worker", "vllm.v1.worker.gpu.block_table"
-_BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
+_V1_TABLES, _BUFFERS = "vllm.v1.worker.block_table", "vllm.v1.worker.gpu.buffer_utils"
 _PAGE, _ROWS = 16, 8
 _ATTENTION, _STATE = "model.layers.0.self_attn.attn", "model.layers.1"
 
@@ -41,10 +41,11 @@ class Idle(NamedTuple):
 
 
 class Proof(Cases):
-    modules = (_WORKER, RUNNER, _TABLES, _BUFFERS)
+    modules = (_WORKER, RUNNER, _V1_TABLES, _TABLES, _BUFFERS)
     may_lack = (_TABLES, _BUFFERS)
     kernel = "interpreted"
-    needs = "Worker.execute_dummy_batch"
+    needs = f"{_V1_TABLES}:BlockTable._make_buffer"
+    absent = "block tables of these releases are copied to the GPU in another way"
     measure = "blocks that a dummy batch wrote to"
     bug = (Idle(), Idle(1), Idle(graph=False), Idle(v2=True, where=f"{_BUFFERS}:get_accelerator_view_from_cpu_tensor"))
     spared = (Idle(early=True), Idle(early=True, graph=False))
@@ -67,7 +68,7 @@ class Proof(Cases):
 
     def prepare(self) -> None:
         super().prepare()
-        if self.engine.get(_BUFFERS):
+        if hasattr(self.engine.get(_BUFFERS), "get_accelerator_view_from_cpu_tensor"):
             self.engine[_BUFFERS].is_uva_available = lambda: True  # ordinary memory is seen by all of this machine
             self.engine[_BUFFERS].get_accelerator_view_from_cpu_tensor = lambda tensor: tensor
 
@@ -89,7 +90,7 @@ class _Rank:
 
     def idle(self, runner: Any) -> None:
         worker = object.__new__(self.engine[_WORKER].Worker)
-        worker.model_runner = runner
+        worker.model_runner, worker.use_v2_model_runner = runner, self.case.v2
         worker.execute_dummy_batch()
 
     def keys(self, slots: Any) -> None:
@@ -127,7 +128,11 @@ class _V1(_Rank):
             build=lambda common_prefix_len, common_attn_metadata, **more: common_attn_metadata,
             build_for_cudagraph_capture=lambda common: common, supports_update_block_table=False,
         )  # fmt: skip
-        shared = dict(backend=None, get_metadata_builder=lambda *args, **kwargs: builder)
+        made = lambda common, *args, **kwargs: common  # noqa: E731
+        shared = dict(
+            backend=None, get_metadata_builder=lambda *args, **kwargs: builder, build_metadata=made,
+            build_metadata_for_cudagraph_capture=made,
+        )  # fmt: skip
         runner.attn_groups = [
             [SimpleNamespace(layer_names=[name], kv_cache_spec=specs[name], kv_cache_group_id=at, **shared)]
             for at, name in enumerate(specs)
