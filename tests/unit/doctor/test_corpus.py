@@ -51,6 +51,7 @@ _WITHOUT_A_HIT = {
         "sglang.xqa-verify-mask",
     },
     "vllm": {
+        "vllm.dp-dummy-states",
         "vllm.draft-rotary-table",
         "vllm.lora-prefix-key",
         "vllm.mamba-state-column",
