@@ -33,9 +33,9 @@ FIX = Fix(
         "its slots are those of former steps, too, or of the null block, which all requests see."
     ),
     correction=(
-        "Before a dummy batch, the rows of block tables point to the null block, and no token has a slot. In 0.11.0, graphs "
-        "keep the rows of states by themselves: attnfix corrects the slots there. A dummy run of the external launcher is left "
-        "as it is."
+        "Before a dummy batch, the rows of block tables point to the null block, and no token has a slot. Up to 0.11.2, "
+        "graphs keep the rows of states by themselves: attnfix corrects the slots there. A dummy run of the external launcher is "
+        "left as it is."
     ),
     upstream=Upstream("vllm-project/vllm", pull=49757),
     hardware="any GPU (data parallel ranks in lock step)",

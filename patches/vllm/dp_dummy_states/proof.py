@@ -58,7 +58,7 @@ class Proof(Cases):
         "the slots stay": (own_nothing, lambda real, rows, slots: real(rows, [])),
     }
     broken_where = {
-        "the last row stays": f"{RUNNER}:GPUModelRunner._build_attention_metadata",
+        "the last row stays": f"{RUNNER}:GPUModelRunner._determine_batch_execution_and_padding",
         "the slots stay": f"no {RUNNER}:GPUModelRunner._dummy_run: fill_",
     }
 
