@@ -34,8 +34,8 @@ FIX = Fix(
     ),
     correction=(
         "Before a dummy batch, the rows of block tables point to the null block, and no token has a slot. Up to 0.11.2, "
-        "graphs keep the rows of states by themselves: attnfix corrects the slots there. A dummy run of the external launcher is "
-        "left as it is."
+        "graphs keep the rows of states by themselves: attnfix corrects the slots there. A dummy run of the external launcher "
+        "is left as it is."
     ),
     upstream=Upstream("vllm-project/vllm", pull=49757),
     hardware="any GPU (data parallel ranks in lock step)",
