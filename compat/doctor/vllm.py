@@ -796,6 +796,23 @@ def _heads_of_a_rank(it: Deployment) -> Fact:
     return known(max(1, heads // int(ranks.values[0])), f"{heads} in config.json, {ranks.why}")
 
 
+#: Names of the number of experts in config.json
+_COUNTS_OF_EXPERTS = "num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"
+
+
+def _lock_step(it: Deployment) -> Fact:
+    """Whether data parallel ranks run a step together: those of a model with experts."""
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    text = it.text_config()
+    counts = [text[name] for name in _COUNTS_OF_EXPERTS if name in text]
+    if counts:
+        return known(ON if counts[0] else OFF, f"config.json names {counts[0]} experts")
+    if text.get("kv_lora_rank") is not None:
+        return known(ON, "config.json has kv_lora_rank, as models with experts do")
+    return unknown("config.json names no experts")
+
+
 def dynamic_ntk(it: Deployment) -> Fact:
     """Whether positions are scaled by dynamic NTK with a factor, as InternLM's."""
     if it.config is None:
@@ -981,6 +998,7 @@ FACTS: Makers = {
     "speculative decoding": _speculative_decoding,
     "Mamba2 layers": mamba2_layers,
     "sliding-window layers": sliding_window_layers,
+    "ranks in lock step": _lock_step,
     "data parallel ranks": lambda it: it.number("data-parallel-size", 1),
     "pipeline parallel size": lambda it: it.number("pipeline-parallel-size", 1),
     "KV heads of a rank": _heads_of_a_rank,

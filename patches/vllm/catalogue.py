@@ -54,6 +54,8 @@ _FOLDERS = (
     "dsv32_indexer_rotary",
     "swa_early_free",
     "mixed_precision_stale_bits",
+    "fa2_cascade",
+    "dp_dummy_states",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

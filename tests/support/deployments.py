@@ -21,6 +21,7 @@ QWEN35_27B = {**QWEN35, "text_config": {"linear_num_value_heads": 48, "linear_nu
 QWEN_VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl",
            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}  # fmt: skip
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+LLAMA_GQA = {**LLAMA, "num_attention_heads": 32, "num_key_value_heads": 8}
 GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss",
            "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": False}}  # fmt: skip
 #: Its settings of YaRN stand beside the language model's
@@ -62,13 +63,15 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "K2": K2, "K2.5": K25, "Experts": EXPERTS, "INT4-some": SOME, "INT4-endless": ENDLESS, "NVFP4": NVFP4,
           "NVFP4-some": NVFP4_SOME,
           "R1": R1, "V2": V2, "V3.2": V32, "AWQ": AWQ, "INT4": INT4, "AWQ-left": AWQ_LEFT,
-          "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Kimi-VL": KIMI_VL,
+          "W8A8": W8A8, "W8A8-left": W8A8_LEFT, "Llama": LLAMA, "Llama-GQA": LLAMA_GQA,
+          "Llama-MHA": {**LLAMA_GQA, "num_key_value_heads": 32}, "Kimi-VL": KIMI_VL,
           "Phi-4-mini": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "max_position_embeddings": 131072,
                          "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope"}},
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
           "Ministral3": MINISTRAL3, "gpt-oss-rounded": {**GPT_OSS, "rope_scaling": None},
           "Windows-KV": {**FP8_KV, "sliding_window": 512},
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "PaliGemma": PALIGEMMA, "Mllama": MLLAMA, "Next": NEXT,
+          "Next-experts": {**NEXT, "num_experts": 512},
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35, "3.5-27B": QWEN35_27B,
           "Qwen-VL": QWEN_VL,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,

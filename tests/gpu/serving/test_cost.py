@@ -228,6 +228,7 @@ LEFT_OUT = {
     "vllm.mamba-stale-checkpoint": "one or two steps of a long prompt, and no workload is known in which it is most of them",
     "vllm.flashinfer-q-scale": "not measured yet; its wrapper gets another number, and launches nothing more",
     "vllm.lora-prefix-key": "it launches nothing, and no server of these rows loads adapters",
+    "vllm.dp-dummy-states": "not measured yet; two launches for each group of layers, in a step without requests",
     "vllm.dcp-fa2-split": "not measured yet; two launches a layer, in a step in which stock leaves out contexts",
     "vllm.mixed-precision-stale-bits": "not measured yet; one launch in a step in which a request gets a block, as 0.27.0",
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",

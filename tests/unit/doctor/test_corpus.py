@@ -53,6 +53,7 @@ _WITHOUT_A_HIT = {
         "sglang.yarn-settings",
     },
     "vllm": {
+        "vllm.dp-dummy-states",
         "vllm.draft-rotary-table",
         "vllm.lora-prefix-key",
         "vllm.mamba-state-column",
