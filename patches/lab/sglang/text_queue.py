@@ -112,12 +112,17 @@ class Server(tracked_states.Server):
 
 
 def _init(scheduler: Any, server: Server) -> None:
+    """The played loop takes texts as they come, and asks no policy."""
+    policies = module("managers.schedule_policy")
+    policy = object.__new__(policies.SchedulePolicy)
+    policy.policy = policies.CacheAwarePolicy.LPM
     args, context = server.args, module("runtime_context")
     chunk = (context.get_schedule() if hasattr(context, "get_schedule") else args).chunked_prefill_size
     vars(scheduler).update(
         model_config=server.served.model_config, tree_cache=server.tree, max_prefill_tokens=args.max_prefill_tokens,
         chunked_prefill_size=chunk if chunk > 0 else None, chunked_req=None, server_args=args, tokenizer=None,
-        max_req_input_len=500, waiting_queue=[], kv_events_publisher=SimpleNamespace(enable_kv_cache_events=False),
+        max_req_input_len=500, waiting_queue=[], policy=policy,
+        kv_events_publisher=SimpleNamespace(enable_kv_cache_events=False),
     )  # fmt: skip
 
 

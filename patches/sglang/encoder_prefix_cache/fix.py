@@ -23,12 +23,15 @@ FIX = Fix(
         "whole text. Its key belongs to that text alone, and to no part of it."
     ),
     correction=(
-        "Before the first text is queued, both are switched off in an encoder's server. A text that does not fit into what is "
-        "left of a batch waits for the next batch. Batches get no larger, but for a text that is larger alone. Servers with "
-        "HiCache, LMCache, FlexKV or another special radix cache stay as they are. Decoders keep their cached prefixes."
+        "Before the first text is queued, what is on of the two is switched off in an encoder's server, and with the cache an "
+        "order of texts that goes by it. A text that does not fit into what is left of a batch waits for the next batch. "
+        "Batches get no larger, but for a text that is larger alone. Servers with HiCache, LMCache, FlexKV or another special "
+        "radix cache stay as they are. Decoders keep their cached prefixes."
     ),
     upstream=Upstream("sgl-project/sglang", pull=4887),
     hardware="any GPU (BERT-like models)",
+    default=True,
+    default_reason="silent wrong output by default in every release; red to green with the real kernels of an H200",
     targets=(
         Target(
             wrap.handle_embedding_request,
@@ -42,6 +45,7 @@ FIX = Fix(
         f"{_SRT}.managers.scheduler:Scheduler.init_chunked_prefill",
         f"{_SRT}.managers.schedule_batch:Req.init_next_round_input",
         f"{_SRT}.managers.schedule_policy:PrefillAdder",
+        f"{_SRT}.managers.schedule_policy:SchedulePolicy.__init__",
         f"{_SRT}.mem_cache.radix_cache:RadixCache",
         f"{_SRT}.mem_cache.unified_radix_cache:UnifiedRadixCache",
         f"{_SRT}.managers.schedule_policy:match_prefix_for_req",
@@ -52,7 +56,7 @@ FIX = Fix(
     ),
     cost=(
         "A look at three attributes for each text. An encoder computes the tokens that it took from the cache, wrongly, and "
-        "keeps no KV of texts that have ended."
+        "keeps no KV of texts that have ended. A text longer than a chunk takes the memory of a batch of its length."
     ),
     avoid="Set `--disable-radix-cache`, and `--chunked-prefill-size -1`, too.",
     expect=(

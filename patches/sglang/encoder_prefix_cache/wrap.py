@@ -6,6 +6,7 @@ with `disable`. Chunked prefill is, too: what a batch may hold then bounds `max_
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 #: Models whose tokens attend to the whole text. The engine switches off both for EmbeddingGemma itself, where it knows it
@@ -39,6 +40,7 @@ _PARTNERS = "cache_controller", "linker"
 def handle_embedding_request(call: Any, instance: Any) -> Any:
     if not getattr(instance.tree_cache, "disable", True):
         switch_off(instance.tree_cache)
+        in_order(instance.policy)
     if instance.chunked_prefill_size is not None:
         keep_whole(instance)
     call.corrected()
@@ -50,6 +52,13 @@ def switch_off(tree: Any) -> None:
     tree.disable = True
     if getattr(tree, "is_chunk_cache", _no)():
         tree.is_chunk_cache = _no
+
+
+def in_order(policy: Any) -> None:
+    """First come, first served, as in a server without the cache: texts would wait for ever until a common prefix is cached."""
+    kinds = vars(sys.modules[type(policy).__module__])
+    if isinstance(policy.policy, kinds["CacheAwarePolicy"]):
+        policy.policy = kinds["CacheAgnosticPolicy"].FCFS
 
 
 def _no() -> bool:

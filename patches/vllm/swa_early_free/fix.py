@@ -25,14 +25,14 @@ FIX = Fix(
     ),
     correction=(
         "Windows and chunks of local attention free blocks by the count without the tokens of decodes in flight, as in 0.26.0. "
-        "That release also keeps blocks of prompts in flight and of recurrent states. Here they stay as they are, and so "
-        "does a request that alone has all blocks in use."
+        "That release also keeps blocks of prompts in flight, of recurrent states, and of requests that end for a KV "
+        "connector. Here they stay as they are, and so does a request that alone has all blocks in use."
     ),
     upstream=Upstream("vllm-project/vllm", pull=47728),
     hardware="any GPU (models with a sliding window or chunked local attention; speculative decoding, asynchronous scheduling)",
     default=True,
     default_reason=(
-        "silent wrong output; 0.26.0 frees by the same count. A block is kept for one step longer, and no kernel or graph "
+        "silent wrong output; 0.26.0 frees by the same count. Blocks are kept for one step longer, and no kernel or graph "
         "changes"
     ),
     targets=(
@@ -50,13 +50,15 @@ FIX = Fix(
         f"{_MANAGERS}:RSWAManager.remove_skipped_blocks",
         f"{_CORE}.sched.async_scheduler:AsyncScheduler._update_after_schedule",
         f"{_SCHEDULER}._update_after_schedule",
+        f"{_SCHEDULER}._preempt_request",
+        f"{_CORE}.block_pool:BlockPool.get_num_free_blocks",
         f"{_SCHEDULER}.update_from_output",
     ),
     # 0.20.0 and 0.20.1 end when a window needs a block and the cache is full: a block that is kept would end them earlier
     examined=(">=0.10.0,<0.20.0", ">=0.20.2"),
     cost=(
-        "About a microsecond for each decode of a step with drafts and each group of layers. A window holds one block more "
-        "for one step."
+        "About a microsecond for each decode of a step with drafts and each group of layers. A window holds a block or two "
+        "more for one step, a chunk of local attention all that it has."
     ),
     avoid=("Start with `--no-async-scheduling`, or where some layers see all tokens with `--disable-hybrid-kv-cache-manager`."),
     expect=(

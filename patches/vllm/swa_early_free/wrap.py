@@ -53,20 +53,28 @@ def allocate_slots(call: Call, instance: Any, request: Any) -> Any:
             ours = behind(call, manager.remove_skipped_blocks, request.num_output_placeholders)
             for_this_call.enter_context(attribute(manager, "remove_skipped_blocks", ours))
         result = call()
-    if result is None and is_alone(call.found[0]):
+    if result is None and is_alone(instance.coordinator.single_type_managers, instance.block_pool):
         return call()
     call.corrected()
     return result
 
 
-def is_alone(manager: Any) -> bool:
-    """Whether one request has blocks."""
-    return sum(map(bool, manager.req_to_blocks.values())) == 1
+def is_alone(managers: list[Any], pool: Any) -> bool:
+    """Whether one request has all blocks that are in use. Those of a preempted one may be in use for a step more."""
+    if sum(map(bool, managers[0].req_to_blocks.values())) != 1:
+        return False
+    own = {block.block_id for manager in managers for blocks in manager.req_to_blocks.values() for block in blocks}
+    used = pool.num_gpu_blocks - pool.get_num_free_blocks()
+    return used <= len(own | {pool.null_block.block_id})
 
 
 def behind(call: Call, remove: Callable[..., None], ahead: int) -> Callable[..., None]:
     """`remove`, by the count without the tokens in flight."""
-    return call.guard(lambda request_id, computed, *more: remove(request_id, settled(computed, ahead), *more), remove)
+
+    def removed(request_id: str, computed: int, *more: Any, **named: Any) -> None:
+        remove(request_id, settled(computed, ahead), *more, **named)
+
+    return call.guard(removed, remove)
 
 
 def settled(computed: int, ahead: int) -> int:

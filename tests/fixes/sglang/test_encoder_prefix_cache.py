@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from types import SimpleNamespace
 
 import pytest
@@ -13,18 +14,45 @@ from attnfix.patches.sglang.encoder_prefix_cache.wrap import ENCODERS
 from tests.support import one_call
 
 
+class CacheAwarePolicy(Enum):
+    LPM = "lpm"
+
+
+class CacheAgnosticPolicy(Enum):
+    FCFS = "fcfs"
+    LOF = "lof"
+
+
+class SchedulePolicy:
+    """In the module of its kinds, as the engine's."""
+
+    def __init__(self, policy):
+        self.policy = policy
+
+
 def handle_embedding_request(self, recv_req):
     self.queue.append(recv_req)
 
 
-def server(*architectures, tree="RadixCache", disable=False, chunk=64, limit=256, cached=0, cut=None, **more):
+def server(
+    *architectures,
+    tree="RadixCache",
+    disable=False,
+    chunk=64,
+    limit=256,
+    cached=0,
+    cut=None,
+    order=CacheAgnosticPolicy.FCFS,
+    **more,
+):
     kind = type(tree, (), {"evictable_size": lambda self: cached, "protected_size": lambda self: 0})
     tree = kind()
     vars(tree).update({"disable": disable} | more)
     model = SimpleNamespace(hf_config=SimpleNamespace(architectures=list(architectures) or None))
     return SimpleNamespace(
-        tree_cache=tree, chunked_prefill_size=chunk, max_prefill_tokens=limit, chunked_req=cut, model_config=model, queue=[]
-    )
+        tree_cache=tree, chunked_prefill_size=chunk, max_prefill_tokens=limit, chunked_req=cut, model_config=model, queue=[],
+        policy=SchedulePolicy(order),
+    )  # fmt: skip
 
 
 def test_the_doctor_tells_of_the_same_models():
@@ -53,6 +81,15 @@ def test_a_tree_that_is_off_stays_a_tree():
     type(encoder.tree_cache).is_chunk_cache = lambda self: self.disable
     assert asked(encoder)[0] == 1
     assert encoder.tree_cache.disable and not encoder.tree_cache.is_chunk_cache()
+
+
+@pytest.mark.parametrize("given, order, then", [
+    ({}, CacheAwarePolicy.LPM, CacheAgnosticPolicy.FCFS), ({}, CacheAgnosticPolicy.LOF, CacheAgnosticPolicy.LOF),
+    ({"disable": True}, CacheAwarePolicy.LPM, CacheAwarePolicy.LPM),
+])  # fmt: skip
+def test_no_text_waits_for_a_prefix_that_is_never_cached(given, order, then):
+    encoder = server("BertModel", order=order, **given)
+    assert asked(encoder)[0] == 1 and encoder.policy.policy is then
 
 
 @pytest.mark.parametrize("given, limit", [

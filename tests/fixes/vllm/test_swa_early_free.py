@@ -68,17 +68,21 @@ def test_an_error_of_the_engine_leaves_nothing_behind():
     assert allocated(48, 4, fails=True)[0]["sliding_window"] == 44
 
 
-@pytest.mark.parametrize("others, result, counts", [({"b": [2]}, None, [44]), ({}, "blocks", [44, 48])])
-def test_a_request_that_alone_has_blocks_does_not_wait_for_itself(others, result, counts):
+#: used: how many blocks are, of which one is the null block and one is the request's
+@pytest.mark.parametrize("others, used, result, counts", [
+    ({"b": [SimpleNamespace(block_id=2)]}, 3, None, [44]), ({}, 2, "blocks", [44, 48]), ({}, 3, None, [44]),
+])  # fmt: skip
+def test_a_request_that_alone_has_blocks_does_not_wait_for_itself(others, used, result, counts):
     manager = Manager("sliding_window")
-    manager.req_to_blocks.update(others)
+    manager.req_to_blocks.update({"a": [SimpleNamespace(block_id=1)]} | others)
 
     def allocate_slots(self, request, num_new_tokens):
         manager.remove_skipped_blocks("a", 48, 10)
         return "blocks" if manager.freed_by[-1][0] == 48 else None
 
     request = SimpleNamespace(num_computed_tokens=48, num_output_placeholders=4, num_prompt_tokens=10)
-    cache = SimpleNamespace(coordinator=SimpleNamespace(single_type_managers=(manager,)))
+    pool = SimpleNamespace(num_gpu_blocks=8, null_block=SimpleNamespace(block_id=0), get_num_free_blocks=lambda: 8 - used)
+    cache = SimpleNamespace(coordinator=SimpleNamespace(single_type_managers=(manager,)), block_pool=pool)
     state = FixState(FIX)
     assert one_call.run(ALLOCATE, allocate_slots, state, cache, request, 4) == result
     assert [count for count, _ in manager.freed_by] == counts and state.counters.corrections == (result is None)
