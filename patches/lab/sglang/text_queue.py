@@ -22,7 +22,7 @@ from .engine import accepted, module
 
 BERT = {
     "architectures": ["BertModel"], "model_type": "bert", "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2,
-    "num_hidden_layers": 1, "vocab_size": 64, "max_position_embeddings": 512, "type_vocab_size": 2, "pad_token_id": 0,
+    "num_hidden_layers": 1, "vocab_size": 64, "max_position_embeddings": 512, "type_vocab_size": 2, "pad_token_id": 0,  # nosec B105
     "torch_dtype": "float16",
 }  # fmt: skip
 #: A decoder that embeds
