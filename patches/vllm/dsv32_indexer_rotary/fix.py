@@ -12,7 +12,7 @@ FIX = Fix(
     id="vllm.dsv32-indexer-rotary",
     title="DeepSeek-V3.2 answers long prompts worse: its indexer pairs the wrong dimensions in RoPE",
     symptom=(
-        "DeepSeek-V3.2 or V3.2-Exp misses facts in prompts of more than 2048 tokens that its reference finds. No error. "
+        "DeepSeek-V3.2 or V3.2-Exp overlooks facts that its reference finds, in prompts of more than 2048 tokens. No error. "
         "Shorter prompts are right."
     ),
     symptoms=(LONG_PROMPT,),

@@ -17,7 +17,8 @@ def _formats(it: Deployment) -> Fact:
     cache = kv_cache_dtype(it)
     if not cache.values:
         return cache
-    return known(ON if str(cache.values[0]).startswith("fp8") else OFF, f"--{_SKIP}, {cache.why} {cache.values[0]}")
+    one_format = str(cache.values[0]).startswith(("auto", "bfloat16", "float16", "turboquant"))
+    return known(OFF if one_format else ON, f"--{_SKIP}, {cache.why} {cache.values[0]}")
 
 
 FACTS: Makers = {"layers of FP8 and others in the KV cache": _formats}

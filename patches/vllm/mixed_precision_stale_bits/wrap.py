@@ -13,7 +13,17 @@ def blocks_to_clear(target: Any, instance: Any, scheduler_output: Any) -> list[i
     if len(groups) < 2:
         return []
     specs = [group.kv_cache_spec for group in groups]
-    return new_blocks(scheduler_output, sizes_of(specs)) if is_mixed(specs) and not on_cpu() else []
+    if not is_mixed(specs) or on_cpu():
+        return []
+    if copies_later(instance):
+        target.leave_out("a KV connector may copy blocks away after their owner has changed")
+        return []
+    return new_blocks(scheduler_output, sizes_of(specs))
+
+
+def copies_later(runner: Any) -> bool:
+    """Model Runner V2 lets a connector take its copies behind this look, V1 before it."""
+    return type(runner).__module__.startswith("vllm.v1.worker.gpu.") and runner.vllm_config.kv_transfer_config is not None
 
 
 def is_mixed(specs: list[Any]) -> bool:

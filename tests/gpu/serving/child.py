@@ -176,6 +176,7 @@ class Sglang(Child):
     """Token ids go to the scheduler as one message: it has all prompts before its next step."""
 
     engine = "sglang"
+    pools = False
 
     def load(self, settings: dict[str, Any]) -> None:
         import sglang

@@ -228,9 +228,7 @@ LEFT_OUT = {
     "vllm.mamba-stale-checkpoint": "one or two steps of a long prompt, and no workload is known in which it is most of them",
     "vllm.flashinfer-q-scale": "not measured yet; its wrapper gets another number, and launches nothing more",
     "vllm.lora-prefix-key": "it launches nothing, and no server of these rows loads adapters",
-    "vllm.dp-dummy-states": "not measured yet; two launches for each group of layers, in a step without requests",
     "vllm.dcp-fa2-split": "not measured yet; two launches a layer, in a step in which stock leaves out contexts",
-    "vllm.mixed-precision-stale-bits": "not measured yet; one launch in a step in which a request gets a block, as 0.27.0",
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
     "vllm.swa-early-free": "not measured yet; it launches nothing, and a window keeps a block for one step more",
     "sglang.stale-prefill-fallback": "Blackwell",
@@ -244,6 +242,7 @@ LEFT_OUT = {
     "sglang.fa3-dp-padding": "needs several GPUs; one small launch a layer of a padded prefill",
     "sglang.trtllm-mha-window-pages": "Blackwell",
     "sglang.trtllm-mha-draft-pool": "Blackwell",
+    "sglang.encoder-prefix-cache": "no rate to compare with: stock computes a part of a text, wrongly",
     "sglang.yarn-settings": "it writes a table anew while the model is loaded, and launches nothing while it serves",
     "sglang.dsa-index-rope": "an argument while a model is made; its kernel is the same one",
 }

@@ -200,8 +200,10 @@ SMALL = {
 def test_the_checkpoint_is_that_of_its_architecture(family, tmp_path):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     made = models.make(family, SMALL.get(family, models.Size(3, 256, 256, 2)))(tmp_path)
-    kind = transformers.AutoModelForImageTextToText if family == "qwen3.5" else transformers.AutoModelForCausalLM
-    model, loaded = kind.from_pretrained(made, dtype=torch.float64, output_loading_info=True)
+    kinds = {"qwen3.5": transformers.AutoModelForImageTextToText, "bert": transformers.BertModel}
+    kind = kinds.get(family, transformers.AutoModelForCausalLM)
+    no_pooler = {"add_pooling_layer": False} if family == "bert" else {}
+    model, loaded = kind.from_pretrained(made, dtype=torch.float64, output_loading_info=True, **no_pooler)
     assert not any(loaded.values()), "names or shapes that are not the architecture's"
     if family == "gemma":
         prompt = tokens(random.Random(1), 600)
