@@ -11,9 +11,9 @@ SWITCHES = (
     "sliding-window layers", "sliding-window KV pool", "soft cap of scores", "attention sinks", "encoder-decoder",
     "recurrent layers", "linear attention", "Mamba2 layers",
 )  # fmt: skip
-#: family -> what its attention is, and which of the switches it has
+#: family -> what its attention may be, and which of the switches it has
 _FAMILIES = {
-    "DeepSeek, Kimi K2, GLM-5": ("MLA", ()),
+    "DeepSeek, Kimi K2, GLM-5": ("MLA, sparse MLA", ()),
     "Llama, Qwen3, Mistral": ("MHA", ()),
     "Gemma": ("MHA", ("sliding-window layers", "sliding-window KV pool", "soft cap of scores")),
     "gpt-oss": ("MHA", ("sliding-window layers", "sliding-window KV pool", "attention sinks")),
@@ -45,7 +45,7 @@ def _facts(family: str) -> Facts:
 
     def fact(name: str) -> Fact:
         if name == "attention":
-            return known(attention)
+            return Fact(tuple(attention.split(", ")), "by model")
         return known(ON if name in has else OFF) if name in SWITCHES else unknown("not asked for")
 
     return fact
