@@ -12,7 +12,7 @@ _ONE_KIND = "--disable-hybrid-kv-cache-manager"
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
     ("0.19.1", "gpt-oss", "h100", _EAGLE, HIT, "blocks that windows free: on"),
-    ("0.12.0", "Gemma3", "h100", _EAGLE + "--async-scheduling", HIT, "config.json has sliding_window"),
+    ("0.12.0", "Gemma3", "h100", _EAGLE + "--async-scheduling", HIT, "blocks that windows free: on"),
     ("0.25.1", "Llama4", "h100", _NGRAM, HIT, "blocks that windows free: on"),
     ("0.25.1", "Gemma3", "h100", _EAGLE + _ONE_KIND, POSSIBLE, "if no layer sees all tokens"),
     ("0.25.1", "Llama4", "h100", _NGRAM + _ONE_KIND, NOT_HIT, "some layers see all tokens"),
