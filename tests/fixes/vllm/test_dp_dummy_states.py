@@ -68,6 +68,14 @@ def test_rows_of_former_requests_and_all_slots_are_given_up(shared):
     assert runner.table.num_blocks_per_row.tolist() == [0, 0, 0] and runner.waited == [[[5, 6], [7, 0], [9, 9]]]
 
 
+def test_memory_that_was_made_in_inference_mode_is_given_up():
+    with torch.inference_mode():
+        runner = v1(requests=0)
+        runner.table.block_table.gpu = runner.table.block_table.gpu.clone()
+    worker, corrections = run(runner)
+    assert corrections == 1 and worker.saw[0][0] == [[0, 0]] * 3 and worker.saw[0][2] == [-1] * 4
+
+
 def test_rows_of_the_batchs_requests_stay():
     worker, _ = run(v1(requests=1))
     assert worker.saw == [([[5, 6], [0, 0], [0, 0]], [[5, 6], [0, 0], [9, 9]], [-1] * 4)]

@@ -125,6 +125,13 @@ def test_the_cpu_is_left(engine):
     assert run(Runner(FULL, WINDOW), BEGINS) == (None, 0)
 
 
+@pytest.mark.parametrize("config, blocks", [(object(), None), (None, [1, 2, 3, 4, 5, 6])])
+def test_a_connector_of_model_runner_v2_may_copy_blocks_later(monkeypatch, config, blocks):
+    monkeypatch.setattr(Runner, "__module__", "vllm.v1.worker.gpu.model_runner")
+    monkeypatch.setattr(Runner, "vllm_config", SimpleNamespace(kv_transfer_config=config))
+    assert run(Runner(FULL, WINDOW), BEGINS) == (blocks, int(blocks is not None))
+
+
 def test_pages_of_several_sizes_are_left(monkeypatch):
     monkeypatch.setattr(Zeroer, "uneven", True)
     state = FixState(FIX)
