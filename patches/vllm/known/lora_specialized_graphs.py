@@ -7,7 +7,7 @@ from attnfix.compat.symptoms import GRAPHS, SHARED_BATCH
 
 BUG = KnownBug(
     id="vllm.lora-specialized-graphs",
-    title="Requests of a LoRA adapter are answered by the base model beside requests without one (--specialize-active-lora)",
+    title="A LoRA adapter is left out beside requests without one (--specialize-active-lora)",
     symptom="In steps that hold both, a CUDA graph leaves the adapter out. Its keys of these steps stay in the cache.",
     symptoms=(GRAPHS, SHARED_BATCH),
     releases=(">=0.19.0,<=0.33.0",),
