@@ -28,6 +28,7 @@ ON_THE_HOST = {
     "sglang.fa3-dp-padding": "extend_seq_lens_cpu, a list or a tensor of the host",
     "vllm.gdn-launch-assert": "tensors whose names end in _cpu, as NumPy arrays",
     "vllm.gdn-uniform-decode": "NumPy arrays",
+    "vllm.fa2-cascade": "seq_lens_cpu, a tensor of the host",
     "vllm.undrafted-hybrid-row": "NumPy arrays",
     "vllm.dummy-draft-kv": "the NumPy side of a buffer",
     "vllm.empty-context-chunks": "seq_lens, a tensor of the host",

@@ -64,7 +64,6 @@ FIX = Fix(
         "of a fresh server. One correction is counted for each scheduler. No text reports cached tokens."
     ),
     ranks_alike=True,  # how much of a text a batch holds follows from it
-    look_does="its look reads what a correction stored",
     stays_out=Is("special radix cache", ON),
     hits=AllOf(Is("architecture", *ENCODERS), Is("cached prefix", ON)),
 )

@@ -34,11 +34,13 @@ def sizes_of(specs: Sequence[Any]) -> list[int]:
 def new_blocks(step: Any, sizes: Sequence[int]) -> list[int]:
     """Of a SchedulerOutput, blocks that hold nothing of the requests that get them."""
     cached = step.scheduled_cached_reqs
-    given = [(new.block_ids, new.num_computed_tokens) for new in step.scheduled_new_reqs]
-    for name, blocks, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens):
-        if blocks is not None:  # a resumed request gets all of its blocks anew
-            given.append((blocks, computed if name in cached.resumed_req_ids else 0))
-    cleared = [(blocks, held, size) for groups, held in given for blocks, size in zip(groups, sizes) if size]
+    new = [(one.block_ids, one.num_computed_tokens) for one in step.scheduled_new_reqs]
+    more = [  # a resumed request gets all of its blocks anew
+        (blocks, computed if name in cached.resumed_req_ids else 0)
+        for name, blocks, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens)
+        if blocks is not None
+    ]
+    cleared = [(blocks, held, size) for groups, held in new + more for blocks, size in zip(groups, sizes) if size]
     return [block for blocks, held, size in cleared for block in blocks[filled(held, size) :]]
 
 

@@ -15,6 +15,8 @@ DEPLOYMENTS = [
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [{"architecture": (("BertModel", "XLMRobertaModel"), "MistralModel"), "cached prefix": (("on",), "off")}]
+#: Place of a function that the engine gets without a guard -> why it needs none
+UNGUARDED = {"switch_off._no": "it says False"}
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its models generate, and are no encoders"
 RUN_AS_IT_IS = "the engine's handling of a text runs as it is, with the server's caches switched off"
