@@ -14,7 +14,7 @@ from rich.text import Text
 
 from attnfix.compat.arming import switches
 from attnfix.compat.doctor import diagnosis, engine_options, gpus, running
-from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE, Facts
+from attnfix.compat.doctor.condition import HIT, NOT_HIT, POSSIBLE, UNSEEN, Facts
 from attnfix.compat.doctor.deployment import CONFIG_PATH, Deployment, read_config
 from attnfix.compat.doctor.launch_command import Launch, LaunchError, Start, find, read_start
 from attnfix.compat.engines import ENGINES, installed_root, version_beside
@@ -32,7 +32,8 @@ NAME = "doctor"
 BRIEF = "before the start: which bugs would this deployment hit?"
 HELP = (
     "Which known bugs a deployment would hit before it starts, and what attnfix does about each, or what you can set. "
-    "Exit code 1: a bug that ends in wrong output or a crash is hit or possible, and attnfix would not correct it."
+    "Exit code 1: a bug that ends in wrong output or a crash is hit or possible, and attnfix would not correct it. "
+    "One that waits for what no launch command says, as an update of weights, counts for no exit code."
 )
 EXAMPLE = "attnfix doctor --engine sglang==0.5.9 --gpu b200 -- sglang serve --model-path /models/DeepSeek-R1 --tp 8"
 #: What stands behind `--` is a launch command
@@ -160,7 +161,13 @@ def _answer(deployment: Deployment, release: str | None, source: str, root: Path
 
 def _exit_code(found: dict[str, Any]) -> int:
     left = [row for row in _applying(found["fixes"]) if not row["corrected"]]
-    return 1 if any(row["harm"] != SLOWER for row in [*left, *_applying(found["known"])]) else 0
+    left += [row for row in _applying(found["known"]) if not _waits(row)]
+    return 1 if any(row["harm"] != SLOWER for row in left) else 0
+
+
+def _waits(row: dict[str, Any]) -> bool:
+    """Whether a known bug is possible, and the launch cannot tell all of it."""
+    return row["verdict"] == POSSIBLE and any(reason.endswith(UNSEEN) for reason in row["reasons"])
 
 
 def _applying(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -389,6 +396,7 @@ def _print(found: dict[str, Any], before: str = "") -> None:
         print_table(title, ("bug", "verdict", "harm", "attnfix"), rows)
     else:
         print_line(title)
+    if not shown and all(map(_waits, known)):
         _print_nearest(found["fixes"])
     for row in shown:
         print_line(f"{row['fix']}:", _verdict(row))

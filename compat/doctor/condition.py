@@ -84,6 +84,10 @@ class Is(_OfOne):
         return value in self.wanted
 
 
+#: What a reason ends with that nothing of a launch decides
+UNSEEN = "unknown (the launch command does not say it)"
+
+
 class Unseen:
     """What no launch line tells, such as what another server does: always possible."""
 
@@ -93,7 +97,7 @@ class Unseen:
         self.what = what
 
     def __call__(self, facts: Facts) -> Answer:
-        return Answer(POSSIBLE, (f"{self.what}: unknown (the launch command does not say it)",))
+        return Answer(POSSIBLE, (f"{self.what}: {UNSEEN}",))
 
 
 class Given(_OfOne):

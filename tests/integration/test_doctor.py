@@ -141,13 +141,15 @@ def test_options_that_nothing_of_ours_covers_are_named(model):
     assert "knows no bug around" not in attnfix(*fixed, *front.split()).stdout
 
 
-def test_where_no_bug_applies_those_that_one_fact_rules_out_are_named(model):
+def test_where_no_fix_applies_bugs_that_one_fact_rules_out_are_named(model):
     fixed = "doctor", str(model), "--engine", "vllm==0.25.1", "--gpu", "h200", "--"
-    text = attnfix(*fixed, *["vllm", "serve", "r1"]).stdout
-    assert "No known bug applies" in text and "    vllm.mla-context-order: model runner: V1 (default of vLLM 0.25.1" in text
+    served = "vllm", "serve", "r1", "--runner", "generate"
+    text = attnfix(*fixed, *served).stdout
+    assert "Is each of these so on your server?" in text
+    assert "    vllm.mla-context-order: model runner: V1 (default of vLLM 0.25.1" in text
     assert "    vllm.both-empty-merge" not in text, "code that is right, and another maker's GPU"
     assert "    vllm.dcp-page-counts" not in text, "two facts"
-    hit = attnfix(*fixed, *["VLLM_USE_V2_MODEL_RUNNER=1", "vllm", "serve", "r1"]).stdout
+    hit = attnfix(*fixed, "VLLM_USE_V2_MODEL_RUNNER=1", *served).stdout
     assert "vllm.mla-context-order" in hit and "rules out" not in hit
 
 
