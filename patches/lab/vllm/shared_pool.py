@@ -136,7 +136,7 @@ class Attending:
         seen = (at <= of) & (at > of - (layer.window or end))
         self.out.append(_attention(query, keys.float(), values.float(), seen))
         known = self._known(name, range(first, places.stop))[1:].to(layer.dtype).double()
-        self.reference.append(_attention(query.double(), *known, seen[:, : places.stop - first]))
+        self.reference.append(_attention(query.double(), known[0], known[1], seen[:, : places.stop - first]))
 
     def _layers(self) -> Iterator[_Layer]:
         for at, group in enumerate(self.engine.kv_cache_config.kv_cache_groups):
@@ -241,8 +241,8 @@ class SharedPool(Served):
         import torch
 
         runner = case.launch.get("runner", "V1")
-        with served_by(runner), torch.compiler.set_stance("force_eager"), Pool(**case.launch) as engine:
-            server = self.kind(engine, seed)
+        with served_by(runner), torch.compiler.set_stance("force_eager"), (pool := Pool(**case.launch)):
+            server = self.kind(pool, seed)
             case.talk(server)
             seen: Observation = server.observe()
         return seen

@@ -3,6 +3,8 @@
 Spared: pools of one format, with windows and without, and layers of two formats that share no pool.
 """
 
+from typing import Any
+
 from attnfix.patches.lab.vllm.shared_pool import ALL_FULL, RUNNERS, SharedPool, case, talk
 from attnfix.patches.vllm.shared import cleared_blocks
 
@@ -11,11 +13,11 @@ from . import wrap
 _INTERFACE = "vllm.v1.kv_cache_interface"
 #: Up to 0.26.0. Later releases have a runner that the lab does not build, and clear a block before a connector fills it
 BEFORE = f"no {_INTERFACE}:KVCacheConfig.has_mixed_precision_kv_cache"
-FP8 = {"kv_cache_dtype": "fp8"}
-WINDOWS_KEPT = {**FP8, "skip_layers": ["sliding_window"]}
-FULL_KEPT = {**FP8, "skip_layers": ["3"]}
+FP8: dict[str, Any] = {"kv_cache_dtype": "fp8"}
+WINDOWS_KEPT: dict[str, Any] = {**FP8, "skip_layers": ["sliding_window"]}
+FULL_KEPT: dict[str, Any] = {**FP8, "skip_layers": ["3"]}
 #: Blocks of 128 tokens, of which the kernel sees two of 64
-SPLIT = {"backend": "flashinfer.FlashInferBackend", "capability": (10, 0), "page_size": 64}
+SPLIT: dict[str, Any] = {"backend": "flashinfer.FlashInferBackend", "capability": (10, 0), "page_size": 64}
 
 
 def on_both(talk, **launch):

@@ -3,6 +3,8 @@
 Spared: servers without drafts, servers that schedule a step at a time, and layers of full attention.
 """
 
+from typing import Any
+
 from attnfix.patches.lab.vllm.windows import NGRAM, SCHEDULER, Windowed, served
 
 from . import wrap
@@ -10,7 +12,7 @@ from . import wrap
 _AHEAD, _INTERFACE = "vllm.v1.core.sched.async_scheduler", "vllm.v1.kv_cache_interface"
 _NGRAM = "vllm.v1.spec_decode.ngram_proposer_gpu"
 _CHUNKS, _REFERENCE = f"{_NGRAM}:NgramProposerGPU", f"{_INTERFACE}:RSWASpec"
-SYNC = {"ahead": False, "scheduler": {"async_scheduling": False}}
+SYNC: dict[str, Any] = {"ahead": False, "scheduler": {"async_scheduling": False}}
 
 
 class Proof(Windowed):
