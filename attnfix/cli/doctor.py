@@ -33,7 +33,7 @@ BRIEF = "before the start: which bugs would this deployment hit?"
 HELP = (
     "Which known bugs a deployment would hit before it starts, and what attnfix does about each, or what you can set. "
     "Exit code 1: a bug that ends in wrong output or a crash is hit or possible, and attnfix would not correct it. "
-    "One that waits for what no launch command says, as an update of weights, counts for no exit code."
+    "A bug that no launch command decides does not count."
 )
 EXAMPLE = "attnfix doctor --engine sglang==0.5.9 --gpu b200 -- sglang serve --model-path /models/DeepSeek-R1 --tp 8"
 #: What stands behind `--` is a launch command
