@@ -1,7 +1,6 @@
 """sglang.encoder-prefix-cache, as data."""
 
 from attnfix.compat.doctor.condition import ON, AllOf, Is
-from attnfix.compat.doctor.sglang import ENCODERS
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import CACHED_PREFIX, DIES, SHARED_BATCH
 
@@ -65,5 +64,5 @@ FIX = Fix(
     ),
     ranks_alike=True,  # how much of a text a batch holds follows from it
     stays_out=Is("special radix cache", ON),
-    hits=AllOf(Is("architecture", *ENCODERS), Is("cached prefix", ON)),
+    hits=AllOf(Is("architecture", *sorted(wrap.ENCODERS)), Is("cached prefix", ON)),
 )
