@@ -394,12 +394,15 @@ def _default_runner(it: Deployment) -> tuple[tuple[str, ...], str]:
 ATTENTION_FREE = "MambaForCausalLM", "FalconMambaForCausalLM", "Mamba2ForCausalLM"
 
 
+def _counts_of_experts(text: Mapping[str, Any]) -> list[Any]:
+    """The number of experts, by each name that config.json has for it."""
+    return [text[name] for name in ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts") if name in text]
+
+
 def _dense(it: Deployment) -> bool | None:
     """Whether the model has no experts; None where config.json leaves that to the model's class."""
     text = it.text_config()
-    names = ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
-    counts = [text[name] for name in names if name in text]
-    if counts:
+    if counts := _counts_of_experts(text):
         return not counts[0]
     if text.get("kv_lora_rank") is not None:
         return False  # all models with MLA have experts but a few small ones, which say so
@@ -796,17 +799,12 @@ def _heads_of_a_rank(it: Deployment) -> Fact:
     return known(max(1, heads // int(ranks.values[0])), f"{heads} in config.json, {ranks.why}")
 
 
-#: Names of the number of experts in config.json
-_COUNTS_OF_EXPERTS = "num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"
-
-
 def _lock_step(it: Deployment) -> Fact:
     """Whether data parallel ranks run a step together: those of a model with experts."""
     if it.config is None:
         return unknown(NO_CONFIG)
     text = it.text_config()
-    counts = [text[name] for name in _COUNTS_OF_EXPERTS if name in text]
-    if counts:
+    if counts := _counts_of_experts(text):
         return known(ON if counts[0] else OFF, f"config.json names {counts[0]} experts")
     if text.get("kv_lora_rank") is not None:
         return known(ON, "config.json has kv_lora_rank, as models with experts do")

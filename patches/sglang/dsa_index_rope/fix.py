@@ -35,7 +35,7 @@ FIX = Fix(
         "stays as it is"
     ),
     targets=(Target(wrap.init, needed=wrap.on_one_server, paths=(f"{_INDEXER}.__init__", f"{_LATER}.__init__")),),
-    # Who rotates what, and what the style of a rotary embedding decides
+    # Callers of the rotary embedding, and what its style decides
     witnesses=(
         f"{_INDEXER}._get_q_k_bf16",
         f"{_INDEXER}._get_k_bf16",

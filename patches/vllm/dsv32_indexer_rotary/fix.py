@@ -30,7 +30,7 @@ FIX = Fix(
     hardware="any GPU (DeepSeek-V3.2)",
     default_reason="the engine compiles another function, which no GPU has run compiled; 0.12.0 computes the same",
     targets=(Target(wrap.init, needed=wrap.has_an_indexer, paths=(f"{_MODEL}:DeepseekV2MLAAttention.__init__",)),),
-    # Who hands what to the indexer, and what the style of a rotary embedding decides
+    # The indexer's callers, and what the style of a rotary embedding decides
     witnesses=(
         f"{_MODEL}:Indexer.forward",
         "vllm.model_executor.layers.mla:MultiHeadLatentAttention.forward_native",

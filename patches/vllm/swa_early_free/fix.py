@@ -40,7 +40,7 @@ FIX = Fix(
             wrap.allocate_slots, needed=wrap.frees_early, paths=(f"{_CORE}.kv_cache_manager:KVCacheManager.allocate_slots",)
         ),
     ),
-    # Who frees by which count, and who counts the tokens in flight
+    # The count by which blocks are freed, and that of the tokens in flight
     witnesses=(
         f"{_CORE}.kv_cache_coordinator:KVCacheCoordinator.remove_skipped_blocks",
         f"{_MANAGERS}:SingleTypeKVCacheManager.remove_skipped_blocks",
