@@ -60,6 +60,7 @@ _FOLDERS = (
     "encoder_prefix_cache",
     "yarn_settings",
     "dsa_index_rope",
+    "short_chunk_hang",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -34,6 +34,7 @@ _TITLES = {
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
     "encoder": "`sglang.encoder-prefix-cache`: embeddings of a BERT, texts that begin alike, against no cache and no chunks",
+    "short-chunks": "`sglang.short-chunk-hang`: prompts beyond a chunk of a deterministic server, against a chunk of 8192",
     "windows": "`sglang.flashinfer-swa-prefill`, `sglang.flashinfer-soft-cap`: a Gemma 2 with a window, against float64",
     "fp8-prefix": "`sglang.flashinfer-fp8-prefix`: a calibrated FP8 KV cache, half of the prompt cached",
     "context-wall": "`sglang.fa3-context-limit`: requests with drafts up to the context length",
