@@ -23,8 +23,9 @@ from tests.gpu.serving.cases import OFF, PATCHED, STOCK
 from tests.gpu.serving.conversations import tokens
 from tests.gpu.serving.processes import Server
 
-#: Prompts, in tokens: what a server has read from the store is at least half of them
-LENGTHS, BLOCK = (200, 700, 1500, 3000), 64
+#: Prompts, in tokens: what a server has read from the store is at least half of them. HiCache asks for none below 256
+LENGTHS, BLOCK = (400, 700, 1500, 3000), 64
+ROUNDING = 0.01
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
 
 
@@ -97,7 +98,9 @@ def test_no_pair_at_a_store_is_worse_than_two_stock_servers(engine, needs, out, 
     apart = {name: max(map(answers.difference, right, one["answers"])) for name, one in told.items()}
     least = apart[f"{STOCK} -> {STOCK}"]
     wrong += [
-        f"{name}: {apart[name]:.3g} from a server alone, two stock servers {least:.3g}" for name in pairs if apart[name] > least
+        f"{name}: {apart[name]:.3g} from a server alone, two stock servers {least:.3g}"
+        for name in pairs
+        if apart[name] > least + ROUNDING
     ]
     wrong += [
         f"{name}: {one['cached']} tokens read"
