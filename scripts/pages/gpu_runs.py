@@ -35,6 +35,8 @@ _TITLES = {
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
     "encoder": "`sglang.encoder-prefix-cache`: embeddings of a BERT, texts that begin alike, against no cache and no chunks",
     "short-chunks": "`sglang.short-chunk-hang`: prompts beyond a chunk of a deterministic server, against a chunk of 8192",
+    "beside-sglang": "a patched server beside a stock one at one store, HiCache's: a Llama with settings of YaRN",
+    "beside-vllm": "the same at ExampleConnector's store",
     "windows": "`sglang.flashinfer-swa-prefill`, `sglang.flashinfer-soft-cap`: a Gemma 2 with a window, against float64",
     "fp8-prefix": "`sglang.flashinfer-fp8-prefix`: a calibrated FP8 KV cache, half of the prompt cached",
     "context-wall": "`sglang.fa3-context-limit`: requests with drafts up to the context length",
