@@ -23,6 +23,8 @@ FIX = Fix(
     correction="An alignment above the chunk becomes the chunk. A prompt is cut behind whole chunks, whatever runs beside it.",
     upstream=Upstream("sgl-project/sglang", issue=36344),
     hardware="any GPU (Triton and FlashInfer, deterministic inference)",
+    default=True,
+    default_reason="requests that wait for ever; red to green on an H200. Prompts that stock answers keep their bits",
     targets=(
         Target(
             wrap.init_deterministic_inference_config,
