@@ -60,6 +60,9 @@ _FOLDERS = (
     "encoder_prefix_cache",
     "yarn_settings",
     "dsa_index_rope",
+    "window_recovery",
+    "mamba_flush",
+    "preempted_twice_freed",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
