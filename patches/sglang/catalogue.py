@@ -61,6 +61,9 @@ _FOLDERS = (
     "yarn_settings",
     "dsa_index_rope",
     "short_chunk_hang",
+    "window_recovery",
+    "mamba_flush",
+    "preempted_twice_freed",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -126,7 +126,7 @@ def _paged_args(flags: tuple[str, ...], config: dict[str, Any], blackwell: bool,
         return args
 
 
-def _window_allocator() -> Any:
+def window_allocator() -> Any:
     """The allocator of a pool for window layers and one for others."""
     homes = (module(f"mem_cache.{name}") for name in ("allocator.swa", "swa_memory_pool", "allocator"))
     return next(vars(one)[name] for one in homes if one and (name := "SWATokenToKVPoolAllocator") in vars(one))
@@ -134,7 +134,7 @@ def _window_allocator() -> Any:
 
 def window_pools_have_pages() -> bool:
     """Whether such a pool may have pages of several tokens in this release."""
-    return bool(accepted(_window_allocator(), {"page_size": 1}))
+    return bool(accepted(window_allocator(), {"page_size": 1}))
 
 
 def _groups(args: Any, model_config: Any) -> None:
@@ -235,7 +235,7 @@ class Runner:
         paged = self.page_size > 1
         former = allocators.PagedTokenToKVPoolAllocator if paged else allocators.TokenToKVPoolAllocator
         if self.is_hybrid_swa:
-            former = _window_allocator()
+            former = window_allocator()
         self.token_to_kv_pool_allocator = former(**accepted(former, {
             "size": tokens, "size_swa": tokens, "dtype": self.kv_cache_dtype, "device": self.device, "need_sort": False,
             "kvcache": self.token_to_kv_pool, "page_size": self.page_size,

@@ -245,6 +245,9 @@ LEFT_OUT = {
     "sglang.encoder-prefix-cache": "no rate to compare with: stock computes a part of a text, wrongly",
     "sglang.yarn-settings": "it writes a table anew while the model is loaded, and launches nothing while it serves",
     "sglang.short-chunk-hang": "stock answers no prompt that needs it; two numbers are compared when a scheduler starts",
+    "sglang.window-recovery": "four small launches where a prefix is cached again, and no launch in a step",
+    "sglang.mamba-flush": "it runs when the cache is flushed, and no request is there",
+    "sglang.preempted-twice-freed": "it launches nothing; a look at running requests where one of them may be preempted",
     "sglang.dsa-index-rope": "an argument while a model is made; its kernel is the same one",
 }
 RELEASES = {"vllm": ("0.24.0", "0.25.1", "0.33.0"), "sglang": ("0.5.13", "0.5.23")}

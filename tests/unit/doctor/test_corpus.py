@@ -39,6 +39,7 @@ _WITHOUT_A_HIT = {
         "sglang.mamba2-prefill-graph",
         "sglang.mamba2-track-tail",
         "sglang.mixed-chunk-states",
+        "sglang.preempted-twice-freed",
         "sglang.qwen35-mrope",
         "sglang.stale-prefill-fallback",
         "sglang.triton-draft-double-count",
