@@ -56,7 +56,7 @@ REGIONS = {
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},
-    "ForwardBatch": {"": PREFILL},
+    "ForwardBatch": {"": PREFILL, "_pad_inputs_to_size": PLAN, "prepare_mlp_sync_batch": PLAN},
     "ForwardBatchDeepSeekMHAMixin": {"": PREFILL},
     "TritonAttnBackend": {"": PLAN, "forward_extend": TRACED, "_forward_extend_unified": TRACED},
     "TritonMultiStepDraftBackend": {"": PLAN},
