@@ -61,6 +61,7 @@ _FOLDERS = (
     "yarn_settings",
     "dsa_index_rope",
     "vision_padded_positions",
+    "gemma3_mixed_images",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -40,6 +40,7 @@ REGIONS = {
     "FlashInferMultiStepDraftBackend": {"": PLAN},
     "fused_gdn_gating": {"": OPERATOR},
     "fused_sigmoid_gating_recurrent": {"": TRACED},
+    "Gemma3ForConditionalGeneration": {"": PLAN},
     "HybridAttnBackend": {"": PLAN},
     "HybridLinearAttnBackend": {"": PLAN},
     "Indexer": {"": PLAN},
