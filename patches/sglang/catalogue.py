@@ -62,6 +62,7 @@ _FOLDERS = (
     "dsa_index_rope",
     "vision_padded_positions",
     "gemma3_mixed_images",
+    "gemma3_text_bidirectional",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

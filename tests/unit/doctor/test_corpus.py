@@ -32,6 +32,7 @@ _WITHOUT_A_HIT = {
         "sglang.flashinfer-soft-cap",
         "sglang.gdn-page-grid",
         "sglang.gemma3-mixed-images",
+        "sglang.gemma3-text-bidirectional",
         "sglang.hybrid-chunk-metadata",
         "sglang.kv-scales-file",
         "sglang.lora-prefix-key",
