@@ -63,6 +63,7 @@ _FOLDERS = (
     "vision_padded_positions",
     "gemma3_mixed_images",
     "gemma3_text_bidirectional",
+    "mrope_pairs",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -55,6 +55,7 @@ REGIONS = {
     "ScheduleBatch": {"": PLAN},
     "SchedulerBatchResultProcessor": {"": PLAN},
     "TRTLLMMLAMultiStepDraftBackend": {"": PLAN},
+    "MRotaryEmbedding": {"": PLAN},  # gives the layer the engine's own rotation, which a compiler sees
     "overlap_utils": {"": PLAN},
     "FlashInferMhaChunkKVRunner": {"": PREFILL},
     "ForwardBatch": {"": PREFILL, "_pad_inputs_to_size": PLAN, "prepare_mlp_sync_batch": PLAN},
