@@ -64,6 +64,7 @@ _FOLDERS = (
     "gemma3_mixed_images",
     "gemma3_text_bidirectional",
     "mrope_pairs",
+    "mrope_retraction",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
