@@ -64,6 +64,11 @@ _FOLDERS = (
     "window_recovery",
     "mamba_flush",
     "preempted_twice_freed",
+    "vision_padded_positions",
+    "gemma3_mixed_images",
+    "gemma3_text_bidirectional",
+    "mrope_pairs",
+    "mrope_retraction",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

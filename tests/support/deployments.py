@@ -20,6 +20,8 @@ QWEN35 = {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {
 QWEN35_27B = {**QWEN35, "text_config": {"linear_num_value_heads": 48, "linear_num_key_heads": 16}}
 QWEN_VL = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl",
            "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}  # fmt: skip
+GLM41V = {"architectures": ["Glm4vForConditionalGeneration"], "text_config": {
+          "rope_scaling": {"rope_type": "default", "mrope_section": [8, 12, 12]}}}  # fmt: skip
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
 LLAMA_GQA = {**LLAMA, "num_attention_heads": 32, "num_key_value_heads": 8}
 GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss",
@@ -73,7 +75,7 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Gemma2": GEMMA2, "Gemma3": GEMMA3, "Gemma3-VL": GEMMA3_VL, "PaliGemma": PALIGEMMA, "Mllama": MLLAMA, "Next": NEXT,
           "Next-experts": {**NEXT, "num_experts": 512},
           "Qwen4Exp": QWEN4, "Next-windows": {**NEXT, "sliding_window": 512}, "3.5": QWEN35, "3.5-27B": QWEN35_27B,
-          "Qwen-VL": QWEN_VL,
+          "Qwen-VL": QWEN_VL, "GLM-4.1V": GLM41V,
           "Ring": RING, "Uncapped": UNCAPPED, "Grok": GROK, "Nemotron": NEMOTRON,
           "Nemotron-bf16": {**NEMOTRON, "torch_dtype": "bfloat16"},
           "Nemotron-pattern": {**NEMOTRON, "hybrid_override_pattern": "M*-"},
