@@ -28,6 +28,7 @@ MODULES = frozenset(
         "sglang.srt.layers.dp_attention",
         "sglang.srt.layers.rotary_embedding",
         "sglang.srt.layers.rotary_embedding.factory",
+        "sglang.srt.lora.backend.chunked_backend",
         "sglang.srt.managers.overlap_utils",
         "sglang.srt.managers.schedule_batch",
         "sglang.srt.managers.scheduler",

@@ -60,6 +60,7 @@ _FOLDERS = (
     "encoder_prefix_cache",
     "yarn_settings",
     "dsa_index_rope",
+    "lora_captured_segments",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)
