@@ -27,6 +27,7 @@ MODULES = frozenset(
         "sglang.srt.layers.attention.trtllm_mla_backend",
         "sglang.srt.layers.rotary_embedding",
         "sglang.srt.layers.rotary_embedding.factory",
+        "sglang.srt.lora.backend.chunked_backend",
         "sglang.srt.managers.overlap_utils",
         "sglang.srt.managers.schedule_batch",
         "sglang.srt.managers.schedule_policy",

@@ -697,6 +697,10 @@ def _kv_heads(it: Deployment) -> Fact:
     return Fact(tuple(max(1, int(heads) // int(rank)) for rank in ranks.values), f"{heads} KV heads, {ranks.why}")
 
 
+def _adapters(it: Deployment) -> Fact:
+    return known(ON, "--lora-paths") if it.given("lora-paths") else it.option("enable-lora", OFF)
+
+
 FACTS: Makers = {
     "attention": _attention,
     "GPU": maker,
@@ -727,4 +731,5 @@ FACTS: Makers = {
     "head size": _head_size,
     "KV heads of a rank": _kv_heads,
     "tokens of a page": _tokens_of_a_page,
+    "LoRA adapters": _adapters,
 }

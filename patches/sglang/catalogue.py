@@ -69,6 +69,7 @@ _FOLDERS = (
     "gemma3_text_bidirectional",
     "mrope_pairs",
     "mrope_retraction",
+    "lora_captured_segments",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

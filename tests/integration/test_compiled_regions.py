@@ -26,6 +26,7 @@ TRACED = "traced: called by `forward` of the backend, in a decode graph of specu
 REGIONS = {
     "allocation_sizing": {"": PLAN},
     "BreakableCudaGraphBackend": {"": PLAN},
+    "ChunkedSgmvLoRABackend": {"": PLAN},
     "common": {"": PLAN},
     "dp_attention": {"initialize_dp_attention": PLAN},
     "factory": {"get_rope": PLAN},

@@ -45,6 +45,15 @@ def test_graphs_on_ranks_that_were_captured_without_a_context_are_corrected():
     assert set(patched["corrections"]) == {"vllm.dcp-captured-context"}
 
 
+@pytest.mark.drawn(1)
+def test_graphs_that_were_captured_for_one_adapter_are_corrected():
+    case = json.loads((CASES / "sglang-captured-adapters.json").read_text())
+    with run.Sides("sglang", case["release"]) as sides:
+        verdict, _, patched = sides.judge(case)
+    assert verdict.kind == judge.CORRECTED, verdict
+    assert patched["corrections"]["sglang.lora-captured-segments"] > 0
+
+
 def test_a_few_cases_of_a_healthy_release(newest):
     # Short prompts beside drafts are not, nor are adapters in graphs for fewer of them
     healthy = {"attention-backend": "FLASH_ATTN", "speculative-method": "none", "specialize-active-lora": False}
@@ -118,7 +127,6 @@ def test_lengths_that_the_engine_writes_over_on_the_host_are_a_copy():
         ("vllm-freed-window-block", "has freed"),
         ("sglang-mixed-chunk-states", "states that nobody wrote"),
         ("vllm-dcp-captured-context", "captured without a context"),
-        ("sglang-captured-adapters", "captured with one"),
     ],
 )
 def test_what_a_later_release_mends_is_no_fault_of_a_fix(newest, name, what):

@@ -11,10 +11,6 @@ _READERS = (
 )  # fmt: skip
 
 
-def _adapters(it: Deployment) -> Fact:
-    return known(ON, "--lora-paths") if it.given("lora-paths") else it.option("enable-lora", OFF)
-
-
 def _readers(it: Deployment) -> Fact:
     named = next(filter(it.given, _READERS), None)
     return known(ON, f"--{named}") if named else known(OFF, "none is named")
@@ -28,7 +24,6 @@ def _keys(it: Deployment) -> Fact:
 
 
 FACTS: Makers = {
-    "LoRA adapters": _adapters,
     "radix cache": lambda it: switch(it.option("disable-radix-cache", OFF), OFF),
     "readers of cache keys": _readers,
     "keys that end in an adapter's id": _keys,

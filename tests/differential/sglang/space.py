@@ -278,10 +278,6 @@ def _ended(number: Version, settings: Settings, wrong: str) -> Known | None:
     verified = settings["model"] == "windows" and speculates(settings) and "flashinfer" in verifiers(settings)
     if verified and number < Version("0.5.14") and wrong == _NONE.format("-"):
         return Known("windows of FlashInfer, for which no verification is planned (mended in 0.5.14)", {"model": "mha"})
-    captured = settings["adapters"] and not settings["disable-cuda-graph"]
-    if captured and number < Version("0.5.14") and wrong.startswith("adapters of layer"):
-        what = "adapters of a batch but one, which kernels in a graph leave out: it was captured with one (mended in 0.5.14)"
-        return Known(what, {"disable-cuda-graph": True})
     if settings["model"] != "mla":
         return None
     mixed = settings["enable-mixed-chunk"] and not speculates(settings) and number < Version("0.5.19")

@@ -182,9 +182,7 @@ def _serve(case: Case, model: Path, out: Path, command: Sequence[str], at: int, 
     found: dict[str, Any] = {"environment": dict(side.environment), "answers": given, "processes": []}
     with Server(command, label, out / "logs", variables) as server:
         try:
-            settings = {
-                key: str(model) if value == "{model}" else value for key, value in (case.settings | side.settings).items()
-            }
+            settings = {key: _filled(value, model) for key, value in (case.settings | side.settings).items()}
             found["machine"] = server.start(model=str(model), **SHARED[case.engine] | settings)["machine"]
             for scenario, answer in case.ask(server):
                 given.setdefault(scenario, []).append(answer)
@@ -194,6 +192,13 @@ def _serve(case: Case, model: Path, out: Path, command: Sequence[str], at: int, 
             found |= {"ended": str(error), "said": said}
         found["wrong"] = server.wrong
     return found
+
+
+def _filled(value: Any, model: Path) -> Any:
+    """A setting with the model's folder in the place of `{model}`."""
+    if isinstance(value, list):
+        return [_filled(one, model) for one in value]
+    return value.replace("{model}", str(model)) if isinstance(value, str) else value
 
 
 def figures(case: Case, found: Found, model: Path) -> dict[str, dict[str, list[float]]]:

@@ -177,6 +177,7 @@ class Sglang(Child):
 
     engine = "sglang"
     pools = False
+    adapters: tuple[str | None, ...] = (None,)  # of a prompt, the one at its first token modulo their number
 
     def load(self, settings: dict[str, Any]) -> None:
         import sglang
@@ -184,6 +185,7 @@ class Sglang(Child):
 
         model = settings.pop("model")
         self.pools = settings.get("is_embedding", False)
+        self.adapters = (None, *(path.partition("=")[0] for path in settings.get("lora_paths", ())))
         settings = {RENAMED[name] if hasattr(ServerArgs, RENAMED.get(name, "-")) else name: to for name, to in settings.items()}
         self.llm = sglang.Engine(
             model_path=model, skip_tokenizer_init=True, random_seed=1, log_level="warning", **settings
@@ -202,6 +204,8 @@ class Sglang(Child):
         shown = [images(prompt) for prompt in prompts]
         if any(shown):
             asked["image_data"] = [[one | {"format": "processor_output"}] if one else [] for one in shown]
+        if len(self.adapters) > 1:
+            asked["lora_path"] = [self.adapters[prompt[0] % len(self.adapters)] for prompt in prompts]
         began = time.perf_counter()
         found = self.llm.generate(input_ids=prompts, sampling_params=params, **asked)
         return [self._answer(one) for one in found], time.perf_counter() - began

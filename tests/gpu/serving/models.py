@@ -135,6 +135,31 @@ def large(family: str, **options: Any) -> Callable[[Path], Path]:
     return make(family, FAMILIES[family].large, **options)
 
 
+def adapted(model: Callable[[Path], Path], *ranks: int) -> Callable[[Path], Path]:
+    """`model`, and in folders `adapter-1`, … a LoRA adapter of each rank, which adds to a projection about what it gives."""
+    return functools.partial(_write_adapters, model, ranks)
+
+
+def _write_adapters(model: Callable[[Path], Path], ranks: tuple[int, ...], folder: Path) -> Path:
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    model(folder)
+    with safe_open(folder / "model.safetensors", "pt") as held:
+        shapes = {name: held.get_slice(name).get_shape() for name in held.keys() if "_proj." in name}  # noqa: SIM118
+    for at, rank in enumerate(ranks, 1):
+        draw, made, home = Draw(100 + at), Tensors(), folder / f"adapter-{at}"
+        for name, (rows, columns) in sorted(shapes.items()):
+            layer = f"base_model.model.{name.removesuffix('.weight')}"
+            made |= {f"{layer}.lora_A.weight": draw.matrix(rank, columns), f"{layer}.lora_B.weight": draw.matrix(rows, rank)}
+        home.mkdir(exist_ok=True)
+        targets = sorted({name.split(".")[-2] for name in shapes})
+        about = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": targets}
+        (home / "adapter_config.json").write_text(json.dumps(about))
+        save_file(made, home / "adapter_model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
 def _write(
     family: str, size: Size | None, calibrated: bool, query: float | None, awq: bool, options: tuple[tuple[str, Any], ...],
     folder: Path,

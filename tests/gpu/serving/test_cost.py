@@ -250,6 +250,7 @@ LEFT_OUT = {
     "sglang.window-recovery": "four small launches where a prefix is cached again, and no launch in a step",
     "sglang.mamba-flush": "it runs when the cache is flushed, and no request is there",
     "sglang.preempted-twice-freed": "it launches nothing; a look at running requests where one of them may be preempted",
+    "sglang.lora-captured-segments": "not measured yet; two small launches a step, and programs that end at once",
     "sglang.dsa-index-rope": "an argument while a model is made; its kernel is the same one",
     "sglang.vision-padded-positions": "stock ends at the first request",
     "sglang.gemma3-text-bidirectional": "no launch more; an attribute on the host for each layer of a prefill",

@@ -26,7 +26,7 @@ MAMBA = (
     "sglang.mamba2-initial-state", "sglang.mamba2-h-grid", "sglang.mamba2-track-tail", "sglang.mamba-track-boundary",
 )  # fmt: skip
 PARALLEL, MROPE, ENCODER = "sglang.mamba2-prefill-graph", "sglang.qwen35-mrope", "sglang.encoder-prefix-cache"
-GRID, SHORT = "sglang.gdn-page-grid", "sglang.short-chunk-hang"
+GRID, SHORT, ADAPTERS = "sglang.gdn-page-grid", "sglang.short-chunk-hang", "sglang.lora-captured-segments"
 TRITON, FA3, FLASHINFER = ({"attention_backend": name} for name in ("triton", "fa3", "flashinfer"))
 
 # A prefix of many chunks
@@ -229,6 +229,32 @@ def up_to_four_chunks(server: Server) -> Conversation:
             server.live(PATIENCE_S)
 
 
+# Adapters of a Llama
+
+#: Of requests that decode together, the adapters; 0 the model alone
+TOGETHER = {
+    "one adapter": (1,) * 4, "beside the model": (1, 0, 2, 1), "two adapters": (1, 2, 1, 2), "many requests": (1, 2, 0, 2) * 5,
+}  # fmt: skip
+ADAPTED = {
+    "enable_lora": True, "lora_paths": ["one={model}/adapter-1", "two={model}/adapter-2"], "cuda_graph_max_bs": 24,
+    "max_running_requests": 24, "max_total_tokens": 65536, "context_length": 8192, "mem_fraction_static": 0.3,
+}  # fmt: skip
+
+
+def adapted_together(server: Server) -> Conversation:
+    """The first tokens and, from a decode step, the second ones, beside those that the same server gives each request alone."""
+    draw, kinds = random.Random(51), 1 + len(ADAPTED["lora_paths"])
+    for what, named in TOGETHER.items():
+        for _ in range(3):
+            # The first token says which adapter
+            asked = [[one + kinds * draw.randrange(1, 1000), *tokens(draw, 40 + 7 * at)] for at, one in enumerate(named)]
+            server.forget()
+            found = server.answers(asked, new_tokens=3, at=-1)
+            for one, prompt, answer in zip(named, asked, found):
+                server.forget()
+                yield what if one else "the model", (server.answer(prompt, new_tokens=3, at=-1), answer)
+
+
 GRAPHED, NO_GRAPH = STATES | TRITON | {"disable_piecewise_cuda_graph": False}, "no prefill graph"
 FP8, EXACT = {"kv_cache_dtype": "fp8_e4m3"}, "16-bit cache"
 _BY_LENGTH = {"within": (100, 400), "beyond": (700, 2000, 6000)}
@@ -319,6 +345,12 @@ CASES = (
         },
         reference="triton", measure=answers.equal_tokens, total=answers.inverse_mean, yardstick="without speculation",
         red={STOCK: ("tokens",)}, wrong=2, rounding=1.25,
+    ),
+    # Requests of several adapters in one graph. Where they are left out, the second token is that of the model alone
+    Case(
+        "adapters", "sglang", (ADAPTERS,), models.adapted(models.make("llama"), 16, 8), adapted_together, ADAPTED | FA3,
+        measure=answers.first_two, rounding=0.3, wrong=0.6,
+        red={STOCK: ("beside the model", "two adapters", "many requests")}, free=(STOCK,),
     ),
     # The steps of an answer, against a float64 forward over what the server has generated before; fa3 has no such bug
     Case(
