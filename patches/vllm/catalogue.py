@@ -56,6 +56,9 @@ _FOLDERS = (
     "mixed_precision_stale_bits",
     "fa2_cascade",
     "dp_dummy_states",
+    "image_split",
+    "dots_ocr_ranks",
+    "qwen2_vision_ranks",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -18,6 +18,7 @@ from attnfix.compat.releases import fetch
 from attnfix.patches.catalogue import FIXES
 
 PLAN = "outside: plans a batch, a graph's buffers or a layer's loading, before a model runs"
+OUTSIDE = "outside: the vision tower of these models is not compiled"
 PREFILL = "outside: eager prefill alone, as piecewise graphs take the absorbed path and are captured without a prefix"
 OPERATOR = "behind an operator: called by the implementation of an attention layer"
 TRACED = "traced: called by `forward` of the backend, in a decode graph of speculative decoding"
@@ -48,6 +49,7 @@ REGIONS = {
     "MambaMixer2": {"": OPERATOR},
     "MambaRadixCache": {"": PLAN},
     "Qwen3_5AttentionDecoderLayer": {"": PLAN},  # gives the layer a function that leads a compiler to the engine's own
+    "Qwen2VisionAttention": {"": OUTSIDE},
     "rocm": {"": PLAN},
     "Req": {"": PLAN},
     "ssd_combined": {"": PREFILL},
