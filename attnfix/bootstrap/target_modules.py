@@ -58,6 +58,7 @@ MODULES = frozenset(
         "vllm.model_executor.layers.rotary_embedding",
         "vllm.model_executor.models.deepseek_v2",
         "vllm.model_executor.models.gpt_oss",
+        "vllm.model_executor.models.qwen2_vl",
         "vllm.platforms.rocm",
         "vllm.ray.ray_env",
         "vllm.v1.attention.backends.flash_attn",

@@ -58,6 +58,9 @@ _FOLDERS = (
     "dp_dummy_states",
     "gdn_token_order",
     "stale_draft_placeholders",
+    "image_split",
+    "dots_ocr_ranks",
+    "qwen2_vision_ranks",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

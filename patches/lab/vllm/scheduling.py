@@ -131,15 +131,15 @@ class Engine:
     def __exit__(self, *error: Any) -> None:
         self.worker.__exit__(*error)
 
-    def add(self, tokens: Sequence[int], output: int) -> Any:
-        """A request with this prompt that wants so many tokens."""
+    def add(self, tokens: Sequence[int], output: int, features: Sequence[Any] | None = None) -> Any:
+        """A request with this prompt that wants so many tokens. features: the engine's, one for each image."""
         self._count += 1
         sampling: Any = import_module("vllm.sampling_params").SamplingParams(max_tokens=output, ignore_eos=True)
         cls: Any = import_module("vllm.v1.request").Request
         given = dict(
             request_id=f"request-{self._count}", prompt_token_ids=list(tokens), sampling_params=sampling, pooling_params=None,
-            eos_token_id=None, block_hasher=self._hasher, mm_features=None, multi_modal_kwargs=None, multi_modal_hashes=None,
-            multi_modal_placeholders=None,
+            eos_token_id=None, block_hasher=self._hasher, mm_features=features, multi_modal_kwargs=None,
+            multi_modal_hashes=None, multi_modal_placeholders=None,
         )  # fmt: skip
         request = cls(**_known(cls.__init__, given))
         self.scheduler.add_request(request)
