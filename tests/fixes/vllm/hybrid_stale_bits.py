@@ -11,13 +11,13 @@ _FA, _TRITON = "VLLM_ATTENTION_BACKEND=FLASH_ATTN ", "VLLM_ATTENTION_BACKEND=TRI
 #: release, model, GPU, launch, verdict, words of a reason
 DEPLOYMENTS = [
     ("0.12.0", "Nemotron", "h100", _FLOAT, HIT, "--mamba-ssm-cache-dtype float32"),
-    ("0.17.0", "Next", "h100", FP8, HIT, "--kv-cache-dtype fp8"),
+    ("0.17.0", "Next", "h100", FP8, HIT, "--kv-cache-dtype"),
     ("0.10.2", "Next", "mi300x", _TRITON + FP8, HIT, "TRITON_ATTN"),
     ("0.17.0", "Next", "h100", VLLM, NOT_HIT, "Qwen3NextForCausalLM"),
     ("0.17.0", "Llama", "h100", FP8, NOT_HIT, "recurrent"),
     ("0.13.0", "Next", "h100", _TRITON + FP8, NOT_HIT, "TRITON_ATTN"),
     ("0.13.0", "Next", "a100", _FA + _FLOAT, NOT_HIT, "clears what is masked"),
-    ("0.13.0", "Next", None, _FLOAT, POSSIBLE, "GPU"),
+    ("0.13.0", "Next", None, _FLOAT, POSSIBLE, "--gpu"),
 ]  # fmt: skip
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [
