@@ -61,6 +61,7 @@ _FOLDERS = (
     "image_split",
     "dots_ocr_ranks",
     "qwen2_vision_ranks",
+    "hybrid_stale_bits",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

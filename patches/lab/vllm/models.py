@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from . import kernels
+
 _SHAPE = {"hidden_size": 256, "num_hidden_layers": 4, "intermediate_size": 256, "vocab_size": 128}
 _TOKENS = {"max_position_embeddings": 4096, "torch_dtype": "bfloat16"} | dict(bos_token_id=0, eos_token_id=1, pad_token_id=2)
 #: Dense, grouped-query attention: eight heads of 64, two for keys and values: decode context parallelism wants tp > 2
@@ -69,7 +71,8 @@ def own_classes(model: dict[str, Any]) -> dict[str, Any]:
     """architecture -> the engine's own class, of this model and its head: the model's is the first. None without states."""
     own = next((own for own in _OWN if set(own).intersection(model["architectures"])), {})
     places = {architecture: path.split(".") for architecture, path in own.items()}
-    return {name: getattr(import_module(f"vllm.model_executor.models.{at}"), cls) for name, (at, cls) in places.items()}
+    modules = {name: kernels.found(f"vllm.model_executor.models.{at}") for name, (at, _) in places.items()}
+    return {name: getattr(module, places[name][1]) for name, module in modules.items() if module}  # heads came later
 
 
 def _without_weights() -> type:

@@ -102,8 +102,11 @@ class Engine:
         planning: Any = found("vllm.v1.core.kv_cache_planning") or utils  # a module of its own from 0.33.0
         specs = [self._specs()]
         groups = [planning.get_global_kv_cache_groups(self.config, specs)] if planning is not utils else []
-        configs = planning.get_kv_cache_configs(self.config, specs, [_MEMORY], *groups)
-        self.kv_cache_config = utils.generate_scheduler_kv_cache_config(configs)
+        if hasattr(planning, "get_kv_cache_configs"):
+            configs = planning.get_kv_cache_configs(self.config, specs, [_MEMORY], *groups)
+            self.kv_cache_config = utils.generate_scheduler_kv_cache_config(configs)
+        else:  # up to 0.10.2
+            self.kv_cache_config = utils.get_kv_cache_config(self.config, *specs, _MEMORY)
         sizes = {group.kv_cache_spec.block_size for group in self.kv_cache_config.kv_cache_groups}
         self.config.cache_config.block_size = min(sizes)
         self.config.cache_config.num_gpu_blocks = self.kv_cache_config.num_blocks
@@ -114,13 +117,12 @@ class Engine:
             aligned = utils.resolve_cache_hit_alignment_tokens(self.kv_cache_config, self.config, block_size, hash_block_size)
             for about in self.kv_cache_config, self.config.cache_config:  # the scheduler's and the workers'
                 about.hash_block_size, about.cache_hit_alignment_tokens = hash_block_size, aligned
-        hash_of: Any = import_module("vllm.utils.hashing").get_hash_fn_by_name(
-            self.config.cache_config.prefix_caching_hash_algo
-        )
+        hashes: Any = found("vllm.utils.hashing") or import_module("vllm.utils")  # a module of its own from 0.11.1
+        hash_of = hashes.get_hash_fn_by_name(self.config.cache_config.prefix_caching_hash_algo)
         utils.init_none_hash(hash_of)
         self._hasher = utils.get_request_block_hasher(hash_block_size, hash_of)
         structured: Any = import_module("vllm.v1.structured_output").StructuredOutputManager
-        cls = self.config.scheduler_config.get_scheduler_cls()
+        cls = getattr(self.config.scheduler_config, "get_scheduler_cls", _scheduler)()  # up to 0.11.0 a path, of the common one
         given = {
             "block_size": block_size,
             "hash_block_size": hash_block_size,
@@ -238,7 +240,7 @@ def _field_default(cls: Any, name: str) -> Any:
 
 def modes() -> list[str]:
     """In which a server of this release can keep states for other requests: "align", and up to 0.30.0 "all"."""
-    known = get_args(import_module("vllm.config.cache").MambaCacheMode)
+    known = get_args(getattr(import_module("vllm.config.cache"), "MambaCacheMode", ""))
     return [mode for mode in ("align", "all") if mode in known]
 
 

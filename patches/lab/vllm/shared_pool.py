@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
 from attnfix.patches.lab.proof import Observation, observe
 
+from .kernels import found
 from .model_runner_v1 import streams
 from .models import DENSE
 from .scheduling import SCHEDULER, Case, Engine, Served, case
@@ -42,11 +43,14 @@ class Pool(Engine):
         self._runner = runner
         super().__init__(model, **{"blocks": 60, "max_tokens": 64, "context": 256, "max_requests": 4, **more})
 
+    def _add_layers(self) -> None:
+        for at, kind in enumerate(self.config.model_config.hf_text_config.layer_types):
+            self.worker.layer(at, per_layer_sliding_window=_WINDOW if kind == "sliding_attention" else None)
+
     def _specs(self) -> dict[str, Any]:
         import torch
 
-        for at, kind in enumerate(self.config.model_config.hf_text_config.layer_types):
-            self.worker.layer(at, per_layer_sliding_window=_WINDOW if kind == "sliding_attention" else None)
+        self._add_layers()
         self.runner = import_module(RUNNERS[self._runner]).GPUModelRunner(self.config, torch.device("cpu"))
         specs: dict[str, Any] = self.runner.get_kv_cache_spec()
         return specs
@@ -65,7 +69,7 @@ class Pool(Engine):
         """What the runner does to its requests before it computes a step."""
         runner = self.runner
         if self._runner == "V1":
-            with runner.synchronize_input_prep():
+            with getattr(runner, "synchronize_input_prep", nullcontext)():  # from 0.11.0
                 runner._update_states(step)
             return
         for part in (runner.finish_requests, runner.free_states, runner.add_requests, runner.update_requests):
@@ -115,6 +119,7 @@ class Attending:
             for layer in self._layers():
                 layer.write(name, self._known(name, places), places)
                 self._attend(layer, name, places)
+            self._recur(name)
             if places.stop >= running[name].num_tokens:
                 sampled[name] = [self.draw.randrange(4, _TOKENS)]
         return (sampled,)
@@ -138,10 +143,14 @@ class Attending:
         known = self._known(name, range(first, places.stop))[1:].to(layer.dtype).double()
         self.reference.append(_attention(query.double(), known[0], known[1], seen[:, : places.stop - first]))
 
+    def _recur(self, name: str) -> None:
+        """What the step leaves of the request in layers without attention."""
+
     def _layers(self) -> Iterator[_Layer]:
         for at, group in enumerate(self.engine.kv_cache_config.kv_cache_groups):
             for name in group.layer_names:
-                yield _Layer(self.engine, at, name)
+                if type(group.kv_cache_spec).__name__ != "MambaSpec":
+                    yield _Layer(self.engine, at, name)
 
     def observe(self) -> Observation:
         import torch
@@ -167,7 +176,8 @@ class _Layer:
         spec = getattr(spec, "kv_cache_specs", {name: spec})[name]
         self.engine, self.group, self.size, self.window = engine, group, spec.block_size, layer.sliding_window
         self.dtype = torch.float8_e4m3fn if spec.dtype == torch.uint8 else spec.dtype
-        self.halves = _halves(layer.kv_cache.view(self.dtype))
+        cache = layer.kv_cache[0] if isinstance(layer.kv_cache, list) else layer.kv_cache  # up to 0.18, of a pipeline's part
+        self.halves = _halves(cache.view(self.dtype))
 
     def write(self, name: str, known: Any, places: range) -> None:
         slots = self._slots(name, places)
@@ -216,7 +226,7 @@ def talk(waves: int = 2, shared: int = 0) -> Callable[[Attending], None]:
 @contextmanager
 def served_by(runner: str) -> Iterator[None]:
     """The model runner is asked for, and a GPU sees the host's memory."""
-    buffers: Any = import_module(_BUFFERS)
+    buffers: Any = found(_BUFFERS) or SimpleNamespace()  # of V2
     buffers.is_uva_available = lambda: True
     for name in [name for name in vars(buffers) if name.startswith("get_") and name.endswith("_view_from_cpu_tensor")]:
         setattr(buffers, name, lambda tensor: tensor)
@@ -235,13 +245,14 @@ class SharedPool(Served):
 
     modules: tuple[str, ...] = (*RUNNERS.values(), SCHEDULER)
     kernel = "interpreted"
-    kind = Attending
+    kind: Any = Attending
+    pool: Any = Pool
 
     def run(self, case: Case, seed: int) -> Observation:
         import torch
 
         runner = case.launch.get("runner", "V1")
-        with served_by(runner), torch.compiler.set_stance("force_eager"), (pool := Pool(**case.launch)):
+        with served_by(runner), torch.compiler.set_stance("force_eager"), (pool := self.pool(**case.launch)):
             server = self.kind(pool, seed)
             case.talk(server)
             seen: Observation = server.observe()

@@ -7,11 +7,8 @@ from attnfix.compat.symptoms import GARBAGE
 
 BUG = KnownBug(
     id="vllm.v2-hybrid-stale-bits",
-    title="NaN that grows with uptime: hybrid models on the V2 model runner",
-    symptom=(
-        "A hybrid model on the V2 model runner: with uptime, answers turn into garbage, as blocks of states become blocks "
-        "of KV."
-    ),
+    title="NaN that grows with uptime: LFM2-VL on the V2 model runner",
+    symptom="LFM2-VL with an FP8 KV cache on the V2 model runner answers with garbage, as blocks of states become KV.",
     symptoms=(GARBAGE,),
     releases=(">=0.21.0,<0.23.0",),
     code=(
@@ -20,7 +17,7 @@ BUG = KnownBug(
     ),
     upstream=Upstream("vllm-project/vllm", pull=43990),
     hits=AllOf(
-        Is("recurrent layers", ON),
+        Is("architecture", "Lfm2VlForConditionalGeneration"),  # no other hybrid model is let through
         Is("model runner", "V2"),
         Is("states in another format than KV", ON),
         Not(Is("--attention-backend", "TRITON_ATTN")),

@@ -35,13 +35,21 @@ def new_blocks(step: Any, sizes: Sequence[int]) -> list[int]:
     """Of a SchedulerOutput, blocks that hold nothing of the requests that get them."""
     cached = step.scheduled_cached_reqs
     new = [(one.block_ids, one.num_computed_tokens) for one in step.scheduled_new_reqs]
+    resumed = resumed_of(cached)
     more = [  # a resumed request gets all of its blocks anew
-        (blocks, computed if name in cached.resumed_req_ids else 0)
+        (blocks, computed if name in resumed else 0)
         for name, blocks, computed in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens)
         if blocks is not None
     ]
     cleared = [(blocks, held, size) for groups, held in new + more for blocks, size in zip(groups, sizes) if size]
     return [block for blocks, held, size in cleared for block in blocks[filled(held, size) :]]
+
+
+def resumed_of(cached: Any) -> set[str]:
+    """Of a CachedRequestData, the requests that go on behind a preemption."""
+    if hasattr(cached, "resumed_req_ids"):
+        return cached.resumed_req_ids
+    return {name for name, again in zip(cached.req_ids, cached.resumed_from_preemption) if again}  # up to 0.11.0
 
 
 def filled(computed: int, size: int) -> int:
