@@ -56,6 +56,7 @@ _FOLDERS = (
     "mixed_precision_stale_bits",
     "fa2_cascade",
     "dp_dummy_states",
+    "yarn_attention_factor",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -231,6 +231,7 @@ LEFT_OUT = {
     "vllm.dcp-fa2-split": "not measured yet; two launches a layer, in a step in which stock leaves out contexts",
     "vllm.mamba2-padded-tail": "one step of a request, and no workload is known in which it is most of them",
     "vllm.swa-early-free": "not measured yet; it launches nothing, and a window keeps a block for one step more",
+    "vllm.yarn-attention-factor": "it writes a table anew while the model is loaded, and launches nothing while it serves",
     "sglang.stale-prefill-fallback": "Blackwell",
     "sglang.hybrid-chunk-metadata": "stock ends at the first request that needs it",
     "sglang.fa3-scheduler-metadata": "stock ends of an illegal memory access",

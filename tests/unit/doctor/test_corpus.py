@@ -61,6 +61,7 @@ _WITHOUT_A_HIT = {
         "vllm.pooling-chunk-race",
         "vllm.rocm-mm-prefix",
         "vllm.swa-early-free",
+        "vllm.yarn-attention-factor",
     },
 }
 #: An answer names one: an option, a variable, or what is missing
