@@ -56,6 +56,7 @@ _FOLDERS = (
     "mixed_precision_stale_bits",
     "fa2_cascade",
     "dp_dummy_states",
+    "ministral3_query_scale",
     "yarn_attention_factor",
     "dynamic_ntk_base",
 )

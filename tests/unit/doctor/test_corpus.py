@@ -57,6 +57,7 @@ _WITHOUT_A_HIT = {
         "vllm.draft-rotary-table",
         "vllm.lora-prefix-key",
         "vllm.mamba-state-column",
+        "vllm.ministral3-query-scale",
         "vllm.mixed-precision-stale-bits",
         "vllm.pooling-chunk-race",
         "vllm.rocm-mm-prefix",
