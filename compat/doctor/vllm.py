@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import log
 from typing import Any
 
 from packaging.version import Version
@@ -860,22 +859,16 @@ def _ropes(it: Deployment) -> list[Mapping[str, Any]]:
     return [value for value in found.values() if isinstance(value, Mapping)] or [found]
 
 
-def yarn_factor(it: Deployment) -> Fact:
-    """Whether YaRN has another attention factor than its usual one, 0.1 * ln(factor) + 1, by `attention_factor` or `mscale`."""
-    if it.config is None or it.given("rope-scaling"):
-        return unknown(NO_CONFIG if it.config is None else "--rope-scaling")
-    if it.text_config().get("kv_lora_rank") is not None:
-        return known(OFF, "models with MLA have a YaRN of their own")
-    for rope in _ropes(it):
-        if "yarn" not in (rope.get("rope_type"), rope.get("type")):
-            continue
-        scale = 0.1 * log(rope["factor"]) if rope["factor"] > 1 else 0.0
-        own, mscale, of_all = (rope.get(name) for name in ("attention_factor", "mscale", "mscale_all_dim"))
-        if own is None:
-            own = (scale * mscale + 1) / (scale * of_all + 1) if mscale and of_all else scale + 1
-        if abs(own - (scale + 1) * rope.get("attn_factor", 1)) > 1e-3:
-            return known(ON, f"config.json asks for {own:.4g}")
-    return known(OFF, "config.json")
+def reads_config_json(it: Deployment) -> Fact:
+    """Whether the engine reads config.json, and not Mistral's params.json."""
+    kind = it.option("config-format", "auto")
+    if not kind.values or kind.values != ("auto",):
+        return known(OFF if kind.values == ("mistral",) else ON, f"{kind.why} {kind.values[0]}") if kind.values else kind
+    if it.config is None:
+        return unknown(NO_CONFIG)
+    if it.architecture() not in ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration"):
+        return known(ON, f"{it.architecture()}, {kind.why}")
+    return Fact((ON, OFF), f"{kind.why}: Mistral's params.json is read where it lies beside config.json")
 
 
 def hybrid_manager(it: Deployment) -> Fact:
@@ -1004,7 +997,7 @@ FACTS: Makers = {
     "async scheduling": async_scheduling,
     "dynamic NTK": dynamic_ntk,
     "cache mode of states": states_cache_mode,
-    "own attention factor of YaRN": yarn_factor,
+    "config.json is read": reads_config_json,
     "bounds of YaRN that are not rounded": yarn_not_rounded,
     "hybrid KV cache manager": hybrid_manager,
     "full prompts reserved": lambda it: it.option("scheduler-reserve-full-isl", ON),

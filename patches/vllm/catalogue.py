@@ -62,6 +62,9 @@ _FOLDERS = (
     "dots_ocr_ranks",
     "qwen2_vision_ranks",
     "hybrid_stale_bits",
+    "ministral3_query_scale",
+    "yarn_attention_factor",
+    "dynamic_ntk_base",
 )
 
 FIXES: tuple[Fix, ...] = tuple(import_module(f".{folder}.fix", __package__).FIX for folder in _FOLDERS)

@@ -93,11 +93,13 @@ REGIONS = {
     "FlashInferImpl": {"": OPERATOR},
     "flashinfer": {"trtllm_prefill_attn_kvfp8_dequant": OPERATOR},
     "EngineCore": {"": PLAN},
+    "MistralAttention": {"": PLAN},  # what it says of its scaling is read while a compiler traces it
     "OAIAttention": {"": PLAN},
     "rotary_embedding": {"get_rope": PLAN},
     "spec_decode": {"": PLAN},
     "SpeculativeConfig": {"": PLAN},
     "envs": {"": PLAN},
+    "VllmConfig": {"": PLAN},
     "Worker": {"": PLAN},  # its dummy batch is around the models
     "FlashInferMetadataBuilder": {"": PLAN},
     "CutlassMLAImpl": {"": OPERATOR},

@@ -28,8 +28,9 @@ GPT_OSS = {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss",
            "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "truncate": False}}  # fmt: skip
 #: Its settings of YaRN stand beside the language model's
 MINISTRAL3 = {"architectures": ["Mistral3ForConditionalGeneration"], "text_config": {"model_type": "ministral3",
+              "max_position_embeddings": 262144,
               "rope_parameters": {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 16384,
-                                  "mscale": 1.0, "mscale_all_dim": 1.0}}}  # fmt: skip
+                                  "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}}}  # fmt: skip
 GEMMA2 = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "sliding_window": 4096}
 UNCAPPED = {**GEMMA2, "attn_logit_softcapping": None}
 GROK = {"architectures": ["Grok1ForCausalLM"], "attn_logit_softcapping": 30.0}
@@ -73,6 +74,8 @@ MODELS = {"gpt-oss-120b": GPT_OSS_120B, "Llama4": LLAMA4,
           "Llama-MHA": {**LLAMA_GQA, "num_key_value_heads": 32}, "Kimi-VL": KIMI_VL,
           "Phi-4-mini": {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "max_position_embeddings": 131072,
                          "original_max_position_embeddings": 4096, "rope_scaling": {"type": "longrope"}},
+          "InternLM": {"architectures": ["InternLM2ForCausalLM"], "max_position_embeddings": 32768,
+                       "rope_scaling": {"type": "dynamic", "factor": 2.0}},
           "FP8-KV": FP8_KV, "FP8-KV-R1": {**R1, **FP8_KV, "model_type": "deepseek_v3"}, "gpt-oss": GPT_OSS,
           "Ministral3": MINISTRAL3, "gpt-oss-rounded": {**GPT_OSS, "rope_scaling": None},
           "Windows-KV": {**FP8_KV, "sliding_window": 512},

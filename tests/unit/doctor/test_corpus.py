@@ -63,11 +63,13 @@ _WITHOUT_A_HIT = {
         "vllm.image-split",
         "vllm.lora-prefix-key",
         "vllm.mamba-state-column",
+        "vllm.ministral3-query-scale",
         "vllm.mixed-precision-stale-bits",
         "vllm.pooling-chunk-race",
         "vllm.qwen2-vision-ranks",
         "vllm.rocm-mm-prefix",
         "vllm.swa-early-free",
+        "vllm.yarn-attention-factor",
     },
 }
 #: An answer names one: an option, a variable, or what is missing
