@@ -34,6 +34,7 @@ _TITLES = {
     "lse": "`sglang.lse-log-base`: cached prefix against none",
     "hybrid": "`sglang.hybrid-chunk-metadata`: prefill and decode by two backends, cached prefix against none",
     "encoder": "`sglang.encoder-prefix-cache`: embeddings of a BERT, texts that begin alike, against no cache and no chunks",
+    "adapters": "`sglang.lora-captured-segments`: requests of two adapters and of the model in one batch, against each alone",
     "short-chunks": "`sglang.short-chunk-hang`: prompts beyond a chunk of a deterministic server, against a chunk of 8192",
     "beside-sglang": "a patched server beside a stock one at one store, HiCache's: a Llama with settings of YaRN",
     "beside-vllm": "the same at ExampleConnector's store",
