@@ -798,6 +798,14 @@ def _heads_of_a_rank(it: Deployment) -> Fact:
     return known(max(1, heads // int(ranks.values[0])), f"{heads} in config.json, {ranks.why}")
 
 
+def ranks_of_tower(it: Deployment) -> Fact:
+    """Ranks that split the vision tower, where the model has one. In one mode each has all of it."""
+    mode = it.option("mm-encoder-tp-mode", "weights")
+    if not mode.values:
+        return mode
+    return known(1, f"{mode.why} data") if mode.values == ("data",) else it.number("tensor-parallel-size", 1)
+
+
 def _lock_step(it: Deployment) -> Fact:
     """Whether data parallel ranks run a step together: those of a model with experts."""
     if it.config is None:
@@ -993,6 +1001,7 @@ FACTS: Makers = {
     "data parallel ranks": lambda it: it.number("data-parallel-size", 1),
     "pipeline parallel size": lambda it: it.number("pipeline-parallel-size", 1),
     "KV heads of a rank": _heads_of_a_rank,
+    "ranks of the vision tower": ranks_of_tower,
     "KV connector": _kv_connector,
     "async scheduling": async_scheduling,
     "dynamic NTK": dynamic_ntk,

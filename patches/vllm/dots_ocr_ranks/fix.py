@@ -1,6 +1,6 @@
 """vllm.dots-ocr-ranks, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, Is, Not
+from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, IMAGES
 
@@ -27,19 +27,17 @@ FIX = Fix(
             paths=(f"{_MODELS}.qwen2_vl:Qwen2VisionAttention.split_qkv",),
         ),
     ),
-    # What the projection gives a rank, who splits it, and how many ranks there are
+    # What the projection gives a rank, who splits it, and what the function makes of it
     witnesses=(
         f"{_MODELS}.dots_ocr:DotsVisionAttention",
         f"{_LINEAR}:QKVParallelLinear",
         f"{_LINEAR}:ColumnParallelLinear.forward",
+        "vllm.distributed.communication_op:tensor_model_parallel_all_gather",
+        "vllm.distributed.utils:split_tensor_along_last_dim",
     ),
     ranks_alike=True,
     cost="None: a gather over the ranks is left out in each layer of the encoder.",
     avoid="Set `--mm-encoder-tp-mode data`.",
     expect="On one server of several ranks, the text of a page becomes that of a server of one rank, but for rounding.",
-    hits=AllOf(
-        Is("architecture", "DotsOCRForCausalLM"),
-        Above("--tensor-parallel-size", 1),
-        Not(Is("--mm-encoder-tp-mode", "data")),
-    ),
+    hits=AllOf(Is("architecture", "DotsOCRForCausalLM"), Above("ranks of the vision tower", 1)),
 )

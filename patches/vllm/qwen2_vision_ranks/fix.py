@@ -1,6 +1,6 @@
 """vllm.qwen2-vision-ranks, as data."""
 
-from attnfix.compat.doctor.condition import Above, AllOf, Is, Not
+from attnfix.compat.doctor.condition import Above, AllOf, Is
 from attnfix.compat.fix import Fix, Target, Upstream
 from attnfix.compat.symptoms import GARBAGE, IMAGES
 
@@ -42,7 +42,6 @@ FIX = Fix(
     expect="On one server of several ranks, answers on images become those of a server of one rank, but for rounding.",
     hits=AllOf(
         Is("architecture", "Qwen2VLForConditionalGeneration", "Tarsier2ForConditionalGeneration", "JinaVLForRanking"),
-        Above("--tensor-parallel-size", 1),
-        Not(Is("--mm-encoder-tp-mode", "data")),
+        Above("ranks of the vision tower", 1),
     ),
 )

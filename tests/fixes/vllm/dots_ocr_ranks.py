@@ -18,11 +18,8 @@ DEPLOYMENTS = [
 WAYS = [
     {
         "architecture": (("DotsOCRForCausalLM",), "LlamaForCausalLM"),
-        "--tensor-parallel-size": ((2, 4), 1),
-        "--mm-encoder-tp-mode": (("weights",), "data"),
+        "ranks of the vision tower": ((2, 4), 1),
     }
 ]
 #: Settings that the differential run must try it in, or why its space does not reach it
 DIFFERENTIAL = "its models have no vision tower"
-#: Why functions that the engine's own code calls here need no witness
-RUN_AS_IT_IS = "the corrected call gathers nothing and splits nothing among ranks; what the projection gives is a witness"

@@ -18,8 +18,7 @@ DEPLOYMENTS = [
 WAYS = [
     {
         "architecture": (("Qwen2VLForConditionalGeneration",), "LlamaForCausalLM"),
-        "--tensor-parallel-size": ((2, 4), 1),
-        "--mm-encoder-tp-mode": (("weights",), "data"),
+        "ranks of the vision tower": ((2, 4), 1),
     }
 ]
 #: Settings that the differential run must try it in, or why its space does not reach it
