@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import shlex
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
+from attnfix.cli import doctor
+from attnfix.compat.doctor.condition import HIT
+from attnfix.compat.doctor.deployment import Deployment
+from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.sglang.vision_padded_positions import wrap
 from attnfix.patches.sglang.vision_padded_positions.fix import FIX
 from tests.support import one_call
+from tests.support.deployments import DP, MODELS, SGL
 
 PLACES = torch.tensor([[5, 5], [5, 6], [5, 7]])
 
@@ -26,15 +33,19 @@ def engine(self, model_runner, num_tokens, bs):
     return "padded"
 
 
-def batch(positions=PLACES, requests=1, error=None):
+def batch(positions=PLACES, requests=1, error=None, half_of=None):
     known = {"positions": torch.arange(2), "req_pool_indices": torch.arange(requests), "mrope_positions": positions}
-    return SimpleNamespace(**known, error=error)
+    return SimpleNamespace(**known, error=error, tbo_parent_token_range=half_of)
 
 
-def run(one, tokens, requests, state=None):
+def runner(model="Qwen3VLMoeForConditionalGeneration"):
+    return SimpleNamespace(model=type(model, (), {})())
+
+
+def run(one, tokens, requests, state=None, model=runner()):
     """How many corrections were counted."""
     state = state or FixState(FIX)
-    assert one_call.run(FIX.targets[0], engine, state, one, None, tokens, requests) == "padded"
+    assert one_call.run(FIX.targets[0], engine, state, one, model, tokens, requests) == "padded"
     return state.counters.corrections
 
 
@@ -56,6 +67,29 @@ def test_a_batch_without_such_positions_is_left_alone():
     assert run(one, 4, 2) == 0 and one.mrope_positions is None
 
 
+def test_so_is_half_of_a_batch_which_has_the_positions_of_the_whole():
+    one = batch(half_of=(0, 2), requests=3)
+    assert run(one, 4, 4) == 0 and one.mrope_positions.shape == (4, 2)
+
+
+@pytest.mark.parametrize("model", wrap.ONE_GROUP)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_model_that_cannot_attend_in_groups_is_left_alone_there(monkeypatch, model, groups):
+    module, state, one = ModuleType("sglang.srt.layers.dp_attention"), FixState(FIX), batch(requests=4)
+    module.get_attention_dp_size = lambda: groups
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert run(one, 2, 4, state, runner(model)) == (groups == 1)
+    assert bool(state.left_out) == (groups == 2)
+
+
+@pytest.mark.parametrize("launch, corrected", [(DP, False), (SGL + "--tp-size 8 --moe-dense-tp-size 1", True)])
+def test_doctor_says_that_it_is_left_alone(launch, corrected):
+    line = read(shlex.split(launch))
+    rows = doctor.examine(Deployment("sglang", config=MODELS["Qwen-VL"], launch=line, environment={}), "0.5.8")
+    (row,) = [row for row in rows if row["fix"] == FIX.id]
+    assert (row["verdict"], row["corrected"]) == (HIT, corrected)
+
+
 def test_an_error_of_the_engine_leaves_the_batch_its_positions():
     one, state = batch(error=ValueError("the engine's")), FixState(FIX)
     with pytest.raises(ValueError, match="the engine's"):
@@ -66,5 +100,5 @@ def test_an_error_of_the_engine_leaves_the_batch_its_positions():
 def test_so_does_a_failure_of_the_correction(monkeypatch):
     monkeypatch.setattr(wrap, "padded", lambda *_: 1 / 0)
     one, state = batch(), FixState(FIX)
-    assert one_call.wrapper(FIX.targets[0], engine, state).function(one, None, 4, 2) == "padded"
+    assert one_call.wrapper(FIX.targets[0], engine, state).function(one, runner(), 4, 2) == "padded"
     assert one.mrope_positions is PLACES and not state.armed
