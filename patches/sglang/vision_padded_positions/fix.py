@@ -23,7 +23,7 @@ FIX = Fix(
     correction=(
         "The three rows get a column of zeros for each token of padding, as upstream does from 0.5.9 on. Models without M-RoPE "
         "are left alone. So are Qwen2-VL, Qwen2.5-VL, GLM-4.1V and PaddleOCR-VL with data-parallel attention: theirs would mix "
-        "requests."
+        "requests. An idle rank has no positions, and gets none."
     ),
     upstream=Upstream("sgl-project/sglang", pull=17624, issue=17014),
     hardware="any GPU (models with M-RoPE; --enable-dp-attention, --moe-a2a-backend or --moe-dense-tp-size 1)",
