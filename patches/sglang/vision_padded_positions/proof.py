@@ -63,7 +63,6 @@ class Proof(Cases):
 
         super().prepare()
         self.runner = construction.serve("--attention-backend", "triton", draft=False)
-        self.runner.model = None  # none of those that cannot attend in groups
         vars(self.runner)["attn_backend"] = self.runner.backend("triton_backend:TritonAttnBackend")
         kind = self.engine[_ROTARY].MRotaryEmbedding
         with replaced(sys.modules[self.engine[_ROTARY].RotaryEmbedding.__module__], "_is_cuda", True):

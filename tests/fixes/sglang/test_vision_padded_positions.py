@@ -38,14 +38,19 @@ def batch(positions=PLACES, requests=1, error=None, half_of=None):
     return SimpleNamespace(**known, error=error, tbo_parent_token_range=half_of)
 
 
-def runner(model="Qwen3VLMoeForConditionalGeneration"):
-    return SimpleNamespace(model=type(model, (), {})())
+@pytest.fixture(autouse=True)
+def groups(monkeypatch):
+    """Of ranks that attend to requests of their own."""
+    module, found = ModuleType("sglang.srt.layers.dp_attention"), [1]
+    module.get_attention_dp_size = lambda: found[0]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return found
 
 
-def run(one, tokens, requests, state=None, model=runner()):
+def run(one, tokens, requests, state=None):
     """How many corrections were counted."""
     state = state or FixState(FIX)
-    assert one_call.run(FIX.targets[0], engine, state, one, model, tokens, requests) == "padded"
+    assert one_call.run(FIX.targets[0], engine, state, one, None, tokens, requests) == "padded"
     return state.counters.corrections
 
 
@@ -72,14 +77,9 @@ def test_so_is_half_of_a_batch_which_has_the_positions_of_the_whole():
     assert run(one, 4, 4) == 0 and one.mrope_positions.shape == (4, 2)
 
 
-@pytest.mark.parametrize("model", wrap.ONE_GROUP)
-@pytest.mark.parametrize("groups", [1, 2])
-def test_a_model_that_cannot_attend_in_groups_is_left_alone_there(monkeypatch, model, groups):
-    module, state, one = ModuleType("sglang.srt.layers.dp_attention"), FixState(FIX), batch(requests=4)
-    module.get_attention_dp_size = lambda: groups
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    assert run(one, 2, 4, state, runner(model)) == (groups == 1)
-    assert bool(state.left_out) == (groups == 2)
+def test_ranks_with_images_of_their_own_are_left_alone_which_is_said(groups):
+    groups[0], state, one = 2, FixState(FIX), batch(requests=3)
+    assert run(one, 4, 3, state) == 0 and one.mrope_positions.equal(PLACES) and "images" in state.left_out
 
 
 @pytest.mark.parametrize("launch, corrected", [(DP, False), (SGL + "--tp-size 8 --moe-dense-tp-size 1", True)])
@@ -100,5 +100,5 @@ def test_an_error_of_the_engine_leaves_the_batch_its_positions():
 def test_so_does_a_failure_of_the_correction(monkeypatch):
     monkeypatch.setattr(wrap, "padded", lambda *_: 1 / 0)
     one, state = batch(), FixState(FIX)
-    assert one_call.wrapper(FIX.targets[0], engine, state).function(one, runner(), 4, 2) == "padded"
+    assert one_call.wrapper(FIX.targets[0], engine, state).function(one, None, 4, 2) == "padded"
     assert one.mrope_positions is PLACES and not state.armed
