@@ -32,7 +32,10 @@ FIX = Fix(
         f"{wrap.ROTARY}:_triton_mrope_forward",
         f"{wrap.ROTARY}:_apply_rotary_emb",
     ),
-    cost="Some fifteen small launches in place of one for each layer, as up to 0.5.3; a CUDA graph of decode replays them.",
+    cost=(
+        "Kernels that torch compiles at the first calls, in place of one kernel for each layer, as up to 0.5.3. A CUDA graph "
+        "of decode replays them."
+    ),
     avoid="Nothing within the release avoids it; take release 0.5.4.post2.",
     expect="On one replica, answers at temperature 0 become those of 0.5.3 or 0.5.4.post2.",
     hits=AllOf(Is("architecture", "Glm4vForConditionalGeneration"), Is("GPU", "NVIDIA")),

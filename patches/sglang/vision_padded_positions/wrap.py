@@ -6,14 +6,24 @@ tensors with a row for each request. Here it pads the batch without them, and th
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from attnfix.compat.fix import Call
 
+_PARALLEL = "sglang.srt.layers.dp_attention"
+
 
 def has_three_rows(target: Any, instance: Any) -> bool:
-    """Whether the batch has positions of M-RoPE. An idle rank's has none."""
-    return instance.mrope_positions is not None
+    """Whether the batch has positions of M-RoPE of its own, and all ranks have this batch. Half of a batch has those of the
+    whole. Ranks with images of their own would add up parts of them: encoders up to 0.5.8.post1 know one group of ranks alone.
+    """
+    if instance.mrope_positions is None or instance.tbo_parent_token_range is not None:
+        return False
+    if sys.modules[_PARALLEL].get_attention_dp_size() > 1:
+        target.leave_out("with --enable-dp-attention, the model's encoder would mix images of different ranks")
+        return False
+    return True
 
 
 def pad(call: Call, instance: Any) -> Any:

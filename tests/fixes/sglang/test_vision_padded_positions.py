@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import shlex
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 
+from attnfix.cli import doctor
+from attnfix.compat.doctor.condition import HIT
+from attnfix.compat.doctor.deployment import Deployment
+from attnfix.compat.doctor.launch_command import read
 from attnfix.compat.status.fix_state import FixState
 from attnfix.patches.sglang.vision_padded_positions import wrap
 from attnfix.patches.sglang.vision_padded_positions.fix import FIX
 from tests.support import one_call
+from tests.support.deployments import DP, MODELS, SGL
 
 PLACES = torch.tensor([[5, 5], [5, 6], [5, 7]])
 
@@ -26,9 +33,18 @@ def engine(self, model_runner, num_tokens, bs):
     return "padded"
 
 
-def batch(positions=PLACES, requests=1, error=None):
+def batch(positions=PLACES, requests=1, error=None, half_of=None):
     known = {"positions": torch.arange(2), "req_pool_indices": torch.arange(requests), "mrope_positions": positions}
-    return SimpleNamespace(**known, error=error)
+    return SimpleNamespace(**known, error=error, tbo_parent_token_range=half_of)
+
+
+@pytest.fixture(autouse=True)
+def groups(monkeypatch):
+    """Of ranks that attend to requests of their own."""
+    module, found = ModuleType("sglang.srt.layers.dp_attention"), [1]
+    module.get_attention_dp_size = lambda: found[0]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return found
 
 
 def run(one, tokens, requests, state=None):
@@ -54,6 +70,24 @@ def test_a_batch_of_three_without_padding_was_right():
 def test_a_batch_without_such_positions_is_left_alone():
     one = batch(positions=None)
     assert run(one, 4, 2) == 0 and one.mrope_positions is None
+
+
+def test_so_is_half_of_a_batch_which_has_the_positions_of_the_whole():
+    one = batch(half_of=(0, 2), requests=3)
+    assert run(one, 4, 4) == 0 and one.mrope_positions.shape == (4, 2)
+
+
+def test_ranks_with_images_of_their_own_are_left_alone_which_is_said(groups):
+    groups[0], state, one = 2, FixState(FIX), batch(requests=3)
+    assert run(one, 4, 3, state) == 0 and one.mrope_positions.equal(PLACES) and "images" in state.left_out
+
+
+@pytest.mark.parametrize("launch, corrected", [(DP, False), (SGL + "--tp-size 8 --moe-dense-tp-size 1", True)])
+def test_doctor_says_that_it_is_left_alone(launch, corrected):
+    line = read(shlex.split(launch))
+    rows = doctor.examine(Deployment("sglang", config=MODELS["Qwen-VL"], launch=line, environment={}), "0.5.8")
+    (row,) = [row for row in rows if row["fix"] == FIX.id]
+    assert (row["verdict"], row["corrected"]) == (HIT, corrected)
 
 
 def test_an_error_of_the_engine_leaves_the_batch_its_positions():
