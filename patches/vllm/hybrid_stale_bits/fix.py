@@ -22,7 +22,7 @@ FIX = Fix(
     correction=(
         "Before a step, the blocks of KV that requests get in it are cleared, at the place where 0.17.1 does it. Blocks with "
         "tokens of a cached prefix or a connector stay, even where they are filled in part. So do blocks of states, pools "
-        "whose states have the format of KV, and the CPU."
+        "whose states have the format of KV, ranks of a pipeline without states, and the CPU."
     ),
     upstream=Upstream("vllm-project/vllm", pull=35219, issue=27264),
     hardware="any GPU (hybrid models whose states are float32, or whose KV cache is FP8)",

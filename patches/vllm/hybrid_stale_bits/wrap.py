@@ -16,10 +16,10 @@ def blocks_to_clear(target: Any, instance: Any, scheduler_output: Any) -> list[i
     groups = instance.kv_cache_config.kv_cache_groups
     if len(groups) < 2:
         return []
-    specs = [group.kv_cache_spec for group in groups]
-    if not are_foreign(specs) or on_cpu():
+    # Of a pipeline, a rank without states has no stale bits, and its backend keeps its own layout
+    if not are_foreign([group.kv_cache_spec for group in groups if group.layer_names]) or on_cpu():
         return []
-    return new_blocks(scheduler_output, sizes_of(specs))
+    return new_blocks(scheduler_output, sizes_of([group.kv_cache_spec for group in groups]))
 
 
 def are_foreign(specs: Sequence[Any]) -> bool:
@@ -55,7 +55,7 @@ def clear(page: Any, ids: Any) -> None:
 def pages_of(runner: Any) -> list[Any]:
     """[blocks, int64 of a block], of each tensor of the pool that layers of attention have. A block belongs to one group of
     layers, in all tensors. Where ranks have less memory than others, a tensor ends with blocks that nobody uses. Empty, if one
-    is not made of whole blocks."""
+    is not made of whole blocks, one behind the other."""
     import torch
 
     found = {}
@@ -64,9 +64,18 @@ def pages_of(runner: Any) -> list[Any]:
         if type(spec).__name__ not in KEYS_AND_VALUES:
             continue
         for name in group.layer_names:
-            memory = runner.compilation_config.static_forward_context[name].kv_cache[0].untyped_storage()
-            if memory.nbytes() % spec.page_size_bytes or spec.page_size_bytes % 8:
+            cache = runner.compilation_config.static_forward_context[name].kv_cache[0]
+            memory = cache.untyped_storage()
+            if not in_rows(cache, spec.page_size_bytes):
                 return []
             whole = torch.empty(0, dtype=torch.int64, device=runner.device).set_(memory)
             found[memory.data_ptr()] = whole.view(-1, spec.page_size_bytes // 8)
     return list(found.values())
+
+
+def in_rows(cache: Any, page: int) -> bool:
+    """Whether blocks of so many bytes follow each other in its memory, each in one piece. Kernels may see a block as several.
+    In [2, blocks, …], as FlashAttention has it without states, all keys precede the values: the largest step is half of all."""
+    total = cache.untyped_storage().nbytes()
+    step = max(stride for stride, count in zip(cache.stride(), cache.shape) if count > 1) * cache.element_size()
+    return page % 8 == page % step == total % page == 0 and cache.numel() * cache.element_size() == total

@@ -28,15 +28,16 @@ class Runner:
 
     device, pin_memory = torch.device("cpu"), False
 
-    def __init__(self, *kinds, page=_PAGE):
+    def __init__(self, *kinds, page=_PAGE, keys_first=False, absent=()):
         self.memory = [torch.ones(_PAGE * _BLOCKS, dtype=torch.uint8) for _ in range(2)]
         layers, groups = {}, []
         for kind, dtype, size in kinds:
             spec = type(kind, (), dict(dtype=dtype, dtypes=(torch.bfloat16, dtype), block_size=size, page_size_bytes=page))()
-            names = [f"{kind}.{at}" for at in range(2)]
+            names = [f"{kind}.{at}" for at in range(2)] if kind not in absent else []
             groups.append(SimpleNamespace(kv_cache_spec=spec, layer_names=names))
             for name, memory in zip(names, self.memory):
-                halves = memory.view(torch.bfloat16).view(_BLOCKS, 2, -1).transpose(0, 1)
+                elements = memory.view(torch.bfloat16)
+                halves = elements.view(2, _BLOCKS, -1) if keys_first else elements.view(_BLOCKS, 2, -1).transpose(0, 1)
                 layers[name] = SimpleNamespace(kv_cache=[[memory, memory] if kind == "MambaSpec" else halves])
         self.kv_cache_config = SimpleNamespace(num_blocks=_BLOCKS, kv_cache_groups=groups)
         self.compilation_config = SimpleNamespace(static_forward_context=layers)
@@ -121,5 +122,22 @@ def test_the_cpu_is_left(engine):
     assert run(Runner(STATES, KV), BEGINS) == ([], 0)
 
 
-def test_a_tensor_that_is_not_made_of_whole_blocks_is_left():
-    assert run(Runner(STATES, KV, page=_PAGE * 3), BEGINS) == ([], 0)
+@pytest.mark.parametrize("memory", [dict(page=_PAGE * 3), dict(keys_first=True)])
+def test_a_tensor_that_is_not_made_of_whole_blocks_is_left(memory):
+    assert run(Runner(STATES, KV, **memory), BEGINS) == ([], 0)
+
+
+@pytest.mark.parametrize("absent", [STATES[0], KV[0]])
+def test_ranks_of_a_pipeline_that_have_one_kind_of_layers_are_left(absent):
+    """Without states, FlashAttention keeps all keys ahead of the values: row b of the memory is not block b."""
+    state = FixState(FIX)
+    assert run(Runner(STATES, KV, keys_first=absent == STATES[0], absent=[absent]), BEGINS, state) == ([], 0)
+    assert not state.left_out
+
+
+def test_a_block_that_kernels_see_as_several():
+    runner = Runner(STATES, KV)
+    for layer in runner.compilation_config.static_forward_context.values():
+        if isinstance(layer.kv_cache[0], torch.Tensor):
+            layer.kv_cache[0] = layer.kv_cache[0].transpose(0, 1).reshape(_BLOCKS * 2, 2, -1).transpose(0, 1)
+    assert run(runner, BEGINS) == ([2, 3, 4], 1)
