@@ -27,8 +27,8 @@ class Stretch(NamedTuple):
 
 
 class Held(NamedTuple):
-    """req: whose chunk is in flight; root: of the tree as it was then; taken: slots whose window slots went over; freed: slots to
-    free, as the engine does; age: chunks of the request that were launched since."""
+    """req: whose chunk is in flight; root: of the tree as it was then; taken: slots whose window slots went over;
+    freed: slots to free, as the engine does; age: chunks of the request that were launched since."""
 
     req: Any
     root: Any
