@@ -181,6 +181,7 @@ class Server:
             for step in self.flight:
                 step.requests[:] = [None if one is request else one for one in step.requests]
             _release(request, self.tree, insert=False)
+            self.texts[request.rid] = self.texts[request.rid][:1]  # it runs no further
         elif any(request in step.requests for step in self.flight):
             self.texts[request.rid] = self.texts[request.rid][: done + 1]
         else:

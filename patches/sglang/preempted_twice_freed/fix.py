@@ -40,6 +40,9 @@ FIX = Fix(
     harm=CRASH,
     hits=Is("priority scheduling", ON),
     cost="A look at the running requests when the batch is full and a request waits, with priority scheduling alone.",
-    avoid="Set --priority-scheduling-preemption-threshold above every difference of priorities, so that nothing is preempted.",
+    avoid=(
+        "Name a priority in each request, and set --priority-scheduling-preemption-threshold above every difference of "
+        "priorities, so that nothing is preempted."
+    ),
     expect="On one replica at its limit of running requests, send requests of rising priorities: stock, the server ends.",
 )

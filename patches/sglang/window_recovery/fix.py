@@ -43,6 +43,7 @@ FIX = Fix(
     default=True,
     default_reason="upstream has corrected the same; 10,000 requests leave no slot and no lock behind",
     ranks_alike=True,  # how many slots are free follows from it
+    look_does="its look reads what a correction stored",
     cost=(
         "Sizes are compared when a request is cached. While a locked prefix lacks window KV, the nodes of the prefix are "
         "looked up. A correction takes four small kernels for each node."

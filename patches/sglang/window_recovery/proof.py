@@ -55,6 +55,7 @@ class Proof(Cases):
         Case(), Case(overlap=False), Case(chunk=16), Case(chunk=16, overlap=False), Case(same=44, chunk=12),
         Case(same=10, said=24, near=160), Case(same=10, said=36, near=160, overlap=False),
         Case(4, 16, where=_PAGES), Case(4, 16, same=44, where=_PAGES), Case(4, same=12, said=24, near=160, where=_PAGES),
+        Case(same=10, more=0, said=24, near=160), Case(4, same=12, more=0, said=26, near=160, where=_PAGES),
         Case(4, 16, near=128, busy=200, where=_PAGES),
     )  # fmt: skip
     spared = (

@@ -5,7 +5,8 @@ cached go over to it, and its other slots are free, as those of any prefix that 
 once the node has all KV.
 
 A chunk in flight writes its KV through the map from slots to window slots. So its slots are given back when the request is
-cached next, or later with pipeline parallelism: by then the chunk has ended, and no other request can get them before.
+cached next, or later with pipeline parallelism: by then the chunk has ended, and no other request can get them before. If its
+request is gone meanwhile, as up to 0.5.3.post3 one that was retracted, they are given back when another one is cached.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-#: In a request: what is given back when it is cached next. In a tree: what a chunk in flight hands over
+#: In a tree: what is given back when a request is cached next, and what a chunk in flight hands over
 _HELD, _TAKEN = "_attnfix_held", "_attnfix_taken"
 
 
@@ -26,9 +27,10 @@ class Stretch(NamedTuple):
 
 
 class Held(NamedTuple):
-    """root: of the tree as it was then; taken: slots whose window slots went over; freed: slots to free, as the engine does;
-    age: chunks of the request that were launched since."""
+    """req: whose chunk is in flight; root: of the tree as it was then; taken: slots whose window slots went over;
+    freed: slots to free, as the engine does; age: chunks of the request that were launched since."""
 
+    req: Any
     root: Any
     taken: list[Any]
     freed: list[Any]
@@ -113,7 +115,7 @@ def in_flight(req: Any) -> int:
 
 
 def holds_back(target: Any, instance: Any, req: Any) -> bool:
-    return _HELD in vars(req) or (in_flight(req) > 0 and has_locked(instance))
+    return _HELD in vars(instance) or (in_flight(req) > 0 and has_locked(instance))
 
 
 def cache_unfinished_req(call: Any, instance: Any, req: Any) -> Any:
@@ -129,17 +131,17 @@ def cache_unfinished_req(call: Any, instance: Any, req: Any) -> Any:
     try:
         return call()
     finally:
-        held = Held(instance.root_node, taken, allocator.free_group)
+        held = Held(req, instance.root_node, taken, allocator.free_group)
         allocator.is_not_in_free_group, allocator.free_group = state
         del vars(instance)[_TAKEN]
         if taken:
-            vars(req).setdefault(_HELD, []).append(held)
+            vars(instance).setdefault(_HELD, []).append(held)
         else:
             free(instance, held)
 
 
 def holds(target: Any, instance: Any, req: Any) -> bool:
-    return _HELD in vars(req)
+    return _HELD in vars(instance)
 
 
 def cache_finished_req(call: Any, instance: Any, req: Any) -> Any:
@@ -148,13 +150,19 @@ def cache_finished_req(call: Any, instance: Any, req: Any) -> Any:
 
 
 def give_back(tree: Any, req: Any, flying: int = 0) -> None:
-    """Free what the request was cached with before its last `flying` chunks."""
-    held = [one._replace(age=one.age + 1) for one in vars(req).pop(_HELD, ())]
-    if later := [one for one in held if one.age < flying]:
-        vars(req)[_HELD] = later
-    for one in held:
-        if one.age >= flying:
-            free(tree, one)
+    """Free what the request was cached with before its last `flying` chunks, and what others were that have none in flight."""
+    due, later = [], []
+    for one in vars(tree).pop(_HELD, ()):
+        if one.req is req:
+            one = one._replace(age=one.age + 1)
+            waits = one.age < flying
+        else:
+            waits = in_flight(one.req) > 0
+        (later if waits else due).append(one)
+    if later:
+        vars(tree)[_HELD] = later
+    for one in due:
+        free(tree, one)
 
 
 def free(tree: Any, held: Held) -> None:

@@ -11,6 +11,7 @@ DEPLOYMENTS = [
     ("0.5.8", "Llama", "h100", _PRIORITIES, HIT, "enable-priority-scheduling"),
     ("0.5.3", "gpt-oss", "h100", _PRIORITIES, HIT, "enable-priority-scheduling"),
     ("0.5.8", "Llama", "h100", SGL, NOT_HIT, "enable-priority-scheduling"),
+    ("0.5.8", "Llama", "h100", _PRIORITIES + " --disaggregation-mode prefill", NOT_HIT, "disaggregation-mode prefill"),
 ]
 #: Facts of one way to the bug: name -> (values that hit, one that does not)
 WAYS = [{"priority scheduling": (("on",), "off")}]

@@ -137,6 +137,17 @@ def test_several_chunks_in_flight_are_waited_for():
     assert freed == [([40, 41, 42, 43], [])] and list(vars(req)) == ["state", "is_chunked"]
 
 
+@pytest.mark.parametrize("flying, freed", [(0, [([40, 41, 42, 43], [])]), (1, [])])
+def test_slots_of_a_request_that_is_gone_are_given_back_when_another_is_cached(flying, freed):
+    """Retracted, as up to 0.5.3.post3: the cache is not told."""
+    tree, state = Tree(("abcd", 1, 1, False)), FixState(FIX)
+    req = SimpleNamespace(state=state, is_chunked=1)
+    one_call.run(UNFINISHED, unfinished, state, tree, req)
+    req.is_chunked = flying
+    one_call.run(FINISHED, finished, state, tree, SimpleNamespace(is_chunked=0))
+    assert tree.token_to_kv_pool_allocator.freed == freed and (wrap._HELD in vars(tree)) == bool(flying)
+
+
 def test_another_allocator_gets_slots_back_at_once():
     tree, state = Tree(("abcd", 1, 1, False)), FixState(FIX)
     allocator = tree.token_to_kv_pool_allocator
